@@ -1,0 +1,307 @@
+//! Trees as tar streams, between the host and a sandbox.
+//!
+//! Packing reads the host's own files. Unpacking trusts nothing: the stream comes from a sandbox, and no
+//! name, link or device in it may touch anything but the destination.
+
+use std::{
+    fs, io,
+    io::{Read, Write},
+    path::{Component, Path, PathBuf},
+};
+
+use cap_std::{ambient_authority, fs::Dir};
+
+use crate::{CopyReport, Skipped};
+
+/// Writes a file or tree of the host as a tar stream in which it is called `name`.
+///
+/// A link given as `source` is followed; links below it are kept as links. Devices, sockets and pipes
+/// are left out.
+pub fn pack(source: &Path, name: &Path, out: impl Write) -> io::Result<CopyReport> {
+    let mut report = CopyReport::default();
+    let mut builder = tar::Builder::new(out);
+    builder.mode(tar::HeaderMode::Complete);
+    let meta = fs::metadata(source)?;
+    pack_entry(&mut builder, source, name, &meta, &mut report)?;
+    builder.into_inner()?.flush()?;
+    Ok(report)
+}
+
+/// Writes one file held in memory as a tar stream in which it is called `name`.
+pub fn pack_bytes(name: &Path, contents: &[u8], mode: u32, out: impl Write) -> io::Result<()> {
+    let mut builder = tar::Builder::new(out);
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(mode);
+    header.set_size(contents.len() as u64);
+    builder.append_data(&mut header, relative(name), contents)?;
+    builder.into_inner()?.flush()
+}
+
+fn pack_entry<W: Write>(
+    builder: &mut tar::Builder<W>,
+    source: &Path,
+    name: &Path,
+    meta: &fs::Metadata,
+    report: &mut CopyReport,
+) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_metadata(meta);
+    header.set_uid(0);
+    header.set_gid(0);
+    let name = relative(name);
+    if meta.is_dir() {
+        if name.components().next().is_some() {
+            builder.append_data(&mut header, &name, io::empty())?;
+        }
+        let mut children: Vec<_> = fs::read_dir(source)?.collect::<Result<_, _>>()?;
+        children.sort_by_key(fs::DirEntry::file_name);
+        for child in children {
+            let meta = child.path().symlink_metadata()?;
+            pack_entry(builder, &child.path(), &name.join(child.file_name()), &meta, report)?;
+        }
+    } else if meta.is_symlink() {
+        header.set_size(0);
+        builder.append_link(&mut header, &name, fs::read_link(source)?)?;
+    } else if meta.is_file() {
+        let file = fs::File::open(source)?;
+        let mut exact = ExactLength { inner: file, left: meta.len() };
+        builder.append_data(&mut header, &name, &mut exact)?;
+        report.files += 1;
+        report.bytes += meta.len();
+    } else {
+        report.skipped.push(Skipped { path: name, why: "not a file, directory or link".into() });
+    }
+    Ok(())
+}
+
+/// The path without its root, as tar wants it.
+fn relative(path: &Path) -> PathBuf {
+    path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
+}
+
+/// Reads exactly the announced length; a file that shrinks meanwhile is an error, not a broken archive.
+struct ExactLength {
+    inner: fs::File,
+    left: u64,
+}
+
+impl Read for ExactLength {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let got = self.inner.read(&mut buffer[..want])?;
+        if got == 0 && want > 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file shrank while copied",
+            ));
+        }
+        self.left -= got as u64;
+        Ok(got)
+    }
+}
+
+/// Reads a tar stream of one file or tree and puts it at exactly `dest`, whatever its name in the stream.
+pub fn unpack(stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
+    let mut report = CopyReport::default();
+    let mut archive = tar::Archive::new(stream);
+    let mut tree: Option<Dir> = None;
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let Some(inner) = inside(&path) else {
+            report.skipped.push(Skipped { path, why: "its name leads out of the tree".into() });
+            continue;
+        };
+        if inner.as_os_str().is_empty() {
+            tree = unpack_top(&mut entry, dest, &mut report)?;
+            continue;
+        }
+        let Some(root) = &tree else {
+            return Err(io::Error::other("the stream does not start with the copied path itself"));
+        };
+        if let Err(why) = unpack_below(&mut entry, root, &inner, &mut report) {
+            match why {
+                Refusal::Skip(why) => report.skipped.push(Skipped { path: inner, why: why.into() }),
+                Refusal::Io(error) => return Err(error),
+            }
+        }
+    }
+    // A hostile writer may send data after the end of the archive; it must not block on us.
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    Ok(report)
+}
+
+/// The entry that stands for `dest` itself: a directory to fill, or a single file.
+fn unpack_top<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    dest: &Path,
+    report: &mut CopyReport,
+) -> io::Result<Option<Dir>> {
+    if entry.header().entry_type().is_dir() {
+        fs::create_dir_all(dest)?;
+        return Dir::open_ambient_dir(dest, ambient_authority()).map(Some);
+    }
+    if !is_file(entry.header().entry_type()) {
+        return Err(io::Error::other("it is neither a file nor a directory"));
+    }
+    let parent = match dest.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let name = dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
+    fs::create_dir_all(parent)?;
+    let dir = Dir::open_ambient_dir(parent, ambient_authority())?;
+    let partial =
+        PathBuf::from(format!(".{}.partial-{}", name.to_string_lossy(), std::process::id()));
+    let written =
+        write_file(entry, &dir, &partial, report).and_then(|()| dir.rename(&partial, &dir, name));
+    if written.is_err() {
+        let _ = dir.remove_file(&partial);
+    }
+    written.map(|()| None)
+}
+
+/// Why an entry was not unpacked.
+enum Refusal {
+    Skip(&'static str),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn unpack_below<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    root: &Dir,
+    path: &Path,
+    report: &mut CopyReport,
+) -> Result<(), Refusal> {
+    make_parents(root, path)?;
+    let kind = entry.header().entry_type();
+    let existing = root.symlink_metadata(path).ok();
+    if kind.is_dir() {
+        return match existing {
+            Some(meta) if meta.is_dir() => Ok(()),
+            Some(_) => Err(Refusal::Skip("something that is no directory stands in its place")),
+            None => Ok(root.create_dir(path)?),
+        };
+    }
+    if existing.is_some_and(|meta| meta.is_dir()) {
+        return Err(Refusal::Skip("a directory stands in its place"));
+    }
+    let clear = || match root.remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    };
+    if is_file(kind) {
+        clear()?;
+        Ok(write_file(entry, root, path, report)?)
+    } else if kind.is_symlink() {
+        let target = entry.link_name()?.ok_or(Refusal::Skip("a link without a target"))?;
+        if !stays_inside(path, &target) {
+            return Err(Refusal::Skip("a link that leads out of the tree"));
+        }
+        clear()?;
+        put_link(root, &target, path)
+    } else if kind.is_hard_link() {
+        let target = entry.link_name()?.ok_or(Refusal::Skip("a link without a target"))?;
+        let target = inside(&target).ok_or(Refusal::Skip("a link that leads out of the tree"))?;
+        if !root.symlink_metadata(&target).is_ok_and(|meta| meta.is_file()) {
+            return Err(Refusal::Skip("a hard link to something that was not copied"));
+        }
+        clear()?;
+        report.files += 1;
+        Ok(root.hard_link(&target, root, path)?)
+    } else {
+        Err(Refusal::Skip("not a file, directory or link"))
+    }
+}
+
+#[cfg(unix)]
+fn put_link(root: &Dir, target: &Path, path: &Path) -> Result<(), Refusal> {
+    Ok(root.symlink(target, path)?)
+}
+
+#[cfg(not(unix))]
+fn put_link(_: &Dir, _: &Path, _: &Path) -> Result<(), Refusal> {
+    Err(Refusal::Skip("this system has no such links"))
+}
+
+/// Makes the directories above a path; a link among them is refused, so names mean what they say.
+fn make_parents(root: &Dir, path: &Path) -> Result<(), Refusal> {
+    let mut above = PathBuf::new();
+    for component in path.parent().into_iter().flat_map(Path::components) {
+        above.push(component);
+        match root.symlink_metadata(&above) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return Err(Refusal::Skip("its directory is not a directory")),
+            Err(_) => root.create_dir(&above)?,
+        }
+    }
+    Ok(())
+}
+
+fn write_file<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    dir: &Dir,
+    path: &Path,
+    report: &mut CopyReport,
+) -> io::Result<()> {
+    let mut options = cap_std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use cap_std::fs::OpenOptionsExt;
+        // Neither setuid nor files their new owner cannot read.
+        options.mode(entry.header().mode().unwrap_or(0o644) & 0o777 | 0o600);
+    }
+    let mut file = dir.open_with(path, &options)?;
+    let copied = io::copy(entry, &mut file)?;
+    report.files += 1;
+    report.bytes += copied;
+    Ok(())
+}
+
+fn is_file(kind: tar::EntryType) -> bool {
+    kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous()
+}
+
+/// The path below the stream's first component, or nothing if it leads elsewhere.
+fn inside(path: &Path) -> Option<PathBuf> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::CurDir | Component::RootDir => {}
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(names.into_iter().skip(1).collect())
+}
+
+/// Whether a link at `path` with this target can only lead to places inside the tree.
+///
+/// Upward steps may stand at the start alone: after a name they could follow another link first, and
+/// mean a different directory than they spell.
+fn stays_inside(path: &Path, target: &Path) -> bool {
+    let depth = path.components().count() - 1;
+    let mut ups = 0;
+    let mut named = false;
+    for component in target.components() {
+        match component {
+            Component::ParentDir if named => return false,
+            Component::ParentDir => ups += 1,
+            Component::Normal(_) => named = true,
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return false,
+        }
+    }
+    ups <= depth
+}
+
+#[cfg(test)]
+#[path = "archive_tests.rs"]
+mod tests;

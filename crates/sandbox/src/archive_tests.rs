@@ -1,0 +1,150 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn link(builder: &mut tar::Builder<Vec<u8>>, name: &str, target: &str, kind: tar::EntryType) {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(0);
+    builder.append_link(&mut header, name, target).unwrap();
+}
+
+fn raw(builder: &mut tar::Builder<Vec<u8>>, name: &[u8], kind: tar::EntryType, data: &[u8]) {
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name);
+    header.set_entry_type(kind);
+    header.set_mode(0o4755);
+    header.set_size(data.len() as u64);
+    header.set_cksum();
+    builder.append(&header, data).unwrap();
+}
+
+#[test]
+fn a_tree_survives_the_round_trip() {
+    let from = tempfile::tempdir().unwrap();
+    fs::create_dir_all(from.path().join("a/b")).unwrap();
+    let bytes: Vec<u8> = (0..100_000u32).map(|i| (i * 7) as u8).collect();
+    fs::write(from.path().join("a/b/data"), &bytes).unwrap();
+    fs::write(from.path().join("empty"), b"").unwrap();
+    std::os::unix::fs::symlink("b/data", from.path().join("a/l")).unwrap();
+    let mut stream = Vec::new();
+    let packed = pack(from.path(), Path::new("/x/top"), &mut stream).unwrap();
+    assert_eq!((packed.files, packed.bytes), (2, 100_000));
+
+    let to = tempfile::tempdir().unwrap();
+    // `unpack` replaces one component; what was packed as x/top arrives as top.
+    let report = unpack(stream.as_slice(), &to.path().join("got")).unwrap_err();
+    assert!(report.to_string().contains("does not start"), "{report}");
+    let mut stream = Vec::new();
+    pack(from.path(), Path::new("top"), &mut stream).unwrap();
+    let report = unpack(stream.as_slice(), &to.path().join("got")).unwrap();
+    assert_eq!(report.skipped, vec![]);
+    assert_eq!(fs::read(to.path().join("got/a/l")).unwrap(), bytes);
+    assert_eq!(fs::read(to.path().join("got/empty")).unwrap(), b"");
+}
+
+#[test]
+fn nothing_in_a_stream_leads_outside() {
+    let outside = tempfile::tempdir().unwrap();
+    let secret = outside.path().join("secret");
+    fs::write(&secret, "untouched").unwrap();
+    let out = outside.path().to_str().unwrap();
+
+    let mut b = tar::Builder::new(Vec::new());
+    raw(&mut b, b"t", tar::EntryType::Directory, b"");
+    raw(&mut b, b"t/../../evil", tar::EntryType::Regular, b"x");
+    raw(&mut b, b"/t/abs", tar::EntryType::Regular, b"fine");
+    link(&mut b, "t/out", out, tar::EntryType::Symlink);
+    raw(&mut b, b"t/out/evil", tar::EntryType::Regular, b"x");
+    link(&mut b, "t/up", "..", tar::EntryType::Symlink);
+    link(&mut b, "t/hard", secret.to_str().unwrap(), tar::EntryType::Link);
+    raw(&mut b, b"t/d", tar::EntryType::Directory, b"");
+    raw(&mut b, b"t/d/e", tar::EntryType::Directory, b"");
+    link(&mut b, "t/d/e/root", "../..", tar::EntryType::Symlink);
+    link(&mut b, "t/trick", "d/e/root/../x", tar::EntryType::Symlink);
+    raw(&mut b, b"t/d/e/root/f", tar::EntryType::Regular, b"x");
+    raw(&mut b, b"t/dev", tar::EntryType::Char, b"");
+    raw(&mut b, b"t/fifo", tar::EntryType::Fifo, b"");
+    raw(&mut b, b"t/suid", tar::EntryType::Regular, b"ok");
+    let stream = b.into_inner().unwrap();
+
+    let to = tempfile::tempdir().unwrap();
+    let dest = to.path().join("dest");
+    let report = unpack(stream.as_slice(), &dest).unwrap();
+    let mut skipped: Vec<_> =
+        report.skipped.iter().map(|s| s.path.to_string_lossy().into_owned()).collect();
+    skipped.sort();
+    assert_eq!(
+        skipped,
+        ["d/e/root/f", "dev", "fifo", "hard", "out", "t/../../evil", "trick", "up"]
+    );
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "untouched");
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1);
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(fs::metadata(dest.join("suid")).unwrap().permissions().mode() & 0o7000, 0);
+}
+
+#[test]
+fn an_existing_link_at_the_destination_is_replaced_not_followed() {
+    let to = tempfile::tempdir().unwrap();
+    let victim = to.path().join("victim");
+    fs::write(&victim, "untouched").unwrap();
+    fs::create_dir(to.path().join("dest")).unwrap();
+    std::os::unix::fs::symlink(&victim, to.path().join("dest/f")).unwrap();
+    let mut b = tar::Builder::new(Vec::new());
+    raw(&mut b, b"t", tar::EntryType::Directory, b"");
+    raw(&mut b, b"t/f", tar::EntryType::Regular, b"new");
+    unpack(b.into_inner().unwrap().as_slice(), &to.path().join("dest")).unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+    assert_eq!(fs::read_to_string(to.path().join("dest/f")).unwrap(), "new");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn arbitrary_bytes_never_panic_or_escape(data in prop::collection::vec(any::<u8>(), 0..4096)) {
+        let to = tempfile::tempdir().unwrap();
+        let _ = unpack(data.as_slice(), &to.path().join("dest"));
+        prop_assert!(fs::read_dir(to.path()).unwrap().count() <= 1);
+    }
+
+    #[test]
+    fn arbitrary_names_and_links_stay_inside(
+        entries in prop::collection::vec(("[a-c./]{1,12}", "[a-c./]{1,12}", 0u8..4), 0..30)
+    ) {
+        let to = tempfile::tempdir().unwrap();
+        let mut b = tar::Builder::new(Vec::new());
+        raw(&mut b, b"t", tar::EntryType::Directory, b"");
+        for (name, target, kind) in &entries {
+            let kind = [
+                tar::EntryType::Regular, tar::EntryType::Directory,
+                tar::EntryType::Symlink, tar::EntryType::Link,
+            ][*kind as usize];
+            let mut header = tar::Header::new_gnu();
+            let name = format!("t/{name}");
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
+            header.set_entry_type(kind);
+            header.set_mode(0o644);
+            header.set_size(0);
+            header.set_cksum();
+            b.append(&header, io::empty()).unwrap();
+        }
+        let dest = to.path().join("dest");
+        let _ = unpack(b.into_inner().unwrap().as_slice(), &dest);
+        prop_assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1);
+        // Whatever link was made, following it ends inside.
+        let real = fs::canonicalize(&dest).unwrap();
+        let mut left = vec![dest];
+        while let Some(dir) = left.pop() {
+            for entry in fs::read_dir(dir).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_dir() { left.push(entry.path()); }
+                else if let Ok(end) = fs::canonicalize(entry.path()) {
+                    prop_assert!(end.starts_with(&real), "{:?} -> {:?}", entry.path(), end);
+                }
+            }
+        }
+    }
+}

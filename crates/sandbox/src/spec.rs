@@ -1,0 +1,356 @@
+//! What the caller asks for: image, limits, network, environment. Plain data, checked once.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ByteSize;
+
+/// Everything a runtime needs to make one sandbox.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spec {
+    /// The file system the sandbox starts from.
+    pub image: ImageRef,
+    /// What the sandbox may use at most.
+    pub limits: Limits,
+    /// Whom the sandbox may talk to.
+    pub network: Network,
+    /// Environment variables, added to a minimal default environment.
+    pub env: Vec<(String, String)>,
+    /// Where commands start; made when it does not exist.
+    pub workdir: PathBuf,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            image: ImageRef::Host,
+            limits: Limits::default(),
+            network: Network::None,
+            env: Vec::new(),
+            workdir: PathBuf::from("/testbed"),
+        }
+    }
+}
+
+/// Why a specification cannot be honoured by any runtime.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A limit lies outside what can work.
+    #[error("the limit {name}={value} is impossible: {why}")]
+    Limit {
+        /// Which limit.
+        name: &'static str,
+        /// What was asked.
+        value: String,
+        /// Why it cannot work, and what does.
+        why: &'static str,
+    },
+    /// The working directory is not an absolute path.
+    #[error("the working directory `{0}` is not an absolute path; write it as /testbed")]
+    Workdir(PathBuf),
+    /// An environment variable cannot be passed to a program.
+    #[error("the environment variable `{0}` has an empty name, or `=` or NUL where none may be")]
+    Env(String),
+    /// A host pattern is malformed.
+    #[error("`{0}` is not a host; write a name such as example.com, *.example.com or name:8080")]
+    Host(String),
+    /// The network policy is malformed.
+    #[error("`{0}` is not a network policy; write none, full or allow=HOST,HOST")]
+    Network(String),
+}
+
+impl Spec {
+    /// Checks what can be checked without looking at the machine.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        self.limits.validate()?;
+        if !self.workdir.is_absolute() || self.workdir.as_os_str().as_encoded_bytes().contains(&0) {
+            return Err(SpecError::Workdir(self.workdir.clone()));
+        }
+        for (name, value) in &self.env {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                return Err(SpecError::Env(name.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file system a sandbox starts from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageRef {
+    /// The programs of this machine, read-only, without its secrets.
+    #[default]
+    Host,
+    /// A directory that holds a root file system.
+    Dir(PathBuf),
+    /// A name in the runtime's image store.
+    Name(String),
+}
+
+impl FromStr for ImageRef {
+    type Err = std::convert::Infallible;
+
+    /// `host`, a path (it starts with `/` or `.`), or a name.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "host" => Self::Host,
+            path if path.starts_with(['/', '.']) => Self::Dir(PathBuf::from(path)),
+            name => Self::Name(name.to_owned()),
+        })
+    }
+}
+
+impl fmt::Display for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("host"),
+            Self::Dir(path) => write!(f, "{}", path.display()),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What a sandbox may use at most. `None` means no limit of ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Memory of all processes together, page cache included.
+    pub memory: Option<ByteSize>,
+    /// Processor time, in cores.
+    pub cpus: Option<f64>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Bytes written to the sandbox's own file system.
+    pub disk: Option<ByteSize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: Some(ByteSize::gib(1)),
+            cpus: Some(1.0),
+            pids: Some(512),
+            disk: Some(ByteSize::gib(2)),
+        }
+    }
+}
+
+impl Limits {
+    fn validate(&self) -> Result<(), SpecError> {
+        let refuse = |name, value: &dyn fmt::Display, why| {
+            Err(SpecError::Limit { name, value: value.to_string(), why })
+        };
+        match self.memory {
+            Some(m) if m < ByteSize::mib(8) => {
+                return refuse("memory", &m, "a shell needs at least 8M");
+            }
+            Some(m) if m.0 > i64::MAX as u64 => {
+                return refuse("memory", &m, "no machine has that much");
+            }
+            _ => {}
+        }
+        match self.cpus {
+            Some(c) if !(0.01..=4096.0).contains(&c) => {
+                return refuse("cpus", &c, "it must lie between 0.01 and 4096");
+            }
+            _ => {}
+        }
+        match self.pids {
+            Some(p) if p < 8 => return refuse("pids", &p, "a shell and its pipes need at least 8"),
+            Some(p) if p > 4_000_000 => {
+                return refuse("pids", &p, "Linux counts to 4194304 processes");
+            }
+            _ => {}
+        }
+        match self.disk {
+            Some(d) if d < ByteSize::mib(1) => {
+                return refuse("disk", &d, "it must be at least 1M");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whom a sandbox may talk to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// Loopback inside the sandbox only.
+    #[default]
+    None,
+    /// The named hosts, over HTTP and HTTPS, through a proxy of ours.
+    Allow(Vec<HostPattern>),
+    /// The network of the machine the sandbox runs on.
+    Full,
+}
+
+impl FromStr for Network {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            "full" => Ok(Self::Full),
+            _ => {
+                let hosts =
+                    text.strip_prefix("allow=").ok_or_else(|| SpecError::Network(text.into()))?;
+                let hosts: Result<Vec<_>, _> =
+                    hosts.split(',').map(HostPattern::from_str).collect();
+                hosts.map(Self::Allow)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Full => f.write_str("full"),
+            Self::Allow(hosts) => {
+                let names: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+                write!(f, "allow={}", names.join(","))
+            }
+        }
+    }
+}
+
+/// A host a sandbox may reach: `example.com`, `*.example.com` (any name below it) or `example.com:8080`.
+///
+/// Without a port, 80 and 443 are meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostPattern {
+    name: String,
+    below: bool,
+    port: Option<u16>,
+}
+
+impl HostPattern {
+    /// Whether this pattern covers the host and port.
+    pub fn matches(&self, host: &str, port: u16) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let port_fits = match self.port {
+            Some(only) => only == port,
+            None => port == 80 || port == 443,
+        };
+        let name_fits = if self.below {
+            host.strip_suffix(self.name.as_str())
+                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+        } else {
+            host == self.name
+        };
+        port_fits && name_fits
+    }
+
+    /// Whether the pattern spells this host out, rather than covering it by a wildcard.
+    pub fn names(&self, host: &str, port: u16) -> bool {
+        !self.below && self.matches(host, port)
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = || SpecError::Host(text.to_owned());
+        let (below, rest) = match text.strip_prefix("*.") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let (name, port) = if let Some(inner) = rest.strip_prefix('[') {
+            let (name, tail) = inner.split_once(']').ok_or_else(refuse)?;
+            name.parse::<std::net::Ipv6Addr>().map_err(|_| refuse())?;
+            (name, tail.strip_prefix(':').map(str::parse).transpose().map_err(|_| refuse())?)
+        } else {
+            match rest.split_once(':') {
+                Some((name, port)) => (name, Some(port.parse().map_err(|_| refuse())?)),
+                None => (rest, None),
+            }
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
+        if name.is_empty() || !name.chars().all(plain) || port == Some(0) {
+            return Err(refuse());
+        }
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        Ok(Self { name, below, port })
+    }
+}
+
+impl TryFrom<String> for HostPattern {
+    type Error = SpecError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<HostPattern> for String {
+    fn from(host: HostPattern) -> Self {
+        host.to_string()
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let star = if self.below { "*." } else { "" };
+        if self.name.contains(':') {
+            write!(f, "{star}[{}]", self.name)?;
+        } else {
+            write!(f, "{star}{}", self.name)?;
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_match_by_name_and_port() {
+        let host = |text: &str| text.parse::<HostPattern>().unwrap();
+        assert!(host("example.com").matches("EXAMPLE.com.", 443));
+        assert!(!host("example.com").matches("example.com", 22));
+        assert!(!host("example.com").matches("evil-example.com", 443));
+        assert!(!host("example.com").matches("a.example.com", 443));
+        assert!(host("*.example.com").matches("a.b.example.com", 80));
+        assert!(!host("*.example.com").matches("example.com", 80));
+        assert!(!host("*.example.com").matches(".example.com", 80));
+        assert!(host("example.com:8080").matches("example.com", 8080));
+        assert!(!host("example.com:8080").matches("example.com", 443));
+        assert!(host("[::1]:9").matches("::1", 9));
+        for bad in ["", "*", "*.", "a b", "a:0", "a:99999", "a/b", "[::1", "[x]:1", "a@b"] {
+            assert!(bad.parse::<HostPattern>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn network_policies_round_trip() {
+        for text in ["none", "full", "allow=a.com,*.b.com:81,[::1]:9"] {
+            assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
+        }
+        for bad in ["", "allow", "allow=", "allow=a,,b", "All"] {
+            assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn impossible_limits_are_named() {
+        let with = |limits| Spec { limits, ..Spec::default() }.validate();
+        assert!(with(Limits::default()).is_ok());
+        assert!(with(Limits { memory: Some(ByteSize(1)), ..Limits::default() }).is_err());
+        assert!(with(Limits { cpus: Some(0.0), ..Limits::default() }).is_err());
+        assert!(with(Limits { cpus: Some(f64::NAN), ..Limits::default() }).is_err());
+        assert!(with(Limits { pids: Some(1), ..Limits::default() }).is_err());
+        assert!(with(Limits { disk: Some(ByteSize(0)), ..Limits::default() }).is_err());
+        let spec = Spec { workdir: "testbed".into(), ..Spec::default() };
+        assert!(matches!(spec.validate(), Err(SpecError::Workdir(_))));
+        let spec = Spec { env: vec![("A=B".into(), "c".into())], ..Spec::default() };
+        assert!(matches!(spec.validate(), Err(SpecError::Env(_))));
+    }
+}
