@@ -1,0 +1,116 @@
+//! A Docker daemon for one test run, apart from the machine's own, and the run's scratch directory.
+//!
+//! Both hang on a pipe: when this process ends, however it ends, the pipe closes and a small shell stops
+//! the daemon and removes the directory.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    machine,
+    run::{output, succeeds},
+};
+
+/// The name of the test image in the daemon.
+pub(crate) const IMAGE: &str = "lis-test:latest";
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// `$1` scratch directory, `$2` group that may use the socket. `read` returns when the pipe closes.
+const KEEPER: &str = r#"
+mkdir "$1/docker" || exit 1
+cd "$1/docker"
+dockerd --host="unix://$PWD/docker.sock" --group="$2" --data-root="$PWD/data" \
+    --exec-root="$PWD/exec" --pidfile="$PWD/pid" --userland-proxy=false >log 2>&1 </dev/null &
+read -r _
+kill "$!" 2>/dev/null
+wait
+cd /
+rm -rf --one-file-system "$1"
+"#;
+
+/// The running daemon. Dropping it stops it and waits.
+pub(crate) struct Daemon {
+    keeper: Child,
+    scratch: PathBuf,
+}
+
+impl Daemon {
+    /// Starts a daemon and waits until it answers.
+    pub(crate) fn start() -> Result<Self> {
+        // Not in /tmp, which may be memory, and short, because socket paths must be.
+        let scratch = PathBuf::from(format!("/var/tmp/lis-test-{}", std::process::id()));
+        fs::create_dir(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+        let group = machine::ids()?.1.to_string();
+        let keeper = machine::as_root("setsid")?
+            .args(["sh", "-c", KEEPER, "keeper"])
+            .arg(&scratch)
+            .arg(group)
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("cannot start the Docker daemon")?;
+        let daemon = Self { keeper, scratch };
+        let deadline = Instant::now() + READY_WITHIN;
+        while !succeeds(daemon.request("GET", "_ping").arg("--fail")) {
+            if Instant::now() > deadline {
+                bail!("the Docker daemon does not answer; its log:\n{}", daemon.log());
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(daemon)
+    }
+
+    /// A directory of this run, removed with the daemon. Others may enter it.
+    pub(crate) fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// The daemon's address, as `DOCKER_HOST` wants it.
+    pub(crate) fn host(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// Makes an image of the archive of a root file system.
+    pub(crate) fn import(&self, archive: &Path) -> Result<()> {
+        let (repo, tag) = IMAGE.split_once(':').context("the image name has no tag")?;
+        let url = format!("images/create?fromSrc=-&repo={repo}&tag={tag}");
+        let answer = output(self.request("POST", &url).arg("--upload-file").arg(archive))?;
+        // The daemon reports failures in the middle of a successful answer.
+        if !answer.contains("sha256:") || answer.contains("\"error") {
+            bail!("the Docker daemon did not take the image: {}", answer.trim());
+        }
+        Ok(())
+    }
+
+    fn request(&self, method: &str, url: &str) -> Command {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--noproxy", "*", "--request", method]);
+        curl.arg("--unix-socket").arg(self.socket()).arg(format!("http://docker/{url}"));
+        curl
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.scratch.join("docker/docker.sock")
+    }
+
+    fn log(&self) -> String {
+        let log = fs::read_to_string(self.scratch.join("docker/log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        // Nothing to do about a failure here; the keeper outlives us if it must.
+        let _ = self.keeper.wait();
+    }
+}

@@ -1,0 +1,77 @@
+//! The root file system the tests run in: a small Debian from the machine's own package sources, made
+//! once and kept as an archive and as a directory. Knows no runtime.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result};
+
+use crate::{machine, places::Places, run::run};
+
+/// What the tests use inside, beyond the smallest Debian.
+const PACKAGES: &str = "ca-certificates,curl,iproute2,procps,python3";
+
+/// What `tar` needs to unpack the archive from its standard input into the directory named next. Devices
+/// are left out: only root could make them, and every runtime brings its own.
+pub(crate) const UNPACK: [&str; 6] =
+    ["--extract", "--numeric-owner", "--exclude=./dev/*", "--file", "-", "--directory"];
+
+/// Makes archive and directory, unless those of the same recipe are there.
+pub(crate) fn make(places: &Places) -> Result<()> {
+    let codename = machine::codename()?;
+    let recipe = format!("minbase {codename} {PACKAGES}\n");
+    let archive = places.rootfs_archive();
+    if !made_by(&archive, &recipe) {
+        // Under a temporary name first: whoever sees the final one sees all of it.
+        let partial = archive.with_extension("partial");
+        run(machine::as_root("mmdebstrap")?
+            .args(["--quiet", "--variant=minbase", "--format=tar"])
+            .arg(format!("--include={PACKAGES}"))
+            .arg(&codename)
+            .arg(&partial)
+            .args(machine::apt_sources(&codename))
+            .stdin(Stdio::null()))?;
+        fs::rename(&partial, &archive).context("moving the new root file system in place")?;
+        note(&archive, &recipe)?;
+    }
+    let dir = places.rootfs_dir();
+    if !made_by(&dir, &recipe) {
+        let partial = dir.with_extension("partial");
+        remove(&partial)?;
+        remove(&dir)?;
+        fs::create_dir(&partial).with_context(|| format!("making {}", partial.display()))?;
+        let system = fs::File::open(&archive).context("opening the root file system")?;
+        run(Command::new("tar").args(UNPACK).arg(&partial).stdin(system))?;
+        fs::rename(&partial, &dir).context("moving the unpacked root file system in place")?;
+        note(&dir, &recipe)?;
+    }
+    Ok(())
+}
+
+fn made_by(what: &Path, recipe: &str) -> bool {
+    what.exists() && fs::read_to_string(stamp(what)).is_ok_and(|text| text == recipe)
+}
+
+fn note(what: &Path, recipe: &str) -> Result<()> {
+    let stamp = stamp(what);
+    fs::write(&stamp, recipe).with_context(|| format!("writing {}", stamp.display()))
+}
+
+/// The file beside an archive or directory that says how it was made.
+fn stamp(what: &Path) -> std::path::PathBuf {
+    let mut name = what.as_os_str().to_owned();
+    name.push(".recipe");
+    name.into()
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("removing {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,94 @@
+//! The checks and tests of the workspace, in order. What a step needs is made by other modules.
+
+use std::{
+    env,
+    process::{Command, ExitCode},
+};
+
+use anyhow::Result;
+
+use crate::{
+    daemon::{Daemon, IMAGE},
+    machine, ordinary_user,
+    places::Places,
+    report::Report,
+    run::run,
+    setup,
+};
+
+/// The crates that must build on macOS, where the native runtime is left out.
+const ON_MAC: [&str; 4] = ["sandbox", "sandbox-docker", "image", "llm-in-sandbox"];
+
+/// What a prepared machine must offer to the tests, so that none of them is skipped unseen.
+const REQUIRED: &str = "docker,registry,mmdebstrap,overlay,userns,rootless";
+
+/// The fast checks, with nothing installed and nothing started.
+pub(crate) fn check(places: &Places) -> ExitCode {
+    let mut report = Report::default();
+    lint(places, &mut report);
+    report.tests("unit tests", &places.root, || {
+        run(cargo(places, "nextest").args(["run", "--workspace", "--lib", "--bins"]))
+    });
+    report.close()
+}
+
+/// Everything.
+pub(crate) fn test(places: &Places) -> Result<ExitCode> {
+    setup::setup(places)?;
+    let mut report = Report::default();
+    lint(places, &mut report);
+    report.step("documentation", || {
+        run(cargo(places, "doc")
+            .args(["--workspace", "--no-deps", "--document-private-items", "--quiet"])
+            .env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    report.step("builds on macOS", || {
+        let packages = ON_MAC.iter().flat_map(|name| ["-p", name]);
+        run(cargo(places, "check").args(["--target", setup::MAC]).args(packages))
+    });
+    report.step("examples in the documentation", || {
+        run(cargo(places, "test").args(["--doc", "--workspace", "--quiet"]))
+    });
+
+    let daemon = Daemon::start()?;
+    daemon.import(&places.rootfs_archive())?;
+    let root = machine::ids()?.0 == 0;
+    let required = env::var("LIS_REQUIRE").unwrap_or_else(|_| match root {
+        true => format!("root,cgroup,{REQUIRED}"),
+        false => REQUIRED.to_owned(),
+    });
+    report.tests("tests", &places.root, || {
+        run(cargo(places, "nextest")
+            .args(["run", "--workspace", "--no-fail-fast"])
+            .env("DOCKER_HOST", daemon.host())
+            .env("LIS_TEST_IMAGE", IMAGE)
+            .env("LIS_TEST_ROOTFS", places.rootfs_dir())
+            .env("LIS_REQUIRE", &required))
+    });
+    if root {
+        let home = daemon.scratch().join("user");
+        let workspace = ordinary_user::workspace(&home);
+        report.tests("tests as an ordinary user", &workspace, || {
+            ordinary_user::run_tests(places, &home)
+        });
+    }
+    report.step("the Docker daemon stops", || {
+        drop(daemon);
+        Ok(())
+    });
+    Ok(report.close())
+}
+
+fn lint(places: &Places, report: &mut Report) {
+    report.step("formatting", || run(cargo(places, "fmt").args(["--all", "--check"])));
+    report.step("clippy", || {
+        run(cargo(places, "clippy").args(["--workspace", "--all-targets", "--", "-D", "warnings"]))
+    });
+}
+
+/// Cargo in the workspace. The build directory is always named: it need not be the default one.
+pub(crate) fn cargo(places: &Places, subcommand: &str) -> Command {
+    let mut command = Command::new("cargo");
+    command.arg(subcommand).current_dir(&places.root).env("CARGO_TARGET_DIR", &places.target);
+    command
+}

@@ -1,0 +1,49 @@
+//! The architecture as tests: which crate may use which, how files are kept, which words stay out.
+//!
+//! Each rule is a function from text to complaints, tried on bad text as well as on the workspace.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot read the workspace has failed")]
+
+mod arrows;
+mod files;
+mod words;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Every file of the workspace that is text, as a path below it with its contents. Build outputs and the
+/// version history are none.
+fn texts() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut dirs = vec![root()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name();
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() && name != ".git" && name != "target" {
+                dirs.push(entry.path());
+            } else if kind.is_file()
+                && let Ok(text) = fs::read_to_string(entry.path())
+            {
+                let below = entry.path().strip_prefix(root()).unwrap().to_owned();
+                found.push((below.to_str().unwrap().to_owned(), text));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.iter().any(|(path, _)| path == "Cargo.toml"), "this is not the workspace");
+    found
+}
+
+/// Fails with all complaints, one a line.
+fn none(complaints: &[String]) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
