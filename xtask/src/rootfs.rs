@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn make(places: &Places) -> Result<()> {
     let archive = places.rootfs_archive();
     if !made_by(&archive, &recipe) {
         // Under a temporary name first: whoever sees the final one sees all of it.
-        let partial = archive.with_extension("partial");
+        let partial = beside(&archive, ".partial");
         run(machine::as_root("mmdebstrap")?
             .args(["--quiet", "--variant=minbase", "--format=tar"])
             .arg(format!("--include={PACKAGES}"))
@@ -39,7 +39,7 @@ pub(crate) fn make(places: &Places) -> Result<()> {
     }
     let dir = places.rootfs_dir();
     if !made_by(&dir, &recipe) {
-        let partial = dir.with_extension("partial");
+        let partial = beside(&dir, ".partial");
         remove(&partial)?;
         remove(&dir)?;
         fs::create_dir(&partial).with_context(|| format!("making {}", partial.display()))?;
@@ -61,9 +61,13 @@ fn note(what: &Path, recipe: &str) -> Result<()> {
 }
 
 /// The file beside an archive or directory that says how it was made.
-fn stamp(what: &Path) -> std::path::PathBuf {
+fn stamp(what: &Path) -> PathBuf {
+    beside(what, ".recipe")
+}
+
+fn beside(what: &Path, suffix: &str) -> PathBuf {
     let mut name = what.as_os_str().to_owned();
-    name.push(".recipe");
+    name.push(suffix);
     name.into()
 }
 
