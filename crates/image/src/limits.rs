@@ -1,0 +1,25 @@
+//! What an image may make us store at most. Plain data.
+
+/// Bounds for everything that comes from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one layer, uncompressed, as a tar stream; a decompression bomb ends here.
+    pub layer_bytes: u64,
+    /// Entries of one layer.
+    pub layer_entries: u64,
+    /// Layers of one image; overlayfs stacks at most 500.
+    pub layers: usize,
+    /// Bytes of all compressed layers of one image together.
+    pub download_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            layer_bytes: 64 << 30,
+            layer_entries: 4_000_000,
+            layers: 200,
+            download_bytes: 64 << 30,
+        }
+    }
+}
