@@ -96,7 +96,7 @@ impl Store {
                 self.import_image(&workspace, &name, &parts, image, progress).map_err(|error| {
                     match error {
                         ImportError::Archive(source) => fail(source),
-                        ImportError::Store(error) => error,
+                        ImportError::Store(error) => *error,
                     }
                 })
             }
@@ -191,7 +191,7 @@ impl Store {
 
 enum ImportError {
     Archive(ArchiveError),
-    Store(Error),
+    Store(Box<Error>),
 }
 
 impl From<ArchiveError> for ImportError {
@@ -202,7 +202,7 @@ impl From<ArchiveError> for ImportError {
 
 impl From<Error> for ImportError {
     fn from(error: Error) -> Self {
-        Self::Store(error)
+        Self::Store(Box::new(error))
     }
 }
 

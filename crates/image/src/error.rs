@@ -3,7 +3,8 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    archive::ArchiveError, digest::Digest, name::NameError, oci::OciError, unpack::UnpackError,
+    archive::ArchiveError, build::BuildError, digest::Digest, name::NameError, oci::OciError,
+    reference::ReferenceError, registry::RegistryError, unpack::UnpackError,
 };
 
 /// An image could not be stored, found or used.
@@ -18,6 +19,9 @@ pub enum Error {
     /// The name cannot be one.
     #[error("bad image name")]
     Name(#[from] NameError),
+    /// The reference cannot be one.
+    #[error("bad image reference")]
+    Reference(#[from] ReferenceError),
     /// The image description makes no sense.
     #[error("bad image description")]
     Oci(#[from] OciError),
@@ -49,6 +53,24 @@ pub enum Error {
         #[source]
         source: ArchiveError,
     },
+    /// The registry did not give the image.
+    #[error("cannot pull `{reference}`")]
+    Pull {
+        /// What was asked for.
+        reference: String,
+        /// Why it did not come.
+        #[source]
+        source: RegistryError,
+    },
+    /// The builder failed.
+    #[error("cannot build `{name}`")]
+    Build {
+        /// The image that would have been.
+        name: String,
+        /// Why it is not.
+        #[source]
+        source: BuildError,
+    },
     /// A description in the store cannot be read.
     #[error("{path} is damaged; remove the image and get it again")]
     Record {
@@ -78,7 +100,10 @@ impl Error {
     /// Whether the caller's input is at fault, rather than the machine or the network.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Unknown { .. } | Self::Name(_) | Self::Archive { .. } => true,
+            Self::Unknown { .. } | Self::Name(_) | Self::Reference(_) | Self::Archive { .. } => {
+                true
+            }
+            Self::Pull { source, .. } => source.is_usage(),
             _ => false,
         }
     }

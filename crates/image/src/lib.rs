@@ -5,6 +5,7 @@
 //! sandbox.
 
 mod archive;
+mod build;
 mod compress;
 mod digest;
 mod error;
@@ -17,13 +18,17 @@ mod pack;
 mod pax;
 mod progress;
 mod prune;
+mod pull;
 mod record;
+mod reference;
+mod registry;
 mod store;
 mod tar_stream;
 mod tree;
 mod unpack;
 
 pub use archive::ArchiveError;
+pub use build::{BuildError, Recipe};
 pub use digest::{Digest, ParseDigestError};
 pub use error::Error;
 pub use limits::Limits;
@@ -32,6 +37,9 @@ pub use name::NameError;
 pub use oci::{OciError, Platform};
 pub use progress::{Progress, Silent, Stage};
 pub use prune::Pruned;
+pub use pull::PullOptions;
+pub use reference::{Reference, ReferenceError};
+pub use registry::{Credentials, RegistryError, Transport};
 pub use store::{ImageInfo, Rootfs, Store};
 pub use tar_stream::TarError;
 pub use unpack::UnpackError;

@@ -29,7 +29,11 @@ pub(crate) enum Try {
 
 /// Opens a file or directory and locks it for us alone, if nobody else has it.
 pub(crate) fn try_exclusive(path: &Path) -> io::Result<Try> {
-    let file = fs::File::open(path)?;
+    try_lock(fs::File::open(path)?)
+}
+
+/// Locks an open file for us alone, if nobody else has it.
+pub(crate) fn try_lock(file: fs::File) -> io::Result<Try> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Try::Locked(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(Try::Busy),

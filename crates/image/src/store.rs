@@ -29,7 +29,6 @@ use crate::{
     progress::{Progress, Reported, Stage},
     record::{Ground, LayerInfo, Record},
     tar_stream::TarStream,
-    tree,
     unpack::{Ownership, UnpackError, unpack},
 };
 
@@ -70,6 +69,12 @@ pub struct ImageInfo {
     pub layers: usize,
     /// Whether the layers lie on top of the built-in host image.
     pub on_host: bool,
+}
+
+/// A layer unpacked in a workspace and not yet part of the store.
+pub(crate) struct Loose {
+    dir: PathBuf,
+    pub(crate) digest: Digest,
 }
 
 const FILES: &str = "fs";
@@ -239,6 +244,21 @@ impl Store {
         tar: impl Read,
         expected: Option<&Digest>,
     ) -> Result<Digest, Error> {
+        let layer = self.unpack_layer(workspace, tar)?;
+        if let Some(&expected) = expected
+            && expected != layer.digest
+        {
+            return Err(Error::WrongLayer { expected, found: layer.digest });
+        }
+        self.adopt(workspace, layer)
+    }
+
+    /// Unpacks an uncompressed layer into the workspace, where nobody sees it yet.
+    pub(crate) fn unpack_layer(
+        &self,
+        workspace: &Workspace,
+        tar: impl Read,
+    ) -> Result<Loose, Error> {
         let dir = workspace.fresh();
         let files = dir.join(FILES);
         let prepared = fs::create_dir_all(&files)
@@ -255,37 +275,34 @@ impl Store {
             .into_inner()
             .finish()
             .map_err(|source| Error::Unpack(UnpackError::Tar(crate::TarError::Read(source))))?;
-        if let Some(&expected) = expected
-            && expected != digest
-        {
-            let _ = tree::remove_path(&dir);
-            return Err(Error::WrongLayer { expected, found: digest });
-        }
         let info = LayerInfo { bytes: unpacked.bytes, entries: unpacked.entries };
         write_json(&dir.join(LAYER_INFO), &info)?;
-        self.adopt(workspace, &dir, &digest)?;
-        Ok(digest)
+        Ok(Loose { dir, digest })
     }
 
-    fn adopt(&self, workspace: &Workspace, dir: &Path, layer: &Digest) -> Result<(), Error> {
+    /// Puts an unpacked layer in its place, unless it is there already.
+    pub(crate) fn adopt(&self, workspace: &Workspace, layer: Loose) -> Result<Digest, Error> {
+        let Loose { dir, digest } = layer;
         let _gate = self.gate(Pass::Shared)?;
         let place = || -> io::Result<()> {
             private_dir(&self.layers_dir())?;
-            workspace.lease(layer)?;
-            match fs::rename(dir, self.layer_path(layer)) {
-                // Someone else unpacked the same layer meanwhile; theirs is as good.
+            workspace.lease(&digest)?;
+            match fs::rename(&dir, self.layer_path(&digest)) {
+                // Someone else unpacked the same layer meanwhile; theirs is as good, ours goes with the
+                // workspace.
                 Err(error)
                     if matches!(
                         error.kind(),
                         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists
                     ) =>
                 {
-                    tree::remove_path(dir)
+                    Ok(())
                 }
                 other => other,
             }
         };
-        place().map_err(Error::io(format!("cannot store the layer {layer}")))
+        place().map_err(Error::io(format!("cannot store the layer {digest}")))?;
+        Ok(digest)
     }
 
     /// Whether a layer is here; if so it stays at least as long as the workspace.

@@ -1,0 +1,305 @@
+//! The base image, made of this machine's own package sources by `mmdebstrap`.
+//!
+//! The recipe is data. This is the one place of the crate that runs a program; what the program makes is
+//! unpacked like any other layer.
+
+use std::{
+    collections::VecDeque,
+    fs, io,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use crate::{
+    error::Error,
+    name::Name,
+    progress::{Progress, Stage},
+    record::{Ground, Record},
+    store::{ImageInfo, Store},
+};
+
+const BUILDER: &str = "mmdebstrap";
+const INSTALL: &str = "apt-get install mmdebstrap";
+/// Lines of the builder's output that an error repeats.
+const LAST_WORDS: usize = 12;
+
+/// Steps the builder usually announces.
+const STEPS: u64 = 14;
+
+/// What goes into an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// Package names, on top of the smallest system that can install packages.
+    pub packages: Vec<String>,
+    /// The release to install; the one this machine runs if not given.
+    pub suite: Option<String>,
+    /// Files that say where packages come from; this machine's own if there are none.
+    pub sources: Vec<PathBuf>,
+    /// Environment variables the image shall set.
+    pub env: Vec<(String, String)>,
+}
+
+/// What the base image has: a shell, tools to look at files and to build programs, and Python with what
+/// scientists use. Optional documentation is left out.
+const BASE_PACKAGES: &str = "\
+    bash coreutils findutils grep sed gawk diffutils patch file less procps psmisc \
+    tar gzip bzip2 xz-utils zip unzip jq ripgrep tree bc \
+    ca-certificates curl wget git openssh-client netcat-openbsd \
+    build-essential cmake pkg-config \
+    python3 python3-dev python3-pip python3-venv python-is-python3 \
+    python3-numpy python3-scipy python3-sympy python3-matplotlib python3-pandas python3-networkx \
+    python3-sklearn python3-requests python3-bs4 python3-lxml python3-yaml python3-pil python3-openpyxl \
+    python3-pytest python3-tqdm";
+
+/// Documentation nobody reads in a sandbox; licences stay.
+const LEFT_OUT: [&str; 5] = [
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/info/*",
+    "path-exclude=/usr/share/locale/*/LC_MESSAGES/*.mo",
+];
+
+impl Recipe {
+    /// The base image for models that work in a sandbox.
+    pub fn base() -> Self {
+        Self {
+            env: vec![
+                ("LANG".into(), "C.UTF-8".into()),
+                // The whole sandbox is a throw-away environment: `pip install` needs no other.
+                ("PIP_BREAK_SYSTEM_PACKAGES".into(), "1".into()),
+                ("PIP_ROOT_USER_ACTION".into(), "ignore".into()),
+            ],
+            ..Self::minimal(BASE_PACKAGES.split_whitespace())
+        }
+    }
+
+    /// The smallest system plus these packages.
+    pub fn minimal<P: Into<String>>(packages: impl IntoIterator<Item = P>) -> Self {
+        let packages = packages.into_iter().map(Into::into).collect();
+        Self {
+            packages,
+            suite: None,
+            sources: Vec::new(),
+            env: vec![("LANG".into(), "C.UTF-8".into())],
+        }
+    }
+}
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The builder is not installed.
+    #[error("the program {BUILDER} is not installed; run `{INSTALL}` as root")]
+    NoBuilder,
+    /// The machine does not tell what to install.
+    #[error("cannot tell which release to install from {0}; give a suite and its sources")]
+    NoSuite(&'static str),
+    /// The machine has no usable package sources.
+    #[error("no package sources for {0} are configured in {1}; give a sources file")]
+    NoSources(String, &'static str),
+    /// A package or suite name that is none.
+    #[error("`{0}` is not the name of a package or a release")]
+    BadName(String),
+    /// The builder could not be run.
+    #[error("cannot run {BUILDER}")]
+    Run(#[source] io::Error),
+    /// The builder gave up.
+    #[error("{BUILDER} ended with {status}: {said}")]
+    Failed {
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// Its last lines.
+        said: String,
+    },
+}
+
+const OS_RELEASE: &str = "/etc/os-release";
+const APT: &str = "/etc/apt";
+
+impl Store {
+    /// Builds an image by a recipe and stores it under a name.
+    pub fn build(
+        &self,
+        name: &str,
+        recipe: &Recipe,
+        progress: &dyn Progress,
+    ) -> Result<ImageInfo, Error> {
+        let name = Name::new(name)?;
+        let fail = |source| Error::Build { name: name.as_str().to_owned(), source };
+        let mut command = command(recipe).map_err(fail)?;
+        let workspace = self.workspace()?;
+        progress.stage(Stage::Building, Some(STEPS));
+        let mut child = Running(command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => fail(BuildError::NoBuilder),
+            _ => fail(BuildError::Run(error)),
+        })?);
+        let (Some(out), Some(err)) = (child.0.stdout.take(), child.0.stderr.take()) else {
+            return Err(fail(BuildError::Run(io::ErrorKind::BrokenPipe.into())));
+        };
+        let (layer, said) = std::thread::scope(|scope| {
+            let listener = scope.spawn(|| listen(err, progress));
+            let layer = self.unpack_layer(&workspace, out);
+            if layer.is_err() {
+                // It would block for ever on a pipe nobody reads, and it cleans up when asked to end.
+                child.terminate();
+            }
+            (layer, listener.join().unwrap_or_default())
+        });
+        let status = child.0.wait().map_err(|error| fail(BuildError::Run(error)))?;
+        // When we ended it, its status says nothing; when it failed, what it wrote says nothing.
+        let layer = match layer {
+            Ok(_) if !status.success() => return Err(fail(BuildError::Failed { status, said })),
+            other => other?,
+        };
+        let layer = self.adopt(&workspace, layer)?;
+        let record =
+            Record::made_here(name.as_str(), Ground::Empty, vec![layer], recipe.env.clone(), None);
+        self.put_record(&workspace, &name, record)
+    }
+}
+
+/// The builder; it does not outlive its use.
+struct Running(Child);
+
+impl Running {
+    fn terminate(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
+            // Gone already is fine.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            self.terminate();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn command(recipe: &Recipe) -> Result<Command, BuildError> {
+    let suite = match &recipe.suite {
+        Some(suite) => suite.clone(),
+        None => {
+            let text =
+                fs::read_to_string(OS_RELEASE).map_err(|_| BuildError::NoSuite(OS_RELEASE))?;
+            codename(&text).ok_or(BuildError::NoSuite(OS_RELEASE))?
+        }
+    };
+    for word in recipe.packages.iter().chain([&suite]) {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"+-.:=~/_".contains(&b);
+        if word.is_empty() || word.starts_with(['-', '/', '.']) || !word.bytes().all(plain) {
+            return Err(BuildError::BadName(word.chars().take(80).collect()));
+        }
+    }
+    let sources = match &recipe.sources[..] {
+        [] => host_sources(Path::new(APT), &suite),
+        given => given.to_vec(),
+    };
+    if sources.is_empty() {
+        return Err(BuildError::NoSources(suite, APT));
+    }
+    let mut command = Command::new(BUILDER);
+    command.args(["--format=tar", "--variant=minbase", "--aptopt=Acquire::Languages \"none\""]);
+    command.args(LEFT_OUT.iter().map(|option| format!("--dpkgopt={option}")));
+    if !recipe.packages.is_empty() {
+        command.arg(format!("--include={}", recipe.packages.join(",")));
+    }
+    command.arg(suite).arg("-").args(sources);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+fn codename(os_release: &str) -> Option<String> {
+    let value = os_release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
+    let value = value.trim().trim_matches(['"', '\'']);
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The files of this machine's package manager that speak of the release; others would only add noise.
+fn host_sources(apt: &Path, suite: &str) -> Vec<PathBuf> {
+    let mut files = vec![apt.join("sources.list")];
+    let parts = fs::read_dir(apt.join("sources.list.d")).into_iter().flatten().flatten();
+    files.extend(parts.map(|entry| entry.path()).filter(|path| {
+        path.extension().is_some_and(|extension| extension == "list" || extension == "sources")
+    }));
+    files.retain(|path| fs::read_to_string(path).is_ok_and(|text| mentions(&text, suite)));
+    files.sort();
+    files
+}
+
+fn mentions(text: &str, suite: &str) -> bool {
+    let active = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    active.flat_map(str::split_whitespace).any(|word| word == suite)
+}
+
+/// Passes the builder's steps on, and keeps its last lines for an error.
+fn listen(err: impl Read, progress: &dyn Progress) -> String {
+    let mut last = VecDeque::new();
+    let mut reader = BufReader::new(err);
+    let mut line = Vec::new();
+    // A line without end must not fill our memory.
+    while matches!(reader.by_ref().take(4096).read_until(b'\n', &mut line), Ok(got) if got > 0) {
+        let text = String::from_utf8_lossy(&line).trim().to_owned();
+        line.clear();
+        if let Some(step) = text.strip_prefix("I: ") {
+            progress.advance(1);
+            progress.message(step.trim_end_matches('.'));
+        }
+        if !text.is_empty() {
+            last.push_back(text);
+        }
+        if last.len() > LAST_WORDS {
+            last.pop_front();
+        }
+    }
+    Vec::from(last).join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_is_read_from_the_system_description() {
+        assert_eq!(codename("ID=debian\nVERSION_CODENAME=bookworm\n").as_deref(), Some("bookworm"));
+        assert_eq!(codename("VERSION_CODENAME=\"noble\"").as_deref(), Some("noble"));
+        assert_eq!(codename("ID=arch\nVERSION_CODENAME=\n"), None);
+    }
+
+    #[test]
+    fn only_sources_of_the_release_are_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let parts = dir.path().join("sources.list.d");
+        fs::create_dir(&parts).unwrap();
+        fs::write(dir.path().join("sources.list"), "# deb http://x bookworm main\n").unwrap();
+        fs::write(parts.join("a.sources"), "Types: deb\nSuites: bookworm bookworm-updates\n")
+            .unwrap();
+        fs::write(parts.join("b.list"), "deb http://x/ nodistro main\n").unwrap();
+        fs::write(parts.join("c.list.off"), "deb http://x/ bookworm main\n").unwrap();
+        assert_eq!(host_sources(dir.path(), "bookworm"), [parts.join("a.sources")]);
+        assert!(host_sources(dir.path(), "trixie").is_empty());
+    }
+
+    #[test]
+    fn names_that_would_be_options_are_refused() {
+        for bad in ["", "--mode=chrootless", "a b", "a,b", "/etc/passwd", "$(x)"] {
+            let recipe = Recipe { suite: Some("bookworm".into()), ..Recipe::minimal([bad]) };
+            assert!(matches!(command(&recipe), Err(BuildError::BadName(_))), "{bad}");
+        }
+        assert!(Recipe::base().packages.iter().any(|name| name == "python3-numpy"));
+    }
+
+    #[test]
+    fn the_builders_steps_and_last_words_are_heard() {
+        let said = format!("I: step one...\nnoise\n{}\nE: it broke\n", "x".repeat(10_000));
+        let last = listen(said.as_bytes(), &crate::Silent);
+        assert!(last.ends_with("E: it broke") && last.starts_with("I: step one"), "{last}");
+        let many = "line\n".repeat(100);
+        assert_eq!(listen(many.as_bytes(), &crate::Silent).matches("line").count(), LAST_WORDS);
+    }
+}
