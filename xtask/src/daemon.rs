@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result, bail};
@@ -32,6 +32,7 @@ dockerd --host="unix://$PWD/docker.sock" --group="$2" --data-root="$PWD/data" \
 read -r _
 kill "$!" 2>/dev/null
 wait
+umount "$PWD/data" 2>/dev/null
 cd /
 rm -rf --one-file-system "$1"
 "#;
@@ -45,8 +46,11 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts a daemon and waits until it answers.
     pub(crate) fn start() -> Result<Self> {
-        // Not in /tmp, which may be memory, and short, because socket paths must be.
-        let scratch = PathBuf::from(format!("/var/tmp/lis-test-{}", std::process::id()));
+        // Not in /tmp, which may be memory, and short, because socket paths must be. Process numbers come
+        // back, so the time makes the name unique.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let name = format!("/var/tmp/lis-test-{}-{:x}", std::process::id(), now & 0xff_ffff);
+        let scratch = PathBuf::from(name);
         fs::create_dir(&scratch).with_context(|| format!("making {}", scratch.display()))?;
         let group = machine::ids()?.1.to_string();
         let keeper = machine::as_root("setsid")?
