@@ -18,11 +18,21 @@ use crate::{CopyReport, Skipped};
 /// A link given as `source` is followed; links below it are kept as links. Devices, sockets and pipes
 /// are left out.
 pub fn pack(source: &Path, name: &Path, out: impl Write) -> io::Result<CopyReport> {
+    pack_without(&[], source, name, out)
+}
+
+/// Like [`pack`], leaving out these directories and everything below them.
+pub fn pack_without(
+    left_out: &[&Path],
+    source: &Path,
+    name: &Path,
+    out: impl Write,
+) -> io::Result<CopyReport> {
     let mut report = CopyReport::default();
     let mut builder = tar::Builder::new(out);
     builder.mode(tar::HeaderMode::Complete);
     let meta = fs::metadata(source)?;
-    pack_entry(&mut builder, source, name, &meta, &mut report)?;
+    pack_entry(&mut builder, (source, name), &meta, left_out, &mut report)?;
     builder.into_inner()?.flush()?;
     Ok(report)
 }
@@ -39,9 +49,9 @@ pub fn pack_bytes(name: &Path, contents: &[u8], mode: u32, out: impl Write) -> i
 
 fn pack_entry<W: Write>(
     builder: &mut tar::Builder<W>,
-    source: &Path,
-    name: &Path,
+    (source, name): (&Path, &Path),
     meta: &fs::Metadata,
+    left_out: &[&Path],
     report: &mut CopyReport,
 ) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
@@ -56,8 +66,13 @@ fn pack_entry<W: Write>(
         let mut children: Vec<_> = fs::read_dir(source)?.collect::<Result<_, _>>()?;
         children.sort_by_key(fs::DirEntry::file_name);
         for child in children {
-            let meta = child.path().symlink_metadata()?;
-            pack_entry(builder, &child.path(), &name.join(child.file_name()), &meta, report)?;
+            let (path, name) = (child.path(), name.join(child.file_name()));
+            if left_out.contains(&path.as_path()) {
+                report.skipped.push(Skipped { path: name, why: "not part of the files".into() });
+                continue;
+            }
+            let meta = path.symlink_metadata()?;
+            pack_entry(builder, (&path, &name), &meta, left_out, report)?;
         }
     } else if meta.is_symlink() {
         header.set_size(0);

@@ -1,0 +1,433 @@
+//! A running sandbox, as its owner sees it.
+
+use std::{
+    fs::File,
+    io::{self, Seek},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use sandbox::{
+    CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Process, Protection, Sandbox,
+    ShellCommand, Skipped, Spec, Streams, archive,
+};
+use tokio::{
+    sync::Mutex,
+    task::{AbortHandle, JoinHandle},
+    time::sleep_until,
+};
+
+use crate::{
+    init::{Ending, FileTask, Refusal, Reply, Report, Request, Task, read_list},
+    link::{Call, Link, Numbered},
+    plan::{Plan, Uppers},
+    pump::{self, Collector, Terminal},
+    runtime::Shared,
+    wire,
+};
+
+/// Room in pipes that carry whole trees; the kernel's default costs a switch every 64 KiB.
+const PIPE_SIZE: usize = 1 << 20;
+/// How long output of a program may trail behind its end.
+const LINGER: Duration = Duration::from_millis(50);
+
+impl Numbered for Reply {
+    fn number(&self) -> Option<u32> {
+        match self {
+            Self::Ready | Self::NotReady(_) => None,
+            Self::Started { id }
+            | Self::Ended { id, .. }
+            | Self::Opened { id }
+            | Self::Finished { id, .. }
+            | Self::Refused { id, .. } => Some(*id),
+        }
+    }
+}
+
+/// A sandbox of the native runtime.
+pub struct NativeSandbox {
+    pub(crate) plan: Plan,
+    pub(crate) spec: Spec,
+    pub(crate) protection: Protection,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) link: Link<Reply>,
+    pub(crate) proxy: Option<AbortHandle>,
+    /// Keeps the image's layers from being removed.
+    pub(crate) lease: Option<image::Lease>,
+    /// One command at a time.
+    pub(crate) shell: Mutex<()>,
+}
+
+impl Drop for NativeSandbox {
+    fn drop(&mut self) {
+        if let Some(proxy) = &self.proxy {
+            proxy.abort();
+        }
+    }
+}
+
+/// A command under way. Abandoning it kills the command.
+struct Guard<'a> {
+    link: &'a Link<Reply>,
+    id: u32,
+    ended: bool,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.link.send_now(&Request { id: 0, task: Task::Kill { running: self.id } });
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::Gone("its first process has ended".into())
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    Error::Gone(format!("it gave an answer that makes no sense: {reply:?}"))
+}
+
+fn bad_path(path: &Path, refusal: Refusal) -> Error {
+    let why = match refusal.errno {
+        Some(errno) => io::Error::from_raw_os_error(errno).to_string(),
+        None => refusal.why,
+    };
+    Error::Path { path: path.to_owned(), why }
+}
+
+impl NativeSandbox {
+    async fn start(
+        &self,
+        task: Task,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Call<'_, Reply>, Vec<OwnedFd>), Error> {
+        let mut call = self.link.call();
+        let request = Request { id: call.id, task };
+        self.link.send(&request, fds).await.map_err(|_| gone())?;
+        match call.reply().await.ok_or_else(gone)? {
+            (Reply::Started { .. }, fds) => Ok((call, fds)),
+            (Reply::Refused { refusal, .. }, _) => Err(Error::Io {
+                what: "starting a command in the sandbox".into(),
+                source: refusal.errno.map_or_else(
+                    || io::Error::other(refusal.why.clone()),
+                    io::Error::from_raw_os_error,
+                ),
+            }),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    async fn kill(&self, id: u32) -> Result<(), Error> {
+        let request = Request { id: 0, task: Task::Kill { running: id } };
+        self.link.send(&request, &[]).await.map_err(|_| gone())
+    }
+
+    /// Waits for a command's end, killing it at the deadline.
+    async fn ending(
+        &self,
+        call: &mut Call<'_, Reply>,
+        deadline: Option<Instant>,
+    ) -> Result<Ending, Error> {
+        let mut guard = Guard { link: &self.link, id: call.id, ended: false };
+        let far = Instant::now() + Duration::from_secs(365 * 24 * 3600);
+        let mut deadline = deadline;
+        loop {
+            tokio::select! {
+                reply = call.reply() => {
+                    guard.ended = true;
+                    return match reply {
+                        Some((Reply::Ended { ending, .. }, _)) => Ok(ending),
+                        Some((other, _)) => Err(unexpected(&other)),
+                        None => Err(gone()),
+                    };
+                }
+                () = sleep_until(deadline.unwrap_or(far).into()) => {
+                    deadline = None;
+                    self.kill(call.id).await?;
+                }
+            }
+        }
+    }
+
+    /// Has a piece of file work done. The descriptors go along and are closed on this side.
+    async fn files(&self, path: &Path, task: FileTask, fds: Vec<OwnedFd>) -> Result<FilesDone, Error> {
+        let mut call = self.link.call();
+        let request = Request { id: call.id, task: Task::Files(task) };
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        self.link.send(&request, &borrowed).await.map_err(|_| gone())?;
+        drop(fds);
+        match call.reply().await.ok_or_else(gone)? {
+            (Reply::Finished { report, .. }, _) => Ok(FilesDone::Finished(report)),
+            (Reply::Opened { .. }, fds) => {
+                fds.into_iter().next().map(FilesDone::Opened).ok_or_else(gone)
+            }
+            (Reply::Refused { refusal, .. }, _) => Err(bad_path(path, refusal)),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    fn inside(&self, path: &Path) -> PathBuf {
+        self.plan.workdir.join(path)
+    }
+
+    async fn run_in_terminal(
+        &self,
+        call: &mut Call<'_, Reply>,
+        terminal: OwnedFd,
+        (input, output): (Input, sandbox::Output),
+        mut size: tokio::sync::watch::Receiver<sandbox::TerminalSize>,
+        deadline: Option<Instant>,
+    ) -> Result<Ending, Error> {
+        let terminal = Terminal::new(terminal).map_err(Error::io("opening the terminal"))?;
+        let mut show = std::pin::pin!(terminal.show(output));
+        let mut shown = false;
+        let talk = async {
+            let resize = async {
+                loop {
+                    let now = *size.borrow_and_update();
+                    let _ = terminal.resize(now);
+                    if size.changed().await.is_err() {
+                        return std::future::pending::<()>().await;
+                    }
+                }
+            };
+            let _ = tokio::join!(terminal.type_in(input), resize);
+        };
+        let ending = tokio::select! {
+            ending = self.ending(call, deadline) => ending,
+            _ = async {
+                let _ = show.as_mut().await;
+                shown = true;
+                std::future::pending::<()>().await
+            } => Err(gone()),
+            () = talk => Err(gone()),
+        };
+        if !shown {
+            let _ = tokio::time::timeout(LINGER, show).await;
+        }
+        ending
+    }
+}
+
+enum FilesDone {
+    Finished(Report),
+    Opened(OwnedFd),
+}
+
+impl FilesDone {
+    fn report(self) -> Report {
+        match self {
+            Self::Finished(report) => report,
+            Self::Opened(_) => Report::default(),
+        }
+    }
+}
+
+fn pipe_pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    let (reading, writing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(io::Error::from)
+        .map_err(Error::io("making a pipe"))?;
+    // Larger is only faster; an ordinary user's share of pipe memory may be spent.
+    let _ = rustix::pipe::fcntl_setpipe_size(&writing, PIPE_SIZE);
+    Ok((reading, writing))
+}
+
+async fn joined<T>(task: JoinHandle<io::Result<T>>) -> io::Result<T> {
+    task.await.map_err(io::Error::other).and_then(|result| result)
+}
+
+impl Sandbox for NativeSandbox {
+    fn id(&self) -> &str {
+        &self.plan.id
+    }
+
+    fn protection(&self) -> &Protection {
+        &self.protection
+    }
+
+    async fn shell(&self, command: &ShellCommand) -> Result<ExecOutput, Error> {
+        command.validate()?;
+        let _one = self.shell.lock().await;
+        let mut script = wire::memory_file(&command.script).map_err(Error::io("storing the command"))?;
+        script.rewind().map_err(Error::io("storing the command"))?;
+        let begun = Instant::now();
+        let (mut call, fds) = self.start(Task::Shell, &[script.as_fd()]).await?;
+        let mut fds = fds.into_iter();
+        let mut collector = || {
+            let fd = fds.next().ok_or_else(gone)?;
+            Collector::new(fd, command.cap).map_err(Error::io("reading output"))
+        };
+        let (mut out, mut err) = (collector()?, collector()?);
+        let ending = {
+            let mut ending = std::pin::pin!(self.ending(&mut call, Some(begun + command.timeout)));
+            loop {
+                tokio::select! {
+                    ending = &mut ending => break ending?,
+                    () = out.fill() => {}
+                    () = err.fill() => {}
+                }
+            }
+        };
+        let duration = begun.elapsed();
+        let (stdout, stderr) = tokio::join!(out.finish(), err.finish());
+        let Ending { status, cause, shell_lost } = ending;
+        Ok(ExecOutput { stdout, stderr, status, cause, duration, shell_lost })
+    }
+
+    async fn process(&self, process: &Process, streams: Streams) -> Result<Exit, Error> {
+        process.validate()?;
+        let begun = Instant::now();
+        let deadline = process.timeout.map(|timeout| begun + timeout);
+        let terminal = match &streams {
+            Streams::Terminal { size, .. } => Some(*size.borrow()),
+            Streams::Pipes { .. } => None,
+        };
+        let task = Task::Program {
+            argv: process.argv.clone(),
+            env: process.env.clone(),
+            workdir: process.workdir.as_ref().map(|dir| self.inside(dir).as_path().into()),
+            terminal,
+        };
+        let ending = match streams {
+            Streams::Terminal { input, output, size } => {
+                let (mut call, fds) = self.start(task, &[]).await?;
+                let fd = fds.into_iter().next().ok_or_else(gone)?;
+                self.run_in_terminal(&mut call, fd, (input, output), size, deadline).await?
+            }
+            Streams::Pipes { stdin, stdout, stderr } => {
+                let (child_in, feeder) = match stdin {
+                    Some(input) => {
+                        let (reading, writing) = pipe_pair()?;
+                        (reading, Some(tokio::spawn(pump::feed(input, writing))))
+                    }
+                    None => (File::open("/dev/null").map_err(Error::io("opening /dev/null"))?.into(), None),
+                };
+                let (out, child_out) = pipe_pair()?;
+                let (err, child_err) = pipe_pair()?;
+                let child = [child_in.as_fd(), child_out.as_fd(), child_err.as_fd()];
+                let (mut call, _) = self.start(task, &child).await?;
+                drop((child_in, child_out, child_err));
+                let out = tokio::spawn(pump::forward(out, stdout));
+                let err = tokio::spawn(pump::forward(err, stderr));
+                let ending = self.ending(&mut call, deadline).await;
+                if let Some(feeder) = feeder {
+                    feeder.abort();
+                }
+                finish_forwarding(out, err).await;
+                ending?
+            }
+        };
+        Ok(Exit { status: ending.status, cause: ending.cause, duration: begun.elapsed() })
+    }
+
+    async fn read_file(&self, path: &Path) -> Result<Input, Error> {
+        let task = FileTask::Open(self.inside(path).as_path().into());
+        match self.files(path, task, Vec::new()).await? {
+            FilesDone::Opened(fd) => Ok(Box::new(tokio::fs::File::from_std(File::from(fd)))),
+            FilesDone::Finished(_) => Err(gone()),
+        }
+    }
+
+    async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<(), Error> {
+        let mut file = wire::memory_file(contents).map_err(Error::io("storing the file"))?;
+        file.rewind().map_err(Error::io("storing the file"))?;
+        let task = FileTask::Write(self.inside(path).as_path().into());
+        self.files(path, task, vec![file.into()]).await.map(drop)
+    }
+
+    async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
+        let (reading, writing) = pipe_pair()?;
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            io::Read::read_to_end(&mut File::from(reading), &mut bytes).map(|_| bytes)
+        });
+        let task = FileTask::List(self.inside(path).as_path().into());
+        self.files(path, task, vec![writing]).await?;
+        let bytes = joined(read).await.map_err(Error::io("reading a listing"))?;
+        read_list(&bytes).map_err(Error::io("reading a listing"))
+    }
+
+    async fn copy_in(&self, host: &Path, path: &Path) -> Result<CopyReport, Error> {
+        let meta = tokio::fs::metadata(host).await;
+        meta.map_err(|e| Error::Path { path: host.to_owned(), why: e.to_string() })?;
+        let (reading, writing) = pipe_pair()?;
+        let (from, name) = (host.to_owned(), self.inside(path));
+        let pack = tokio::task::spawn_blocking(move || {
+            archive::pack(&from, &name, io::BufWriter::with_capacity(1 << 16, File::from(writing)))
+        });
+        let unpacked = self.files(path, FileTask::Unpack, vec![reading]).await;
+        let packed = joined(pack).await;
+        unpacked?;
+        packed.map_err(|e| Error::Path { path: host.to_owned(), why: e.to_string() })
+    }
+
+    async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
+        let (reading, writing) = pipe_pair()?;
+        let to = host.to_owned();
+        let unpack = tokio::task::spawn_blocking(move || {
+            archive::unpack(io::BufReader::with_capacity(1 << 16, File::from(reading)), &to)
+        });
+        let task = FileTask::Pack(self.inside(path).as_path().into());
+        let packed = self.files(path, task, vec![writing]).await;
+        let unpacked = joined(unpack).await;
+        let packed = packed?.report();
+        let mut report = unpacked.map_err(|e| Error::Path { path: host.to_owned(), why: e.to_string() })?;
+        report
+            .skipped
+            .extend(packed.skipped.into_iter().map(|(path, why)| Skipped { path: path.into(), why }));
+        Ok(report)
+    }
+
+    async fn fork(&self) -> Result<Self, Error> {
+        let id = self.shared.next_id();
+        let dirs = self.shared.prepare(&id, self.plan.overlays.len()).await?;
+        if let Err(error) = self.files(Path::new("/"), FileTask::CopyUppers, dirs).await {
+            let _ = self.shared.destroy(&id).await;
+            return Err(error);
+        }
+        let plan = Plan { id, uppers: Uppers::Prepared, ..self.plan.clone() };
+        self.shared.create(plan, self.spec.clone(), self.lease.clone()).await
+    }
+
+    async fn snapshot(&self, name: &str) -> Result<(), Error> {
+        let (reading, writing) = pipe_pair()?;
+        let store = self.shared.store.clone();
+        let (image, name) = (self.spec.image.clone(), name.to_owned());
+        let commit = tokio::task::spawn_blocking(move || {
+            let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
+            match image {
+                ImageRef::Host => store.commit(&name, None, stream),
+                ImageRef::Name(base) => store.commit(&name, Some(&base), stream),
+                ImageRef::Dir(dir) => {
+                    let base = format!("{name}.base");
+                    store.import_dir(&dir, &base, &image::Silent)?;
+                    store.commit(&name, Some(&base), stream)
+                }
+            }
+        });
+        let packed = self.files(Path::new("/"), FileTask::PackUppers, vec![writing]).await;
+        let committed = commit.await.map_err(|e| Error::Service {
+            what: "saving the image".into(),
+            source: Box::new(e),
+        })?;
+        packed?;
+        committed.map(drop).map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })
+    }
+
+    async fn destroy(self) -> Result<(), Error> {
+        self.shared.destroy(&self.plan.id).await
+    }
+}
+
+/// Waits for the rest of a program's output. A background process may hold it open for longer; its
+/// output is passed on for as long as it lives, so that writing does not kill it.
+async fn finish_forwarding(out: JoinHandle<io::Result<()>>, err: JoinHandle<io::Result<()>>) {
+    let deadline = Instant::now() + LINGER;
+    for forwarding in [out, err] {
+        let _ = tokio::time::timeout_at(deadline.into(), forwarding).await;
+    }
+}

@@ -1,0 +1,240 @@
+//! What a command gives up before it starts: capabilities, privileges, system calls, resources.
+//!
+//! The filter is built once, in the spawner; every command of every sandbox installs the same one.
+
+use std::{collections::BTreeMap, fs, io};
+
+use rustix::{
+    process::{Resource, Rlimit, setrlimit},
+    thread::{CapabilitySet, CapabilitySets},
+};
+use sandbox::Limits;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use crate::{plan::NetworkPlan, sys};
+
+/// What root inside keeps: enough to install packages and manage files, nothing that reaches a kernel
+/// interface beyond them.
+const KEPT: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETFCAP)
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::SYS_CHROOT);
+
+/// What every command of a sandbox gives up.
+#[derive(Clone)]
+pub(crate) struct Hardening {
+    filter: Vec<libc::sock_filter>,
+    limits: ResourceLimits,
+    network: NetworkPlan,
+}
+
+/// Limits that stand in where control groups are missing, and some that always hold.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ResourceLimits {
+    file_size: Option<u64>,
+    memory: Option<u64>,
+    processes: Option<u64>,
+}
+
+impl ResourceLimits {
+    /// Per-process limits; those a control group covers are left alone.
+    pub(crate) fn new(limits: &Limits, group_memory: Held, group_pids: Held) -> Self {
+        Self {
+            file_size: limits.disk.map(|d| d.bytes()),
+            memory: limits.memory.map(|m| m.bytes()).filter(|_| group_memory == Held::No),
+            processes: limits.pids.map(u64::from).filter(|_| group_pids == Held::No),
+        }
+    }
+}
+
+/// Whether a control group holds a limit already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+}
+
+impl Hardening {
+    /// Puts the pieces together.
+    pub(crate) fn new(
+        filter: Vec<libc::sock_filter>,
+        limits: ResourceLimits,
+        network: NetworkPlan,
+    ) -> Self {
+        Self { filter, limits, network }
+    }
+
+    /// Gives everything up. The calling process can never get it back.
+    pub(crate) fn apply(&self) -> io::Result<()> {
+        // The kernel shall kill commands before PID 1.
+        let _ = fs::write("/proc/self/oom_score_adj", "500");
+        let limit = |resource, value: Option<u64>| {
+            value.map_or(Ok(()), |v| {
+                setrlimit(resource, Rlimit { current: Some(v), maximum: Some(v) })
+            })
+        };
+        limit(Resource::Core, Some(0))?;
+        limit(Resource::Fsize, self.limits.file_size)?;
+        limit(Resource::Data, self.limits.memory)?;
+        limit(Resource::Nproc, self.limits.processes)?;
+        if self.network == NetworkPlan::Host {
+            sys::scope_abstract_sockets()?;
+        }
+        drop_capabilities()?;
+        rustix::thread::set_no_new_privs(true)?;
+        sys::install_seccomp(&self.filter)
+    }
+}
+
+fn drop_capabilities() -> io::Result<()> {
+    for capability in CapabilitySet::all().difference(KEPT).iter() {
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // Kernels older than the capability.
+            Err(rustix::io::Errno::INVAL) | Ok(()) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let sets =
+        CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// Calls that reach the kernel's riskier parts, or that only somebody leaving a sandbox needs.
+fn refused() -> Vec<libc::c_long> {
+    let mut calls = vec![
+        libc::SYS_acct,
+        libc::SYS_add_key,
+        libc::SYS_adjtimex,
+        libc::SYS_bpf,
+        libc::SYS_clock_adjtime,
+        libc::SYS_clock_settime,
+        libc::SYS_delete_module,
+        libc::SYS_fanotify_init,
+        libc::SYS_finit_module,
+        libc::SYS_fsconfig,
+        libc::SYS_fsmount,
+        libc::SYS_fsopen,
+        libc::SYS_fspick,
+        libc::SYS_init_module,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
+        libc::SYS_io_uring_setup,
+        libc::SYS_kcmp,
+        libc::SYS_kexec_file_load,
+        libc::SYS_kexec_load,
+        libc::SYS_keyctl,
+        libc::SYS_lookup_dcookie,
+        libc::SYS_mount,
+        libc::SYS_mount_setattr,
+        libc::SYS_move_mount,
+        libc::SYS_nfsservctl,
+        libc::SYS_open_by_handle_at,
+        libc::SYS_open_tree,
+        libc::SYS_perf_event_open,
+        libc::SYS_pivot_root,
+        libc::SYS_process_madvise,
+        libc::SYS_quotactl,
+        libc::SYS_quotactl_fd,
+        libc::SYS_reboot,
+        libc::SYS_request_key,
+        libc::SYS_setdomainname,
+        libc::SYS_sethostname,
+        libc::SYS_setns,
+        libc::SYS_settimeofday,
+        libc::SYS_swapoff,
+        libc::SYS_swapon,
+        libc::SYS_syslog,
+        libc::SYS_umount2,
+        libc::SYS_unshare,
+        libc::SYS_userfaultfd,
+        libc::SYS_vhangup,
+        libc::SYS_vmsplice,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([
+        libc::SYS_ioperm,
+        libc::SYS_iopl,
+        libc::SYS_modify_ldt,
+        libc::SYS_sysfs,
+        libc::SYS_uselib,
+        libc::SYS_ustat,
+        libc::SYS__sysctl,
+    ]);
+    calls
+}
+
+/// The highest system call number this list was checked against. Newer ones do not exist inside.
+const NEWEST_KNOWN: u32 = 466;
+
+/// Socket families programs use. All others (vsock to the hypervisor, raw packets, kernel crypto ...)
+/// are refused.
+const FAMILIES: [libc::c_int; 4] =
+    [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// Builds the filter.
+pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        refused().into_iter().map(|call| (call, Vec::new())).collect();
+    let all = |conditions| SeccompRule::new(conditions).map_err(io::Error::other);
+    let new_namespaces = (libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWCGROUP) as u64;
+    let mut clone_rules = Vec::new();
+    for bit in (0..64).map(|i| 1u64 << i).filter(|bit| new_namespaces & bit != 0) {
+        clone_rules.push(all(vec![condition(0, SeccompCmpOp::MaskedEq(bit), bit)?])?);
+    }
+    rules.insert(libc::SYS_clone, clone_rules);
+    let other_family = FAMILIES
+        .iter()
+        .map(|family| condition(0, SeccompCmpOp::Ne, *family as u64))
+        .collect::<io::Result<Vec<_>>>()?;
+    rules.insert(libc::SYS_socket, vec![all(other_family)?]);
+    // Typing into somebody else's terminal.
+    let mut ioctls = Vec::new();
+    for request in [libc::TIOCSTI, libc::TIOCLINUX] {
+        ioctls.push(all(vec![condition(1, SeccompCmpOp::Eq, request as u64)?])?);
+    }
+    rules.insert(libc::SYS_ioctl, ioctls);
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let body: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)
+        .and_then(TryInto::try_into)
+        .map_err(io::Error::other)?;
+    let body = body.into_iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k });
+    Ok(unknown_calls().into_iter().chain(body).collect())
+}
+
+fn condition(arg: u8, operator: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
+    SeccompCondition::new(arg, SeccompCmpArgLen::Dword, operator, value).map_err(io::Error::other)
+}
+
+/// Answers "no such call" for numbers beyond the known ones (the x32 table among them), and for `clone3`,
+/// whose flags a filter cannot see: C libraries then fall back to `clone`.
+fn unknown_calls() -> [libc::sock_filter; 4] {
+    const LOAD_NUMBER: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const IF_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    [
+        step(LOAD_NUMBER, 0, 0, 0),
+        step(IF_GREATER, 1, 0, NEWEST_KNOWN),
+        step(IF_EQUAL, 0, 1, libc::SYS_clone3 as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ]
+}

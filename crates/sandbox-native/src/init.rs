@@ -1,0 +1,412 @@
+//! PID 1 of a sandbox: serves the caller's requests, reaps what dies, watches the disk.
+//!
+//! It has rights over the sandbox's own namespaces and nothing else; the host's file system is out of its
+//! reach by the time it runs. It is one thread and one loop.
+
+mod disk;
+mod files;
+mod processes;
+mod program;
+mod shell;
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, WaitOptions, WaitStatus, waitpid},
+};
+use sandbox::{Cause, Status, TerminalSize};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::files::read_list;
+use self::{disk::DiskWatch, files::Workers, program::Programs, shell::Shell};
+use crate::{
+    cgroup,
+    harden::Hardening,
+    mounts::{Failure, Step},
+    plan::{NetworkPlan, PROXY_PORT, Plan},
+    spawner::Trouble,
+    sys,
+    wire::{self, WirePath},
+};
+
+/// What the caller asks of PID 1. Each has a number that its replies repeat.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) id: u32,
+    pub(crate) task: Task,
+}
+
+/// The kinds of request.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// Evaluate the script in the attached memory file. Answered by `Started` with both outputs, then `Ended`.
+    Shell,
+    /// Start a program; the packet carries its three streams, or none for a terminal. Answered by `Started`
+    /// (with the terminal), then `Ended`.
+    Program {
+        argv: Vec<String>,
+        env: Vec<(String, String)>,
+        workdir: Option<WirePath>,
+        terminal: Option<TerminalSize>,
+    },
+    /// Kill everything the running request of this number started. It then ends as timed out.
+    Kill { running: u32 },
+    /// Work on files, done by a child of PID 1. Answered by `Opened`, `Finished` or `Refused`.
+    Files(FileTask),
+}
+
+/// Work on files.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FileTask {
+    /// Open a regular file for reading.
+    Open(WirePath),
+    /// Write the attached stream's content to a file, whole or not at all.
+    Write(WirePath),
+    /// Send a directory's entries over the attached stream.
+    List(WirePath),
+    /// Unpack the attached tar stream at the root.
+    Unpack,
+    /// Pack a tree as tar into the attached stream.
+    Pack(WirePath),
+    /// Copy everything written so far into the attached directories, one for each overlay.
+    CopyUppers,
+    /// Pack everything written so far as an image layer into the attached stream.
+    PackUppers,
+}
+
+/// What PID 1 answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// The sandbox is set up. Carries the proxy's listening socket, if one was asked for.
+    Ready,
+    /// The sandbox could not be set up.
+    NotReady(Trouble),
+    /// The command runs; the packet carries its streams.
+    Started { id: u32 },
+    /// The command ended.
+    Ended { id: u32, ending: Ending },
+    /// The packet carries the opened file.
+    Opened { id: u32 },
+    /// The file work is done.
+    Finished { id: u32, report: Report },
+    /// The file work failed.
+    Refused { id: u32, refusal: Refusal },
+}
+
+/// Why file work failed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    pub(crate) errno: Option<i32>,
+    pub(crate) why: String,
+}
+
+impl From<&io::Error> for Refusal {
+    fn from(error: &io::Error) -> Self {
+        Self { errno: error.raw_os_error(), why: error.to_string() }
+    }
+}
+
+/// What a copy did, as it travels.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    /// What was left out, and why.
+    pub(crate) skipped: Vec<(WirePath, String)>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Ending {
+    pub(crate) status: Status,
+    pub(crate) cause: Option<Cause>,
+    /// The shell's state could not be kept.
+    pub(crate) shell_lost: bool,
+}
+
+/// What a new PID 1 starts with.
+pub(crate) struct Init {
+    pub(crate) socket: OwnedFd,
+    /// The writable directories of the overlays, in the order of the plan.
+    pub(crate) uppers: Vec<OwnedFd>,
+    pub(crate) memory_events: Option<OwnedFd>,
+    pub(crate) pids_events: Option<OwnedFd>,
+    pub(crate) hardening: Hardening,
+    pub(crate) plan: Plan,
+}
+
+/// Serves until the caller is gone. Returns only when it could not start.
+pub(crate) fn run(init: Init) -> Failure {
+    match Server::new(init) {
+        Err(failure) => failure,
+        Ok(mut server) => {
+            // The kernel ends everything in the sandbox with its PID 1.
+            while server.turn().is_ok_and(|more| more) {}
+            sys::exit_now(0)
+        }
+    }
+}
+
+struct Server {
+    init: Init,
+    deaths: OwnedFd,
+    events: Events,
+    shell: Shell,
+    programs: Programs,
+    disk: DiskWatch,
+    workers: Workers,
+}
+
+impl Server {
+    fn new(init: Init) -> Result<Self, Failure> {
+        let deaths = sys::child_signals().step("watching children")?;
+        let null = File::open("/dev/null").step("opening /dev/null")?;
+        for number in 0..3 {
+            sys::become_stdio(null.as_fd(), number).step("closing the spawner's streams")?;
+        }
+        let listener = match init.plan.network {
+            NetworkPlan::Proxied => Some(
+                std::net::TcpListener::bind(("127.0.0.1", PROXY_PORT)).step("opening the proxy's port")?,
+            ),
+            _ => None,
+        };
+        let fds: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
+        wire::send(init.socket.as_fd(), &Reply::Ready, &fds).step("answering the caller")?;
+        let events = Events {
+            memory: init.memory_events.as_ref().and_then(|fd| fd.try_clone().ok()).map(File::from),
+            pids: init.pids_events.as_ref().and_then(|fd| fd.try_clone().ok()).map(File::from),
+        };
+        let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()));
+        Ok(Self {
+            init,
+            deaths,
+            events,
+            shell: Shell::default(),
+            programs: Programs::default(),
+            disk,
+            workers: Workers::default(),
+        })
+    }
+
+    /// Waits for something to happen and deals with it. Answers whether the caller is still there.
+    fn turn(&mut self) -> io::Result<bool> {
+        let busy = self.shell.is_running() || self.programs.any() || self.workers.any();
+        let wait = busy.then(|| self.disk.due_in()).flatten();
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
+        let (request, death, status) = {
+            let mut fds = vec![
+                PollFd::new(&self.init.socket, PollFlags::IN),
+                PollFd::new(&self.deaths, PollFlags::IN),
+            ];
+            if let Some(fd) = self.shell.status_pipe() {
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            }
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready = |i: usize| fds.get(i).is_some_and(|fd| !fd.revents().is_empty());
+            (ready(0), ready(1), ready(2))
+        };
+        if status && let Some((id, status)) = self.shell.read_status() {
+            self.shell_ended(id, status)?;
+        }
+        if death {
+            self.reap()?;
+        }
+        if busy {
+            self.check_disk()?;
+        }
+        if request {
+            match wire::receive::<Request>(self.init.socket.as_fd())? {
+                Some((request, fds)) => self.take(request, fds)?,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, request: Request, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let id = request.id;
+        match request.task {
+            Task::Shell => {
+                self.disk.begin();
+                let others = self.programs.roots();
+                let marks = self.events.read();
+                let started = self.shell.start(id, fds, &self.init, marks, &others);
+                match started {
+                    Ok([out, err]) => {
+                        self.reply(&Reply::Started { id }, &[out.as_fd(), err.as_fd()])
+                    }
+                    Err(error) => self.refuse(id, &error),
+                }
+            }
+            Task::Program { argv, env, workdir, terminal } => {
+                self.disk.begin();
+                let marks = self.events.read();
+                let workdir = workdir.map(PathBuf::from);
+                let wanted = program::Wanted { argv, env, workdir, terminal };
+                match self.programs.start(id, &wanted, fds, &self.init, marks) {
+                    Ok(terminal) => {
+                        let fds: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
+                        self.reply(&Reply::Started { id }, &fds)
+                    }
+                    Err(error) => self.refuse(id, &error),
+                }
+            }
+            Task::Kill { running } => self.kill(running, Cause::Timeout),
+            Task::Files(task) => {
+                self.disk.begin();
+                match self.workers.start(id, task, fds, &self.init) {
+                    Ok(()) => Ok(()),
+                    Err(error) => self.refuse(id, &error),
+                }
+            }
+        }
+    }
+
+    /// Deals with every child that ended.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut buffer = [0u8; 128];
+        while matches!(rustix::io::read(&self.deaths, &mut buffer), Ok(n) if n > 0) {}
+        while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+            self.child_ended(pid, status)?;
+        }
+        Ok(())
+    }
+
+    fn child_ended(&mut self, pid: Pid, status: WaitStatus) -> io::Result<()> {
+        let pid = pid.as_raw_nonzero().get();
+        if let Some(id) = self.workers.ended(pid) {
+            if status.exit_status() == Some(0) {
+                return Ok(());
+            }
+            let full = io::Error::from_raw_os_error(libc::ENOSPC);
+            let killed = io::Error::other("the file worker was killed");
+            let over = self.disk.over(&self.init.uppers, disk::Check::AtEnd);
+            return self.refuse(id, if over { &full } else { &killed });
+        }
+        if let Some(program) = self.programs.ended(pid) {
+            let cause = self.events.since(program.marks).or(self.disk_cause());
+            return self.end(program.id, to_status(status), cause, false);
+        }
+        // What the shell wrote before it died counts.
+        if let Some((id, status)) = self.shell.read_status() {
+            self.shell_ended(id, status)?;
+        }
+        if let Some((id, marks, lost)) = self.shell.process_ended(pid) {
+            let cause = self.events.since(marks).or(self.disk_cause());
+            return self.end(id, to_status(status), cause, lost);
+        }
+        Ok(())
+    }
+
+    fn shell_ended(&mut self, id: u32, status: Status) -> io::Result<()> {
+        let marks = self.shell.commit();
+        let cause = self.events.since(marks).or(self.disk_cause());
+        self.end(id, status, cause, false)
+    }
+
+    /// Kills what a running command started, and reports it as ended by this cause.
+    fn kill(&mut self, running: u32, cause: Cause) -> io::Result<()> {
+        let status = match cause {
+            Cause::Timeout => Status::TimedOut,
+            _ => Status::Signaled(libc::SIGKILL),
+        };
+        let roots = self.programs.roots();
+        if self.shell.running_id() == Some(running) {
+            let lost = self.shell.abort(&roots, &self.workers.pids());
+            return self.end(running, status, Some(cause), lost);
+        }
+        let spared = self.shell.processes();
+        if self.programs.abort(running, &spared, &self.workers.pids()) {
+            return self.end(running, status, Some(cause), false);
+        }
+        Ok(())
+    }
+
+    fn check_disk(&mut self) -> io::Result<()> {
+        if self.disk.over(&self.init.uppers, disk::Check::WhenDue) {
+            let running = self.shell.running_id().into_iter().chain(self.programs.ids());
+            for id in running.collect::<Vec<_>>() {
+                self.kill(id, Cause::Disk)?;
+            }
+            processes::signal(&self.workers.pids(), rustix::process::Signal::KILL);
+        }
+        Ok(())
+    }
+
+    /// Whether the command that just ended has filled the disk.
+    fn disk_cause(&mut self) -> Option<Cause> {
+        self.disk.over(&self.init.uppers, disk::Check::AtEnd).then_some(Cause::Disk)
+    }
+
+    fn end(&self, id: u32, status: Status, cause: Option<Cause>, shell_lost: bool) -> io::Result<()> {
+        self.reply(&Reply::Ended { id, ending: Ending { status, cause, shell_lost } }, &[])
+    }
+
+    fn reply(&self, reply: &Reply, fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> {
+        wire::send(self.init.socket.as_fd(), reply, fds)
+    }
+
+    fn refuse(&self, id: u32, error: &io::Error) -> io::Result<()> {
+        self.reply(&Reply::Refused { id, refusal: Refusal::from(error) }, &[])
+    }
+}
+
+fn to_status(status: WaitStatus) -> Status {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Status::Exited(code),
+        (None, Some(signal)) => Status::Signaled(signal),
+        (None, None) => Status::Signaled(0),
+    }
+}
+
+/// The kernel's counters of limits that were hit.
+struct Events {
+    memory: Option<File>,
+    pids: Option<File>,
+}
+
+/// The counters at some moment.
+#[derive(Clone, Copy, Default)]
+struct Marks {
+    oom: u64,
+    pids: u64,
+}
+
+impl Events {
+    fn read(&self) -> Marks {
+        Marks {
+            oom: self.memory.as_ref().map_or(0, |file| cgroup::count(file, "oom_kill")),
+            pids: self.pids.as_ref().map_or(0, |file| cgroup::count(file, "max")),
+        }
+    }
+
+    /// Which limit was hit since then.
+    fn since(&self, then: Marks) -> Option<Cause> {
+        let now = self.read();
+        if now.oom > then.oom {
+            Some(Cause::Oom)
+        } else if now.pids > then.pids {
+            Some(Cause::Pids)
+        } else {
+            None
+        }
+    }
+}
+
+/// Sleeps a little; PID 1 has nothing to wake it early while it waits for processes to die.
+fn nap(length: Duration) {
+    std::thread::sleep(length);
+}

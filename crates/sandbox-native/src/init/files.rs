@@ -1,0 +1,311 @@
+//! Work on files, each piece done by a child of PID 1 that has no more rights than a command.
+//!
+//! The child answers the caller itself, over the same socket, and exits.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, PermissionsExt},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstatfs, openat2, statfs},
+    process::Signal,
+};
+use sandbox::{Entry, EntryKind, archive};
+
+use super::{FileTask, Init, Refusal, Reply, Report, processes};
+use crate::{
+    sys::{self, Fork},
+    wire::{self, WirePath},
+};
+
+mod layer;
+
+/// The children at work, by process and request.
+#[derive(Default)]
+pub(crate) struct Workers {
+    running: Vec<(i32, u32, Others)>,
+}
+
+/// What happens to the sandbox's processes meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    GoOn,
+    /// They stand still, so that what is copied fits together.
+    Pause,
+}
+
+impl Workers {
+    /// Whether any works.
+    pub(crate) fn any(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Their process numbers.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        self.running.iter().map(|(pid, ..)| *pid).collect()
+    }
+
+    /// Starts one.
+    pub(crate) fn start(
+        &mut self,
+        id: u32,
+        task: FileTask,
+        fds: Vec<OwnedFd>,
+        init: &Init,
+    ) -> io::Result<()> {
+        let others = match task {
+            FileTask::CopyUppers | FileTask::PackUppers => Others::Pause,
+            _ => Others::GoOn,
+        };
+        if others == Others::Pause {
+            self.signal_others(Signal::STOP);
+        }
+        match sys::fork() {
+            Ok(Fork::Parent(pid)) => {
+                self.running.push((pid, id, others));
+                Ok(())
+            }
+            Ok(Fork::Child) => {
+                let reply = match init.hardening.apply().and_then(|()| work(task, fds, init)) {
+                    Ok(Outcome::Done(report)) => (Reply::Finished { id, report }, None),
+                    Ok(Outcome::Opened(file)) => (Reply::Opened { id }, Some(file)),
+                    Err(error) => (Reply::Refused { id, refusal: Refusal::from(&error) }, None),
+                };
+                let fds: Vec<_> = reply.1.iter().map(AsFd::as_fd).collect();
+                let sent = wire::send(init.socket.as_fd(), &reply.0, &fds);
+                sys::exit_now(i32::from(sent.is_err()))
+            }
+            Err(error) => {
+                if others == Others::Pause {
+                    self.signal_others(Signal::CONT);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes note of a process's end; answers the request if it was a worker.
+    pub(crate) fn ended(&mut self, pid: i32) -> Option<u32> {
+        let at = self.running.iter().position(|(worker, ..)| *worker == pid)?;
+        let (_, id, others) = self.running.swap_remove(at);
+        if others == Others::Pause && !self.running.iter().any(|(.., o)| *o == Others::Pause) {
+            self.signal_others(Signal::CONT);
+        }
+        Some(id)
+    }
+
+    fn signal_others(&self, signal: Signal) {
+        let workers = self.pids();
+        let others = processes::numbers().into_iter().filter(|pid| *pid != 1 && !workers.contains(pid));
+        processes::signal(&others.collect::<Vec<_>>(), signal);
+    }
+}
+
+enum Outcome {
+    Done(Report),
+    Opened(OwnedFd),
+}
+
+fn work(task: FileTask, fds: Vec<OwnedFd>, init: &Init) -> io::Result<Outcome> {
+    let mut fds = fds.into_iter();
+    let mut stream = || fds.next().map(File::from).ok_or_else(|| io::Error::other("no stream"));
+    let done = |()| Outcome::Done(Report::default());
+    match task {
+        FileTask::Open(path) => open(&PathBuf::from(path)).map(Outcome::Opened),
+        FileTask::Write(path) => write(&PathBuf::from(path), &mut stream()?).map(done),
+        FileTask::List(path) => list(&PathBuf::from(path), stream()?).map(done),
+        FileTask::Unpack => unpack(stream()?).map(done),
+        FileTask::Pack(path) => pack(&PathBuf::from(path), stream()?).map(Outcome::Done),
+        FileTask::CopyUppers => {
+            for upper in &init.uppers {
+                layer::copy(upper.as_fd(), stream()?.as_fd())?;
+            }
+            Ok(done(()))
+        }
+        FileTask::PackUppers => {
+            let targets = init.plan.overlays.iter().map(|overlay| overlay.target.as_path());
+            layer::pack(targets.zip(&init.uppers), stream()?).map(done)
+        }
+    }
+}
+
+/// Opens a regular file. Neither waits on pipes nor touches devices, and never opens what belongs to
+/// processes: this child's memory is none of the sandbox's business.
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    let meta = fs::metadata(path)?;
+    if meta.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    if !meta.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?;
+    if fstatfs(&file)?.f_type == PROC_SUPER_MAGIC {
+        return Err(io::Error::other("files of /proc can only be read by a command"));
+    }
+    Ok(file)
+}
+
+/// Where writing to a path ends up: links are followed, missing directories made.
+fn destination(path: &Path) -> io::Result<PathBuf> {
+    let real = match fs::canonicalize(path) {
+        Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (parent, name) = (path.parent(), path.file_name());
+            let (Some(parent), Some(name)) = (parent, name) else {
+                return Err(io::Error::other("the path has no file name"));
+            };
+            fs::create_dir_all(parent)?;
+            fs::canonicalize(parent)?.join(name)
+        }
+        Err(error) => return Err(error),
+    };
+    let parent = real.parent().unwrap_or(Path::new("/"));
+    if statfs(parent)?.f_type == PROC_SUPER_MAGIC {
+        return Err(io::Error::other("files of /proc can only be written by a command"));
+    }
+    Ok(real)
+}
+
+fn write(path: &Path, content: &mut File) -> io::Result<()> {
+    let target = destination(path)?;
+    let existing = target.symlink_metadata().ok();
+    match &existing {
+        Some(meta) if meta.is_dir() => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
+        // A dangling link: its target does not exist yet, and is not ours to guess.
+        Some(meta) if !meta.is_file() => return Err(io::Error::other("not a regular file")),
+        _ => {}
+    }
+    let mut name = std::ffi::OsString::from(".lis-write-");
+    name.push(std::process::id().to_string());
+    let partial = target.with_file_name(name);
+    let result = write_new(&partial, content, existing.as_ref())
+        .and_then(|()| fs::rename(&partial, &target));
+    if result.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    result
+}
+
+fn write_new(at: &Path, content: &mut File, like: Option<&fs::Metadata>) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(at)?;
+    io::copy(content, &mut file)?;
+    let mode = like.map_or(0o644, |meta| meta.mode() & 0o7777);
+    if let Some(meta) = like {
+        std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()))?;
+    }
+    file.set_permissions(fs::Permissions::from_mode(mode))
+}
+
+fn list(path: &Path, mut stream: File) -> io::Result<()> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let Ok(meta) = entry.metadata() else { continue };
+        let kind = if meta.is_dir() {
+            EntryKind::Directory
+        } else if meta.is_symlink() {
+            EntryKind::Link
+        } else if meta.is_file() {
+            EntryKind::File
+        } else {
+            EntryKind::Other
+        };
+        let name = entry.file_name();
+        let size = if meta.is_file() { meta.len() } else { 0 };
+        entries.push((WirePath::from(Path::new(&name)), kind, size, meta.mode() & 0o7777));
+    }
+    stream.write_all(&postcard::to_stdvec(&entries).map_err(io::Error::other)?)
+}
+
+/// The entries [`list`] sent, sorted by name.
+pub(crate) fn read_list(bytes: &[u8]) -> io::Result<Vec<Entry>> {
+    let raw: Vec<(WirePath, EntryKind, u64, u32)> =
+        postcard::from_bytes(bytes).map_err(io::Error::other)?;
+    let mut entries: Vec<_> = raw
+        .into_iter()
+        .map(|(name, kind, size, mode)| Entry { name: name.into(), kind, size, mode })
+        .collect();
+    entries.sort_by(|a, b| a.name.as_os_str().as_bytes().cmp(b.name.as_os_str().as_bytes()));
+    Ok(entries)
+}
+
+/// Unpacks what the host packed; its names are paths from the root.
+fn unpack(stream: File) -> io::Result<()> {
+    let mut archive = tar::Archive::new(io::BufReader::with_capacity(1 << 16, stream));
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = Path::new("/").join(entry.path()?);
+        let mode = fs::Permissions::from_mode(entry.header().mode()? & 0o7777);
+        let kind = entry.header().entry_type();
+        if kind.is_dir() {
+            if !path.is_dir() {
+                fs::create_dir_all(&path)?;
+            }
+            fs::set_permissions(&path, mode)?;
+            continue;
+        }
+        let target = match kind.is_symlink() {
+            true => destination_of_link(&path)?,
+            false => destination(&path)?,
+        };
+        if target.symlink_metadata().is_ok() {
+            fs::remove_file(&target)?;
+        }
+        if kind.is_symlink() {
+            let to = entry.link_name()?.ok_or_else(|| io::Error::other("a link without a target"))?;
+            std::os::unix::fs::symlink(to, &target)?;
+        } else if kind.is_file() {
+            let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&target)?;
+            io::copy(&mut entry, &mut file)?;
+            file.set_permissions(mode)?;
+            if let Ok(modified) = entry.header().mtime() {
+                let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(modified);
+                let _ = file.set_modified(time);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Like [`destination`], but the last name itself is not followed.
+fn destination_of_link(path: &Path) -> io::Result<PathBuf> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::other("the path has no file name"));
+    };
+    Ok(destination(&parent.join("."))?.join(name))
+}
+
+fn pack(path: &Path, stream: File) -> io::Result<Report> {
+    let real = fs::canonicalize(path)?;
+    let meta = real.metadata()?;
+    if !meta.is_dir() && !meta.is_file() {
+        return Err(io::Error::other("not a file or directory"));
+    }
+    if real.starts_with("/proc") || real.starts_with("/dev") {
+        return Err(io::Error::other("devices and processes cannot be copied"));
+    }
+    let left_out = [Path::new("/proc"), Path::new("/dev"), Path::new("/sys")];
+    let stream = io::BufWriter::with_capacity(1 << 16, stream);
+    let report = archive::pack_without(&left_out, &real, Path::new("copied"), stream)?;
+    let below = |path: &Path| path.strip_prefix("copied").unwrap_or(path).to_owned();
+    Ok(Report {
+        files: report.files,
+        bytes: report.bytes,
+        skipped: report
+            .skipped
+            .iter()
+            .map(|s| (WirePath::from(below(&s.path).as_path()), s.why.clone()))
+            .collect(),
+    })
+}

@@ -1,0 +1,226 @@
+//! What a sandbox has written, as overlayfs keeps it: copied for a fork, packed for an image.
+//!
+//! In an upper directory a character device 0/0 stands for a removed file, and an attribute marks a
+//! directory that hides everything below it.
+
+use std::{
+    ffi::{CStr, OsStr},
+    fs::File,
+    io::{self, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+        chownat, copy_file_range, fgetxattr, fsetxattr, ioctl_ficlone, mkdirat, mknodat, openat,
+        readlinkat, statat, symlinkat, utimensat,
+    },
+    io::Errno,
+};
+
+use crate::init::disk::DEEPEST;
+
+const OPAQUE: &CStr = c"user.overlay.opaque";
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Copies a whole upper directory into an empty one.
+pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
+    let from = openat(from, ".", DIRECTORY, Mode::empty())?;
+    copy_attributes(&from, &to.try_clone_to_owned()?)?;
+    copy_entries(&from, to, 0)
+}
+
+fn copy_entries(from: &OwnedFd, to: BorrowedFd<'_>, depth: usize) -> io::Result<()> {
+    if depth > DEEPEST {
+        return Err(io::Error::other("the directories are nested too deeply"));
+    }
+    each(from, |name, stat| {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        match kind {
+            FileType::Directory => {
+                mkdirat(to, name, Mode::from_raw_mode(0o700))?;
+                let (inner, copied) = (
+                    openat(from, name, DIRECTORY, Mode::empty())?,
+                    openat(to, name, DIRECTORY, Mode::empty())?,
+                );
+                copy_entries(&inner, copied.as_fd(), depth + 1)?;
+                copy_attributes(&inner, &copied)?;
+                rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
+                rustix::fs::fchmod(&copied, mode)?;
+                rustix::fs::futimens(&copied, &times(stat))?;
+                return Ok(());
+            }
+            FileType::RegularFile => copy_file(from, to, name, stat)?,
+            FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
+            _ => mknodat(to, name, kind, mode, stat.st_rdev)?,
+        }
+        if kind != FileType::RegularFile {
+            chownat(to, name, owner(stat).0, owner(stat).1, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
+    })
+}
+
+fn copy_file(from: &OwnedFd, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+    let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let source = openat(from, name, read, Mode::empty())?;
+    let copied = openat(to, name, write, Mode::from_raw_mode(0o600))?;
+    // File systems that share blocks copy nothing at all.
+    if ioctl_ficlone(&copied, &source).is_err() {
+        copy_content(&source, &copied, stat.st_size as u64)?;
+    }
+    copy_attributes(&source, &copied)?;
+    rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
+    Ok(rustix::fs::fchmod(&copied, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
+}
+
+fn copy_content(source: &OwnedFd, copied: &OwnedFd, size: u64) -> io::Result<()> {
+    use rustix::fs::{SeekFrom, ftruncate, seek};
+    ftruncate(copied, size)?;
+    let mut at = 0u64;
+    // Holes stay holes.
+    while at < size {
+        let start = match seek(source, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(_) => at,
+        };
+        let end = seek(source, SeekFrom::Hole(start)).unwrap_or(size).min(size);
+        let (mut read, mut write) = (start, start);
+        while read < end {
+            let chunk = usize::try_from(end - read).unwrap_or(usize::MAX).min(1 << 30);
+            if copy_file_range(source, Some(&mut read), copied, Some(&mut write), chunk)? == 0 {
+                return Ok(());
+            }
+        }
+        at = end.max(start + 1);
+    }
+    Ok(())
+}
+
+fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
+    let mut names = vec![0u8; 1 << 16];
+    let length = rustix::fs::flistxattr(from, &mut names).unwrap_or(0);
+    for name in names[..length].split(|b| *b == 0).filter(|name| name.starts_with(b"user.")) {
+        let mut value = vec![0u8; 1 << 16];
+        if let Ok(size) = fgetxattr(from, name, &mut value) {
+            fsetxattr(to, name, &value[..size], XattrFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+fn owner(stat: &Stat) -> (Option<Uid>, Option<Gid>) {
+    (Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))
+}
+
+fn times(stat: &Stat) -> Timestamps {
+    let accessed = Timespec { tv_sec: stat.st_atime, tv_nsec: stat.st_atime_nsec as _ };
+    let modified = Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as _ };
+    Timestamps { last_access: accessed, last_modification: modified }
+}
+
+/// Packs upper directories, each below its mount point, as one layer of an OCI image.
+pub(crate) fn pack<'a>(
+    uppers: impl Iterator<Item = (&'a Path, &'a OwnedFd)>,
+    stream: File,
+) -> io::Result<()> {
+    let mut builder = tar::Builder::new(io::BufWriter::with_capacity(1 << 16, stream));
+    for (target, upper) in uppers {
+        let upper = openat(upper, ".", DIRECTORY, Mode::empty())?;
+        let mut above = PathBuf::new();
+        for name in target {
+            above.push(name);
+            let stat = rustix::fs::stat(Path::new("/").join(&above))?;
+            builder.append_data(&mut header(&stat), &above, io::empty())?;
+        }
+        pack_entries(&mut builder, &upper, target, 0)?;
+    }
+    builder.into_inner()?.flush()
+}
+
+fn pack_entries<W: Write>(
+    builder: &mut tar::Builder<W>,
+    dir: &OwnedFd,
+    at: &Path,
+    depth: usize,
+) -> io::Result<()> {
+    if depth > DEEPEST {
+        return Err(io::Error::other("the directories are nested too deeply"));
+    }
+    let mut mark = [0u8; 1];
+    if fgetxattr(dir, OPAQUE, &mut mark) == Ok(1) && mark[0] == b'y' {
+        builder.append_data(&mut empty_file(), at.join(".wh..wh..opq"), io::empty())?;
+    }
+    each(dir, |name, stat| {
+        let path = at.join(OsStr::from_bytes(name.to_bytes()));
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                builder.append_data(&mut header(stat), &path, io::empty())?;
+                let inner = openat(dir, name, DIRECTORY, Mode::empty())?;
+                pack_entries(builder, &inner, &path, depth + 1)
+            }
+            FileType::RegularFile => {
+                let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = File::from(openat(dir, name, read, Mode::empty())?);
+                builder.append_data(&mut header(stat), &path, file)
+            }
+            FileType::Symlink => {
+                let target = readlinkat(dir, name, Vec::new())?;
+                builder.append_link(&mut header(stat), &path, OsStr::from_bytes(target.to_bytes()))
+            }
+            FileType::CharacterDevice if stat.st_rdev == 0 => {
+                let mut hidden = b".wh.".to_vec();
+                hidden.extend_from_slice(name.to_bytes());
+                builder.append_data(&mut empty_file(), at.join(OsStr::from_bytes(&hidden)), io::empty())
+            }
+            // Sockets and pipes belong to processes, which an image has none of.
+            _ => Ok(()),
+        }
+    })
+}
+
+fn empty_file() -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o600);
+    header.set_size(0);
+    header
+}
+
+fn header(stat: &Stat) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    header.set_entry_type(match kind {
+        FileType::Directory => tar::EntryType::Directory,
+        FileType::Symlink => tar::EntryType::Symlink,
+        _ => tar::EntryType::Regular,
+    });
+    header.set_mode(stat.st_mode & 0o7777);
+    header.set_uid(u64::from(stat.st_uid));
+    header.set_gid(u64::from(stat.st_gid));
+    header.set_mtime(stat.st_mtime.max(0) as u64);
+    header.set_size(if kind == FileType::RegularFile { stat.st_size as u64 } else { 0 });
+    header
+}
+
+/// Calls for every entry of a directory but itself and its parent.
+fn each(dir: &OwnedFd, mut visit: impl FnMut(&CStr, &Stat) -> io::Result<()>) -> io::Result<()> {
+    let mut entries = Dir::new(openat(dir, ".", DIRECTORY, Mode::empty())?)?;
+    while let Some(entry) = entries.read() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != c"." && name != c".." {
+            let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            visit(name, &stat)?;
+        }
+    }
+    Ok(())
+}

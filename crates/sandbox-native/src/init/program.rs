@@ -1,0 +1,161 @@
+//! Single programs, started apart from the shell, with the caller's streams or a terminal.
+
+use std::{
+    collections::HashSet,
+    ffi::CString,
+    fs::File,
+    io::{self, Write},
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+};
+
+use rustix::{
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+use sandbox::TerminalSize;
+
+use super::{Init, Marks, processes};
+use crate::{
+    environ,
+    sys::{self, Fork},
+};
+
+/// What is to be started.
+pub(crate) struct Wanted {
+    pub(crate) argv: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) workdir: Option<PathBuf>,
+    pub(crate) terminal: Option<TerminalSize>,
+}
+
+/// The programs that run.
+#[derive(Default)]
+pub(crate) struct Programs {
+    running: Vec<Program>,
+}
+
+/// A program that runs.
+pub(crate) struct Program {
+    pub(crate) id: u32,
+    pid: i32,
+    before: HashSet<i32>,
+    pub(crate) marks: Marks,
+}
+
+impl Programs {
+    /// Whether any runs.
+    pub(crate) fn any(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// The process each started from.
+    pub(crate) fn roots(&self) -> Vec<i32> {
+        self.running.iter().map(|program| program.pid).collect()
+    }
+
+    /// The requests they answer.
+    pub(crate) fn ids(&self) -> Vec<u32> {
+        self.running.iter().map(|program| program.id).collect()
+    }
+
+    /// Starts one; answers the terminal's other side if it has a terminal.
+    pub(crate) fn start(
+        &mut self,
+        id: u32,
+        wanted: &Wanted,
+        fds: Vec<OwnedFd>,
+        init: &Init,
+        marks: Marks,
+    ) -> io::Result<Option<OwnedFd>> {
+        let (streams, terminal) = match wanted.terminal {
+            Some(size) => {
+                let (program_side, our_side) = open_terminal(size)?;
+                (vec![program_side], Some(our_side))
+            }
+            None if fds.len() == 3 => (fds, None),
+            None => return Err(io::Error::other("a program needs three streams or a terminal")),
+        };
+        let before = processes::numbers();
+        match sys::fork()? {
+            Fork::Parent(pid) => {
+                self.running.push(Program { id, pid, before, marks });
+                Ok(terminal)
+            }
+            Fork::Child => sys::exit_now(become_program(wanted, &streams, init)),
+        }
+    }
+
+    /// Takes note of a process's end; answers the program if it was one.
+    pub(crate) fn ended(&mut self, pid: i32) -> Option<Program> {
+        let at = self.running.iter().position(|program| program.pid == pid)?;
+        Some(self.running.swap_remove(at))
+    }
+
+    /// Kills everything a program started. Answers whether there was such a program.
+    pub(crate) fn abort(&mut self, id: u32, shell: &[i32], workers: &[i32]) -> bool {
+        let Some(at) = self.running.iter().position(|program| program.id == id) else {
+            return false;
+        };
+        let program = self.running.swap_remove(at);
+        let mut spared = program.before;
+        spared.extend(self.roots());
+        spared.extend(shell);
+        spared.extend(workers);
+        processes::kill_all_but(&spared);
+        true
+    }
+}
+
+fn open_terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    let name = ptsname(&ours, Vec::new())?;
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+    let program_side = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
+    let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&ours, size)?;
+    Ok((program_side, ours))
+}
+
+/// In the forked child: turns into the program. Returns the exit code when that fails.
+fn become_program(wanted: &Wanted, streams: &[OwnedFd], init: &Init) -> i32 {
+    let prepare = || -> io::Result<()> {
+        let _ = rustix::process::setsid();
+        for number in 0..3 {
+            let stream = streams.get(number as usize).or(streams.first());
+            let stream = stream.ok_or_else(|| io::Error::other("a stream is missing"))?;
+            sys::become_stdio(stream.as_fd(), number)?;
+        }
+        if wanted.terminal.is_some() {
+            sys::take_terminal(io::stdin().as_fd())?;
+        }
+        sys::close_from(3)?;
+        sys::reset_signals();
+        std::env::set_current_dir(wanted.workdir.as_ref().unwrap_or(&init.plan.workdir))?;
+        init.hardening.apply()
+    };
+    // Descriptor 2 is the caller's by now, or the failure goes nowhere.
+    let complain = |what: &str, why: &io::Error| {
+        let _ = writeln!(File::from(dup_stderr()), "sandbox: {what}: {why}");
+    };
+    if let Err(error) = prepare() {
+        complain("could not start the program", &error);
+        return 126;
+    }
+    let env = environ::merged(&init.plan.env, &wanted.env);
+    sys::set_path(environ::path(&env));
+    let argv: Vec<_> =
+        wanted.argv.iter().filter_map(|arg| CString::new(arg.as_str()).ok()).collect();
+    let error = sys::execute(&argv, &environ::as_c_strings(&env));
+    complain(wanted.argv.first().map_or("", String::as_str), &error);
+    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+}
+
+fn dup_stderr() -> OwnedFd {
+    match rustix::io::dup(io::stderr()) {
+        Ok(fd) => fd,
+        Err(_) => sys::exit_now(126),
+    }
+}

@@ -1,0 +1,115 @@
+//! Traces on disk: what every spawner keeps while it lives, and finding what one left that did not
+//! end by itself.
+//!
+//! `HOME/run/NAME/` belongs to one spawner, which holds a lock on the file `lock` in it for as long as it
+//! lives. A directory whose lock is free is a leftover.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::Pid,
+};
+use sandbox::SandboxInfo;
+
+use crate::{
+    cgroup::{Cgroups, PREFIX},
+    spawner::remove_leftover,
+};
+
+/// A directory this young may belong to a spawner that has not locked it yet.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Makes a spawner's directory and locks it.
+pub(crate) fn claim(run_dir: &Path) -> io::Result<fs::File> {
+    use std::os::unix::fs::DirBuilderExt;
+    if let Some(parent) = run_dir.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    fs::DirBuilder::new().mode(0o700).create(run_dir)?;
+    let lock = fs::File::create(run_dir.join("lock"))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(lock)
+}
+
+/// The record of a sandbox made now.
+pub(crate) fn info(id: &str, image: &str, owner: Option<Pid>) -> SandboxInfo {
+    SandboxInfo {
+        id: id.to_owned(),
+        owner_pid: owner.map_or(0, |pid| pid.as_raw_nonzero().get() as u32),
+        alive: true,
+        image: image.to_owned(),
+        created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+    }
+}
+
+/// Writes a sandbox's record.
+pub(crate) fn write_info(run_dir: &Path, info: &SandboxInfo) -> io::Result<()> {
+    fs::write(run_dir.join(format!("{}.json", info.id)), serde_json::to_vec(info)?)
+}
+
+/// Removes a sandbox's record.
+pub(crate) fn remove_info(run_dir: &Path, id: &str) {
+    let _ = fs::remove_file(run_dir.join(format!("{id}.json")));
+}
+
+/// Every sandbox recorded below this directory, the dead included.
+pub(crate) fn list(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
+    let mut all = Vec::new();
+    for run in run_dirs(runs)? {
+        let alive = is_alive(&run);
+        for entry in fs::read_dir(&run).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|e| e == "json")
+                && let Ok(bytes) = fs::read(&path)
+                && let Ok(info) = serde_json::from_slice::<SandboxInfo>(&bytes)
+            {
+                all.push(SandboxInfo { alive, ..info });
+            }
+        }
+    }
+    all.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+    Ok(all)
+}
+
+/// Removes what dead spawners left: processes' groups, directories, records. Answers the sandboxes.
+pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
+    let mut removed: Vec<_> = list(runs)?.into_iter().filter(|info| !info.alive).collect();
+    let cgroups = Cgroups::detect();
+    for run in run_dirs(runs)? {
+        if is_alive(&run) {
+            continue;
+        }
+        let name = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for group in cgroups.named(&format!("{PREFIX}{name}-")) {
+            // Its processes died with their spawner; a group that still has some is not ours to break.
+            let _ = fs::remove_dir(group);
+        }
+        remove_leftover(&run)?;
+    }
+    removed.iter_mut().for_each(|info| info.alive = false);
+    Ok(removed)
+}
+
+fn run_dirs(runs: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(runs) {
+        Ok(entries) => entries.map(|entry| entry.map(|e| e.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a spawner still holds this directory, or is just taking it.
+fn is_alive(run: &Path) -> bool {
+    match fs::File::open(run.join("lock")) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
+        Err(_) => {
+            let made = run.metadata().and_then(|meta| meta.modified());
+            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE))
+        }
+    }
+}

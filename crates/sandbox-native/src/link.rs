@@ -1,0 +1,118 @@
+//! The caller's end of a socket to the spawner or to a PID 1: numbered requests out, replies sorted in.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::mpsc,
+    task::JoinHandle,
+};
+
+use crate::{sys, wire};
+
+/// A message that says which request it answers.
+pub(crate) trait Numbered: DeserializeOwned + Send + 'static {
+    /// The request's number; nothing for messages nobody asked for.
+    fn number(&self) -> Option<u32>;
+}
+
+/// A reply with what it carried.
+pub(crate) type Arrival<M> = (M, Vec<OwnedFd>);
+
+type Waiting<M> = Mutex<HashMap<u32, mpsc::UnboundedSender<Arrival<M>>>>;
+
+/// One end of a socket, shared by any number of requests at once.
+pub(crate) struct Link<M: Numbered> {
+    socket: Arc<AsyncFd<OwnedFd>>,
+    waiting: Arc<Waiting<M>>,
+    next: AtomicU32,
+    reader: JoinHandle<()>,
+}
+
+impl<M: Numbered> Link<M> {
+    /// Takes over a socket.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let socket = Arc::new(sys::watch(socket)?);
+        let waiting: Arc<Waiting<M>> = Arc::default();
+        let reader = tokio::spawn(read_all(Arc::clone(&socket), Arc::clone(&waiting)));
+        Ok(Self { socket, waiting, next: AtomicU32::new(1), reader })
+    }
+
+    /// A fresh number, and where its replies will arrive.
+    pub(crate) fn call(&self) -> Call<'_, M> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, replies) = mpsc::unbounded_channel();
+        lock(&self.waiting).insert(id, sender);
+        Call { id, replies, link: self }
+    }
+
+    /// Sends a message.
+    pub(crate) async fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.socket
+            .async_io(Interest::WRITABLE, |socket| wire::send(socket.as_fd(), message, fds))
+            .await
+    }
+
+    /// Sends a message if that works at once.
+    pub(crate) fn send_now<T: Serialize>(&self, message: &T) -> io::Result<()> {
+        wire::send(self.socket.get_ref().as_fd(), message, &[])
+    }
+}
+
+impl<M: Numbered> Drop for Link<M> {
+    fn drop(&mut self) {
+        // The reader holds the socket open; the other side acts on its closing.
+        self.reader.abort();
+    }
+}
+
+/// A request under way.
+pub(crate) struct Call<'a, M: Numbered> {
+    /// Its number.
+    pub(crate) id: u32,
+    replies: mpsc::UnboundedReceiver<Arrival<M>>,
+    link: &'a Link<M>,
+}
+
+impl<M: Numbered> Call<'_, M> {
+    /// The next reply; nothing when the other side is gone.
+    pub(crate) async fn reply(&mut self) -> Option<Arrival<M>> {
+        self.replies.recv().await
+    }
+}
+
+impl<M: Numbered> Drop for Call<'_, M> {
+    fn drop(&mut self) {
+        lock(&self.link.waiting).remove(&self.id);
+    }
+}
+
+async fn read_all<M: Numbered>(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Waiting<M>>) {
+    loop {
+        let received = socket
+            .async_io(Interest::READABLE, |socket| wire::receive::<M>(socket.as_fd()))
+            .await;
+        let Ok(Some((message, fds))) = received else { break };
+        let sender = message.number().and_then(|id| lock(&waiting).get(&id).cloned());
+        if let Some(sender) = sender {
+            let _ = sender.send((message, fds));
+        }
+    }
+    // Whoever still waits learns that nothing more comes.
+    lock(&waiting).clear();
+}
+
+/// Nothing here panics while holding the lock, so a poisoned one is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

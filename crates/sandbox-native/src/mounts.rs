@@ -1,0 +1,302 @@
+//! The file systems of a sandbox, as its PID 1 mounts them, and the parts all sandboxes share, as the
+//! spawner prepares them.
+//!
+//! Nothing is resolved through an image's own links while the host's tree can still be reached: what
+//! goes below the new root is made as a detached mount first and attached after `pivot_root`.
+
+use std::{
+    collections::HashMap,
+    fmt, fs, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::symlink,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, makedev, mknodat},
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags,
+        MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create, fsmount, fsopen, mount,
+        mount_bind, mount_change, mount_remount, move_mount, open_tree, unmount,
+    },
+};
+
+use crate::{
+    host_image,
+    plan::{Lower, Overlay},
+    sys,
+};
+
+/// A step of setting up that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What was being done.
+    pub(crate) what: String,
+    /// The system's answer.
+    pub(crate) error: io::Error,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.error)
+    }
+}
+
+/// Names the step: `.step("mounting /proc")`.
+pub(crate) trait Step<T> {
+    /// Attaches what was being done.
+    fn step(self, what: impl Into<String>) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, what: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| Failure { what: what.into(), error: error.into() })
+    }
+}
+
+/// Inside every sandbox: pipes between PID 1 and the shell.
+pub(crate) const PRIVATE_DIR: &str = "/dev/.lis";
+
+const DEVICES: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+/// Parts of `/proc` that tell about, or act on, the whole machine.
+const HIDDEN: [&str; 4] = ["/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list"];
+const READ_ONLY: [&str; 4] = ["/proc/sys", "/proc/bus", "/proc/fs", "/proc/irq"];
+
+/// How owners of files relate to the users inside.
+pub(crate) enum Owners<'a> {
+    /// Layers are mounted shifted, as this user namespace maps users; root inside is this user outside.
+    Shifted {
+        /// The namespace.
+        userns: BorrowedFd<'a>,
+        /// Root's number outside.
+        root: u32,
+    },
+    /// Layers are used as they are.
+    Same,
+}
+
+/// What all sandboxes of a spawner share: a private directory tree of mounts.
+pub(crate) struct Shared {
+    layers: HashMap<PathBuf, PathBuf>,
+    skeleton: Option<PathBuf>,
+}
+
+impl Shared {
+    /// Mounts the spawner's scratch directory and what does not depend on the image. The working
+    /// directory of the process becomes that scratch directory.
+    pub(crate) fn prepare(scratch: &Path, state: &Path, owners: &Owners<'_>) -> Result<Self, Failure> {
+        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        mount_change("/", slave).step("separating our mounts from the host's")?;
+        mount("tmpfs", scratch, "tmpfs", MountFlags::NOSUID, Some(c"mode=0755"))
+            .step(format!("mounting a tmpfs on {}", scratch.display()))?;
+        std::env::set_current_dir(scratch).step("entering the scratch directory")?;
+        for dir in ["layers", "root", "dev", "state"] {
+            fs::create_dir(dir).step("filling the scratch directory")?;
+        }
+        bind_shifted(state, Path::new("state"), owners).step("mounting the state directory")?;
+        make_devices(owners)?;
+        Ok(Self { layers: HashMap::new(), skeleton: None })
+    }
+
+    /// Where a layer can be reached, relative to the scratch directory.
+    fn layer(&mut self, lower: &Lower, owners: &Owners<'_>) -> Result<PathBuf, Failure> {
+        match lower {
+            Lower::Dir(dir) => {
+                if let Some(known) = self.layers.get(dir) {
+                    return Ok(known.clone());
+                }
+                let at = PathBuf::from(format!("layers/{}", self.layers.len()));
+                fs::create_dir(&at).step("making a mount point")?;
+                bind_shifted(dir, &at, owners)
+                    .step(format!("mounting the layer {}", dir.display()))?;
+                self.layers.insert(dir.clone(), at.clone());
+                Ok(at)
+            }
+            Lower::HostSkeleton => {
+                if let Some(known) = &self.skeleton {
+                    return Ok(known.clone());
+                }
+                let at = PathBuf::from("skeleton");
+                fs::create_dir(&at).step("making the built-in image")?;
+                host_image::make_skeleton(&at).step("making the built-in image")?;
+                if let Owners::Shifted { root, .. } = owners {
+                    host_image::give_to(&at, *root).step("making the built-in image")?;
+                }
+                self.skeleton = Some(at.clone());
+                Ok(at)
+            }
+        }
+    }
+
+    /// The overlay mounts of one sandbox, ready for its PID 1.
+    pub(crate) fn overlays(
+        &mut self,
+        id: &str,
+        overlays: &[Overlay],
+        owners: &Owners<'_>,
+    ) -> Result<Vec<OverlayMount>, Failure> {
+        let mut ready = Vec::with_capacity(overlays.len());
+        for (i, overlay) in overlays.iter().enumerate() {
+            let lowers = overlay
+                .lowers
+                .iter()
+                .map(|lower| self.layer(lower, owners).map(|at| at.display().to_string()))
+                .collect::<Result<Vec<_>, _>>()?;
+            let at = if i == 0 { PathBuf::from("root") } else { PathBuf::from(format!("over{i}")) };
+            if !at.exists() {
+                fs::create_dir(&at).step("making a mount point")?;
+            }
+            let options = format!(
+                "lowerdir={},upperdir=state/{id}/u{i},workdir=state/{id}/w{i},userxattr,volatile",
+                lowers.join(":")
+            );
+            let upper = PathBuf::from(format!("state/{id}/u{i}"));
+            ready.push(OverlayMount { at, target: Path::new("/").join(&overlay.target), options, upper });
+        }
+        Ok(ready)
+    }
+}
+
+/// One overlay, ready to be mounted.
+pub(crate) struct OverlayMount {
+    at: PathBuf,
+    target: PathBuf,
+    options: String,
+    /// Its writable directory, relative to the scratch directory.
+    pub(crate) upper: PathBuf,
+}
+
+fn bind_shifted(from: &Path, to: &Path, owners: &Owners<'_>) -> io::Result<()> {
+    let tree = open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    if let Owners::Shifted { userns, .. } = owners {
+        sys::idmap_mount(tree.as_fd(), *userns)?;
+    }
+    Ok(move_mount(tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// The `/dev` all sandboxes see, read-only: device nodes, and places for what each has of its own.
+fn make_devices(owners: &Owners<'_>) -> Result<(), Failure> {
+    let what = "making device nodes";
+    mount("tmpfs", "dev", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, Some(c"mode=0755"))
+        .step(what)?;
+    for (name, major, minor) in DEVICES {
+        let at = Path::new("dev").join(name);
+        let mode = Mode::from_raw_mode(0o666);
+        match mknodat(CWD, &at, FileType::CharacterDevice, mode, makedev(major, minor)) {
+            Ok(()) => {
+                use std::os::unix::fs::PermissionsExt;
+                fs::set_permissions(&at, fs::Permissions::from_mode(0o666)).step(what)?;
+                if let Owners::Shifted { root, .. } = owners {
+                    std::os::unix::fs::lchown(&at, Some(*root), Some(*root)).step(what)?;
+                }
+            }
+            // Not allowed in a user namespace: the host's own node does as well.
+            Err(_) => {
+                fs::File::create(&at).step(what)?;
+                mount_bind(Path::new("/dev").join(name), &at).step(what)?;
+            }
+        }
+    }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, Path::new("dev").join(name)).step(what)?;
+    }
+    for dir in ["shm", "pts", ".lis"] {
+        fs::create_dir(Path::new("dev").join(dir)).step(what)?;
+    }
+    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount_remount("dev", flags, "").step(what)
+}
+
+/// In the new namespaces: mounts everything and makes it the root. What the host has is gone afterwards.
+pub(crate) fn enter(overlays: &[OverlayMount], shm: Option<u64>) -> Result<(), Failure> {
+    for overlay in overlays {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        let options = std::ffi::CString::new(overlay.options.as_str());
+        let options = options.map_err(io::Error::other).step("building mount options")?;
+        mount("overlay", &overlay.at, "overlay", flags, Some(options.as_c_str())).step(format!(
+            "mounting the overlay for {}",
+            overlay.target.display()
+        ))?;
+    }
+    let recursive = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    let detach = |at: &Path| open_tree(CWD, at, recursive);
+    let mut attached: Vec<(PathBuf, OwnedFd)> = Vec::new();
+    for overlay in &overlays[1..] {
+        attached.push((overlay.target.clone(), detach(&overlay.at).step("detaching an overlay")?));
+    }
+    attached.push(("/proc".into(), new_proc().step("mounting /proc")?));
+    attached.push(("/dev".into(), detach(Path::new("dev")).step("mounting /dev")?));
+
+    std::env::set_current_dir("root").step("entering the new root")?;
+    rustix::process::pivot_root(".", ".").step("changing the root")?;
+    unmount(".", UnmountFlags::DETACH).step("leaving the host's file system")?;
+    std::env::set_current_dir("/").step("entering the new root")?;
+
+    for dir in ["/proc", "/dev", "/sys", "/tmp"] {
+        if Path::new(dir).symlink_metadata().is_err() {
+            fs::create_dir(dir).step(format!("making {dir}"))?;
+        }
+    }
+    for (target, mounted) in attached {
+        move_mount(mounted, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .step(format!("mounting {}", target.display()))?;
+    }
+    own_devices(shm)?;
+    restrict_proc()
+}
+
+fn new_proc() -> io::Result<OwnedFd> {
+    let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// What of `/dev` each sandbox has of its own: shared memory, terminals, our pipes.
+fn own_devices(shm: Option<u64>) -> Result<(), Failure> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let size = shm.map_or(String::new(), |bytes| format!(",size={bytes}"));
+    let options = std::ffi::CString::new(format!("mode=1777{size}"));
+    let options = options.map_err(io::Error::other).step("mounting /dev/shm")?;
+    mount("shm", "/dev/shm", "tmpfs", flags, Some(options.as_c_str())).step("mounting /dev/shm")?;
+    mount("lis", PRIVATE_DIR, "tmpfs", flags, Some(c"mode=0700,size=64m,nr_inodes=4096"))
+        .step("mounting our pipes")?;
+    let pts = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devpts", "/dev/pts", "devpts", pts, Some(c"newinstance,ptmxmode=0666,mode=0620"))
+        .step("mounting /dev/pts")
+}
+
+fn restrict_proc() -> Result<(), Failure> {
+    for path in HIDDEN {
+        if Path::new(path).exists() {
+            mount_bind("/dev/null", path).step(format!("hiding {path}"))?;
+        }
+    }
+    for path in READ_ONLY {
+        if Path::new(path).exists() {
+            let what = || format!("making {path} read-only");
+            mount_bind(path, path).step(what())?;
+            let flags = MountFlags::BIND
+                | MountFlags::RDONLY
+                | MountFlags::NOSUID
+                | MountFlags::NODEV
+                | MountFlags::NOEXEC;
+            mount_remount(path, flags, "").step(what())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! What this machine offers to native sandboxes, found by looking; nothing is changed.
+
+use std::{fs, path::Path};
+
+use sandbox::{Layer, LayerState};
+
+use crate::{
+    cgroup::{CgroupVersion, Cgroups},
+    spawner::{has_mount_rights, subordinate},
+};
+
+/// What was found.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Machine {
+    /// The kernel's release.
+    pub kernel: String,
+    /// Whether sandboxes would be made with root's rights.
+    pub privileged: bool,
+    /// Each capability, with what to do where it is missing.
+    pub capabilities: Vec<Layer>,
+}
+
+/// Looks at the machine.
+pub fn probe() -> Machine {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let privileged = has_mount_rights();
+    let mut found = Vec::new();
+    let mut add = |name: &str, state, detail: String| found.push(Layer { name: name.into(), state, detail });
+
+    add_namespaces(&mut add, privileged);
+    let overlay = read("/proc/filesystems").lines().any(|line| line.ends_with("\toverlay"));
+    match overlay {
+        true => add("overlay", LayerState::Enforced, "overlayfs is in the kernel".into()),
+        false => add(
+            "overlay",
+            LayerState::Partial,
+            "not loaded yet; `modprobe overlay` loads it, and the first mount by root does".into(),
+        ),
+    }
+    let cgroups = Cgroups::detect();
+    let controllers: Vec<_> =
+        ["memory", "pids", "cpu"].into_iter().filter(|name| cgroups.has(name)).collect();
+    let version = match cgroups.version() {
+        CgroupVersion::V2 => "version 2",
+        CgroupVersion::V1 => "version 1",
+        CgroupVersion::None => "none usable",
+    };
+    let state = match controllers.len() {
+        3 => LayerState::Enforced,
+        0 => LayerState::Missing,
+        _ => LayerState::Partial,
+    };
+    let advice = match state {
+        LayerState::Enforced => "",
+        _ => "; run as root, or let systemd delegate: systemd-run --user --scope -p Delegate=yes",
+    };
+    add("cgroups", state, format!("{version}: {}{advice}", controllers.join(", ")));
+    let seccomp = Path::new("/proc/sys/kernel/seccomp/actions_avail").exists();
+    let state = if seccomp { LayerState::Enforced } else { LayerState::Missing };
+    add("seccomp", state, "filters on system calls".into());
+    add_id_maps(&mut add, privileged);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    Machine { kernel, privileged, capabilities: found }
+}
+
+fn add_namespaces(add: &mut impl FnMut(&str, LayerState, String), privileged: bool) {
+    let number = |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let most = number("/proc/sys/user/max_user_namespaces");
+    let clone = number("/proc/sys/kernel/unprivileged_userns_clone");
+    let apparmor = number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
+    let (state, detail) = match (most, clone, apparmor) {
+        (None | Some(0), ..) => (
+            LayerState::Missing,
+            "user namespaces are off; set sysctl user.max_user_namespaces=10000".to_owned(),
+        ),
+        (_, Some(0), _) if !privileged => (
+            LayerState::Missing,
+            "only root may make user namespaces; set sysctl kernel.unprivileged_userns_clone=1".into(),
+        ),
+        (.., Some(1)) if !privileged => (
+            LayerState::Missing,
+            "AppArmor keeps ordinary users from user namespaces; set sysctl \
+             kernel.apparmor_restrict_unprivileged_userns=0"
+                .into(),
+        ),
+        (Some(most), ..) => (LayerState::Enforced, format!("up to {most} user namespaces")),
+    };
+    add("namespaces", state, detail);
+}
+
+fn add_id_maps(add: &mut impl FnMut(&str, LayerState, String), privileged: bool) {
+    let uid = rustix::process::geteuid().as_raw();
+    let tools = ["/usr/bin/newuidmap", "/usr/bin/newgidmap"].iter().all(|tool| Path::new(tool).exists());
+    let ranges =
+        subordinate("/etc/subuid", uid).is_some() && subordinate("/etc/subgid", uid).is_some();
+    match (privileged, tools, ranges) {
+        (true, ..) => add("id maps", LayerState::Enforced, "root maps any range".into()),
+        (false, true, true) => add("id maps", LayerState::Enforced, "a range of subordinate users".into()),
+        (false, false, _) => {
+            add("id maps", LayerState::Partial, "one user only; install the package uidmap".into());
+        }
+        (false, true, false) => add(
+            "id maps",
+            LayerState::Partial,
+            "one user only; give this user 65536 ids: usermod --add-subuids 100000-165535 \
+             --add-subgids 100000-165535 USER"
+                .into(),
+        ),
+    }
+}

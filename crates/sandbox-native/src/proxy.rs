@@ -1,0 +1,378 @@
+//! The allow-listing proxy: the only way out of a sandbox whose network is limited to named hosts.
+//!
+//! It runs in the caller's process and accepts on a socket that lives in the sandbox's otherwise empty
+//! network namespace. HTTP by absolute URL and anything by CONNECT; names are matched before they are
+//! resolved, and addresses are checked after.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::Duration,
+};
+
+use sandbox::HostPattern;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, TcpStream, lookup_host},
+    sync::Semaphore,
+    task::AbortHandle,
+    time::timeout,
+};
+
+/// A request's head is no longer than this.
+const LONGEST_HEAD: usize = 32 << 10;
+/// Connections of one sandbox at once.
+const MOST_CONNECTIONS: usize = 256;
+const HEAD_TIME: Duration = Duration::from_secs(30);
+const CONNECT_TIME: Duration = Duration::from_secs(15);
+
+/// Serves a sandbox's proxy until aborted.
+pub(crate) fn start(listener: OwnedFd, hosts: Vec<HostPattern>) -> io::Result<AbortHandle> {
+    let listener = std::net::TcpListener::from(listener);
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let hosts: Arc<[HostPattern]> = hosts.into();
+    let task = tokio::spawn(async move {
+        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        loop {
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((client, _)) => {
+                    let hosts = Arc::clone(&hosts);
+                    tokio::spawn(async move {
+                        let _ = serve(client, &hosts).await;
+                        drop(place);
+                    });
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    });
+    Ok(task.abort_handle())
+}
+
+/// Why a request was not carried out.
+enum Refusal {
+    Malformed(&'static str),
+    NotAllowed(String),
+    Unreachable(String),
+}
+
+async fn serve(mut client: TcpStream, hosts: &[HostPattern]) -> io::Result<()> {
+    let head = match timeout(HEAD_TIME, read_head(&mut client)).await {
+        Ok(head) => head?,
+        Err(_) => return Ok(()),
+    };
+    let Some((head, rest)) = head else { return Ok(()) };
+    let reached = match parse(&head) {
+        Ok(request) => reach(&request, hosts).await.map(|server| (request, server)),
+        Err(refusal) => Err(refusal),
+    };
+    match reached {
+        Ok((request, server)) => relay(client, server, &request, &rest).await,
+        Err(refusal) => refuse(client, &refusal).await,
+    }
+}
+
+/// The bytes up to the empty line, and what came after it.
+async fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let mut bytes = Vec::with_capacity(1024);
+    loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            let rest = bytes.split_off(end + 4);
+            return Ok(Some((bytes, rest)));
+        }
+        if bytes.len() > LONGEST_HEAD || client.read_buf(&mut bytes).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// What the client wants.
+struct Request {
+    host: String,
+    port: u16,
+    how: How,
+}
+
+enum How {
+    Tunnel,
+    /// One HTTP request, rewritten for the server, and how long its body is.
+    Forward { head: Vec<u8>, body: Body },
+}
+
+#[derive(PartialEq, Eq, Debug)]
+enum Body {
+    Length(u64),
+    /// Sent in pieces; its end is the server's to find.
+    UntilClosed,
+}
+
+fn parse(head: &[u8]) -> Result<Request, Refusal> {
+    let text = std::str::from_utf8(head).map_err(|_| Refusal::Malformed("the request is not text"))?;
+    let mut lines = text.split("\r\n");
+    let mut first = lines.next().unwrap_or_default().split(' ');
+    let (Some(method), Some(target), Some(version)) = (first.next(), first.next(), first.next()) else {
+        return Err(Refusal::Malformed("the request line is not one"));
+    };
+    if method == "CONNECT" {
+        let (host, port) = split_port(target, None)?;
+        return Ok(Request { host, port, how: How::Tunnel });
+    }
+    let rest = target
+        .strip_prefix("http://")
+        .ok_or(Refusal::Malformed("only http:// and CONNECT go through this proxy"))?;
+    let (authority, path) = match rest.find(['/', '?']) {
+        Some(at) => rest.split_at(at),
+        None => (rest, "/"),
+    };
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let (host, port) = split_port(authority, Some(80))?;
+    let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
+    let mut rewritten = format!("{method} {path} {version}\r\nHost: {authority}\r\nConnection: close\r\n");
+    let mut body = Body::Length(0);
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let (name, value) =
+            line.split_once(':').ok_or(Refusal::Malformed("a header line has no colon"))?;
+        match name.to_ascii_lowercase().as_str() {
+            "host" | "connection" | "proxy-connection" | "proxy-authorization" | "keep-alive" | "upgrade" => {
+                continue;
+            }
+            "content-length" if body != Body::UntilClosed => {
+                let length = value.trim().parse();
+                body = Body::Length(length.map_err(|_| Refusal::Malformed("a bad content length"))?);
+            }
+            "transfer-encoding" => body = Body::UntilClosed,
+            _ => {}
+        }
+        rewritten.push_str(line);
+        rewritten.push_str("\r\n");
+    }
+    rewritten.push_str("\r\n");
+    Ok(Request { host, port, how: How::Forward { head: rewritten.into_bytes(), body } })
+}
+
+fn split_port(authority: &str, default: Option<u16>) -> Result<(String, u16), Refusal> {
+    let bad = Refusal::Malformed("the host and port are not understood");
+    let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
+        let Some((host, tail)) = inner.split_once(']') else { return Err(bad) };
+        (host, tail.strip_prefix(':'))
+    } else {
+        match authority.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        }
+    };
+    match (host, port.map(str::parse), default) {
+        ("", ..) => Err(bad),
+        (host, Some(Ok(port)), _) => Ok((host.to_owned(), port)),
+        (host, None, Some(port)) => Ok((host.to_owned(), port)),
+        _ => Err(bad),
+    }
+}
+
+/// Connects to the wanted host, if the list and its addresses allow that.
+async fn reach(request: &Request, hosts: &[HostPattern]) -> Result<TcpStream, Refusal> {
+    let (host, port) = (request.host.as_str(), request.port);
+    if !hosts.iter().any(|pattern| pattern.matches(host, port)) {
+        return Err(Refusal::NotAllowed(format!("{host}:{port} is not among the allowed hosts")));
+    }
+    let named = hosts.iter().any(|pattern| pattern.names(host, port));
+    let literal = host.parse::<IpAddr>().is_ok();
+    let found = timeout(CONNECT_TIME, lookup_host((host, port))).await;
+    let addresses: Vec<SocketAddr> = match found {
+        Ok(Ok(found)) => found.collect(),
+        _ => return Err(Refusal::Unreachable(format!("{host} cannot be resolved"))),
+    };
+    let permitted = |address: &&SocketAddr| match reach_of(address.ip()) {
+        Reach::Public => true,
+        Reach::Private => named,
+        Reach::LinkLocal => named && literal,
+    };
+    let mut last = None;
+    for address in addresses.iter().filter(permitted) {
+        match timeout(CONNECT_TIME, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = Some(error.to_string()),
+            Err(_) => last = Some("no answer in time".into()),
+        }
+    }
+    Err(match last {
+        Some(why) => Refusal::Unreachable(format!("{host}:{port}: {why}")),
+        None => Refusal::NotAllowed(format!(
+            "{host} leads to this machine or its private network, which has to be allowed by that name"
+        )),
+    })
+}
+
+/// How far away an address is.
+#[derive(PartialEq, Eq, Debug)]
+enum Reach {
+    Public,
+    Private,
+    /// Where clouds keep their metadata services.
+    LinkLocal,
+}
+
+fn reach_of(address: IpAddr) -> Reach {
+    let private_v4 = |v4: Ipv4Addr| {
+        let [a, b, ..] = v4.octets();
+        let carrier = a == 100 && (64..128).contains(&b);
+        let benchmark = a == 198 && (18..20).contains(&b);
+        v4.is_loopback()
+            || v4.is_private()
+            || v4.is_unspecified()
+            || v4.is_broadcast()
+            || v4.is_multicast()
+            || v4.is_documentation()
+            || a == 0
+            || a >= 240
+            || carrier
+            || benchmark
+    };
+    match address {
+        IpAddr::V4(v4) if v4.is_link_local() => Reach::LinkLocal,
+        IpAddr::V4(v4) if private_v4(v4) => Reach::Private,
+        IpAddr::V4(_) => Reach::Public,
+        IpAddr::V6(v6) => {
+            let s = v6.segments();
+            // Addresses that stand for IPv4 ones: mapped, compatible, and translated.
+            let inner = v6.to_ipv4_mapped().or(match s {
+                [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] | [0x2002, hi, lo, ..] | [0, 0, 0, 0, 0, 0, hi, lo]
+                    if !v6.is_loopback() && !v6.is_unspecified() =>
+                {
+                    Some(Ipv4Addr::from((u32::from(hi) << 16) | u32::from(lo)))
+                }
+                _ => None,
+            });
+            match inner {
+                Some(v4) => reach_of(IpAddr::V4(v4)),
+                None if v6.is_unicast_link_local() => Reach::LinkLocal,
+                None if v6.is_loopback()
+                    || v6.is_unspecified()
+                    || v6.is_unique_local()
+                    || v6.is_multicast()
+                    || (s[0] & 0xffc0) == 0xfec0 =>
+                {
+                    Reach::Private
+                }
+                None => Reach::Public,
+            }
+        }
+    }
+}
+
+async fn relay(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    request: &Request,
+    rest: &[u8],
+) -> io::Result<()> {
+    match &request.how {
+        How::Tunnel => {
+            client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+            server.write_all(rest).await?;
+            copy_bidirectional(&mut client, &mut server).await.map(drop)
+        }
+        How::Forward { head, body } => {
+            server.write_all(head).await?;
+            let (mut from_client, mut to_client) = client.split();
+            let (mut from_server, mut to_server) = server.split();
+            let send = async {
+                match body {
+                    // Not a byte more, or a second request could slip through unseen.
+                    Body::Length(length) => {
+                        let given = &rest[..rest.len().min(usize::try_from(*length).unwrap_or(usize::MAX))];
+                        to_server.write_all(given).await?;
+                        let mut left = (&mut from_client).take(*length - given.len() as u64);
+                        tokio::io::copy(&mut left, &mut to_server).await?;
+                    }
+                    Body::UntilClosed => {
+                        to_server.write_all(rest).await?;
+                        tokio::io::copy(&mut from_client, &mut to_server).await?;
+                    }
+                }
+                std::future::pending::<io::Result<()>>().await
+            };
+            tokio::select! {
+                result = send => result,
+                result = tokio::io::copy(&mut from_server, &mut to_client) => result.map(drop),
+            }
+        }
+    }
+}
+
+async fn refuse(mut client: TcpStream, refusal: &Refusal) -> io::Result<()> {
+    let (status, why) = match refusal {
+        Refusal::Malformed(why) => ("400 Bad Request", (*why).to_owned()),
+        Refusal::NotAllowed(why) => ("403 Forbidden", why.clone()),
+        Refusal::Unreachable(why) => ("502 Bad Gateway", why.clone()),
+    };
+    let body = format!("sandbox network: {why}\n");
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(answer.as_bytes()).await?;
+    client.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_apart() {
+        for (text, reach) in [
+            ("8.8.8.8", Reach::Public),
+            ("127.0.0.1", Reach::Private),
+            ("10.1.2.3", Reach::Private),
+            ("172.16.0.1", Reach::Private),
+            ("192.168.1.1", Reach::Private),
+            ("100.64.0.1", Reach::Private),
+            ("0.0.0.0", Reach::Private),
+            ("169.254.169.254", Reach::LinkLocal),
+            ("::1", Reach::Private),
+            ("::", Reach::Private),
+            ("fe80::1", Reach::LinkLocal),
+            ("fd00::1", Reach::Private),
+            ("::ffff:127.0.0.1", Reach::Private),
+            ("::ffff:169.254.169.254", Reach::LinkLocal),
+            ("64:ff9b::7f00:1", Reach::Private),
+            ("2002:a9fe:a9fe::1", Reach::LinkLocal),
+            ("::7f00:1", Reach::Private),
+            ("2606:4700::1", Reach::Public),
+        ] {
+            assert_eq!(reach_of(text.parse().unwrap()), reach, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_forwarded_request_is_rewritten_for_its_server() {
+        let head = b"POST http://u:p@Example.com:8080/a?b HTTP/1.1\r\nHost: evil\r\nProxy-Connection: x\r\n\
+                     Content-Length: 3\r\nX: y\r\n\r\n";
+        let Ok(Request { host, port, how: How::Forward { head, body } }) = parse(head) else {
+            panic!("not forwarded");
+        };
+        assert_eq!((host.as_str(), port, body), ("Example.com", 8080, Body::Length(3)));
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with("POST /a?b HTTP/1.1\r\nHost: Example.com:8080\r\nConnection: close\r\n"));
+        assert!(!head.contains("evil") && !head.contains("Proxy") && head.ends_with("X: y\r\n\r\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_heads_never_panic(head in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = parse(&head);
+        }
+
+        #[test]
+        fn arbitrary_targets_never_panic(target in "\\PC{0,60}", method in "(GET|CONNECT)") {
+            let _ = parse(format!("{method} {target} HTTP/1.1\r\n\r\n").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Moving output from pipes and terminals, without blocking and without end.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::termios::{Winsize, tcsetwinsize};
+use sandbox::{Capture, Captured, Input, Output, OutputCap, TerminalSize};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
+    net::unix::pipe,
+};
+
+use crate::sys;
+
+const CHUNK: usize = 64 << 10;
+/// How long output may trail behind the end of its command.
+const LINGER: Duration = Duration::from_millis(20);
+
+/// Collects one output of a command.
+pub(crate) struct Collector {
+    pipe: pipe::Receiver,
+    capture: Capture,
+    ended: bool,
+}
+
+impl Collector {
+    /// Starts collecting.
+    pub(crate) fn new(fd: OwnedFd, cap: OutputCap) -> io::Result<Self> {
+        let pipe = pipe::Receiver::from_owned_fd(fd)?;
+        Ok(Self { pipe, capture: Capture::new(cap), ended: false })
+    }
+
+    /// Waits for output and takes what is there; waits for ever once it has ended.
+    pub(crate) async fn fill(&mut self) {
+        if self.ended || self.pipe.readable().await.is_err() {
+            self.ended = true;
+            return std::future::pending().await;
+        }
+        self.take();
+    }
+
+    /// Takes what is there, up to a fair share.
+    fn take(&mut self) {
+        let mut buffer = [0u8; CHUNK];
+        for _ in 0..16 {
+            match self.pipe.try_read(&mut buffer) {
+                Ok(0) => {
+                    self.ended = true;
+                    return;
+                }
+                Ok(n) => self.capture.push(&buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.ended = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The command is over: takes what it left. A background process that keeps the pipe open can go on
+    /// writing to it for as long as it lives; nobody reads that.
+    pub(crate) async fn finish(mut self) -> Captured {
+        let rest = async {
+            while !self.ended {
+                if self.pipe.readable().await.is_err() {
+                    return;
+                }
+                self.take();
+            }
+        };
+        let _ = tokio::time::timeout(LINGER, rest).await;
+        if !self.ended {
+            tokio::spawn(discard(self.pipe));
+        }
+        self.capture.finish()
+    }
+}
+
+async fn discard(mut pipe: pipe::Receiver) {
+    let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+}
+
+/// Passes a program's output on until it ends.
+pub(crate) async fn forward(fd: OwnedFd, mut to: Output) -> io::Result<()> {
+    let mut pipe = pipe::Receiver::from_owned_fd(fd)?;
+    let mut buffer = vec![0u8; CHUNK];
+    loop {
+        let n = pipe.read(&mut buffer).await?;
+        if n == 0 {
+            return to.flush().await;
+        }
+        to.write_all(&buffer[..n]).await?;
+        to.flush().await?;
+    }
+}
+
+/// Feeds a program's input until it ends or nobody reads it.
+pub(crate) async fn feed(mut from: Input, fd: OwnedFd) -> io::Result<()> {
+    let mut pipe = pipe::Sender::from_owned_fd(fd)?;
+    tokio::io::copy(&mut from, &mut pipe).await.map(drop)
+}
+
+/// Our side of a terminal.
+pub(crate) struct Terminal(AsyncFd<OwnedFd>);
+
+impl Terminal {
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self(sys::watch(fd)?))
+    }
+
+    /// Shows what the program writes until it is gone.
+    pub(crate) async fn show(&self, mut to: Output) -> io::Result<()> {
+        let mut buffer = vec![0u8; CHUNK];
+        loop {
+            let read = self.0.async_io(Interest::READABLE, |fd| {
+                Ok(rustix::io::read(fd.as_fd(), &mut buffer)?)
+            });
+            match read.await {
+                // The kernel reports the other side's closing as an error.
+                Ok(0) | Err(_) => return to.flush().await,
+                Ok(n) => to.write_all(&buffer[..n]).await?,
+            }
+            to.flush().await?;
+        }
+    }
+
+    /// Types what comes in.
+    pub(crate) async fn type_in(&self, mut from: Input) -> io::Result<()> {
+        let mut buffer = vec![0u8; 4096];
+        loop {
+            let n = from.read(&mut buffer).await?;
+            if n == 0 {
+                // The terminal's way of saying that no more comes.
+                buffer[0] = 4;
+                self.write(&buffer[..1]).await?;
+                return Ok(());
+            }
+            self.write(&buffer[..n]).await?;
+        }
+    }
+
+    async fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let write = |fd: &OwnedFd| Ok(rustix::io::write(fd.as_fd(), bytes)?);
+            let n = self.0.async_io(Interest::WRITABLE, write).await?;
+            bytes = &bytes[n..];
+        }
+        Ok(())
+    }
+
+    /// Tells the program a new size.
+    pub(crate) fn resize(&self, size: TerminalSize) -> io::Result<()> {
+        let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
+        Ok(tcsetwinsize(self.0.get_ref(), size)?)
+    }
+}

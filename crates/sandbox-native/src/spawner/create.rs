@@ -1,0 +1,205 @@
+//! Making one sandbox: directories, control groups, the clone, and the steps up to a running PID 1.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use crate::{
+    cgroup::{Cgroups, Entrance, Group},
+    harden::{Hardening, Held, ResourceLimits},
+    init::{self, Init},
+    mounts::{self, Failure, OverlayMount, Shared, Step},
+    plan::{NetworkPlan, Plan, Uppers},
+    spawner::identity::{self, Identity},
+    sys, wire,
+};
+
+/// A sandbox that runs.
+pub(crate) struct Running {
+    /// Its PID 1. Stays valid until the spawner reaps it.
+    pub(crate) pid: i32,
+    /// Its control groups.
+    pub(crate) group: Group,
+}
+
+/// What making a sandbox needs of the spawner.
+pub(crate) struct Maker<'a> {
+    pub(crate) identity: &'a Identity,
+    pub(crate) cgroups: &'a Cgroups,
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) filter: &'a [libc::sock_filter],
+    pub(crate) state: &'a Path,
+}
+
+impl Maker<'_> {
+    /// Makes a sandbox; answers it and the caller's end of the socket to its PID 1.
+    ///
+    /// On an error the caller removes the sandbox's directory.
+    pub(crate) fn make(&mut self, plan: &Plan) -> Result<(Running, OwnedFd), Failure> {
+        if plan.uppers == Uppers::Fresh {
+            make_uppers(self.state, &plan.id, plan.overlays.len()).step("making the sandbox's directory")?;
+        }
+        let overlays = self.shared.overlays(&plan.id, &plan.overlays, &self.identity.owners())?;
+        let mut group =
+            self.cgroups.create(&plan.id, &plan.limits).step("making the control group")?;
+        match self.start(plan, &overlays, &group) {
+            Ok((pid, socket)) => Ok((Running { pid, group }, socket)),
+            Err(failure) => {
+                group.remove();
+                Err(failure)
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        plan: &Plan,
+        overlays: &[OverlayMount],
+        group: &Group,
+    ) -> Result<(i32, OwnedFd), Failure> {
+        let entrance = group.entrance().step("opening the control group")?;
+        let (host, inside) = wire::pair().step("making a socket")?;
+        let (go, tell_go) = rustix::pipe::pipe().step("making a pipe")?;
+        let mut flags = libc::CLONE_NEWUSER
+            | libc::CLONE_NEWNS
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS;
+        if plan.network != NetworkPlan::Host {
+            flags |= libc::CLONE_NEWNET;
+        }
+        let directory = match &entrance {
+            Entrance::Directory(fd) => Some(fd.as_fd()),
+            Entrance::Files(_) => None,
+        };
+        match sys::clone3(flags as u64, directory).step("starting the sandbox")? {
+            sys::Cloned::Child => {
+                drop((host, tell_go));
+                let born = Born { plan, overlays, group, entrance, go, inside };
+                born.live(self.hardening(plan))
+            }
+            sys::Cloned::Parent { pid, .. } => {
+                if let Err(error) = self.identity.map(pid) {
+                    // Without the go-ahead the child sees a closed pipe and exits.
+                    drop(tell_go);
+                    let _ = rustix::process::waitpid(
+                        rustix::process::Pid::from_raw(pid),
+                        rustix::process::WaitOptions::empty(),
+                    );
+                    return Err(error).step("mapping the sandbox's users");
+                }
+                let _ = rustix::io::write(&tell_go, b"g");
+                Ok((pid, host))
+            }
+        }
+    }
+
+    fn hardening(&self, plan: &Plan) -> Hardening {
+        let held = |controller| if self.cgroups.has(controller) { Held::Yes } else { Held::No };
+        let limits = ResourceLimits::new(&plan.limits, held("memory"), held("pids"));
+        Hardening::new(self.filter.to_vec(), limits, plan.network)
+    }
+}
+
+/// Makes the writable directories of a sandbox.
+pub(crate) fn make_uppers(state: &Path, id: &str, overlays: usize) -> io::Result<()> {
+    let dir = state.join(id);
+    fs::create_dir(&dir)?;
+    for i in 0..overlays {
+        fs::create_dir(dir.join(format!("u{i}")))?;
+        fs::create_dir(dir.join(format!("w{i}")))?;
+    }
+    Ok(())
+}
+
+/// A process just cloned, on its way to being PID 1.
+struct Born<'a> {
+    plan: &'a Plan,
+    overlays: &'a [OverlayMount],
+    group: &'a Group,
+    entrance: Entrance,
+    go: OwnedFd,
+    inside: OwnedFd,
+}
+
+impl Born<'_> {
+    fn live(self, hardening: Hardening) -> ! {
+        let mut go = [0u8; 1];
+        if !matches!(rustix::io::read(&self.go, &mut go), Ok(1)) {
+            sys::exit_now(1);
+        }
+        let socket = match rustix::io::fcntl_dupfd_cloexec(&self.inside, 0) {
+            Ok(copy) => copy,
+            Err(_) => sys::exit_now(1),
+        };
+        let failure = match self.set_up(hardening) {
+            Ok(init) => init::run(init),
+            Err(failure) => failure,
+        };
+        let _ = wire::send(socket.as_fd(), &init::Reply::NotReady(failure.into()), &[]);
+        sys::exit_now(1)
+    }
+
+    fn set_up(self, hardening: Hardening) -> Result<Init, Failure> {
+        if let Entrance::Files(files) = &self.entrance {
+            for file in files {
+                rustix::io::write(file, b"0").step("entering the control group")?;
+            }
+        }
+        identity::become_root().step("becoming root of the sandbox")?;
+        // Should the spawner die, so shall we: its one thread is our parent. A change of user resets this.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .step("tying the sandbox to its spawner")?;
+        // The single-user map forbids changing groups; there are none to drop then.
+        let _ = rustix::thread::set_thread_groups(&[]);
+        #[expect(deprecated, reason = "unsafe only for CLONE_FILES, which is not asked for")]
+        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWCGROUP)
+            .step("making a control group namespace")?;
+        let (memory_events, pids_events) = self.group.event_files();
+        let mut fds = vec![self.inside];
+        for overlay in self.overlays {
+            let upper = fs::File::open(&overlay.upper).step("opening the writable layer")?;
+            fds.push(upper.into());
+        }
+        let uppers = self.overlays.len();
+        let has_memory = memory_events.is_some();
+        let has_pids = pids_events.is_some();
+        fds.extend(memory_events);
+        fds.extend(pids_events);
+        let mut kept = sys::keep_only(fds).step("closing the spawner's descriptors")?.into_iter();
+        let mut next = || kept.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
+        let socket = next().step("keeping descriptors")?;
+        let uppers = (0..uppers).map(|_| next()).collect::<io::Result<_>>().step("keeping descriptors")?;
+        let memory_events = has_memory.then(&mut next).transpose().step("keeping descriptors")?;
+        let pids_events = has_pids.then(&mut next).transpose().step("keeping descriptors")?;
+
+        let resolv = match self.plan.network {
+            NetworkPlan::Host => fs::read("/etc/resolv.conf").ok(),
+            _ => None,
+        };
+        mounts::enter(self.overlays, self.plan.limits.memory.map(|m| m.bytes()))?;
+        rustix::system::sethostname(b"sandbox").step("naming the sandbox")?;
+        if self.plan.network != NetworkPlan::Host {
+            sys::loopback_up().step("starting the loopback interface")?;
+        }
+        write_network_files(resolv.as_deref()).step("writing /etc/hosts")?;
+        fs::create_dir_all(&self.plan.workdir)
+            .step(format!("making the working directory {}", self.plan.workdir.display()))?;
+        Ok(Init { socket, uppers, memory_events, pids_events, hardening, plan: self.plan.clone() })
+    }
+}
+
+/// Host names and resolvers, where the image has none or the host's are needed.
+fn write_network_files(resolv: Option<&[u8]>) -> io::Result<()> {
+    fs::create_dir_all("/etc")?;
+    if Path::new("/etc/hosts").symlink_metadata().is_err() {
+        fs::write("/etc/hosts", "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n")?;
+    }
+    if let Some(content) = resolv {
+        let _ = fs::remove_file("/etc/resolv.conf");
+        fs::write("/etc/resolv.conf", content)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Who runs the spawner, and whom the users inside a sandbox are mapped to.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, OwnedFd},
+    process::Command,
+};
+
+use rustix::thread::{CapabilitySet, UnshareFlags};
+
+use super::Users;
+use crate::{
+    mounts::{Failure, Owners, Step},
+    sys::{self, Fork},
+};
+
+/// Users of sandboxes made by root start here: above what distributions hand out.
+const SHIFTED_ROOT: u32 = 2_000_000_000;
+const USERS: u32 = 65_536;
+
+/// The spawner's identity, with its namespaces already changed.
+pub(crate) struct Identity {
+    users: Users,
+    /// A namespace with the map sandboxes get, for mounting layers shifted.
+    template: Option<OwnedFd>,
+    count: u32,
+}
+
+impl Identity {
+    /// Takes on the rights to make sandboxes: root has them, others get them over a user namespace.
+    pub(crate) fn assume() -> Result<Self, Failure> {
+        if has_mount_rights() {
+            rustix_unshare(UnshareFlags::NEWNS).step("making a mount namespace")?;
+            return Self::as_root();
+        }
+        let count = enter_user_namespace()?;
+        let users = if count > 1 { Users::Subordinate } else { Users::Single };
+        Ok(Self { users, template: None, count })
+    }
+
+    fn as_root() -> Result<Self, Failure> {
+        match template_namespace(SHIFTED_ROOT, USERS) {
+            Ok(userns) if can_shift(&userns) => {
+                Ok(Self { users: Users::Shifted, template: Some(userns), count: USERS })
+            }
+            Ok(_) => Ok(Self { users: Users::SameAsHost, template: None, count: USERS }),
+            Err(error) => Err(error).step("making a user namespace"),
+        }
+    }
+
+    /// Who users inside are.
+    pub(crate) fn users(&self) -> Users {
+        self.users
+    }
+
+    /// How layers have to be mounted.
+    pub(crate) fn owners(&self) -> Owners<'_> {
+        match &self.template {
+            Some(userns) => Owners::Shifted { userns: userns.as_fd(), root: SHIFTED_ROOT },
+            None => Owners::Same,
+        }
+    }
+
+    /// Gives a process in a new user namespace its users.
+    pub(crate) fn map(&self, pid: i32) -> io::Result<()> {
+        let outside = if self.template.is_some() { SHIFTED_ROOT } else { 0 };
+        write_maps(pid, outside, self.count)
+    }
+}
+
+fn rustix_unshare(flags: UnshareFlags) -> io::Result<()> {
+    #[expect(deprecated, reason = "the replacement is unsafe only for CLONE_FILES, which is not asked for")]
+    Ok(rustix::thread::unshare(flags)?)
+}
+
+/// Whether this process may mount in the namespace it was started in.
+pub(crate) fn has_mount_rights() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| {
+        sets.effective.contains(CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID)
+    })
+}
+
+fn write_maps(pid: i32, outside: u32, count: u32) -> io::Result<()> {
+    let line = format!("0 {outside} {count}\n");
+    fs::write(format!("/proc/{pid}/uid_map"), &line)?;
+    fs::write(format!("/proc/{pid}/gid_map"), &line)
+}
+
+/// A user namespace nobody lives in, with this map.
+fn template_namespace(outside: u32, count: u32) -> io::Result<OwnedFd> {
+    let (ours, theirs) = rustix::pipe::pipe()?;
+    match sys::clone3(libc::CLONE_NEWUSER as u64, None)? {
+        sys::Cloned::Child => {
+            drop(theirs);
+            // Until the parent has opened our namespace.
+            let _ = rustix::io::read(&ours, &mut [0u8; 1]);
+            sys::exit_now(0)
+        }
+        sys::Cloned::Parent { pid, pidfd } => {
+            drop(ours);
+            let namespace = write_maps(pid, outside, count)
+                .and_then(|()| fs::File::open(format!("/proc/{pid}/ns/user")));
+            drop(theirs);
+            let _ = rustix::process::waitid(
+                rustix::process::WaitId::PidFd(pidfd.as_fd()),
+                rustix::process::WaitIdOptions::EXITED,
+            );
+            Ok(namespace?.into())
+        }
+    }
+}
+
+/// Whether this kernel and file system can mount layers with shifted owners.
+fn can_shift(userns: &OwnedFd) -> bool {
+    use rustix::mount::{OpenTreeFlags, open_tree};
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(rustix::fs::CWD, "/usr", flags)
+        .map_err(io::Error::from)
+        .and_then(|tree| sys::idmap_mount(tree.as_fd(), userns.as_fd()))
+        .is_ok()
+}
+
+/// Makes this process root of a user namespace; answers how many users that has.
+///
+/// The full range needs `newuidmap`, run by a process that stays outside.
+fn enter_user_namespace() -> Result<u32, Failure> {
+    let what = "making a user namespace";
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let me = std::process::id();
+    let (ready, tell_ready) = rustix::pipe::pipe().step(what)?;
+    let (done, tell_done) = rustix::pipe::pipe().step(what)?;
+    if let Fork::Child = sys::fork().step(what)? {
+        drop((tell_ready, done));
+        let _ = rustix::io::read(&ready, &mut [0u8; 1]);
+        let mapped = map_subordinates(me, uid, gid);
+        let _ = rustix::io::write(&tell_done, &[u8::from(mapped)]);
+        sys::exit_now(0)
+    }
+    drop((ready, tell_done));
+    rustix_unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).step(what)?;
+    drop(tell_ready);
+    let mut answer = [0u8; 1];
+    let _ = rustix::io::read(&done, &mut answer);
+    let _ = rustix::process::wait(rustix::process::WaitOptions::empty());
+    if answer[0] == 1 {
+        become_root().step(what)?;
+        return Ok(USERS);
+    }
+    fs::write("/proc/self/setgroups", "deny").step(what)?;
+    fs::write("/proc/self/uid_map", format!("0 {uid} 1\n")).step(what)?;
+    fs::write("/proc/self/gid_map", format!("0 {gid} 1\n")).step(what)?;
+    become_root().step(what)?;
+    Ok(1)
+}
+
+/// Takes on the mapped root's identity, in a namespace just entered.
+pub(crate) fn become_root() -> io::Result<()> {
+    use rustix::process::{Gid, Uid};
+    rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
+    Ok(rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)
+}
+
+fn map_subordinates(pid: u32, uid: u32, gid: u32) -> bool {
+    let (Some(sub_uid), Some(sub_gid)) =
+        (subordinate("/etc/subuid", uid), subordinate("/etc/subgid", uid))
+    else {
+        return false;
+    };
+    let run = |tool: &str, id: u32, first: u32| {
+        let rest = (USERS - 1).to_string();
+        #[expect(clippy::disallowed_methods, reason = "the helper that may map subordinate users")]
+        let status = Command::new(tool)
+            .args([&pid.to_string(), "0", &id.to_string(), "1", "1", &first.to_string(), &rest])
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    // The spawner's environment is empty; these are where distributions install the tools.
+    run("/usr/bin/newuidmap", uid, sub_uid) && run("/usr/bin/newgidmap", gid, sub_gid)
+}
+
+/// The first subordinate id of a user that has a range large enough.
+pub(crate) fn subordinate(file: &str, uid: u32) -> Option<u32> {
+    let name = fs::read_to_string("/etc/passwd").unwrap_or_default().lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    fs::read_to_string(file).ok()?.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let owner = fields.next()?;
+        let first = fields.next()?.parse().ok()?;
+        let count: u32 = fields.next()?.trim().parse().ok()?;
+        let ours = Some(owner) == name.as_deref() || owner.parse() == Ok(uid);
+        (ours && count >= USERS - 1).then_some(first)
+    })
+}

@@ -1,0 +1,75 @@
+//! Runtimes for tests, each with a home of its own.
+
+use std::{path::PathBuf, sync::Arc};
+
+use sandbox::{ImageRef, LayerState, Runtime, Sandbox, Spec};
+use sandbox_conformance::{Capabilities, Capability, Harness, Missing};
+use sandbox_native::{Launcher, NativeOptions, NativeRuntime};
+
+/// A setting of the test run.
+#[expect(clippy::disallowed_methods, reason = "how tests are run is told by the environment")]
+pub(crate) fn setting(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from)
+}
+
+/// The program that runs the spawner: built beside this test, or where the test runner put it.
+pub(crate) fn launcher() -> Launcher {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_lis-sandbox-helper"));
+    Launcher { program: setting("LIS_TEST_HELPER").unwrap_or(built), args: Vec::new() }
+}
+
+/// A runtime with this home.
+pub(crate) async fn start(home: PathBuf) -> Result<NativeRuntime, Missing> {
+    NativeRuntime::start(NativeOptions { home, launcher: launcher() }).await.map_err(|error| Missing {
+        capability: "userns".into(),
+        reason: format!("{error}: {:?}", std::error::Error::source(&error)),
+    })
+}
+
+/// A home that goes when the test process ends: every test runs in a process of its own.
+pub(crate) fn home() -> PathBuf {
+    let dir = tempfile::Builder::new().prefix("lis-test-").tempdir().unwrap();
+    let path = dir.path().to_owned();
+    // Leaked on purpose: removed by the next test run's temporary directory, or by `remove_home`.
+    std::mem::forget(dir);
+    path
+}
+
+pub(crate) async fn on_a_directory() -> Result<Harness<NativeRuntime>, Missing> {
+    let rootfs = setting("LIS_TEST_ROOTFS").ok_or_else(|| Missing {
+        capability: "rootfs".into(),
+        reason: "LIS_TEST_ROOTFS names no directory with a root file system".into(),
+    })?;
+    harness(ImageRef::Dir(rootfs)).await
+}
+
+pub(crate) async fn on_the_host() -> Result<Harness<NativeRuntime>, Missing> {
+    harness(ImageRef::Host).await
+}
+
+async fn harness(image: ImageRef) -> Result<Harness<NativeRuntime>, Missing> {
+    let runtime = Arc::new(start(home()).await?);
+    let caps = capabilities(&runtime, &image).await?;
+    Ok(Harness::new(runtime, image, caps))
+}
+
+/// What this machine enforces, as a sandbox itself reports it.
+async fn capabilities(runtime: &NativeRuntime, image: &ImageRef) -> Result<Capabilities, Missing> {
+    let spec = Spec { image: image.clone(), ..Spec::default() };
+    let sandbox = runtime.create(&spec).await.map_err(|error| Missing {
+        capability: "userns".into(),
+        reason: format!("{error}: {:?}", std::error::Error::source(&error)),
+    })?;
+    let protection = sandbox.protection().clone();
+    sandbox.destroy().await.unwrap();
+    let full = |name: &str| match protection.state(name) {
+        LayerState::Enforced => Capability::Yes,
+        _ => Capability::no(format!("{name} is not enforced here: {protection:?}")),
+    };
+    Ok(Capabilities {
+        memory_limit: full("memory limit"),
+        pids_limit: full("process limit"),
+        cpu_limit: full("cpu limit"),
+        ..Capabilities::all()
+    })
+}
