@@ -1,0 +1,217 @@
+//! Single files inside a container, through the container's own view: links, mounts and permissions are
+//! what a process inside would find.
+
+use std::{
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bollard::container::LogOutput;
+use bytes::{Buf, Bytes};
+use futures_util::{Stream, StreamExt};
+use sandbox::{Entry, EntryKind, Error, Input};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use crate::{
+    exec::{Console, Running},
+    failure::during,
+    names,
+    sandbox_impl::Inner,
+};
+
+/// The exit code by which our scripts say that the path is at fault.
+const REFUSED: i32 = 90;
+
+const REFUSE: &str = r#"refuse() { printf %s "$1" >&2; exit 90; }
+missing() { [[ -L $p ]] && refuse 'the link leads nowhere'; refuse 'there is no such file or directory'; }
+"#;
+
+const READ: &str = r#"[[ -e $p ]] || missing
+[[ -d $p ]] && refuse 'it is a directory'
+[[ -f $p ]] || refuse 'it is not a regular file'
+printf + >&2
+exec cat -- "$p""#;
+
+const WRITE: &str = r#"umask 022
+if [[ -L $p ]]; then q=$(readlink -m -- "$p"; printf x); p=${q%?x}; fi
+[[ -d $p ]] && refuse 'it is a directory'
+[[ ! -e $p || -f $p ]] || refuse 'it is not a regular file'
+d=${p%/*}
+if [[ $d == "$p" ]]; then d=.; elif [[ -z $d ]]; then d=/; fi
+if [[ ! -d $d ]]; then w=$(mkdir -p -- "$d" 2>&1) || refuse "$w"; fi
+t=$d/$t
+trap 'rm -f -- "$t"' EXIT
+cat >"$t" || exit 91
+[[ $(stat -c %s -- "$t") == "$n" ]] || exit 92
+if [[ -e $p ]]; then chmod --reference="$p" -- "$t" && chown --reference="$p" -- "$t" || exit 91; fi
+mv -fT -- "$t" "$p" || exit 91"#;
+
+const LIST: &str = r#"[[ -e $p ]] || missing
+[[ -d $p ]] || refuse 'it is not a directory'
+exec find "$p/" -mindepth 1 -maxdepth 1 -printf '%y %s %m %f\0'"#;
+
+type Pieces = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
+
+impl Inner {
+    /// Opens a regular file.
+    pub(crate) async fn read_file(&self, path: &Path) -> Result<Input, Error> {
+        let Running { exec, mut output, input, .. } = self.script(path, READ, "").await?;
+        let mut said = Vec::new();
+        let mut first = Bytes::new();
+        // The script says `+` before the contents; anything else is its refusal.
+        while let Some(piece) = output.next().await {
+            match piece.map_err(during("reading a file"))? {
+                LogOutput::StdErr { message } => said.extend_from_slice(&message),
+                other => first = other.into_bytes(),
+            }
+            if !first.is_empty() || said == b"+" {
+                return Ok(Box::new(FileStream { output, _input: input, piece: first, said }));
+            }
+        }
+        self.check(path, &exec, &said).await?;
+        Ok(Box::new(tokio::io::empty()))
+    }
+
+    /// Writes a file whole or not at all.
+    pub(crate) async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<(), Error> {
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(Error::Path { path: path.into(), why: "it is a directory".into() });
+        }
+        let settings = format!("t=.{}.partial n={}\n", names::unique(), contents.len());
+        let Running { exec, mut output, mut input, .. } =
+            self.script(path, WRITE, &settings).await?;
+        let mut said = Vec::new();
+        let send = async {
+            // A script that refuses does not read; its answer says why.
+            let _ = input.write_all(contents).await;
+            let _ = input.shutdown().await;
+        };
+        let listen = async {
+            while let Some(piece) = output.next().await {
+                said.extend_from_slice(piece.map_err(during("writing a file"))?.as_ref());
+            }
+            Ok::<(), Error>(())
+        };
+        let (listened, ()) = tokio::join!(listen, send);
+        listened?;
+        self.check(path, &exec, &said).await
+    }
+
+    /// The entries of a directory.
+    pub(crate) async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
+        let Running { exec, mut output, input: _input, .. } = self.script(path, LIST, "").await?;
+        let (mut out, mut said) = (Vec::new(), Vec::new());
+        while let Some(piece) = output.next().await {
+            match piece.map_err(during("listing a directory"))? {
+                LogOutput::StdErr { message } => said.extend_from_slice(&message),
+                other => out.extend_from_slice(other.as_ref()),
+            }
+        }
+        self.check(path, &exec, &said).await?;
+        let entries: Option<Vec<Entry>> = out
+            .strip_suffix(b"\0")
+            .map(|all| all.split(|b| *b == 0).map(entry).collect())
+            .unwrap_or_else(|| Some(Vec::new()));
+        let mut entries = entries.ok_or_else(|| Error::Io {
+            what: format!("listing {}", path.display()),
+            source: io::Error::other("the image's `find` answered in a form of its own"),
+        })?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    async fn script(&self, path: &Path, script: &str, settings: &str) -> Result<Running, Error> {
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.is_empty() || bytes.contains(&0) {
+            let why = "it is empty or holds a NUL byte".into();
+            return Err(Error::Path { path: path.into(), why });
+        }
+        let script = format!("p={}\n{settings}{REFUSE}{script}", names::quoted(bytes));
+        let argv = ["bash", "--norc", "--noprofile", "-p", "-c", &script].map(String::from).into();
+        self.start(argv, &[], Console::Pipes).await
+    }
+
+    async fn check(&self, path: &Path, exec: &str, said: &[u8]) -> Result<(), Error> {
+        let why = String::from_utf8_lossy(said).trim().to_owned();
+        match self.exit_code(exec).await? {
+            0 => Ok(()),
+            REFUSED => Err(Error::Path { path: path.into(), why }),
+            code => Err(Error::Io {
+                what: format!("{} in the sandbox", path.display()),
+                source: io::Error::other(format!("{why} (exit code {code})")),
+            }),
+        }
+    }
+}
+
+/// `f 12 644 name`
+fn entry(line: &[u8]) -> Option<Entry> {
+    let mut fields = line.splitn(4, |b| *b == b' ');
+    let mut field = || fields.next();
+    let kind = match field()? {
+        b"f" => EntryKind::File,
+        b"d" => EntryKind::Directory,
+        b"l" => EntryKind::Link,
+        _ => EntryKind::Other,
+    };
+    let size: u64 = std::str::from_utf8(field()?).ok()?.parse().ok()?;
+    let mode = u32::from_str_radix(std::str::from_utf8(field()?).ok()?, 8).ok()?;
+    let name = PathBuf::from(std::ffi::OsString::from_vec(field()?.to_vec()));
+    Some(Entry { name, kind, size: if kind == EntryKind::File { size } else { 0 }, mode })
+}
+
+/// The contents of a file as they arrive.
+struct FileStream {
+    output: Pieces,
+    /// Our half of the connection; without it the daemon would close the other.
+    _input: Pin<Box<dyn AsyncWrite + Send>>,
+    piece: Bytes,
+    said: Vec<u8>,
+}
+
+impl AsyncRead for FileStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if !self.piece.is_empty() {
+                let count = self.piece.len().min(buffer.remaining());
+                buffer.put_slice(&self.piece[..count]);
+                self.piece.advance(count);
+                return Poll::Ready(Ok(()));
+            }
+            match std::task::ready!(self.output.as_mut().poll_next(context)) {
+                Some(Ok(LogOutput::StdErr { message })) => self.said.extend_from_slice(&message),
+                Some(Ok(other)) => self.piece = other.into_bytes(),
+                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+                // Whatever `cat` complains about, the contents are not whole.
+                None if self.said.len() > 1 => {
+                    let why = String::from_utf8_lossy(&self.said[1..]).trim().to_owned();
+                    return Poll::Ready(Err(io::Error::other(why)));
+                }
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_as_find_prints_them() {
+        let seen = entry(b"f 12 4755 a b\n").unwrap();
+        assert_eq!((seen.kind, seen.size, seen.mode), (EntryKind::File, 12, 0o4755));
+        assert_eq!(seen.name, Path::new("a b\n"));
+        assert_eq!(entry(b"d 4096 755 x").unwrap().size, 0);
+        assert_eq!(entry(b"p 0 644 x").unwrap().kind, EntryKind::Other);
+        assert_eq!(entry(b"f x 644 x"), None);
+        assert_eq!(entry(b"f 1"), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! One program apart from the shell, with its streams passed through as they come.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant as Clock},
+};
+
+use bollard::{container::LogOutput, exec::ResizeExecOptions};
+use bytes::{Buf, Bytes};
+use futures_util::{FutureExt, StreamExt};
+use sandbox::{Cause, Error, Exit, Input, Output, Process, Status, Streams, TerminalSize};
+use tokio::{
+    io::AsyncWriteExt,
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    exec::{Console, Mark, Poll, Running, status},
+    failure::during,
+    sandbox_impl::Inner,
+};
+
+/// A program that has ended and whose output stays open is done after this long without a byte.
+const QUIET: Duration = Duration::from_millis(300);
+/// Looks the program up and becomes it; whatever the shell knew stays out of it.
+const SCRIPT: &str = r#"cd -- "$1" || exit 126; shift; exec -- "$@""#;
+/// The same in a terminal, whose size must be right before the program asks.
+const TERMINAL_SCRIPT: &str =
+    r#"stty rows "$1" cols "$2" 2>/dev/null; cd -- "$3" || exit 126; shift 3; exec -- "$@""#;
+
+/// Runs a program.
+pub(crate) async fn run(
+    inner: &Arc<Inner>,
+    process: &Process,
+    streams: Streams,
+) -> Result<Exit, Error> {
+    let workdir = process.workdir.as_deref().unwrap_or(&inner.spec.workdir);
+    let workdir = crate::config::utf8(workdir)?.to_owned();
+    let (console, script, mut words) = match &streams {
+        Streams::Pipes { .. } => (Console::Pipes, SCRIPT, vec![workdir]),
+        Streams::Terminal { size, .. } => {
+            let TerminalSize { rows, cols } = *size.borrow();
+            let words = vec![rows.to_string(), cols.to_string(), workdir];
+            (Console::Terminal, TERMINAL_SCRIPT, words)
+        }
+    };
+    let mut argv: Vec<String> =
+        ["bash", "--norc", "--noprofile", "-p", "-c", script, "bash"].map(String::from).into();
+    argv.append(&mut words);
+    argv.extend(process.argv.iter().cloned());
+    let Running { mark, exec, output, input } = inner.start(argv, &process.env, console).await?;
+    let mut guard = StopOnDrop { inner, mark: Some(mark.clone()) };
+    let (stdin, out, err, size) = match streams {
+        Streams::Pipes { stdin, stdout, stderr } => (stdin, stdout, Some(stderr), None),
+        Streams::Terminal { input, output, size } => (Some(input), output, None, Some(size)),
+    };
+    let _feeding = AbortOnDrop(tokio::spawn(feed(stdin, input)));
+    let _sizing =
+        size.map(|size| AbortOnDrop(tokio::spawn(resize(Arc::clone(inner), exec.clone(), size))));
+
+    let mut flow = Flow { out, err, pending: None };
+    let deadline = process.timeout.map(|limit| Instant::now() + limit);
+    let mut output = output;
+    let end = flow.follow(inner, &exec, &mut output, deadline).await?;
+    let status = match end {
+        End::Ended => status(inner.exit_code(&exec).await?),
+        End::TimedOut => {
+            inner.stop(&mark).await?;
+            Status::TimedOut
+        }
+        // Nobody reads what it writes: it ends as it would at the end of a broken pipe.
+        End::Unread => {
+            inner.stop(&mark).await?;
+            Status::Signaled(13)
+        }
+    };
+    guard.mark = None;
+    flow.finish().await;
+    let met = if status.success() { None } else { inner.cause().await? };
+    let cause = if status == Status::TimedOut { Some(Cause::Timeout) } else { met };
+    Ok(Exit { status, cause, duration: Clock::now() - mark.started })
+}
+
+enum End {
+    Ended,
+    TimedOut,
+    Unread,
+}
+
+/// Output on its way to whoever wants it.
+struct Flow {
+    out: Output,
+    err: Option<Output>,
+    /// What was read and not yet taken.
+    pending: Option<(Target, Bytes)>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Target {
+    Out,
+    Err,
+}
+
+type Pieces = std::pin::Pin<
+    Box<dyn futures_util::Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>,
+>;
+
+impl Flow {
+    /// Passes output on until the program has ended or its time is over.
+    async fn follow(
+        &mut self,
+        inner: &Inner,
+        exec: &str,
+        output: &mut Pieces,
+        deadline: Option<Instant>,
+    ) -> Result<End, Error> {
+        let mut poll = Poll::new();
+        let mut next = poll.next();
+        let mut ended = None;
+        let far = Instant::now() + Duration::from_secs(1 << 30);
+        loop {
+            tokio::select! {
+                written = write_some(&mut self.out, &mut self.err, &mut self.pending), if self.pending.is_some() => {
+                    if written.is_err() {
+                        return Ok(End::Unread);
+                    }
+                }
+                piece = output.next(), if self.pending.is_none() => {
+                    let Some(piece) = piece else { return Ok(End::Ended) };
+                    let piece = piece.map_err(during("reading a program's output"))?;
+                    let target = match piece {
+                        LogOutput::StdErr { .. } if self.err.is_some() => Target::Err,
+                        _ => Target::Out,
+                    };
+                    self.pending = Some((target, piece.into_bytes()));
+                    if ended.is_some() {
+                        next = Instant::now() + QUIET;
+                    }
+                }
+                () = sleep_until(deadline.unwrap_or(far)) => return Ok(End::TimedOut),
+                () = sleep_until(next), if self.pending.is_none() => {
+                    if ended.is_some() {
+                        return Ok(End::Ended);
+                    }
+                    ended = inner.ended(exec).await?;
+                    next = if ended.is_some() { Instant::now() + QUIET } else { poll.next() };
+                }
+            }
+        }
+    }
+
+    async fn finish(mut self) {
+        let _ = self.out.flush().await;
+        if let Some(err) = &mut self.err {
+            let _ = err.flush().await;
+        }
+    }
+}
+
+/// Writes a part of what is pending, so that waiting for a slow reader can be broken off.
+async fn write_some(
+    out: &mut Output,
+    err: &mut Option<Output>,
+    pending: &mut Option<(Target, Bytes)>,
+) -> std::io::Result<()> {
+    let Some((target, bytes)) = pending else { return Ok(()) };
+    let writer = match (*target, err) {
+        (Target::Err, Some(err)) => err,
+        _ => out,
+    };
+    if bytes.has_remaining() {
+        let written = writer.write(bytes).await?;
+        if written == 0 {
+            return Err(std::io::ErrorKind::WriteZero.into());
+        }
+        bytes.advance(written);
+    }
+    if !bytes.has_remaining() {
+        writer.flush().await?;
+        *pending = None;
+    }
+    Ok(())
+}
+
+async fn feed(
+    stdin: Option<Input>,
+    mut input: std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>,
+) {
+    if let Some(mut stdin) = stdin {
+        // A program that does not read to the end is its own business.
+        let _ = tokio::io::copy(&mut stdin, &mut input).await;
+    }
+    let _ = input.shutdown().await;
+    // Dropping our half early would close the stream in both directions.
+    std::future::pending::<()>().await;
+}
+
+async fn resize(inner: Arc<Inner>, exec: String, mut size: watch::Receiver<TerminalSize>) {
+    while size.changed().await.is_ok() {
+        let TerminalSize { rows, cols } = *size.borrow_and_update();
+        let options = ResizeExecOptions { height: rows, width: cols };
+        // A program that has just ended has no size.
+        let _ = inner.docker.resize_exec(&exec, options).await;
+    }
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A caller that stops waiting stops the program.
+struct StopOnDrop<'a> {
+    inner: &'a Arc<Inner>,
+    mark: Option<Mark>,
+}
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            let inner = Arc::clone(self.inner);
+            self.inner.tokio.spawn(async move { inner.stop(&mark).await.map(drop) }.map(drop));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One sandbox: a container, the line to its first process, and the state its commands share.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use bollard::{Docker, query_parameters::RemoveContainerOptions};
+use sandbox::{
+    CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Sandbox, ShellCommand,
+    Spec, Streams,
+};
+use tokio::sync::{Mutex, RwLock, oneshot};
+
+use crate::{
+    config::DiskQuota,
+    failure::{self, during},
+    fork::{self, ForkImage},
+    keeper::{Counters, Keeper, Relay},
+    owner::Owner,
+    process, runtime, shell,
+    shell::ShellState,
+};
+
+/// A container that serves as a computer.
+pub struct DockerSandbox {
+    inner: Arc<Inner>,
+    /// What is left to do when it is dropped.
+    end: End,
+}
+
+enum End {
+    ToDo,
+    Done,
+}
+
+/// What a sandbox's commands share.
+pub(crate) struct Inner {
+    pub(crate) docker: Docker,
+    pub(crate) id: String,
+    pub(crate) spec: Spec,
+    pub(crate) owner: Owner,
+    pub(crate) quota: DiskQuota,
+    pub(crate) protection: Protection,
+    pub(crate) keeper: Mutex<Keeper>,
+    pub(crate) relay: Relay,
+    pub(crate) counters: Mutex<Counters>,
+    pub(crate) shell: Mutex<ShellState>,
+    /// Held for writing while the container is frozen.
+    pub(crate) frozen: RwLock<()>,
+    /// The image it was forked from.
+    pub(crate) image: std::sync::Mutex<Option<Arc<ForkImage>>>,
+    /// Where work goes on when a caller does not wait for it.
+    pub(crate) tokio: tokio::runtime::Handle,
+}
+
+impl DockerSandbox {
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), end: End::ToDo }
+    }
+}
+
+impl Inner {
+    /// Removes the container and returns when it is gone.
+    pub(crate) async fn remove(&self) -> Result<(), Error> {
+        remove_container(&self.docker, &self.id).await
+    }
+
+    fn give_up_image(&self) -> Option<Arc<ForkImage>> {
+        self.image.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+/// Kills and removes a container; one that is gone already is fine.
+pub(crate) async fn remove_container(docker: &Docker, id: &str) -> Result<(), Error> {
+    let options = RemoveContainerOptions { v: true, force: true, link: false };
+    let mut pause = Duration::from_millis(2);
+    loop {
+        match docker.remove_container(id, Some(options.clone())).await {
+            Ok(()) => return Ok(()),
+            Err(error) if failure::code(&error) == Some(404) => return Ok(()),
+            // Docker is at it already, because the first process has ended.
+            Err(error) if failure::code(&error) == Some(409) && pause < Duration::from_secs(5) => {
+                tokio::time::sleep(pause).await;
+                pause = pause * 3 / 2;
+            }
+            Err(error) => return Err(during("removing a container")(error)),
+        }
+    }
+}
+
+impl Sandbox for DockerSandbox {
+    fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    fn protection(&self) -> &Protection {
+        &self.inner.protection
+    }
+
+    async fn shell(&self, command: &ShellCommand) -> Result<ExecOutput, Error> {
+        command.validate()?;
+        // The command runs in a task of its own: a caller that stops waiting must not leave it half done.
+        let (_waiting, abandoned) = oneshot::channel();
+        let run = shell::run(Arc::clone(&self.inner), command.clone(), abandoned);
+        let ended = tokio::spawn(run).await;
+        ended.map_err(|e| Error::Gone(format!("the command's task ended: {e}")))?
+    }
+
+    async fn process(&self, process: &Process, streams: Streams) -> Result<Exit, Error> {
+        process.validate()?;
+        process::run(&self.inner, process, streams).await
+    }
+
+    async fn read_file(&self, path: &Path) -> Result<Input, Error> {
+        self.inner.read_file(path).await
+    }
+
+    async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<(), Error> {
+        self.inner.write_file(path, contents).await
+    }
+
+    async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
+        self.inner.list(path).await
+    }
+
+    async fn copy_in(&self, host: &Path, path: &Path) -> Result<CopyReport, Error> {
+        self.inner.copy_in(host, path).await
+    }
+
+    async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
+        self.inner.copy_out(path, host).await
+    }
+
+    async fn fork(&self) -> Result<Self, Error> {
+        let image = self.inner.save_for_fork().await?;
+        let (docker, owner) = (self.inner.docker.clone(), self.inner.owner.clone());
+        let recipe = runtime::Recipe {
+            docker: docker.clone(),
+            spec: self.inner.spec.clone(),
+            image: image.id.clone(),
+            fork: Some(Arc::clone(&image)),
+            owner,
+            quota: self.inner.quota,
+        };
+        let made = runtime::make(recipe).await;
+        if made.is_err() {
+            fork::release(&docker, Some(image)).await?;
+        }
+        made
+    }
+
+    async fn snapshot(&self, name: &str) -> Result<(), Error> {
+        self.inner.save_as(name).await
+    }
+
+    async fn destroy(mut self) -> Result<(), Error> {
+        self.end = End::Done;
+        self.inner.remove().await?;
+        fork::release(&self.inner.docker, self.inner.give_up_image()).await
+    }
+}
+
+impl Drop for DockerSandbox {
+    fn drop(&mut self) {
+        if matches!(self.end, End::Done) {
+            return;
+        }
+        // Should the task not get to run, the container still ends when the line to it is cut.
+        let inner = Arc::clone(&self.inner);
+        self.inner.tokio.spawn(async move {
+            let _ = inner.remove().await;
+            let _ = fork::release(&inner.docker, inner.give_up_image()).await;
+        });
+    }
+}

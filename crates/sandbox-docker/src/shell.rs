@@ -1,0 +1,190 @@
+//! One command of the shell: a fresh bash that finds what the former left, and leaves its own for the next.
+//!
+//! The state lies in two slots inside the container. A command loads one and saves the other; only when it
+//! ended as it should do they change places, so a timeout or a crash leaves the former state.
+
+use std::{sync::Arc, time::Duration};
+
+use bollard::container::LogOutput;
+use futures_util::{FutureExt, StreamExt};
+use sandbox::{Cause, Error, ExecOutput, ShellCommand, Status};
+use tokio::{
+    io::AsyncWriteExt,
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    config::STATE_DIR,
+    exec::{Console, Poll, Running, status},
+    failure::during,
+    keeper::Relay,
+    names,
+    sandbox_impl::Inner,
+    sentinel::{Sentinel, State, Trailer},
+};
+
+const RELAY: &str = include_str!("scripts/relay.sh");
+const SCRIPT: &str = include_str!("scripts/shell.sh");
+/// A command that has ended and whose output stays open is done after this long without a byte.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// Which slot holds the state.
+#[derive(Default)]
+pub(crate) struct ShellState {
+    loaded: Option<usize>,
+}
+
+const SLOTS: [&str; 2] = ["a", "b"];
+
+/// Evaluates a command. When nobody waits for it any more it is stopped, and the state stays as it was.
+pub(crate) async fn run(
+    inner: Arc<Inner>,
+    command: ShellCommand,
+    abandoned: oneshot::Receiver<()>,
+) -> Result<ExecOutput, Error> {
+    let mut state = inner.shell.lock().await;
+    let save = state.loaded.map_or(0, |slot| 1 - slot);
+    let load = state.loaded.map_or("-", |slot| SLOTS[slot]);
+    let name = names::unique();
+    let argv = ["bash", "--norc", "--noprofile", "-p", "-s"].map(String::from).to_vec();
+    let mut running = inner.start(argv, &[], Console::Pipes).await?;
+    let relay = if inner.relay == Relay::Tee { RELAY } else { "" };
+    let header = format!("{relay}{SCRIPT}{name} {STATE_DIR} {load} {}\n", SLOTS[save]);
+
+    let mut watch = Watch {
+        inner: &inner,
+        out: Sentinel::new(&name, command.cap),
+        err: Sentinel::new(&name, command.cap),
+    };
+    let script = [header.as_bytes(), &command.script].concat();
+    let deadline = Instant::now() + command.timeout;
+    let end = watch.follow(&mut running, script, deadline, abandoned).await?;
+    if matches!(end, End::TimedOut) {
+        watch.stop(&mut running).await?;
+    }
+    let Watch { out, err, .. } = watch;
+    let duration = running.mark.started.elapsed();
+    let mut shell_lost = false;
+    let status = match end {
+        End::TimedOut => Status::TimedOut,
+        End::Said(trailer) => {
+            shell_lost = trailer.state == State::Lost;
+            if trailer.state != State::Unsaved {
+                state.loaded = Some(save);
+            }
+            Status::Exited(trailer.code)
+        }
+        End::Silent => status(inner.exit_code(&running.exec).await?),
+    };
+    let met = inner.cause().await?;
+    let cause = if status == Status::TimedOut { Some(Cause::Timeout) } else { met };
+    let (stdout, stderr) = (out.finish(), err.finish());
+    Ok(ExecOutput { stdout, stderr, status, cause, duration, shell_lost })
+}
+
+/// How a command ended.
+enum End {
+    /// The script evaluated it and said how it went.
+    Said(Trailer),
+    /// The shell itself ended: by `exit`, `exec` or a signal.
+    Silent,
+    /// It did not end in its time, or nobody waits for it any more.
+    TimedOut,
+}
+
+struct Watch<'a> {
+    inner: &'a Arc<Inner>,
+    out: Sentinel,
+    err: Sentinel,
+}
+
+impl Watch<'_> {
+    /// Sends the script and takes the output until the command ends or its time is over.
+    async fn follow(
+        &mut self,
+        running: &mut Running,
+        script: Vec<u8>,
+        deadline: Instant,
+        mut abandoned: oneshot::Receiver<()>,
+    ) -> Result<End, Error> {
+        let Running { exec, output, input, .. } = running;
+        let mut sending = std::pin::pin!(
+            async {
+                // A shell that ended before it read everything is not our failure.
+                let _ = input.write_all(&script).await;
+                let _ = input.shutdown().await;
+            }
+            .fuse()
+        );
+        let (mut poll, mut process) = (Poll::new(), ProcessSeen::Running);
+        let mut next = poll.next();
+        loop {
+            if let (Some(said), Some(_)) = (self.out.trailer(), self.err.trailer()) {
+                return Ok(End::Said(said.clone()));
+            }
+            tokio::select! {
+                piece = output.next() => match piece {
+                    Some(piece) => {
+                        self.take(piece)?;
+                        if process == ProcessSeen::Ended {
+                            next = Instant::now() + QUIET;
+                        }
+                    }
+                    None => return Ok(End::Silent),
+                },
+                () = &mut sending => {}
+                () = sleep_until(deadline) => return Ok(End::TimedOut),
+                _ = &mut abandoned => return Ok(End::TimedOut),
+                () = sleep_until(next) => {
+                    if process == ProcessSeen::Ended {
+                        return Ok(End::Silent);
+                    }
+                    next = poll.next();
+                    if self.inner.ended(exec).await?.is_some() {
+                        process = ProcessSeen::Ended;
+                        next = Instant::now() + QUIET;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stops the command and takes what it still wrote.
+    async fn stop(&mut self, running: &mut Running) -> Result<(), Error> {
+        let Running { mark, output, .. } = running;
+        let mut stopping = std::pin::pin!(self.inner.stop(mark).fuse());
+        let mut last_call = None;
+        loop {
+            tokio::select! {
+                stopped = &mut stopping => {
+                    stopped?;
+                    last_call = Some(Instant::now() + QUIET);
+                }
+                piece = output.next() => match piece {
+                    Some(piece) => self.take(piece)?,
+                    None if last_call.is_some() => return Ok(()),
+                    None => return stopping.await,
+                },
+                () = sleep_until(last_call.unwrap_or_else(Instant::now)), if last_call.is_some() => {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, piece: Result<LogOutput, bollard::errors::Error>) -> Result<(), Error> {
+        match piece.map_err(during("reading a command's output"))? {
+            LogOutput::StdErr { message } => self.err.push(&message),
+            other => self.out.push(other.as_ref()),
+        }
+        Ok(())
+    }
+}
+
+/// What the daemon said about a command's own process.
+#[derive(PartialEq)]
+enum ProcessSeen {
+    Running,
+    Ended,
+}

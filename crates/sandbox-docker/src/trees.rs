@@ -1,0 +1,199 @@
+//! Trees between the host and a container, as tar streams through Docker's archive interface.
+
+use std::{
+    io::{self, Read, Write},
+    path::{Component, Path, PathBuf},
+};
+
+use bollard::{
+    body_try_stream,
+    query_parameters::{
+        ContainerArchiveInfoOptions, DownloadFromContainerOptions, UploadToContainerOptions,
+    },
+};
+use bytes::{Buf, Bytes};
+use futures_util::StreamExt;
+use sandbox::{CopyReport, Error, archive};
+use tokio::sync::mpsc;
+
+use crate::{config::utf8, failure, failure::during, sandbox_impl::Inner};
+
+/// Pieces on the way between the archive and the network.
+const IN_FLIGHT: usize = 8;
+const PIECE: usize = 64 << 10;
+/// Bits of a mode as Docker's interface gives it.
+const MODE_DIR: u32 = 1 << 31;
+const MODE_LINK: u32 = 1 << 27;
+const MODE_SPECIAL: u32 = 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19;
+
+impl Inner {
+    /// Copies a file or tree of the host into the container.
+    pub(crate) async fn copy_in(&self, host: &Path, path: &Path) -> Result<CopyReport, Error> {
+        if let Err(error) = std::fs::metadata(host) {
+            return Err(Error::Path { path: host.into(), why: error.to_string() });
+        }
+        let (source, name) = (host.to_path_buf(), straight(path));
+        let (sender, mut pieces) = mpsc::channel(IN_FLIGHT);
+        let packing = tokio::task::spawn_blocking(move || {
+            let writer = Pieces { sender };
+            let mut buffered = io::BufWriter::with_capacity(PIECE, writer);
+            let packed = archive::pack(&source, &name, &mut buffered);
+            if let Err(error) = &packed {
+                // The daemon must not take the half for the whole.
+                let broken = Err(io::Error::other(error.to_string()));
+                let _ = buffered.get_ref().sender.blocking_send(broken);
+            }
+            packed
+        });
+        let body = body_try_stream(futures_util::stream::poll_fn(move |c| pieces.poll_recv(c)));
+        let options = UploadToContainerOptions {
+            path: "/".into(),
+            no_overwrite_dir_non_dir: Some("true".into()),
+            ..Default::default()
+        };
+        let sent = self.docker.upload_to_container(&self.id, Some(options), body).await;
+        let packed = packing.await.map_err(|e| Error::io("packing")(io::Error::other(e)))?;
+        match sent {
+            Ok(()) => packed.map_err(Error::io(format!("packing {}", host.display()))),
+            Err(error) if failure::message(&error).is_some_and(about_path) => {
+                let why = failure::message(&error).unwrap_or_default().to_owned();
+                Err(Error::Path { path: path.into(), why })
+            }
+            Err(error) => match packed {
+                Err(packed) if packed.kind() != io::ErrorKind::BrokenPipe => {
+                    Err(Error::io(format!("packing {}", host.display()))(packed))
+                }
+                _ => Err(during(format!("copying to {}", path.display()))(error)),
+            },
+        }
+    }
+
+    /// Copies a file or tree of the container to the host.
+    pub(crate) async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
+        let source = self.resolve(path).await?;
+        let options = DownloadFromContainerOptions { path: source };
+        let mut stream = Box::pin(self.docker.download_from_container(&self.id, Some(options)));
+        let (sender, pieces) = mpsc::channel::<Bytes>(IN_FLIGHT);
+        let dest = host.to_path_buf();
+        let unpacking = tokio::task::spawn_blocking(move || {
+            archive::unpack(Arrived { pieces, piece: Bytes::new() }, &dest)
+        });
+        let mut failed = None;
+        while let Some(piece) = stream.next().await {
+            match piece {
+                Ok(piece) => {
+                    if sender.send(piece).await.is_err() {
+                        // The unpacker says itself why it stopped.
+                        break;
+                    }
+                }
+                Err(error) => {
+                    failed = Some(during(format!("copying {}", path.display()))(error));
+                    break;
+                }
+            }
+        }
+        drop(sender);
+        let unpacked = unpacking.await.map_err(|e| Error::io("unpacking")(io::Error::other(e)))?;
+        match failed {
+            Some(error) => Err(error),
+            None => unpacked.map_err(Error::io(format!("unpacking to {}", host.display()))),
+        }
+    }
+
+    /// The path of the file or directory itself, when links lead to it.
+    async fn resolve(&self, path: &Path) -> Result<String, Error> {
+        let refuse = |why: &str| Error::Path { path: path.into(), why: why.into() };
+        let mut found = utf8(&Path::new("/").join(straight(path)))?.to_owned();
+        for _ in 0..8 {
+            if found == "/" {
+                return Err(refuse("the root itself cannot be copied; name something below it"));
+            }
+            let options = ContainerArchiveInfoOptions { path: found.clone() };
+            let stat = match self.docker.get_container_archive_info(&self.id, Some(options)).await {
+                Err(error) if failure::code(&error) == Some(404) => {
+                    return Err(refuse("there is no such file or directory"));
+                }
+                other => other.map_err(during(format!("looking for {}", path.display())))?,
+            };
+            if stat.file_mode & MODE_LINK != 0 {
+                found = stat.link_target;
+            } else if stat.file_mode & MODE_DIR == 0 && stat.file_mode & MODE_SPECIAL != 0 {
+                return Err(refuse("it is neither a file nor a directory"));
+            } else {
+                return Ok(found);
+            }
+        }
+        Err(refuse("too many links lead to it"))
+    }
+}
+
+/// Whether a refusal is about what stands at the destination.
+fn about_path(message: &str) -> bool {
+    ["not a directory", "overwrite", "file exists", "name too long"]
+        .iter()
+        .any(|words| message.to_lowercase().contains(words))
+}
+
+/// The path without its root and without steps upward.
+fn straight(path: &Path) -> PathBuf {
+    let mut result = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => result.push(name),
+            Component::ParentDir => {
+                result.pop();
+            }
+            _ => {}
+        }
+    }
+    result
+}
+
+/// Sends what is written, piece by piece.
+struct Pieces {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.sender.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads what arrives, piece by piece.
+struct Arrived {
+    pieces: mpsc::Receiver<Bytes>,
+    piece: Bytes,
+}
+
+impl Read for Arrived {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.piece = piece,
+                None => return Ok(0),
+            }
+        }
+        let count = self.piece.len().min(buffer.len());
+        self.piece.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upward_steps_end_at_the_root() {
+        assert_eq!(straight(Path::new("/a/../../b/./c/")), Path::new("b/c"));
+        assert_eq!(straight(Path::new("/../..")), Path::new(""));
+    }
+}
