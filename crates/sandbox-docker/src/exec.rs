@@ -43,7 +43,9 @@ pub(crate) struct Running {
 /// By what a command's processes are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
-    name: String,
+    pub(crate) name: String,
+    /// The sandbox's own time before the command was started.
+    pub(crate) after: u64,
     pub(crate) started: Instant,
 }
 
@@ -57,8 +59,8 @@ impl Inner {
     ) -> Result<Running, Error> {
         // A container that is being saved is frozen and takes no commands.
         let _unfrozen = self.frozen.read().await;
-        let mark = Mark { name: names::unique(), started: Instant::now() };
-        let own = [(MARK.to_owned(), mark.name.clone())];
+        let (name, started) = (names::unique(), Instant::now());
+        let own = [(MARK.to_owned(), name.clone())];
         let env = self.spec.env.iter().chain(env).chain(&own);
         let config = ExecConfig {
             attach_stdin: Some(true),
@@ -71,8 +73,10 @@ impl Inner {
             cmd: Some(argv),
             ..Default::default()
         };
-        let made = self.docker.create_exec(&self.id, config).await;
+        let clock = async { self.keeper.lock().await.clock().await };
+        let (made, after) = tokio::join!(self.docker.create_exec(&self.id, config), clock);
         let exec = made.map_err(during("preparing a command"))?.id;
+        let mark = Mark { name, after: after?, started };
         let options = StartExecOptions {
             detach: false,
             tty: console == Console::Terminal,
@@ -116,9 +120,9 @@ impl Inner {
     pub(crate) async fn stop(self: &Arc<Self>, mark: &Mark) -> Result<(), Error> {
         let mut keeper = self.keeper.lock().await;
         let stopped = async {
-            keeper.terminate(&mark.name, mark.started.elapsed()).await?;
+            keeper.terminate(mark).await?;
             tokio::time::sleep(GRACE).await;
-            keeper.kill(&mark.name, mark.started.elapsed()).await
+            keeper.kill(mark).await
         };
         let stopped = stopped.await;
         if stopped.is_err() {

@@ -12,7 +12,8 @@ use sandbox::Error;
 use crate::{
     config::LABEL_KIND,
     failure::{self, during},
-    sandbox_impl::Inner,
+    runtime::{self, Recipe},
+    sandbox_impl::{DockerSandbox, Inner},
 };
 
 /// An image made for forks. It goes when the last sandbox made from it, or from a fork of that, is gone.
@@ -21,9 +22,27 @@ pub(crate) struct ForkImage {
     parent: Option<Arc<ForkImage>>,
 }
 
+/// A second sandbox with the same files.
+pub(crate) async fn fork(inner: Arc<Inner>) -> Result<DockerSandbox, Error> {
+    let image = inner.save_for_fork().await?;
+    let made = runtime::made(Recipe {
+        docker: inner.docker.clone(),
+        spec: inner.spec.clone(),
+        image: image.id.clone(),
+        fork: Some(Arc::clone(&image)),
+        owner: inner.owner.clone(),
+        quota: inner.quota,
+    });
+    let made = made.await;
+    if made.is_err() {
+        release(&inner.docker, Some(image)).await?;
+    }
+    made
+}
+
 impl Inner {
     /// Saves the files as an image without a name.
-    pub(crate) async fn save_for_fork(&self) -> Result<Arc<ForkImage>, Error> {
+    async fn save_for_fork(&self) -> Result<Arc<ForkImage>, Error> {
         let id = self.commit("fork", None).await?;
         let parent = self.image.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         Ok(Arc::new(ForkImage { id, parent }))

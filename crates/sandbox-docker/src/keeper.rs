@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use sandbox::Error;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use crate::{failure::during, names};
+use crate::{exec::Mark, failure::during, names};
 
 const SCRIPT: &str = include_str!("scripts/keeper.sh");
 /// How long an answer may take on a machine under load.
@@ -70,14 +70,20 @@ impl Keeper {
         numbers.ok_or_else(|| Error::Gone(format!("its first process answered `{answer}`")))
     }
 
+    /// The time by which processes' ages are told.
+    pub(crate) async fn clock(&mut self) -> Result<u64, Error> {
+        let answer = self.ask("clock").await?;
+        answer.parse().map_err(|_| Error::Gone(format!("its first process answered `{answer}`")))
+    }
+
     /// Asks everything a command started to end.
-    pub(crate) async fn terminate(&mut self, mark: &str, age: Duration) -> Result<(), Error> {
-        self.ask(&format!("term {mark} {}", hundredths(age))).await.map(drop)
+    pub(crate) async fn terminate(&mut self, mark: &Mark) -> Result<(), Error> {
+        self.ask(&format!("term {} {}", mark.name, mark.after)).await.map(drop)
     }
 
     /// Kills everything a command started.
-    pub(crate) async fn kill(&mut self, mark: &str, age: Duration) -> Result<(), Error> {
-        match self.ask(&format!("kill {mark} {}", hundredths(age))).await?.as_str() {
+    pub(crate) async fn kill(&mut self, mark: &Mark) -> Result<(), Error> {
+        match self.ask(&format!("kill {} {}", mark.name, mark.after)).await?.as_str() {
             "0" => Ok(()),
             left => Err(Error::Gone(format!("{left} processes could not be killed"))),
         }
@@ -97,11 +103,6 @@ impl Keeper {
         };
         sent.await.map_err(|e| Error::Gone(format!("its first process does not listen: {e}")))
     }
-}
-
-/// A margin covers the time between our clock's start and the command's.
-fn hundredths(age: Duration) -> u128 {
-    age.as_millis() / 10 + 5
 }
 
 struct Lines {

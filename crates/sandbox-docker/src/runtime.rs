@@ -143,16 +143,15 @@ impl Runtime for DockerRuntime {
     async fn create(&self, spec: &Spec) -> Result<DockerSandbox, Error> {
         spec.validate()?;
         let image = config::image_name(&spec.image, self.default_image.as_deref())?;
-        let recipe = self.recipe(spec, &image);
-        match make(recipe).await {
+        match made(self.recipe(spec, &image)).await {
             // What the storage driver promised its file system does not keep: go on without, and say so.
             Err(Error::Service { source, .. })
                 if self.bounds_disk() && source.to_string().contains("storage-opt") =>
             {
                 self.quota.store(false, Ordering::Relaxed);
-                make(self.recipe(spec, &image)).await
+                made(self.recipe(spec, &image)).await
             }
-            made => made,
+            result => result,
         }
     }
 
@@ -202,8 +201,15 @@ pub(crate) struct Recipe {
     pub(crate) quota: DiskQuota,
 }
 
+/// Makes a container in a task of its own: a caller that stops waiting cannot leave one whose name nobody
+/// has learnt.
+pub(crate) async fn made(recipe: Recipe) -> Result<DockerSandbox, Error> {
+    let ended = tokio::spawn(make(recipe)).await;
+    ended.map_err(|e| Error::Gone(format!("making it ended early: {e}")))?
+}
+
 /// Makes a container and waits until it serves. On an error nothing is left.
-pub(crate) async fn make(recipe: Recipe) -> Result<DockerSandbox, Error> {
+async fn make(recipe: Recipe) -> Result<DockerSandbox, Error> {
     let Recipe { docker, spec, image, fork, owner, quota } = recipe;
     let body = config::container(&spec, image.clone(), &owner, quota)?;
     let made = docker.create_container(None, body).await.map_err(|error| {

@@ -15,7 +15,7 @@ use crate::{
     fork::{self, ForkImage},
     keeper::{Counters, Keeper, Relay},
     owner::Owner,
-    process, runtime, shell,
+    process, shell,
     shell::ShellState,
 };
 
@@ -130,21 +130,9 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn fork(&self) -> Result<Self, Error> {
-        let image = self.inner.save_for_fork().await?;
-        let (docker, owner) = (self.inner.docker.clone(), self.inner.owner.clone());
-        let recipe = runtime::Recipe {
-            docker: docker.clone(),
-            spec: self.inner.spec.clone(),
-            image: image.id.clone(),
-            fork: Some(Arc::clone(&image)),
-            owner,
-            quota: self.inner.quota,
-        };
-        let made = runtime::make(recipe).await;
-        if made.is_err() {
-            fork::release(&docker, Some(image)).await?;
-        }
-        made
+        // A task of its own, lest a caller that stops waiting leave an image nobody knows.
+        let forked = tokio::spawn(fork::fork(Arc::clone(&self.inner))).await;
+        forked.map_err(|e| Error::Gone(format!("the fork's task ended: {e}")))?
     }
 
     async fn snapshot(&self, name: &str) -> Result<(), Error> {

@@ -37,6 +37,13 @@ scan() {
   done 2>/dev/null
 }
 
+# Hundredths of a second since the machine started, as processes' start times are counted.
+clock() {
+  local up rest
+  read -r up rest </proc/uptime
+  now=${up/./}
+}
+
 # Whether a process belongs to a command: by its mark, by that of an ancestor, or because it is younger
 # than the command, hides its mark, and descends from nothing that is older.
 belongs() {
@@ -44,21 +51,20 @@ belongs() {
   while [[ ${parent[pid]} ]]; do
     [[ ${mark[pid]} == "$2" ]] && return 0
     [[ ${mark[pid]} ]] && return 1
-    (( start[pid] < $3 )) && return 1
+    (( start[pid] <= $3 )) && return 1
     (( parent[pid] <= 1 )) && return 0
     pid=${parent[pid]}
   done
   return 0
 }
 
-# All processes of a command that runs since so many hundredths of a second.
+# All processes of a command that was started after this time.
 collect() {
-  local up rest pid
-  read -r up rest </proc/uptime
+  local pid
   scan
   found=()
   for pid in "${!parent[@]}"; do
-    belongs "$pid" "$1" $(( ${up/./} - $2 )) && found+=("$pid")
+    belongs "$pid" "$1" "$2" && found+=("$pid")
   done
 }
 
@@ -80,11 +86,12 @@ slay() {
 relay=cat
 tee -p /dev/null </dev/null >/dev/null 2>&1 && relay=tee
 echo "ready $relay"
-while read -r tag verb name age; do
+while read -r tag verb name after; do
   case $verb in
+    clock) clock; answer=$now ;;
     count) counters; answer="$oom $pids" ;;
-    term) collect "$name" "$age"; (( ${#found[@]} )) && kill -TERM "${found[@]}" 2>/dev/null; answer=${#found[@]} ;;
-    kill) slay "$name" "$age"; answer=${#found[@]} ;;
+    term) collect "$name" "$after"; (( ${#found[@]} )) && kill -TERM "${found[@]}" 2>/dev/null; answer=${#found[@]} ;;
+    kill) slay "$name" "$after"; answer=${#found[@]} ;;
     *) answer=unknown ;;
   esac
   echo "$tag $answer"

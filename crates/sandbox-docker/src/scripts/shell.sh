@@ -3,6 +3,9 @@
 IFS=' ' read -r __lis_nonce __lis_dir __lis_load __lis_save
 __lis_script=$(cat; printf x)
 exec </dev/null
+set +p
+# What these two show is saved by other means; as variables they would bring back what was removed.
+unset -v BASH_ALIASES BASH_CMDS
 __lis_state=kept __lis_options=
 if [[ $__lis_load != - ]]; then
   set -- "$__lis_nonce" "$__lis_dir" "$__lis_save" "$LLM_IN_SANDBOX_EXEC" "$__lis_script" "$__lis_load"
@@ -30,9 +33,11 @@ builtin eval "builtin unset -v __lis_script __lis_options; $__lis_options${__lis
   builtin set +o >|"$__lis_dir/$__lis_save.options" || builtin :
   builtin set +eux
   {
-    builtin shopt -p
+    # Functions may need it to be read at all; whether it stays on is said right after them.
+    builtin printf 'shopt -s extglob\n'
     builtin declare -f
     builtin declare -F
+    builtin shopt -p
     builtin alias -p
     builtin trap -p
     builtin trap - DEBUG ERR RETURN EXIT
