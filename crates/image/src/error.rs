@@ -60,7 +60,7 @@ pub enum Error {
         reference: String,
         /// Why it did not come.
         #[source]
-        source: RegistryError,
+        source: Box<RegistryError>,
     },
     /// The builder failed.
     #[error("cannot build `{name}`")]

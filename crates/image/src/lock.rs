@@ -108,7 +108,9 @@ impl Workspace {
                     fs::create_dir(path.join(LEASES))?;
                     return Ok(Self { path, _lock: lock, next: AtomicU64::new(0) });
                 }
-                Ok(_) => {}
+                Ok(_) => {
+                    let _ = fs::remove_dir(&path);
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }

@@ -28,7 +28,7 @@ pub enum OciError {
     #[error("the image is not made for {wanted}; it offers {offered}")]
     Platform {
         /// What this machine, or the caller, wants.
-        wanted: Platform,
+        wanted: Box<Platform>,
         /// What there is.
         offered: String,
     },
@@ -196,7 +196,7 @@ impl Index {
                 .map(ToString::to_string)
                 .collect();
             let offered = if offered.is_empty() { "nothing".into() } else { offered.join(", ") };
-            OciError::Platform { wanted: wanted.clone(), offered }
+            OciError::Platform { wanted: Box::new(wanted.clone()), offered }
         })
     }
 }
@@ -277,7 +277,10 @@ impl ImageConfig {
         };
         let unsaid = self.os.is_empty() && self.architecture.is_empty();
         if !unsaid && !wanted.accepts(&offer) {
-            return Err(OciError::Platform { wanted: wanted.clone(), offered: offer.to_string() });
+            return Err(OciError::Platform {
+                wanted: Box::new(wanted.clone()),
+                offered: offer.to_string(),
+            });
         }
         Ok(())
     }

@@ -84,14 +84,16 @@ impl Store {
     ) -> Result<(), Error> {
         let workspace = self.workspace()?;
         let gate = self.gate(Pass::Alone)?;
-        let mut needed: BTreeSet<Digest> =
-            self.records()?.into_iter().flat_map(|record| record.layers).collect();
+        // Leases before records: a lease ends only after its layer's record is there, so whoever is missed
+        // as the one is seen as the other.
+        let mut needed: BTreeSet<Digest> = BTreeSet::new();
         for path in list(&self.workspaces_dir())? {
             // A dead workspace's leases mean nothing any more.
             if is_alive(&path)? {
                 needed.extend(Workspace::leased(&path).map_err(reading(&path))?);
             }
         }
+        needed.extend(self.records()?.into_iter().flat_map(|record| record.layers));
         for path in list(&self.layers_dir())? {
             let layer = path.file_name().and_then(|name| name.to_str()).map(Digest::from_hex);
             let Some(Ok(layer)) = layer else { continue };

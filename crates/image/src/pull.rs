@@ -63,7 +63,8 @@ impl Store {
     ) -> Result<ImageInfo, Error> {
         let parsed: Reference = reference.parse()?;
         let name = Name::new(reference)?;
-        let fail = |source| Error::Pull { reference: reference.to_owned(), source };
+        let fail =
+            |source| Error::Pull { reference: reference.to_owned(), source: Box::new(source) };
         progress.stage(Stage::Resolving, None);
         let client =
             Client::new(parsed, options.transport, options.credentials.clone(), options.stall);
@@ -75,7 +76,8 @@ impl Store {
         let mut wanted = Vec::new();
         for (layer, diff_id) in pairs {
             if !self.lease_layer(&workspace, diff_id)? {
-                wanted.push((layer, diff_id));
+                // Owned, so that the future is free of borrows and can move between threads.
+                wanted.push((layer.clone(), *diff_id));
             }
         }
         progress.stage(Stage::Downloading, Some(wanted.iter().map(|(layer, _)| layer.size).sum()));
@@ -121,10 +123,10 @@ struct Pull<'a> {
 
 impl Pull<'_> {
     /// Sees to it that a layer is in the store: by fetching it, or because another process did.
-    async fn fetch(&self, layer: &Descriptor, diff_id: &Digest) -> Result<(), PullError> {
+    async fn fetch(&self, layer: Descriptor, diff_id: Digest) -> Result<(), PullError> {
         let path = self.store.downloads_dir().join(layer.digest.hex());
         let mut file = loop {
-            if self.store.lease_layer(self.workspace, diff_id)? {
+            if self.store.lease_layer(self.workspace, &diff_id)? {
                 self.progress.advance(layer.size);
                 return Ok(());
             }
@@ -134,19 +136,19 @@ impl Pull<'_> {
             }
         };
         // The one who held the file before us may have finished it.
-        if self.store.lease_layer(self.workspace, diff_id)? {
+        if self.store.lease_layer(self.workspace, &diff_id)? {
             let _ = fs::remove_file(&path);
             self.progress.advance(layer.size);
             return Ok(());
         }
         let inherited = file.metadata().is_ok_and(|meta| meta.len() > 0);
-        let mut result = self.fetch_into(&mut file, layer, diff_id).await;
+        let mut result = self.fetch_into(&mut file, &layer, &diff_id).await;
         if inherited
             && matches!(result, Err(PullError::Registry(RegistryError::WrongDigest { .. })))
         {
             self.progress.message("an earlier download was damaged; starting it over");
             file.set_len(0).map_err(RegistryError::Write)?;
-            result = self.fetch_into(&mut file, layer, diff_id).await;
+            result = self.fetch_into(&mut file, &layer, &diff_id).await;
         }
         // A cut download waits for the next attempt; anything else is done with, for good or for bad.
         if !matches!(result, Err(PullError::Registry(RegistryError::Cut { .. }))) {

@@ -316,11 +316,16 @@ impl Store {
     }
 
     fn lease_image(&self, workspace: &Workspace, name: &Name) -> Result<Record, Error> {
+        if !self.record_path(name).exists() {
+            return Err(Error::Unknown { name: name.as_str().to_owned() });
+        }
+        let _gate = self.gate(Pass::Shared)?;
         let record = self.read_record(name)?;
         for layer in &record.layers {
-            if !self.lease_layer(workspace, layer)? {
+            if !self.layer_path(layer).exists() {
                 return Err(Error::LostLayer { name: record.name, layer: *layer });
             }
+            workspace.lease(layer).map_err(Error::io(format!("cannot lease the layer {layer}")))?;
         }
         Ok(record)
     }
@@ -335,6 +340,8 @@ impl Store {
         let fresh = workspace.fresh();
         write_json(&fresh, &record)?;
         let place = self.record_path(name);
+        // A prune must see either the old set of images or the new one.
+        let _gate = self.gate(Pass::Shared)?;
         private_dir(&self.dir("images"))
             .and_then(|()| fs::rename(fresh, place))
             .map_err(Error::io(format!("cannot store the image `{name}`")))?;
