@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use crate::{
     Harness,
     harness::slow,
-    support::{MemoryWatch, ok, read, sh, write},
+    support::{MemoryWatch, ok, read, sh, wait_for, write},
 };
 
 /// What was written is what is read, by us and by programs.
@@ -259,9 +259,15 @@ pub async fn large_file_streams_in_constant_memory<R: Runtime>(h: &Harness<R>) {
     }
     assert_eq!((total, last.as_slice()), ((mib << 20) + 3, &b"end"[..]));
     memory.grew_at_most(64);
-    // Reading half of a file and turning away leaves nothing stuck.
+    // Reading half of a file and turning away leaves nobody stuck inside.
+    let count = "set -- /proc/[0-9]*; echo $#";
+    let before = ok(&sandbox, count).await;
     let mut input = sandbox.read_file(Path::new("/tmp/big")).await.expect("it opens");
     input.read_exact(&mut piece).await.expect("it reads");
     drop(input);
+    wait_for("no reader is left", Duration::from_secs(15), async || {
+        ok(&sandbox, count).await == before
+    })
+    .await;
     assert!(sh(&sandbox, "rm /tmp/big").await.status.success());
 }

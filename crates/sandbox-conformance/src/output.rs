@@ -97,12 +97,17 @@ pub async fn background_process_does_not_block<R: Runtime>(h: &Harness<R>) {
 /// What a process writes after its command returned is not the output of a later one.
 pub async fn background_output_stays_with_its_command<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
-    let late = "(sleep 0.7; echo late; echo late >&2; touch /tmp/lived) & echo soon";
+    // Soon after, and again when nobody can still be listening, more than any pipe holds.
+    let late = "(sleep 0.7; echo late; echo late >&2; sleep 3; head -c 300000 /dev/zero
+                 head -c 300000 /dev/zero >&2; touch /tmp/lived) & echo soon";
     assert_eq!(ok(&sandbox, late).await, "soon\n");
     let output = sh(&sandbox, "sleep 1.5; echo mine").await;
     assert_eq!((&*output.stdout.text(), &*output.stderr.text()), ("mine\n", ""));
-    // Its terminal being gone must not have killed it.
-    ok(&sandbox, "[ -e /tmp/lived ]").await;
+    // Writing to nobody must neither have killed it nor made it wait.
+    wait_for("the writer is through", Duration::from_secs(15), async || {
+        sh(&sandbox, "[ -e /tmp/lived ]").await.status.success()
+    })
+    .await;
 }
 
 /// A server started by one command answers the next ones.

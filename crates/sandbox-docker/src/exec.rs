@@ -50,6 +50,12 @@ pub(crate) struct Mark {
 }
 
 impl Inner {
+    /// A bash that reads nothing but what it is told to: no start files, no functions from outside.
+    pub(crate) fn bash<const N: usize>(&self, words: [&str; N]) -> Vec<String> {
+        let own = [self.programs.bash.as_str(), "--norc", "--noprofile", "-p"];
+        own.into_iter().chain(words).map(String::from).collect()
+    }
+
     /// Starts a command.
     pub(crate) async fn start(
         &self,
@@ -143,6 +149,35 @@ impl Inner {
         } else {
             None
         })
+    }
+}
+
+/// Stops a command whose caller goes away.
+pub(crate) struct StopOnDrop {
+    inner: Arc<Inner>,
+    mark: Option<Mark>,
+}
+
+impl StopOnDrop {
+    pub(crate) fn new(inner: &Arc<Inner>, mark: Mark) -> Self {
+        Self { inner: Arc::clone(inner), mark: Some(mark) }
+    }
+
+    /// The command has ended by itself.
+    pub(crate) fn disarm(&mut self) {
+        self.mark = None;
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            let inner = Arc::clone(&self.inner);
+            self.inner.tokio.spawn(async move {
+                // Nobody is left to tell; a sandbox that fails to stop it removes itself.
+                let _ = inner.stop(&mark).await;
+            });
+        }
     }
 }
 

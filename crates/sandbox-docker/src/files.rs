@@ -6,6 +6,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -16,7 +17,7 @@ use sandbox::{Entry, EntryKind, Error, Input};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::{
-    exec::{Console, Running},
+    exec::{Console, Running, StopOnDrop},
     failure::during,
     names,
     sandbox_impl::Inner,
@@ -57,8 +58,8 @@ type Pieces = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error
 
 impl Inner {
     /// Opens a regular file.
-    pub(crate) async fn read_file(&self, path: &Path) -> Result<Input, Error> {
-        let Running { exec, mut output, input, .. } = self.script(path, READ, "").await?;
+    pub(crate) async fn read_file(self: &Arc<Self>, path: &Path) -> Result<Input, Error> {
+        let Running { mark, exec, mut output, input } = self.script(path, READ, "").await?;
         let mut said = Vec::new();
         let mut first = Bytes::new();
         // The script says `+` before the contents; anything else is its refusal.
@@ -68,7 +69,9 @@ impl Inner {
                 other => first = other.into_bytes(),
             }
             if !first.is_empty() || said == b"+" {
-                return Ok(Box::new(FileStream { output, _input: input, piece: first, said }));
+                let reader = StopOnDrop::new(self, mark);
+                let stream = FileStream { output, _input: input, piece: first, said, reader };
+                return Ok(Box::new(stream));
             }
         }
         self.check(path, &exec, &said).await?;
@@ -130,8 +133,7 @@ impl Inner {
             return Err(Error::Path { path: path.into(), why });
         }
         let script = format!("p={}\n{settings}{REFUSE}{script}", names::quoted(bytes));
-        let argv = ["bash", "--norc", "--noprofile", "-p", "-c", &script].map(String::from).into();
-        self.start(argv, &[], Console::Pipes).await
+        self.start(self.bash(["-c", &script]), &[], Console::Pipes).await
     }
 
     async fn check(&self, path: &Path, exec: &str, said: &[u8]) -> Result<(), Error> {
@@ -170,6 +172,8 @@ struct FileStream {
     _input: Pin<Box<dyn AsyncWrite + Send>>,
     piece: Bytes,
     said: Vec<u8>,
+    /// A caller that has read enough stops whoever reads for it.
+    reader: StopOnDrop,
 }
 
 impl AsyncRead for FileStream {
@@ -194,7 +198,10 @@ impl AsyncRead for FileStream {
                     let why = String::from_utf8_lossy(&self.said[1..]).trim().to_owned();
                     return Poll::Ready(Err(io::Error::other(why)));
                 }
-                None => return Poll::Ready(Ok(())),
+                None => {
+                    self.reader.disarm();
+                    return Poll::Ready(Ok(()));
+                }
             }
         }
     }

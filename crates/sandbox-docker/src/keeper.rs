@@ -33,6 +33,13 @@ pub(crate) enum Relay {
     None,
 }
 
+/// What the image has for us.
+pub(crate) struct Programs {
+    pub(crate) relay: Relay,
+    /// Where its bash is; a specification may change `PATH`.
+    pub(crate) bash: String,
+}
+
 /// The line to a container's first process.
 pub(crate) struct Keeper {
     input: Pin<Box<dyn AsyncWrite + Send>>,
@@ -55,10 +62,12 @@ impl Keeper {
     }
 
     /// Hands the started container its script and waits until it serves.
-    pub(crate) async fn ready(&mut self) -> Result<Relay, Error> {
+    pub(crate) async fn ready(&mut self) -> Result<Programs, Error> {
         self.send(SCRIPT).await?;
         let line = self.lines.starting_with("ready ").await?;
-        Ok(if line == "tee" { Relay::Tee } else { Relay::None })
+        let (relay, bash) = line.split_once(' ').unwrap_or((&line, "bash"));
+        let relay = if relay == "tee" { Relay::Tee } else { Relay::None };
+        Ok(Programs { relay, bash: bash.to_owned() })
     }
 
     /// How often limits were run into.
@@ -92,7 +101,8 @@ impl Keeper {
     async fn ask(&mut self, question: &str) -> Result<String, Error> {
         // Others inside can write to the same stream; only answers that know the tag count.
         let tag = names::unique();
-        self.send(&format!("{tag} {question}\n")).await?;
+        // A caller that went away may have left half a question, which a line end finishes.
+        self.send(&format!("\n{tag} {question}\n")).await?;
         self.lines.starting_with(&format!("{tag} ")).await
     }
 

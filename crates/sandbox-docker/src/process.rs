@@ -7,7 +7,7 @@ use std::{
 
 use bollard::{container::LogOutput, exec::ResizeExecOptions};
 use bytes::{Buf, Bytes};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use sandbox::{Cause, Error, Exit, Input, Output, Process, Status, Streams, TerminalSize};
 use tokio::{
     io::AsyncWriteExt,
@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    exec::{Console, Mark, Poll, Running, status},
+    exec::{Console, Poll, Running, StopOnDrop, status},
     failure::during,
     sandbox_impl::Inner,
 };
@@ -45,12 +45,11 @@ pub(crate) async fn run(
             (Console::Terminal, TERMINAL_SCRIPT, words)
         }
     };
-    let mut argv: Vec<String> =
-        ["bash", "--norc", "--noprofile", "-p", "-c", script, "bash"].map(String::from).into();
+    let mut argv = inner.bash(["-c", script, "bash"]);
     argv.append(&mut words);
     argv.extend(process.argv.iter().cloned());
     let Running { mark, exec, output, input } = inner.start(argv, &process.env, console).await?;
-    let mut guard = StopOnDrop { inner, mark: Some(mark.clone()) };
+    let mut guard = StopOnDrop::new(inner, mark.clone());
     let (stdin, out, err, size) = match streams {
         Streams::Pipes { stdin, stdout, stderr } => (stdin, stdout, Some(stderr), None),
         Streams::Terminal { input, output, size } => (Some(input), output, None, Some(size)),
@@ -75,7 +74,7 @@ pub(crate) async fn run(
             Status::Signaled(13)
         }
     };
-    guard.mark = None;
+    guard.disarm();
     flow.finish().await;
     let met = if status.success() { None } else { inner.cause().await? };
     let cause = if status == Status::TimedOut { Some(Cause::Timeout) } else { met };
@@ -210,20 +209,5 @@ struct AbortOnDrop(tokio::task::JoinHandle<()>);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// A caller that stops waiting stops the program.
-struct StopOnDrop<'a> {
-    inner: &'a Arc<Inner>,
-    mark: Option<Mark>,
-}
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        if let Some(mark) = self.mark.take() {
-            let inner = Arc::clone(self.inner);
-            self.inner.tokio.spawn(async move { inner.stop(&mark).await.map(drop) }.map(drop));
-        }
     }
 }

@@ -234,12 +234,12 @@ async fn make(recipe: Recipe) -> Result<DockerSandbox, Error> {
         }
         during("starting a container")(error)
     })?;
-    let relay = keeper.ready().await?;
+    let programs = keeper.ready().await?;
     guard.id = None;
     Ok(DockerSandbox::new(Inner {
         protection: config::protection(&spec, quota),
         keeper: Mutex::new(keeper),
-        relay,
+        programs,
         counters: Mutex::default(),
         shell: Mutex::new(ShellState::default()),
         frozen: RwLock::default(),

@@ -13,7 +13,7 @@ use crate::{
     config::DiskQuota,
     failure::{self, during},
     fork::{self, ForkImage},
-    keeper::{Counters, Keeper, Relay},
+    keeper::{Counters, Keeper, Programs},
     owner::Owner,
     process, shell,
     shell::ShellState,
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     pub(crate) quota: DiskQuota,
     pub(crate) protection: Protection,
     pub(crate) keeper: Mutex<Keeper>,
-    pub(crate) relay: Relay,
+    pub(crate) programs: Programs,
     pub(crate) counters: Mutex<Counters>,
     pub(crate) shell: Mutex<ShellState>,
     /// Held for writing while the container is frozen.

@@ -47,9 +47,8 @@ pub(crate) async fn run(
     let save = state.loaded.map_or(0, |slot| 1 - slot);
     let load = state.loaded.map_or("-", |slot| SLOTS[slot]);
     let name = names::unique();
-    let argv = ["bash", "--norc", "--noprofile", "-p", "-s"].map(String::from).to_vec();
-    let mut running = inner.start(argv, &[], Console::Pipes).await?;
-    let relay = if inner.relay == Relay::Tee { RELAY } else { "" };
+    let mut running = inner.start(inner.bash(["-s"]), &[], Console::Pipes).await?;
+    let relay = if inner.programs.relay == Relay::Tee { RELAY } else { "" };
     let header = format!("{relay}{SCRIPT}{name} {STATE_DIR} {load} {}\n", SLOTS[save]);
 
     let mut watch = Watch {

@@ -85,8 +85,9 @@ slay() {
 
 relay=cat
 tee -p /dev/null </dev/null >/dev/null 2>&1 && relay=tee
-echo "ready $relay"
+echo "ready $relay $BASH"
 while read -r tag verb name after; do
+  [[ $tag ]] || continue
   case $verb in
     clock) clock; answer=$now ;;
     count) counters; answer="$oom $pids" ;;

@@ -2,6 +2,8 @@
 //!
 //! `DOCKER_HOST` names the daemon and `LIS_TEST_IMAGE` the image; without a daemon every test is skipped.
 
+mod survives_trouble;
+
 use std::sync::Arc;
 
 use sandbox::ImageRef;
