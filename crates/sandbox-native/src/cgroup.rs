@@ -45,7 +45,8 @@ impl Cgroups {
         let mut found = Self::default();
         for line in mounts.lines() {
             let mut fields = line.split(' ').skip(1);
-            let (Some(at), Some(kind), Some(options)) = (fields.next(), fields.next(), fields.next())
+            let (Some(at), Some(kind), Some(options)) =
+                (fields.next(), fields.next(), fields.next())
             else {
                 continue;
             };

@@ -154,7 +154,12 @@ impl NativeSandbox {
     }
 
     /// Has a piece of file work done. The descriptors go along and are closed on this side.
-    async fn files(&self, path: &Path, task: FileTask, fds: Vec<OwnedFd>) -> Result<FilesDone, Error> {
+    async fn files(
+        &self,
+        path: &Path,
+        task: FileTask,
+        fds: Vec<OwnedFd>,
+    ) -> Result<FilesDone, Error> {
         let mut call = self.link.call();
         let request = Request { id: call.id, task: Task::Files(task) };
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
@@ -252,7 +257,8 @@ impl Sandbox for NativeSandbox {
     async fn shell(&self, command: &ShellCommand) -> Result<ExecOutput, Error> {
         command.validate()?;
         let _one = self.shell.lock().await;
-        let mut script = wire::memory_file(&command.script).map_err(Error::io("storing the command"))?;
+        let mut script =
+            wire::memory_file(&command.script).map_err(Error::io("storing the command"))?;
         script.rewind().map_err(Error::io("storing the command"))?;
         let begun = Instant::now();
         let (mut call, fds) = self.start(Task::Shell, &[script.as_fd()]).await?;
@@ -304,7 +310,10 @@ impl Sandbox for NativeSandbox {
                         let (reading, writing) = pipe_pair()?;
                         (reading, Some(tokio::spawn(pump::feed(input, writing))))
                     }
-                    None => (File::open("/dev/null").map_err(Error::io("opening /dev/null"))?.into(), None),
+                    None => (
+                        File::open("/dev/null").map_err(Error::io("opening /dev/null"))?.into(),
+                        None,
+                    ),
                 };
                 let (out, child_out) = pipe_pair()?;
                 let (err, child_err) = pipe_pair()?;
@@ -375,10 +384,11 @@ impl Sandbox for NativeSandbox {
         let packed = self.files(path, task, vec![writing]).await;
         let unpacked = joined(unpack).await;
         let packed = packed?.report();
-        let mut report = unpacked.map_err(|e| Error::Path { path: host.to_owned(), why: e.to_string() })?;
-        report
-            .skipped
-            .extend(packed.skipped.into_iter().map(|(path, why)| Skipped { path: path.into(), why }));
+        let mut report =
+            unpacked.map_err(|e| Error::Path { path: host.to_owned(), why: e.to_string() })?;
+        report.skipped.extend(
+            packed.skipped.into_iter().map(|(path, why)| Skipped { path: path.into(), why }),
+        );
         Ok(report)
     }
 
@@ -410,12 +420,13 @@ impl Sandbox for NativeSandbox {
             }
         });
         let packed = self.files(Path::new("/"), FileTask::PackUppers, vec![writing]).await;
-        let committed = commit.await.map_err(|e| Error::Service {
-            what: "saving the image".into(),
-            source: Box::new(e),
-        })?;
+        let committed = commit
+            .await
+            .map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })?;
         packed?;
-        committed.map(drop).map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })
+        committed
+            .map(drop)
+            .map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })
     }
 
     async fn destroy(self) -> Result<(), Error> {

@@ -179,8 +179,7 @@ const NEWEST_KNOWN: u32 = 466;
 
 /// Socket families programs use. All others (vsock to the hypervisor, raw packets, kernel crypto ...)
 /// are refused.
-const FAMILIES: [libc::c_int; 4] =
-    [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
 /// Builds the filter.
 pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
@@ -215,7 +214,8 @@ pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
     let body: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)
         .and_then(TryInto::try_into)
         .map_err(io::Error::other)?;
-    let body = body.into_iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k });
+    let body =
+        body.into_iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k });
     Ok(unknown_calls().into_iter().chain(body).collect())
 }
 

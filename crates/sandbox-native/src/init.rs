@@ -12,14 +12,14 @@ mod shell;
 use std::{
     fs::File,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
     time::Duration,
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, WaitOptions, WaitStatus, waitpid},
+    process::{Pid, WaitOptions, WaitStatus, wait},
 };
 use sandbox::{Cause, Status, TerminalSize};
 use serde::{Deserialize, Serialize};
@@ -132,18 +132,18 @@ pub(crate) struct Ending {
 }
 
 /// What a new PID 1 starts with.
-pub(crate) struct Init {
-    pub(crate) socket: OwnedFd,
+pub(crate) struct Init<'a> {
+    pub(crate) socket: BorrowedFd<'a>,
     /// The writable directories of the overlays, in the order of the plan.
-    pub(crate) uppers: Vec<OwnedFd>,
-    pub(crate) memory_events: Option<OwnedFd>,
-    pub(crate) pids_events: Option<OwnedFd>,
+    pub(crate) uppers: &'a [OwnedFd],
+    pub(crate) memory_events: Option<&'a OwnedFd>,
+    pub(crate) pids_events: Option<&'a OwnedFd>,
     pub(crate) hardening: Hardening,
     pub(crate) plan: Plan,
 }
 
 /// Serves until the caller is gone. Returns only when it could not start.
-pub(crate) fn run(init: Init) -> Failure {
+pub(crate) fn run(init: Init<'_>) -> Failure {
     match Server::new(init) {
         Err(failure) => failure,
         Ok(mut server) => {
@@ -154,8 +154,8 @@ pub(crate) fn run(init: Init) -> Failure {
     }
 }
 
-struct Server {
-    init: Init,
+struct Server<'a> {
+    init: Init<'a>,
     deaths: OwnedFd,
     events: Events,
     shell: Shell,
@@ -164,8 +164,8 @@ struct Server {
     workers: Workers,
 }
 
-impl Server {
-    fn new(init: Init) -> Result<Self, Failure> {
+impl<'a> Server<'a> {
+    fn new(init: Init<'a>) -> Result<Self, Failure> {
         let deaths = sys::child_signals().step("watching children")?;
         let null = File::open("/dev/null").step("opening /dev/null")?;
         for number in 0..3 {
@@ -173,15 +173,16 @@ impl Server {
         }
         let listener = match init.plan.network {
             NetworkPlan::Proxied => Some(
-                std::net::TcpListener::bind(("127.0.0.1", PROXY_PORT)).step("opening the proxy's port")?,
+                std::net::TcpListener::bind(("127.0.0.1", PROXY_PORT))
+                    .step("opening the proxy's port")?,
             ),
             _ => None,
         };
         let fds: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
-        wire::send(init.socket.as_fd(), &Reply::Ready, &fds).step("answering the caller")?;
+        wire::send(init.socket, &Reply::Ready, &fds).step("answering the caller")?;
         let events = Events {
-            memory: init.memory_events.as_ref().and_then(|fd| fd.try_clone().ok()).map(File::from),
-            pids: init.pids_events.as_ref().and_then(|fd| fd.try_clone().ok()).map(File::from),
+            memory: init.memory_events.and_then(|fd| fd.try_clone().ok()).map(File::from),
+            pids: init.pids_events.and_then(|fd| fd.try_clone().ok()).map(File::from),
         };
         let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()));
         Ok(Self {
@@ -205,7 +206,7 @@ impl Server {
         });
         let (request, death, status) = {
             let mut fds = vec![
-                PollFd::new(&self.init.socket, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.init.socket, PollFlags::IN),
                 PollFd::new(&self.deaths, PollFlags::IN),
             ];
             if let Some(fd) = self.shell.status_pipe() {
@@ -228,7 +229,7 @@ impl Server {
             self.check_disk()?;
         }
         if request {
-            match wire::receive::<Request>(self.init.socket.as_fd())? {
+            match wire::receive::<Request>(self.init.socket)? {
                 Some((request, fds)) => self.take(request, fds)?,
                 None => return Ok(false),
             }
@@ -279,7 +280,7 @@ impl Server {
     fn reap(&mut self) -> io::Result<()> {
         let mut buffer = [0u8; 128];
         while matches!(rustix::io::read(&self.deaths, &mut buffer), Ok(n) if n > 0) {}
-        while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             self.child_ended(pid, status)?;
         }
         Ok(())
@@ -293,7 +294,7 @@ impl Server {
             }
             let full = io::Error::from_raw_os_error(libc::ENOSPC);
             let killed = io::Error::other("the file worker was killed");
-            let over = self.disk.over(&self.init.uppers, disk::Check::AtEnd);
+            let over = self.disk.over(self.init.uppers, disk::Check::AtEnd);
             return self.refuse(id, if over { &full } else { &killed });
         }
         if let Some(program) = self.programs.ended(pid) {
@@ -336,7 +337,7 @@ impl Server {
     }
 
     fn check_disk(&mut self) -> io::Result<()> {
-        if self.disk.over(&self.init.uppers, disk::Check::WhenDue) {
+        if self.disk.over(self.init.uppers, disk::Check::WhenDue) {
             let running = self.shell.running_id().into_iter().chain(self.programs.ids());
             for id in running.collect::<Vec<_>>() {
                 self.kill(id, Cause::Disk)?;
@@ -348,15 +349,21 @@ impl Server {
 
     /// Whether the command that just ended has filled the disk.
     fn disk_cause(&mut self) -> Option<Cause> {
-        self.disk.over(&self.init.uppers, disk::Check::AtEnd).then_some(Cause::Disk)
+        self.disk.over(self.init.uppers, disk::Check::AtEnd).then_some(Cause::Disk)
     }
 
-    fn end(&self, id: u32, status: Status, cause: Option<Cause>, shell_lost: bool) -> io::Result<()> {
+    fn end(
+        &self,
+        id: u32,
+        status: Status,
+        cause: Option<Cause>,
+        shell_lost: bool,
+    ) -> io::Result<()> {
         self.reply(&Reply::Ended { id, ending: Ending { status, cause, shell_lost } }, &[])
     }
 
-    fn reply(&self, reply: &Reply, fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> {
-        wire::send(self.init.socket.as_fd(), reply, fds)
+    fn reply(&self, reply: &Reply, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        wire::send(self.init.socket, reply, fds)
     }
 
     fn refuse(&self, id: u32, error: &io::Error) -> io::Result<()> {

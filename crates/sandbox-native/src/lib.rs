@@ -5,7 +5,10 @@
 //! sandbox. Data flows one way: a specification becomes a plan, the spawner applies the plan, PID 1
 //! serves requests. Empty on systems other than Linux.
 #![cfg(target_os = "linux")]
-#![expect(unsafe_code, reason = "namespaces, clone3 and seccomp have no safe interface; see sys.rs and harden.rs")]
+#![expect(
+    unsafe_code,
+    reason = "namespaces, clone3 and seccomp have no safe interface; see sys.rs and harden.rs"
+)]
 
 mod cgroup;
 mod environ;

@@ -57,7 +57,11 @@ impl<M: Numbered> Link<M> {
     }
 
     /// Sends a message.
-    pub(crate) async fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) async fn send<T: Serialize>(
+        &self,
+        message: &T,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         self.socket
             .async_io(Interest::WRITABLE, |socket| wire::send(socket.as_fd(), message, fds))
             .await
@@ -99,9 +103,8 @@ impl<M: Numbered> Drop for Call<'_, M> {
 
 async fn read_all<M: Numbered>(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Waiting<M>>) {
     loop {
-        let received = socket
-            .async_io(Interest::READABLE, |socket| wire::receive::<M>(socket.as_fd()))
-            .await;
+        let received =
+            socket.async_io(Interest::READABLE, |socket| wire::receive::<M>(socket.as_fd())).await;
         let Ok(Some((message, fds))) = received else { break };
         let sender = message.number().and_then(|id| lock(&waiting).get(&id).cloned());
         if let Some(sender) = sender {

@@ -59,8 +59,14 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
 /// Inside every sandbox: pipes between PID 1 and the shell.
 pub(crate) const PRIVATE_DIR: &str = "/dev/.lis";
 
-const DEVICES: [(&str, u32, u32); 6] =
-    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+const DEVICES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
 
 /// Parts of `/proc` that tell about, or act on, the whole machine.
 const HIDDEN: [&str; 4] = ["/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list"];
@@ -88,7 +94,11 @@ pub(crate) struct Shared {
 impl Shared {
     /// Mounts the spawner's scratch directory and what does not depend on the image. The working
     /// directory of the process becomes that scratch directory.
-    pub(crate) fn prepare(scratch: &Path, state: &Path, owners: &Owners<'_>) -> Result<Self, Failure> {
+    pub(crate) fn prepare(
+        scratch: &Path,
+        state: &Path,
+        owners: &Owners<'_>,
+    ) -> Result<Self, Failure> {
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", slave).step("separating our mounts from the host's")?;
         mount("tmpfs", scratch, "tmpfs", MountFlags::NOSUID, Some(c"mode=0755"))
@@ -155,7 +165,12 @@ impl Shared {
                 lowers.join(":")
             );
             let upper = PathBuf::from(format!("state/{id}/u{i}"));
-            ready.push(OverlayMount { at, target: Path::new("/").join(&overlay.target), options, upper });
+            ready.push(OverlayMount {
+                at,
+                target: Path::new("/").join(&overlay.target),
+                options,
+                upper,
+            });
         }
         Ok(ready)
     }
@@ -171,7 +186,8 @@ pub(crate) struct OverlayMount {
 }
 
 fn bind_shifted(from: &Path, to: &Path, owners: &Owners<'_>) -> io::Result<()> {
-    let tree = open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    let tree =
+        open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     if let Owners::Shifted { userns, .. } = owners {
         sys::idmap_mount(tree.as_fd(), *userns)?;
     }
@@ -223,10 +239,8 @@ pub(crate) fn enter(overlays: &[OverlayMount], shm: Option<u64>) -> Result<(), F
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         let options = std::ffi::CString::new(overlay.options.as_str());
         let options = options.map_err(io::Error::other).step("building mount options")?;
-        mount("overlay", &overlay.at, "overlay", flags, Some(options.as_c_str())).step(format!(
-            "mounting the overlay for {}",
-            overlay.target.display()
-        ))?;
+        mount("overlay", &overlay.at, "overlay", flags, Some(options.as_c_str()))
+            .step(format!("mounting the overlay for {}", overlay.target.display()))?;
     }
     let recursive = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC

@@ -146,7 +146,8 @@ fn is_real_dir(path: &Path) -> bool {
 
 fn proxy_variables() -> Vec<(String, String)> {
     let url = format!("http://127.0.0.1:{PROXY_PORT}");
-    let names = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"];
+    let names =
+        ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"];
     let mut all: Vec<_> = names.iter().map(|name| ((*name).to_owned(), url.clone())).collect();
     for name in ["no_proxy", "NO_PROXY"] {
         all.push((name.to_owned(), "127.0.0.1,::1".to_owned()));

@@ -25,7 +25,8 @@ pub fn probe() -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let privileged = has_mount_rights();
     let mut found = Vec::new();
-    let mut add = |name: &str, state, detail: String| found.push(Layer { name: name.into(), state, detail });
+    let mut add =
+        |name: &str, state, detail: String| found.push(Layer { name: name.into(), state, detail });
 
     add_namespaces(&mut add, privileged);
     let overlay = read("/proc/filesystems").lines().any(|line| line.ends_with("\toverlay"));
@@ -64,7 +65,8 @@ pub fn probe() -> Machine {
 }
 
 fn add_namespaces(add: &mut impl FnMut(&str, LayerState, String), privileged: bool) {
-    let number = |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let number =
+        |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let most = number("/proc/sys/user/max_user_namespaces");
     let clone = number("/proc/sys/kernel/unprivileged_userns_clone");
     let apparmor = number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
@@ -75,7 +77,8 @@ fn add_namespaces(add: &mut impl FnMut(&str, LayerState, String), privileged: bo
         ),
         (_, Some(0), _) if !privileged => (
             LayerState::Missing,
-            "only root may make user namespaces; set sysctl kernel.unprivileged_userns_clone=1".into(),
+            "only root may make user namespaces; set sysctl kernel.unprivileged_userns_clone=1"
+                .into(),
         ),
         (.., Some(1)) if !privileged => (
             LayerState::Missing,
@@ -90,12 +93,15 @@ fn add_namespaces(add: &mut impl FnMut(&str, LayerState, String), privileged: bo
 
 fn add_id_maps(add: &mut impl FnMut(&str, LayerState, String), privileged: bool) {
     let uid = rustix::process::geteuid().as_raw();
-    let tools = ["/usr/bin/newuidmap", "/usr/bin/newgidmap"].iter().all(|tool| Path::new(tool).exists());
+    let tools =
+        ["/usr/bin/newuidmap", "/usr/bin/newgidmap"].iter().all(|tool| Path::new(tool).exists());
     let ranges =
         subordinate("/etc/subuid", uid).is_some() && subordinate("/etc/subgid", uid).is_some();
     match (privileged, tools, ranges) {
         (true, ..) => add("id maps", LayerState::Enforced, "root maps any range".into()),
-        (false, true, true) => add("id maps", LayerState::Enforced, "a range of subordinate users".into()),
+        (false, true, true) => {
+            add("id maps", LayerState::Enforced, "a range of subordinate users".into())
+        }
         (false, false, _) => {
             add("id maps", LayerState::Partial, "one user only; install the package uidmap".into());
         }

@@ -12,10 +12,18 @@ use crate::{
 pub(crate) fn report(facts: &Facts, plan: &Plan) -> Protection {
     use LayerState::{Enforced, Missing, Partial};
     let mut report = Protection::new("native");
-    report.push("namespaces", Enforced, "user, mount, pid, ipc, uts and cgroup namespaces of its own");
+    report.push(
+        "namespaces",
+        Enforced,
+        "user, mount, pid, ipc, uts and cgroup namespaces of its own",
+    );
     let (state, detail) = match facts.users {
-        Users::Shifted => (Enforced, "users inside have no rights outside; layers are mounted id-mapped"),
-        Users::Subordinate => (Enforced, "root inside is the calling user; others are subordinate users"),
+        Users::Shifted => {
+            (Enforced, "users inside have no rights outside; layers are mounted id-mapped")
+        }
+        Users::Subordinate => {
+            (Enforced, "root inside is the calling user; others are subordinate users")
+        }
         Users::Single => (
             Partial,
             "root inside is the calling user and the only user; install uidmap and give the user a range \
@@ -28,7 +36,11 @@ pub(crate) fn report(facts: &Facts, plan: &Plan) -> Protection {
         ),
     };
     report.push("users", state, detail);
-    report.push("system calls", Enforced, "seccomp filter, no new privileges, small capability set");
+    report.push(
+        "system calls",
+        Enforced,
+        "seccomp filter, no new privileges, small capability set",
+    );
     let version = match facts.cgroups {
         CgroupVersion::V2 => "cgroup v2",
         CgroupVersion::V1 => "cgroup v1",
@@ -36,8 +48,18 @@ pub(crate) fn report(facts: &Facts, plan: &Plan) -> Protection {
     };
     let held = |controller: &str| facts.controllers.iter().any(|name| name == controller);
     for (name, controller, asked, otherwise) in [
-        ("memory limit", "memory", plan.limits.memory.is_some(), "only each process's own data is limited"),
-        ("process limit", "pids", plan.limits.pids.is_some(), "limited per user by the kernel's ucounts"),
+        (
+            "memory limit",
+            "memory",
+            plan.limits.memory.is_some(),
+            "only each process's own data is limited",
+        ),
+        (
+            "process limit",
+            "pids",
+            plan.limits.pids.is_some(),
+            "limited per user by the kernel's ucounts",
+        ),
         ("cpu limit", "cpu", plan.limits.cpus.is_some(), "not limited"),
     ] {
         match (asked, held(controller)) {

@@ -100,7 +100,10 @@ struct Request {
 enum How {
     Tunnel,
     /// One HTTP request, rewritten for the server, and how long its body is.
-    Forward { head: Vec<u8>, body: Body },
+    Forward {
+        head: Vec<u8>,
+        body: Body,
+    },
 }
 
 #[derive(PartialEq, Eq, Debug)]
@@ -111,10 +114,12 @@ enum Body {
 }
 
 fn parse(head: &[u8]) -> Result<Request, Refusal> {
-    let text = std::str::from_utf8(head).map_err(|_| Refusal::Malformed("the request is not text"))?;
+    let text =
+        std::str::from_utf8(head).map_err(|_| Refusal::Malformed("the request is not text"))?;
     let mut lines = text.split("\r\n");
     let mut first = lines.next().unwrap_or_default().split(' ');
-    let (Some(method), Some(target), Some(version)) = (first.next(), first.next(), first.next()) else {
+    let (Some(method), Some(target), Some(version)) = (first.next(), first.next(), first.next())
+    else {
         return Err(Refusal::Malformed("the request line is not one"));
     };
     if method == "CONNECT" {
@@ -131,18 +136,25 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (host, port) = split_port(authority, Some(80))?;
     let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
-    let mut rewritten = format!("{method} {path} {version}\r\nHost: {authority}\r\nConnection: close\r\n");
+    let mut rewritten =
+        format!("{method} {path} {version}\r\nHost: {authority}\r\nConnection: close\r\n");
     let mut body = Body::Length(0);
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) =
             line.split_once(':').ok_or(Refusal::Malformed("a header line has no colon"))?;
         match name.to_ascii_lowercase().as_str() {
-            "host" | "connection" | "proxy-connection" | "proxy-authorization" | "keep-alive" | "upgrade" => {
+            "host"
+            | "connection"
+            | "proxy-connection"
+            | "proxy-authorization"
+            | "keep-alive"
+            | "upgrade" => {
                 continue;
             }
             "content-length" if body != Body::UntilClosed => {
                 let length = value.trim().parse();
-                body = Body::Length(length.map_err(|_| Refusal::Malformed("a bad content length"))?);
+                body =
+                    Body::Length(length.map_err(|_| Refusal::Malformed("a bad content length"))?);
             }
             "transfer-encoding" => body = Body::UntilClosed,
             _ => {}
@@ -240,7 +252,9 @@ fn reach_of(address: IpAddr) -> Reach {
             let s = v6.segments();
             // Addresses that stand for IPv4 ones: mapped, compatible, and translated.
             let inner = v6.to_ipv4_mapped().or(match s {
-                [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] | [0x2002, hi, lo, ..] | [0, 0, 0, 0, 0, 0, hi, lo]
+                [0x64, 0xff9b, 0, 0, 0, 0, hi, lo]
+                | [0x2002, hi, lo, ..]
+                | [0, 0, 0, 0, 0, 0, hi, lo]
                     if !v6.is_loopback() && !v6.is_unspecified() =>
                 {
                     Some(Ipv4Addr::from((u32::from(hi) << 16) | u32::from(lo)))
@@ -284,7 +298,8 @@ async fn relay(
                 match body {
                     // Not a byte more, or a second request could slip through unseen.
                     Body::Length(length) => {
-                        let given = &rest[..rest.len().min(usize::try_from(*length).unwrap_or(usize::MAX))];
+                        let given =
+                            &rest[..rest.len().min(usize::try_from(*length).unwrap_or(usize::MAX))];
                         to_server.write_all(given).await?;
                         let mut left = (&mut from_client).take(*length - given.len() as u64);
                         tokio::io::copy(&mut left, &mut to_server).await?;
@@ -360,8 +375,14 @@ mod tests {
         };
         assert_eq!((host.as_str(), port, body), ("Example.com", 8080, Body::Length(3)));
         let head = String::from_utf8(head).unwrap();
-        assert!(head.starts_with("POST /a?b HTTP/1.1\r\nHost: Example.com:8080\r\nConnection: close\r\n"));
-        assert!(!head.contains("evil") && !head.contains("Proxy") && head.ends_with("X: y\r\n\r\n"));
+        assert!(
+            head.starts_with(
+                "POST /a?b HTTP/1.1\r\nHost: Example.com:8080\r\nConnection: close\r\n"
+            )
+        );
+        assert!(
+            !head.contains("evil") && !head.contains("Proxy") && head.ends_with("X: y\r\n\r\n")
+        );
     }
 
     proptest! {

@@ -117,9 +117,9 @@ impl Terminal {
     pub(crate) async fn show(&self, mut to: Output) -> io::Result<()> {
         let mut buffer = vec![0u8; CHUNK];
         loop {
-            let read = self.0.async_io(Interest::READABLE, |fd| {
-                Ok(rustix::io::read(fd.as_fd(), &mut buffer)?)
-            });
+            let read = self
+                .0
+                .async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd.as_fd(), &mut buffer)?));
             match read.await {
                 // The kernel reports the other side's closing as an error.
                 Ok(0) | Err(_) => return to.flush().await,

@@ -30,8 +30,7 @@ use crate::{
     plan::{Base, NetworkPlan, Plan, plan},
     protection, proxy,
     spawner::{Answer, Facts, Order},
-    sys,
-    wire,
+    sys, wire,
 };
 
 /// How to start the spawner: a program that does nothing but call [`crate::spawner_main`].
@@ -136,7 +135,10 @@ impl NativeRuntime {
 fn no_sandboxes(error: Error) -> Error {
     match error {
         Error::Io { what, source }
-            if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::StorageFull) =>
+            if matches!(
+                source.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::StorageFull
+            ) =>
         {
             Error::Unsupported {
                 what: "a native sandbox".into(),
@@ -207,7 +209,8 @@ impl Shared {
         let proxy = match (&spec.network, plan.network) {
             (Network::Allow(hosts), NetworkPlan::Proxied) => {
                 let listener = fds.into_iter().next().ok_or_else(no_spawner)?;
-                let serve = proxy::start(listener, hosts.clone()).map_err(Error::io("starting the proxy"))?;
+                let serve = proxy::start(listener, hosts.clone())
+                    .map_err(Error::io("starting the proxy"))?;
                 Some(serve)
             }
             _ => None,

@@ -242,8 +242,11 @@ pub(crate) fn scope_abstract_sockets() -> io::Result<bool> {
     if abi < 6 {
         return Ok(false);
     }
-    let attr =
-        RulesetAttr { handled_access_fs: 0, handled_access_net: 0, scoped: SCOPE_ABSTRACT_UNIX_SOCKET };
+    let attr = RulesetAttr {
+        handled_access_fs: 0,
+        handled_access_net: 0,
+        scoped: SCOPE_ABSTRACT_UNIX_SOCKET,
+    };
     // SAFETY: the attribute outlives the call; the result is a new descriptor.
     let ruleset = unsafe {
         let fd = check(libc::syscall(

@@ -48,7 +48,12 @@ impl From<WirePath> for PathBuf {
 
 /// Two connected ends.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+    Ok(rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
 }
 
 /// Sends one message. Fails with `WouldBlock` on a full non-blocking socket, having sent nothing.
@@ -121,7 +126,10 @@ pub(crate) fn receive<T: DeserializeOwned>(
 }
 
 /// Reads a packet that arrived with these descriptors.
-fn decode<T: DeserializeOwned>(packet: &[u8], mut fds: Vec<OwnedFd>) -> io::Result<(T, Vec<OwnedFd>)> {
+fn decode<T: DeserializeOwned>(
+    packet: &[u8],
+    mut fds: Vec<OwnedFd>,
+) -> io::Result<(T, Vec<OwnedFd>)> {
     let malformed = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     let message = match packet.split_first() {
         Some((&IN_PACKET, body)) => postcard::from_bytes(body),

@@ -60,7 +60,7 @@ impl Workers {
         id: u32,
         task: FileTask,
         fds: Vec<OwnedFd>,
-        init: &Init,
+        init: &Init<'_>,
     ) -> io::Result<()> {
         let others = match task {
             FileTask::CopyUppers | FileTask::PackUppers => Others::Pause,
@@ -81,7 +81,7 @@ impl Workers {
                     Err(error) => (Reply::Refused { id, refusal: Refusal::from(&error) }, None),
                 };
                 let fds: Vec<_> = reply.1.iter().map(AsFd::as_fd).collect();
-                let sent = wire::send(init.socket.as_fd(), &reply.0, &fds);
+                let sent = wire::send(init.socket, &reply.0, &fds);
                 sys::exit_now(i32::from(sent.is_err()))
             }
             Err(error) => {
@@ -105,7 +105,8 @@ impl Workers {
 
     fn signal_others(&self, signal: Signal) {
         let workers = self.pids();
-        let others = processes::numbers().into_iter().filter(|pid| *pid != 1 && !workers.contains(pid));
+        let others =
+            processes::numbers().into_iter().filter(|pid| *pid != 1 && !workers.contains(pid));
         processes::signal(&others.collect::<Vec<_>>(), signal);
     }
 }
@@ -115,7 +116,7 @@ enum Outcome {
     Opened(OwnedFd),
 }
 
-fn work(task: FileTask, fds: Vec<OwnedFd>, init: &Init) -> io::Result<Outcome> {
+fn work(task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> io::Result<Outcome> {
     let mut fds = fds.into_iter();
     let mut stream = || fds.next().map(File::from).ok_or_else(|| io::Error::other("no stream"));
     let done = |()| Outcome::Done(Report::default());
@@ -126,14 +127,14 @@ fn work(task: FileTask, fds: Vec<OwnedFd>, init: &Init) -> io::Result<Outcome> {
         FileTask::Unpack => unpack(stream()?).map(done),
         FileTask::Pack(path) => pack(&PathBuf::from(path), stream()?).map(Outcome::Done),
         FileTask::CopyUppers => {
-            for upper in &init.uppers {
+            for upper in init.uppers {
                 layer::copy(upper.as_fd(), stream()?.as_fd())?;
             }
             Ok(done(()))
         }
         FileTask::PackUppers => {
             let targets = init.plan.overlays.iter().map(|overlay| overlay.target.as_path());
-            layer::pack(targets.zip(&init.uppers), stream()?).map(done)
+            layer::pack(targets.zip(init.uppers), stream()?).map(done)
         }
     }
 }
@@ -263,7 +264,8 @@ fn unpack(stream: File) -> io::Result<()> {
             fs::remove_file(&target)?;
         }
         if kind.is_symlink() {
-            let to = entry.link_name()?.ok_or_else(|| io::Error::other("a link without a target"))?;
+            let to =
+                entry.link_name()?.ok_or_else(|| io::Error::other("a link without a target"))?;
             std::os::unix::fs::symlink(to, &target)?;
         } else if kind.is_file() {
             let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&target)?;

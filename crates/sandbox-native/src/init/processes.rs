@@ -80,7 +80,8 @@ pub(crate) fn kill_all_but(spared: &HashSet<i32>) {
     // Stopped processes fork no more: once a look finds nobody new, all can be killed for good.
     let mut stopped = HashSet::new();
     for _ in 0..1000 {
-        let fresh: Vec<_> = victims(spared).into_iter().filter(|pid| stopped.insert(*pid)).collect();
+        let fresh: Vec<_> =
+            victims(spared).into_iter().filter(|pid| stopped.insert(*pid)).collect();
         if fresh.is_empty() {
             break;
         }

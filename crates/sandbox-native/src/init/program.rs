@@ -65,7 +65,7 @@ impl Programs {
         id: u32,
         wanted: &Wanted,
         fds: Vec<OwnedFd>,
-        init: &Init,
+        init: &Init<'_>,
         marks: Marks,
     ) -> io::Result<Option<OwnedFd>> {
         let (streams, terminal) = match wanted.terminal {
@@ -120,7 +120,7 @@ fn open_terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// In the forked child: turns into the program. Returns the exit code when that fails.
-fn become_program(wanted: &Wanted, streams: &[OwnedFd], init: &Init) -> i32 {
+fn become_program(wanted: &Wanted, streams: &[OwnedFd], init: &Init<'_>) -> i32 {
     let prepare = || -> io::Result<()> {
         let _ = rustix::process::setsid();
         for number in 0..3 {

@@ -102,7 +102,7 @@ impl Shell {
         &mut self,
         id: u32,
         fds: Vec<OwnedFd>,
-        init: &Init,
+        init: &Init<'_>,
         marks: Marks,
         programs: &[i32],
     ) -> io::Result<[File; 2]> {
@@ -151,7 +151,8 @@ impl Shell {
             let line: Vec<u8> = alive.unread.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
             let mut words = line.split_whitespace();
-            let (Some(kind), Some(number), Some(value)) = (words.next(), words.next(), words.next())
+            let (Some(kind), Some(number), Some(value)) =
+                (words.next(), words.next(), words.next())
             else {
                 continue;
             };
@@ -243,7 +244,7 @@ impl Shell {
 }
 
 impl Alive {
-    fn launch(init: &Init) -> io::Result<Self> {
+    fn launch(init: &Init<'_>) -> io::Result<Self> {
         fs::create_dir_all(PRIVATE_DIR)?;
         let control = open_pipe(&place("k".into()), Way::Both)?;
         let status = open_pipe(&place("s".into()), Way::Both)?;
@@ -260,7 +261,7 @@ impl Alive {
 }
 
 /// In the forked child: turns into the shell. Returns only on failure.
-fn become_shell(init: &Init) -> io::Error {
+fn become_shell(init: &Init<'_>) -> io::Error {
     let prepare = || -> io::Result<()> {
         let _ = rustix::process::setsid();
         sys::close_from(3)?;

@@ -39,7 +39,8 @@ impl Maker<'_> {
     /// On an error the caller removes the sandbox's directory.
     pub(crate) fn make(&mut self, plan: &Plan) -> Result<(Running, OwnedFd), Failure> {
         if plan.uppers == Uppers::Fresh {
-            make_uppers(self.state, &plan.id, plan.overlays.len()).step("making the sandbox's directory")?;
+            make_uppers(self.state, &plan.id, plan.overlays.len())
+                .step("making the sandbox's directory")?;
         }
         let overlays = self.shared.overlays(&plan.id, &plan.overlays, &self.identity.owners())?;
         let mut group =
@@ -126,27 +127,74 @@ struct Born<'a> {
 
 impl Born<'_> {
     fn live(self, hardening: Hardening) -> ! {
-        let mut go = [0u8; 1];
-        if !matches!(rustix::io::read(&self.go, &mut go), Ok(1)) {
-            sys::exit_now(1);
-        }
-        let socket = match rustix::io::fcntl_dupfd_cloexec(&self.inside, 0) {
-            Ok(copy) => copy,
-            Err(_) => sys::exit_now(1),
-        };
-        let failure = match self.set_up(hardening) {
+        let Born { plan, overlays, .. } = self;
+        let Ok(kept) = self.keep() else { sys::exit_now(1) };
+        let failure = match kept.set_up(plan, overlays, hardening) {
             Ok(init) => init::run(init),
             Err(failure) => failure,
         };
-        let _ = wire::send(socket.as_fd(), &init::Reply::NotReady(failure.into()), &[]);
+        let _ = wire::send(kept.socket.as_fd(), &init::Reply::NotReady(failure.into()), &[]);
         sys::exit_now(1)
     }
 
-    fn set_up(self, hardening: Hardening) -> Result<Init, Failure> {
-        if let Entrance::Files(files) = &self.entrance {
-            for file in files {
-                rustix::io::write(file, b"0").step("entering the control group")?;
-            }
+    /// Closes everything of the spawner's but what this process needs.
+    fn keep(self) -> io::Result<Kept> {
+        let entrance = match self.entrance {
+            Entrance::Files(files) => files,
+            Entrance::Directory(_) => Vec::new(),
+        };
+        let (memory_events, pids_events) = self.group.event_files();
+        let uppers =
+            self.overlays.iter().map(|overlay| fs::File::open(&overlay.upper).map(OwnedFd::from));
+        let uppers = uppers.collect::<io::Result<Vec<_>>>()?;
+        let counts = [
+            1,
+            1,
+            entrance.len(),
+            uppers.len(),
+            memory_events.iter().len(),
+            pids_events.iter().len(),
+        ];
+        let all = [self.inside, self.go].into_iter().chain(entrance).chain(uppers);
+        let mut kept =
+            sys::keep_only(all.chain(memory_events).chain(pids_events).collect())?.into_iter();
+        let mut groups =
+            counts.map(|count| kept.by_ref().take(count).collect::<Vec<_>>().into_iter());
+        let missing = || io::Error::other("a descriptor is missing");
+        Ok(Kept {
+            socket: groups[0].next().ok_or_else(missing)?,
+            go: groups[1].next().ok_or_else(missing)?,
+            entrance: groups[2].by_ref().collect(),
+            uppers: groups[3].by_ref().collect(),
+            memory_events: groups[4].next(),
+            pids_events: groups[5].next(),
+        })
+    }
+}
+
+/// The descriptors of a process on its way to being PID 1.
+struct Kept {
+    socket: OwnedFd,
+    go: OwnedFd,
+    entrance: Vec<OwnedFd>,
+    uppers: Vec<OwnedFd>,
+    memory_events: Option<OwnedFd>,
+    pids_events: Option<OwnedFd>,
+}
+
+impl Kept {
+    fn set_up(
+        &self,
+        plan: &Plan,
+        overlays: &[OverlayMount],
+        hardening: Hardening,
+    ) -> Result<Init<'_>, Failure> {
+        let mut go = [0u8; 1];
+        if rustix::io::read(&self.go, &mut go).step("waiting for the spawner")? != 1 {
+            return Err(io::Error::other("the spawner gave up")).step("waiting for the spawner");
+        }
+        for file in &self.entrance {
+            rustix::io::write(file, b"0").step("entering the control group")?;
         }
         identity::become_root().step("becoming root of the sandbox")?;
         // Should the spawner die, so shall we: its one thread is our parent. A change of user resets this.
@@ -154,40 +202,28 @@ impl Born<'_> {
             .step("tying the sandbox to its spawner")?;
         // The single-user map forbids changing groups; there are none to drop then.
         let _ = rustix::thread::set_thread_groups(&[]);
-        #[expect(deprecated, reason = "unsafe only for CLONE_FILES, which is not asked for")]
-        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWCGROUP)
+        identity::unshare(rustix::thread::UnshareFlags::NEWCGROUP)
             .step("making a control group namespace")?;
-        let (memory_events, pids_events) = self.group.event_files();
-        let mut fds = vec![self.inside];
-        for overlay in self.overlays {
-            let upper = fs::File::open(&overlay.upper).step("opening the writable layer")?;
-            fds.push(upper.into());
-        }
-        let uppers = self.overlays.len();
-        let has_memory = memory_events.is_some();
-        let has_pids = pids_events.is_some();
-        fds.extend(memory_events);
-        fds.extend(pids_events);
-        let mut kept = sys::keep_only(fds).step("closing the spawner's descriptors")?.into_iter();
-        let mut next = || kept.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
-        let socket = next().step("keeping descriptors")?;
-        let uppers = (0..uppers).map(|_| next()).collect::<io::Result<_>>().step("keeping descriptors")?;
-        let memory_events = has_memory.then(&mut next).transpose().step("keeping descriptors")?;
-        let pids_events = has_pids.then(&mut next).transpose().step("keeping descriptors")?;
-
-        let resolv = match self.plan.network {
+        let resolv = match plan.network {
             NetworkPlan::Host => fs::read("/etc/resolv.conf").ok(),
             _ => None,
         };
-        mounts::enter(self.overlays, self.plan.limits.memory.map(|m| m.bytes()))?;
+        mounts::enter(overlays, plan.limits.memory.map(|m| m.bytes()))?;
         rustix::system::sethostname(b"sandbox").step("naming the sandbox")?;
-        if self.plan.network != NetworkPlan::Host {
+        if plan.network != NetworkPlan::Host {
             sys::loopback_up().step("starting the loopback interface")?;
         }
         write_network_files(resolv.as_deref()).step("writing /etc/hosts")?;
-        fs::create_dir_all(&self.plan.workdir)
-            .step(format!("making the working directory {}", self.plan.workdir.display()))?;
-        Ok(Init { socket, uppers, memory_events, pids_events, hardening, plan: self.plan.clone() })
+        fs::create_dir_all(&plan.workdir)
+            .step(format!("making the working directory {}", plan.workdir.display()))?;
+        Ok(Init {
+            socket: self.socket.as_fd(),
+            uppers: &self.uppers,
+            memory_events: self.memory_events.as_ref(),
+            pids_events: self.pids_events.as_ref(),
+            hardening,
+            plan: plan.clone(),
+        })
     }
 }
 

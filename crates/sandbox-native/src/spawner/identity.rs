@@ -30,7 +30,7 @@ impl Identity {
     /// Takes on the rights to make sandboxes: root has them, others get them over a user namespace.
     pub(crate) fn assume() -> Result<Self, Failure> {
         if has_mount_rights() {
-            rustix_unshare(UnshareFlags::NEWNS).step("making a mount namespace")?;
+            unshare(UnshareFlags::NEWNS).step("making a mount namespace")?;
             return Self::as_root();
         }
         let count = enter_user_namespace()?;
@@ -68,15 +68,20 @@ impl Identity {
     }
 }
 
-fn rustix_unshare(flags: UnshareFlags) -> io::Result<()> {
-    #[expect(deprecated, reason = "the replacement is unsafe only for CLONE_FILES, which is not asked for")]
+/// Moves this process into new namespaces.
+pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    #[expect(
+        deprecated,
+        reason = "the replacement is unsafe only for CLONE_FILES, which is not asked for"
+    )]
     Ok(rustix::thread::unshare(flags)?)
 }
 
 /// Whether this process may mount in the namespace it was started in.
 pub(crate) fn has_mount_rights() -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| {
-        sets.effective.contains(CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID)
+        sets.effective
+            .contains(CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID)
     })
 }
 
@@ -137,7 +142,7 @@ fn enter_user_namespace() -> Result<u32, Failure> {
         sys::exit_now(0)
     }
     drop((ready, tell_done));
-    rustix_unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).step(what)?;
+    unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).step(what)?;
     drop(tell_ready);
     let mut answer = [0u8; 1];
     let _ = rustix::io::read(&done, &mut answer);

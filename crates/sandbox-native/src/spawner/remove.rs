@@ -45,7 +45,10 @@ pub(crate) fn remove_tree(top: &Path, effort: &Effort) -> io::Result<bool> {
                     fs::remove_file(inner.path())?;
                 } else if fs::remove_dir(inner.path()).is_err() {
                     moved += 1;
-                    fs::rename(inner.path(), top.join(format!(".moved-{}-{moved}", std::process::id())))?;
+                    fs::rename(
+                        inner.path(),
+                        top.join(format!(".moved-{}-{moved}", std::process::id())),
+                    )?;
                 }
             }
             fs::remove_dir(entry.path())?;
@@ -62,11 +65,13 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let top = base.path().join("top");
         fs::create_dir(&top).unwrap();
-        let mut dir = rustix::fs::open(&top, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let mut dir =
+            rustix::fs::open(&top, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         for _ in 0..5000 {
             rustix::fs::mkdirat(&dir, "d", rustix::fs::Mode::from_raw_mode(0o755)).unwrap();
-            dir = rustix::fs::openat(&dir, "d", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())
-                .unwrap();
+            dir =
+                rustix::fs::openat(&dir, "d", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())
+                    .unwrap();
         }
         fs::write(top.join("f"), "x").unwrap();
         assert!(!remove_tree(&top, &Effort::AtMost(10)).unwrap());

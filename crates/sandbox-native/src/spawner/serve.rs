@@ -11,7 +11,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, Signal, WaitOptions, kill_process, waitpid},
+    process::{Pid, Signal, WaitOptions, kill_process, wait},
 };
 use sandbox::SandboxInfo;
 
@@ -175,7 +175,9 @@ impl Spawner {
                     removed.extend(more);
                     self.answer(&Answer::Pruned { request, removed }, &[]);
                 }
-                Err(error) => self.fail(request, Failure { what: "removing leftovers".into(), error }),
+                Err(error) => {
+                    self.fail(request, Failure { what: "removing leftovers".into(), error })
+                }
             },
         }
     }
@@ -241,7 +243,7 @@ impl Spawner {
     fn reap(&mut self) {
         let mut buffer = [0u8; 128];
         while matches!(rustix::io::read(&self.deaths, &mut buffer), Ok(n) if n > 0) {}
-        while let Ok(Some((pid, _))) = waitpid(None, WaitOptions::NOHANG) {
+        while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get();
             let id = self.running.iter().find(|(_, r)| r.pid == pid).map(|(id, _)| id.clone());
             match id {

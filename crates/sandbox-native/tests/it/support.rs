@@ -20,9 +20,11 @@ pub(crate) fn launcher() -> Launcher {
 
 /// A runtime with this home.
 pub(crate) async fn start(home: PathBuf) -> Result<NativeRuntime, Missing> {
-    NativeRuntime::start(NativeOptions { home, launcher: launcher() }).await.map_err(|error| Missing {
-        capability: "userns".into(),
-        reason: format!("{error}: {:?}", std::error::Error::source(&error)),
+    NativeRuntime::start(NativeOptions { home, launcher: launcher() }).await.map_err(|error| {
+        Missing {
+            capability: "userns".into(),
+            reason: format!("{error}: {:?}", std::error::Error::source(&error)),
+        }
     })
 }
 

@@ -180,7 +180,11 @@ fn pack_entries<W: Write>(
             FileType::CharacterDevice if stat.st_rdev == 0 => {
                 let mut hidden = b".wh.".to_vec();
                 hidden.extend_from_slice(name.to_bytes());
-                builder.append_data(&mut empty_file(), at.join(OsStr::from_bytes(&hidden)), io::empty())
+                builder.append_data(
+                    &mut empty_file(),
+                    at.join(OsStr::from_bytes(&hidden)),
+                    io::empty(),
+                )
             }
             // Sockets and pipes belong to processes, which an image has none of.
             _ => Ok(()),
