@@ -24,6 +24,8 @@ const INSTALL: &str = "apt-get install mmdebstrap";
 /// Lines of the builder's output that an error repeats.
 const LAST_WORDS: usize = 12;
 
+const UNPRIVILEGED: &str = "; run it as root, or let root give you subordinate ids: \
+    apt-get install uidmap, then usermod --add-subuids and --add-subgids";
 /// Steps the builder usually announces.
 const STEPS: u64 = 14;
 
@@ -106,12 +108,14 @@ pub enum BuildError {
     #[error("cannot run {BUILDER}")]
     Run(#[source] io::Error),
     /// The builder gave up.
-    #[error("{BUILDER} ended with {status}: {said}")]
+    #[error("{BUILDER} ended with {status}: {said}{hint}")]
     Failed {
         /// How it ended.
         status: std::process::ExitStatus,
         /// Its last lines.
         said: String,
+        /// What an ordinary user may be missing.
+        hint: &'static str,
     },
 }
 
@@ -150,7 +154,10 @@ impl Store {
         let status = child.0.wait().map_err(|error| fail(BuildError::Run(error)))?;
         // When we ended it, its status says nothing; when it failed, what it wrote says nothing.
         let layer = match layer {
-            Ok(_) if !status.success() => return Err(fail(BuildError::Failed { status, said })),
+            Ok(_) if !status.success() => {
+                let hint = if rustix::process::geteuid().is_root() { "" } else { UNPRIVILEGED };
+                return Err(fail(BuildError::Failed { status, said, hint }));
+            }
             other => other?,
         };
         let layer = self.adopt(&workspace, layer)?;
