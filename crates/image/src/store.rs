@@ -127,18 +127,8 @@ impl Store {
 
     /// Every image, by name.
     pub fn list(&self) -> Result<Vec<ImageInfo>, Error> {
-        let mut images = Vec::new();
-        for record in self.records()? {
-            let size = record.layers.iter().map(|layer| self.layer_info(layer).bytes).sum();
-            images.push(ImageInfo {
-                name: record.name,
-                id: record.id,
-                size,
-                created: SystemTime::UNIX_EPOCH + Duration::from_secs(record.created),
-                layers: record.layers.len(),
-                on_host: record.ground == Ground::Host,
-            });
-        }
+        let mut images: Vec<_> =
+            self.records()?.into_iter().map(|record| self.info(record)).collect();
         images.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(images)
     }
@@ -345,14 +335,18 @@ impl Store {
         private_dir(&self.dir("images"))
             .and_then(|()| fs::rename(fresh, place))
             .map_err(Error::io(format!("cannot store the image `{name}`")))?;
-        Ok(ImageInfo {
+        Ok(self.info(record))
+    }
+
+    fn info(&self, record: Record) -> ImageInfo {
+        ImageInfo {
             size: record.layers.iter().map(|layer| self.layer_info(layer).bytes).sum(),
             name: record.name,
             id: record.id,
             created: SystemTime::UNIX_EPOCH + Duration::from_secs(record.created),
             layers: record.layers.len(),
             on_host: record.ground == Ground::Host,
-        })
+        }
     }
 
     pub(crate) fn read_record(&self, name: &Name) -> Result<Record, Error> {
