@@ -1,4 +1,4 @@
-//! A directory as a tar stream: sorted, with owners, modes, times and hard links.
+//! A directory as an image of one layer: a tar stream, sorted, with owners, modes, times and hard links.
 //!
 //! Reads whatever the caller points at and trusts it; devices and sockets are left out.
 
@@ -9,6 +9,49 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
+
+use crate::{
+    error::Error,
+    name::Name,
+    progress::{Progress, Reported, Stage},
+    record::{Ground, Record},
+    store::{ImageInfo, Store},
+};
+
+impl Store {
+    /// Copies a directory that holds a root file system as an image of one layer.
+    pub fn import_dir(
+        &self,
+        dir: &Path,
+        name: &str,
+        progress: &dyn Progress,
+    ) -> Result<ImageInfo, Error> {
+        let name = Name::new(name)?;
+        let what = || format!("cannot copy {}", dir.display());
+        if !fs::metadata(dir).map_err(Error::io(what()))?.is_dir() {
+            return Err(Error::Io { what: what(), source: io::ErrorKind::NotADirectory.into() });
+        }
+        progress.stage(Stage::Copying, None);
+        let workspace = self.workspace()?;
+        let (reader, writer) = io::pipe().map_err(Error::io(what()))?;
+        let layer = std::thread::scope(|scope| {
+            let packer = scope.spawn(|| pack(dir, writer));
+            let layer = self.add_layer(&workspace, Reported { inner: reader, progress }, None);
+            let packed =
+                packer.join().unwrap_or_else(|_| Err(io::Error::other("the copy broke off")));
+            // A packer that stopped explains the broken stream better than the stream does; but when the
+            // stream was refused, the packer only saw its pipe close.
+            match packed {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    Err(Error::io(what())(error))
+                }
+                _ => layer,
+            }
+        })?;
+        let record = Record::made_here(name.as_str(), Ground::Empty, vec![layer], Vec::new(), None);
+        self.put_record(&workspace, &name, record)
+    }
+}
 
 /// Writes everything below a directory, and its own mode as the root's.
 pub(crate) fn pack(root: &Path, out: impl Write) -> io::Result<()> {

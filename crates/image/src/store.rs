@@ -25,8 +25,6 @@ use crate::{
     limits::Limits,
     lock::{Gate, Lease, Pass, Workspace, private_dir},
     name::Name,
-    pack,
-    progress::{Progress, Reported, Stage},
     record::{Ground, LayerInfo, Record},
     tar_stream::TarStream,
     unpack::{Ownership, UnpackError, unpack},
@@ -131,39 +129,6 @@ impl Store {
             self.records()?.into_iter().map(|record| self.info(record)).collect();
         images.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(images)
-    }
-
-    /// Copies a directory that holds a root file system as an image of one layer.
-    pub fn import_dir(
-        &self,
-        dir: &Path,
-        name: &str,
-        progress: &dyn Progress,
-    ) -> Result<ImageInfo, Error> {
-        let name = Name::new(name)?;
-        let what = || format!("cannot copy {}", dir.display());
-        if !fs::metadata(dir).map_err(Error::io(what()))?.is_dir() {
-            return Err(Error::Io { what: what(), source: io::ErrorKind::NotADirectory.into() });
-        }
-        progress.stage(Stage::Copying, None);
-        let workspace = self.workspace()?;
-        let (reader, writer) = io::pipe().map_err(Error::io(what()))?;
-        let layer = std::thread::scope(|scope| {
-            let packer = scope.spawn(|| pack::pack(dir, writer));
-            let layer = self.add_layer(&workspace, Reported { inner: reader, progress }, None);
-            let packed =
-                packer.join().unwrap_or_else(|_| Err(io::Error::other("the copy broke off")));
-            // A packer that stopped explains the broken stream better than the stream does; but when the
-            // stream was refused, the packer only saw its pipe close.
-            match packed {
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                    Err(Error::io(what())(error))
-                }
-                _ => layer,
-            }
-        })?;
-        let record = Record::made_here(name.as_str(), Ground::Empty, vec![layer], Vec::new(), None);
-        self.put_record(&workspace, &name, record)
     }
 
     /// Makes an image out of another (`None`: the built-in host image) and one more layer, a tar stream
