@@ -14,7 +14,7 @@ use sandbox::{
     ShellCommand, Skipped, Spec, Streams, archive,
 };
 use tokio::{
-    sync::Mutex,
+    sync::{Mutex, oneshot},
     task::{AbortHandle, JoinHandle},
     time::sleep_until,
 };
@@ -320,13 +320,16 @@ impl Sandbox for NativeSandbox {
                 let child = [child_in.as_fd(), child_out.as_fd(), child_err.as_fd()];
                 let (mut call, _) = self.start(task, &child).await?;
                 drop((child_in, child_out, child_err));
-                let out = tokio::spawn(pump::forward(out, stdout));
-                let err = tokio::spawn(pump::forward(err, stderr));
+                let (out_ended, ended) = oneshot::channel();
+                let out = tokio::spawn(pump::forward(out, stdout, ended));
+                let (err_ended, ended) = oneshot::channel();
+                let err = tokio::spawn(pump::forward(err, stderr, ended));
                 let ending = self.ending(&mut call, deadline).await;
+                drop((out_ended, err_ended));
                 if let Some(feeder) = feeder {
                     feeder.abort();
                 }
-                finish_forwarding(out, err).await;
+                let _ = tokio::join!(out, err);
                 ending?
             }
         };
@@ -431,14 +434,5 @@ impl Sandbox for NativeSandbox {
 
     async fn destroy(self) -> Result<(), Error> {
         self.shared.destroy(&self.plan.id).await
-    }
-}
-
-/// Waits for the rest of a program's output. A background process may hold it open for longer; its
-/// output is passed on for as long as it lives, so that writing does not kill it.
-async fn finish_forwarding(out: JoinHandle<io::Result<()>>, err: JoinHandle<io::Result<()>>) {
-    let deadline = Instant::now() + LINGER;
-    for forwarding in [out, err] {
-        let _ = tokio::time::timeout_at(deadline.into(), forwarding).await;
     }
 }

@@ -11,6 +11,7 @@ use sandbox::{Capture, Captured, Input, Output, OutputCap, TerminalSize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
     net::unix::pipe,
+    sync::oneshot,
 };
 
 use crate::sys;
@@ -84,16 +85,36 @@ async fn discard(mut pipe: pipe::Receiver) {
     let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
 }
 
-/// Passes a program's output on until it ends.
-pub(crate) async fn forward(fd: OwnedFd, mut to: Output) -> io::Result<()> {
+/// Passes a program's output on until it ends, or until the program has ended and nothing more comes.
+///
+/// A background process may keep the pipe open; what it writes later goes nowhere, but does not kill it.
+pub(crate) async fn forward(
+    fd: OwnedFd,
+    mut to: Output,
+    mut program: oneshot::Receiver<()>,
+) -> io::Result<()> {
     let mut pipe = pipe::Receiver::from_owned_fd(fd)?;
+    let mut ended = false;
     let mut buffer = vec![0u8; CHUNK];
     loop {
-        let n = pipe.read(&mut buffer).await?;
-        if n == 0 {
-            return to.flush().await;
+        let idle = async {
+            if !ended {
+                let _ = (&mut program).await;
+                ended = true;
+            }
+            tokio::time::sleep(LINGER).await;
+        };
+        tokio::select! {
+            biased;
+            read = pipe.read(&mut buffer) => match read? {
+                0 => return to.flush().await,
+                n => to.write_all(&buffer[..n]).await?,
+            },
+            () = idle => {
+                tokio::spawn(discard(pipe));
+                return to.flush().await;
+            }
         }
-        to.write_all(&buffer[..n]).await?;
         to.flush().await?;
     }
 }

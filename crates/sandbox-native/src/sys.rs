@@ -141,6 +141,12 @@ pub(crate) fn reset_signals() {
     }
 }
 
+/// Lets a write past the largest file size fail instead of ending the process.
+pub(crate) fn survive_file_size_limit() {
+    // SAFETY: SIG_IGN is valid for this signal.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// A descriptor that becomes readable when a child ends. Blocks the signal's normal delivery.
 pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     // SAFETY: the set is filled before use and outlives the calls; signalfd returns a new descriptor.

@@ -75,6 +75,7 @@ impl Workers {
                 Ok(())
             }
             Ok(Fork::Child) => {
+                sys::survive_file_size_limit();
                 let reply = match init.hardening.apply().and_then(|()| work(task, fds, init)) {
                     Ok(Outcome::Done(report)) => (Reply::Finished { id, report }, None),
                     Ok(Outcome::Opened(file)) => (Reply::Opened { id }, Some(file)),

@@ -57,6 +57,8 @@ struct Alive {
     status: File,
     unread: Vec<u8>,
     running: Option<Running>,
+    /// The command whose copy this shell was. Its pipe stays until the shell has surely read from it.
+    woken: Option<(u32, File)>,
 }
 
 /// A command that runs.
@@ -172,7 +174,10 @@ impl Shell {
 
     /// The command ended and the shell goes on: the copy is not needed.
     pub(crate) fn commit(&mut self) -> Marks {
-        let running = self.alive.as_mut().and_then(|alive| alive.running.take());
+        let running = self.alive.as_mut().and_then(|alive| {
+            alive.settle();
+            alive.running.take()
+        });
         running.map_or(Marks::default(), |running| {
             processes::signal(running.copy.as_slice(), Signal::KILL);
             forget(running.number);
@@ -225,13 +230,17 @@ impl Shell {
 
     /// Makes the copy the shell.
     fn hand_over(&mut self, mut running: Running) {
-        forget(running.number);
         let Some(alive) = &mut self.alive else { return };
+        alive.settle();
         // Lines meant for the dead shell must not reach its successor.
         drain(&mut alive.control);
         match running.copy {
-            Some(copy) if running.wake.write_all(b"go\n").is_ok() => alive.pid = copy,
+            Some(copy) if running.wake.write_all(b"go\n").is_ok() => {
+                alive.pid = copy;
+                alive.woken = Some((running.number, running.wake));
+            }
             _ => {
+                forget(running.number);
                 self.alive = None;
                 self.lost = true;
             }
@@ -256,7 +265,16 @@ impl Alive {
                 sys::exit_now(127)
             }
         };
-        Ok(Self { pid, control, status, unread: Vec::new(), running: None })
+        Ok(Self { pid, control, status, unread: Vec::new(), running: None, woken: None })
+    }
+}
+
+impl Alive {
+    /// The shell has run a command, so it is past its own waking up.
+    fn settle(&mut self) {
+        if let Some((number, _)) = self.woken.take() {
+            forget(number);
+        }
     }
 }
 
@@ -280,15 +298,16 @@ fn become_shell(init: &Init<'_>) -> io::Error {
 
 /// The lines that make the shell run a command.
 ///
-/// The first forks the sleeping copy: a grandchild, so that neither `jobs`, `wait` nor `$!` notice it.
+/// The first forks the sleeping copy: a grandchild, so that neither `jobs`, `wait` nor `$!` notice it. The
+/// copy lets go of the substitution's pipe only after it has told its number, so PID 1 knows it in time.
 /// The second evaluates the command at the top level. The third reports; it is a line of its own so that a
 /// stray `continue` in the command cannot skip it.
 fn control_lines(number: u32) -> String {
     let dir = PRIVATE_DIR;
     format!(
         "_lis_s=0 _lis_f=$-; builtin : \"$( {{ builtin echo b {number} \"$BASHPID\" >{dir}/s; \
-         builtin read -r _lis <{dir}/b{number}; [ \"$_lis\" = go ] || builtin exit; builtin trap - INT QUIT; \
-         case $_lis_f in *e*) builtin set -e;; esac; {LOOP}; }} </dev/null >/dev/null 2>&1 & )\"\n\
+         builtin unset -f exec; exec </dev/null >/dev/null 2>&1; builtin read -r _lis <{dir}/b{number}; [ \"$_lis\" = go ] || builtin exit; builtin trap - INT QUIT; \
+         case $_lis_f in *e*) builtin set -e;; esac; {LOOP}; }} & )\"\n\
          builtin mapfile -d '' -t _lis <{dir}/c{number}; \
          builtin eval \"${{_lis-}}\" </dev/null >{dir}/o{number} 2>{dir}/e{number}; _lis_s=$?\n\
          builtin echo s {number} \"$_lis_s\" >{dir}/s\n"
