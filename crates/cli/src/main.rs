@@ -1,2 +1,83 @@
-//! x
-fn main() {}
+//! The command line: arguments become checked settings, one command runs, its end becomes an exit code.
+//!
+//! The only place that knows every runtime. It isolates nothing itself and never touches a sandbox but
+//! through the traits.
+
+mod args;
+mod doctor;
+mod environment;
+mod exit;
+mod images;
+mod interrupt;
+mod output;
+mod perf;
+mod progress;
+mod request;
+mod run;
+mod runtime;
+mod sandboxes;
+mod session;
+mod settings;
+mod shell;
+mod streams;
+mod terminal;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{
+    args::{Cli, Command, SandboxCommand},
+    environment::Environment,
+    exit::Exit,
+    interrupt::Interrupts,
+    settings::Settings,
+};
+
+fn main() -> ExitCode {
+    // Before any thread exists: the spawner must be, and stay, single-threaded.
+    #[cfg(target_os = "linux")]
+    if std::env::args_os().nth(1).is_some_and(|word| word == runtime::SPAWNER) {
+        return sandbox_native::spawner_main();
+    }
+    let settings = Settings::new(Environment::read());
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return exit::refuse_arguments(&error).into(),
+    };
+    let threads = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(threads) => threads,
+        Err(error) => {
+            let error = anyhow::Error::new(error).context("cannot start threads");
+            return exit::report(&error).into();
+        }
+    };
+    let ended = threads.block_on(dispatch(command, &settings));
+    // A thread may wait for input that never comes: leave it behind.
+    threads.shutdown_background();
+    runtime::await_helpers();
+    ended.unwrap_or_else(|error| exit::report(&error).into())
+}
+
+async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let mut interrupts = Interrupts::listen()?;
+    let exit: Exit = match command {
+        Command::Doctor(args) => doctor::run(&args, settings).await?,
+        Command::Sandbox(SandboxCommand::Run(args)) => {
+            run::run(args, settings, &mut interrupts).await?
+        }
+        Command::Sandbox(SandboxCommand::Shell(args)) => {
+            shell::run(args, settings, &mut interrupts).await?
+        }
+        Command::Sandbox(SandboxCommand::List(args)) => sandboxes::list(&args, settings).await?,
+        Command::Sandbox(SandboxCommand::Prune(args)) => sandboxes::prune(&args, settings).await?,
+        Command::Image(command) => images::run(command, settings, &mut interrupts).await?,
+        Command::Perf(command) => {
+            let home = settings.writable_home()?.to_owned();
+            let docker_host = settings.docker_host().map(str::to_owned);
+            return perf::run(command, home, docker_host).await;
+        }
+    };
+    Ok(exit.into())
+}

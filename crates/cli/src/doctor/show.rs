@@ -1,0 +1,103 @@
+//! The findings as text for people.
+
+use std::fmt::Write;
+
+use sandbox::{Layer, LayerState};
+
+use super::{Docker, Findings, Mode, Native};
+use crate::{output, settings::Color};
+
+/// The whole report.
+pub(super) fn text(findings: &Findings, color: Color) -> String {
+    let mut text = String::new();
+    let who = if findings.privileged { "root" } else { "an ordinary user" };
+    let kernel = findings.kernel.as_deref().unwrap_or("");
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "llm-in-sandbox {} on {} {kernel}, as {who}",
+        findings.version, findings.system
+    );
+    let home =
+        findings.home.as_deref().unwrap_or("nowhere; name a directory in LLM_IN_SANDBOX_HOME");
+    let _ = writeln!(text, "state is kept in {home}");
+    if !findings.machine.is_empty() {
+        let _ = writeln!(text, "\nThis machine\n{}", layers(&findings.machine, color));
+    }
+    native(&mut text, &findings.native, color);
+    docker(&mut text, &findings.docker, color);
+    if !findings.advice.is_empty() {
+        let _ = writeln!(text, "\nFor more");
+        for line in &findings.advice {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    text
+}
+
+fn native(text: &mut String, native: &Native, color: Color) {
+    let ms = |time: Option<f64>| time.map_or_else(String::new, |ms| format!("{ms:.1} ms"));
+    let head = match &native.error {
+        None => format!(
+            "{}work; one starts in {}, the first in {}",
+            mark(LayerState::Enforced, color),
+            ms(native.start_ms),
+            ms(native.first_start_ms)
+        ),
+        Some(error) => format!("{}do not work: {error}", mark(LayerState::Missing, color)),
+    };
+    let _ = writeln!(text, "\nNative sandboxes\n  {head}");
+    if let Some(protection) = &native.protection {
+        let _ = writeln!(text, "{}", layers(&protection.layers, color));
+    }
+    networks(text, &native.networks);
+}
+
+fn docker(text: &mut String, docker: &Docker, color: Color) {
+    let head = match (&docker.error, &docker.version) {
+        (Some(error), _) => format!("{}do not work: {error}", mark(LayerState::Missing, color)),
+        (None, version) => {
+            let disk = if docker.limits_disk { "can" } else { "cannot" };
+            let version = version.as_deref().unwrap_or("of unknown version");
+            let yes = mark(LayerState::Enforced, color);
+            format!("{yes}work; daemon {version}, which {disk} limit disk space")
+        }
+    };
+    let _ = writeln!(text, "\nDocker sandboxes\n  {head}");
+    networks(text, &docker.networks);
+}
+
+fn networks(text: &mut String, modes: &[Mode]) {
+    let words = modes.iter().map(|mode| match &mode.error {
+        None => mode.network.to_owned(),
+        Some(error) => format!("{} (no: {error})", mode.network),
+    });
+    let words: Vec<_> = words.collect();
+    if !words.is_empty() {
+        let _ = writeln!(text, "  network: {}", words.join(", "));
+    }
+}
+
+fn layers(layers: &[Layer], color: Color) -> String {
+    let rows: Vec<_> = layers
+        .iter()
+        .map(|layer| {
+            let mark = format!("  {}", mark(layer.state, color));
+            vec![format!("{mark}{}", layer.name), layer.detail.clone()]
+        })
+        .collect();
+    output::table(&rows)
+}
+
+/// One word for a state; words of one length, so that colours do not upset columns.
+fn mark(state: LayerState, color: Color) -> String {
+    let (word, code) = match state {
+        LayerState::Enforced => ("yes   ", 32),
+        LayerState::Partial => ("part  ", 33),
+        LayerState::Missing => ("no    ", 31),
+    };
+    match color {
+        Color::OnTerminals => format!("\x1b[{code}m{word}\x1b[0m"),
+        Color::Never => word.to_owned(),
+    }
+}

@@ -1,0 +1,70 @@
+//! Every environment variable this program reads, in one place. What they mean is decided elsewhere.
+
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+/// Where state and images are kept.
+pub(crate) const HOME: &str = "LLM_IN_SANDBOX_HOME";
+/// The user's place for data of programs.
+const DATA_HOME: &str = "XDG_DATA_HOME";
+/// The Docker daemon's address.
+const DOCKER_HOST: &str = "DOCKER_HOST";
+/// Set to anything: no colours.
+const NO_COLOR: &str = "NO_COLOR";
+/// The kind of terminal, for programs inside one.
+const TERM: &str = "TERM";
+/// Where programs of this machine lie.
+const PATH: &str = "PATH";
+
+/// What the environment says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) data_home: Option<PathBuf>,
+    pub(crate) user_home: Option<PathBuf>,
+    pub(crate) docker_host: Option<String>,
+    pub(crate) no_color: Option<OsString>,
+    pub(crate) term: Option<String>,
+}
+
+impl Environment {
+    /// Looks once.
+    pub(crate) fn read() -> Self {
+        Self {
+            home: variable(HOME).map(PathBuf::from),
+            data_home: variable(DATA_HOME).map(PathBuf::from),
+            user_home: env::home_dir().filter(|home| !home.as_os_str().is_empty()),
+            docker_host: variable(DOCKER_HOST).and_then(|host| host.into_string().ok()),
+            no_color: variable(NO_COLOR),
+            term: variable(TERM).and_then(|term| term.into_string().ok()),
+        }
+    }
+}
+
+/// A variable that is set to something.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// A variable the user asks to be copied into a sandbox; it may be empty.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+pub(crate) fn copied(name: &str) -> Option<OsString> {
+    env::var_os(name)
+}
+
+/// Whether a program can be found by its name.
+pub(crate) fn has_program(name: &str) -> bool {
+    let path = variable(PATH).unwrap_or_default();
+    env::split_paths(&path)
+        // Administrators' programs are not always in an ordinary user's path.
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .any(|dir| is_program(&dir.join(name)))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}

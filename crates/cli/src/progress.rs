@@ -1,0 +1,94 @@
+//! Shows how a long operation goes on: a bar on a terminal, plain lines elsewhere; always standard error.
+
+use std::{io, io::IsTerminal, time::Duration};
+
+use image::{Progress, Stage};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output;
+
+const BYTES: &str = "{prefix:>12} {bar:32} {bytes}/{total_bytes} {bytes_per_sec} {wide_msg}";
+const STEPS: &str = "{prefix:>12} {bar:32} {pos}/{len} {elapsed} {wide_msg}";
+const UNKNOWN: &str = "{prefix:>12} {spinner} {bytes} {elapsed} {wide_msg}";
+const UNCOUNTED: &str = "{prefix:>12} {spinner} {elapsed} {wide_msg}";
+
+/// Shows progress to whoever watches.
+pub(crate) enum Shown {
+    /// Drawn over and over.
+    Bar(ProgressBar),
+    /// A line for each thing worth telling.
+    Lines,
+}
+
+impl Shown {
+    /// What suits standard error.
+    pub(crate) fn on_stderr() -> Self {
+        if !io::stderr().is_terminal() {
+            return Self::Lines;
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Self::Bar(bar)
+    }
+
+    /// Takes the bar away, so that a result or an error stands alone.
+    pub(crate) fn clear(&self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Progress for Shown {
+    fn stage(&self, stage: Stage, total: Option<u64>) {
+        match self {
+            Self::Bar(bar) => {
+                bar.set_position(0);
+                match total {
+                    Some(total) => bar.set_length(total),
+                    None => bar.unset_length(),
+                }
+                let template = match (stage, total) {
+                    (Stage::Building, Some(_)) => STEPS,
+                    (Stage::Resolving | Stage::Building, _) => UNCOUNTED,
+                    (_, Some(_)) => BYTES,
+                    (_, None) => UNKNOWN,
+                };
+                if let Ok(style) = ProgressStyle::with_template(template) {
+                    bar.set_style(style.progress_chars("=> "));
+                }
+                bar.set_prefix(stage.to_string());
+                bar.set_message("");
+            }
+            Self::Lines => match (stage, total) {
+                (Stage::Building | Stage::Resolving, _) | (_, None) => {
+                    output::note(&stage.to_string());
+                }
+                (_, Some(bytes)) => output::note(&format!("{stage} {}", HumanBytes(bytes))),
+            },
+        }
+    }
+
+    fn advance(&self, by: u64) {
+        if let Self::Bar(bar) = self {
+            bar.inc(by);
+            // What was only estimated must not stop the bar.
+            if bar.length().is_some_and(|length| length < bar.position()) {
+                bar.set_length(bar.position());
+            }
+        }
+    }
+
+    fn message(&self, text: &str) {
+        match self {
+            Self::Bar(bar) => bar.set_message(text.to_owned()),
+            Self::Lines => output::note(text),
+        }
+    }
+}

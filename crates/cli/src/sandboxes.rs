@@ -1,0 +1,116 @@
+//! `sandbox list` and `sandbox prune`: what exists on this machine, and what should not.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use indicatif::HumanDuration;
+use sandbox::{Runtime, SandboxInfo};
+use serde::Serialize;
+
+use crate::{
+    args::{ListArgs, PruneArgs, RuntimeKind},
+    exit::{self, Exit},
+    output,
+    runtime::AnyRuntime,
+    settings::Settings,
+};
+
+/// A sandbox and who made it.
+#[derive(Serialize)]
+struct Found {
+    runtime: &'static str,
+    #[serde(flatten)]
+    info: SandboxInfo,
+}
+
+/// Lists sandboxes.
+pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> anyhow::Result<Exit> {
+    let mut found = Vec::new();
+    for (kind, runtime) in runtimes(args.runtime, settings).await? {
+        let infos = runtime.list().await?;
+        found.extend(infos.into_iter().map(|info| Found { runtime: kind.name(), info }));
+    }
+    if args.json {
+        output::print_json(&found)?;
+    } else if found.is_empty() {
+        output::note("there are no sandboxes");
+    } else {
+        output::print(&table(&found))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Removes leftovers.
+pub(crate) async fn prune(args: &PruneArgs, settings: &Settings) -> anyhow::Result<Exit> {
+    let mut removed = Vec::new();
+    for (kind, runtime) in runtimes(args.runtime, settings).await? {
+        let infos = runtime.prune().await?;
+        removed.extend(infos.into_iter().map(|info| Found { runtime: kind.name(), info }));
+    }
+    if args.json {
+        output::print_json(&removed)?;
+    } else if removed.is_empty() {
+        output::note("nothing was left behind");
+    } else {
+        let ids: Vec<_> = removed.iter().map(|found| found.info.id.as_str()).collect();
+        output::print(&ids.join("\n"))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The runtime asked for, or every one that answers. None is an error only if none does.
+async fn runtimes(
+    asked: Option<RuntimeKind>,
+    settings: &Settings,
+) -> anyhow::Result<Vec<(RuntimeKind, AnyRuntime)>> {
+    if let Some(kind) = asked {
+        return Ok(vec![(kind, AnyRuntime::start(kind, settings).await?)]);
+    }
+    let mut found = Vec::new();
+    let mut trouble = None;
+    for kind in [RuntimeKind::default(), RuntimeKind::Docker] {
+        if found.iter().any(|(known, _)| *known == kind) {
+            continue;
+        }
+        match AnyRuntime::start(kind, settings).await {
+            Ok(runtime) => found.push((kind, runtime)),
+            // Most machines have no daemon; one that was named is expected to answer.
+            Err(error) if kind == RuntimeKind::Docker && !found.is_empty() => {
+                if settings.docker_host().is_some() {
+                    output::note(&format!("left out: {}", exit::line(&error)));
+                }
+            }
+            Err(error) => trouble = trouble.or(Some(error)),
+        }
+    }
+    match trouble {
+        Some(error) if found.is_empty() => Err(error),
+        Some(error) => {
+            output::note(&format!("left out: {}", exit::line(&error)));
+            Ok(found)
+        }
+        None => Ok(found),
+    }
+}
+
+fn table(found: &[Found]) -> String {
+    let heading = ["RUNTIME", "ID", "IMAGE", "OWNER", "AGE", "STATE"].map(str::to_owned).to_vec();
+    let mut rows = vec![heading];
+    rows.extend(found.iter().map(|Found { runtime, info }| {
+        let state = if info.alive { "alive" } else { "left over" };
+        vec![
+            (*runtime).to_owned(),
+            info.id.clone(),
+            info.image.clone(),
+            info.owner_pid.to_string(),
+            age(UNIX_EPOCH + Duration::from_secs(info.created)),
+            state.to_owned(),
+        ]
+    }));
+    output::table(&rows)
+}
+
+/// How long ago that was, in words.
+pub(crate) fn age(then: SystemTime) -> String {
+    let age = SystemTime::now().duration_since(then).unwrap_or_default();
+    HumanDuration(Duration::from_secs(age.as_secs())).to_string()
+}

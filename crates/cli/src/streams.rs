@@ -1,0 +1,135 @@
+//! This program's own standard streams as a sandboxed program's: bytes as they come, never held back.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::AsFd,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use sandbox::{Capture, Captured, Input, Output, OutputCap};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::mpsc,
+};
+
+use crate::terminal;
+
+const CHUNK: usize = 64 << 10;
+
+/// Standard input. A thread of its own reads it: one that waits for a key nobody presses cannot keep
+/// this program from ending.
+pub(crate) fn input() -> Option<Input> {
+    if terminal::is_in_background() {
+        return None;
+    }
+    let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::Builder::new()
+        .name("stdin".into())
+        .spawn(move || {
+            loop {
+                let mut chunk = vec![0; CHUNK];
+                let read = match stdin.read(&mut chunk) {
+                    Ok(0) => return,
+                    Ok(n) => {
+                        chunk.truncate(n);
+                        Ok(chunk)
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => Err(error),
+                };
+                let last = read.is_err();
+                if sender.blocking_send(read).is_err() || last {
+                    return;
+                }
+            }
+        })
+        .ok()?;
+    Some(Box::new(Chunks { receiver, current: io::Cursor::default() }))
+}
+
+/// Pieces from the reading thread.
+struct Chunks {
+    receiver: mpsc::Receiver<io::Result<Vec<u8>>>,
+    current: io::Cursor<Vec<u8>>,
+}
+
+impl AsyncRead for Chunks {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.current.position() == self.current.get_ref().len() as u64 {
+            match ready!(self.receiver.poll_recv(context)) {
+                Some(Ok(chunk)) => self.current = io::Cursor::new(chunk),
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+        let wanted = buffer.remaining();
+        let read = self.current.read(buffer.initialize_unfilled_to(wanted))?;
+        buffer.advance(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Standard output.
+pub(crate) fn output() -> io::Result<Output> {
+    direct(io::stdout().as_fd())
+}
+
+/// Standard error.
+pub(crate) fn errors() -> io::Result<Output> {
+    direct(io::stderr().as_fd())
+}
+
+/// Past the standard library's line buffer, which would hold back what follows the last line's end.
+fn direct(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<Output> {
+    let file = File::from(fd.try_clone_to_owned()?);
+    Ok(Box::new(tokio::fs::File::from_std(file)))
+}
+
+/// Keeps what is written to it, within a cap.
+#[derive(Clone)]
+pub(crate) struct Kept(Arc<Mutex<Capture>>);
+
+impl Kept {
+    /// Nothing yet.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Capture::new(OutputCap::default()))))
+    }
+
+    /// A writer that ends up here.
+    pub(crate) fn writer(&self) -> Output {
+        Box::new(self.clone())
+    }
+
+    /// What was kept so far.
+    pub(crate) fn take(&self) -> Captured {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *kept, Capture::new(OutputCap::default())).finish()
+    }
+}
+
+impl AsyncWrite for Kept {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
