@@ -138,7 +138,11 @@ pub(crate) fn refuse_arguments(error: &clap::Error) -> Exit {
 fn one_line(text: &str) -> String {
     let said = text.split("\n\nUsage:").next().unwrap_or(text);
     let said = said.split("\n\nFor more information").next().unwrap_or(said);
-    let said = said.strip_prefix("error: ").unwrap_or(said).replace("\n\n  tip:", "; tip:");
+    let said = said
+        .strip_prefix("error: ")
+        .unwrap_or(said)
+        .replace("\n\n", "\n")
+        .replace("\n  tip:", "; tip:");
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{said}; --help shows what is possible")
 }
@@ -171,11 +175,11 @@ mod tests {
 
     #[test]
     fn complaints_about_arguments_fit_on_a_line() {
-        let text = "error: unexpected argument '--x' found\n\n  tip: try '--y'\n\nUsage: a [b]\n\nFor \
+        let text = "error: unexpected argument '--x' found\n\n  tip: try '--y'\n  tip: or '--z'\n\nUsage: a [b]\n\nFor \
                     more information, try '--help'.\n";
         assert_eq!(
             one_line(text),
-            "unexpected argument '--x' found; tip: try '--y'; --help shows what is possible"
+            "unexpected argument '--x' found; tip: try '--y'; tip: or '--z'; --help shows what is possible"
         );
     }
 }

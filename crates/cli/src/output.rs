@@ -4,6 +4,8 @@
 
 use std::io::{self, Write};
 
+use crate::terminal;
+
 /// Standard output does not take more.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output")]
@@ -33,7 +35,9 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), OutputErro
 
 /// Writes a line to standard error, marked as ours. A closed standard error is no reason to fail.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "llm-in-sandbox: {text}");
+    // A raw terminal does not go back to the start of the line by itself.
+    let end = if terminal::is_raw() { "\r\n" } else { "\n" };
+    let _ = write!(io::stderr(), "llm-in-sandbox: {text}{end}");
 }
 
 /// Columns aligned, separated by two spaces; the first row is the heading.

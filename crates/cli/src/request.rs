@@ -104,7 +104,7 @@ fn source(pair: CopyPair, workdir: &Path) -> Result<CopyPair, Usage> {
     readable.map_err(|error| {
         Usage(format!("--copy-in: cannot read {}: {error}; check the path", host.display()))
     })?;
-    let inside = into(workdir.join(inside), &host);
+    let inside = workdir.join(into(inside, &host));
     Ok(CopyPair { host, inside })
 }
 
@@ -118,10 +118,11 @@ fn destination(pair: CopyPair, workdir: &Path) -> Result<CopyPair, Usage> {
     Ok(CopyPair { host, inside: workdir.join(inside) })
 }
 
-/// A destination with a slash at its end is a directory to put the source into.
+/// A destination with a slash at its end, or none but dots, is a directory to put the source into.
 fn into(to: PathBuf, from: &Path) -> PathBuf {
-    match (to.as_os_str().as_encoded_bytes().last(), from.file_name()) {
-        (Some(b'/'), Some(name)) => to.join(name),
+    let slash = to.as_os_str().as_encoded_bytes().last() == Some(&b'/');
+    match from.file_name() {
+        Some(name) if slash || to.file_name().is_none() => to.join(name),
         _ => to,
     }
 }
@@ -164,7 +165,7 @@ mod tests {
             ["--workdir", "relative"],
             ["--env", "SURELY_NOT_SET_ANYWHERE"],
             ["--copy-in", "/nonexistent:/x"],
-            ["--copy-out", "/x:/"],
+            ["--copy-out", "/:.."],
         ] {
             let error = check(&bad).unwrap_err();
             assert_eq!(crate::exit::of(&error), crate::exit::Exit::Usage, "{bad:?}: {error}");
@@ -183,6 +184,7 @@ mod tests {
         assert_eq!(to("a"), Path::new("/w/a"));
         assert_eq!(to("a/"), Path::new("/w/a/f"));
         assert_eq!(to("/a"), Path::new("/a"));
+        assert_eq!(to("."), Path::new("/w/./f"));
         let out = CopyPair { host: "out/".into(), inside: "r/x.txt".into() };
         let out = destination(out, Path::new("/w")).unwrap();
         assert_eq!((out.host, out.inside), ("out/x.txt".into(), "/w/r/x.txt".into()));

@@ -48,6 +48,11 @@ pub(crate) fn restore() {
     }
 }
 
+/// Whether we changed the terminal.
+pub(crate) fn is_raw() -> bool {
+    BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
 /// Whether someone sits at a terminal and sees what we write.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()

@@ -1,0 +1,22 @@
+//! What a user of the command line sees, story by story: the real program, real sandboxes, real images.
+//!
+//! Reads `LIS_TEST_ROOTFS` (a directory with a root file system) and `LIS_TEST_IMAGE` (an image of the
+//! daemon in `DOCKER_HOST`). A test that lacks something says `skip:`, and fails when `LIS_REQUIRE` names it.
+#![cfg(target_os = "linux")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests start the program and are told by the environment how they are run"
+)]
+
+mod copies_files;
+mod diagnoses;
+mod keeps_images;
+mod leaves_nothing_behind;
+mod limits;
+mod opens_a_shell;
+mod refuses_bad_input;
+mod runs_a_command;
+mod support;
+mod uses_docker;
