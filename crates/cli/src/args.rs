@@ -337,6 +337,27 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_knows_every_command_and_option() {
+        fn visit(command: &clap::Command, path: &str, text: &str) {
+            for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                let known = text.contains(&format!("--{option}"));
+                assert!(known || option == "help" || option == "version", "{path} --{option}");
+            }
+            for inner in command.get_subcommands() {
+                let path = format!("{path} {}", inner.get_name());
+                if inner.get_subcommands().next().is_none() {
+                    assert!(text.contains(&format!("`{}", path.trim_start())), "{path}");
+                }
+                // The measurements have a page of their own.
+                if inner.get_name() != "perf" {
+                    visit(inner, &path, text);
+                }
+            }
+        }
+        visit(&Cli::command(), "", include_str!("../../../docs/cli.md"));
+    }
+
+    #[test]
     fn the_command_keeps_its_own_options() {
         let cli = Cli::try_parse_from([
             "x", "sandbox", "run", "--cpus", "none", "--", "ls", "--json", "--", "-l",

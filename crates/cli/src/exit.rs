@@ -165,6 +165,22 @@ mod tests {
     }
 
     #[test]
+    fn every_code_is_documented() {
+        let page = include_str!("../../../docs/cli.md");
+        let cancelled = Exit::Cancelled(2);
+        for exit in [
+            Exit::Done,
+            Exit::Usage,
+            Exit::Infrastructure,
+            Exit::TimedOut,
+            cancelled,
+            Exit::OutOfMemory,
+        ] {
+            assert!(page.contains(&format!("\n| {} | ", exit.code())), "{exit:?}");
+        }
+    }
+
+    #[test]
     fn a_chain_is_one_line_and_says_things_once() {
         let inner = std::io::Error::other("no\n  space");
         let error = anyhow::Error::new(inner).context("writing: no space").context("outer");
