@@ -16,7 +16,7 @@ use sandbox::{
 use tokio::{
     sync::{Mutex, oneshot},
     task::{AbortHandle, JoinHandle},
-    time::sleep_until,
+    time::{sleep_until, timeout},
 };
 
 use crate::{
@@ -32,6 +32,9 @@ use crate::{
 const PIPE_SIZE: usize = 1 << 20;
 /// How long output of a program may trail behind its end.
 const LINGER: Duration = Duration::from_millis(50);
+
+/// How long PID 1 may take for what should take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Numbered for Reply {
     fn number(&self) -> Option<u32> {
@@ -108,7 +111,11 @@ impl NativeSandbox {
         let mut call = self.link.call();
         let request = Request { id: call.id, task };
         self.link.send(&request, fds).await.map_err(|_| gone())?;
-        match call.reply().await.ok_or_else(gone)? {
+        let reply = match timeout(PATIENCE, call.reply()).await {
+            Ok(reply) => reply,
+            Err(_) => return Err(self.give_up().await),
+        };
+        match reply.ok_or_else(gone)? {
             (Reply::Started { .. }, fds) => Ok((call, fds)),
             (Reply::Refused { refusal, .. }, _) => Err(Error::Io {
                 what: "starting a command in the sandbox".into(),
@@ -119,6 +126,12 @@ impl NativeSandbox {
             }),
             (other, _) => Err(unexpected(&other)),
         }
+    }
+
+    /// PID 1 does not answer: whatever was done to it, this sandbox is of no more use.
+    async fn give_up(&self) -> Error {
+        let _ = self.shared.destroy(&self.plan.id).await;
+        Error::Gone(format!("it did not answer for {} s and was destroyed", PATIENCE.as_secs()))
     }
 
     async fn kill(&self, id: u32) -> Result<(), Error> {
@@ -135,6 +148,7 @@ impl NativeSandbox {
         let mut guard = Guard { link: &self.link, id: call.id, ended: false };
         let far = Instant::now() + Duration::from_secs(365 * 24 * 3600);
         let mut deadline = deadline;
+        let mut killed = false;
         loop {
             tokio::select! {
                 reply = call.reply() => {
@@ -146,7 +160,12 @@ impl NativeSandbox {
                     };
                 }
                 () = sleep_until(deadline.unwrap_or(far).into()) => {
-                    deadline = None;
+                    if killed {
+                        guard.ended = true;
+                        return Err(self.give_up().await);
+                    }
+                    killed = true;
+                    deadline = Some(Instant::now() + PATIENCE);
                     self.kill(call.id).await?;
                 }
             }
@@ -380,8 +399,11 @@ impl Sandbox for NativeSandbox {
     async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
         let (reading, writing) = pipe_pair()?;
         let to = host.to_owned();
+        // Holes and hard links can make a tree far larger than what it takes inside.
+        let most = self.plan.limits.disk.map_or(u64::MAX, |disk| disk.bytes());
         let unpack = tokio::task::spawn_blocking(move || {
-            archive::unpack(io::BufReader::with_capacity(1 << 16, File::from(reading)), &to)
+            let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
+            archive::unpack_at_most(most, stream, &to)
         });
         let task = FileTask::Pack(self.inside(path).as_path().into());
         let packed = self.files(path, task, vec![writing]).await;

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, io};
 
 use rustix::{
-    process::{Resource, Rlimit, setrlimit},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::{CapabilitySet, CapabilitySets},
 };
 use sandbox::Limits;
@@ -77,14 +77,16 @@ impl Hardening {
 
     /// Gives everything up. The calling process can never get it back.
     pub(crate) fn apply(&self) -> io::Result<()> {
-        // The kernel shall kill commands before PID 1.
-        let _ = fs::write("/proc/self/oom_score_adj", "500");
+        prefer_for_killing();
         let limit = |resource, value: Option<u64>| {
             value.map_or(Ok(()), |v| {
                 setrlimit(resource, Rlimit { current: Some(v), maximum: Some(v) })
             })
         };
         limit(Resource::Core, Some(0))?;
+        // Far below PID 1's own, which descriptors under way between commands count against.
+        let most = getrlimit(Resource::Nofile).maximum.map_or(4096, |most| most.min(4096));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(most.min(1024)), maximum: Some(most) })?;
         limit(Resource::Fsize, self.limits.file_size)?;
         limit(Resource::Data, self.limits.memory)?;
         limit(Resource::Nproc, self.limits.processes)?;
@@ -95,6 +97,17 @@ impl Hardening {
         rustix::thread::set_no_new_privs(true)?;
         sys::install_seccomp(&self.filter)
     }
+}
+
+/// Lets the kernel kill this process before PID 1 when memory runs out.
+///
+/// The file belongs to a process only while that may be looked into; nobody inside can use the moment,
+/// since this process still has more rights than they.
+fn prefer_for_killing() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
+    let _ = fs::write("/proc/self/oom_score_adj", "500");
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 fn drop_capabilities() -> io::Result<()> {
@@ -204,6 +217,13 @@ pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
         .map(|family| condition(0, SeccompCmpOp::Ne, *family as u64))
         .collect::<io::Result<Vec<_>>>()?;
     rules.insert(libc::SYS_socket, vec![all(other_family)?]);
+    let not_unix = condition(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?;
+    rules.insert(libc::SYS_socketpair, vec![all(vec![not_unix])?]);
+    // Limits of another process, PID 1 above all.
+    let another = condition(0, SeccompCmpOp::Ne, 0)?;
+    let setting = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
+    let setting = setting.map_err(io::Error::other)?;
+    rules.insert(libc::SYS_prlimit64, vec![all(vec![another, setting])?]);
     // Typing into somebody else's terminal.
     let mut ioctls = Vec::new();
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {

@@ -148,11 +148,17 @@ pub(crate) fn run(init: Init<'_>) -> Failure {
         Err(failure) => failure,
         Ok(mut server) => {
             // The kernel ends everything in the sandbox with its PID 1.
-            while server.turn().is_ok_and(|more| more) {}
+            while match server.turn() {
+                Ok(more) => more,
+                Err(error) => server.survives(&error),
+            } {}
             sys::exit_now(0)
         }
     }
 }
+
+/// A PID 1 that fails this often is of no use.
+const MOST_ERRORS: u32 = 1000;
 
 struct Server<'a> {
     init: Init<'a>,
@@ -162,6 +168,7 @@ struct Server<'a> {
     programs: Programs,
     disk: DiskWatch,
     workers: Workers,
+    errors: u32,
 }
 
 impl<'a> Server<'a> {
@@ -193,12 +200,13 @@ impl<'a> Server<'a> {
             programs: Programs::default(),
             disk,
             workers: Workers::default(),
+            errors: 0,
         })
     }
 
     /// Waits for something to happen and deals with it. Answers whether the caller is still there.
     fn turn(&mut self) -> io::Result<bool> {
-        let busy = self.shell.is_running() || self.programs.any() || self.workers.any();
+        let busy = self.something_runs();
         let wait = busy.then(|| self.disk.due_in()).flatten();
         let timeout = wait.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
@@ -237,6 +245,13 @@ impl<'a> Server<'a> {
         Ok(true)
     }
 
+    /// Whether to go on after an error: not when the caller is gone, nor when errors do not end.
+    fn survives(&mut self, error: &io::Error) -> bool {
+        self.errors += 1;
+        let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+        !gone.contains(&error.kind()) && self.errors < MOST_ERRORS
+    }
+
     fn take(&mut self, request: Request, fds: Vec<OwnedFd>) -> io::Result<()> {
         let id = request.id;
         match request.task {
@@ -246,9 +261,9 @@ impl<'a> Server<'a> {
                 let marks = self.events.read();
                 let started = self.shell.start(id, fds, &self.init, marks, &others);
                 match started {
-                    Ok([out, err]) => {
-                        self.reply(&Reply::Started { id }, &[out.as_fd(), err.as_fd()])
-                    }
+                    Ok([out, err]) => self
+                        .reply(&Reply::Started { id }, &[out.as_fd(), err.as_fd()])
+                        .or_else(|error| self.refuse(id, &error)),
                     Err(error) => self.refuse(id, &error),
                 }
             }
@@ -261,6 +276,7 @@ impl<'a> Server<'a> {
                     Ok(terminal) => {
                         let fds: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
                         self.reply(&Reply::Started { id }, &fds)
+                            .or_else(|error| self.refuse(id, &error))
                     }
                     Err(error) => self.refuse(id, &error),
                 }
@@ -280,8 +296,12 @@ impl<'a> Server<'a> {
     fn reap(&mut self) -> io::Result<()> {
         let mut buffer = [0u8; 128];
         while matches!(rustix::io::read(&self.deaths, &mut buffer), Ok(n) if n > 0) {}
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            self.child_ended(pid, status)?;
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            if status.stopped() {
+                self.workers.stopped(pid.as_raw_nonzero().get());
+            } else {
+                self.child_ended(pid, status)?;
+            }
         }
         Ok(())
     }
@@ -336,13 +356,22 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
+    /// Whether anything runs that could write: commands, file workers, what commands left behind.
+    fn something_runs(&self) -> bool {
+        self.shell.is_running()
+            || self.programs.any()
+            || self.workers.any()
+            || processes::numbers().len() > 1 + self.shell.processes().len()
+    }
+
     fn check_disk(&mut self) -> io::Result<()> {
         if self.disk.over(self.init.uppers, disk::Check::WhenDue) {
             let running = self.shell.running_id().into_iter().chain(self.programs.ids());
             for id in running.collect::<Vec<_>>() {
                 self.kill(id, Cause::Disk)?;
             }
-            processes::signal(&self.workers.pids(), rustix::process::Signal::KILL);
+            // Whoever it was: what earlier commands left running goes as well.
+            processes::kill_all_but(&self.shell.processes().into_iter().collect());
         }
         Ok(())
     }

@@ -107,7 +107,8 @@ impl Shared {
         for dir in ["layers", "root", "dev", "state"] {
             fs::create_dir(dir).step("filling the scratch directory")?;
         }
-        bind_shifted(state, Path::new("state"), owners).step("mounting the state directory")?;
+        bind_shifted(state, Path::new("state"), owners, &Access::Writable)
+            .step("mounting the state directory")?;
         make_devices(owners)?;
         Ok(Self { layers: HashMap::new(), skeleton: None })
     }
@@ -121,7 +122,7 @@ impl Shared {
                 }
                 let at = PathBuf::from(format!("layers/{}", self.layers.len()));
                 fs::create_dir(&at).step("making a mount point")?;
-                bind_shifted(dir, &at, owners)
+                bind_shifted(dir, &at, owners, &Access::ReadOnly)
                     .step(format!("mounting the layer {}", dir.display()))?;
                 self.layers.insert(dir.clone(), at.clone());
                 Ok(at)
@@ -185,11 +186,26 @@ pub(crate) struct OverlayMount {
     pub(crate) upper: PathBuf,
 }
 
-fn bind_shifted(from: &Path, to: &Path, owners: &Owners<'_>) -> io::Result<()> {
-    let tree =
-        open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+/// A directory as a mount of its own, attached nowhere: from it, `..` leads nowhere else.
+pub(crate) fn detached(dir: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    Ok(open_tree(CWD, dir, flags)?)
+}
+
+/// Whether a mount can be written to.
+#[derive(PartialEq, Eq)]
+enum Access {
+    ReadOnly,
+    Writable,
+}
+
+fn bind_shifted(from: &Path, to: &Path, owners: &Owners<'_>, access: &Access) -> io::Result<()> {
+    let tree = detached(from)?;
     if let Owners::Shifted { userns, .. } = owners {
         sys::idmap_mount(tree.as_fd(), *userns)?;
+    }
+    if *access == Access::ReadOnly {
+        sys::make_read_only(tree.as_fd())?;
     }
     Ok(move_mount(tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
@@ -294,7 +310,25 @@ fn own_devices(shm: Option<u64>) -> Result<(), Failure> {
         .step("mounting /dev/pts")
 }
 
+/// What root inside may use up of things the kernel counts for the user outside who made the sandbox.
+const COUNTED: [(&str, &str); 10] = [
+    ("max_inotify_instances", "16"),
+    ("max_inotify_watches", "16384"),
+    ("max_user_namespaces", "0"),
+    ("max_mnt_namespaces", "0"),
+    ("max_pid_namespaces", "0"),
+    ("max_net_namespaces", "0"),
+    ("max_ipc_namespaces", "0"),
+    ("max_uts_namespaces", "0"),
+    ("max_cgroup_namespaces", "0"),
+    ("max_time_namespaces", "0"),
+];
+
 fn restrict_proc() -> Result<(), Failure> {
+    for (name, value) in COUNTED {
+        // Kernels differ in what they count.
+        let _ = fs::write(Path::new("/proc/sys/user").join(name), value);
+    }
     for path in HIDDEN {
         if Path::new(path).exists() {
             mount_bind("/dev/null", path).step(format!("hiding {path}"))?;

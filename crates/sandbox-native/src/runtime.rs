@@ -95,6 +95,8 @@ impl NativeRuntime {
         // Nothing of this process's environment reaches the spawner, and so no sandbox either.
         let process = Command::new(&options.launcher.program)
             .args(&options.launcher.args)
+            // What sandboxes see as the name of their first process.
+            .arg0("llm-in-sandbox")
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))

@@ -5,7 +5,7 @@
 
 use std::{
     fs, io,
-    io::{Read, Write},
+    io::{Read, Seek, Write},
     path::{Component, Path, PathBuf},
 };
 
@@ -31,6 +31,7 @@ pub fn pack_without(
     let mut report = CopyReport::default();
     let mut builder = tar::Builder::new(out);
     builder.mode(tar::HeaderMode::Complete);
+    let source = &fs::canonicalize(source)?;
     let meta = fs::metadata(source)?;
     pack_entry(&mut builder, (source, name), &meta, left_out, &mut report)?;
     builder.into_inner()?.flush()?;
@@ -78,7 +79,7 @@ fn pack_entry<W: Write>(
         header.set_size(0);
         builder.append_link(&mut header, &name, fs::read_link(source)?)?;
     } else if meta.is_file() {
-        let file = fs::File::open(source)?;
+        let file = open_regular(source)?;
         let mut exact = ExactLength { inner: file, left: meta.len() };
         builder.append_data(&mut header, &name, &mut exact)?;
         report.files += 1;
@@ -87,6 +88,25 @@ fn pack_entry<W: Write>(
         report.skipped.push(Skipped { path: name, why: "not a file, directory or link".into() });
     }
     Ok(())
+}
+
+/// Opens a file that was a regular one a moment ago. Should it have become a pipe or a link since, this
+/// neither waits nor follows.
+fn open_regular(path: &Path) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+        options.custom_flags(flags.bits() as i32);
+    }
+    let file = options.open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no file any more"))
+    }
 }
 
 /// The path without its root, as tar wants it.
@@ -117,11 +137,19 @@ impl Read for ExactLength {
 
 /// Reads a tar stream of one file or tree and puts it at exactly `dest`, whatever its name in the stream.
 pub fn unpack(stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
+    unpack_at_most(u64::MAX, stream, dest)
+}
+
+/// Like [`unpack`], failing once the files add up to more than this many bytes.
+pub fn unpack_at_most(bytes: u64, stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
     let mut report = CopyReport::default();
     let mut archive = tar::Archive::new(stream);
     let mut tree: Option<Dir> = None;
     for entry in archive.entries()? {
         let mut entry = entry?;
+        if report.bytes.saturating_add(entry.size()) > bytes {
+            return Err(io::Error::other(format!("the files have more than {bytes} bytes")));
+        }
         let path = entry.path()?.into_owned();
         let Some(inner) = inside(&path) else {
             report.skipped.push(Skipped { path, why: "its name leads out of the tree".into() });
@@ -274,10 +302,35 @@ fn write_file<R: Read>(
         options.mode(entry.header().mode().unwrap_or(0o644) & 0o777 | 0o600);
     }
     let mut file = dir.open_with(path, &options)?;
-    let copied = io::copy(entry, &mut file)?;
+    report.bytes += copy_sparse(entry, &mut file)?;
     report.files += 1;
-    report.bytes += copied;
     Ok(())
+}
+
+/// Copies, leaving holes where the content is zero: a sparse file must not grow by being copied.
+fn copy_sparse(from: &mut impl Read, to: &mut cap_std::fs::File) -> io::Result<u64> {
+    let mut buffer = vec![0u8; 1 << 16];
+    let mut total = 0u64;
+    loop {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match from.read(&mut buffer[filled..])? {
+                0 => break,
+                n => filled += n,
+            }
+        }
+        let chunk = &buffer[..filled];
+        if filled == buffer.len() && chunk.iter().all(|byte| *byte == 0) {
+            to.seek(io::SeekFrom::Current(filled as i64))?;
+        } else {
+            to.write_all(chunk)?;
+        }
+        total += filled as u64;
+        if filled < buffer.len() {
+            to.set_len(total)?;
+            return Ok(total);
+        }
+    }
 }
 
 fn is_file(kind: tar::EntryType) -> bool {

@@ -247,9 +247,12 @@ impl HostPattern {
         port_fits && name_fits
     }
 
-    /// Whether the pattern spells this host out, rather than covering it by a wildcard.
+    /// Whether the pattern spells this host out so that even an address of this machine or its private
+    /// network is meant: by number, as `localhost`, or with its port. The name of a public site alone
+    /// is not enough, or whoever answers for that name could point it here.
     pub fn names(&self, host: &str, port: u16) -> bool {
-        !self.below && self.matches(host, port)
+        let local = self.name == "localhost" || self.name.parse::<std::net::IpAddr>().is_ok();
+        !self.below && (self.port.is_some() || local) && self.matches(host, port)
     }
 }
 

@@ -3,8 +3,9 @@
 //! The child answers the caller itself, over the same socket, and exits.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
-    io::{self, Write},
+    io::{self, Read, Write},
     os::{
         fd::{AsFd, OwnedFd},
         unix::{
@@ -16,7 +17,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstatfs, openat2, statfs},
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstat, fstatfs,
+        openat, openat2, statfs, symlinkat, unlinkat,
+    },
+    io::Errno,
     process::Signal,
 };
 use sandbox::{Entry, EntryKind, archive};
@@ -74,23 +79,20 @@ impl Workers {
                 self.running.push((pid, id, others));
                 Ok(())
             }
-            Ok(Fork::Child) => {
-                sys::survive_file_size_limit();
-                let reply = match init.hardening.apply().and_then(|()| work(task, fds, init)) {
-                    Ok(Outcome::Done(report)) => (Reply::Finished { id, report }, None),
-                    Ok(Outcome::Opened(file)) => (Reply::Opened { id }, Some(file)),
-                    Err(error) => (Reply::Refused { id, refusal: Refusal::from(&error) }, None),
-                };
-                let fds: Vec<_> = reply.1.iter().map(AsFd::as_fd).collect();
-                let sent = wire::send(init.socket, &reply.0, &fds);
-                sys::exit_now(i32::from(sent.is_err()))
-            }
+            Ok(Fork::Child) => sys::exit_now(i32::from(!be_worker(id, task, fds, init))),
             Err(error) => {
                 if others == Others::Pause {
                     self.signal_others(Signal::CONT);
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// A process was stopped. A worker that a command stopped would keep its caller waiting for ever.
+    pub(crate) fn stopped(&self, pid: i32) {
+        if self.pids().contains(&pid) {
+            processes::signal(&[pid], Signal::KILL);
         }
     }
 
@@ -112,30 +114,72 @@ impl Workers {
     }
 }
 
+/// In the forked child: does the work and answers. Tells whether the answer went out.
+fn be_worker(id: u32, task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> bool {
+    sys::survive_file_size_limit();
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let Ok(mut desk) = Desk::clear(&task, fds, init) else { return false };
+    let done = init.hardening.apply().and_then(|()| work(task, &mut desk, init));
+    let (reply, file) = match done {
+        Ok(Outcome::Done(report)) => (Reply::Finished { id, report }, None),
+        Ok(Outcome::Opened(file)) => (Reply::Opened { id }, Some(file)),
+        Err(error) => (Reply::Refused { id, refusal: Refusal::from(&error) }, None),
+    };
+    let fds: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+    wire::send(desk.socket.as_fd(), &reply, &fds).is_ok()
+}
+
+/// The descriptors a worker has. No others: a link inside the sandbox may lead into `/proc/self/fd`.
+struct Desk {
+    socket: OwnedFd,
+    streams: std::vec::IntoIter<OwnedFd>,
+    uppers: Vec<OwnedFd>,
+}
+
+impl Desk {
+    fn clear(task: &FileTask, streams: Vec<OwnedFd>, init: &Init<'_>) -> io::Result<Self> {
+        let mut all = vec![init.socket.try_clone_to_owned()?];
+        let count = streams.len();
+        all.extend(streams);
+        if matches!(task, FileTask::CopyUppers | FileTask::PackUppers) {
+            for upper in init.uppers {
+                all.push(upper.try_clone()?);
+            }
+        }
+        let mut kept = sys::keep_only(all)?.into_iter();
+        let socket = kept.next().ok_or_else(|| io::Error::other("no socket"))?;
+        let streams = kept.by_ref().take(count).collect::<Vec<_>>().into_iter();
+        Ok(Self { socket, streams, uppers: kept.collect() })
+    }
+
+    fn stream(&mut self) -> io::Result<File> {
+        self.streams.next().map(File::from).ok_or_else(|| io::Error::other("no stream"))
+    }
+}
+
 enum Outcome {
     Done(Report),
     Opened(OwnedFd),
 }
 
-fn work(task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> io::Result<Outcome> {
-    let mut fds = fds.into_iter();
-    let mut stream = || fds.next().map(File::from).ok_or_else(|| io::Error::other("no stream"));
+fn work(task: FileTask, desk: &mut Desk, init: &Init<'_>) -> io::Result<Outcome> {
     let done = |()| Outcome::Done(Report::default());
     match task {
         FileTask::Open(path) => open(&PathBuf::from(path)).map(Outcome::Opened),
-        FileTask::Write(path) => write(&PathBuf::from(path), &mut stream()?).map(done),
-        FileTask::List(path) => list(&PathBuf::from(path), stream()?).map(done),
-        FileTask::Unpack => unpack(stream()?).map(done),
-        FileTask::Pack(path) => pack(&PathBuf::from(path), stream()?).map(Outcome::Done),
+        FileTask::Write(path) => write(&PathBuf::from(path), &mut desk.stream()?).map(done),
+        FileTask::List(path) => list(&PathBuf::from(path), desk.stream()?).map(done),
+        FileTask::Unpack => unpack(desk.stream()?).map(done),
+        FileTask::Pack(path) => pack(&PathBuf::from(path), desk.stream()?).map(Outcome::Done),
         FileTask::CopyUppers => {
-            for upper in init.uppers {
-                layer::copy(upper.as_fd(), stream()?.as_fd())?;
+            for upper in std::mem::take(&mut desk.uppers) {
+                layer::copy(upper.as_fd(), desk.stream()?.as_fd())?;
             }
             Ok(done(()))
         }
         FileTask::PackUppers => {
             let targets = init.plan.overlays.iter().map(|overlay| overlay.target.as_path());
-            layer::pack(targets.zip(init.uppers), stream()?).map(done)
+            let stream = desk.stream()?;
+            layer::pack(targets.zip(&desk.uppers), stream).map(done)
         }
     }
 }
@@ -154,6 +198,11 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?;
     if fstatfs(&file)?.f_type == PROC_SUPER_MAGIC {
         return Err(io::Error::other("files of /proc can only be read by a command"));
+    }
+    // What was looked at and what was opened need not be the same.
+    let opened = FileType::from_raw_mode(fstat(&file)?.st_mode);
+    if opened != FileType::RegularFile {
+        return Err(io::Error::other("not a regular file"));
     }
     Ok(file)
 }
@@ -245,33 +294,39 @@ pub(crate) fn read_list(bytes: &[u8]) -> io::Result<Vec<Entry>> {
 /// Unpacks what the host packed; its names are paths from the root.
 fn unpack(stream: File) -> io::Result<()> {
     let mut archive = tar::Archive::new(io::BufReader::with_capacity(1 << 16, stream));
+    let mut buffer = vec![0u8; 1 << 18];
+    let mut at = Place::default();
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = Path::new("/").join(entry.path()?);
-        let mode = fs::Permissions::from_mode(entry.header().mode()? & 0o7777);
+        let mode = entry.header().mode()? & 0o7777;
         let kind = entry.header().entry_type();
         if kind.is_dir() {
             if !path.is_dir() {
                 fs::create_dir_all(&path)?;
             }
-            fs::set_permissions(&path, mode)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
             continue;
         }
-        let target = match kind.is_symlink() {
-            true => destination_of_link(&path)?,
-            false => destination(&path)?,
-        };
-        if target.symlink_metadata().is_ok() {
-            fs::remove_file(&target)?;
-        }
+        let (dir, name) = at.of(&path)?;
         if kind.is_symlink() {
             let to =
                 entry.link_name()?.ok_or_else(|| io::Error::other("a link without a target"))?;
-            std::os::unix::fs::symlink(to, &target)?;
+            replacing(dir, name, || symlinkat(&*to, dir, name))?;
         } else if kind.is_file() {
-            let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&target)?;
-            io::copy(&mut entry, &mut file)?;
-            file.set_permissions(mode)?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            // Writable for us whatever the mode: the descriptor is open by the time the mode counts.
+            let make = || openat(dir, name, flags, Mode::from_raw_mode(mode));
+            let mut file = File::from(replacing(dir, name, make)?);
+            if mode & 0o022 != 0 {
+                file.set_permissions(fs::Permissions::from_mode(mode))?;
+            }
+            loop {
+                match entry.read(&mut buffer)? {
+                    0 => break,
+                    n => file.write_all(&buffer[..n])?,
+                }
+            }
             if let Ok(modified) = entry.header().mtime() {
                 let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(modified);
                 let _ = file.set_modified(time);
@@ -281,12 +336,47 @@ fn unpack(stream: File) -> io::Result<()> {
     Ok(())
 }
 
-/// Like [`destination`], but the last name itself is not followed.
-fn destination_of_link(path: &Path) -> io::Result<PathBuf> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::other("the path has no file name"));
-    };
-    Ok(destination(&parent.join("."))?.join(name))
+/// Makes something in a directory, in place of what has its name.
+fn replacing<T>(
+    dir: &OwnedFd,
+    name: &OsStr,
+    make: impl Fn() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    match make() {
+        Err(Errno::EXIST) => {
+            unlinkat(dir, name, AtFlags::empty())?;
+            make()
+        }
+        other => other,
+    }
+}
+
+/// The directory being unpacked into, opened once for all its files.
+#[derive(Default)]
+struct Place {
+    open: Option<(PathBuf, OwnedFd)>,
+}
+
+impl Place {
+    /// The open directory of a path, made where it is missing, and the name in it.
+    fn of<'a>(&mut self, path: &'a Path) -> io::Result<(&OwnedFd, &'a OsStr)> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::Error::other("the path has no file name"));
+        };
+        let known = matches!(&self.open, Some((dir, _)) if dir == parent);
+        if !known {
+            fs::create_dir_all(parent)?;
+            let opened = OwnedFd::from(File::open(parent)?);
+            if fstatfs(&opened)?.f_type == PROC_SUPER_MAGIC {
+                return Err(io::Error::other("files of /proc can only be written by a command"));
+            }
+            self.open = Some((parent.to_owned(), opened));
+        }
+        match &self.open {
+            Some((_, dir)) => Ok((dir, name)),
+            None => Err(io::Error::other("no directory is open")),
+        }
+    }
 }
 
 fn pack(path: &Path, stream: File) -> io::Result<Report> {

@@ -133,8 +133,9 @@ fn become_program(wanted: &Wanted, streams: &[OwnedFd], init: &Init<'_>) -> i32 
         }
         sys::close_from(3)?;
         sys::reset_signals();
-        std::env::set_current_dir(wanted.workdir.as_ref().unwrap_or(&init.plan.workdir))?;
-        init.hardening.apply()
+        init.hardening.apply()?;
+        // Only now: links on the way there must not be followed with more rights than a command's.
+        std::env::set_current_dir(wanted.workdir.as_ref().unwrap_or(&init.plan.workdir))
     };
     // Descriptor 2 is the caller's by now, or the failure goes nowhere.
     let complain = |what: &str, why: &io::Error| {

@@ -119,7 +119,9 @@ impl Shell {
         }
         let Some(alive) = &mut self.alive else { return Err(io::Error::other("no shell")) };
         let script_file = place(format!("c{number}"));
-        io::copy(&mut File::from(script), &mut File::create(&script_file)?)?;
+        // Whatever a command put in its place is not to be followed, nor waited for.
+        let _ = fs::remove_file(&script_file);
+        io::copy(&mut File::from(script), &mut File::create_new(&script_file)?)?;
         let wake = open_pipe(&place(format!("b{number}")), Way::Both)?;
         let (out, our_out) = output_pipe(&place(format!("o{number}")))?;
         let (err, our_err) = output_pipe(&place(format!("e{number}")))?;
@@ -284,8 +286,9 @@ fn become_shell(init: &Init<'_>) -> io::Error {
         let _ = rustix::process::setsid();
         sys::close_from(3)?;
         sys::reset_signals();
-        std::env::set_current_dir(&init.plan.workdir)?;
-        init.hardening.apply()
+        init.hardening.apply()?;
+        // Only now: links on the way there must not be followed with more rights than a command's.
+        std::env::set_current_dir(&init.plan.workdir)
     };
     if let Err(error) = prepare() {
         return error;

@@ -128,7 +128,7 @@ struct Born<'a> {
 impl Born<'_> {
     fn live(self, hardening: Hardening) -> ! {
         let Born { plan, overlays, .. } = self;
-        let Ok(kept) = self.keep() else { sys::exit_now(1) };
+        let Ok(mut kept) = self.keep() else { sys::exit_now(1) };
         let failure = match kept.set_up(plan, overlays, hardening) {
             Ok(init) => init::run(init),
             Err(failure) => failure,
@@ -144,8 +144,7 @@ impl Born<'_> {
             Entrance::Directory(_) => Vec::new(),
         };
         let (memory_events, pids_events) = self.group.event_files();
-        let uppers =
-            self.overlays.iter().map(|overlay| fs::File::open(&overlay.upper).map(OwnedFd::from));
+        let uppers = self.overlays.iter().map(|overlay| mounts::detached(&overlay.upper));
         let uppers = uppers.collect::<io::Result<Vec<_>>>()?;
         let counts = [
             1,
@@ -184,7 +183,7 @@ struct Kept {
 
 impl Kept {
     fn set_up(
-        &self,
+        &mut self,
         plan: &Plan,
         overlays: &[OverlayMount],
         hardening: Hardening,
@@ -193,7 +192,7 @@ impl Kept {
         if rustix::io::read(&self.go, &mut go).step("waiting for the spawner")? != 1 {
             return Err(io::Error::other("the spawner gave up")).step("waiting for the spawner");
         }
-        for file in &self.entrance {
+        for file in self.entrance.drain(..) {
             rustix::io::write(file, b"0").step("entering the control group")?;
         }
         identity::become_root().step("becoming root of the sandbox")?;
@@ -204,6 +203,9 @@ impl Kept {
         let _ = rustix::thread::set_thread_groups(&[]);
         identity::unshare(rustix::thread::UnshareFlags::NEWCGROUP)
             .step("making a control group namespace")?;
+        // Nobody inside may look into this process, whoever root inside is outside.
+        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+            .step("hiding the first process")?;
         let resolv = match plan.network {
             NetworkPlan::Host => fs::read("/etc/resolv.conf").ok(),
             _ => None,

@@ -4,6 +4,7 @@
 //! directory that hides everything below it.
 
 use std::{
+    collections::HashMap,
     ffi::{CStr, OsStr},
     fs::File,
     io::{self, Write},
@@ -17,14 +18,14 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
-        chownat, copy_file_range, fgetxattr, fsetxattr, ioctl_ficlone, mkdirat, mknodat, openat,
-        readlinkat, statat, symlinkat, utimensat,
+        chownat, copy_file_range, fgetxattr, fsetxattr, ioctl_ficlone, linkat, mkdirat, mknodat,
+        openat, readlinkat, statat, symlinkat, utimensat,
     },
     io::Errno,
 };
 
-use crate::init::disk::DEEPEST;
-
+/// Deeper trees are refused: copying them takes a descriptor a level.
+const DEEPEST: usize = 500;
 const OPAQUE: &CStr = c"user.overlay.opaque";
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -32,46 +33,72 @@ const DIRECTORY: OFlags =
 /// Copies a whole upper directory into an empty one.
 pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
     let from = openat(from, ".", DIRECTORY, Mode::empty())?;
-    copy_attributes(&from, &to.try_clone_to_owned()?)?;
-    copy_entries(&from, to, 0)
+    let top = openat(to, ".", DIRECTORY, Mode::empty())?;
+    copy_attributes(&from, &top)?;
+    Copier { top: to, linked: HashMap::new() }.entries(&from, to, Path::new(""), 0)
 }
 
-fn copy_entries(from: &OwnedFd, to: BorrowedFd<'_>, depth: usize) -> io::Result<()> {
-    if depth > DEEPEST {
-        return Err(io::Error::other("the directories are nested too deeply"));
-    }
-    each(from, |name, stat| {
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-        match kind {
-            FileType::Directory => {
-                mkdirat(to, name, Mode::from_raw_mode(0o700))?;
-                let (inner, copied) = (
-                    openat(from, name, DIRECTORY, Mode::empty())?,
-                    openat(to, name, DIRECTORY, Mode::empty())?,
-                );
-                copy_entries(&inner, copied.as_fd(), depth + 1)?;
-                copy_attributes(&inner, &copied)?;
-                rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
-                rustix::fs::fchmod(&copied, mode)?;
-                rustix::fs::futimens(&copied, &times(stat))?;
-                return Ok(());
+struct Copier<'a> {
+    top: BorrowedFd<'a>,
+    /// Where files with several names were copied to.
+    linked: HashMap<u64, PathBuf>,
+}
+
+impl Copier<'_> {
+    /// Copies the entries of one directory, which is called `at` below the top.
+    fn entries(
+        &mut self,
+        from: &OwnedFd,
+        to: BorrowedFd<'_>,
+        at: &Path,
+        depth: usize,
+    ) -> io::Result<()> {
+        if depth > DEEPEST {
+            return Err(io::Error::other("the directories are nested too deeply"));
+        }
+        each(from, |name, stat| {
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+            match kind {
+                FileType::Directory => {
+                    mkdirat(to, name, Mode::from_raw_mode(0o700))?;
+                    let (inner, copied) = (
+                        openat(from, name, DIRECTORY, Mode::empty())?,
+                        openat(to, name, DIRECTORY, Mode::empty())?,
+                    );
+                    let at = at.join(OsStr::from_bytes(name.to_bytes()));
+                    self.entries(&inner, copied.as_fd(), &at, depth + 1)?;
+                    copy_attributes(&inner, &copied)?;
+                    rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
+                    rustix::fs::fchmod(&copied, mode)?;
+                    rustix::fs::futimens(&copied, &times(stat))?;
+                    return Ok(());
+                }
+                FileType::RegularFile if stat.st_nlink > 1 => {
+                    let path = at.join(OsStr::from_bytes(name.to_bytes()));
+                    match self.linked.get(&stat.st_ino) {
+                        Some(first) => linkat(self.top, first, to, name, AtFlags::empty())?,
+                        None => {
+                            copy_file(from, to, name, stat)?;
+                            self.linked.insert(stat.st_ino, path);
+                        }
+                    }
+                }
+                FileType::RegularFile => copy_file(from, to, name, stat)?,
+                FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
+                _ => mknodat(to, name, kind, mode, stat.st_rdev)?,
             }
-            FileType::RegularFile => copy_file(from, to, name, stat)?,
-            FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
-            _ => mknodat(to, name, kind, mode, stat.st_rdev)?,
-        }
-        if kind != FileType::RegularFile {
-            chownat(to, name, owner(stat).0, owner(stat).1, AtFlags::SYMLINK_NOFOLLOW)?;
-        }
-        Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
-    })
+            if kind != FileType::RegularFile {
+                chownat(to, name, owner(stat).0, owner(stat).1, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
+        })
+    }
 }
 
 fn copy_file(from: &OwnedFd, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
-    let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let source = openat(from, name, read, Mode::empty())?;
+    let source = open_regular(from, name)?;
     let copied = openat(to, name, write, Mode::from_raw_mode(0o600))?;
     // File systems that share blocks copy nothing at all.
     if ioctl_ficlone(&copied, &source).is_err() {
@@ -80,6 +107,16 @@ fn copy_file(from: &OwnedFd, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io
     copy_attributes(&source, &copied)?;
     rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
     Ok(rustix::fs::fchmod(&copied, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
+}
+
+/// Opens a regular file; a pipe in its place is neither waited for nor read.
+fn open_regular(dir: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file),
+        _ => Err(io::Error::other("a file changed while it was copied")),
+    }
 }
 
 fn copy_content(source: &OwnedFd, copied: &OwnedFd, size: u64) -> io::Result<()> {
@@ -169,8 +206,7 @@ fn pack_entries<W: Write>(
                 pack_entries(builder, &inner, &path, depth + 1)
             }
             FileType::RegularFile => {
-                let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = File::from(openat(dir, name, read, Mode::empty())?);
+                let file = File::from(open_regular(dir, name)?);
                 builder.append_data(&mut header(stat), &path, file)
             }
             FileType::Symlink => {
