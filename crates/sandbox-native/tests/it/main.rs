@@ -4,6 +4,7 @@
 //! image of its own are skipped visibly.
 #![cfg(target_os = "linux")]
 
+mod security;
 mod support;
 
 mod on_a_directory {

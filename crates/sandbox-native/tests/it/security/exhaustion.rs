@@ -1,0 +1,190 @@
+//! Using up what the machine has: the sandbox runs into its limits, its host and neighbours do not.
+
+use std::time::Duration;
+
+use sandbox::{ByteSize, Limits, Runtime, Sandbox, Spec};
+
+use super::{Ground, ok, on_both, on_the_host, perl, perl_behind, perl_outside, sh_within, soon};
+
+/// What the sandboxes of this test hold on the host's disk.
+fn stored(h: &Ground<'_>) -> u64 {
+    let used = perl_outside(&format!("print `du -s -B1 {} 2>/dev/null`", h.home.display()));
+    used.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn small_disk(h: &Ground<'_>) -> Spec {
+    let limits = Limits { disk: Some(ByteSize::mib(20)), ..Limits::default() };
+    Spec { limits, ..h.spec() }
+}
+
+const FILL: &str = "for i in {1..10}; do head -c 15000000 /dev/zero > /testbed/fill$i; sleep 0.15; done; echo filled";
+
+/// A tree too deep to measure does not lift the disk limit.
+#[test]
+fn a_deep_tree_does_not_lift_the_disk_limit() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&small_disk(h)).await;
+        let deep = "perl -e 'chdir \"/tmp\"; for (1..700) { mkdir \"d\"; chdir \"d\" }'; sleep 0.3";
+        let _ = sh_within(&sandbox, deep, Duration::from_secs(5)).await;
+        let output = sh_within(&sandbox, FILL, Duration::from_secs(10)).await;
+        assert!(!output.stdout.text().contains("filled"), "{output:?}");
+        assert!(stored(h) < 80_000_000, "{} bytes are stored", stored(h));
+        soon("destroy", sandbox.destroy()).await.unwrap();
+    });
+}
+
+/// What goes on behind the caller's back is limited as well.
+#[test]
+fn background_writers_are_limited() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&small_disk(h)).await;
+        ok(&sandbox, &format!("( sleep 0.2; {FILL} ) >/dev/null 2>&1 &")).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(stored(h) < 80_000_000, "{} bytes are stored", stored(h));
+        soon("destroy", sandbox.destroy()).await.unwrap();
+    });
+}
+
+/// Files without a name take room too.
+#[test]
+fn deleted_files_count() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&small_disk(h)).await;
+        let script = "perl -e 'my @h; for (1..10) { open(my $f, \">\", \"/testbed/x\"); unlink \"/testbed/x\"; \
+                      for (1..15) { print $f \"\\0\" x 1000000 } push @h, $f; select(undef, undef, undef, 0.15) } \
+                      print \"held\\n\"'";
+        let output = sh_within(&sandbox, script, Duration::from_secs(15)).await;
+        assert!(
+            !output.stdout.text().contains("held"),
+            "150 MB were held, of 20 allowed: {output:?}"
+        );
+    });
+}
+
+/// Copies of a sandbox are no larger than the sandbox: links stay links, holes stay holes.
+#[test]
+fn copies_do_not_swell() {
+    on_the_host(async |h| {
+        let limits = Limits { disk: Some(ByteSize::mib(40)), ..Limits::default() };
+        let sandbox = h.create(&Spec { limits, ..h.spec() }).await;
+        ok(
+            &sandbox,
+            "mkdir l s; head -c 10M /dev/urandom > l/a; for i in {1..30}; do ln l/a l/a$i; done; \
+                      for i in {1..30}; do truncate -s 40000000 s/f$i; done",
+        )
+        .await;
+        let before = stored(h);
+        assert!(before < 40_000_000, "the control fails: {before}");
+        if let Ok(fork) = soon("fork", sandbox.fork()).await {
+            assert!(
+                stored(h) < before + 40_000_000,
+                "a fork stored {} bytes more",
+                stored(h) - before
+            );
+            fork.destroy().await.unwrap();
+        }
+        let to = tempfile::tempdir().unwrap();
+        let _ =
+            soon("copy out", sandbox.copy_out("/testbed".as_ref(), &to.path().join("all"))).await;
+        let used = perl_outside(&format!("print `du -s -B1 {}`", to.path().display()));
+        let used: u64 = used.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(used < 100_000_000, "{used} bytes arrived on the host");
+    });
+}
+
+/// The host's user keeps what the kernel counts by user.
+#[test]
+fn counters_of_the_hosts_user_stay_free() {
+    on_the_host(async |h| {
+        let sandbox = h.sandbox().await;
+        let take = format!("my $n = 0; $n++ while syscall({}, 0) >= 0; ", libc::SYS_inotify_init1);
+        perl_behind(&sandbox, &format!("$| = 1; {take} print qq(ready\n); sleep 60")).await;
+        let outside = perl_outside(&format!(
+            "print syscall({}, 0) >= 0 ? 'works' : $!",
+            libc::SYS_inotify_init1
+        ));
+        assert_eq!(outside, "works", "the host cannot watch files any more");
+    });
+}
+
+/// Descriptors under way between processes, pipes, sockets: a neighbour still works.
+#[test]
+fn neighbours_keep_working() {
+    on_the_host(async |h| {
+        let sandbox = h.sandbox().await;
+        perl_behind(
+            &sandbox,
+            &format!(
+                r#"use Socket; $| = 1; my (@keep, $n); my $limit = time + 8;
+                   S: for (1..4000) {{ socketpair(my $a, my $b, AF_UNIX, SOCK_DGRAM, 0) or last; push @keep, $a, $b;
+                     fcntl($a, 4, 2048);
+                     while (time < $limit) {{ my $m = pack("Qii", 16 + 800, 1, 1) . pack("i*", (0) x 200); my $d = "x";
+                       my $iov = pack("QQ", unpack("Q", pack("P", $d)), 1);
+                       my $h = pack("Q I x4 Q Q Q Q i x4", 0, 0, unpack("Q", pack("P", $iov)), 1, unpack("Q", pack("P", $m)), length $m, 0);
+                       last if syscall({}, fileno($a), $h, 0) < 0; $n += 200 }} }}
+                   for (1..2000) {{ pipe(my $r, my $w) or last; push @keep, $r, $w; fcntl($w, 1031, 1 << 20) }}
+                   print "ready\n"; sleep 60"#,
+                libc::SYS_sendmsg
+            ),
+        )
+        .await;
+        let neighbour = soon("create", h.runtime.create(&h.spec())).await.unwrap();
+        assert_eq!(ok(&neighbour, "echo works | cat").await, "works\n");
+        soon("list", neighbour.list("/".as_ref())).await.unwrap();
+        soon("write", neighbour.write_file("/tmp/f".as_ref(), &vec![1; 3 << 20])).await.unwrap();
+    });
+}
+
+/// Shared memory and other files in memory count as memory.
+#[test]
+fn files_in_memory_count_as_memory() {
+    on_both(async |h| {
+        if !h.caps.memory_limit.or_skip("memory_limit") {
+            return;
+        }
+        let limits = Limits { memory: Some(ByteSize::mib(64)), ..Limits::default() };
+        let sandbox = h.create(&Spec { limits, ..h.spec() }).await;
+        for place in ["/dev/shm/f", "/dev/.lis/f"] {
+            let script = format!("head -c 300M /dev/zero > {place} && echo all");
+            let output = sh_within(&sandbox, &script, Duration::from_secs(10)).await;
+            assert!(!output.stdout.text().contains("all"), "{place}: {output:?}");
+            let _ = sh_within(&sandbox, &format!("rm -f {place}"), Duration::from_secs(5)).await;
+        }
+        let program = format!(
+            "my $n = 'x'; my $fd = syscall({}, $n, 0); open(my $f, '>&=', $fd) or die; \
+             for (1..300) {{ print $f 'x' x 1048576 or last }} print qq(all\n)",
+            libc::SYS_memfd_create
+        );
+        super::store(&sandbox, "/tmp/m.pl", &program).await;
+        let output = sh_within(&sandbox, "perl /tmp/m.pl", Duration::from_secs(10)).await;
+        assert!(!output.stdout.text().contains("all"), "memfd: {output:?}");
+    });
+}
+
+/// The kernel picks a command, not PID 1 or somebody outside, when memory runs out.
+#[test]
+fn commands_are_the_first_to_go() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        let seen = ok(&sandbox, "cat /proc/self/oom_score_adj /proc/1/oom_score_adj").await;
+        let scores: Vec<i32> = seen.lines().map(|line| line.parse().unwrap()).collect();
+        assert!(scores[0] > scores[1] && scores[0] > 0, "{scores:?}");
+        assert_eq!(perl(&sandbox, "print qq(fine\n)").await, "fine\n");
+    });
+}
+
+/// A deep and wide tree is measured, copied, forked and removed, or refused, in bounded time.
+#[test]
+fn deep_trees_keep_nobody_waiting() {
+    on_the_host(async |h| {
+        let sandbox = h.sandbox().await;
+        let deep = "perl -e 'for (1..3000) { mkdir \"d\"; chdir \"d\" }'; mkdir /testbed/w; cd /testbed/w; \
+                    perl -e 'for (1..20000) { open(my $f, \">\", \"f$_\") }'";
+        let _ = sh_within(&sandbox, deep, Duration::from_secs(20)).await;
+        let to = tempfile::tempdir().unwrap();
+        let _ = soon("copy out", sandbox.copy_out("/testbed".as_ref(), &to.path().join("x"))).await;
+        let _ = soon("list", sandbox.list("/testbed/w".as_ref())).await;
+        let _ = soon("fork", sandbox.fork()).await;
+        soon("destroy", sandbox.destroy()).await.unwrap();
+    });
+}

@@ -1,0 +1,163 @@
+//! Tampering with what runs the sandbox from inside: pipes, shells, workers, PID 1.
+//!
+//! A command may spoil its own shell and files. It must not keep the caller waiting, pass for
+//! another command later, or survive the sandbox.
+
+use std::time::Duration;
+
+use sandbox::{Limits, Sandbox, ShellCommand, Spec, Status};
+
+use super::{Ground, ok, on_both, on_the_host, perl_behind, sh, sh_within, soon};
+
+/// The caller's requests are answered, with whatever result, and the sandbox can be destroyed.
+async fn is_answered(sandbox: impl Sandbox, attack: &str) {
+    let command = ShellCommand::new("echo hello").timeout(Duration::from_secs(2));
+    let _ = soon(&format!("{attack}: shell"), sandbox.shell(&command)).await;
+    let _ = soon(&format!("{attack}: list"), sandbox.list("/".as_ref())).await;
+    let _ = soon(&format!("{attack}: write"), sandbox.write_file("/tmp/f".as_ref(), b"x")).await;
+    let _ = soon(&format!("{attack}: read"), sandbox.read_file("/etc/passwd".as_ref())).await;
+    let to = tempfile::tempdir().unwrap();
+    let _ = soon(
+        &format!("{attack}: copy"),
+        sandbox.copy_out("/testbed".as_ref(), &to.path().join("x")),
+    )
+    .await;
+    let _ = soon(&format!("{attack}: shell"), sandbox.shell(&command)).await;
+    soon(&format!("{attack}: destroy"), sandbox.destroy()).await.unwrap();
+}
+
+/// Broken, replaced or flooded pipes keep nobody waiting.
+#[test]
+fn tampering_with_our_pipes_keeps_nobody_waiting() {
+    on_the_host(async |h| {
+        for attack in [
+            "rm -rf /dev/.lis/*",
+            "for n in {1..60}; do mkfifo /dev/.lis/c$n; done",
+            "for n in {1..60}; do for k in b c o e; do rm -f /dev/.lis/$k$n; mkdir /dev/.lis/$k$n; done; done",
+            "rm -f /dev/.lis/k /dev/.lis/s; mkfifo /dev/.lis/k /dev/.lis/s",
+            "rm -f /dev/.lis/k; ln -s /dev/zero /dev/.lis/k",
+            "for i in {1..5000}; do : > /dev/.lis/x$i; done",
+            "head -c 100M /dev/zero > /dev/.lis/full",
+            "for i in 1 2 3 4; do yes 's 2 0' > /dev/.lis/s & done",
+            "for i in 1 2 3 4; do yes > /dev/.lis/k & done",
+            "for i in 1 2; do cat /dev/.lis/k >/dev/null & cat /dev/.lis/s > /dev/null & done",
+            "chmod 000 /dev/.lis",
+            "head -c 300K /dev/zero > /dev/.lis/s &",
+        ] {
+            let sandbox = h.sandbox().await;
+            let command = ShellCommand::new(attack).timeout(Duration::from_secs(3));
+            let _ = soon(attack, sandbox.shell(&command)).await;
+            is_answered(sandbox, attack).await;
+        }
+    });
+}
+
+/// Forged reports can end the forger's own command early, nothing more.
+#[test]
+fn forged_reports_reach_no_other_command() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        // Claims for every command to come: done, or saved by PID 1.
+        let forge = "for n in {1..200}; do echo s $n 77; echo b $n 1; echo b $n -1; echo s $n x; done > /dev/.lis/s";
+        let _ = sh(&sandbox, forge).await;
+        for i in 0..5 {
+            let output = sh(&sandbox, &format!("echo out{i}; exit {i}")).await;
+            assert_eq!(output.status, Status::Exited(i), "{output:?}");
+            assert_eq!(output.stdout.text(), format!("out{i}\n"));
+        }
+    });
+}
+
+/// Signals to PID 1, the shells and the workers keep nobody waiting.
+#[test]
+fn signals_keep_nobody_waiting() {
+    on_the_host(async |h| {
+        for attack in ["STOP", "KILL", "TERM"] {
+            let sandbox = h.sandbox().await;
+            perl_behind(
+                &sandbox,
+                &format!(
+                    "$| = 1; $SIG{{TERM}} = 'IGNORE'; print qq(ready\n); sleep 1; my $s = time; \
+                     while (time - $s < 60) {{ kill '{attack}', -1; kill '{attack}', 1; select(undef, undef, undef, 0.0005) }}"
+                ),
+            )
+            .await;
+            is_answered(sandbox, attack).await;
+        }
+        let sandbox = h.sandbox().await;
+        ok(&sandbox, "for s in {1..64}; do kill -$s 1; done 2>/dev/null; true").await;
+        assert_eq!(ok(&sandbox, "echo alive").await, "alive\n");
+    });
+}
+
+/// After a timeout nothing of the command is left, however it forks, is called, or ignores signals.
+#[test]
+fn nothing_survives_a_timeout() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        for attack in [
+            "$SIG{$_} = 'IGNORE' for qw(TERM HUP INT); if (!fork) { if (!fork) { sleep 100 } exit } sleep 100",
+            // Never the same process for long.
+            "$SIG{TERM} = 'IGNORE'; for (1..6) { if (!fork) { while (1) { my $p = fork; exit if $p } } } sleep 100",
+            // Names that look like fields of /proc/PID/stat.
+            "for my $n (') Z 1 1', qq(a\nb), '(((', ') S 1 (') { if (!fork) { $0 = $n; my $c = substr($n, 0, 15); \
+             syscall(157, 15, $c, 0, 0, 0); sleep 100 } } sleep 100",
+            "use POSIX; for (1..20) { if (!fork) { POSIX::setsid(); if (!fork) { sleep 100 } exit } } sleep 100",
+        ] {
+            super::store(&sandbox, "/tmp/hide.pl", attack).await;
+            let output =
+                sh_within(&sandbox, "exec -a hidden perl /tmp/hide.pl", Duration::from_millis(700))
+                    .await;
+            assert_eq!(output.status, Status::TimedOut, "{attack}: {output:?}");
+            let left = ok(&sandbox, "for i in 1 2 3; do for e in /proc/[0-9]*/exe; do readlink $e; done; done 2>/dev/null | grep -c perl || true").await;
+            assert_eq!(left, "0\n", "{attack}");
+        }
+    });
+}
+
+/// With every process used up the caller gets answers, and a timeout frees them.
+#[test]
+fn a_full_process_table_is_an_answer() {
+    on_both(async |h| {
+        if !h.caps.pids_limit.or_skip("pids_limit") {
+            return;
+        }
+        let limits = Limits { pids: Some(40), ..Limits::default() };
+        let sandbox = h.create(&Spec { limits, ..h.spec() }).await;
+        let bomb = "perl -e '1 while fork; sleep 100'";
+        let output = sh_within(&sandbox, bomb, Duration::from_secs(1)).await;
+        assert_eq!(output.status, Status::TimedOut);
+        assert_eq!(ok(&sandbox, "echo free again").await, "free again\n");
+        perl_behind(&sandbox, "$| = 1; print qq(ready\n); 1 while fork; sleep 60").await;
+        is_answered(sandbox, "process table").await;
+    });
+}
+
+/// Limits of PID 1 changed from inside spoil the sandbox at most.
+#[test]
+fn limits_of_pid_1_keep_nobody_waiting() {
+    on_the_host(async |h| {
+        // Processor time, file size, data, address space, descriptors, processes.
+        for (resource, limit) in [(0, 1), (1, 0), (2, 4096), (9, 4096), (7, 0), (7, 5), (6, 0)] {
+            let sandbox = h.sandbox().await;
+            let program = format!(
+                "my ($l, $o) = (pack('QQ', {limit}, {limit}), 0); print syscall({}, 1, {resource}, $l, $o)",
+                libc::SYS_prlimit64
+            );
+            super::perl(&sandbox, &program).await;
+            is_answered(sandbox, &format!("limit {resource}")).await;
+        }
+    });
+}
+
+/// Many processes that only burn time neither stop timeouts nor the other requests.
+#[test]
+fn busy_neighbour_processes_do_not_stop_us() {
+    on_the_host(async |h: &Ground<'_>| {
+        let sandbox = h.sandbox().await;
+        ok(&sandbox, "for i in {1..60}; do while :; do :; done & done").await;
+        let output = sh_within(&sandbox, "sleep 100", Duration::from_secs(1)).await;
+        assert_eq!(output.status, Status::TimedOut);
+        is_answered(sandbox, "spinning").await;
+    });
+}
