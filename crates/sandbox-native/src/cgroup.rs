@@ -3,6 +3,7 @@
 //! Knows nothing of sandboxes beyond their names and limits.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, OpenOptions},
     io,
     os::fd::OwnedFd,
@@ -22,6 +23,8 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 pub(crate) struct Cgroups {
     /// The version 2 directory below which groups can be made with limits.
     v2: Option<PathBuf>,
+    /// The controllers it passes on.
+    passed_on: BTreeSet<String>,
     /// Version 1: controller and directory.
     v1: Vec<(&'static str, PathBuf)>,
 }
@@ -56,7 +59,8 @@ impl Cgroups {
                 found.add_v1(Path::new(at), options);
             }
         }
-        if found.v2.is_some() {
+        if let Some(dir) = &found.v2 {
+            found.passed_on = controllers(&dir.join("cgroup.subtree_control"));
             found.v1.clear();
         }
         found
@@ -83,7 +87,7 @@ impl Cgroups {
     /// Whether this controller can be used.
     pub(crate) fn has(&self, controller: &str) -> bool {
         match &self.v2 {
-            Some(dir) => controllers(&dir.join("cgroup.subtree_control")).contains(controller),
+            Some(_) => self.passed_on.contains(controller),
             None => self.v1.iter().any(|(name, _)| *name == controller),
         }
     }
@@ -93,7 +97,7 @@ impl Cgroups {
         let name = format!("{PREFIX}{id}");
         let mut group = Group { dirs: Vec::new(), v2: self.v2.is_some() };
         let made = match &self.v2 {
-            Some(parent) => group.add_v2(&parent.join(&name), limits),
+            Some(parent) => group.add_v2(&parent.join(&name), &self.held(limits)),
             None => self.v1.iter().try_for_each(|(controller, parent)| {
                 group.add_v1(controller, &parent.join(&name), limits)
             }),
@@ -104,6 +108,16 @@ impl Cgroups {
                 group.remove();
                 Err(error)
             }
+        }
+    }
+
+    /// The limits that usable controllers can hold.
+    fn held(&self, limits: &Limits) -> Limits {
+        Limits {
+            memory: limits.memory.filter(|_| self.has("memory")),
+            pids: limits.pids.filter(|_| self.has("pids")),
+            cpus: limits.cpus.filter(|_| self.has("cpu")),
+            disk: None,
         }
     }
 
@@ -129,21 +143,28 @@ impl Cgroups {
 fn usable_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     let here = mount.join(path.trim_start_matches('/'));
-    here.ancestors().take_while(|dir| dir.starts_with(mount)).find_map(|dir| {
-        let offered = controllers(&dir.join("cgroup.controllers"));
-        if !offered.contains("memory") || !can_make_groups(dir) {
-            return None;
-        }
-        let wanted: Vec<_> =
-            CONTROLLERS.iter().filter(|c| offered.contains(**c)).map(|c| format!("+{c}")).collect();
-        let control = dir.join("cgroup.subtree_control");
-        let on = controllers(&control).contains("memory")
-            || fs::write(&control, wanted.join(" ")).is_ok();
-        on.then(|| dir.to_owned())
-    })
+    let above = here.ancestors().take_while(|dir| dir.starts_with(mount));
+    let candidates = above.filter(|dir| can_make_groups(dir)).map(|dir| (switch_on(dir), dir));
+    // The nearest of those that offer most.
+    let best =
+        candidates.filter(|(count, _)| *count > 0).reduce(|a, b| if b.0 > a.0 { b } else { a });
+    best.map(|(_, dir)| dir.to_owned())
 }
 
-fn controllers(file: &Path) -> std::collections::BTreeSet<String> {
+/// Has a group pass our controllers on to groups below it; answers how many it does.
+fn switch_on(dir: &Path) -> usize {
+    let control = dir.join("cgroup.subtree_control");
+    let offered = controllers(&dir.join("cgroup.controllers"));
+    let on = controllers(&control);
+    for name in CONTROLLERS.iter().filter(|name| offered.contains(**name) && !on.contains(**name)) {
+        // Refused where the group has processes of its own.
+        let _ = fs::write(&control, format!("+{name}"));
+    }
+    let on = controllers(&control);
+    CONTROLLERS.iter().filter(|name| on.contains(**name)).count()
+}
+
+fn controllers(file: &Path) -> BTreeSet<String> {
     fs::read_to_string(file).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 

@@ -121,7 +121,9 @@ impl Shared {
                     return Ok(known.clone());
                 }
                 let at = PathBuf::from(format!("layers/{}", self.layers.len()));
-                fs::create_dir(&at).step("making a mount point")?;
+                if !at.exists() {
+                    fs::create_dir(&at).step("making a mount point")?;
+                }
                 bind_shifted(dir, &at, owners, &Access::ReadOnly)
                     .step(format!("mounting the layer {}", dir.display()))?;
                 self.layers.insert(dir.clone(), at.clone());
@@ -152,11 +154,18 @@ impl Shared {
     ) -> Result<Vec<OverlayMount>, Failure> {
         let mut ready = Vec::with_capacity(overlays.len());
         for (i, overlay) in overlays.iter().enumerate() {
-            let lowers = overlay
-                .lowers
-                .iter()
-                .map(|lower| self.layer(lower, owners).map(|at| at.display().to_string()))
-                .collect::<Result<Vec<_>, _>>()?;
+            let target = Path::new("/").join(&overlay.target);
+            let upper = PathBuf::from(format!("state/{id}/u{i}"));
+            let lowers = overlay.lowers.iter().map(|lower| self.layer(lower, owners));
+            let lowers = match lowers.collect::<Result<Vec<_>, _>>() {
+                // Other mounts lie inside, which an ordinary user may not look behind, as an overlay would.
+                Err(failure) if i > 0 && failure.error.raw_os_error() == Some(libc::EINVAL) => {
+                    ready.push(OverlayMount { at: target.clone(), target, options: None, upper });
+                    continue;
+                }
+                lowers => lowers?,
+            };
+            let lowers: Vec<_> = lowers.iter().map(|at| at.display().to_string()).collect();
             let at = if i == 0 { PathBuf::from("root") } else { PathBuf::from(format!("over{i}")) };
             if !at.exists() {
                 fs::create_dir(&at).step("making a mount point")?;
@@ -165,13 +174,7 @@ impl Shared {
                 "lowerdir={},upperdir=state/{id}/u{i},workdir=state/{id}/w{i},userxattr,volatile",
                 lowers.join(":")
             );
-            let upper = PathBuf::from(format!("state/{id}/u{i}"));
-            ready.push(OverlayMount {
-                at,
-                target: Path::new("/").join(&overlay.target),
-                options,
-                upper,
-            });
+            ready.push(OverlayMount { at, target, options: Some(options), upper });
         }
         Ok(ready)
     }
@@ -181,7 +184,8 @@ impl Shared {
 pub(crate) struct OverlayMount {
     at: PathBuf,
     target: PathBuf,
-    options: String,
+    /// Nothing where the directory of the host itself has to do, read-only.
+    options: Option<String>,
     /// Its writable directory, relative to the scratch directory.
     pub(crate) upper: PathBuf,
 }
@@ -253,7 +257,8 @@ fn make_devices(owners: &Owners<'_>) -> Result<(), Failure> {
 pub(crate) fn enter(overlays: &[OverlayMount], shm: Option<u64>) -> Result<(), Failure> {
     for overlay in overlays {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        let options = std::ffi::CString::new(overlay.options.as_str());
+        let Some(options) = &overlay.options else { continue };
+        let options = std::ffi::CString::new(options.as_str());
         let options = options.map_err(io::Error::other).step("building mount options")?;
         mount("overlay", &overlay.at, "overlay", flags, Some(options.as_c_str()))
             .step(format!("mounting the overlay for {}", overlay.target.display()))?;
@@ -264,7 +269,12 @@ pub(crate) fn enter(overlays: &[OverlayMount], shm: Option<u64>) -> Result<(), F
     let detach = |at: &Path| open_tree(CWD, at, recursive);
     let mut attached: Vec<(PathBuf, OwnedFd)> = Vec::new();
     for overlay in &overlays[1..] {
-        attached.push((overlay.target.clone(), detach(&overlay.at).step("detaching an overlay")?));
+        let mounted = detach(&overlay.at).step("detaching an overlay")?;
+        if overlay.options.is_none() {
+            sys::make_read_only(mounted.as_fd())
+                .step("making a directory of the host read-only")?;
+        }
+        attached.push((overlay.target.clone(), mounted));
     }
     attached.push(("/proc".into(), new_proc().step("mounting /proc")?));
     attached.push(("/dev".into(), detach(Path::new("dev")).step("mounting /dev")?));

@@ -181,16 +181,21 @@ pub(crate) fn set_path(path: &str) {
 
 /// Turns a detached mount into one whose file owners are shifted as `userns` maps them.
 pub(crate) fn idmap_mount(mount: BorrowedFd<'_>, userns: BorrowedFd<'_>) -> io::Result<()> {
-    set_mount_attributes(mount, libc::MOUNT_ATTR_IDMAP, userns.as_raw_fd() as u64)
+    set_mount_attributes(mount, libc::MOUNT_ATTR_IDMAP, userns.as_raw_fd() as u64, 0)
 }
 
 /// Turns a detached mount into one through which nothing can be changed, and no rights gained.
 pub(crate) fn make_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-    set_mount_attributes(mount, attributes, 0)
+    set_mount_attributes(mount, attributes, 0, libc::AT_RECURSIVE)
 }
 
-fn set_mount_attributes(mount: BorrowedFd<'_>, attr_set: u64, userns_fd: u64) -> io::Result<()> {
+fn set_mount_attributes(
+    mount: BorrowedFd<'_>,
+    attr_set: u64,
+    userns_fd: u64,
+    flags: libc::c_int,
+) -> io::Result<()> {
     let attr = libc::mount_attr { attr_set, attr_clr: 0, propagation: 0, userns_fd };
     // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor; attr outlives the call.
     check(unsafe {
@@ -198,7 +203,7 @@ fn set_mount_attributes(mount: BorrowedFd<'_>, attr_set: u64, userns_fd: u64) ->
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
+            libc::AT_EMPTY_PATH | flags,
             &raw const attr,
             size_of::<libc::mount_attr>(),
         )

@@ -141,7 +141,11 @@ impl Born<'_> {
     fn keep(self) -> io::Result<Kept> {
         let entrance = match self.entrance {
             Entrance::Files(files) => files,
-            Entrance::Directory(_) => Vec::new(),
+            // Closed before the numbers change hands below.
+            Entrance::Directory(directory) => {
+                drop(directory);
+                Vec::new()
+            }
         };
         let (memory_events, pids_events) = self.group.event_files();
         let uppers = self.overlays.iter().map(|overlay| mounts::detached(&overlay.upper));
