@@ -17,6 +17,7 @@ use crate::{
     interrupt::Interrupts,
     output,
     progress::Shown,
+    runtime,
     sandboxes::age,
     settings::Settings,
 };
@@ -53,11 +54,19 @@ pub(crate) async fn run(
         _ => settings.writable_home()?,
     };
     let store = Store::open(home.join("images"))?;
-    let work = carry_out(command, form, store);
+    let builds = matches!(command, ImageCommand::Build { .. });
+    let mut work = std::pin::pin!(carry_out(command, form, store));
     tokio::select! {
-        done = work => done.map(|()| Exit::Done),
+        done = &mut work => done.map(|()| Exit::Done),
         exit = interrupts.cancelled() => {
-            output::note("cancelled; `llm-in-sandbox image prune` removes what has come so far");
+            if builds {
+                // It clears up after itself, and the store does when it ends.
+                runtime::end_helpers();
+                let _ = work.await;
+                output::note("cancelled");
+            } else {
+                output::note("cancelled; `llm-in-sandbox image prune` removes what has come so far");
+            }
             Ok(exit)
         }
     }

@@ -93,6 +93,21 @@ pub(crate) fn await_helpers() {
     }
 }
 
+/// Asks the programs we started to end.
+pub(crate) fn end_helpers() {
+    use rustix::process::{Pid, Signal, kill_process};
+    // Any thread may have started them.
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    for thread in threads {
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let pids = children.split_whitespace().filter_map(|word| word.parse().ok());
+        for pid in pids.filter_map(Pid::from_raw) {
+            // Gone already is fine.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
 /// The same call on whichever it is.
 macro_rules! each {
     ($any:expr, $name:ident => $call:expr) => {

@@ -1,8 +1,14 @@
 //! Images from the first import to the last trace.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+};
 
-use crate::support::{Home, code, err, out, refusal, setting, skip, write};
+use rustix::process::Signal;
+
+use crate::support::{Home, Running, code, err, is_root, out, refusal, setting, skip, write};
 
 fn names(home: &Home) -> Vec<String> {
     let list = home.json(["image", "list", "--json"]);
@@ -86,6 +92,31 @@ fn bad_images_are_refused_in_a_line() {
     assert_eq!(names(&home), Vec::<String>::new());
     let left = fs::read_dir(home.state().join("images/tmp")).map_or(0, Iterator::count);
     assert_eq!(left, 0);
+}
+
+#[test]
+fn a_cancelled_build_leaves_nothing() {
+    if !is_root() {
+        return skip("root", "an ordinary user's build may fail before it is cancelled");
+    }
+    if !Path::new("/usr/bin/mmdebstrap").exists() {
+        return skip("mmdebstrap", "the builder mmdebstrap is not installed");
+    }
+    let home = Home::new();
+    let mut running = Running(home.command(["image", "build"]).spawn().unwrap());
+    let mut said = BufReader::new(running.0.stderr.take().unwrap());
+    // The builder announces its steps; with the second it has begun in earnest.
+    for _ in 0..2 {
+        said.read_line(&mut String::new()).unwrap();
+    }
+    running.signal(Signal::TERM);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!(running.end(), 143, "{rest}");
+    assert!(rest.ends_with("llm-in-sandbox: cancelled\n"), "{rest}");
+    let left = fs::read_dir(home.state().join("images/tmp")).unwrap().count();
+    assert_eq!(left, 0);
+    assert_eq!(names(&home), Vec::<String>::new());
 }
 
 #[test]
