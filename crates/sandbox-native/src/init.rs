@@ -371,7 +371,8 @@ impl<'a> Server<'a> {
                 self.kill(id, Cause::Disk)?;
             }
             // Whoever it was: what earlier commands left running goes as well.
-            processes::kill_all_but(&self.shell.processes().into_iter().collect());
+            let shell = self.shell.processes().into_iter().collect();
+            processes::kill_all_but(&shell, processes::Family::Not);
         }
         Ok(())
     }

@@ -254,7 +254,7 @@ fn make_devices(owners: &Owners<'_>) -> Result<(), Failure> {
 }
 
 /// In the new namespaces: mounts everything and makes it the root. What the host has is gone afterwards.
-pub(crate) fn enter(overlays: &[OverlayMount], shm: Option<u64>) -> Result<(), Failure> {
+pub(crate) fn enter(overlays: &[OverlayMount], memory: Option<u64>) -> Result<(), Failure> {
     for overlay in overlays {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         let Some(options) = &overlay.options else { continue };
@@ -293,7 +293,7 @@ pub(crate) fn enter(overlays: &[OverlayMount], shm: Option<u64>) -> Result<(), F
         move_mount(mounted, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .step(format!("mounting {}", target.display()))?;
     }
-    own_devices(shm)?;
+    own_devices(memory)?;
     restrict_proc()
 }
 
@@ -307,14 +307,17 @@ fn new_proc() -> io::Result<OwnedFd> {
 }
 
 /// What of `/dev` each sandbox has of its own: shared memory, terminals, our pipes.
-fn own_devices(shm: Option<u64>) -> Result<(), Failure> {
+fn own_devices(memory: Option<u64>) -> Result<(), Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let size = shm.map_or(String::new(), |bytes| format!(",size={bytes}"));
-    let options = std::ffi::CString::new(format!("mode=1777{size}"));
-    let options = options.map_err(io::Error::other).step("mounting /dev/shm")?;
-    mount("shm", "/dev/shm", "tmpfs", flags, Some(options.as_c_str())).step("mounting /dev/shm")?;
-    mount("lis", PRIVATE_DIR, "tmpfs", flags, Some(c"mode=0700,size=64m,nr_inodes=4096"))
-        .step("mounting our pipes")?;
+    // Files in memory count as memory and outlive their writers: they must not be able to fill it.
+    let tmpfs = |at: &str, mode: u32, size: u64| {
+        let options = std::ffi::CString::new(format!("mode={mode:o},size={size},nr_inodes=65536"));
+        let options = options.map_err(io::Error::other).step("building mount options")?;
+        mount("tmpfs", at, "tmpfs", flags, Some(options.as_c_str())).step(format!("mounting {at}"))
+    };
+    let memory = memory.unwrap_or(2 << 30);
+    tmpfs("/dev/shm", 0o1777, memory / 2)?;
+    tmpfs(PRIVATE_DIR, 0o700, (memory / 4).min(64 << 20))?;
     let pts = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("devpts", "/dev/pts", "devpts", pts, Some(c"newinstance,ptmxmode=0666,mode=0620"))
         .step("mounting /dev/pts")

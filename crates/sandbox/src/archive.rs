@@ -135,6 +135,10 @@ impl Read for ExactLength {
     }
 }
 
+/// Entries with more directories above them than this are left out of what is unpacked: each costs the
+/// host a walk through all of them.
+const DEEPEST: usize = 128;
+
 /// Reads a tar stream of one file or tree and puts it at exactly `dest`, whatever its name in the stream.
 pub fn unpack(stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
     unpack_at_most(u64::MAX, stream, dest)
@@ -157,6 +161,10 @@ pub fn unpack_at_most(bytes: u64, stream: impl Read, dest: &Path) -> io::Result<
         };
         if inner.as_os_str().is_empty() {
             tree = unpack_top(&mut entry, dest, &mut report)?;
+            continue;
+        }
+        if inner.components().count() > DEEPEST {
+            report.skipped.push(Skipped { path: inner, why: "it is nested too deeply".into() });
             continue;
         }
         let Some(root) = &tree else {

@@ -47,8 +47,17 @@ fn parent_of(pid: i32) -> Option<i32> {
     (state != "Z" && state != "X").then_some(parent)
 }
 
-/// The processes that neither are spared nor descend from one that is.
-fn victims(spared: &HashSet<i32>) -> Vec<i32> {
+/// Who lives on besides the spared processes themselves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// What they started.
+    Too,
+    /// Nobody.
+    Not,
+}
+
+/// The processes that neither are spared nor, where their families are too, descend from one that is.
+fn victims(spared: &HashSet<i32>, family: Family) -> Vec<i32> {
     let all = all();
     let belongs = |mut pid: i32| {
         // As deep as there are processes; a chain that changes under us still ends.
@@ -57,7 +66,7 @@ fn victims(spared: &HashSet<i32>) -> Vec<i32> {
                 return false;
             }
             match all.get(&pid) {
-                Some(&parent) if parent > 1 => pid = parent,
+                Some(&parent) if parent > 1 && family == Family::Too => pid = parent,
                 _ => return true,
             }
         }
@@ -66,8 +75,9 @@ fn victims(spared: &HashSet<i32>) -> Vec<i32> {
     all.keys().copied().filter(|pid| *pid != 1 && belongs(*pid)).collect()
 }
 
-/// Kills every process but the spared ones and their descendants, first gently.
-pub(crate) fn kill_all_but(spared: &HashSet<i32>) {
+/// Kills every process but the spared ones, and perhaps their descendants; first gently.
+pub(crate) fn kill_all_but(spared: &HashSet<i32>, family: Family) {
+    let victims = |spared| victims(spared, family);
     signal(&victims(spared), Signal::TERM);
     let deadline = Instant::now() + GRACE;
     while Instant::now() < deadline {

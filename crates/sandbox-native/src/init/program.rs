@@ -102,7 +102,7 @@ impl Programs {
         spared.extend(self.roots());
         spared.extend(shell);
         spared.extend(workers);
-        processes::kill_all_but(&spared);
+        processes::kill_all_but(&spared, processes::Family::Too);
         true
     }
 }

@@ -225,7 +225,7 @@ impl Shell {
         if let Some(alive) = &self.alive {
             spared.remove(&alive.pid);
         }
-        processes::kill_all_but(&spared);
+        processes::kill_all_but(&spared, processes::Family::Too);
         self.hand_over(running);
         self.lost_now()
     }
