@@ -44,7 +44,7 @@ fn a_second_ctrl_c_ends_at_once() {
     wait_for("the spawner's clean-up", || home.traces().is_empty().then_some(()));
 }
 
-fn spawner_of(pid: u32) -> Option<rustix::process::Pid> {
+pub(crate) fn spawner_of(pid: u32) -> Option<rustix::process::Pid> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok();
     // Any thread may have started it.
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();

@@ -19,4 +19,5 @@ mod opens_a_shell;
 mod refuses_bad_input;
 mod runs_a_command;
 mod support;
+mod survives_kills;
 mod uses_docker;

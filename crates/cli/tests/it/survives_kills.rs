@@ -63,7 +63,8 @@ fn random_moment_kills_leave_nothing() {
     let mut dice = Dice(0x2545_F491_4F6C_DD1D);
     for round in 0..ROUNDS {
         let sleep = unique_sleep();
-        let script = format!("echo x > /testbed/f; setsid {} & {}", sleep.join(" "), sleep.join(" "));
+        let script =
+            format!("echo x > /testbed/f; setsid {} & {}", sleep.join(" "), sleep.join(" "));
         let mut command = home.command(["sandbox", "run", "--", "bash", "-c", &script]);
         let started = Instant::now();
         let mut running = Running(command.spawn().unwrap());
@@ -92,9 +93,12 @@ fn random_moment_kills_of_the_spawner_are_cleaned_up_by_the_next_start() {
         let mut command = home.command(["sandbox", "run", "--"]);
         let mut running = Running(command.args(&sleep).spawn().unwrap());
         wait_for("the command", || (!processes_with(&sleep.join("\0")).is_empty()).then_some(()));
-        let spawner = wait_for("the spawner", || crate::leaves_nothing_behind::spawner_of(running.0.id()));
+        let spawner =
+            wait_for("the spawner", || crate::leaves_nothing_behind::spawner_of(running.0.id()));
         rustix::process::kill_process(spawner, Signal::KILL).unwrap();
-        wait_for("the sandbox's end", || processes_with(&sleep.join("\0")).is_empty().then_some(()));
+        wait_for("the sandbox's end", || {
+            processes_with(&sleep.join("\0")).is_empty().then_some(())
+        });
         assert_eq!(running.end(), 4);
     }
     assert_eq!(home.command(["sandbox", "prune"]).output().unwrap().status.code(), Some(0));

@@ -1,0 +1,68 @@
+//! Printing a comparison: for people, or for programs.
+
+use std::io::{self, Write};
+
+use super::figures::{Comparison, Figures, Spread};
+
+/// One JSON object.
+pub(crate) fn json(comparison: &Comparison) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, comparison)?;
+    writeln!(out)
+}
+
+/// A table, with the ratio where there is something to compare with.
+pub(crate) fn text(comparison: &Comparison) -> io::Result<()> {
+    io::stdout().lock().write_all(render(comparison).as_bytes())
+}
+
+fn render(comparison: &Comparison) -> String {
+    let Comparison { machine, bash_ms, native, docker } = comparison;
+    let mut lines = vec![
+        format!("{} cores, {:.1} GiB, {}", machine.cores, machine.memory_gib, machine.system),
+        format!("bare `bash -c 'echo hi'`: {:.2} ms", bash_ms.p50),
+        String::new(),
+        format!(
+            "{:<34}{:>16}{:>16}{:>10}",
+            "median (99th percentile), ms", "native", "docker", "ratio"
+        ),
+    ];
+    type Pick = fn(&Figures) -> Spread;
+    // A pooled sandbox is compared with making a container: that is what it spares.
+    let rows: [(&str, Pick, Pick); 6] = [
+        ("create", |f| f.create_ms, |f| f.create_ms),
+        ("create, from a warm pool", |f| f.pooled_create_ms, |f| f.create_ms),
+        ("run `echo hi`", |f| f.exec_ms, |f| f.exec_ms),
+        ("copy in 20 files, 1 MB", |f| f.copy_in_ms, |f| f.copy_in_ms),
+        ("fork with 100 MB", |f| f.fork_ms, |f| f.fork_ms),
+        ("destroy", |f| f.destroy_ms, |f| f.destroy_ms),
+    ];
+    for (name, pick, other) in rows {
+        let shown = |figures: &Option<Figures>| {
+            figures
+                .as_ref()
+                .map_or("-".into(), |f| format!("{:.3} ({:.2})", pick(f).p50, pick(f).p99))
+        };
+        let ratio = native.as_ref().zip(docker.as_ref()).map(|(n, d)| pick(d).p50 / pick(n).p50);
+        let ratio = ratio.map_or("-".into(), |ratio| format!("{ratio:.0}x"));
+        lines.push(format!("{name:<34}{:>16}{:>16}{ratio:>10}", shown(native), shown(docker)));
+    }
+    lines.push(String::new());
+    for (name, figures) in [("native", native), ("docker", docker)] {
+        let Some(Figures { concurrent: c, .. }) = figures else { continue };
+        let memory = c
+            .memory_per_sandbox_bytes
+            .map_or("unknown".into(), |bytes| format!("{} KiB", bytes / 1024));
+        lines.push(format!(
+            "{name}: {} at once: create {:.2} s ({:.1} ms each), run {:.2} s, destroy {:.2} s, {} errors, {memory} each",
+            c.count,
+            c.create_s,
+            c.create_s * 1000.0 / c.count.max(1) as f64,
+            c.exec_s,
+            c.destroy_s,
+            c.errors,
+        ));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
