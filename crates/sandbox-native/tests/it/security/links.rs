@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt;
 
 use super::{Ground, ok, on_both, on_the_host, perl_behind, soon};
 
-const ROUNDS: usize = 150;
+const ROUNDS: usize = 80;
 
 /// A directory of the host with something in it that must neither be read nor changed.
 fn bait() -> tempfile::TempDir {
@@ -184,7 +184,7 @@ fn files_that_become_pipes_and_devices() {
              if ($from eq 'zero') { symlink('/dev/zero', 'new') } else { link($from, 'new') } rename('new', qq(t/r$i)) } } }",
         )
         .await;
-        for round in 0..120 {
+        for round in 0..80 {
             let name = format!("t/r{}", round % 100 + 1);
             if let Ok(mut input) = soon("read", sandbox.read_file(name.as_ref())).await {
                 let mut bytes = Vec::new();
