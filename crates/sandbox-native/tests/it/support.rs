@@ -1,6 +1,13 @@
 //! Runtimes for tests, each with a home of its own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use sandbox::{ImageRef, LayerState, Runtime, Sandbox, Spec};
 use sandbox_conformance::{Capabilities, Capability, Harness, Missing};
@@ -15,7 +22,9 @@ pub(crate) fn setting(name: &str) -> Option<PathBuf> {
 /// The program that runs the spawner: built beside this test, or where the test runner put it.
 pub(crate) fn launcher() -> Launcher {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_lis-sandbox-helper"));
-    Launcher { program: setting("LIS_TEST_HELPER").unwrap_or(built), args: Vec::new() }
+    // The test runner tells where it is now; it may have been copied since it was built.
+    let told = setting("CARGO_BIN_EXE_lis-sandbox-helper").or_else(|| setting("LIS_TEST_HELPER"));
+    Launcher { program: told.unwrap_or(built), args: Vec::new() }
 }
 
 /// A runtime with this home.
@@ -28,13 +37,24 @@ pub(crate) async fn start(home: PathBuf) -> Result<NativeRuntime, Missing> {
     })
 }
 
-/// A home that goes when the test process ends: every test runs in a process of its own.
+/// A home of this test's own. It must outlive the spawner, which outlives the test a little, so each test
+/// removes the homes of tests that are over.
 pub(crate) fn home() -> PathBuf {
-    let dir = tempfile::Builder::new().prefix("lis-test-").tempdir().unwrap();
-    let path = dir.path().to_owned();
-    // Leaked on purpose: removed by the next test run's temporary directory, or by `remove_home`.
-    std::mem::forget(dir);
-    path
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let all =
+        std::env::temp_dir().join(format!("lis-homes-{}", rustix::process::getuid().as_raw()));
+    std::fs::create_dir_all(&all).unwrap();
+    for entry in std::fs::read_dir(&all).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(owner).exists() {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let own = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let home = all.join(own);
+    std::fs::create_dir(&home).unwrap();
+    home
 }
 
 pub(crate) async fn on_a_directory() -> Result<Harness<NativeRuntime>, Missing> {

@@ -2,6 +2,10 @@
 //!
 //! A test here plays the command inside or an image it made. Where it can, it first shows by a control
 //! that the attempt would have been noticed. What a sandbox is good for is tested elsewhere.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests; a failed expectation must fail the test"
+)]
 
 mod descriptors;
 mod exhaustion;
