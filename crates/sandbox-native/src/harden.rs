@@ -227,7 +227,7 @@ pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
     // Typing into somebody else's terminal.
     let mut ioctls = Vec::new();
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
-        ioctls.push(all(vec![condition(1, SeccompCmpOp::Eq, request as u64)?])?);
+        ioctls.push(all(vec![condition(1, SeccompCmpOp::Eq, request)?])?);
     }
     rules.insert(libc::SYS_ioctl, ioctls);
     let refuse = SeccompAction::Errno(libc::EPERM as u32);

@@ -71,6 +71,19 @@ pub(crate) fn report(facts: &Facts, plan: &Plan) -> Protection {
             (true, false) => report.push(name, Partial, format!("{version}: {otherwise}")),
         }
     }
+    add_disk(&mut report, facts, plan);
+    match plan.network {
+        NetworkPlan::Isolated => report.push("network", Enforced, "loopback only"),
+        NetworkPlan::Proxied => {
+            report.push("network", Enforced, "no network but a filtering HTTP(S) proxy");
+        }
+        NetworkPlan::Host => report.push("network", Missing, "the host's network, as asked"),
+    }
+    report
+}
+
+fn add_disk(report: &mut Protection, facts: &Facts, plan: &Plan) {
+    use LayerState::{Missing, Partial};
     match (plan.limits.disk, facts.storage) {
         (None, _) => report.push("disk limit", Missing, "none was asked for"),
         (Some(_), Storage::Disk) => report.push(
@@ -85,12 +98,4 @@ pub(crate) fn report(facts: &Facts, plan: &Plan) -> Protection {
              cannot hold an overlay",
         ),
     }
-    match plan.network {
-        NetworkPlan::Isolated => report.push("network", Enforced, "loopback only"),
-        NetworkPlan::Proxied => {
-            report.push("network", Enforced, "no network but a filtering HTTP(S) proxy");
-        }
-        NetworkPlan::Host => report.push("network", Missing, "the host's network, as asked"),
-    }
-    report
 }

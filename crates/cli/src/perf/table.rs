@@ -23,7 +23,7 @@ fn render(comparison: &Comparison) -> String {
         format!("bare `bash -c 'echo hi'`: {:.2} ms", bash_ms.p50),
         String::new(),
         format!(
-            "{:<34}{:>16}{:>16}{:>10}",
+            "{:<30}{:>20}{:>24}{:>10}",
             "median (99th percentile), ms", "native", "docker", "ratio"
         ),
     ];
@@ -38,14 +38,14 @@ fn render(comparison: &Comparison) -> String {
         ("destroy", |f| f.destroy_ms, |f| f.destroy_ms),
     ];
     for (name, pick, other) in rows {
-        let shown = |figures: &Option<Figures>| {
-            figures
-                .as_ref()
-                .map_or("-".into(), |f| format!("{:.3} ({:.2})", pick(f).p50, pick(f).p99))
+        let shown = |figures: &Option<Figures>, pick: Pick| {
+            let spread = figures.as_ref().map(pick);
+            spread.map_or("-".into(), |s| format!("{:.3} ({:.2})", s.p50, s.p99))
         };
-        let ratio = native.as_ref().zip(docker.as_ref()).map(|(n, d)| pick(d).p50 / pick(n).p50);
+        let ratio = native.as_ref().zip(docker.as_ref()).map(|(n, d)| other(d).p50 / pick(n).p50);
         let ratio = ratio.map_or("-".into(), |ratio| format!("{ratio:.0}x"));
-        lines.push(format!("{name:<34}{:>16}{:>16}{ratio:>10}", shown(native), shown(docker)));
+        let (ours, theirs) = (shown(native, pick), shown(docker, other));
+        lines.push(format!("{name:<30}{ours:>20}{theirs:>24}{ratio:>10}"));
     }
     lines.push(String::new());
     for (name, figures) in [("native", native), ("docker", docker)] {

@@ -63,16 +63,16 @@ impl Spawner {
         let _ = rustix::process::setsid();
         let deaths = sys::child_signals().step("watching children")?;
         let cgroups = Cgroups::detect();
+        let filter = harden::filter().step("building the system call filter")?;
         let lock = leftovers::claim(&run_dir).step(format!(
             "making {} (choose another place with LLM_IN_SANDBOX_HOME)",
             run_dir.display()
         ))?;
         let prepared = Self::prepare(&run_dir);
         if prepared.is_err() {
-            let _ = fs::remove_dir_all(&run_dir);
+            remove_traces(&run_dir);
         }
         let (identity, shared, storage, removed) = prepared?;
-        let filter = harden::filter().step("building the system call filter")?;
         let facts = Facts {
             users: identity.users(),
             cgroups: cgroups.version(),
@@ -84,7 +84,8 @@ impl Spawner {
             storage,
         };
         let caller = io::stdin();
-        wire::send(caller.as_fd(), &Answer::Begun(facts), &[]).step("answering the caller")?;
+        // A caller that is gone already is noticed in the first turn.
+        let _ = wire::send(caller.as_fd(), &Answer::Begun(facts), &[]);
         Ok(Self {
             caller,
             deaths,
@@ -303,13 +304,17 @@ impl Spawner {
             self.busy.retain_mut(|group| !group.remove());
             self.reap();
         }
-        // Out of the mounts, so that the directory below them can go.
-        let _ = std::env::set_current_dir("/");
-        let detach = rustix::mount::UnmountFlags::DETACH;
-        let _ = rustix::mount::unmount(self.run_dir.join("scratch"), detach);
-        let _ = rustix::mount::unmount(self.run_dir.join("state"), detach);
-        let _ = remove_tree(&self.run_dir, &Effort::Whatever);
+        remove_traces(&self.run_dir);
     }
+}
+
+/// Removes a spawner's own directory, from below its mounts.
+fn remove_traces(run_dir: &Path) {
+    let _ = std::env::set_current_dir("/");
+    for dir in ["scratch", "state"] {
+        let _ = rustix::mount::unmount(run_dir.join(dir), rustix::mount::UnmountFlags::DETACH);
+    }
+    let _ = remove_tree(run_dir, &Effort::Whatever);
 }
 
 /// Asks ext4 to put each sandbox's directory into a block group of its own.
@@ -342,7 +347,7 @@ fn storage_of(dir: &Path) -> Storage {
         0xff53_4d42, // SMB
     ];
     match rustix::fs::statfs(dir) {
-        Ok(stat) if UNSUITABLE.contains(&(stat.f_type as i64)) => Storage::Memory,
+        Ok(stat) if UNSUITABLE.contains(&stat.f_type) => Storage::Memory,
         _ => Storage::Disk,
     }
 }
