@@ -210,7 +210,7 @@ fn command(recipe: &Recipe) -> Result<Command, BuildError> {
     if sources.is_empty() {
         return Err(BuildError::NoSources(suite, APT));
     }
-    let mut command = Command::new(BUILDER);
+    let mut command = builder();
     command.args(["--format=tar", "--variant=minbase", "--aptopt=Acquire::Languages \"none\""]);
     command.args(LEFT_OUT.iter().map(|option| format!("--dpkgopt={option}")));
     if !recipe.packages.is_empty() {
@@ -219,6 +219,19 @@ fn command(recipe: &Recipe) -> Result<Command, BuildError> {
     command.arg(suite).arg("-").args(sources);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
+}
+
+/// The builder. As root it mounts things of this machine into its work: in a mount namespace of its own
+/// these go with it, even when it is killed.
+fn builder() -> Command {
+    let installed =
+        ["/usr/bin/unshare", "/usr/bin/mmdebstrap"].iter().all(|at| Path::new(at).exists());
+    if rustix::process::geteuid().is_root() && installed {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", BUILDER]);
+        return command;
+    }
+    Command::new(BUILDER)
 }
 
 fn codename(os_release: &str) -> Option<String> {

@@ -1,3 +1,5 @@
+//! Tests of the module of the same name: what it must do, and what it must refuse.
+
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},

@@ -24,6 +24,8 @@ const MOST_ENTRIES: u64 = 2_000_000;
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const NEXT_LOOK: Duration = Duration::from_millis(50);
 const RATION: u32 = 20;
+/// Under load the cost says little about the work.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Measuring that is this quick needs no rationing at the end of a command.
 const CHEAP: Duration = Duration::from_millis(5);
 const DIRECTORY: OFlags =
@@ -79,7 +81,7 @@ impl DiskWatch {
             self.used = used_by(uppers);
             self.looked = Instant::now();
             self.cost = self.looked - start;
-            self.due = self.looked + NEXT_LOOK.max(self.cost * RATION);
+            self.due = self.looked + (self.cost * RATION).clamp(NEXT_LOOK, LONGEST_PAUSE);
         }
         (ready || check == Check::AtEnd) && self.used >= limit && self.used > self.baseline
     }
