@@ -6,14 +6,20 @@ mod figures;
 mod measure;
 mod table;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use sandbox::{ImageRef, Spec};
+use sandbox_docker::{DockerOptions, DockerRuntime};
 
 use self::{
-    figures::{Comparison, Machine},
+    figures::{Comparison, Images, Machine},
     measure::Effort,
 };
 
@@ -23,10 +29,9 @@ pub(crate) enum PerfCommand {
     /// Measure making, using and removing sandboxes.
     #[command(after_help = "Examples:\n  \
         llm-in-sandbox perf sandbox\n  \
-        llm-in-sandbox perf sandbox --image debian --against docker --docker-image debian --json\n\n\
-        For a fair comparison give both runtimes the same root file system:\n  \
-        llm-in-sandbox image import rootfs.tar base && docker import rootfs.tar base\n  \
-        llm-in-sandbox perf sandbox --image base --against docker --docker-image base")]
+        llm-in-sandbox perf sandbox --against docker --docker-image debian --json\n\n\
+        Against Docker, both start from the same root file system: unless --image says otherwise, the\n\
+        daemon's image is saved and imported into our own store first.")]
     Sandbox(SandboxArgs),
 }
 
@@ -36,15 +41,16 @@ pub(crate) struct SandboxArgs {
     /// How many sandboxes to have alive at once.
     #[arg(long, default_value_t = 512)]
     count: usize,
-    /// The image native sandboxes start from: host, a name or a directory.
-    #[arg(long, default_value = "host")]
-    image: ImageRef,
+    /// The image native sandboxes start from: host, a name or a directory. [default: host, or the
+    /// alternative's own image when there is an alternative]
+    #[arg(long)]
+    image: Option<ImageRef>,
     /// Measure this alternative in the same run.
     #[arg(long)]
     against: Option<Against>,
-    /// The image the alternative starts from.
-    #[arg(long, default_value = "debian:stable-slim")]
-    docker_image: String,
+    /// The image the alternative starts from; any with bash. [default: the daemon's newest]
+    #[arg(long)]
+    docker_image: Option<String>,
     /// How many containers the alternative has alive at once.
     #[arg(long, default_value_t = 64)]
     docker_count: usize,
@@ -67,31 +73,66 @@ pub(crate) async fn run(
     docker_host: Option<String>,
 ) -> Result<ExitCode> {
     let PerfCommand::Sandbox(args) = command;
-    let native = match native_runtime(home).await? {
+    let other = match args.against {
+        Some(Against::Docker) => Some(connect(docker_host, args.docker_image.clone()).await?),
+        None => None,
+    };
+    let mut images =
+        Images { native: None, docker: other.as_ref().map(|(_, image)| image.clone()) };
+    let native = match native_runtime(home.clone()).await? {
         Some(runtime) => {
-            let spec = Spec { image: args.image.clone(), ..Spec::default() };
+            let image = match (&args.image, &other) {
+                (Some(image), _) => image.clone(),
+                (None, None) => ImageRef::Host,
+                (None, Some((docker, name))) => same_image(docker, name, &home).await?,
+            };
+            images.native = Some(image.to_string());
+            let spec = Spec { image, ..Spec::default() };
             Some(measure::all(Arc::new(runtime), &spec, Effort::native(args.count)).await?)
         }
         None => None,
     };
-    let docker = match args.against {
-        Some(Against::Docker) => {
-            let options = sandbox_docker::DockerOptions { host: docker_host, ..Default::default() };
-            let runtime = sandbox_docker::DockerRuntime::connect(options).await?;
-            let image = ImageRef::Name(args.docker_image.clone());
-            let spec = Spec { image, ..Spec::default() };
+    let docker = match other {
+        Some((runtime, name)) => {
+            let spec = Spec { image: ImageRef::Name(name), ..Spec::default() };
             Some(measure::all(Arc::new(runtime), &spec, Effort::docker(args.docker_count)).await?)
         }
         None => None,
     };
     let bash_ms = measure::bare_bash().await.context("starting bash on this machine")?;
-    let comparison = Comparison { machine: Machine::here(), bash_ms, native, docker };
+    let comparison = Comparison { machine: Machine::here(), images, bash_ms, native, docker };
     if args.json {
         table::json(&comparison)?;
     } else {
         table::text(&comparison)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The daemon, and the image to use of it.
+async fn connect(host: Option<String>, image: Option<String>) -> Result<(DockerRuntime, String)> {
+    let options = DockerOptions { host, ..Default::default() };
+    let runtime = DockerRuntime::connect(options).await?;
+    let image = match image {
+        Some(image) => image,
+        None => runtime.images().await?.into_iter().next().context(
+            "the Docker daemon has no image to compare with; pull one with bash, such as debian, \
+             and name it with --docker-image",
+        )?,
+    };
+    Ok((runtime, image))
+}
+
+/// The daemon's image in our own store, so that both runtimes start from the same files.
+async fn same_image(docker: &DockerRuntime, name: &str, home: &Path) -> Result<ImageRef> {
+    let ours = format!("perf/{}", name.replace(['/', ':', '@'], "-"));
+    let dir = tempfile::tempdir_in(home)?;
+    let archive = dir.path().join("image.tar");
+    docker.save_image(name, &archive).await?;
+    let (store, imported) = (image::Store::open(home.join("images"))?, ours.clone());
+    tokio::task::spawn_blocking(move || store.import_archive(&archive, &imported, &image::Silent))
+        .await??;
+    Ok(ImageRef::Name(ours))
 }
 
 #[cfg(target_os = "linux")]
@@ -101,7 +142,7 @@ async fn native_runtime(home: PathBuf) -> Result<Option<sandbox_native::NativeRu
 }
 
 #[cfg(not(target_os = "linux"))]
-async fn native_runtime(_: PathBuf) -> Result<Option<sandbox_docker::DockerRuntime>> {
+async fn native_runtime(_: PathBuf) -> Result<Option<DockerRuntime>> {
     Ok(None)
 }
 

@@ -13,8 +13,12 @@ use bollard::{
     Docker,
     query_parameters::{ListContainersOptions, ListImagesOptions},
 };
+use futures_util::StreamExt;
 use sandbox::{Error, Runtime, SandboxInfo, Spec};
-use tokio::sync::{Mutex, RwLock};
+use tokio::{
+    io::AsyncWriteExt,
+    sync::{Mutex, RwLock},
+};
 
 use crate::{
     config::{self, DiskQuota, LABEL, LABEL_IMAGE, LABEL_KIND, LABEL_OWNER},
@@ -87,6 +91,27 @@ impl DockerRuntime {
     /// Removes an image from the daemon's store; one that is not there is fine.
     pub async fn remove_image(&self, name: &str) -> Result<(), Error> {
         fork::remove_image(&self.docker, name).await
+    }
+
+    /// The names of the daemon's images, the newest first.
+    pub async fn images(&self) -> Result<Vec<String>, Error> {
+        let images = self.docker.list_images(None::<ListImagesOptions>).await;
+        let mut images = images.map_err(during("listing images"))?;
+        images.sort_by_key(|image| std::cmp::Reverse(image.created));
+        let names = images.into_iter().flat_map(|image| image.repo_tags);
+        Ok(names.filter(|name| !name.starts_with("<none>")).collect())
+    }
+
+    /// Writes an image as an archive that image stores can import.
+    pub async fn save_image(&self, name: &str, to: &std::path::Path) -> Result<(), Error> {
+        let failed = || Error::io(format!("writing {}", to.display()));
+        let mut file = tokio::fs::File::create(to).await.map_err(failed())?;
+        let mut archive = std::pin::pin!(self.docker.export_image(name));
+        while let Some(piece) = archive.next().await {
+            let piece = piece.map_err(during("saving an image"))?;
+            file.write_all(&piece).await.map_err(failed())?;
+        }
+        file.flush().await.map_err(failed())
     }
 
     fn recipe(&self, spec: &Spec, image: &str) -> Recipe {

@@ -58,10 +58,18 @@ pub(crate) struct Concurrent {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) machine: Machine,
+    pub(crate) images: Images,
     /// A bare `bash -c 'echo hi'` on this machine, for scale.
     pub(crate) bash_ms: Spread,
     pub(crate) native: Option<Figures>,
     pub(crate) docker: Option<Figures>,
+}
+
+/// What the sandboxes started from.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Images {
+    pub(crate) native: Option<String>,
+    pub(crate) docker: Option<String>,
 }
 
 /// Where it was measured.

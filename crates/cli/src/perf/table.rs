@@ -17,9 +17,11 @@ pub(crate) fn text(comparison: &Comparison) -> io::Result<()> {
 }
 
 fn render(comparison: &Comparison) -> String {
-    let Comparison { machine, bash_ms, native, docker } = comparison;
+    let Comparison { machine, images, bash_ms, native, docker } = comparison;
+    let from = |image: &Option<String>| image.clone().unwrap_or_else(|| "-".into());
     let mut lines = vec![
         format!("{} cores, {:.1} GiB, {}", machine.cores, machine.memory_gib, machine.system),
+        format!("images: native {}, docker {}", from(&images.native), from(&images.docker)),
         format!("bare `bash -c 'echo hi'`: {:.2} ms", bash_ms.p50),
         String::new(),
         format!(
