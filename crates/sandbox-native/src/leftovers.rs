@@ -109,7 +109,11 @@ fn is_alive(run: &Path) -> bool {
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
         Err(_) => {
             let made = run.metadata().and_then(|meta| meta.modified());
-            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE))
+            let young = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE));
+            // Its name starts with the number of the process it was made for.
+            let name = run.file_name().unwrap_or_default().to_string_lossy();
+            let owner = name.split('-').next().unwrap_or_default();
+            young && Path::new("/proc").join(owner).exists()
         }
     }
 }

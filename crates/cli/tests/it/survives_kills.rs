@@ -88,13 +88,14 @@ fn random_moment_kills_leave_nothing() {
 #[test]
 fn random_moment_kills_of_the_spawner_are_cleaned_up_by_the_next_start() {
     let Some(home) = Home::with_sandboxes() else { return };
-    for _ in 0..5 {
+    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    for _ in 0..20 {
         let sleep = unique_sleep();
         let mut command = home.command(["sandbox", "run", "--"]);
         let mut running = Running(command.args(&sleep).spawn().unwrap());
-        wait_for("the command", || (!processes_with(&sleep.join("\0")).is_empty()).then_some(()));
         let spawner =
             wait_for("the spawner", || crate::leaves_nothing_behind::spawner_of(running.0.id()));
+        std::thread::sleep(Duration::from_micros(dice.roll(30_000)));
         rustix::process::kill_process(spawner, Signal::KILL).unwrap();
         wait_for("the sandbox's end", || {
             processes_with(&sleep.join("\0")).is_empty().then_some(())

@@ -224,6 +224,8 @@ impl Shell {
         // The shell was there before the command, but its children, and it, are what has to go.
         if let Some(alive) = &self.alive {
             spared.remove(&alive.pid);
+            // First, or it would comment on the end of the others.
+            processes::signal(&[alive.pid], Signal::KILL);
         }
         processes::kill_all_but(&spared, processes::Family::Too);
         self.hand_over(running);
