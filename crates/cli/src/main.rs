@@ -60,23 +60,40 @@ fn main() -> ExitCode {
     ended.unwrap_or_else(|error| exit::report(&error).into())
 }
 
+/// Runs a command that has nothing to save; the first signal drops it, and with it what it made.
+async fn until_cancelled(
+    command: impl Future<Output = anyhow::Result<Exit>>,
+    interrupts: &mut Interrupts,
+) -> anyhow::Result<Exit> {
+    tokio::select! {
+        ended = command => ended,
+        exit = interrupts.cancelled() => Ok(exit),
+    }
+}
+
 async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut interrupts = Interrupts::listen()?;
     let exit: Exit = match command {
-        Command::Doctor(args) => doctor::run(&args, settings).await?,
+        Command::Doctor(args) => {
+            until_cancelled(doctor::run(&args, settings), &mut interrupts).await?
+        }
         Command::Sandbox(SandboxCommand::Run(args)) => {
             run::run(args, settings, &mut interrupts).await?
         }
         Command::Sandbox(SandboxCommand::Shell(args)) => {
             shell::run(args, settings, &mut interrupts).await?
         }
-        Command::Sandbox(SandboxCommand::List(args)) => sandboxes::list(&args, settings).await?,
-        Command::Sandbox(SandboxCommand::Prune(args)) => sandboxes::prune(&args, settings).await?,
+        Command::Sandbox(SandboxCommand::List(args)) => {
+            until_cancelled(sandboxes::list(&args, settings), &mut interrupts).await?
+        }
+        Command::Sandbox(SandboxCommand::Prune(args)) => {
+            until_cancelled(sandboxes::prune(&args, settings), &mut interrupts).await?
+        }
         Command::Image(command) => images::run(command, settings, &mut interrupts).await?,
         Command::Perf(command) => {
             let home = settings.writable_home()?.to_owned();
             let docker_host = settings.docker_host().map(str::to_owned);
-            return perf::run(command, home, docker_host).await;
+            until_cancelled(perf::run(command, home, docker_host), &mut interrupts).await?
         }
     };
     Ok(exit.into())

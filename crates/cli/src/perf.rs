@@ -8,7 +8,6 @@ mod table;
 
 use std::{
     path::{Path, PathBuf},
-    process::ExitCode,
     sync::Arc,
     time::Duration,
 };
@@ -17,6 +16,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use sandbox::{ImageRef, Spec};
 use sandbox_docker::{DockerOptions, DockerRuntime};
+
+use crate::{exit::Exit, output};
 
 use self::{
     figures::{Comparison, Images, Machine},
@@ -71,7 +72,7 @@ pub(crate) async fn run(
     command: PerfCommand,
     home: PathBuf,
     docker_host: Option<String>,
-) -> Result<ExitCode> {
+) -> Result<Exit> {
     let PerfCommand::Sandbox(args) = command;
     let other = match args.against {
         Some(Against::Docker) => Some(connect(docker_host, args.docker_image.clone()).await?),
@@ -102,11 +103,11 @@ pub(crate) async fn run(
     let bash_ms = measure::bare_bash().await.context("starting bash on this machine")?;
     let comparison = Comparison { machine: Machine::here(), images, bash_ms, native, docker };
     if args.json {
-        table::json(&comparison)?;
+        output::print_json(&comparison)?;
     } else {
-        table::text(&comparison)?;
+        output::print(&table::render(&comparison))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Done)
 }
 
 /// The daemon, and the image to use of it.

@@ -25,7 +25,24 @@ struct Found {
 /// Lists sandboxes.
 pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> anyhow::Result<Exit> {
     let mut found = Vec::new();
-    for (kind, runtime) in runtimes(args.runtime, settings).await? {
+    // Looking must not remove what is looked for: a native runtime that starts cleans up first.
+    #[cfg(target_os = "linux")]
+    if args.runtime != Some(RuntimeKind::Docker) {
+        let home = settings.home()?;
+        if home.exists() && !home.is_dir() {
+            settings.writable_home()?;
+        }
+        let infos = sandbox_native::list(home)?;
+        found.extend(
+            infos.into_iter().map(|info| Found { runtime: RuntimeKind::Native.name(), info }),
+        );
+    }
+    let others = match args.runtime {
+        None => docker_if_any(settings).await,
+        Some(RuntimeKind::Native) if cfg!(target_os = "linux") => Vec::new(),
+        asked => runtimes(asked, settings).await?,
+    };
+    for (kind, runtime) in others {
         let infos = runtime.list().await?;
         found.extend(infos.into_iter().map(|info| Found { runtime: kind.name(), info }));
     }
@@ -55,6 +72,19 @@ pub(crate) async fn prune(args: &PruneArgs, settings: &Settings) -> anyhow::Resu
         output::print(&ids.join("\n"))?;
     }
     Ok(Exit::Done)
+}
+
+/// A daemon, where there is one. One that was named is expected to answer.
+async fn docker_if_any(settings: &Settings) -> Vec<(RuntimeKind, AnyRuntime)> {
+    match AnyRuntime::start(RuntimeKind::Docker, settings).await {
+        Ok(runtime) => vec![(RuntimeKind::Docker, runtime)],
+        Err(error) => {
+            if settings.docker_host().is_some() {
+                output::note(&format!("left out: {}", exit::line(&error)));
+            }
+            Vec::new()
+        }
+    }
 }
 
 /// The runtime asked for, or every one that answers. None is an error only if none does.

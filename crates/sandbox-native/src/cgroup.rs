@@ -144,10 +144,17 @@ fn usable_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     let here = mount.join(path.trim_start_matches('/'));
     let above = here.ancestors().take_while(|dir| dir.starts_with(mount));
-    let candidates = above.filter(|dir| can_make_groups(dir)).map(|dir| (switch_on(dir), dir));
-    // The nearest of those that offer most.
-    let best =
-        candidates.filter(|(count, _)| *count > 0).reduce(|a, b| if b.0 > a.0 { b } else { a });
+    // The nearest of those that offer most; those above one that offers all are left alone.
+    let mut best: Option<(usize, &Path)> = None;
+    for dir in above.filter(|dir| can_make_groups(dir)) {
+        let count = switch_on(dir);
+        if count > best.map_or(0, |(most, _)| most) {
+            best = Some((count, dir));
+        }
+        if count == CONTROLLERS.len() {
+            break;
+        }
+    }
     best.map(|(_, dir)| dir.to_owned())
 }
 

@@ -33,6 +33,8 @@ const PIPE_SIZE: usize = 1 << 20;
 /// How long output of a program may trail behind its end.
 const LINGER: Duration = Duration::from_millis(50);
 
+/// A listing is no longer than this.
+const LONGEST_LISTING: u64 = 64 << 20;
 /// How long PID 1 may take for what should take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -71,7 +73,13 @@ impl Drop for NativeSandbox {
     }
 }
 
-/// A command under way. Abandoning it kills the command.
+/// A command under way.
+struct Command<'a> {
+    call: Call<'a, Reply>,
+    guard: Guard<'a>,
+}
+
+/// Abandoning a command kills it.
 struct Guard<'a> {
     link: &'a Link<Reply>,
     id: u32,
@@ -94,12 +102,65 @@ fn unexpected(reply: &Reply) -> Error {
     Error::Gone(format!("it gave an answer that makes no sense: {reply:?}"))
 }
 
+/// What was refused about a path inside: the path's fault, or the machine's.
 fn bad_path(path: &Path, refusal: Refusal) -> Error {
-    let why = match refusal.errno {
-        Some(errno) => io::Error::from_raw_os_error(errno).to_string(),
-        None => refusal.why,
-    };
-    Error::Path { path: path.to_owned(), why }
+    match refusal.errno {
+        Some(errno) => host_error(path, io::Error::from_raw_os_error(errno)),
+        None => Error::Path { path: path.to_owned(), why: refusal.why },
+    }
+}
+
+/// A failure at a path: the path's fault, or the machine's.
+fn host_error(path: &Path, error: io::Error) -> Error {
+    let machine = matches!(
+        error.raw_os_error(),
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EIO | libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+    );
+    if machine {
+        Error::Io { what: path.display().to_string(), source: error }
+    } else {
+        Error::Path { path: path.to_owned(), why: error.to_string() }
+    }
+}
+
+/// Nobody reading a program's output any more is the reader's choice, not a failure.
+fn unless_closed(error: io::Error) -> Result<(), Error> {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(Error::Io { what: "passing the program's output on".into(), source: error }),
+    }
+}
+
+/// Directories made for a fork; they go again unless the fork comes to be.
+struct Prepared<'a> {
+    shared: &'a Shared,
+    id: Option<String>,
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.shared.destroy_later(id);
+        }
+    }
+}
+
+/// A stream that ends only once its writer is known to have finished: one that broke off fails instead.
+struct Confirmed {
+    stream: io::BufReader<File>,
+    verdict: std::sync::mpsc::Receiver<()>,
+}
+
+impl io::Read for Confirmed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.stream.read(buffer)? {
+            0 if !buffer.is_empty() => match self.verdict.recv() {
+                Ok(()) => Ok(0),
+                Err(_) => Err(io::Error::other("the sandbox broke off")),
+            },
+            n => Ok(n),
+        }
+    }
 }
 
 impl NativeSandbox {
@@ -107,8 +168,9 @@ impl NativeSandbox {
         &self,
         task: Task,
         fds: &[BorrowedFd<'_>],
-    ) -> Result<(Call<'_, Reply>, Vec<OwnedFd>), Error> {
+    ) -> Result<(Command<'_>, Vec<OwnedFd>), Error> {
         let mut call = self.link.call();
+        let mut guard = Guard { link: &self.link, id: call.id, ended: false };
         let request = Request { id: call.id, task };
         self.link.send(&request, fds).await.map_err(|_| gone())?;
         let reply = match timeout(PATIENCE, call.reply()).await {
@@ -116,14 +178,17 @@ impl NativeSandbox {
             Err(_) => return Err(self.give_up().await),
         };
         match reply.ok_or_else(gone)? {
-            (Reply::Started { .. }, fds) => Ok((call, fds)),
-            (Reply::Refused { refusal, .. }, _) => Err(Error::Io {
-                what: "starting a command in the sandbox".into(),
-                source: refusal.errno.map_or_else(
-                    || io::Error::other(refusal.why.clone()),
-                    io::Error::from_raw_os_error,
-                ),
-            }),
+            (Reply::Started { .. }, fds) => Ok((Command { call, guard }, fds)),
+            (Reply::Refused { refusal, .. }, _) => {
+                guard.ended = true;
+                Err(Error::Io {
+                    what: "starting a command in the sandbox".into(),
+                    source: refusal.errno.map_or_else(
+                        || io::Error::other(refusal.why.clone()),
+                        io::Error::from_raw_os_error,
+                    ),
+                })
+            }
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -142,10 +207,10 @@ impl NativeSandbox {
     /// Waits for a command's end, killing it at the deadline.
     async fn ending(
         &self,
-        call: &mut Call<'_, Reply>,
+        command: &mut Command<'_>,
         deadline: Option<Instant>,
     ) -> Result<Ending, Error> {
-        let mut guard = Guard { link: &self.link, id: call.id, ended: false };
+        let Command { call, guard } = command;
         let far = Instant::now() + Duration::from_secs(365 * 24 * 3600);
         let mut deadline = deadline;
         let mut killed = false;
@@ -200,7 +265,7 @@ impl NativeSandbox {
 
     async fn run_in_terminal(
         &self,
-        call: &mut Call<'_, Reply>,
+        command: &mut Command<'_>,
         terminal: OwnedFd,
         (input, output): (Input, sandbox::Output),
         mut size: tokio::sync::watch::Receiver<sandbox::TerminalSize>,
@@ -222,7 +287,7 @@ impl NativeSandbox {
             let _ = tokio::join!(terminal.type_in(input), resize);
         };
         let ending = tokio::select! {
-            ending = self.ending(call, deadline) => ending,
+            ending = self.ending(command, deadline) => ending,
             _ = async {
                 let _ = show.as_mut().await;
                 shown = true;
@@ -288,7 +353,8 @@ impl Sandbox for NativeSandbox {
         };
         let (mut out, mut err) = (collector()?, collector()?);
         let ending = {
-            let mut ending = std::pin::pin!(self.ending(&mut call, Some(begun + command.timeout)));
+            let deadline = begun.checked_add(command.timeout);
+            let mut ending = std::pin::pin!(self.ending(&mut call, deadline));
             loop {
                 tokio::select! {
                     ending = &mut ending => break ending?,
@@ -306,7 +372,7 @@ impl Sandbox for NativeSandbox {
     async fn process(&self, process: &Process, streams: Streams) -> Result<Exit, Error> {
         process.validate()?;
         let begun = Instant::now();
-        let deadline = process.timeout.map(|timeout| begun + timeout);
+        let deadline = process.timeout.and_then(|timeout| begun.checked_add(timeout));
         let terminal = match &streams {
             Streams::Terminal { size, .. } => Some(*size.borrow()),
             Streams::Pipes { .. } => None,
@@ -348,8 +414,10 @@ impl Sandbox for NativeSandbox {
                 if let Some(feeder) = feeder {
                     feeder.abort();
                 }
-                let _ = tokio::join!(out, err);
-                ending?
+                let (out, err) = tokio::join!(joined(out), joined(err));
+                let ending = ending?;
+                out.and(err).or_else(unless_closed)?;
+                ending
             }
         };
         Ok(Exit { status: ending.status, cause: ending.cause, duration: begun.elapsed() })
@@ -374,7 +442,9 @@ impl Sandbox for NativeSandbox {
         let (reading, writing) = pipe_pair()?;
         let read = tokio::task::spawn_blocking(move || {
             let mut bytes = Vec::new();
-            io::Read::read_to_end(&mut File::from(reading), &mut bytes).map(|_| bytes)
+            let listing = File::from(reading);
+            io::Read::read_to_end(&mut io::Read::take(listing, LONGEST_LISTING), &mut bytes)
+                .map(|_| bytes)
         });
         let task = FileTask::List(self.inside(path).as_path().into());
         self.files(path, task, vec![writing]).await?;
@@ -393,14 +463,14 @@ impl Sandbox for NativeSandbox {
         let unpacked = self.files(path, FileTask::Unpack, vec![reading]).await;
         let packed = joined(pack).await;
         unpacked?;
-        packed.map_err(|e| Error::Path { path: host.to_owned(), why: e.to_string() })
+        packed.map_err(|error| host_error(host, error))
     }
 
     async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
         let (reading, writing) = pipe_pair()?;
         let to = host.to_owned();
         // Holes and hard links can make a tree far larger than what it takes inside.
-        let most = self.plan.limits.disk.map_or(u64::MAX, |disk| disk.bytes());
+        let most = self.plan.limits.disk.map_or(u64::MAX, |disk| disk.bytes().max(64 << 20));
         let unpack = tokio::task::spawn_blocking(move || {
             let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
             archive::unpack_at_most(most, stream, &to)
@@ -408,9 +478,16 @@ impl Sandbox for NativeSandbox {
         let task = FileTask::Pack(self.inside(path).as_path().into());
         let packed = self.files(path, task, vec![writing]).await;
         let unpacked = joined(unpack).await;
+        // Where the reader failed, the writer saw no more than a closed pipe.
+        let mut report = match (unpacked, &packed) {
+            (Ok(report), _) => report,
+            // Nothing came: the sandbox says why.
+            (Err(_), Err(Error::Path { why, .. })) if !why.contains("Broken pipe") => {
+                CopyReport::default()
+            }
+            (Err(error), _) => return Err(host_error(host, error)),
+        };
         let packed = packed?.report();
-        let mut report =
-            unpacked.map_err(|e| Error::Path { path: host.to_owned(), why: e.to_string() })?;
         report.skipped.extend(
             packed.skipped.into_iter().map(|(path, why)| Skipped { path: path.into(), why }),
         );
@@ -420,10 +497,9 @@ impl Sandbox for NativeSandbox {
     async fn fork(&self) -> Result<Self, Error> {
         let id = self.shared.next_id();
         let dirs = self.shared.prepare(&id, self.plan.overlays.len()).await?;
-        if let Err(error) = self.files(Path::new("/"), FileTask::CopyUppers, dirs).await {
-            let _ = self.shared.destroy(&id).await;
-            return Err(error);
-        }
+        let mut prepared = Prepared { shared: &self.shared, id: Some(id.clone()) };
+        self.files(Path::new("/"), FileTask::CopyUppers, dirs).await?;
+        prepared.id = None;
         let plan = Plan { id, uppers: Uppers::Prepared, ..self.plan.clone() };
         self.shared.create(plan, self.spec.clone(), self.lease.clone()).await
     }
@@ -431,9 +507,11 @@ impl Sandbox for NativeSandbox {
     async fn snapshot(&self, name: &str) -> Result<(), Error> {
         let (reading, writing) = pipe_pair()?;
         let store = self.shared.store.clone();
+        let (confirm, verdict) = std::sync::mpsc::channel();
         let (image, name) = (self.spec.image.clone(), name.to_owned());
         let commit = tokio::task::spawn_blocking(move || {
             let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
+            let stream = Confirmed { stream, verdict };
             match image {
                 ImageRef::Host => store.commit(&name, None, stream),
                 ImageRef::Name(base) => store.commit(&name, Some(&base), stream),
@@ -445,6 +523,13 @@ impl Sandbox for NativeSandbox {
             }
         });
         let packed = self.files(Path::new("/"), FileTask::PackUppers, vec![writing]).await;
+        if packed.is_ok() {
+            // Read once more for every layer's end; whoever does not ask does not mind.
+            for _ in 0..8 {
+                let _ = confirm.send(());
+            }
+        }
+        drop(confirm);
         let committed = commit
             .await
             .map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })?;

@@ -257,9 +257,8 @@ impl<'a> Server<'a> {
         match request.task {
             Task::Shell => {
                 self.disk.begin();
-                let others = self.programs.roots();
                 let marks = self.events.read();
-                let started = self.shell.start(id, fds, &self.init, marks, &others);
+                let started = self.shell.start(id, fds, &self.init, marks);
                 match started {
                     Ok([out, err]) => self
                         .reply(&Reply::Started { id }, &[out.as_fd(), err.as_fd()])
@@ -371,8 +370,12 @@ impl<'a> Server<'a> {
                 self.kill(id, Cause::Disk)?;
             }
             // Whoever it was: what earlier commands left running goes as well.
-            let shell = self.shell.processes().into_iter().collect();
-            processes::kill_all_but(&shell, processes::Family::Not);
+            let workers = self.workers.pids();
+            let spared =
+                self.shell.processes().into_iter().chain(workers.iter().copied()).collect();
+            processes::kill_all_but(&spared, processes::Family::Not);
+            // Their ends are answered where they are buried.
+            processes::signal(&workers, rustix::process::Signal::KILL);
         }
         Ok(())
     }

@@ -31,8 +31,11 @@ pub(crate) fn claim(run_dir: &Path) -> io::Result<fs::File> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }
     fs::DirBuilder::new().mode(0o700).create(run_dir)?;
-    let lock = fs::File::create(run_dir.join("lock"))?;
+    // Held before it can be found, so that nobody takes it for a dead one's.
+    let (hidden, shown) = (run_dir.join("lock.new"), run_dir.join("lock"));
+    let lock = fs::File::create(&hidden)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    fs::rename(hidden, shown)?;
     Ok(lock)
 }
 
@@ -89,7 +92,8 @@ pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
             // Its processes died with their spawner; a group that still has some is not ours to break.
             let _ = fs::remove_dir(group);
         }
-        remove_leftover(&run)?;
+        // One that cannot be removed must not keep the others.
+        let _ = remove_leftover(&run);
     }
     removed.iter_mut().for_each(|info| info.alive = false);
     Ok(removed)
@@ -106,7 +110,7 @@ fn run_dirs(runs: &Path) -> io::Result<Vec<PathBuf>> {
 /// Whether a spawner still holds this directory, or is just taking it.
 fn is_alive(run: &Path) -> bool {
     match fs::File::open(run.join("lock")) {
-        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
         Err(_) => {
             let made = run.metadata().and_then(|meta| meta.modified());
             let young = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE));

@@ -31,5 +31,5 @@ mod wire;
 
 pub use handle::NativeSandbox;
 pub use probe::{Machine, probe};
-pub use runtime::{Launcher, NativeOptions, NativeRuntime};
+pub use runtime::{Launcher, NativeOptions, NativeRuntime, list};
 pub use spawner::spawner_main;

@@ -28,7 +28,8 @@ pub(crate) trait Numbered: DeserializeOwned + Send + 'static {
 /// A reply with what it carried.
 pub(crate) type Arrival<M> = (M, Vec<OwnedFd>);
 
-type Waiting<M> = Mutex<HashMap<u32, mpsc::UnboundedSender<Arrival<M>>>>;
+/// Who waits for which reply; nothing once no more can come.
+type Waiting<M> = Mutex<Option<HashMap<u32, mpsc::UnboundedSender<Arrival<M>>>>>;
 
 /// One end of a socket, shared by any number of requests at once.
 pub(crate) struct Link<M: Numbered> {
@@ -43,7 +44,7 @@ impl<M: Numbered> Link<M> {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let socket = Arc::new(sys::watch(socket)?);
-        let waiting: Arc<Waiting<M>> = Arc::default();
+        let waiting: Arc<Waiting<M>> = Arc::new(Mutex::new(Some(HashMap::new())));
         let reader = tokio::spawn(read_all(Arc::clone(&socket), Arc::clone(&waiting)));
         Ok(Self { socket, waiting, next: AtomicU32::new(1), reader })
     }
@@ -52,7 +53,10 @@ impl<M: Numbered> Link<M> {
     pub(crate) fn call(&self) -> Call<'_, M> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, replies) = mpsc::unbounded_channel();
-        lock(&self.waiting).insert(id, sender);
+        // Without a list the sender is dropped, and the call learns at once that nothing comes.
+        if let Some(waiting) = lock(&self.waiting).as_mut() {
+            waiting.insert(id, sender);
+        }
         Call { id, replies, link: self }
     }
 
@@ -97,7 +101,9 @@ impl<M: Numbered> Call<'_, M> {
 
 impl<M: Numbered> Drop for Call<'_, M> {
     fn drop(&mut self) {
-        lock(&self.link.waiting).remove(&self.id);
+        if let Some(waiting) = lock(&self.link.waiting).as_mut() {
+            waiting.remove(&self.id);
+        }
     }
 }
 
@@ -106,13 +112,14 @@ async fn read_all<M: Numbered>(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Waiti
         let received =
             socket.async_io(Interest::READABLE, |socket| wire::receive::<M>(socket.as_fd())).await;
         let Ok(Some((message, fds))) = received else { break };
-        let sender = message.number().and_then(|id| lock(&waiting).get(&id).cloned());
+        let sender = message.number().and_then(|id| lock(&waiting).as_ref()?.get(&id).cloned());
         if let Some(sender) = sender {
             let _ = sender.send((message, fds));
         }
     }
     // Whoever still waits learns that nothing more comes.
-    lock(&waiting).clear();
+    lock(&waiting).take();
+    let _ = rustix::net::shutdown(socket.get_ref(), rustix::net::Shutdown::Both);
 }
 
 /// Nothing here panics while holding the lock, so a poisoned one is still whole.

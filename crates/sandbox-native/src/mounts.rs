@@ -9,7 +9,7 @@ use std::{
     fmt, fs, io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::symlink,
+        unix::fs::{MetadataExt, symlink},
     },
     path::{Path, PathBuf},
 };
@@ -87,7 +87,8 @@ pub(crate) enum Owners<'a> {
 
 /// What all sandboxes of a spawner share: a private directory tree of mounts.
 pub(crate) struct Shared {
-    layers: HashMap<PathBuf, PathBuf>,
+    /// Mounted layers, by the directory itself and not its name alone: that may be made anew.
+    layers: HashMap<(PathBuf, u64, u64), PathBuf>,
     skeleton: Option<PathBuf>,
 }
 
@@ -117,7 +118,9 @@ impl Shared {
     fn layer(&mut self, lower: &Lower, owners: &Owners<'_>) -> Result<PathBuf, Failure> {
         match lower {
             Lower::Dir(dir) => {
-                if let Some(known) = self.layers.get(dir) {
+                let meta = fs::metadata(dir).step(format!("looking at {}", dir.display()))?;
+                let key = (dir.clone(), meta.dev(), meta.ino());
+                if let Some(known) = self.layers.get(&key) {
                     return Ok(known.clone());
                 }
                 let at = PathBuf::from(format!("layers/{}", self.layers.len()));
@@ -126,7 +129,7 @@ impl Shared {
                 }
                 bind_shifted(dir, &at, owners, &Access::ReadOnly)
                     .step(format!("mounting the layer {}", dir.display()))?;
-                self.layers.insert(dir.clone(), at.clone());
+                self.layers.insert(key, at.clone());
                 Ok(at)
             }
             Lower::HostSkeleton => {
@@ -159,7 +162,11 @@ impl Shared {
             let lowers = overlay.lowers.iter().map(|lower| self.layer(lower, owners));
             let lowers = match lowers.collect::<Result<Vec<_>, _>>() {
                 // Other mounts lie inside, which an ordinary user may not look behind, as an overlay would.
-                Err(failure) if i > 0 && failure.error.raw_os_error() == Some(libc::EINVAL) => {
+                Err(failure)
+                    if i > 0
+                        && overlay.lowers.len() == 1
+                        && failure.error.raw_os_error() == Some(libc::EINVAL) =>
+                {
                     ready.push(OverlayMount { at: target.clone(), target, options: None, upper });
                     continue;
                 }

@@ -17,7 +17,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream, lookup_host},
     sync::Semaphore,
-    task::AbortHandle,
+    task::{AbortHandle, JoinSet},
     time::timeout,
 };
 
@@ -36,12 +36,15 @@ pub(crate) fn start(listener: OwnedFd, hosts: Vec<HostPattern>) -> io::Result<Ab
     let hosts: Arc<[HostPattern]> = hosts.into();
     let task = tokio::spawn(async move {
         let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        // Connections end with the sandbox, whatever the other side does.
+        let mut connections = JoinSet::new();
         loop {
+            while connections.try_join_next().is_some() {}
             let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((client, _)) => {
                     let hosts = Arc::clone(&hosts);
-                    tokio::spawn(async move {
+                    connections.spawn(async move {
                         let _ = serve(client, &hosts).await;
                         drop(place);
                     });
@@ -170,7 +173,10 @@ fn split_port(authority: &str, default: Option<u16>) -> Result<(String, u16), Re
     let bad = Refusal::Malformed("the host and port are not understood");
     let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
         let Some((host, tail)) = inner.split_once(']') else { return Err(bad) };
-        (host, tail.strip_prefix(':'))
+        match tail.strip_prefix(':') {
+            None if !tail.is_empty() => return Err(bad),
+            port => (host, port),
+        }
     } else {
         match authority.rsplit_once(':') {
             Some((host, port)) => (host, Some(port)),

@@ -12,6 +12,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
     net::unix::pipe,
     sync::oneshot,
+    time::{Instant, sleep_until},
 };
 
 use crate::sys;
@@ -94,28 +95,42 @@ pub(crate) async fn forward(
     mut program: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let mut pipe = pipe::Receiver::from_owned_fd(fd)?;
-    let mut ended = false;
     let mut buffer = vec![0u8; CHUNK];
+    // Once the program has ended: until when output may still trail in.
+    let mut until: Option<Instant> = None;
     loop {
-        let idle = async {
-            if !ended {
-                let _ = (&mut program).await;
-                ended = true;
+        let over = async {
+            match until {
+                Some(until) => sleep_until(until).await,
+                None => {
+                    let _ = (&mut program).await;
+                }
             }
-            tokio::time::sleep(LINGER).await;
         };
         tokio::select! {
             biased;
-            read = pipe.read(&mut buffer) => match read? {
-                0 => return to.flush().await,
-                n => to.write_all(&buffer[..n]).await?,
+            () = over => match until {
+                None => until = Some(Instant::now() + LINGER),
+                Some(_) => {
+                    // What is there already is the program's; what comes now is somebody else's.
+                    while let Ok(n @ 1..) = pipe.try_read(&mut buffer) {
+                        to.write_all(&buffer[..n]).await?;
+                        if Instant::now() > until.unwrap_or_else(Instant::now) + LINGER {
+                            break;
+                        }
+                    }
+                    tokio::spawn(discard(pipe));
+                    return to.flush().await;
+                }
             },
-            () = idle => {
-                tokio::spawn(discard(pipe));
-                return to.flush().await;
+            read = pipe.read(&mut buffer) => {
+                match read? {
+                    0 => return to.flush().await,
+                    n => to.write_all(&buffer[..n]).await?,
+                }
+                to.flush().await?;
             }
         }
-        to.flush().await?;
     }
 }
 

@@ -242,6 +242,11 @@ impl Shared {
         self.order(|request| Order::Destroy { request, id: id.to_owned() }).await.map(drop)
     }
 
+    /// Ends a sandbox, or drops one only prepared, without waiting.
+    pub(crate) fn destroy_later(&self, id: String) {
+        let _ = self.spawner.send_now(&Order::Destroy { request: 0, id });
+    }
+
     /// Finds out what an image is made of.
     fn base(&self, image: &ImageRef) -> Result<(Base, Option<Lease>), Error> {
         match image {
@@ -253,7 +258,7 @@ impl Shared {
                 };
                 let dir = std::path::absolute(dir).map_err(|e| unknown(e.to_string()))?;
                 match std::fs::metadata(dir.join("bin")).or_else(|_| std::fs::metadata(dir.join("usr"))) {
-                    Ok(meta) if meta.is_dir() => Ok((Base::Dir(dir), None)),
+                    Ok(meta) if meta.is_dir() && dir.to_str().is_some() => Ok((Base::Dir(dir), None)),
                     _ => Err(unknown("the directory has neither bin nor usr in it".into())),
                 }
             }
@@ -286,7 +291,7 @@ impl Runtime for NativeRuntime {
     }
 
     async fn list(&self) -> Result<Vec<SandboxInfo>, Error> {
-        list(&self.shared.runs)
+        list_in(&self.shared.runs)
     }
 
     async fn prune(&self) -> Result<Vec<SandboxInfo>, Error> {
@@ -297,6 +302,11 @@ impl Runtime for NativeRuntime {
     }
 }
 
-fn list(runs: &Path) -> Result<Vec<SandboxInfo>, Error> {
+/// The sandboxes of every runtime with this home, leftovers included. Starts nothing and removes nothing.
+pub fn list(home: &Path) -> Result<Vec<SandboxInfo>, Error> {
+    list_in(&home.join("run"))
+}
+
+fn list_in(runs: &Path) -> Result<Vec<SandboxInfo>, Error> {
     leftovers::list(runs).map_err(Error::io(format!("looking into {}", runs.display())))
 }

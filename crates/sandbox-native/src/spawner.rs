@@ -157,6 +157,8 @@ pub(crate) enum Storage {
 
 /// The whole life of a spawner. To be called first thing in a process started for it.
 pub fn spawner_main() -> ExitCode {
+    // A forked child must not unwind into code that believes itself to be its parent.
+    std::panic::set_hook(Box::new(|_| crate::sys::exit_now(101)));
     let stdin = std::io::stdin();
     let first = wire::receive::<Order>(stdin.as_fd());
     let Ok(Some((Order::Begin { run_dir }, _))) = first else {

@@ -66,6 +66,9 @@ pub(crate) fn send<T: Serialize>(
     if body.len() <= INLINE {
         return send_packet(socket, &[&[IN_PACKET], &body], fds);
     }
+    if body.len() as u64 > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"));
+    }
     let mut file = memory_file(&body)?;
     file.rewind()?;
     let mut all = fds.to_vec();

@@ -7,6 +7,7 @@ use std::{
     fs, io,
     io::{Read, Seek, Write},
     path::{Component, Path, PathBuf},
+    time::UNIX_EPOCH,
 };
 
 use cap_std::{ambient_authority, fs::Dir};
@@ -57,6 +58,8 @@ fn pack_entry<W: Write>(
 ) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_metadata(meta);
+    let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    header.set_mtime(modified.map_or(0, |age| age.as_secs()));
     header.set_uid(0);
     header.set_gid(0);
     let name = relative(name);

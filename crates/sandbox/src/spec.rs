@@ -65,7 +65,8 @@ impl Spec {
     /// Checks what can be checked without looking at the machine.
     pub fn validate(&self) -> Result<(), SpecError> {
         self.limits.validate()?;
-        if !self.workdir.is_absolute() || self.workdir.as_os_str().as_encoded_bytes().contains(&0) {
+        let text = self.workdir.to_str().is_some_and(|text| !text.contains('\0'));
+        if !self.workdir.is_absolute() || !text {
             return Err(SpecError::Workdir(self.workdir.clone()));
         }
         for (name, value) in &self.env {
@@ -268,7 +269,11 @@ impl FromStr for HostPattern {
         let (name, port) = if let Some(inner) = rest.strip_prefix('[') {
             let (name, tail) = inner.split_once(']').ok_or_else(refuse)?;
             name.parse::<std::net::Ipv6Addr>().map_err(|_| refuse())?;
-            (name, tail.strip_prefix(':').map(str::parse).transpose().map_err(|_| refuse())?)
+            let port = match tail.strip_prefix(':') {
+                None if !tail.is_empty() => return Err(refuse()),
+                port => port.map(str::parse).transpose().map_err(|_| refuse())?,
+            };
+            (name, port)
         } else {
             match rest.split_once(':') {
                 Some((name, port)) => (name, Some(port.parse().map_err(|_| refuse())?)),

@@ -1,22 +1,9 @@
-//! Printing a comparison: for people, or for programs.
-
-use std::io::{self, Write};
+//! A comparison as a table for people.
 
 use super::figures::{Comparison, Figures, Spread};
 
-/// One JSON object.
-pub(crate) fn json(comparison: &Comparison) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, comparison)?;
-    writeln!(out)
-}
-
 /// A table, with the ratio where there is something to compare with.
-pub(crate) fn text(comparison: &Comparison) -> io::Result<()> {
-    io::stdout().lock().write_all(render(comparison).as_bytes())
-}
-
-fn render(comparison: &Comparison) -> String {
+pub(crate) fn render(comparison: &Comparison) -> String {
     let Comparison { machine, images, bash_ms, native, docker } = comparison;
     let from = |image: &Option<String>| image.clone().unwrap_or_else(|| "-".into());
     let mut lines = vec![

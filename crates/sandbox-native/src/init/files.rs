@@ -328,8 +328,8 @@ fn unpack(stream: File) -> io::Result<()> {
                 }
             }
             if let Ok(modified) = entry.header().mtime() {
-                let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(modified);
-                let _ = file.set_modified(time);
+                let age = std::time::Duration::from_secs(modified);
+                let _ = std::time::UNIX_EPOCH.checked_add(age).map(|time| file.set_modified(time));
             }
         }
     }
@@ -379,6 +379,9 @@ impl Place {
     }
 }
 
+/// As many left-out files are named; a tree may hold millions.
+const MOST_REPORTED: usize = 1000;
+
 fn pack(path: &Path, stream: File) -> io::Result<Report> {
     let real = fs::canonicalize(path)?;
     let meta = real.metadata()?;
@@ -398,6 +401,7 @@ fn pack(path: &Path, stream: File) -> io::Result<Report> {
         skipped: report
             .skipped
             .iter()
+            .take(MOST_REPORTED)
             .map(|s| (WirePath::from(below(&s.path).as_path()), s.why.clone()))
             .collect(),
     })

@@ -12,6 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::nap;
+use crate::sys;
 
 /// How long processes get between being asked and being forced to end.
 const GRACE: Duration = Duration::from_millis(200);
@@ -34,6 +35,28 @@ pub(crate) fn all() -> HashMap<i32, i32> {
 pub(crate) fn numbers() -> HashSet<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The processes there were at some moment. Numbers are given again; a start time tells who is who.
+pub(crate) struct Present(HashMap<i32, u64>);
+
+impl Present {
+    /// The processes there are now.
+    pub(crate) fn now() -> Self {
+        Self(numbers().into_iter().filter_map(|pid| Some((pid, start_of(pid)?))).collect())
+    }
+
+    /// The numbers of those that are still there.
+    pub(crate) fn still_there(&self) -> HashSet<i32> {
+        let same = self.0.iter().filter(|(pid, start)| start_of(**pid) == Some(**start));
+        same.map(|(pid, _)| *pid).collect()
+    }
+}
+
+/// When a process started, in ticks of the kernel's clock.
+fn start_of(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
 /// The parent of a process that is not already dead.
@@ -87,25 +110,19 @@ pub(crate) fn kill_all_but(spared: &HashSet<i32>, family: Family) {
         }
         nap(Duration::from_millis(2));
     }
-    // Stopped processes fork no more: once a look finds nobody new, all can be killed for good.
-    let mut stopped = HashSet::new();
-    for _ in 0..1000 {
-        let fresh: Vec<_> =
-            victims(spared).into_iter().filter(|pid| stopped.insert(*pid)).collect();
-        if fresh.is_empty() {
-            break;
-        }
-        signal(&fresh, Signal::STOP);
-    }
+    // All at once, or a process that keeps forking and exiting would never be caught.
+    sys::stop_all();
     for _ in 0..1000 {
         let left = victims(spared);
         if left.is_empty() {
-            return;
+            break;
         }
         signal(&left, Signal::KILL);
         nap(Duration::from_micros(500));
         reap(spared);
     }
+    let others: Vec<_> = numbers().into_iter().filter(|pid| *pid != 1).collect();
+    signal(&others, Signal::CONT);
 }
 
 /// Buries orphans. The spared ones' ends matter to somebody else.

@@ -1,7 +1,6 @@
 //! Single programs, started apart from the shell, with the caller's streams or a terminal.
 
 use std::{
-    collections::HashSet,
     ffi::CString,
     fs::File,
     io::{self, Write},
@@ -15,7 +14,10 @@ use rustix::{
 };
 use sandbox::TerminalSize;
 
-use super::{Init, Marks, processes};
+use super::{
+    Init, Marks,
+    processes::{self, Present},
+};
 use crate::{
     environ,
     sys::{self, Fork},
@@ -39,7 +41,7 @@ pub(crate) struct Programs {
 pub(crate) struct Program {
     pub(crate) id: u32,
     pid: i32,
-    before: HashSet<i32>,
+    before: Present,
     pub(crate) marks: Marks,
 }
 
@@ -76,7 +78,7 @@ impl Programs {
             None if fds.len() == 3 => (fds, None),
             None => return Err(io::Error::other("a program needs three streams or a terminal")),
         };
-        let before = processes::numbers();
+        let before = Present::now();
         match sys::fork()? {
             Fork::Parent(pid) => {
                 self.running.push(Program { id, pid, before, marks });
@@ -98,7 +100,7 @@ impl Programs {
             return false;
         };
         let program = self.running.swap_remove(at);
-        let mut spared = program.before;
+        let mut spared = program.before.still_there();
         spared.extend(self.roots());
         spared.extend(shell);
         spared.extend(workers);

@@ -10,7 +10,6 @@
 //! command could tamper with them, and with that spoil its own output and shell, nothing else.
 
 use std::{
-    collections::HashSet,
     ffi::CString,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
@@ -27,7 +26,10 @@ use rustix::{
 };
 use sandbox::Status;
 
-use super::{Init, Marks, processes};
+use super::{
+    Init, Marks,
+    processes::{self, Present},
+};
 use crate::{
     environ,
     mounts::PRIVATE_DIR,
@@ -67,12 +69,14 @@ struct Running {
     number: u32,
     /// The sleeping copy, once it has told its number.
     copy: Option<i32>,
+    /// Whether it has.
+    told: bool,
     /// The pipe that wakes it.
     wake: File,
     /// Our own ends of the outputs, so that no reader sees an end before the command's.
     _outputs: [File; 2],
     /// Who was there before.
-    before: HashSet<i32>,
+    before: Present,
     marks: Marks,
 }
 
@@ -106,7 +110,6 @@ impl Shell {
         fds: Vec<OwnedFd>,
         init: &Init<'_>,
         marks: Marks,
-        programs: &[i32],
     ) -> io::Result<[File; 2]> {
         let script = fds.into_iter().next().ok_or_else(|| io::Error::other("no script"))?;
         if self.is_running() {
@@ -125,18 +128,24 @@ impl Shell {
         let wake = open_pipe(&place(format!("b{number}")), Way::Both)?;
         let (out, our_out) = output_pipe(&place(format!("o{number}")))?;
         let (err, our_err) = output_pipe(&place(format!("e{number}")))?;
-        let mut before = processes::numbers();
-        before.extend(programs);
+        let before = Present::now();
         alive.running = Some(Running {
             id,
             number,
             copy: None,
+            told: false,
             wake,
             _outputs: [our_out, our_err],
             before,
             marks,
         });
-        alive.control.write_all(control_lines(number).as_bytes())?;
+        if let Err(error) = alive.control.write_all(control_lines(number).as_bytes()) {
+            // Somebody has filled its pipe: the next command gets a fresh shell.
+            processes::signal(&[alive.pid], Signal::KILL);
+            self.alive = None;
+            self.lost = true;
+            return Err(error);
+        }
         Ok([out, err])
     }
 
@@ -166,7 +175,11 @@ impl Shell {
                 continue;
             }
             match (kind, value.parse::<i32>()) {
-                ("b", Ok(pid)) if pid > 1 => running.copy = Some(pid),
+                // The first word is the copy's own; any later one is the command's.
+                ("b", Ok(pid)) if pid > 1 && !running.told => {
+                    running.told = true;
+                    running.copy = Some(pid);
+                }
                 ("s", Ok(code)) => return Some((running.id, Status::Exited(code))),
                 _ => {}
             }
@@ -217,7 +230,7 @@ impl Shell {
         let Some(running) = self.alive.as_mut().and_then(|alive| alive.running.take()) else {
             return false;
         };
-        let mut spared = running.before.clone();
+        let mut spared = running.before.still_there();
         spared.extend(running.copy);
         spared.extend(programs);
         spared.extend(workers);

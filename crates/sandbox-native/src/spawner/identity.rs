@@ -119,6 +119,12 @@ fn template_namespace(outside: u32, count: u32) -> io::Result<OwnedFd> {
 fn can_shift(userns: &OwnedFd) -> bool {
     use rustix::mount::{OpenTreeFlags, open_tree};
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    // Overlays over such mounts came later than the mounts themselves.
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).filter_map(|part| part.parse::<u32>().ok());
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (5, 19) {
+        return false;
+    }
     open_tree(rustix::fs::CWD, "/usr", flags)
         .map_err(io::Error::from)
         .and_then(|tree| sys::idmap_mount(tree.as_fd(), userns.as_fd()))

@@ -32,7 +32,7 @@ pub(crate) fn remove_tree(top: &Path, effort: &Effort) -> io::Result<bool> {
                 return Ok(false);
             }
             if !entry.file_type()?.is_dir() {
-                fs::remove_file(entry.path())?;
+                gone(fs::remove_file(entry.path()))?;
                 continue;
             }
             for inner in fs::read_dir(entry.path())? {
@@ -42,7 +42,7 @@ pub(crate) fn remove_tree(top: &Path, effort: &Effort) -> io::Result<bool> {
                     return Ok(false);
                 }
                 if !inner.file_type()?.is_dir() {
-                    fs::remove_file(inner.path())?;
+                    gone(fs::remove_file(inner.path()))?;
                 } else if fs::remove_dir(inner.path()).is_err() {
                     moved += 1;
                     fs::rename(
@@ -51,8 +51,16 @@ pub(crate) fn remove_tree(top: &Path, effort: &Effort) -> io::Result<bool> {
                     )?;
                 }
             }
-            fs::remove_dir(entry.path())?;
+            gone(fs::remove_dir(entry.path()))?;
         }
+    }
+}
+
+/// Somebody else may be removing the same leftover.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

@@ -33,6 +33,7 @@ use crate::{
 const REMOVED_INLINE: usize = 200;
 /// How long to wait before looking again for something the kernel has not finished.
 const RETRY: Duration = Duration::from_millis(2);
+const MOST_TRIES: u32 = 2000;
 
 pub(crate) struct Spawner {
     caller: Stdin,
@@ -47,9 +48,9 @@ pub(crate) struct Spawner {
     running: HashMap<String, Running>,
     prepared: HashSet<String>,
     /// Sandboxes being destroyed, and the orders to answer when they are gone.
-    dying: HashMap<String, u32>,
+    dying: HashMap<String, Vec<u32>>,
     /// Groups the kernel still calls busy.
-    busy: Vec<Group>,
+    busy: Vec<(Group, u32)>,
     removers: usize,
     /// Leftovers of others that were removed and not reported yet.
     removed: Vec<SandboxInfo>,
@@ -145,7 +146,7 @@ impl Spawner {
             }
             (!fds[0].revents().is_empty(), !fds[1].revents().is_empty())
         };
-        self.busy.retain_mut(|group| !group.remove());
+        self.retry_groups();
         if death {
             self.reap();
         }
@@ -229,7 +230,7 @@ impl Spawner {
             Some(pid) => {
                 // The answer follows its death.
                 let _ = kill_process(pid, Signal::KILL);
-                self.dying.insert(id, request);
+                self.dying.entry(id).or_default().push(request);
             }
             None => {
                 if self.prepared.remove(&id) {
@@ -258,12 +259,20 @@ impl Spawner {
         if let Some(mut running) = self.running.remove(id)
             && !running.group.remove()
         {
-            self.busy.push(running.group);
+            self.busy.push((running.group, 0));
         }
         self.remove_files(id);
-        if let Some(request) = self.dying.remove(id) {
+        for request in self.dying.remove(id).unwrap_or_default() {
             self.answer(&Answer::Destroyed { request }, &[]);
         }
+    }
+
+    /// Removes groups the kernel has let go of meanwhile; one it never lets go of is left to `prune`.
+    fn retry_groups(&mut self) {
+        self.busy.retain_mut(|(group, tries)| {
+            *tries += 1;
+            !group.remove() && *tries < MOST_TRIES
+        });
     }
 
     fn remove_files(&mut self, id: &str) {
@@ -301,7 +310,7 @@ impl Spawner {
         while !self.running.is_empty() || self.removers > 0 || !self.busy.is_empty() {
             let wait = Timespec { tv_sec: 0, tv_nsec: RETRY.as_nanos() as i64 };
             let _ = poll(&mut [PollFd::new(&self.deaths, PollFlags::IN)], Some(&wait));
-            self.busy.retain_mut(|group| !group.remove());
+            self.retry_groups();
             self.reap();
         }
         remove_traces(&self.run_dir);
