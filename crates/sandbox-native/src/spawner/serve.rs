@@ -261,10 +261,12 @@ impl Spawner {
         {
             self.busy.push((running.group, 0));
         }
-        self.remove_files(id);
+        leftovers::remove_info(&self.run_dir, id);
+        // Nothing of it runs or is counted any more; its files are nobody's by now.
         for request in self.dying.remove(id).unwrap_or_default() {
             self.answer(&Answer::Destroyed { request }, &[]);
         }
+        self.remove_files(id);
     }
 
     /// Removes groups the kernel has let go of meanwhile; one it never lets go of is left to `prune`.
