@@ -151,6 +151,16 @@ struct Confirmed {
     verdict: std::sync::mpsc::Receiver<()>,
 }
 
+/// Tells a [`Confirmed`] stream how its writer ended.
+fn confirm_if_done<T>(written: &Result<T, Error>, confirm: &std::sync::mpsc::Sender<()>) {
+    if written.is_ok() {
+        // Readers ask again at every end they see; whoever does not ask does not mind.
+        for _ in 0..8 {
+            let _ = confirm.send(());
+        }
+    }
+}
+
 impl io::Read for Confirmed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.stream.read(buffer)? {
@@ -469,14 +479,17 @@ impl Sandbox for NativeSandbox {
     async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
         let (reading, writing) = pipe_pair()?;
         let to = host.to_owned();
+        let (confirm, verdict) = std::sync::mpsc::channel();
         // Holes and hard links can make a tree far larger than what it takes inside.
         let most = self.plan.limits.disk.map_or(u64::MAX, |disk| disk.bytes().max(64 << 20));
         let unpack = tokio::task::spawn_blocking(move || {
             let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
-            archive::unpack_at_most(most, stream, &to)
+            archive::unpack_at_most(most, Confirmed { stream, verdict }, &to)
         });
         let task = FileTask::Pack(self.inside(path).as_path().into());
         let packed = self.files(path, task, vec![writing]).await;
+        confirm_if_done(&packed, &confirm);
+        drop(confirm);
         let unpacked = joined(unpack).await;
         // Where the reader failed, the writer saw no more than a closed pipe.
         let mut report = match (unpacked, &packed) {
@@ -523,12 +536,7 @@ impl Sandbox for NativeSandbox {
             }
         });
         let packed = self.files(Path::new("/"), FileTask::PackUppers, vec![writing]).await;
-        if packed.is_ok() {
-            // Read once more for every layer's end; whoever does not ask does not mind.
-            for _ in 0..8 {
-                let _ = confirm.send(());
-            }
-        }
+        confirm_if_done(&packed, &confirm);
         drop(confirm);
         let committed = commit
             .await

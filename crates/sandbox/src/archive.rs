@@ -7,6 +7,7 @@ use std::{
     fs, io,
     io::{Read, Seek, Write},
     path::{Component, Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
     time::UNIX_EPOCH,
 };
 
@@ -148,7 +149,34 @@ pub fn unpack(stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
 }
 
 /// Like [`unpack`], failing once the files add up to more than this many bytes.
+///
+/// What does not exist yet appears whole or not at all; an existing directory is added to.
 pub fn unpack_at_most(bytes: u64, stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    if dest.is_dir() {
+        return unpack_to(dest, bytes, stream);
+    }
+    let name = dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
+    fs::create_dir_all(parent_of(dest))?;
+    let (name, own) = (name.to_string_lossy(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let partial = dest.with_file_name(format!(".{name}.partial-{}-{own}", std::process::id()));
+    let unpacked = unpack_to(&partial, bytes, stream);
+    let made = partial.symlink_metadata();
+    match (&unpacked, made) {
+        (_, Err(_)) => unpacked,
+        (Ok(_), Ok(_)) => fs::rename(&partial, dest).and(unpacked),
+        (Err(_), Ok(meta)) => {
+            let _ = if meta.is_dir() {
+                fs::remove_dir_all(&partial)
+            } else {
+                fs::remove_file(&partial)
+            };
+            unpacked
+        }
+    }
+}
+
+fn unpack_to(dest: &Path, bytes: u64, stream: impl Read) -> io::Result<CopyReport> {
     let mut report = CopyReport::default();
     let mut archive = tar::Archive::new(stream);
     let mut tree: Option<Dir> = None;
@@ -198,21 +226,17 @@ fn unpack_top<R: Read>(
     if !is_file(entry.header().entry_type()) {
         return Err(io::Error::other("it is neither a file nor a directory"));
     }
-    let parent = match dest.parent() {
+    let name = dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
+    let dir = Dir::open_ambient_dir(parent_of(dest), ambient_authority())?;
+    write_file(entry, &dir, Path::new(name), report).map(|()| None)
+}
+
+/// The directory a path lies in.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
-    let name = dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
-    fs::create_dir_all(parent)?;
-    let dir = Dir::open_ambient_dir(parent, ambient_authority())?;
-    let partial =
-        PathBuf::from(format!(".{}.partial-{}", name.to_string_lossy(), std::process::id()));
-    let written =
-        write_file(entry, &dir, &partial, report).and_then(|()| dir.rename(&partial, &dir, name));
-    if written.is_err() {
-        let _ = dir.remove_file(&partial);
     }
-    written.map(|()| None)
 }
 
 /// Why an entry was not unpacked.

@@ -135,9 +135,10 @@ proptest! {
         }
         let dest = to.path().join("dest");
         let _ = unpack(b.into_inner().unwrap().as_slice(), &dest);
-        prop_assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1);
+        prop_assert!(fs::read_dir(to.path()).unwrap().count() <= 1);
         // Whatever link was made, following it ends inside.
-        let real = fs::canonicalize(&dest).unwrap();
+        // A stream that contradicts itself leaves nothing at all.
+        let Ok(real) = fs::canonicalize(&dest) else { return Ok(()) };
         let mut left = vec![dest];
         while let Some(dir) = left.pop() {
             for entry in fs::read_dir(dir).unwrap() {
@@ -149,4 +150,19 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_stream_that_breaks_off_leaves_nothing() {
+    let mut b = tar::Builder::new(Vec::new());
+    raw(&mut b, b"t", tar::EntryType::Directory, b"");
+    raw(&mut b, b"t/a", tar::EntryType::Regular, &[7; 5000]);
+    raw(&mut b, b"t/b", tar::EntryType::Regular, &[7; 5000]);
+    let stream = b.into_inner().unwrap();
+    let to = tempfile::tempdir().unwrap();
+    unpack(&stream[..stream.len() - 6000], &to.path().join("dest")).unwrap_err();
+    unpack_at_most(6000, stream.as_slice(), &to.path().join("dest")).unwrap_err();
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
+    unpack(stream.as_slice(), &to.path().join("dest")).unwrap();
+    assert_eq!(fs::read_dir(to.path().join("dest")).unwrap().count(), 2);
 }

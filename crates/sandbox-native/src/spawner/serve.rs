@@ -108,7 +108,7 @@ impl Spawner {
     fn prepare(run_dir: &Path) -> Result<Prepared, Failure> {
         let scratch = run_dir.join("scratch");
         let state = run_dir.join("state");
-        for dir in [&scratch, &state] {
+        for dir in [&scratch, &state, &run_dir.join("trash")] {
             fs::create_dir(dir).step(format!("making {}", dir.display()))?;
         }
         spread_out(&state);
@@ -206,7 +206,8 @@ impl Spawner {
                 Ok(socket)
             }
             Err(failure) => {
-                self.remove_files(&plan.id);
+                let tree = self.set_aside(&plan.id);
+                self.remove_files(&tree);
                 Err(failure)
             }
         }
@@ -220,7 +221,8 @@ impl Spawner {
             (0..overlays).map(open).collect::<io::Result<Vec<_>>>()
         });
         if made.is_err() {
-            self.remove_files(id);
+            let tree = self.set_aside(id);
+            self.remove_files(&tree);
         }
         made.step("making the sandbox's directory")
     }
@@ -234,7 +236,8 @@ impl Spawner {
             }
             None => {
                 if self.prepared.remove(&id) {
-                    self.remove_files(&id);
+                    let tree = self.set_aside(&id);
+                    self.remove_files(&tree);
                 }
                 self.answer(&Answer::Destroyed { request }, &[]);
             }
@@ -261,12 +264,12 @@ impl Spawner {
         {
             self.busy.push((running.group, 0));
         }
-        leftovers::remove_info(&self.run_dir, id);
-        // Nothing of it runs or is counted any more; its files are nobody's by now.
+        let tree = self.set_aside(id);
+        // Nothing of it runs, is counted or can be found any more.
         for request in self.dying.remove(id).unwrap_or_default() {
             self.answer(&Answer::Destroyed { request }, &[]);
         }
-        self.remove_files(id);
+        self.remove_files(&tree);
     }
 
     /// Removes groups the kernel has let go of meanwhile; one it never lets go of is left to `prune`.
@@ -277,19 +280,28 @@ impl Spawner {
         });
     }
 
-    fn remove_files(&mut self, id: &str) {
-        let tree = self.run_dir.join("state").join(id);
-        if !remove_tree(&tree, &Effort::AtMost(REMOVED_INLINE)).is_ok_and(|gone| gone) {
+    /// Takes a sandbox's files and record out of sight; answers where the files are now.
+    fn set_aside(&self, id: &str) -> PathBuf {
+        leftovers::remove_info(&self.run_dir, id);
+        let (from, to) = (self.run_dir.join("state").join(id), self.run_dir.join("trash").join(id));
+        match fs::rename(&from, &to) {
+            Ok(()) => to,
+            // Kept in memory, they cannot move to the disk.
+            Err(_) => from,
+        }
+    }
+
+    fn remove_files(&mut self, tree: &Path) {
+        if !remove_tree(tree, &Effort::AtMost(REMOVED_INLINE)).is_ok_and(|gone| gone) {
             match sys::fork() {
                 Ok(Fork::Child) => {
-                    let gone = remove_tree(&tree, &Effort::Whatever).is_ok_and(|gone| gone);
+                    let gone = remove_tree(tree, &Effort::Whatever).is_ok_and(|gone| gone);
                     sys::exit_now(i32::from(!gone))
                 }
                 Ok(Fork::Parent(_)) => self.removers += 1,
-                Err(_) => drop(remove_tree(&tree, &Effort::Whatever)),
+                Err(_) => drop(remove_tree(tree, &Effort::Whatever)),
             }
         }
-        leftovers::remove_info(&self.run_dir, id);
     }
 
     fn answer(&self, answer: &Answer, fds: &[OwnedFd]) {

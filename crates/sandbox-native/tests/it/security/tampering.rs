@@ -134,7 +134,11 @@ fn a_full_process_table_is_an_answer() {
         let output = sh_within(&sandbox, bomb, Duration::from_secs(1)).await;
         assert_eq!(output.status, Status::TimedOut);
         assert_eq!(ok(&sandbox, "echo free again").await, "free again\n");
-        perl_behind(&sandbox, "$| = 1; print qq(ready\n); 1 while fork; sleep 60").await;
+        // It is waited for by a command that needs processes itself, so it takes them a little later.
+        let bomb =
+            "$| = 1; print qq(ready\n); select(undef, undef, undef, .5); 1 while fork; sleep 60";
+        perl_behind(&sandbox, bomb).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         is_answered(sandbox, "process table").await;
     });
 }
