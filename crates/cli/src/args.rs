@@ -295,7 +295,7 @@ Packages come from this machine's own sources, through mmdebstrap (apt-get insta
 /// Options of `image pull`.
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// The image: NAME[:TAG] or HOST[:PORT]/NAME[:TAG|@DIGEST]
+    /// The image: `NAME[:TAG]` or `HOST[:PORT]/NAME[:TAG|@DIGEST]`
     #[arg(value_name = "REF")]
     pub(crate) reference: String,
     /// Speak plain HTTP to a registry elsewhere; one on this machine needs no such word
