@@ -28,8 +28,6 @@ use crate::{
     wire,
 };
 
-/// Room in pipes that carry whole trees; the kernel's default costs a switch every 64 KiB.
-const PIPE_SIZE: usize = 1 << 20;
 /// How long output of a program may trail behind its end.
 const LINGER: Duration = Duration::from_millis(50);
 
@@ -331,7 +329,7 @@ fn pipe_pair() -> Result<(OwnedFd, OwnedFd), Error> {
         .map_err(io::Error::from)
         .map_err(Error::io("making a pipe"))?;
     // Larger is only faster; an ordinary user's share of pipe memory may be spent.
-    let _ = rustix::pipe::fcntl_setpipe_size(&writing, PIPE_SIZE);
+    let _ = rustix::pipe::fcntl_setpipe_size(&writing, pump::PIPE_SIZE);
     Ok((reading, writing))
 }
 

@@ -1,4 +1,5 @@
-//! What this machine offers to native sandboxes, found by looking; nothing is changed.
+//! What this machine offers to native sandboxes, found by looking. Starts nothing; the most it changes is to have a
+//! control group pass its controllers on.
 
 use std::{fs, path::Path};
 

@@ -18,6 +18,8 @@ use tokio::{
 use crate::sys;
 
 const CHUNK: usize = 64 << 10;
+/// Room in pipes; the kernel's default costs a switch every 64 KiB.
+pub(crate) const PIPE_SIZE: usize = 1 << 20;
 /// How long output may trail behind the end of its command.
 const LINGER: Duration = Duration::from_millis(20);
 
@@ -112,12 +114,14 @@ pub(crate) async fn forward(
             () = over => match until {
                 None => until = Some(Instant::now() + LINGER),
                 Some(_) => {
-                    // What is there already is the program's; what comes now is somebody else's.
-                    while let Ok(n @ 1..) = pipe.try_read(&mut buffer) {
+                    // What a full pipe holds can be the program's, however slowly it is taken from us;
+                    // what comes after that is somebody else's.
+                    let mut left = PIPE_SIZE;
+                    while left > 0
+                        && let Ok(n @ 1..) = pipe.try_read(&mut buffer)
+                    {
                         to.write_all(&buffer[..n]).await?;
-                        if Instant::now() > until.unwrap_or_else(Instant::now) + LINGER {
-                            break;
-                        }
+                        left = left.saturating_sub(n);
                     }
                     tokio::spawn(discard(pipe));
                     return to.flush().await;

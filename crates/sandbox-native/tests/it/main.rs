@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 
 mod security;
+mod slow_reader;
 mod support;
 
 mod on_a_directory {
