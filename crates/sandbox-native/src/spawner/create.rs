@@ -31,6 +31,8 @@ pub(crate) struct Maker<'a> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) filter: &'a [libc::sock_filter],
     pub(crate) state: &'a Path,
+    /// A handle for the spawner itself.
+    pub(crate) spawner: &'a OwnedFd,
 }
 
 impl Maker<'_> {
@@ -78,7 +80,8 @@ impl Maker<'_> {
         match sys::clone3(flags as u64, directory).step("starting the sandbox")? {
             sys::Cloned::Child => {
                 drop((host, tell_go));
-                let born = Born { plan, overlays, group, entrance, go, inside };
+                let spawner = self.spawner;
+                let born = Born { plan, overlays, group, entrance, go, inside, spawner };
                 born.live(self.hardening(plan))
             }
             sys::Cloned::Parent { pid, .. } => {
@@ -123,6 +126,7 @@ struct Born<'a> {
     entrance: Entrance,
     go: OwnedFd,
     inside: OwnedFd,
+    spawner: &'a OwnedFd,
 }
 
 impl Born<'_> {
@@ -153,12 +157,16 @@ impl Born<'_> {
         let counts = [
             1,
             1,
+            1,
             entrance.len(),
             uppers.len(),
             memory_events.iter().len(),
             pids_events.iter().len(),
         ];
-        let all = [self.inside, self.go].into_iter().chain(entrance).chain(uppers);
+        let all = [self.inside, self.go, self.spawner.try_clone()?]
+            .into_iter()
+            .chain(entrance)
+            .chain(uppers);
         let mut kept =
             sys::keep_only(all.chain(memory_events).chain(pids_events).collect())?.into_iter();
         let mut groups =
@@ -167,10 +175,11 @@ impl Born<'_> {
         Ok(Kept {
             socket: groups[0].next().ok_or_else(missing)?,
             go: groups[1].next().ok_or_else(missing)?,
-            entrance: groups[2].by_ref().collect(),
-            uppers: groups[3].by_ref().collect(),
-            memory_events: groups[4].next(),
-            pids_events: groups[5].next(),
+            spawner: groups[2].next(),
+            entrance: groups[3].by_ref().collect(),
+            uppers: groups[4].by_ref().collect(),
+            memory_events: groups[5].next(),
+            pids_events: groups[6].next(),
         })
     }
 }
@@ -179,6 +188,7 @@ impl Born<'_> {
 struct Kept {
     socket: OwnedFd,
     go: OwnedFd,
+    spawner: Option<OwnedFd>,
     entrance: Vec<OwnedFd>,
     uppers: Vec<OwnedFd>,
     memory_events: Option<OwnedFd>,
@@ -203,6 +213,11 @@ impl Kept {
         // Should the spawner die, so shall we: its one thread is our parent. A change of user resets this.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .step("tying the sandbox to its spawner")?;
+        // It may have died just before that took effect.
+        if self.spawner.take().is_some_and(|spawner| has_ended(&spawner)) {
+            return Err(io::Error::other("the spawner is gone"))
+                .step("tying the sandbox to its spawner");
+        }
         // The single-user map forbids changing groups; there are none to drop then.
         let _ = rustix::thread::set_thread_groups(&[]);
         identity::unshare(rustix::thread::UnshareFlags::NEWCGROUP)
@@ -231,6 +246,13 @@ impl Kept {
             plan: plan.clone(),
         })
     }
+}
+
+/// Whether the process behind this handle is over.
+fn has_ended(process: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Host names and resolvers, where the image has none or the host's are needed.

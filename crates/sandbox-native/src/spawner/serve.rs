@@ -38,6 +38,8 @@ const MOST_TRIES: u32 = 2000;
 pub(crate) struct Spawner {
     caller: Stdin,
     deaths: OwnedFd,
+    /// A handle for this process, by which sandboxes notice its end.
+    own: OwnedFd,
     run_dir: PathBuf,
     /// Held as long as we live, so that others can tell.
     _lock: fs::File,
@@ -63,6 +65,9 @@ impl Spawner {
         // Signals for the caller's terminal are the caller's business.
         let _ = rustix::process::setsid();
         let deaths = sys::child_signals().step("watching children")?;
+        let me = rustix::process::getpid();
+        let own = rustix::process::pidfd_open(me, rustix::process::PidfdFlags::empty());
+        let own = own.step("making a handle for the spawner")?;
         let cgroups = Cgroups::detect();
         let filter = harden::filter().step("building the system call filter")?;
         let lock = leftovers::claim(&run_dir).step(format!(
@@ -90,6 +95,7 @@ impl Spawner {
         Ok(Self {
             caller,
             deaths,
+            own,
             run_dir,
             _lock: lock,
             identity,
@@ -196,6 +202,7 @@ impl Spawner {
                     shared: &mut self.shared,
                     filter: &self.filter,
                     state: &state,
+                    spawner: &self.own,
                 };
                 maker.make(plan)
             });
