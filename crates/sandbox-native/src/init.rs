@@ -317,23 +317,25 @@ impl<'a> Server<'a> {
             return self.refuse(id, if over { &full } else { &killed });
         }
         if let Some(program) = self.programs.ended(pid) {
-            let cause = self.events.since(program.marks).or(self.disk_cause());
-            return self.end(program.id, to_status(status), cause, false);
+            let status = to_status(status);
+            let cause = self.events.since(program.marks).or(self.disk_cause(status));
+            return self.end(program.id, status, cause, false);
         }
         // What the shell wrote before it died counts.
         if let Some((id, status)) = self.shell.read_status() {
             self.shell_ended(id, status)?;
         }
         if let Some((id, marks, lost)) = self.shell.process_ended(pid) {
-            let cause = self.events.since(marks).or(self.disk_cause());
-            return self.end(id, to_status(status), cause, lost);
+            let status = to_status(status);
+            let cause = self.events.since(marks).or(self.disk_cause(status));
+            return self.end(id, status, cause, lost);
         }
         Ok(())
     }
 
     fn shell_ended(&mut self, id: u32, status: Status) -> io::Result<()> {
         let marks = self.shell.commit();
-        let cause = self.events.since(marks).or(self.disk_cause());
+        let cause = self.events.since(marks).or(self.disk_cause(status));
         self.end(id, status, cause, false)
     }
 
@@ -381,8 +383,12 @@ impl<'a> Server<'a> {
     }
 
     /// Whether the command that just ended has filled the disk.
-    fn disk_cause(&mut self) -> Option<Cause> {
-        self.disk.over(self.init.uppers, disk::Check::AtEnd).then_some(Cause::Disk)
+    fn disk_cause(&mut self, status: Status) -> Option<Cause> {
+        let check = match status.code() == 128 + libc::SIGXFSZ {
+            true => disk::Check::Now,
+            false => disk::Check::AtEnd,
+        };
+        self.disk.over(self.init.uppers, check).then_some(Cause::Disk)
     }
 
     fn end(

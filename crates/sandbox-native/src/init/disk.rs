@@ -27,7 +27,7 @@ const RATION: u32 = 20;
 /// Under load the cost says little about the work.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Measuring that is this quick needs no rationing at the end of a command.
-const CHEAP: Duration = Duration::from_millis(5);
+const CHEAP: Duration = Duration::from_millis(50);
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -46,6 +46,8 @@ pub(crate) struct DiskWatch {
 pub(crate) enum Check {
     /// If it is time.
     WhenDue,
+    /// Now: the kernel stopped a command at its largest file size.
+    Now,
     /// A command has ended: now, unless measuring takes so long that it was done a moment ago.
     AtEnd,
 }
@@ -73,6 +75,7 @@ impl DiskWatch {
         let start = Instant::now();
         let ready = match check {
             Check::WhenDue => start >= self.due,
+            Check::Now => true,
             Check::AtEnd => {
                 self.cost < CHEAP || start.duration_since(self.looked) >= self.cost * RATION
             }
