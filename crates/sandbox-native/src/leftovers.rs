@@ -88,15 +88,31 @@ pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
             continue;
         }
         let name = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for group in cgroups.named(&format!("{PREFIX}{name}-")) {
-            // Its processes died with their spawner; a group that still has some is not ours to break.
-            let _ = fs::remove_dir(group);
+        // Its processes died with their spawner, but perhaps only just. A group that stays keeps the
+        // directory, without which nobody would find it again.
+        let groups = cgroups.named(&format!("{PREFIX}{name}-"));
+        if !groups.iter().all(|group| remove_group(group)) {
+            continue;
         }
         // One that cannot be removed must not keep the others.
         let _ = remove_leftover(&run);
     }
     removed.iter_mut().for_each(|info| info.alive = false);
     Ok(removed)
+}
+
+/// Removes a control group whose last processes may still be ending.
+fn remove_group(group: &Path) -> bool {
+    for _ in 0..500 {
+        match fs::remove_dir(group) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(error) => return error.kind() == io::ErrorKind::NotFound,
+            Ok(()) => return true,
+        }
+    }
+    false
 }
 
 fn run_dirs(runs: &Path) -> io::Result<Vec<PathBuf>> {

@@ -89,12 +89,14 @@ fn random_moment_kills_leave_nothing() {
 fn random_moment_kills_of_the_spawner_are_cleaned_up_by_the_next_start() {
     let Some(home) = Home::with_sandboxes() else { return };
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let mut callers = Vec::new();
     for _ in 0..20 {
         let sleep = unique_sleep();
         let mut command = home.command(["sandbox", "run", "--"]);
         let mut running = Running(command.args(&sleep).spawn().unwrap());
         let spawner =
             wait_for("the spawner", || crate::leaves_nothing_behind::spawner_of(running.0.id()));
+        callers.push(format!("lis-{}-", running.0.id()));
         std::thread::sleep(Duration::from_micros(dice.roll(30_000)));
         rustix::process::kill_process(spawner, Signal::KILL).unwrap();
         wait_for("the sandbox's end", || {
@@ -104,4 +106,7 @@ fn random_moment_kills_of_the_spawner_are_cleaned_up_by_the_next_start() {
     }
     assert_eq!(home.command(["sandbox", "prune"]).output().unwrap().status.code(), Some(0));
     wait_for("nothing", || home.traces().is_empty().then_some(()));
+    let left = control_groups();
+    let ours = |group: &&String| callers.iter().any(|caller| group.contains(caller));
+    assert_eq!(left.iter().find(ours), None);
 }
