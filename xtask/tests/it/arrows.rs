@@ -7,18 +7,25 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 7] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
+    ("agent", &["model", "sandbox", "trajectory"]),
     ("image", &[]),
-    ("llm-in-sandbox", &["image", "sandbox", "sandbox-docker", "sandbox-native"]),
+    (
+        "llm-in-sandbox",
+        &["agent", "image", "model", "sandbox", "sandbox-docker", "sandbox-native", "trajectory"],
+    ),
+    ("model", &["trajectory"]),
     ("sandbox", &[]),
     ("sandbox-conformance", &["sandbox"]),
     ("sandbox-docker", &["sandbox"]),
     ("sandbox-native", &["image", "sandbox"]),
+    ("testkit", &["model", "trajectory"]),
+    ("trajectory", &[]),
     ("xtask", &[]),
 ];
 
 /// What crates may use in their tests besides.
-const IN_TESTS: [&str; 1] = ["sandbox-conformance"];
+const IN_TESTS: [&str; 3] = ["sandbox-conformance", "sandbox-native", "testkit"];
 
 /// The crate that may hold `unsafe` code.
 const UNSAFE: &str = "crates/sandbox-native/";

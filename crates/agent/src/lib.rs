@@ -1,0 +1,5 @@
+//! The loop: a model works in a sandbox with three tools until it submits or a limit ends it.
+//!
+//! Names no runtime and no vendor, reads no settings and writes no file.
+
+pub mod tools;

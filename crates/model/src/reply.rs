@@ -1,0 +1,56 @@
+//! What a model answers, whole and piece by piece.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use trajectory::{Assistant, Stop, Usage};
+
+/// A complete reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// What the model said and wants done.
+    pub message: Assistant,
+    /// Why it stopped.
+    pub stop: Stop,
+    /// What it cost in tokens.
+    pub usage: Usage,
+    /// It was read from the cache of replies, and cost nothing this time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_cache: bool,
+}
+
+/// A piece of a reply while it is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delta<'a> {
+    /// Thinking.
+    Reasoning(&'a str),
+    /// Text.
+    Text(&'a str),
+    /// A tool call begins.
+    Call(&'a str),
+    /// The arguments of that call go on.
+    Arguments(&'a str),
+    /// The call failed: what came of it so far is void, and it is made again after a wait.
+    Retry {
+        /// Which attempt failed, from 1.
+        attempt: u32,
+        /// How long until the next.
+        wait: Duration,
+        /// What went wrong.
+        why: &'a str,
+    },
+}
+
+/// Somebody who watches replies being written.
+pub trait Listener: Send + Sync {
+    /// The next piece.
+    fn hear(&self, delta: Delta<'_>);
+}
+
+/// Nobody watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Listener for Silent {
+    fn hear(&self, _: Delta<'_>) {}
+}

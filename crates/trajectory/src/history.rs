@@ -1,0 +1,44 @@
+//! The conversation of an episode, put together again from its events.
+
+use crate::{Event, Line, Message};
+
+/// The messages of an episode and the last turn that is complete: its reply and all that came of it.
+///
+/// A turn a process died in is left out.
+pub fn history(lines: &[Line]) -> (Vec<Message>, u32) {
+    let mut messages = Vec::new();
+    let mut complete = (0, 0);
+    // The length of the history at the end of each turn.
+    let mut ends: Vec<(u32, usize)> = Vec::new();
+    let mut open = 0;
+    for line in lines {
+        match &line.event {
+            Event::Started(started) => {
+                messages.clone_from(&started.messages);
+                complete = (messages.len(), 0);
+                ends = vec![(0, messages.len())];
+            }
+            Event::Replied(replied) => {
+                open = replied.message.calls.len().max(1);
+                messages.push(Message::Assistant(replied.message.clone()));
+            }
+            Event::Observed(observed) => {
+                messages.push(observed.message.clone());
+                open = open.saturating_sub(1);
+                if open == 0 {
+                    complete = (messages.len(), observed.turn);
+                    ends.push((observed.turn, messages.len()));
+                }
+            }
+            Event::Resumed { turn } => {
+                ends.retain(|(at, _)| at <= turn);
+                complete = ends.last().map_or((0, 0), |(at, length)| (*length, *at));
+                messages.truncate(complete.0);
+                open = 0;
+            }
+            _ => {}
+        }
+    }
+    messages.truncate(complete.0);
+    (messages, complete.1)
+}
