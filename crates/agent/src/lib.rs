@@ -2,4 +2,11 @@
 //!
 //! Names no runtime and no vendor, reads no settings and writes no file.
 
+mod journal;
+mod limits;
+mod stop;
 pub mod tools;
+
+pub use journal::Journal;
+pub use limits::Limits;
+pub use stop::{Stopper, Watch, stopper};

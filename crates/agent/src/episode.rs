@@ -1,0 +1,349 @@
+//! One episode: its conversation, what it has used up, and the single acts the loop is made of.
+//!
+//! Each act records what happened before it returns. An act that finds the end breaks off with it.
+
+use std::{
+    future::Future,
+    ops::ControlFlow::{self, Break, Continue},
+    time::{Duration, Instant},
+};
+
+use model::{Delta, Listener, Model, Price, Request, Sampling, ToolSpec};
+use sandbox::Sandbox;
+use trajectory::{
+    Arguments, Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent,
+    Started, Stop, ToolCall, ToolResult,
+};
+
+use crate::{
+    Journal, Limits, Watch,
+    compact::Compaction,
+    tools::{Done, Observation, Tools},
+};
+
+/// What an episode starts from.
+#[derive(Debug)]
+pub enum Opening {
+    /// A new conversation.
+    Fresh(Box<Started>),
+    /// One that broke off, as it was after its last complete turn.
+    Resumed {
+        /// The messages.
+        history: Vec<Message>,
+        /// What it had used up.
+        spent: Spent,
+    },
+}
+
+/// Everything one episode needs.
+#[derive(Debug)]
+pub struct Episode<'a, M, S, J> {
+    /// Who thinks.
+    model: &'a M,
+    /// The computer.
+    sandbox: &'a S,
+    /// Who keeps the record.
+    journal: &'a J,
+    settings: &'a Settings,
+    watch: Watch,
+    opening: Option<Opening>,
+    specs: Vec<ToolSpec>,
+    history: Vec<Message>,
+    spent: Spent,
+    /// Replies in a row that led to nothing.
+    misses: u32,
+    /// Calls carried out so far; numbers the files of long outputs.
+    calls: u32,
+    /// What the model still has to get to see in this turn.
+    open: usize,
+    /// How many of the first messages the model sees shortened.
+    compacted: usize,
+    deadline: Option<tokio::time::Instant>,
+}
+
+/// How an episode is played.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// What it may use up.
+    pub limits: Limits,
+    /// How the tools behave.
+    pub tools: Tools,
+    /// How the model chooses its words.
+    pub sampling: Sampling,
+    /// What the model costs, where that is known.
+    pub price: Option<Price>,
+    /// Whether and when old results are shortened.
+    pub compaction: Option<Compaction>,
+}
+
+impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
+    /// An episode about to be played.
+    pub fn new(
+        model: &'a M,
+        sandbox: &'a S,
+        journal: &'a J,
+        settings: &'a Settings,
+        opening: Opening,
+        watch: Watch,
+    ) -> Self {
+        let specs = settings.tools.specs();
+        Self {
+            model,
+            sandbox,
+            journal,
+            settings,
+            watch,
+            opening: Some(opening),
+            specs,
+            history: Vec::new(),
+            spent: Spent::default(),
+            misses: 0,
+            calls: 0,
+            open: 0,
+            compacted: 0,
+            deadline: None,
+        }
+    }
+
+    /// Takes up the conversation.
+    pub(crate) fn begin(&mut self) -> ControlFlow<Outcome> {
+        match self.opening.take() {
+            Some(Opening::Fresh(mut started)) => {
+                self.count_down(started.messages.last_mut());
+                self.history.clone_from(&started.messages);
+                self.record(Event::Started(started))?;
+            }
+            Some(Opening::Resumed { history, spent }) => {
+                let calls = history.iter().map(|message| match message {
+                    Message::Assistant(said) => said.calls.len(),
+                    _ => 0,
+                });
+                self.calls = u32::try_from(calls.sum::<usize>()).unwrap_or(u32::MAX);
+                self.history = history;
+                self.spent = spent;
+                self.record(Event::Resumed { turn: spent.turns })?;
+            }
+            None => {}
+        }
+        let used = Duration::from_millis(self.spent.model_ms + self.spent.tool_ms);
+        let left = self.settings.limits.time.map(|limit| limit.saturating_sub(used));
+        self.deadline = left.and_then(|left| tokio::time::Instant::now().checked_add(left));
+        Continue(())
+    }
+
+    /// Ends an episode that may not go on.
+    pub(crate) fn within_limits(&self) -> ControlFlow<Outcome> {
+        self.settings.limits.check(&self.spent, self.misses)
+    }
+
+    /// Asks the model for its next reply and adds it to the conversation.
+    pub(crate) async fn ask(&mut self) -> ControlFlow<Outcome, Assistant> {
+        let turn = self.spent.turns + 1;
+        self.compact(turn)?;
+        let began = Instant::now();
+        let shown = Compaction::apply(&self.history, self.compacted);
+        let request = Request {
+            messages: &shown,
+            tools: &self.specs,
+            sampling: &self.settings.sampling,
+            max_tokens: self.settings.limits.next_reply(&self.spent),
+        };
+        let hearing = Hearing { journal: self.journal, turn, _sandbox: std::marker::PhantomData };
+        let asked = self.model.complete(&request, &hearing);
+        let reply = match unless_stopped(asked, &mut self.watch, self.deadline).await? {
+            Ok(reply) => reply,
+            Err(model::Error::Overflow { .. }) => return Break(Outcome::ContextFull),
+            Err(error) => return Break(infrastructure(&error)),
+        };
+        drop(shown);
+        let millis = millis_since(began);
+        let cost = match (&self.settings.price, reply.from_cache) {
+            (Some(_), true) => Some(0.0),
+            (Some(price), false) => Some(price.cost(&reply.usage)),
+            (None, _) => None,
+        };
+        self.spent.turns = turn;
+        self.spent.usage += reply.usage;
+        self.spent.context = reply.usage.total();
+        self.spent.model_ms += millis;
+        self.spent.cost = cost.map(|cost| cost + self.spent.cost.unwrap_or(0.0));
+        let message = reply.message;
+        self.open = message.calls.len().max(1);
+        self.history.push(Message::Assistant(message.clone()));
+        self.record(Event::Replied(Box::new(Replied {
+            turn,
+            message: message.clone(),
+            stop: reply.stop,
+            usage: reply.usage,
+            cost,
+            millis,
+            from_cache: reply.from_cache,
+        })))?;
+        Continue(message)
+    }
+
+    /// Tells a model that called no tool how to go on.
+    pub(crate) fn remind(&mut self, reply: &Assistant) -> ControlFlow<Outcome> {
+        let names: Vec<&str> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
+        let said = if reply.text.trim().is_empty() { "empty" } else { "without a tool call" };
+        let text = format!(
+            "Your reply was {said}, so nothing was done. Go on by calling one of the tools: {}. Nobody \
+             reads what you write besides; when your work is complete and in its place, call submit.",
+            names.join(", ")
+        );
+        self.observe(Message::user(text), None, 0)
+    }
+
+    /// Does what the model asks for and adds what came of it to the conversation.
+    pub(crate) async fn carry_out(&mut self, call: &ToolCall) -> ControlFlow<Outcome> {
+        self.calls += 1;
+        let began = Instant::now();
+        let doing = self.settings.tools.call(call, self.calls, self.sandbox);
+        let done = match unless_stopped(doing, &mut self.watch, self.deadline).await? {
+            Ok(done) => done,
+            Err(error) => return Break(infrastructure(&error)),
+        };
+        let millis = millis_since(began);
+        self.spent.tool_ms += millis;
+        let Observation { content, is_error, exit_code } = match done {
+            Done::Observed(observation) => observation,
+            Done::Submitted => {
+                let result = result(call, vec![Content::text("submitted")], false);
+                self.observe(result, None, millis)?;
+                return Break(Outcome::Submitted);
+            }
+        };
+        self.observe(result(call, content, is_error), exit_code, millis)
+    }
+
+    /// Ends the turn: counts what led to nothing, and lets the record save the files.
+    pub(crate) async fn close_turn(&mut self, reply: &Assistant) -> ControlFlow<Outcome> {
+        let malformed = |call: &ToolCall| matches!(call.arguments, Arguments::Malformed { .. });
+        let missed = reply.calls.iter().all(malformed);
+        self.misses = if missed { self.misses + 1 } else { 0 };
+        let saving = self.journal.turn_over(self.spent.turns, self.sandbox);
+        unless_stopped(saving, &mut self.watch, self.deadline).await
+    }
+
+    /// Writes down how it ended.
+    pub(crate) fn end(self, outcome: Outcome) -> Ended {
+        let ended = Ended { outcome, spent: self.spent };
+        match self.record(Event::Ended(ended.clone())) {
+            // The first failure says more than that the record cannot be written either.
+            Break(outcome) if !matches!(ended.outcome, Outcome::Infrastructure { .. }) => {
+                Ended { outcome, spent: self.spent }
+            }
+            _ => ended,
+        }
+    }
+
+    fn observe(
+        &mut self,
+        mut message: Message,
+        exit_code: Option<i32>,
+        millis: u64,
+    ) -> ControlFlow<Outcome> {
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0 {
+            self.count_down(Some(&mut message));
+        }
+        self.history.push(message.clone());
+        let turn = self.spent.turns;
+        self.record(Event::Observed(Box::new(Observed { turn, message, exit_code, millis })))
+    }
+
+    /// Tells the model how many steps it has left.
+    fn count_down(&self, message: Option<&mut Message>) {
+        let content = match message {
+            Some(Message::User { content }) => content,
+            Some(Message::Tool(result)) => &mut result.content,
+            _ => return,
+        };
+        let countdown = self.settings.limits.countdown(&self.spent);
+        match content.iter_mut().rev().find_map(|part| match part {
+            Content::Text { text } => Some(text),
+            Content::Image { .. } => None,
+        }) {
+            Some(text) => {
+                let gap = if text.ends_with('\n') { "" } else { "\n" };
+                text.push_str(gap);
+                text.push_str(&countdown);
+            }
+            None => content.push(Content::Text { text: countdown }),
+        }
+    }
+
+    fn compact(&mut self, turn: u32) -> ControlFlow<Outcome> {
+        let Some(compaction) = &self.settings.compaction else { return Continue(()) };
+        let messages = compaction.plan(&self.history, self.spent.context, self.compacted);
+        if messages > self.compacted {
+            self.compacted = messages;
+            self.record(Event::Compacted { turn, messages })?;
+        }
+        Continue(())
+    }
+
+    fn record(&self, event: Event) -> ControlFlow<Outcome> {
+        match self.journal.record(event) {
+            Ok(()) => Continue(()),
+            Err(error) => {
+                Break(Outcome::Infrastructure { cause: format!("cannot write the record: {error}") })
+            }
+        }
+    }
+}
+
+/// Passes the model's words on; a failed attempt is also recorded.
+struct Hearing<'a, S, J> {
+    journal: &'a J,
+    turn: u32,
+    _sandbox: std::marker::PhantomData<fn(&S)>,
+}
+
+impl<S, J: Journal<S>> Listener for Hearing<'_, S, J> {
+    fn hear(&self, delta: Delta<'_>) {
+        if let Delta::Retry { attempt, wait, why } = delta {
+            let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            let event = Event::Retried { turn: self.turn, attempt, wait_ms, why: why.to_owned() };
+            // The reply that follows is recorded as well, and a failure noticed then.
+            let _ = self.journal.record(event);
+        }
+        self.journal.hear(delta);
+    }
+}
+
+/// Waits for something, unless somebody stops the episode or its time is up.
+async fn unless_stopped<T>(
+    work: impl Future<Output = T>,
+    watch: &mut Watch,
+    deadline: Option<tokio::time::Instant>,
+) -> ControlFlow<Outcome, T> {
+    let time_is_up = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = watch.stopped() => Break(Outcome::Cancelled),
+        () = time_is_up => Break(Outcome::Deadline),
+        done = work => Continue(done),
+    }
+}
+
+fn result(call: &ToolCall, content: Vec<Content>, is_error: bool) -> Message {
+    let ToolCall { id, name, .. } = call;
+    Message::Tool(ToolResult { call_id: id.clone(), name: name.clone(), content, is_error })
+}
+
+/// The whole chain of causes in one line.
+fn infrastructure(error: &dyn std::error::Error) -> Outcome {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    let words: Vec<String> = chain.map(ToString::to_string).collect();
+    Outcome::Infrastructure { cause: words.join(": ") }
+}
+
+fn millis_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
