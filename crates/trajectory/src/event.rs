@@ -171,13 +171,23 @@ pub fn read(text: &str) -> Result<Vec<Line>, ReadError> {
     lines.map(|(at, line)| read_line(line).map_err(|why| ReadError { line: at + 1, why })).collect()
 }
 
+/// The version comes first: what else a newer line holds may look like nothing this program knows.
 fn read_line(text: &str) -> Result<Line, String> {
-    let line: Line = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    match line.v {
+    let Versioned { v } = parse(text)?;
+    match v {
         0 => Err("there is no version 0".into()),
-        v if v > VERSION => {
+        v if v > u64::from(VERSION) => {
             Err(format!("it has version {v}; this program reads up to {VERSION}: use a newer one"))
         }
-        _ => Ok(line),
+        _ => parse(text),
     }
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    v: u64,
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }

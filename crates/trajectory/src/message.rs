@@ -114,6 +114,7 @@ impl Assistant {
 
 /// A request of the model to use a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenCall", into = "WrittenCall")]
 pub struct ToolCall {
     /// Ties the result to the call.
     pub id: String,
@@ -123,9 +124,8 @@ pub struct ToolCall {
     pub arguments: Arguments,
 }
 
-/// The arguments of a call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+/// The arguments of a call. They are written down with the call they belong to.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Arguments {
     /// Not to be made sense of. Such a call is never carried out.
     Malformed {
@@ -153,6 +153,45 @@ fn size(value: &Value) -> usize {
         Value::Array(items) => items.iter().map(size).sum(),
         Value::Object(map) => map.iter().map(|(key, value)| key.len() + size(value)).sum(),
         _ => 4,
+    }
+}
+
+/// A call as it is written down: `arguments` is an object, or a text and the reason why it is none. A model
+/// can put anything into its object without being taken for the other.
+#[derive(Serialize, Deserialize)]
+struct WrittenCall {
+    id: String,
+    name: String,
+    arguments: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+impl From<ToolCall> for WrittenCall {
+    fn from(call: ToolCall) -> Self {
+        let ToolCall { id, name, arguments } = call;
+        match arguments {
+            Arguments::Object(map) => Self { id, name, arguments: Value::Object(map), why: None },
+            Arguments::Malformed { malformed, why } => {
+                Self { id, name, arguments: Value::String(malformed), why: Some(why) }
+            }
+        }
+    }
+}
+
+impl TryFrom<WrittenCall> for ToolCall {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenCall) -> Result<Self, Self::Error> {
+        let WrittenCall { id, name, arguments, why } = written;
+        let arguments = match arguments {
+            Value::Object(map) => Arguments::Object(map),
+            Value::String(malformed) => {
+                Arguments::Malformed { malformed, why: why.unwrap_or_default() }
+            }
+            _ => return Err("the arguments of a call are an object or a text"),
+        };
+        Ok(Self { id, name, arguments })
     }
 }
 

@@ -82,6 +82,9 @@ impl Trajectory {
                 Event::Resumed { turn } => {
                     record.forget_after(*turn);
                     (reply, answered) = (None, 0);
+                    for end in ["outcome", "cause", "spent", "ended"] {
+                        set.remove(end);
+                    }
                 }
                 Event::Ended(ended) => {
                     set.insert("outcome".into(), json!(ended.outcome.name()));
@@ -151,6 +154,12 @@ fn step(reply: &Replied, at: usize) -> Step {
     if at == 0 {
         exec_time = reply.millis as f64 / 1000.0;
         metadata.insert("usage".into(), json!(reply.usage));
+        if let Some(cost) = reply.cost {
+            metadata.insert("cost".into(), json!(cost));
+        }
+        if reply.from_cache {
+            metadata.insert("from_cache".into(), json!(true));
+        }
         if reply.stop == Stop::Length {
             metadata.insert("cut_off".into(), json!(true));
         }
@@ -177,11 +186,14 @@ impl Action {
 fn arguments(parameters: &Value) -> Arguments {
     match parameters {
         Value::Object(map) => Arguments::Object(map.clone()),
-        other => Arguments::Malformed {
-            malformed: other.to_string(),
-            why: "the arguments are no JSON object".into(),
-        },
+        Value::Null => Arguments::Object(Map::new()),
+        Value::String(text) => no_object(text.clone()),
+        other => no_object(other.to_string()),
     }
+}
+
+fn no_object(malformed: String) -> Arguments {
+    Arguments::Malformed { malformed, why: "the arguments are no JSON object".into() }
 }
 
 /// What a message shows, as text.

@@ -28,17 +28,18 @@ pub struct Usage {
 impl Usage {
     /// Tokens read and written.
     pub fn total(&self) -> u64 {
-        self.input + self.output
+        self.input.saturating_add(self.output)
     }
 }
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.input += other.input;
-        self.cached += other.cached;
-        self.cache_writes += other.cache_writes;
-        self.output += other.output;
-        self.reasoning += other.reasoning;
+        // The figures are a server's word: absurd ones must not end the program.
+        self.input = self.input.saturating_add(other.input);
+        self.cached = self.cached.saturating_add(other.cached);
+        self.cache_writes = self.cache_writes.saturating_add(other.cache_writes);
+        self.output = self.output.saturating_add(other.output);
+        self.reasoning = self.reasoning.saturating_add(other.reasoning);
         self.estimated |= other.estimated;
     }
 }
