@@ -4,6 +4,7 @@
 
 mod journal;
 mod limits;
+pub mod prompt;
 mod stop;
 pub mod tools;
 

@@ -1,0 +1,175 @@
+//! What a model is told before it starts: a system prompt, the task around the problem, and where files lie.
+//!
+//! Prompts are data: YAML of the reference's shape, built in or the user's own. Knows no model, no sandbox and
+//! no file on the host; it turns text into text.
+
+mod builtin;
+mod config;
+mod template;
+
+#[cfg(test)]
+#[path = "prompt/prompt_tests.rs"]
+mod tests;
+
+use std::path::{Component, Path, PathBuf};
+
+pub use builtin::BUILTIN;
+
+use template::{Template, Values};
+
+/// A prompt config may be this long, in bytes.
+pub const MAX_CONFIG: usize = 1 << 20;
+
+/// A prompt with everything filled in may be this long, in bytes.
+pub const MAX_RENDERED: usize = 64 << 20;
+
+/// Prompt templates, and the directories of the sandbox that they speak of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompts {
+    /// Template of the system prompt; key `system_prompt`.
+    pub system: String,
+    /// Template of the first user message; key `instance_prompt`. Empty: the problem statement itself.
+    pub task: String,
+    /// Where commands start.
+    pub working_dir: PathBuf,
+    /// Where the input files are put.
+    pub input_dir: PathBuf,
+    /// What comes back to the caller.
+    pub output_dir: PathBuf,
+    /// Keys of the config that mean nothing here, in its order. The reference's benchmark configs have some.
+    pub unknown: Vec<String>,
+}
+
+/// The two messages an episode starts with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// The system prompt; may be empty.
+    pub system: String,
+    /// The first user message.
+    pub user: String,
+}
+
+/// Why a prompt config cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromptError {
+    /// The config is too long to be one.
+    #[error("a prompt config may have {MAX_CONFIG} bytes, this one has {size}")]
+    TooLong {
+        /// Its length in bytes.
+        size: usize,
+    },
+    /// The config is not a YAML mapping of text.
+    #[error("the prompt config must be a YAML mapping whose prompts and directories are text")]
+    Yaml(#[source] Box<serde_saphyr::Error>),
+    /// A directory that does not say where in the sandbox it is.
+    #[error(
+        "`{key}` must be an absolute path in the sandbox without `..`, such as /testbed; it is {value}"
+    )]
+    Directory {
+        /// The key of the config.
+        key: &'static str,
+        /// Its value, quoted and cut.
+        value: String,
+    },
+    /// A placeholder that nothing fills.
+    #[error(
+        "`{key}`, line {line}: nothing is known to put in for {placeholder}; \
+         known are {known}; braces that are meant as such are doubled: {{{{ and }}}}"
+    )]
+    Placeholder {
+        /// The key of the config.
+        key: &'static str,
+        /// The line within the prompt, from 1.
+        line: usize,
+        /// What stands there, quoted and cut.
+        placeholder: String,
+        /// The placeholders that would be filled.
+        known: String,
+    },
+    /// A brace without its counterpart.
+    #[error(
+        "`{key}`, line {line}: a lone {brace}; double it where a brace is meant: {brace}{brace}"
+    )]
+    Brace {
+        /// The key of the config.
+        key: &'static str,
+        /// The line within the prompt, from 1.
+        line: usize,
+        /// Which brace.
+        brace: char,
+    },
+    /// The filled-in prompt would be absurdly long.
+    #[error("`{key}` would be longer than {MAX_RENDERED} bytes once filled in")]
+    Overflow {
+        /// The key of the config.
+        key: &'static str,
+    },
+}
+
+impl Default for Prompts {
+    fn default() -> Self {
+        Self {
+            system: String::new(),
+            task: String::new(),
+            working_dir: PathBuf::from("/testbed"),
+            input_dir: PathBuf::from("/testbed/input"),
+            output_dir: PathBuf::from("/testbed/output"),
+            unknown: Vec::new(),
+        }
+    }
+}
+
+impl Prompts {
+    /// Reads a prompt config and checks its templates, so that nothing is left to fail once a sandbox runs.
+    pub fn parse(text: &str) -> Result<Self, PromptError> {
+        let prompts = config::read(text)?;
+        for (key, dir) in prompts.directories() {
+            if !plain_absolute(dir) {
+                return Err(PromptError::Directory {
+                    key,
+                    value: template::quoted(&dir.to_string_lossy()),
+                });
+            }
+        }
+        prompts.render("")?;
+        Ok(prompts)
+    }
+
+    /// The built-in set of that name, one of [`BUILTIN`].
+    pub fn builtin(name: &str) -> Option<Self> {
+        Self::parse(builtin::text(name)?).ok()
+    }
+
+    /// The messages for one problem. The statement goes in as it is: braces in it mean nothing.
+    pub fn render(&self, problem_statement: &str) -> Result<Rendered, PromptError> {
+        let directories =
+            self.directories().map(|(key, dir)| (key, dir.to_string_lossy().into_owned()));
+        let system = Template::new("system_prompt", &self.system).fill(&Values {
+            directories: &directories,
+            // The reference fills these two with nothing, and configs written for it may hold them.
+            own: &[("command_docs", ""), ("demo", "")],
+        })?;
+        if self.task.is_empty() {
+            return Ok(Rendered { system, user: problem_statement.to_owned() });
+        }
+        let user = Template::new("instance_prompt", &self.task).fill(&Values {
+            directories: &directories,
+            own: &[("problem_statement", problem_statement)],
+        })?;
+        Ok(Rendered { system, user })
+    }
+
+    fn directories(&self) -> [(&'static str, &Path); 3] {
+        [
+            ("working_dir", &self.working_dir),
+            ("input_dir", &self.input_dir),
+            ("output_dir", &self.output_dir),
+        ]
+    }
+}
+
+fn plain_absolute(dir: &Path) -> bool {
+    let printable = !dir.to_string_lossy().contains(char::is_control);
+    printable && dir.is_absolute() && !dir.components().any(|part| part == Component::ParentDir)
+}
