@@ -40,7 +40,7 @@ impl std::ops::AddAssign for Usage {
         self.cache_writes = self.cache_writes.saturating_add(other.cache_writes);
         self.output = self.output.saturating_add(other.output);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
-        self.estimated |= other.estimated;
+        self.estimated = self.estimated || other.estimated;
     }
 }
 
