@@ -1,0 +1,110 @@
+//! What a mock server remembers: requests in the order in which they came, and how many are being answered.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::Received;
+
+/// The requests a test waited for did not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFew {
+    /// So many were waited for.
+    pub wanted: usize,
+    /// So many had come when the time was up.
+    pub came: usize,
+}
+
+impl std::fmt::Display for TooFew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} requests came instead of {}", self.came, self.wanted)
+    }
+}
+
+impl std::error::Error for TooFew {}
+
+#[derive(Default)]
+pub(crate) struct Log {
+    state: Mutex<State>,
+    changed: Condvar,
+    notify: Notify,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) came: usize,
+    pub(crate) open: usize,
+    pub(crate) peak: usize,
+}
+
+#[derive(Default)]
+struct State {
+    counts: Counts,
+    kept: Vec<Received>,
+}
+
+/// A request being answered; done when dropped.
+pub(crate) struct Open<'a>(&'a Log);
+
+impl Log {
+    /// Counts a request, and keeps it when there is one to keep.
+    pub(crate) fn enter(&self, kept: Option<Received>) -> Open<'_> {
+        self.change(|state| {
+            state.kept.extend(kept);
+            let counts = &mut state.counts;
+            counts.came += 1;
+            counts.open += 1;
+            counts.peak = counts.peak.max(counts.open);
+        });
+        Open(self)
+    }
+
+    pub(crate) fn kept(&self) -> Vec<Received> {
+        self.state().kept.clone()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.state().counts
+    }
+
+    /// Blocks until the counts are as wanted, or the time is up; says whether they are.
+    pub(crate) fn wait(&self, within: Duration, wanted: impl Fn(Counts) -> bool) -> bool {
+        let waited =
+            self.changed.wait_timeout_while(self.state(), within, |state| !wanted(state.counts));
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        wanted(state.counts)
+    }
+
+    /// The same without blocking a thread.
+    pub(crate) async fn reach(&self, within: Duration, wanted: impl Fn(Counts) -> bool) -> bool {
+        let reached = async {
+            loop {
+                let change = self.notify.notified();
+                if wanted(self.counts()) {
+                    return;
+                }
+                change.await;
+            }
+        };
+        tokio::time::timeout(within, reached).await.is_ok()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changed.notify_all();
+        self.notify.notify_waiters();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.counts.open -= 1);
+    }
+}
