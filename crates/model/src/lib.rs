@@ -5,10 +5,13 @@
 
 mod endpoint;
 mod error;
+mod failure;
+mod http;
 mod overflow;
 mod reply;
 mod request;
 mod secret;
+mod sse;
 
 pub use endpoint::Endpoint;
 pub use error::Error;
