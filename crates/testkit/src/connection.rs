@@ -14,6 +14,9 @@ use crate::protocol::Protocol;
 /// Headers longer than this are nobody's.
 const HEAD: usize = 64 << 10;
 
+/// Read at once.
+const ROOM: usize = 16 << 10;
+
 /// A longer conversation is a mistake.
 const BODY: usize = 256 << 20;
 
@@ -95,6 +98,8 @@ impl Connection {
             if self.ahead.len() > HEAD {
                 return Err(nonsense("the head is too long"));
             }
+            // Head and body of a usual request in one go.
+            self.ahead.reserve(ROOM);
             if self.stream.read_buf(&mut self.ahead).await? == 0 {
                 return Ok(None);
             }

@@ -160,6 +160,13 @@ impl Scripted {
     }
 }
 
+impl Default for Scripted {
+    /// A model with nothing to say; see [`Scripted::then`].
+    fn default() -> Self {
+        Self::new([] as [Line; 0])
+    }
+}
+
 impl Model for Scripted {
     fn name(&self) -> &str {
         &self.name

@@ -262,7 +262,16 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 /// Serves one connection. What goes wrong with it is its client's business.
 async fn converse(stream: TcpStream, shared: Arc<Shared>) {
     let Ok(mut connection) = Connection::new(stream) else { return };
-    while let Ok(Some(received)) = connection.request().await {
+    loop {
+        let received = match connection.request().await {
+            Ok(Some(received)) => received,
+            Ok(None) => return,
+            Err(error) => {
+                let why = format!("HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n{error}\n");
+                let _ = connection.write(why.as_bytes()).await;
+                return;
+            }
+        };
         let last = received.header("connection").is_some_and(|value| value == "close");
         let kept = (shared.keep == Keep::Requests).then(|| received.clone());
         let open = shared.log.enter(kept);
