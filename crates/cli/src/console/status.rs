@@ -14,6 +14,9 @@ use super::{
 /// No more often than this is the line drawn.
 pub(super) const BEAT: Duration = Duration::from_millis(100);
 const SPINNER: [&str; 8] = ["⣾", "⣽", "⣻", "⢿", "⡿", "⣟", "⣯", "⣷"];
+/// Columns left free: a full line would wrap and could not be taken back, and a key such as Ctrl-C shows
+/// two characters.
+const ROOM: usize = 3;
 /// Characters of a tool's name.
 const NAME: usize = 40;
 
@@ -49,9 +52,7 @@ impl Status {
 
     /// From now on the episode waits for this.
     pub(super) fn wait(&mut self, waits: Waits, now: Instant) {
-        if self.waits != waits {
-            (self.waits, self.since) = (waits, now);
-        }
+        (self.waits, self.since) = (waits, now);
     }
 
     /// The episode waits for nothing any more.
@@ -89,8 +90,7 @@ impl Status {
             parts.push(format!("context {}", count(tally.context)));
         }
         let first = format!("{} {}", SPINNER[self.beat], self.words(now));
-        // A full line would wrap on some terminals, and could not be taken back.
-        fit(&first, &parts, columns.saturating_sub(1))
+        fit(&first, &parts, columns.saturating_sub(ROOM))
     }
 
     fn words(&self, now: Instant) -> String {
@@ -156,14 +156,14 @@ mod tests {
         );
         tally.add(Usage { input: 1200, output: 34, ..Usage::default() }, Some(0.5));
         status.wait(Waits::Tool("execute_bash".into()), at(60));
-        let line = status.draw("turn 1/9", &tally, begun, at(65), 80);
+        let line = status.draw("turn 1/9", &tally, begun, at(65), 100);
         assert_eq!(
             line,
             "⣻ execute_bash 5 s · turn 1/9 · 1:05 · 1.2k in, 34 out · $0.5000 · context 1.2k"
         );
         let line = status.draw("turn 1/9", &tally, begun, at(65), 45);
         assert_eq!(line, "⢿ execute_bash 5 s · turn 1/9 · 1:05");
-        assert_eq!(status.draw("turn 1/9", &tally, begun, at(65), 10), "⡿ execute");
+        assert_eq!(status.draw("turn 1/9", &tally, begun, at(65), 12), "⡿ execute");
         assert_eq!(status.draw("turn 1/9", &tally, begun, at(65), 0), "");
         status.wait(Waits::Retry(at(70)), at(66));
         assert!(status.draw("", &tally, begun, at(66), 80).contains("model, again in 4 s"));
@@ -175,7 +175,7 @@ mod tests {
         let now = Instant::now();
         let mut status = Status::new(now);
         status.wait(Waits::Call("日本\n\x1b[2J\u{202e}語".into()), now);
-        let line = status.draw("", &Tally::default(), now, now, 19);
+        let line = status.draw("", &Tally::default(), now, now, 21);
         assert_eq!(line, "⣽ model writes 日");
         let line = status.draw("", &Tally::default(), now, now, 80);
         assert!(line.contains("日本 \\x1b[2J\\u{202e}語"), "{line:?}");

@@ -119,6 +119,7 @@ impl View {
     /// The episode began.
     pub(super) fn started(&mut self, model: &str, now: Instant) {
         self.begun = now;
+        self.end_words();
         self.ink.line(Style::Dim, &format!("model {}", one_line(model, 200)));
         self.status.wait(Waits::Model, now);
     }
@@ -134,12 +135,15 @@ impl View {
                 self.retried(Way::Event, &Retry { attempt: *attempt, wait, why: why.clone() }, now);
             }
             Event::Compacted { messages, .. } => {
+                self.end_words();
                 let shortened = format!("shortened what the first {messages} messages show");
                 self.ink.line(Style::Dim, &shortened);
             }
             Event::Resumed { turn } => {
-                self.turn = turn.saturating_add(1);
+                self.begun = now;
+                (self.turn, self.announced) = (turn.saturating_add(1), *turn);
                 self.calls.clear();
+                self.end_words();
                 self.ink.line(Style::Mark, &format!("resumed after turn {turn}"));
                 self.status.wait(Waits::Model, now);
             }
@@ -293,7 +297,7 @@ impl View {
         self.ink.put(style, &one_line(&outcome, COMPLAINT));
         let mut parts = vec![counted(spent.turns as usize, "turn"), both_ways(&spent.usage)];
         parts.extend(spent.cost.map(money));
-        let within = |millis| clock(Duration::from_millis(millis));
+        let within = |millis| time(Duration::from_millis(millis));
         parts.push(format!(
             "{} (model {}, tools {})",
             clock(now.saturating_duration_since(self.begun)),
