@@ -8,9 +8,10 @@ use std::{
 };
 
 use model::{Delta, Error, Listener, Model, Reply, Request, Sampling};
-use trajectory::{Assistant, Message, ToolCall};
+use serde_json::Value;
+use trajectory::{Arguments, Assistant, Message, ToolCall};
 
-use crate::Turn;
+use crate::{Call, Turn};
 
 /// A model that says what a test wrote down.
 pub struct Scripted {
@@ -185,7 +186,10 @@ impl Model for Scripted {
                 tell(&turn, listener);
                 Ok(self.reply(&turn, request))
             }
-            Line::Replies(reply) => Ok(*reply),
+            Line::Replies(reply) => {
+                tell(&turn(&reply.message), listener);
+                Ok(*reply)
+            }
             Line::Fails(error) => Err(error),
             Line::Hangs => std::future::pending().await,
         }
@@ -214,6 +218,15 @@ impl From<Error> for Line {
     fn from(error: Error) -> Self {
         Self::Fails(error)
     }
+}
+
+/// What was said, to be told piece by piece.
+fn turn(message: &Assistant) -> Turn {
+    let calls = message.calls.iter().map(|call| match &call.arguments {
+        Arguments::Object(map) => Call::new(&call.name, Value::Object(map.clone())),
+        Arguments::Malformed { malformed, .. } => Call::raw(&call.name, malformed),
+    });
+    crate::calls(calls).text(&message.text).reasoning(&message.reasoning)
 }
 
 async fn pause(delay: Duration) {

@@ -102,6 +102,11 @@ async fn pieces_are_heard_that_make_up_the_reply() {
         serde_json::from_str(&ear.all("arguments").concat()).unwrap();
     assert_eq!(arguments, json!({"command": "seq 1000 | factor | wc -l"}));
     assert!(["reasoning", "text", "arguments"].iter().all(|kind| ear.all(kind).len() > 1));
+
+    let echo = Scripted::new([reply.clone()]);
+    let other = Ear::default();
+    assert_eq!(ask(&echo, &[], &other).await.unwrap(), reply);
+    assert_eq!(*other.0.lock().unwrap(), *ear.0.lock().unwrap());
 }
 
 #[tokio::test]
