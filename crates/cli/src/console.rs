@@ -11,7 +11,7 @@ mod status;
 mod view;
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     ops::ControlFlow::{self, Break, Continue},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
@@ -42,17 +42,6 @@ pub(crate) enum Mode {
     Quiet,
 }
 
-impl Mode {
-    /// What suits standard error, on this kind of terminal.
-    pub(crate) fn of_stderr(term: Option<&str>) -> Self {
-        match term {
-            None | Some("" | "dumb") => Self::Plain,
-            Some(_) if io::stderr().is_terminal() => Self::Live,
-            Some(_) => Self::Plain,
-        }
-    }
-}
-
 /// Shows an episode. What it has not shown when it is dropped, it shows then.
 #[derive(Debug)]
 pub(crate) struct Console {
@@ -66,7 +55,6 @@ enum Heard {
     Started(String),
     Event(Box<Event>),
     Piece(Piece),
-    Note(String),
     /// Show everything, then answer.
     Flush(Sender<()>),
     /// The same, and then be done.
@@ -102,11 +90,6 @@ impl Console {
         if matches!(event, Event::Ended(_)) {
             self.wait(Heard::Flush);
         }
-    }
-
-    /// Shows a word to the user between what happens.
-    pub(crate) fn note(&self, text: &str) {
-        self.tell(Heard::Note(text.to_owned()));
     }
 
     fn tell(&self, heard: Heard) {
@@ -177,7 +160,6 @@ fn take_in(
         Ok(Heard::Started(model)) => view.started(&model, now),
         Ok(Heard::Event(event)) => view.event(&event, now),
         Ok(Heard::Piece(piece)) => view.piece(&piece, now),
-        Ok(Heard::Note(text)) => view.note(&text),
         Ok(Heard::Flush(answer)) => return Continue(Some(answer)),
         Ok(Heard::Close(answer)) => {
             view.close();

@@ -233,7 +233,6 @@ fn a_file_gets_blocks_and_no_control_sequences() {
     console.event(&replied(1, said));
     let numbers: Vec<String> = (1..=30).map(|n| n.to_string()).collect();
     console.event(&observed(1, "execute_bash", &numbers.join("\n"), Some(0)));
-    console.note("stopping");
     console.event(&ended(Outcome::MaxTurns));
     // All is there once the end was told, before the console is gone.
     let text = out.text();
@@ -241,7 +240,7 @@ fn a_file_gets_blocks_and_no_control_sequences() {
     let tail: String = (24..=30).map(|n| format!("│ {n}\n")).collect();
     let expected = format!(
         "model m\n── turn 1/9 ──\nhm\nI count.\nmodel took 1.5 s, 1.2k in, 30 out\n$ seq 30\n{head}│ … 15 lines \
-         more …\n{tail}exit 0 · 0.3 s\nstopping\nmax_turns · 2 turns · 2.4k in, 60 out · $0.0200 · "
+         more …\n{tail}exit 0 · 0.3 s\nmax_turns · 2 turns · 2.4k in, 60 out · $0.0200 · "
     );
     let end = text.strip_prefix(&expected);
     assert!(end.is_some_and(|end| end.ends_with(" s (model 3.0 s, tools 0.6 s)\n")), "{text}");
@@ -253,7 +252,6 @@ fn nobody_asked_and_nothing_is_shown() {
     let console = Console::onto(out.clone(), Mode::Quiet, Color::OnTerminals, 9);
     console.event(&started("m"));
     console.hear(Delta::Text("x"));
-    console.note("x");
     console.event(&ended(Outcome::Submitted));
     drop(console);
     assert_eq!(out.text(), "");
@@ -430,8 +428,6 @@ fn hostile(text: &str, mode: Mode) -> String {
             shown += &still.event(&observed(1, text, text, Some(1)));
         }
     }
-    still.view.note(text);
-    shown += &still.view.take();
     shown + &still.event(&ended(Outcome::Infrastructure { cause: owned() }))
 }
 

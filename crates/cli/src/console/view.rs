@@ -166,12 +166,6 @@ impl View {
         }
     }
 
-    /// A word of ours.
-    pub(super) fn note(&mut self, text: &str) {
-        self.end_words();
-        self.ink.line(Style::Warning, &one_line(text, COMPLAINT));
-    }
-
     /// Time went by: draws the line at the bottom, cut to the terminal's width, where there is something
     /// to wait for and no words stand in its place.
     pub(super) fn tick(&mut self, columns: usize, now: Instant) {
