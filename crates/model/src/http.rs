@@ -114,9 +114,13 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// The next bytes, or nothing at the end.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+    /// The next bytes, or nothing at the end. `patience` is a shorter wait than the server's usual one.
+    pub(crate) async fn chunk(
+        &mut self,
+        patience: Option<Duration>,
+    ) -> Result<Option<Bytes>, Error> {
         let silence = self.http.endpoint.silence;
+        let silence = patience.map_or(silence, |patience| patience.min(silence));
         let next = timeout(silence, self.response.chunk()).await;
         let chunk = next.map_err(|_| Error::Silence(silence))?;
         let chunk = chunk.map_err(|source| self.http.broken(source))?;
@@ -129,7 +133,7 @@ impl Answer<'_> {
 
     /// Reads up to the end, so that the connection can be used again, but waits for nothing.
     pub(crate) async fn finish(mut self) {
-        let _ = timeout(LINGER, async { while let Ok(Some(_)) = self.chunk().await {} }).await;
+        let _ = timeout(LINGER, async { while let Ok(Some(_)) = self.chunk(None).await {} }).await;
     }
 
     /// The refusal, if it is one.
@@ -144,7 +148,7 @@ impl Answer<'_> {
         let mut body = Vec::new();
         while body.len() < MAX_REFUSAL {
             // Half a refusal is still a refusal.
-            let Ok(Some(chunk)) = self.chunk().await else { break };
+            let Ok(Some(chunk)) = self.chunk(None).await else { break };
             body.extend_from_slice(&chunk);
         }
         body.truncate(MAX_REFUSAL);

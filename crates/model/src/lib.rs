@@ -3,21 +3,30 @@
 //!
 //! Knows no sandbox and runs no tool.
 
+mod cache;
 mod endpoint;
 mod error;
 mod failure;
 mod http;
+mod openai;
 mod overflow;
+mod price;
+mod quirks;
 #[cfg_attr(not(test), expect(dead_code, reason = "the clients that use it are being written"))]
 mod repair;
 mod reply;
 mod request;
 mod secret;
 mod sse;
+mod talk;
+mod wire;
 
+pub use cache::Cached;
 pub use endpoint::Endpoint;
 pub use error::Error;
+pub use openai::OpenAi;
 pub use overflow::Overflow;
+pub use price::{Price, PriceError, Prices};
 pub use reply::{Delta, Listener, Reply, Silent};
 pub use request::{Model, Request, Sampling, ToolSpec};
 pub use secret::Secret;

@@ -1,0 +1,145 @@
+//! The body of a chat completions request.
+//!
+//! Pure: what a particular server refuses is left out by others.
+
+use serde_json::{Map, Value, json};
+use trajectory::{Assistant, Content, Message, ToolCall};
+
+use crate::{Endpoint, Request, Sampling, ToolSpec, wire};
+
+/// The whole body, before what the user wants merged in.
+pub(super) fn body(endpoint: &Endpoint, request: &Request<'_>) -> Map<String, Value> {
+    let mut body = Map::new();
+    body.insert("model".into(), json!(endpoint.model));
+    body.insert("messages".into(), Value::Array(messages(request)));
+    if !request.tools.is_empty() {
+        body.insert("tools".into(), request.tools.iter().map(tool).collect());
+    }
+    body.insert(limit_name(endpoint).into(), json!(request.max_tokens));
+    sampling(request.sampling, &mut body);
+    body.insert("stream".into(), json!(true));
+    body.insert("stream_options".into(), json!({ "include_usage": true }));
+    body
+}
+
+/// OpenAI renamed the field; most other servers know the old name only.
+fn limit_name(endpoint: &Endpoint) -> &'static str {
+    let model = endpoint.model.rsplit('/').next().unwrap_or_default();
+    let numbered = model.strip_prefix('o').and_then(|rest| rest.chars().next());
+    let reasons = numbered.is_some_and(|c| c.is_ascii_digit())
+        || ["gpt-5", "gpt-6"].iter().any(|family| model.starts_with(family));
+    if reasons || endpoint.base_url.contains("//api.openai.com") {
+        "max_completion_tokens"
+    } else {
+        "max_tokens"
+    }
+}
+
+fn sampling(sampling: &Sampling, body: &mut Map<String, Value>) {
+    let Sampling { temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, thinking: _ } =
+        sampling;
+    let fields = [
+        ("temperature", temperature.map(Value::from)),
+        ("top_p", top_p.map(Value::from)),
+        ("top_k", top_k.map(Value::from)),
+        ("min_p", min_p.map(Value::from)),
+        ("repetition_penalty", repetition_penalty.map(Value::from)),
+        ("seed", seed.map(Value::from)),
+        ("stop", (!stop.is_empty()).then(|| json!(stop))),
+    ];
+    for (name, value) in fields {
+        if let Some(value) = value {
+            body.insert(name.into(), value);
+        }
+    }
+}
+
+fn tool(tool: &ToolSpec) -> Value {
+    let ToolSpec { name, description, parameters } = tool;
+    json!({
+        "type": "function",
+        "function": { "name": name, "description": description, "parameters": parameters },
+    })
+}
+
+fn messages(request: &Request<'_>) -> Vec<Value> {
+    let mut sent = Vec::with_capacity(request.messages.len());
+    // A tool's answer holds text alone; its pictures follow once all answers have been given.
+    let mut pictures = Vec::new();
+    for message in request.messages {
+        if !matches!(message, Message::Tool(_)) {
+            show(&mut pictures, &mut sent);
+        }
+        match message {
+            Message::System { text } => sent.push(json!({ "role": "system", "content": text })),
+            Message::User { content } => {
+                sent.push(json!({ "role": "user", "content": parts(content) }));
+            }
+            Message::Assistant(said) => sent.push(assistant(said, request.tools)),
+            Message::Tool(result) => {
+                let shown = result.content.iter().filter(|part| part.as_text().is_none());
+                pictures.extend(shown.map(part));
+                sent.push(json!({
+                    "role": "tool",
+                    "tool_call_id": result.call_id,
+                    "content": wire::text_of(&result.content),
+                }));
+            }
+        }
+    }
+    show(&mut pictures, &mut sent);
+    sent
+}
+
+fn show(pictures: &mut Vec<Value>, sent: &mut Vec<Value>) {
+    if pictures.is_empty() {
+        return;
+    }
+    let mut content = vec![json!({ "type": "text", "text": "The pictures of the tool results:" })];
+    content.append(pictures);
+    sent.push(json!({ "role": "user", "content": content }));
+}
+
+/// Plain text where that is all there is: many chat templates know nothing else.
+fn parts(content: &[Content]) -> Value {
+    if content.iter().all(|part| part.as_text().is_some()) {
+        return Value::String(wire::text_of(content));
+    }
+    content.iter().map(part).collect()
+}
+
+fn part(content: &Content) -> Value {
+    match content {
+        Content::Text { text } => json!({ "type": "text", "text": text }),
+        Content::Image { media_type, data } => {
+            let url = format!("data:{media_type};base64,{data}");
+            json!({ "type": "image_url", "image_url": { "url": url } })
+        }
+    }
+}
+
+fn assistant(said: &Assistant, tools: &[ToolSpec]) -> Value {
+    if let (Some(text), true) = (&said.said, tools.is_empty()) {
+        return json!({ "role": "assistant", "content": text });
+    }
+    if said.calls.is_empty() {
+        return json!({ "role": "assistant", "content": said.text });
+    }
+    // Empty text beside calls is what OpenAI itself writes as null.
+    let content = (!said.text.is_empty()).then_some(&said.text);
+    let calls: Vec<_> = said.calls.iter().map(call).collect();
+    json!({ "role": "assistant", "content": content, "tool_calls": calls })
+}
+
+fn call(call: &ToolCall) -> Value {
+    let arguments = wire::sent_arguments(&call.arguments).to_string();
+    json!({
+        "id": call.id,
+        "type": "function",
+        "function": { "name": wire::sent_name(&call.name), "arguments": arguments },
+    })
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+//! One question and its answer: asked again without a field the server does not take, and read as a
+//! stream of events or as one document, whichever it turns out to be.
+//!
+//! Knows no vendor: a [`Gatherer`] makes sense of the JSON.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::{
+    Delta, Error, Listener,
+    failure::{Failure, tidy},
+    http::{Answer, Http},
+    quirks::Quirks,
+    sse::{Decoder, Event},
+    wire,
+};
+
+/// Whether a reply goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It does.
+    More,
+    /// That was its last event.
+    Done,
+}
+
+/// Makes a reply of a vendor's events.
+pub(crate) trait Gatherer {
+    /// The next event, or the whole reply as one document.
+    fn take(&mut self, json: &Value) -> Result<Progress, Error>;
+
+    /// Whether the reply is usable although nothing more may come.
+    fn is_complete(&self) -> bool;
+}
+
+/// What follows the last word, such as the count of tokens, comes at once or never.
+const AFTERMATH: Duration = Duration::from_secs(5);
+
+/// Sends what `build` makes, and again without what the server does not take.
+pub(crate) async fn ask<'a>(
+    http: &'a Http,
+    quirks: &Quirks,
+    mut build: impl FnMut() -> Map<String, Value>,
+    listener: &dyn Listener,
+) -> Result<Answer<'a>, Error> {
+    let insisted = &http.endpoint().extra_body;
+    let mut attempt = 1;
+    loop {
+        let mut body = build();
+        quirks.apply(&mut body);
+        wire::merge(&mut body, insisted);
+        let body = Value::Object(body);
+        let failure = match http.post(&body).await?.refusal().await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        // Each field is learnt once, so this ends.
+        let learnt = body.as_object().and_then(|sent| quirks.learn(&failure, sent, insisted));
+        let Some(field) = learnt else { return Err(http.error(&failure)) };
+        let why = format!("the server does not take `{field}`; asking without it");
+        listener.hear(Delta::Retry { attempt, wait: Duration::ZERO, why: &why });
+        attempt += 1;
+    }
+}
+
+/// Reads an answer to its end.
+pub(crate) async fn read(
+    http: &Http,
+    mut answer: Answer<'_>,
+    gatherer: &mut impl Gatherer,
+) -> Result<(), Error> {
+    let mut form = Form::Unknown;
+    let mut events = Vec::new();
+    loop {
+        let patience = gatherer.is_complete().then_some(AFTERMATH);
+        let chunk = match answer.chunk(patience).await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => break,
+            Err(_) if gatherer.is_complete() => break,
+            Err(error) => return Err(error),
+        };
+        form.push(&chunk, &mut events)?;
+        for event in events.drain(..) {
+            if take(http, &event, gatherer)? == Progress::Done {
+                answer.finish().await;
+                return Ok(());
+            }
+        }
+    }
+    let last = form.finish();
+    let last = last.map_or(Ok(Progress::More), |event| take(http, &event, gatherer))?;
+    if last == Progress::Done || gatherer.is_complete() {
+        return Ok(());
+    }
+    Err(Error::Cut("the connection ended without the end of the reply".into()))
+}
+
+/// What the server turned out to send.
+enum Form {
+    Unknown,
+    Events(Decoder),
+    Document(Vec<u8>),
+}
+
+impl Form {
+    fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
+        if matches!(self, Self::Unknown) {
+            *self = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                None => Self::Unknown,
+                Some(b'{' | b'[') => Self::Document(Vec::new()),
+                Some(b'<') => {
+                    let text = tidy(&String::from_utf8_lossy(bytes));
+                    return Err(Error::Protocol(format!("it is a web page: {text}")));
+                }
+                Some(_) => Self::Events(Decoder::default()),
+            };
+        }
+        match self {
+            Self::Unknown => Ok(()),
+            Self::Events(decoder) => {
+                decoder.push(bytes, events).map_err(|error| Error::Protocol(error.to_string()))
+            }
+            Self::Document(document) => {
+                document.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> Option<Event> {
+        match self {
+            Self::Unknown => None,
+            Self::Events(decoder) => decoder.finish(),
+            Self::Document(bytes) => {
+                let data = String::from_utf8_lossy(&bytes).into_owned();
+                Some(Event { name: String::new(), data })
+            }
+        }
+    }
+}
+
+fn take(http: &Http, event: &Event, gatherer: &mut impl Gatherer) -> Result<Progress, Error> {
+    let data = event.data.trim();
+    if data == "[DONE]" {
+        return Ok(Progress::Done);
+    }
+    if data.is_empty() {
+        return Ok(Progress::More);
+    }
+    let failed = event.name == "error";
+    let json: Value = match serde_json::from_str(data) {
+        Ok(json) => json,
+        Err(_) if failed => Value::String(data.to_owned()),
+        Err(error) => return Err(Error::Protocol(format!("a part of it is no JSON: {error}"))),
+    };
+    let reported = json.get("error").is_some_and(|error| !error.is_null());
+    let flat = json.get("object").is_some_and(|object| object == "error");
+    if failed || reported || flat {
+        return Err(http.error(&Failure::in_stream(&json)));
+    }
+    gatherer.take(&json)
+}

@@ -1,0 +1,193 @@
+//! What both protocols share about the bodies they send and the calls they receive.
+//!
+//! Pure functions over JSON. Knows no vendor's field names.
+
+use std::{borrow::Cow, collections::BTreeSet};
+
+use serde_json::{Map, Value, json};
+use trajectory::{Arguments, Assistant, Content, Message, ToolCall, Usage};
+
+use crate::{
+    Request, ToolSpec,
+    repair::{self, Complete},
+};
+
+/// More calls in one reply are an attack or a mistake.
+pub(crate) const MAX_CALLS: usize = 256;
+/// No count of tokens is larger; sums of such numbers cannot overflow.
+const MAX_COUNT: u64 = 1 << 40;
+/// Vendors' ids have about thirty characters.
+const MAX_ID: usize = 128;
+
+/// A call while it is being received.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Partial {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// The arguments' JSON so far.
+    pub(crate) arguments: String,
+}
+
+/// Received calls as the agent knows them: with ids that are unique, and arguments understood.
+pub(crate) fn calls(
+    partials: Vec<Partial>,
+    request: &Request<'_>,
+    last: Complete,
+) -> Vec<ToolCall> {
+    let before: usize = request.messages.iter().map(calls_in).sum();
+    let mut seen = BTreeSet::new();
+    let end = partials.len();
+    let finished = partials.into_iter().enumerate().map(|(at, partial)| {
+        let Partial { mut id, name, arguments } = partial;
+        if id.is_empty() || id.len() > MAX_ID || seen.contains(&id) {
+            id = format!("call_{}", before + at + 1);
+        }
+        seen.insert(id.clone());
+        let complete = if at + 1 == end { last } else { Complete::Whole };
+        let arguments = understand(&arguments, schema(request.tools, &name), complete);
+        ToolCall { id, name, arguments }
+    });
+    finished.collect()
+}
+
+fn calls_in(message: &Message) -> usize {
+    match message {
+        Message::Assistant(said) => said.calls.len(),
+        _ => 0,
+    }
+}
+
+fn schema<'a>(tools: &'a [ToolSpec], name: &str) -> &'a Value {
+    tools.iter().find(|tool| tool.name == name).map_or(&Value::Null, |tool| &tool.parameters)
+}
+
+fn understand(text: &str, schema: &Value, complete: Complete) -> Arguments {
+    // A tool without arguments often gets none at all.
+    if text.trim().is_empty() && complete == Complete::Whole {
+        return Arguments::Object(Map::new());
+    }
+    repair::arguments(text, schema, complete)
+}
+
+/// A call's arguments as they go back: always an object, because servers parse them.
+pub(crate) fn sent_arguments(arguments: &Arguments) -> Value {
+    match arguments {
+        Arguments::Object(map) => Value::Object(map.clone()),
+        Arguments::Malformed { malformed, .. } => json!({ "malformed": malformed }),
+    }
+}
+
+/// A name or an id with the characters all vendors accept.
+pub(crate) fn sent_name(name: &str) -> Cow<'_, str> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(fine) {
+        return Cow::Borrowed(name);
+    }
+    let name: String = name.chars().take(64).map(|c| if fine(c) { c } else { '_' }).collect();
+    Cow::Owned(if name.is_empty() { "unnamed".into() } else { name })
+}
+
+/// The texts of some parts, joined.
+pub(crate) fn text_of(content: &[Content]) -> String {
+    content.iter().filter_map(Content::as_text).collect::<Vec<_>>().join("\n")
+}
+
+/// Puts what the user wants in a body over what we wrote there; objects are merged, not replaced.
+pub(crate) fn merge(body: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (key, value) in over {
+        match (body.get_mut(key), value) {
+            (Some(Value::Object(body)), Value::Object(over)) => merge(body, over),
+            _ => {
+                body.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// A number of tokens in a server's answer.
+pub(crate) fn count(value: Option<&Value>) -> u64 {
+    value.and_then(Value::as_u64).unwrap_or_default().min(MAX_COUNT)
+}
+
+/// The tokens of a call whose server counts none: four bytes each.
+pub(crate) fn estimate(request: &Request<'_>, said: &Assistant) -> Usage {
+    let written = Message::Assistant(said.clone()).size();
+    let tokens = |bytes: usize| (bytes as u64).div_ceil(4);
+    Usage {
+        input: tokens(size(request)),
+        output: tokens(written),
+        reasoning: tokens(said.reasoning.len()),
+        estimated: true,
+        ..Usage::default()
+    }
+}
+
+/// How many bytes a server has to read.
+pub(crate) fn size(request: &Request<'_>) -> usize {
+    let messages: usize = request.messages.iter().map(Message::size).sum();
+    let tool = |tool: &ToolSpec| {
+        tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
+    };
+    messages + request.tools.iter().map(tool).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sampling;
+
+    fn partial(id: &str, name: &str, arguments: &str) -> Partial {
+        Partial { id: id.into(), name: name.into(), arguments: arguments.into() }
+    }
+
+    #[test]
+    fn calls_get_unique_ids_and_understood_arguments() {
+        let earlier = Message::Assistant(Assistant {
+            calls: vec![ToolCall {
+                id: "call_1".into(),
+                name: "x".into(),
+                arguments: Arguments::Object(Map::new()),
+            }],
+            ..Assistant::default()
+        });
+        let messages = [earlier];
+        let sampling = Sampling::default();
+        let request =
+            Request { messages: &messages, tools: &[], sampling: &sampling, max_tokens: 1 };
+        let partials = vec![
+            partial("a", "bash", r#"{"command":"ls"}"#),
+            partial("", "submit", ""),
+            partial("a", "bash", r#"{"command":"cut o"#),
+        ];
+        let made = calls(partials, &request, Complete::CutOff);
+        let ids: Vec<_> = made.iter().map(|call| call.id.as_str()).collect();
+        assert_eq!(ids, ["a", "call_3", "call_4"]);
+        assert!(matches!(&made[0].arguments, Arguments::Object(map) if map["command"] == "ls"));
+        assert_eq!(made[1].arguments, Arguments::Object(Map::new()));
+        assert!(matches!(made[2].arguments, Arguments::Malformed { .. }));
+    }
+
+    #[test]
+    fn merging_goes_into_objects() {
+        let mut body = json!({"a": 1, "o": {"x": 1, "y": {"z": 2}}}).as_object().unwrap().clone();
+        let over = json!({"o": {"y": {"w": 3}, "x": [9]}, "b": null}).as_object().unwrap().clone();
+        merge(&mut body, &over);
+        let expected = json!({"a": 1, "b": null, "o": {"x": [9], "y": {"z": 2, "w": 3}}});
+        assert_eq!(Value::Object(body), expected);
+    }
+
+    #[test]
+    fn names_go_out_as_vendors_accept_them() {
+        assert_eq!(sent_name("execute_bash"), "execute_bash");
+        assert_eq!(sent_name("functions.bash <x>"), "functions_bash__x_");
+        assert_eq!(sent_name(""), "unnamed");
+        assert_eq!(sent_name(&"é".repeat(99)).len(), 64);
+    }
+
+    #[test]
+    fn counts_are_bounded() {
+        assert_eq!(count(Some(&json!(u64::MAX))), MAX_COUNT);
+        assert_eq!(count(Some(&json!(-1))), 0);
+        assert_eq!(count(None), 0);
+    }
+}
