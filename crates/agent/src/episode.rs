@@ -12,7 +12,7 @@ use model::{Delta, Listener, Model, Price, Request, Sampling, ToolSpec};
 use sandbox::Sandbox;
 use trajectory::{
     Arguments, Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent,
-    Started, Stop, ToolCall, ToolResult,
+    Started, ToolCall, ToolResult,
 };
 
 use crate::{

@@ -14,6 +14,8 @@ mod tests;
 use std::path::{Component, Path, PathBuf};
 
 pub use builtin::BUILTIN;
+use serde::{Deserialize, Serialize};
+use trajectory::Message;
 
 use template::{Template, Values};
 
@@ -24,7 +26,7 @@ pub const MAX_CONFIG: usize = 1 << 20;
 pub const MAX_RENDERED: usize = 64 << 20;
 
 /// Prompt templates, and the directories of the sandbox that they speak of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompts {
     /// Template of the system prompt; key `system_prompt`.
     pub system: String,
@@ -37,6 +39,7 @@ pub struct Prompts {
     /// What comes back to the caller.
     pub output_dir: PathBuf,
     /// Keys of the config that mean nothing here, in its order. The reference's benchmark configs have some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }
 
@@ -47,6 +50,14 @@ pub struct Rendered {
     pub system: String,
     /// The first user message.
     pub user: String,
+}
+
+impl Rendered {
+    /// The first messages of a conversation. A model without a system prompt is told none.
+    pub fn messages(self) -> Vec<Message> {
+        let system = (!self.system.is_empty()).then_some(Message::System { text: self.system });
+        system.into_iter().chain([Message::user(self.user)]).collect()
+    }
 }
 
 /// Why a prompt config cannot be used.
