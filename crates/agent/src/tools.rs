@@ -2,11 +2,33 @@
 //!
 //! A failing command or a malformed call is an observation. `Err` means that the sandbox itself failed.
 
-use std::{path::PathBuf, time::Duration};
+mod arguments;
+mod bash;
+mod change;
+mod clip;
+mod edit;
+mod hint;
+mod page;
+mod picture;
+mod screen;
+mod specs;
+mod tree;
+mod view;
+
+use std::{io, path::PathBuf, time::Duration};
 
 use model::ToolSpec;
 use sandbox::{Error, Sandbox};
-use trajectory::{Content, ToolCall};
+use trajectory::{Arguments, Content, ToolCall};
+
+use self::arguments::{Given, short};
+
+/// Runs a command.
+pub const EXECUTE: &str = "execute_bash";
+/// Looks at files and changes them.
+pub const EDIT: &str = "str_replace_editor";
+/// Ends the episode.
+pub const SUBMIT: &str = "submit";
 
 /// How the tools behave.
 #[derive(Clone, Debug)]
@@ -17,6 +39,8 @@ pub struct Tools {
     pub shown: usize,
     /// Where long output is kept, inside the sandbox.
     pub spill: PathBuf,
+    /// Where relative paths of files start, inside the sandbox.
+    pub workdir: PathBuf,
     /// Whether the model can look at pictures.
     pub vision: Vision,
 }
@@ -27,6 +51,7 @@ impl Default for Tools {
             timeout: Duration::from_secs(120),
             shown: 12_000,
             spill: PathBuf::from("/tmp/outputs"),
+            workdir: PathBuf::from("/testbed"),
             vision: Vision::TextOnly,
         }
     }
@@ -52,6 +77,18 @@ pub struct Observation {
     pub exit_code: Option<i32>,
 }
 
+impl Observation {
+    /// Something to read.
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Content::text(text)], is_error: false, exit_code: None }
+    }
+
+    /// What is wrong with a call.
+    pub(crate) fn error(text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+}
+
 /// What a call leads to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Done {
@@ -64,16 +101,64 @@ pub enum Done {
 impl Tools {
     /// What the model is told of the tools.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        Vec::new()
+        specs::specs(self.timeout)
     }
 
     /// Carries out one call. `number` is unique within the episode; it names the file of a long output.
     pub async fn call<S: Sandbox>(
         &self,
-        _call: &ToolCall,
-        _number: u32,
-        _sandbox: &S,
+        call: &ToolCall,
+        number: u32,
+        sandbox: &S,
     ) -> Result<Done, Error> {
-        Ok(Done::Submitted)
+        let wrong = |why: String| Ok(Done::Observed(Observation::error(why)));
+        let tool = call.name.as_str();
+        if ![EXECUTE, EDIT, SUBMIT].contains(&tool) {
+            let tool = short(tool);
+            return wrong(format!(
+                "There is no tool `{tool}`. The tools are {EXECUTE}, {EDIT} and {SUBMIT}."
+            ));
+        }
+        let map = match &call.arguments {
+            Arguments::Object(map) => map,
+            Arguments::Malformed { why, .. } => {
+                return wrong(format!("Nothing was done: the arguments of {tool} cannot be read: {why}"));
+            }
+        };
+        let given = Given { tool, map };
+        let observation = match tool {
+            SUBMIT => return Ok(Done::Submitted),
+            EXECUTE => match given.text("command") {
+                Ok(command) => bash::execute(self, command, number, sandbox).await?,
+                Err(why) => return wrong(why),
+            },
+            _ => match edit::Request::read(given) {
+                Ok(request) => edit::carry_out(self, &request, sandbox).await?,
+                Err(why) => return wrong(why),
+            },
+        };
+        Ok(Done::Observed(observation))
     }
+}
+
+/// Words for the model about an error that is of its own making: its paths, or its full disk. `None` for a
+/// failure of the sandbox.
+fn refused(error: &Error) -> Option<String> {
+    match error {
+        Error::Path { why, .. } => {
+            // The system's numbers mean nothing to a reader.
+            Some(why.split(" (os error").next().unwrap_or(why).to_owned())
+        }
+        Error::Io { source, .. } if disk_full(source) => {
+            Some("the computer's disk is full; delete what is not needed any more".into())
+        }
+        error if error.is_usage() => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+fn disk_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+        || error.to_string().contains("No space left on device")
 }
