@@ -4,6 +4,7 @@
 //! and works when they do not.
 
 mod daemon;
+mod llama;
 mod machine;
 mod ordinary_user;
 mod places;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  setup   install what the tests need and make the test root file system
+  setup   install what the tests need, fetch a small model, make the test root file system
   check   formatting, clippy and unit tests: the fast ones, nothing installed
   test    setup, then every check and every test, as root also once more as an ordinary user
   ci      the same as test

@@ -9,14 +9,14 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    machine,
+    llama, machine,
     places::Places,
     rootfs,
     run::{output, run, succeeds},
 };
 
 /// What proves that a package is there, and its name.
-const NEEDED: [(&str, &str); 16] = [
+const NEEDED: [(&str, &str); 17] = [
     ("/etc/ssl/certs/ca-certificates.crt", "ca-certificates"),
     ("bash", "bash"),
     ("curl", "curl"),
@@ -29,6 +29,7 @@ const NEEDED: [(&str, &str); 16] = [
     ("mmdebstrap", "mmdebstrap"),
     ("newuidmap", "uidmap"),
     ("perl", "perl"),
+    ("pip3", "python3-pip"),
     ("ps", "procps"),
     ("python3", "python3"),
     ("setpriv", "util-linux"),
@@ -44,7 +45,8 @@ pub(crate) fn setup(places: &Places) -> Result<()> {
         .with_context(|| format!("making {}", places.cache.display()))?;
     packages()?;
     toolchain(places)?;
-    rootfs::make(places)
+    rootfs::make(places)?;
+    llama::fetch(places)
 }
 
 fn packages() -> Result<()> {

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::{
     daemon::{Daemon, IMAGE},
-    machine, ordinary_user,
+    llama, machine, ordinary_user,
     places::Places,
     report::Report,
     run::run,
@@ -17,10 +17,11 @@ use crate::{
 };
 
 /// The crates that must build on macOS, where the native runtime is left out.
-const ON_MAC: [&str; 4] = ["sandbox", "sandbox-docker", "image", "llm-in-sandbox"];
+const ON_MAC: [&str; 7] =
+    ["trajectory", "model", "agent", "sandbox", "sandbox-docker", "image", "llm-in-sandbox"];
 
 /// What a prepared machine must offer to the tests, so that none of them is skipped unseen.
-const REQUIRED: &str = "docker,registry,mmdebstrap,overlay,userns,rootless";
+const REQUIRED: &str = "docker,llama,registry,mmdebstrap,overlay,userns,rootless";
 
 /// The fast checks, with nothing installed and nothing started.
 pub(crate) fn check(places: &Places) -> ExitCode {
@@ -63,6 +64,8 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
             .env("DOCKER_HOST", daemon.host())
             .env("LIS_TEST_IMAGE", IMAGE)
             .env("LIS_TEST_ROOTFS", places.rootfs_dir())
+            .env("LIS_TEST_GGUF", llama::model(places))
+            .env("LIS_TEST_LLAMA", llama::server(places))
             .env("LIS_REQUIRE", &required))
     });
     if root {
