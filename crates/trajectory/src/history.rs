@@ -42,3 +42,19 @@ pub fn history(lines: &[Line]) -> (Vec<Message>, u32) {
     messages.truncate(complete.0);
     (messages, complete.1)
 }
+
+/// How many of the first messages the model saw shortened in the last turn that is complete.
+///
+/// What was decided for a turn a process died in is left out with it: it follows again from the history.
+pub fn compacted(lines: &[Line]) -> usize {
+    let (_, complete) = history(lines);
+    let mut decided: Vec<(u32, usize)> = Vec::new();
+    for line in lines {
+        match line.event {
+            Event::Compacted { turn, messages } => decided.push((turn, messages)),
+            Event::Resumed { turn } => decided.retain(|(at, _)| *at <= turn),
+            _ => {}
+        }
+    }
+    decided.iter().rev().find(|(turn, _)| *turn <= complete).map_or(0, |(_, messages)| *messages)
+}

@@ -10,7 +10,7 @@ mod record;
 mod usage;
 
 pub use event::{ENDED, Ended, Event, Line, Observed, ReadError, Replied, Started, VERSION, read};
-pub use history::history;
+pub use history::{compacted, history};
 pub use message::{Arguments, Assistant, Content, Message, Stop, ToolCall, ToolResult};
 pub use outcome::Outcome;
 pub use record::{Action, Step, Trajectory};

@@ -169,7 +169,7 @@ async fn whatever_decides_about_a_reply_tells_requests_apart() {
     ];
     for kept in [false, true] {
         for (name, scope, text, tools, temperature, max_tokens) in &variants {
-            let model = Counting { name: *name, ..Counting::default() };
+            let model = Counting { name, ..Counting::default() };
             let cached = Cached::open(dir.path(), scope.clone(), model).unwrap();
             let messages = [Message::user(*text)];
             let sampling = Sampling { temperature: *temperature, ..Sampling::default() };

@@ -1,7 +1,7 @@
 //! The conversation follows from the events, up to the last turn that is complete.
 
 use serde_json::json;
-use trajectory::{Event, Outcome, history};
+use trajectory::{Event, Outcome, compacted, history};
 
 use crate::examples::{answered, bash, call, ended, lines, reminded, replied, shown, started};
 
@@ -95,4 +95,26 @@ fn resuming_before_the_first_turn_starts_over() {
         answered(1, "c", "whole"),
     ]);
     assert_eq!((messages, turn), (vec!["assistant: anew".into(), "tool c: whole".into()], 1));
+}
+
+#[test]
+fn what_was_shortened_is_shortened_again() {
+    let shortened = |turn, messages| Event::Compacted { turn, messages };
+    let turn = |turn| [replied(turn, "go", vec![bash("a", "ls")]), answered(turn, "a", "one file")];
+    let mut events = vec![started()];
+    events.extend(turn(1));
+    assert_eq!(compacted(&lines(events.clone())), 0);
+    events.push(shortened(2, 3));
+    assert_eq!(compacted(&lines(events.clone())), 0, "the turn it was decided for is not complete");
+    events.extend(turn(2));
+    events.extend(turn(3));
+    assert_eq!(compacted(&lines(events.clone())), 3);
+    events.push(shortened(4, 5));
+    events.extend(turn(4));
+    assert_eq!(compacted(&lines(events.clone())), 5);
+    events.push(Event::Resumed { turn: 3 });
+    assert_eq!(compacted(&lines(events.clone())), 3);
+    events.extend(turn(4));
+    events.extend(turn(5));
+    assert_eq!(compacted(&lines(events)), 3, "what a dead process decided is forgotten");
 }
