@@ -46,8 +46,8 @@ impl Compaction {
             return so_far;
         }
         let upto = self.old(messages);
-        let later = messages.get(so_far..upto).unwrap_or_default();
-        let gains = so_far < upto && later.iter().any(|message| shortened(message).is_some());
+        let more = messages.get(so_far..upto).unwrap_or_default();
+        let gains = more.iter().any(|message| shortened(message).is_some());
         if gains { upto } else { so_far }
     }
 
