@@ -3,6 +3,7 @@
 //!
 //! Knows no sandbox and runs no tool.
 
+mod anthropic;
 mod cache;
 mod endpoint;
 mod error;
@@ -16,11 +17,13 @@ mod quirks;
 mod repair;
 mod reply;
 mod request;
+mod retry;
 mod secret;
 mod sse;
 mod talk;
 mod wire;
 
+pub use anthropic::Anthropic;
 pub use cache::Cached;
 pub use endpoint::Endpoint;
 pub use error::Error;
@@ -29,4 +32,5 @@ pub use overflow::Overflow;
 pub use price::{Price, PriceError, Prices};
 pub use reply::{Delta, Listener, Reply, Silent};
 pub use request::{Model, Request, Sampling, ToolSpec};
+pub use retry::{Retry, Retrying};
 pub use secret::Secret;

@@ -1,0 +1,209 @@
+//! A reply put together from the events of a messages stream, or from one whole document.
+
+use serde_json::{Value, json};
+use trajectory::{Assistant, Stop, Usage};
+
+use crate::{
+    Delta, Error, Listener, Reply, Request,
+    repair::Complete,
+    talk::{Gatherer, Progress},
+    wire::{self, MAX_CALLS, Partial, count},
+};
+
+/// What has come so far.
+pub(super) struct Gathering<'a> {
+    listener: &'a dyn Listener,
+    /// The blocks and the numbers the server gave them.
+    blocks: Vec<(u64, Block)>,
+    stop: Option<String>,
+    usage: Option<Usage>,
+}
+
+/// A block of the reply.
+enum Block {
+    Text(String),
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    /// Thinking nobody but the vendor can read.
+    Redacted(Value),
+    Call {
+        partial: Partial,
+        input: Value,
+    },
+    /// Something we did not ask for.
+    Unknown,
+}
+
+impl Gatherer for Gathering<'_> {
+    fn take(&mut self, json: &Value) -> Result<Progress, Error> {
+        match json.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "message_start" => self.count(json.pointer("/message/usage")),
+            "content_block_start" => {
+                let block = json.get("content_block").unwrap_or(&Value::Null);
+                self.open(count(json.get("index")), block)?;
+            }
+            "content_block_delta" => {
+                let delta = json.get("delta").unwrap_or(&Value::Null);
+                self.grow(count(json.get("index")), delta);
+            }
+            "message_delta" => {
+                self.ended(json.pointer("/delta/stop_reason"));
+                self.count(json.get("usage"));
+            }
+            "message_stop" => return Ok(Progress::Done),
+            "message" => {
+                let blocks = json.get("content").and_then(Value::as_array);
+                for (at, block) in (0..).zip(blocks.into_iter().flatten()) {
+                    self.open(at, block)?;
+                }
+                self.count(json.get("usage"));
+                self.ended(json.get("stop_reason"));
+                return Ok(Progress::Done);
+            }
+            _ => {}
+        }
+        Ok(Progress::More)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.stop.is_some()
+    }
+}
+
+impl<'a> Gathering<'a> {
+    pub(super) fn new(listener: &'a dyn Listener) -> Self {
+        Self { listener, blocks: Vec::new(), stop: None, usage: None }
+    }
+
+    /// The reply, once its end was seen.
+    pub(super) fn reply(self, request: &Request<'_>) -> Reply {
+        let mut message = Assistant::default();
+        let mut opaque = Vec::new();
+        let mut partials = Vec::new();
+        for (_, block) in self.blocks {
+            match block {
+                Block::Text(text) => message.text.push_str(&text),
+                Block::Thinking { text, signature } => {
+                    message.reasoning.push_str(&text);
+                    // Thinking that was cut off is not signed, and not taken back.
+                    if !signature.is_empty() {
+                        let block =
+                            json!({ "type": "thinking", "thinking": text, "signature": signature });
+                        opaque.push(block);
+                    }
+                }
+                Block::Redacted(block) => opaque.push(block),
+                Block::Call { mut partial, input } => {
+                    if partial.arguments.is_empty() && input.is_object() {
+                        partial.arguments = input.to_string();
+                    }
+                    partials.push(partial);
+                }
+                Block::Unknown => {}
+            }
+        }
+        let (stop, last) = stop(self.stop.as_deref(), &partials);
+        message.calls = wire::calls(partials, request, last);
+        message.opaque = (!opaque.is_empty()).then_some(Value::Array(opaque));
+        let usage = self.usage.unwrap_or_else(|| wire::estimate(request, &message));
+        Reply { message, stop, usage, from_cache: false }
+    }
+
+    fn open(&mut self, index: u64, block: &Value) -> Result<(), Error> {
+        if self.blocks.len() == MAX_CALLS {
+            return Err(Error::Protocol(format!("it has more than {MAX_CALLS} blocks")));
+        }
+        let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
+        let opened = match text("type") {
+            "text" => Block::Text(String::new()),
+            "thinking" => {
+                Block::Thinking { text: String::new(), signature: text("signature").into() }
+            }
+            "redacted_thinking" => Block::Redacted(block.clone()),
+            "tool_use" => {
+                self.listener.hear(Delta::Call(text("name")));
+                let partial = Partial {
+                    id: text("id").into(),
+                    name: text("name").into(),
+                    arguments: String::new(),
+                };
+                Block::Call { partial, input: block.get("input").cloned().unwrap_or_default() }
+            }
+            _ => Block::Unknown,
+        };
+        self.blocks.push((index, opened));
+        // In one document, and with some servers, a block is whole from the start.
+        self.grow(index, block);
+        Ok(())
+    }
+
+    /// Adds to a block what a delta, or the block itself, has for it.
+    fn grow(&mut self, index: u64, delta: &Value) {
+        let found = self.blocks.iter_mut().rev().find(|(number, _)| *number == index);
+        let Some((_, block)) = found else { return };
+        let text = |name: &str| delta.get(name).and_then(Value::as_str).unwrap_or_default();
+        let hear = |delta: Delta<'_>, piece: &str| {
+            if !piece.is_empty() {
+                self.listener.hear(delta);
+            }
+        };
+        match block {
+            Block::Text(held) => {
+                held.push_str(text("text"));
+                hear(Delta::Text(text("text")), text("text"));
+            }
+            Block::Thinking { text: held, signature } => {
+                held.push_str(text("thinking"));
+                hear(Delta::Reasoning(text("thinking")), text("thinking"));
+                if text("type") == "signature_delta" {
+                    signature.push_str(text("signature"));
+                }
+            }
+            Block::Call { partial, .. } => {
+                partial.arguments.push_str(text("partial_json"));
+                hear(Delta::Arguments(text("partial_json")), text("partial_json"));
+            }
+            Block::Redacted(_) | Block::Unknown => {}
+        }
+    }
+
+    fn ended(&mut self, reason: Option<&Value>) {
+        if let Some(reason) = reason.and_then(Value::as_str) {
+            self.stop = Some(reason.to_owned());
+        }
+    }
+
+    /// Counts are cumulative: the last one told is the right one.
+    fn count(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
+        let held = self.usage.get_or_insert_default();
+        if usage.get("input_tokens").is_some_and(Value::is_u64) {
+            held.cached = count(usage.get("cache_read_input_tokens"));
+            held.cache_writes = count(usage.get("cache_creation_input_tokens"));
+            held.input = count(usage.get("input_tokens")) + held.cached + held.cache_writes;
+        }
+        held.output = count(usage.get("output_tokens")).max(held.output);
+        let thought = usage.pointer("/output_tokens_details/thinking_tokens");
+        held.reasoning = count(thought).max(held.reasoning).min(held.output);
+    }
+}
+
+fn stop(reason: Option<&str>, calls: &[Partial]) -> (Stop, Complete) {
+    match reason {
+        Some("tool_use" | "end_turn" | "stop_sequence") => {
+            let stop = if calls.is_empty() { Stop::End } else { Stop::ToolCalls };
+            (stop, Complete::Whole)
+        }
+        Some("max_tokens" | "model_context_window_exceeded") => (Stop::Length, Complete::CutOff),
+        Some("refusal") => (Stop::Refusal, Complete::CutOff),
+        Some(other) => (Stop::Other(other.chars().take(64).collect()), Complete::CutOff),
+        None if calls.is_empty() => (Stop::End, Complete::CutOff),
+        None => (Stop::ToolCalls, Complete::CutOff),
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;
