@@ -2,3 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod prompts_examples;
+#[cfg(target_os = "linux")]
+mod sandboxes;
+#[cfg(target_os = "linux")]
+mod tools_answer_calls;
+#[cfg(target_os = "linux")]
+mod tools_edit_files;
+#[cfg(target_os = "linux")]
+mod tools_run_commands;
