@@ -15,13 +15,16 @@ use super::{
     arguments::{Given, short},
     change::{self, Changed, Ends, MOST_MATCHES, NoChange, count_lines, line_of},
     hint::hint,
-    page::{one_line, size, snippet},
+    page::{counted, one_line, size, snippet},
     picture::{binary_kind, picture},
     refused, view,
 };
 
 /// The largest file that is looked at or changed.
 pub(crate) const LARGEST: u64 = 16 << 20;
+
+/// The longest path Linux takes.
+const LONGEST_PATH: usize = 4095;
 
 /// What the model wants done.
 #[derive(Debug)]
@@ -108,10 +111,11 @@ pub(crate) fn name(path: &Path) -> String {
 }
 
 /// The start of a file, up to [`LARGEST`] bytes, and whether that is all of it.
-pub(crate) async fn load(input: sandbox::Input) -> Result<(Vec<u8>, Extent), Trouble> {
+pub(crate) async fn load(path: &Path, input: sandbox::Input) -> Result<(Vec<u8>, Extent), Trouble> {
     let mut bytes = Vec::new();
     let read = input.take(LARGEST + 1).read_to_end(&mut bytes).await;
-    read.map_err(Error::io("reading a file of the sandbox")).map_err(Trouble::Broken)?;
+    // Files the kernel makes up fail in many ways. If it is the sandbox that broke, the next call says so.
+    read.map_err(|error| format!("{}: cannot be read: {error}", name(path)))?;
     if bytes.len() as u64 > LARGEST {
         bytes.truncate(LARGEST as usize);
         return Ok((bytes, Extent::Start));
@@ -254,8 +258,7 @@ async fn keep<S: Sandbox>(
 }
 
 fn lines_and_size(bytes: &[u8]) -> String {
-    let lines = count_lines(bytes);
-    format!("{lines} line{}, {}", if lines == 1 { "" } else { "s" }, size(bytes.len() as u64))
+    format!("{}, {}", counted(count_lines(bytes), "line"), size(bytes.len() as u64))
 }
 
 async fn text<S: Sandbox>(path: &Path, sandbox: &S) -> Result<Vec<u8>, Trouble> {
@@ -263,7 +266,7 @@ async fn text<S: Sandbox>(path: &Path, sandbox: &S) -> Result<Vec<u8>, Trouble> 
         Ok(input) => input,
         Err(error) => return Err(explained(path, error, sandbox).await),
     };
-    let (bytes, extent) = load(input).await?;
+    let (bytes, extent) = load(path, input).await?;
     only_text(path, &bytes, extent)?;
     Ok(bytes)
 }
@@ -278,6 +281,7 @@ async fn save<S: Sandbox>(path: &Path, bytes: &[u8], sandbox: &S) -> Result<(), 
 fn resolved(workdir: &Path, path: &str) -> Result<PathBuf, Trouble> {
     let why = match path {
         "" => "the path is empty",
+        path if path.len() > LONGEST_PATH => "the path is too long",
         path if path.contains('\0') => "the path has a NUL byte",
         path if path == "~" || path.starts_with("~/") => {
             "~ is not expanded here: write the path in full"
@@ -334,7 +338,7 @@ mod tests {
         let resolve = |path: &str| resolved(Path::new("/testbed"), path).ok();
         assert_eq!(resolve("a/b"), Some("/testbed/a/b".into()));
         assert_eq!(resolve("/etc/x"), Some("/etc/x".into()));
-        for bad in ["", "a\0b", "~", "~/x"] {
+        for bad in ["", "a\0b", "~", "~/x", &"x".repeat(5000)] {
             assert_eq!(resolve(bad), None, "{bad:?}");
         }
     }

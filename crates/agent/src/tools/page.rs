@@ -38,13 +38,14 @@ impl Altered {
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.invalid > 0 {
-            notes.push(format!("{} bytes are not UTF-8 and shown as \u{fffd}", self.invalid));
+            notes.push(format!("{} not UTF-8, shown as \u{fffd}", counted(self.invalid, "byte")));
         }
         if self.controls > 0 {
-            notes.push(format!("{} control characters are shown as symbols", self.controls));
+            let controls = counted(self.controls, "control character");
+            notes.push(format!("{controls} shown as symbols"));
         }
         if self.long > 0 {
-            notes.push(format!("{} long lines are cut; read them with cut -c", self.long));
+            notes.push(format!("{} cut (read them with cut -c)", counted(self.long, "long line")));
         }
         notes
     }
@@ -146,6 +147,11 @@ pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c == '\t' { '\u{2409}' } else { symbol(c) }).collect()
 }
 
+/// A number of things, such as `1 line` or `2 lines`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A number of bytes, in words.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
@@ -193,7 +199,7 @@ mod tests {
     fn control_characters_are_seen() {
         let page = page(b"a\x1b[31m\x00\x7f\xc2\x9b\rb", 1..=1, 100);
         assert_eq!(page.text, "     1\ta\u{241b}[31m\u{2400}\u{2421}\u{2426}\u{240d}b\n");
-        assert_eq!(page.altered.notes(), ["5 control characters are shown as symbols"]);
+        assert_eq!(page.altered.notes(), ["5 control characters shown as symbols"]);
         assert_eq!(one_line("a\nb\tc"), "a\u{240a}b\u{2409}c");
     }
 

@@ -43,10 +43,8 @@ pub(crate) async fn tree<S: Sandbox>(
                 shown(&below).iter().for_each(|entry| listing.line(entry, 1));
                 listing.left_out(below.len(), 1);
             }
-            Err(error) => match refused(&error) {
-                Some(why) => listing.note(&why),
-                None => return Err(error),
-            },
+            Err(error @ Error::Gone(_)) => return Err(error),
+            Err(error) => listing.note(&refused(&error).unwrap_or_else(|| error.to_string())),
         }
     }
     listing.left_out(top.len(), 0);

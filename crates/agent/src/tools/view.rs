@@ -10,7 +10,7 @@ use super::{
     Observation, Tools, Vision,
     change::{count_lines, mostly_crlf},
     edit::{Extent, Trouble, explained, load, name, only_text},
-    page::page,
+    page::{counted, page},
     picture::{Picture, Whole, picture},
     refused,
     tree::tree,
@@ -42,7 +42,7 @@ pub(crate) async fn view<S: Sandbox>(
         }
         Err(error) => return Err(Trouble::Broken(error)),
     };
-    let (bytes, extent) = load(input).await?;
+    let (bytes, extent) = load(path, input).await?;
     if let Some(picture) = picture(&bytes) {
         return Ok(look(tools.vision, path, &picture, &bytes, extent));
     }
@@ -90,7 +90,7 @@ fn read(
     room: usize,
 ) -> Result<String, String> {
     let count = count_lines(file);
-    let mut facts = vec![format!("{count} line{}", if count == 1 { "" } else { "s" })];
+    let mut facts = vec![counted(count, "line")];
     if count == 0 {
         return Ok(format!("[{}: an empty file]", name(path)));
     }
@@ -111,8 +111,8 @@ fn read(
         let (next, fit) = (page.last + 1, page.last + 1 - first);
         let until = last.min(page.last + fit);
         text.push_str(&format!(
-            "[... {} lines are left out; see the next ones with view_range [{next}, {until}] ...]",
-            last - page.last
+            "[... {} left out; see the next ones with view_range [{next}, {until}] ...]",
+            counted(last - page.last, "line")
         ));
     }
     text.truncate(text.trim_end_matches('\n').len());
@@ -158,7 +158,7 @@ mod tests {
         );
         let long = read(path, &b"0123456789\n".repeat(100), Some((11, 90)), 100).expect("lines");
         assert!(long.contains("    11\t") && long.contains("    15\t"), "{long}");
-        let marker = "[... 75 lines are left out; see the next ones with view_range [16, 20] ...]";
+        let marker = "[... 75 lines left out; see the next ones with view_range [16, 20] ...]";
         assert!(long.ends_with(marker), "{long}");
     }
 

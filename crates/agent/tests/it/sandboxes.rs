@@ -136,7 +136,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 fn spawner() -> PathBuf {
     let test = env::current_exe().unwrap();
     let built = test.parent().unwrap().parent().unwrap();
-    built.join("examples/lis-test-spawner")
+    let program = built.join("examples/lis-test-spawner");
+    assert!(program.exists(), "first build it: cargo build -p agent --examples");
+    program
 }
 
 /// It must outlive the spawner, which outlives the test a little, so each test removes the homes of tests

@@ -1,7 +1,7 @@
 //! Calls that are wrong are answered, not carried out; a right one ends the episode.
 
 use sandbox::Spec;
-use serde_json::{Value, json};
+use serde_json::json;
 use trajectory::{Arguments, ToolCall};
 
 use agent::tools::{Done, Tools};
@@ -93,6 +93,6 @@ fn every_argument_is_described() {
     assert_eq!(arguments(1), edit);
     assert_eq!(arguments(2), [""; 0]);
     assert_eq!(specs[1].parameters["required"], json!(["command", "path"]));
-    assert!(specs.iter().all(|spec| spec.parameters["type"] == Value::from("object")));
+    assert!(specs.iter().all(|spec| spec.parameters["type"] == "object"));
     assert!(specs[0].description.contains("120 s"), "{}", specs[0].description);
 }

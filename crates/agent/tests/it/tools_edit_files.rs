@@ -101,6 +101,7 @@ fn what_cannot_be_replaced_is_explained() {
             (json!({"command": "create", "path": "/testbed", "file_text": ""}), "Is a directory"),
             (json!({"command": "create", "path": "a.py/b", "file_text": ""}), "Not a directory"),
             (json!({"command": "create", "path": "a\0b", "file_text": ""}), "NUL"),
+            (view("/dev/null"), "/dev/null: not a regular file"),
             (view("missing/dir/file"), "/testbed/missing/dir/file: No such file or directory"),
             (json!({"command": "view", "path": "a.py", "view_range": [4, 2]}), "does not fit"),
         ];
