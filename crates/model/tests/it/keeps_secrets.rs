@@ -1,0 +1,69 @@
+//! Keys reach the server they are for, and nobody else.
+
+use std::error::Error as _;
+
+use model::{Endpoint, Error, Secret, Silent};
+use testkit::{Answer, MockServer, Nobody, say};
+
+use crate::clients::{Client, KEY, VENDORS, ask, endpoint};
+
+/// An error as any log may show it: its words, its causes, its debug form.
+fn everything(error: &Error) -> String {
+    let mut text = format!("{error} {error:?}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(" {cause} {cause:?}"));
+        source = cause.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_the_key_does_not_make_us_repeat_it() {
+    let words =
+        format!("Incorrect API key provided: {KEY} of secret-team-5678.\nSecond\x1b[2Jline");
+    for vendor in VENDORS {
+        for status in [400, 401, 404, 429, 500] {
+            let server = MockServer::scripted([Answer::error(status, words.as_str())]).unwrap();
+            let client = Client::new(vendor, endpoint(&server)).unwrap();
+            let shown = everything(&ask(&client, &Silent).await.unwrap_err());
+            assert!(shown.contains("Incorrect API key provided: [hidden] of [hidden]"), "{shown}");
+            assert!(!shown.contains(KEY) && !shown.contains("secret-team"), "{shown}");
+            assert!(!shown.contains('\x1b') && !shown.contains('\n'), "{shown}");
+            assert!(!format!("{client:?}").contains(KEY));
+        }
+    }
+}
+
+#[tokio::test]
+async fn secrets_in_the_address_are_not_shown() {
+    for vendor in VENDORS {
+        let nobody = Nobody::new().unwrap();
+        let address = nobody.base_url().unwrap().replace("http://", "http://me:pass-1234@");
+        let endpoint = Endpoint {
+            api_key: Some(Secret::new(KEY)),
+            ..Endpoint::new("m", format!("{address}?key=query-1234"))
+        };
+        let client = Client::new(vendor, endpoint).unwrap();
+        let shown = everything(&ask(&client, &Silent).await.unwrap_err());
+        for secret in ["pass-1234", "query-1234", KEY] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_told_and_not_followed() {
+    for vendor in VENDORS {
+        for status in [301, 302, 307, 308] {
+            let other = MockServer::scripted([say("I have your key")]).unwrap();
+            let away = Answer::status(status, "").header("location", other.base_url());
+            let server = MockServer::scripted([away]).unwrap();
+            let client = Client::new(vendor, endpoint(&server)).unwrap();
+            let error = ask(&client, &Silent).await.unwrap_err();
+            assert!(matches!(&error, Error::Settings(_)), "{error:?}");
+            assert!(error.to_string().contains(&other.base_url()), "{error}");
+            assert_eq!(other.count(), 0);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Clients of both protocols against a server that speaks them, and fails in every way it knows.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall panic, in helpers too")]
+
+mod clients;
+mod hears_a_reply;
+mod keeps_secrets;
+mod learns_from_refusals;
+mod shares_connections;
+mod survives_faults;
+mod waits_and_asks_again;
