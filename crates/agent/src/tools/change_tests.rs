@@ -1,4 +1,6 @@
-//! Edits keep every byte outside them.
+//! Edits keep every byte outside them, put the right line ends in, and refuse what is ambiguous.
+//!
+//! Bytes in, bytes out: no sandbox is needed here.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,6 @@
 //! What a model is told of the tools: names, descriptions, and schemas of their arguments.
+//!
+//! Words only; in which form a server wants them is not known here.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! A directory two levels deep, as a model sees it: sorted, with sizes, without hidden entries.
+//!
+//! Follows no links, and looks into a bounded number of directories.
 
 use std::{fmt::Write as _, path::Path};
 

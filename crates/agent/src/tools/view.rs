@@ -1,4 +1,6 @@
 //! Files, directories and pictures, as a model gets to see them.
+//!
+//! Changes nothing, and sends no picture that a server might refuse.
 
 use std::path::Path;
 

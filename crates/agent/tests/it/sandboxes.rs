@@ -1,4 +1,6 @@
 //! Real sandboxes for tests, and a hand that calls the tools in them.
+//!
+//! Knows no model and no episode.
 
 use std::{
     env,

@@ -1,4 +1,6 @@
 //! Calls that are wrong are answered, not carried out; a right one ends the episode.
+//!
+//! What the tools do when called rightly is the other stories' matter.
 
 use sandbox::Spec;
 use serde_json::json;

@@ -1,4 +1,6 @@
 //! `str_replace_editor` in a real sandbox: exact bytes, honest refusals.
+//!
+//! Files are prepared and read back past the tool, so that it cannot vouch for itself.
 
 use agent::tools::Vision;
 use sandbox::Spec;
