@@ -8,7 +8,7 @@ mod read;
 use serde_json::Value;
 use trajectory::Arguments;
 
-pub(crate) use conform::conform;
+pub(crate) use conform::{WRAPPERS, conform};
 pub(crate) use read::{Closers, LENGTH, Node, Problem, near, read};
 
 /// Whether the model came to the end of what it wanted to write.
@@ -61,6 +61,10 @@ pub(crate) fn refused(
 /// shows that an unescaped quotation mark ended the string too early.
 pub(crate) fn settles(rest: &str) -> Result<(), Problem> {
     let start = rest.trim_start_matches(|c: char| c.is_whitespace() || "}])>,;".contains(c));
+    // The next value, or the next mark.
+    if start.starts_with(['{', '<', '[']) {
+        return Ok(());
+    }
     let line = start.lines().next().unwrap_or_default();
     let line = line.get(..line.find("</").unwrap_or(line.len())).unwrap_or_default().trim_end();
     let quoted = line.contains(['"', '\'']);
@@ -106,6 +110,7 @@ fn remedy(problem: &Problem, schema: &Value) -> String {
             <parameter=NAME> and </parameter>, all of them before </function>"
                 .into()
         }
+        Problem::NoName => "A call has the form {\"name\": \"...\", \"arguments\": {...}}".into(),
         Problem::OpenBlock => {
             "Send the whole block again and close it with ``` on a line of its own".into()
         }

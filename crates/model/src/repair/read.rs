@@ -86,6 +86,9 @@ pub(crate) enum Problem {
         /// Its first few characters.
         near: String,
     },
+    /// A call of nothing.
+    #[error("the call does not say which tool is meant")]
+    NoName,
     /// A block without its closing fence.
     #[error("the block is not closed with ```")]
     OpenBlock,

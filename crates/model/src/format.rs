@@ -1,0 +1,265 @@
+//! How a model is told of its tools and how its calls are found: by the server, or in its text.
+//!
+//! Wraps any model. Knows the forms in which calls are written, not what the tools do.
+
+mod fenced;
+mod find;
+mod rewrite;
+mod script;
+mod shape;
+mod small;
+mod xml;
+
+use std::{
+    fmt,
+    str::FromStr,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use trajectory::{Assistant, Message, Stop, ToolCall};
+
+use crate::{Error, Listener, Model, Reply, Request, ToolSpec, repair::Complete};
+use find::Call;
+use rewrite::{Form, rewrite};
+
+/// How tool calls are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToolFormat {
+    /// By the server's own means, and where it has none as in [`ToolFormat::Hermes`].
+    #[default]
+    Auto,
+    /// By the server's own means.
+    Native,
+    /// As JSON between `<tool_call>` tags.
+    Hermes,
+    /// As XML with one tag per argument.
+    Qwen3Coder,
+    /// As one block of shell commands, for small models.
+    Fenced,
+}
+
+impl ToolFormat {
+    /// Every format, with its name.
+    pub const ALL: [(&str, Self); 5] = [
+        ("auto", Self::Auto),
+        ("native", Self::Native),
+        ("hermes", Self::Hermes),
+        ("qwen3-coder", Self::Qwen3Coder),
+        ("fenced", Self::Fenced),
+    ];
+
+    /// The best format for a model, as far as its name tells.
+    pub fn suggested(model: &str) -> Self {
+        if small::is_small(model) { Self::Fenced } else { Self::Auto }
+    }
+}
+
+/// No such format.
+#[derive(Debug, thiserror::Error)]
+#[error("no tool format is called {0:?}; there are auto, native, hermes, qwen3-coder and fenced")]
+pub struct UnknownFormat(String);
+
+impl FromStr for ToolFormat {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, format)| format).ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+impl fmt::Display for ToolFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.into_iter().find(|(_, format)| format == self);
+        f.write_str(name.map_or("auto", |(name, _)| name))
+    }
+}
+
+/// A model whose tool calls are asked for in one of the formats.
+#[derive(Debug)]
+pub struct Formatted<M> {
+    model: M,
+    format: ToolFormat,
+    /// The server said that it has no tools; it is not asked again.
+    refused: AtomicBool,
+}
+
+impl<M: Model> Formatted<M> {
+    /// Wraps a model.
+    pub fn new(model: M, format: ToolFormat) -> Self {
+        Self { model, format, refused: AtomicBool::new(false) }
+    }
+
+    /// The form of calls in text; none where the server takes care of them.
+    fn form(&self, tools: &[ToolSpec]) -> Option<Form> {
+        match self.format {
+            ToolFormat::Native => None,
+            ToolFormat::Auto if !self.refused.load(Ordering::Relaxed) => None,
+            ToolFormat::Auto | ToolFormat::Hermes => Some(Form::Hermes),
+            ToolFormat::Qwen3Coder => Some(Form::Qwen3Coder),
+            // Without a shell there is nothing a block could be for.
+            ToolFormat::Fenced if !tools.iter().any(|tool| tool.name == fenced::BASH) => {
+                Some(Form::Hermes)
+            }
+            ToolFormat::Fenced => Some(Form::Fenced),
+        }
+    }
+
+    async fn ask(
+        &self,
+        request: &Request<'_>,
+        form: Option<Form>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, Error> {
+        let reply = match form {
+            None => self.model.complete(request, listener).await?,
+            Some(form) => {
+                let messages = rewrite(request.messages, request.tools, form);
+                let request = Request { messages: &messages, tools: &[], ..*request };
+                self.model.complete(&request, listener).await?
+            }
+        };
+        Ok(understood(reply, request, form))
+    }
+}
+
+impl<M: Model> Model for Formatted<M> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    async fn complete(
+        &self,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, Error> {
+        if request.tools.is_empty() {
+            return self.model.complete(request, listener).await;
+        }
+        let form = self.form(request.tools);
+        match self.ask(request, form, listener).await {
+            Err(error)
+                if self.format == ToolFormat::Auto && form.is_none() && refuses_tools(&error) =>
+            {
+                self.refused.store(true, Ordering::Relaxed);
+                self.ask(request, self.form(request.tools), listener).await
+            }
+            other => other,
+        }
+    }
+}
+
+/// Whether the server says that it, or the model's template, has no tools.
+fn refuses_tools(error: &Error) -> bool {
+    let message = match error {
+        Error::Refused { message, .. } | Error::Busy { message, .. } => message.to_lowercase(),
+        Error::GaveUp { last, .. } => return refuses_tools(last),
+        _ => return false,
+    };
+    let about = ["tool", "function call", "functions"];
+    let refusal = [
+        "not support",
+        "unsupported",
+        "no endpoints found",
+        "not enabled",
+        "not allowed",
+        "not permitted",
+        "not available",
+        "unrecognized",
+        "unknown field",
+        "unknown parameter",
+        "unexpected keyword",
+        "requires --",
+        "template",
+    ];
+    about.iter().any(|word| message.contains(word))
+        && refusal.iter().any(|word| message.contains(word))
+}
+
+/// The reply with the calls that its text holds.
+fn understood(mut reply: Reply, request: &Request<'_>, form: Option<Form>) -> Reply {
+    if !reply.message.calls.is_empty() {
+        return reply;
+    }
+    let complete = match reply.stop {
+        Stop::End | Stop::ToolCalls => Complete::Whole,
+        Stop::Length | Stop::Refusal | Stop::Other(_) => Complete::CutOff,
+    };
+    let Some(from) = visible(&reply.message.text) else { return reply };
+    let text = reply.message.text.get(from..).unwrap_or_default();
+    let (calls, kept) = match form {
+        Some(Form::Fenced) => {
+            let parsed = fenced::parse(text, request.tools, complete);
+            (parsed.calls, parsed.kept)
+        }
+        _ => {
+            let found = find::find(text, request.tools, complete);
+            (found.calls, found.kept)
+        }
+    };
+    if let Some(first) = calls.first() {
+        let before = (from, from + first.start, from + kept);
+        place(&mut reply.message, before, numbered(calls, request.messages));
+    }
+    reply
+}
+
+/// Sorts what was said into thinking, text and calls.
+fn place(
+    message: &mut Assistant,
+    (from, start, kept): (usize, usize, usize),
+    calls: Vec<ToolCall>,
+) {
+    let mut said = std::mem::take(&mut message.text);
+    if message.reasoning.is_empty() {
+        let thought = said.get(..from).unwrap_or_default().trim();
+        let thought = thought.strip_prefix(THINK).unwrap_or(thought);
+        message.reasoning = thought.strip_suffix(THINK_END).unwrap_or(thought).trim().to_owned();
+    }
+    message.text = said.get(from..start).unwrap_or_default().trim().to_owned();
+    message.calls = calls;
+    said.truncate(kept);
+    message.said = Some(said);
+}
+
+const THINK: &str = "<think>";
+const THINK_END: &str = "</think>";
+
+/// Where thinking that the server left in the text ends. None where it does not end: what a model only
+/// thinks of is not done.
+fn visible(text: &str) -> Option<usize> {
+    let end = |at: usize| at + THINK_END.len();
+    if text.trim_start().starts_with(THINK) {
+        return text.find(THINK_END).map(end);
+    }
+    // Templates that open the thinking themselves leave the closing tag alone on its line.
+    let alone = text.match_indices(THINK_END).find(|(at, _)| {
+        let before = text.get(..*at).unwrap_or_default();
+        let after = text.get(end(*at)..).unwrap_or_default();
+        (before.is_empty() || before.ends_with('\n'))
+            && (after.is_empty() || after.starts_with('\n'))
+            && before.rfind("<parameter=") <= before.rfind("</parameter>")
+    });
+    Some(alone.map_or(0, |(at, _)| end(at)))
+}
+
+/// Gives each call an id that no other call of the conversation has.
+fn numbered(calls: Vec<Call>, messages: &[Message]) -> Vec<ToolCall> {
+    let earlier = messages.iter().flat_map(|message| match message {
+        Message::Assistant(said) => said.calls.as_slice(),
+        _ => &[],
+    });
+    let (mut count, mut highest) = (0, 0);
+    for call in earlier {
+        count += 1;
+        let number = call.id.strip_prefix("call_").and_then(|number| number.parse::<usize>().ok());
+        highest = highest.max(number.filter(|number| *number < usize::MAX / 2).unwrap_or(0));
+    }
+    let first = count.max(highest) + 1;
+    let named = calls.into_iter().enumerate().map(|(at, call)| ToolCall {
+        id: format!("call_{}", first + at),
+        name: call.name,
+        arguments: call.arguments,
+    });
+    named.collect()
+}

@@ -1,0 +1,294 @@
+//! One block of commands per reply: the form that small models get right.
+//!
+//! Only the first block counts. What a model writes after it is mostly output it imagines.
+
+use serde_json::{Map, Value};
+use trajectory::Arguments;
+
+use super::{
+    find::{Call, find},
+    script::{Open, Python, Script, Shell},
+};
+use crate::{
+    ToolSpec,
+    repair::{Complete, Problem, refused},
+};
+
+/// The tool that runs a block.
+pub(super) const BASH: &str = "execute_bash";
+/// The tool that ends the work, and the line that calls it.
+pub(super) const SUBMIT: &str = "submit";
+
+/// What a reply asks for.
+pub(super) struct Parsed {
+    /// The calls, in order.
+    pub(super) calls: Vec<Call>,
+    /// How much of the text the model gets to see again.
+    pub(super) kept: usize,
+}
+
+/// Finds the first block of commands, or the call that stands before it.
+pub(super) fn parse(text: &str, tools: &[ToolSpec], complete: Complete) -> Parsed {
+    let block = block(text, complete);
+    let found = find(text, tools, complete).calls.into_iter().next();
+    match (block, found) {
+        (Some(block), found) if found.as_ref().is_none_or(|call| block.start <= call.start) => {
+            let kept = if block.script.is_ok() { block.end } else { text.len() };
+            Parsed { calls: block.calls(tools), kept }
+        }
+        (_, Some(call)) => {
+            let readable = matches!(call.arguments, Arguments::Object(_));
+            let kept = if readable { closed(text, &call) } else { text.len() };
+            Parsed { calls: vec![call], kept }
+        }
+        _ if text.trim() == SUBMIT => {
+            Parsed { calls: vec![call(SUBMIT, None, 0, text.len())], kept: text.len() }
+        }
+        _ => Parsed { calls: Vec::new(), kept: text.len() },
+    }
+}
+
+/// The end of a call together with the mark or the fence that closes it.
+fn closed(text: &str, call: &Call) -> usize {
+    let rest = text.get(call.end..).unwrap_or_default();
+    let after = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '}');
+    let mark = ["```", "</tool_call>", "</tools>"].iter().find(|mark| after.starts_with(**mark));
+    mark.map_or(call.end, |mark| text.len() - after.len() + mark.len())
+}
+
+/// A block, and its place in the text.
+struct Block {
+    language: Language,
+    /// The commands, or why they cannot be run.
+    script: Result<String, Problem>,
+    complete: Complete,
+    start: usize,
+    end: usize,
+    source: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Shell,
+    Python,
+    /// The model did not say.
+    Plain,
+    Other,
+}
+
+impl Language {
+    fn of(word: &str) -> Self {
+        match word.to_ascii_lowercase().as_str() {
+            "bash" | "sh" | "shell" | "zsh" => Self::Shell,
+            "python" | "python3" | "py" => Self::Python,
+            "" => Self::Plain,
+            _ => Self::Other,
+        }
+    }
+
+    fn script(self) -> Script {
+        match self {
+            Self::Shell | Self::Plain => Script::Shell(Shell::default()),
+            Self::Python => Script::Python(Python::default()),
+            Self::Other => Script::Text,
+        }
+    }
+}
+
+impl Block {
+    fn calls(self, tools: &[ToolSpec]) -> Vec<Call> {
+        let (start, end) = (self.start, self.end);
+        let script = match self.script {
+            Ok(script) => script,
+            Err(problem) => {
+                let arguments = refused(&self.source, &problem, &Value::Null, self.complete);
+                return vec![Call { name: BASH.into(), arguments, start, end }];
+            }
+        };
+        if script.trim_start().starts_with('{') {
+            let inner = find(&script, tools, Complete::Whole).calls.into_iter().next();
+            if let Some(inner) = inner {
+                return vec![Call { start, end, ..inner }];
+            }
+        }
+        if self.language == Language::Python {
+            return vec![call(BASH, Some(python(&script)), start, end)];
+        }
+        let script = without_prompts(&script);
+        let (commands, last) = match submitted(&script, tools) {
+            Some(before) => (before, Some(call(SUBMIT, None, start, end))),
+            None => (script.as_str(), None),
+        };
+        let first = has_commands(commands)
+            .then(|| call(BASH, Some(commands.trim_end().to_owned()), start, end));
+        first.into_iter().chain(last).collect()
+    }
+}
+
+fn call(name: &str, command: Option<String>, start: usize, end: usize) -> Call {
+    let arguments = command.map(|command| ("command".to_owned(), Value::String(command)));
+    let arguments = Arguments::Object(Map::from_iter(arguments));
+    Call { name: name.to_owned(), arguments, start, end }
+}
+
+/// The commands before a last line that says to submit.
+fn submitted<'s>(script: &'s str, tools: &[ToolSpec]) -> Option<&'s str> {
+    let script = script.trim_end();
+    let (before, last) = script.rsplit_once('\n').unwrap_or(("", script));
+    let said = matches!(last.trim().trim_end_matches(';'), "submit" | "submit()");
+    if !said || !tools.iter().any(|tool| tool.name == SUBMIT) {
+        return None;
+    }
+    let mut shell = Script::Shell(Shell::default());
+    before.lines().for_each(|line| shell.feed(line));
+    shell.open().is_none().then_some(before)
+}
+
+/// Whether there is anything but comments.
+fn has_commands(script: &str) -> bool {
+    script.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+}
+
+/// The commands of a session that shows a prompt before each.
+fn without_prompts(script: &str) -> String {
+    let commands = || script.lines().filter(|line| !line.trim().is_empty());
+    if commands().count() > 0 && commands().all(|line| line.trim_start().starts_with("$ ")) {
+        let bare = commands().map(|line| line.trim_start().trim_start_matches("$ "));
+        return bare.collect::<Vec<_>>().join("\n");
+    }
+    script.to_owned()
+}
+
+/// The command that runs a program, whatever lines the program has.
+fn python(program: &str) -> String {
+    let taken = |word: &str| program.lines().any(|line| line.trim_end_matches('\r') == word);
+    let end = (0..).map(|number| format!("END_{number}")).find(|word| !taken(word));
+    let end = end.unwrap_or_default();
+    format!("python3 - <<'{end}'\n{}\n{end}", program.trim_end())
+}
+
+/// The first block that can be run: one that says its language before one that does not.
+fn block(text: &str, complete: Complete) -> Option<Block> {
+    let mut at = 0;
+    let mut plain = None;
+    while let Some(opening) = opening(text, at) {
+        let block = opening.read(text, complete);
+        at = block.end.max(opening.body);
+        let empty = matches!(&block.script, Ok(script) if !has_commands(script));
+        match opening.language {
+            _ if empty => {}
+            Language::Shell | Language::Python => return Some(block),
+            Language::Plain if plain.is_none() => plain = Some(block),
+            _ => {}
+        }
+    }
+    plain
+}
+
+/// The line that opens a block.
+struct Opening {
+    language: Language,
+    ticks: usize,
+    indent: usize,
+    start: usize,
+    body: usize,
+    /// The commands, where the block is one line: ```` ```bash ls``` ````
+    inline: Option<String>,
+}
+
+fn opening(text: &str, from: usize) -> Option<Opening> {
+    let mut start = from;
+    for line in text.get(from..)?.split_inclusive('\n') {
+        let bare = line.trim_start();
+        let ticks = bare.bytes().take_while(|&byte| byte == b'`').count();
+        if ticks >= 3 {
+            let info = bare.get(ticks..).unwrap_or_default().trim();
+            let (word, rest) = info.split_once(char::is_whitespace).unwrap_or((info, ""));
+            let inline = rest.strip_suffix("```").map(|commands| commands.trim().to_owned());
+            if inline.is_some() || !info.contains('`') {
+                return Some(Opening {
+                    language: Language::of(word),
+                    ticks,
+                    indent: line.len() - bare.len(),
+                    start,
+                    body: start + line.len(),
+                    inline,
+                });
+            }
+        }
+        start += line.len();
+    }
+    None
+}
+
+impl Opening {
+    fn block(&self, text: &str, script: Result<String, Problem>, end: usize) -> Block {
+        let source = text.get(self.start..end).unwrap_or_default().to_owned();
+        let complete = Complete::Whole;
+        Block { language: self.language, script, complete, start: self.start, end, source }
+    }
+
+    fn read(&self, text: &str, complete: Complete) -> Block {
+        if let Some(commands) = &self.inline {
+            let end =
+                self.start + text.get(self.start..self.body).unwrap_or_default().trim_end().len();
+            return self.block(text, Ok(commands.clone()), end);
+        }
+        let mut follow = self.language.script();
+        let mut script = String::new();
+        let mut at = self.body;
+        let mut nested = false;
+        for line in text.get(self.body..).unwrap_or_default().split_inclusive('\n') {
+            let bare = line.trim_end();
+            let end = at + bare.len();
+            let ticks = bare.len() - bare.trim_end_matches('`').len();
+            let alone = bare.trim_start().len() == ticks;
+            at += line.len();
+            let closes = match follow.open() {
+                _ if ticks < self.ticks => false,
+                None | Some(Open::Command) => true,
+                Some(Open::Heredoc(_)) => false,
+                // A quoted text may hold a block that names its language. Any other fence is the end: then
+                // a quotation mark is missing, and the shell says so without running that command.
+                Some(Open::Quote) => alone && !std::mem::take(&mut nested),
+            };
+            if closes && complete == Complete::CutOff && follow.open().is_some() {
+                break;
+            }
+            if closes {
+                script.push_str(self.dedent(bare.get(..bare.len() - ticks).unwrap_or_default()));
+                return self.block(text, Ok(script), end);
+            }
+            nested |= !alone && bare.trim_start().starts_with("```");
+            let line = self.dedent(line);
+            follow.feed(line.trim_end_matches(['\n', '\r']));
+            script.push_str(line);
+        }
+        self.unclosed(text, complete, script, follow.open())
+    }
+
+    /// A block without its end. It is run only if the model ended its reply by itself and left nothing
+    /// open: then all that is missing is a fence that says nothing. A here-document without its end would
+    /// be half a file, and a reply that was cut off is half a command wherever it stopped.
+    fn unclosed(
+        &self,
+        text: &str,
+        complete: Complete,
+        script: String,
+        open: Option<Open>,
+    ) -> Block {
+        let script = match (complete, open) {
+            (Complete::CutOff, _) => Err(Problem::CutOff),
+            (_, Some(Open::Heredoc(end))) => Err(Problem::OpenHeredoc(end)),
+            (_, Some(_)) => Err(Problem::OpenBlock),
+            (_, None) => Ok(script),
+        };
+        Block { complete, ..self.block(text, script, text.len()) }
+    }
+
+    /// A line without the indentation of its block.
+    fn dedent<'l>(&self, line: &'l str) -> &'l str {
+        let blanks = line.bytes().take_while(|byte| b" \t".contains(byte)).count();
+        line.get(blanks.min(self.indent)..).unwrap_or(line)
+    }
+}

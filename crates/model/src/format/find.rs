@@ -1,0 +1,367 @@
+//! Finds the tool calls in a text, whatever form the model chose for them.
+//!
+//! Marks such as `<tool_call>` are believed. Without one, an object is a call only if it names a tool that
+//! exists; code in other languages is left alone. The time it takes grows with the length of the text only.
+
+use trajectory::Arguments;
+
+use super::{
+    shape::{Named, Shape, Trust, is_definition, known},
+    xml,
+};
+use crate::{
+    ToolSpec,
+    repair::{Closers, Complete, Node, Problem, read, settles},
+};
+
+/// A call and its place in the text.
+pub(super) struct Call {
+    /// The tool.
+    pub(super) name: String,
+    /// What it gets.
+    pub(super) arguments: Arguments,
+    /// Where it begins, its mark included.
+    pub(super) start: usize,
+    /// The byte after it.
+    pub(super) end: usize,
+}
+
+/// What a text holds.
+pub(super) struct Found {
+    /// The calls, in order.
+    pub(super) calls: Vec<Call>,
+    /// Where the model began to imagine what comes of them; else the end of the text.
+    pub(super) kept: usize,
+}
+
+/// Marks around calls.
+const TAGS: [(&str, &str); 8] = [
+    ("<tool_call>", "</tool_call>"),
+    ("<tool_calls>", "</tool_calls>"),
+    ("<tools>", "</tools>"),
+    ("<function_call>", "</function_call>"),
+    ("<functioncall>", "</functioncall>"),
+    ("<|tool_call|>", "<|/tool_call|>"),
+    ("<|tool_call>", "<tool_call|>"),
+    ("<|python_tag|>", "<|eom_id|>"),
+];
+
+/// The mark of Mistral's models.
+const MISTRAL: &str = "[TOOL_CALLS]";
+
+/// What only the other side writes: after a call, the model imagines it.
+const IMAGINED: [&str; 4] = ["<tool_response", "<|im_start|>", "<|im_end|>", "<|eot_id|>"];
+
+/// Blocks of these kinds may hold a call.
+const KINDS: [&str; 9] =
+    ["", "json", "json5", "jsonc", "xml", "tool_call", "tool_code", "text", "javascript"];
+
+/// More calls than one reply has.
+const MOST: usize = 64;
+
+/// Finds the calls.
+pub(super) fn find(text: &str, tools: &[ToolSpec], complete: Complete) -> Found {
+    let named = tools.iter().any(|tool| text.contains(&tool.name));
+    let finder = Finder {
+        text,
+        tools,
+        complete,
+        calls: Vec::new(),
+        // Every value is read once in vain at most, in all but hostile texts.
+        budget: 8 * text.len() + 1024,
+        sought: Vec::new(),
+    };
+    finder.run(if named { Guesses::Worthwhile } else { Guesses::Idle })
+}
+
+/// Whether objects without a mark can be calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guesses {
+    Worthwhile,
+    Idle,
+}
+
+struct Finder<'t> {
+    text: &'t str,
+    tools: &'t [ToolSpec],
+    complete: Complete,
+    calls: Vec<Call>,
+    budget: usize,
+    /// Where closing marks were found last, so that no part of the text is searched twice.
+    sought: Vec<(&'static str, Option<usize>)>,
+}
+
+impl<'t> Finder<'t> {
+    fn run(mut self, guesses: Guesses) -> Found {
+        let mut at = 0;
+        let mut kept = self.text.len();
+        while self.calls.len() < MOST {
+            let Some(step) = self.rest(at).find(['<', '[', '{', '`']) else { break };
+            at += step;
+            let rest = self.rest(at);
+            if !self.calls.is_empty() && IMAGINED.iter().any(|mark| rest.starts_with(mark)) {
+                kept = at;
+                break;
+            }
+            at = match rest.as_bytes()[0] {
+                b'<' => self.tag(at),
+                b'[' if rest.starts_with(MISTRAL) => self.mistral(at),
+                b'`' => self.fence(at, guesses),
+                b'{' | b'[' if guesses == Guesses::Worthwhile && self.begins_line(at) => {
+                    self.json(at, at, None, Trust::Guessed).unwrap_or(at + 1)
+                }
+                _ => at + 1,
+            };
+        }
+        Found { calls: self.calls, kept }
+    }
+
+    fn rest(&self, at: usize) -> &'t str {
+        self.text.get(at..).unwrap_or_default()
+    }
+
+    fn skip(&self, at: usize, blank: impl Fn(char) -> bool) -> usize {
+        self.text.len() - self.rest(at).trim_start_matches(blank).len()
+    }
+
+    fn begins_line(&self, at: usize) -> bool {
+        let before = self.text.get(..at).unwrap_or_default().trim_end_matches([' ', '\t']);
+        before.is_empty() || before.ends_with('\n')
+    }
+
+    fn push(&mut self, (name, arguments): Named, start: usize, end: usize) {
+        if self.calls.len() < MOST {
+            self.calls.push(Call { name, arguments, start, end });
+        }
+    }
+
+    /// The next place of a closing mark.
+    fn next(&mut self, mark: &'static str, from: usize) -> Option<usize> {
+        let known = self.sought.iter().position(|(one, _)| *one == mark);
+        if let Some((_, last)) = known.map(|at| self.sought[at])
+            && last.is_none_or(|place| place >= from)
+        {
+            return last;
+        }
+        let found = self.rest(from).find(mark).map(|place| from + place);
+        match known {
+            Some(at) => self.sought[at].1 = found,
+            None => self.sought.push((mark, found)),
+        }
+        found
+    }
+
+    fn tag(&mut self, at: usize) -> usize {
+        let rest = self.rest(at);
+        if rest.starts_with(xml::FUNCTION) {
+            return self.function(at, at, Trust::Guessed);
+        }
+        let Some((open, close)) = TAGS.into_iter().find(|(open, _)| rest.starts_with(open)) else {
+            return at + 1;
+        };
+        let body = self.skip(self.opened(at + open.len()), char::is_whitespace);
+        if self.rest(body).starts_with(xml::FUNCTION) {
+            return self.function(at, body, Trust::Marked);
+        }
+        if self.rest(body).starts_with(['{', '[']) {
+            return self.json(at, body, Some(close), Trust::Marked).unwrap_or(body);
+        }
+        self.named(at, body, Some(close)).unwrap_or(body)
+    }
+
+    /// Behind the opening line of a block inside of a mark.
+    fn opened(&self, at: usize) -> usize {
+        let body = self.skip(at, char::is_whitespace);
+        match self.rest(body).strip_prefix("```") {
+            Some(_) => self.skip(body + 3, |c| c.is_ascii_alphanumeric()),
+            None => body,
+        }
+    }
+
+    fn function(&mut self, start: usize, at: usize, trust: Trust) -> usize {
+        // Prose about the format names tools that do not exist.
+        let exists = xml::name(self.text, at).is_some_and(|name| known(name, self.tools).is_some());
+        if trust == Trust::Guessed && !exists {
+            return at + xml::FUNCTION.len();
+        }
+        let read = xml::function(self.text, at, self.tools, self.complete);
+        let Some((call, end)) = read else { return at + xml::FUNCTION.len() };
+        self.push(call, start, end);
+        let blank = self.skip(end, char::is_whitespace);
+        let mark = self.rest(blank).starts_with("</tool_call>");
+        if mark { blank + "</tool_call>".len() } else { end }
+    }
+
+    fn mistral(&mut self, start: usize) -> usize {
+        let mut at = self.skip(start + MISTRAL.len(), char::is_whitespace);
+        if self.rest(at).starts_with(['{', '[']) {
+            return self.json(start, at, None, Trust::Marked).unwrap_or(at + 1);
+        }
+        let mut begin = start;
+        while let Some(end) = self.named(begin, at, None) {
+            at = self.skip(end, char::is_whitespace);
+            begin = at;
+        }
+        at
+    }
+
+    /// `NAME {"key": "value"}`, with Mistral's `[ARGS]` between the two.
+    fn named(&mut self, start: usize, at: usize, close: Option<&'static str>) -> Option<usize> {
+        let after = self.skip(at, |c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+        let tool = known(self.text.get(at..after)?, self.tools)?;
+        let mut body = self.skip(after, char::is_whitespace);
+        if self.rest(body).starts_with("[ARGS]") {
+            body += "[ARGS]".len();
+        }
+        if !self.rest(body).starts_with('{') {
+            return None;
+        }
+        let source = self.rest(at);
+        let shape = Shape { tools: self.tools, trust: Trust::Marked, source };
+        match self.value(body, close) {
+            Ok((node, end)) => {
+                let call = shape.named(&tool.name, node);
+                self.push(call, start, end);
+                Some(end)
+            }
+            Err(problem) => {
+                let end = close.and_then(|mark| self.next(mark, body));
+                let source = self.text.get(body..end.unwrap_or(self.text.len()))?;
+                let complete = if end.is_some() { Complete::Whole } else { self.complete };
+                let (_, arguments) = Shape { source, ..shape }.unreadable(&problem, complete);
+                let end = end.unwrap_or(self.text.len());
+                self.push((tool.name.clone(), arguments), start, end);
+                Some(end)
+            }
+        }
+    }
+
+    fn fence(&mut self, at: usize, guesses: Guesses) -> usize {
+        let body = self.skip(at, |c| c == '`');
+        if body < at + 3 || !self.begins_line(at) {
+            return body;
+        }
+        let inside = self.skip(body, |c| c.is_ascii_alphanumeric() || c == '_');
+        let kind = self.text.get(body..inside).unwrap_or_default().to_ascii_lowercase();
+        let first = self.skip(inside, char::is_whitespace);
+        let end = |finder: &mut Self, from| {
+            finder.next("\n```", from).map_or(inside.max(from), |place| place + "\n```".len())
+        };
+        if !KINDS.contains(&kind.as_str()) {
+            return end(self, inside);
+        }
+        match self.rest(first).as_bytes().first() {
+            Some(b'<') => first,
+            Some(b'[') if self.rest(first).starts_with(MISTRAL) => first,
+            Some(b'{' | b'[') if guesses == Guesses::Worthwhile => {
+                match self.json(at, first, Some("\n```"), Trust::Guessed) {
+                    Some(end) => end,
+                    None => end(self, inside),
+                }
+            }
+            // A closing fence without an opening one must not hide what follows.
+            _ if kind.is_empty() => inside,
+            _ => end(self, inside),
+        }
+    }
+
+    /// One value, or several in a row, that stand for calls. Gives where to go on.
+    fn json(
+        &mut self,
+        start: usize,
+        at: usize,
+        close: Option<&'static str>,
+        trust: Trust,
+    ) -> Option<usize> {
+        let (mut begin, mut at) = (start, at);
+        let mut any = false;
+        while self.rest(at).starts_with(['{', '[']) && self.calls.len() < MOST {
+            let read = self.value(at, close);
+            let end = match &read {
+                Ok((_, end)) => *end,
+                Err(_) => self.bound(at, close).0,
+            };
+            let source = self.text.get(at..end)?;
+            let shape = Shape { tools: self.tools, trust, source };
+            let calls = match read {
+                Ok((node, _)) if is_definition(&node) => Vec::new(),
+                Ok((node, _)) => match shape.calls(node) {
+                    calls if calls.is_empty() && trust == Trust::Marked => {
+                        vec![shape.unreadable(&Problem::NoName, Complete::Whole)]
+                    }
+                    calls => calls,
+                },
+                Err(problem) => {
+                    if trust == Trust::Guessed && shape.mentioned().is_none() {
+                        return any.then_some(at);
+                    }
+                    let whole = self.bound(at, close).1 == Closed::Marked;
+                    let complete = if whole { Complete::Whole } else { self.complete };
+                    vec![shape.unreadable(&problem, complete)]
+                }
+            };
+            any |= !calls.is_empty();
+            for call in calls {
+                self.push(call, begin, end);
+            }
+            at = self.skip(end, |c| c.is_whitespace() || "}];,".contains(c));
+            begin = at;
+            if trust == Trust::Guessed {
+                break;
+            }
+        }
+        let mark = close.map_or("", str::trim_start);
+        let after = self.skip(at, char::is_whitespace);
+        if self.rest(after).starts_with(mark) {
+            at = after + mark.len();
+        }
+        (any || trust == Trust::Marked).then_some(at)
+    }
+
+    /// The value that begins here. It may hold the closing mark in its strings; only where it has no end
+    /// of its own is it read up to the mark.
+    fn value(&mut self, at: usize, close: Option<&'static str>) -> Result<(Node, usize), Problem> {
+        let (node, length) = match self.read(at, self.text.len(), Closers::Required) {
+            Ok(read) => read,
+            Err(_) => {
+                let (end, closed) = self.bound(at, close);
+                let closers = match closed {
+                    Closed::Marked => Closers::MayLack,
+                    Closed::Open => self.complete.closers(),
+                };
+                let body = self.text.get(at..end).unwrap_or_default().trim_end();
+                let body = body.strip_suffix("```").unwrap_or(body);
+                let (node, length) = self.read(at, at + body.len(), closers)?;
+                settles(body.get(length..).unwrap_or_default())?;
+                return Ok((node, at + length));
+            }
+        };
+        settles(self.rest(at + length))?;
+        Ok((node, at + length))
+    }
+
+    fn read(&mut self, at: usize, end: usize, closers: Closers) -> Result<(Node, usize), Problem> {
+        if self.budget == 0 {
+            return Err(Problem::TooLong);
+        }
+        let read = read(self.text.get(at..end).unwrap_or_default(), closers);
+        let used = read.as_ref().map_or_else(|fault| fault.at, |(_, end)| *end);
+        self.budget = self.budget.saturating_sub(used);
+        read.map_err(|fault| fault.problem)
+    }
+
+    /// Where the closing mark stands, or the text ends.
+    fn bound(&mut self, at: usize, close: Option<&'static str>) -> (usize, Closed) {
+        match close.and_then(|mark| self.next(mark, at)) {
+            Some(end) => (end, Closed::Marked),
+            None => (self.text.len(), Closed::Open),
+        }
+    }
+}
+
+/// Whether a mark shows that the model had finished.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closed {
+    Marked,
+    Open,
+}
