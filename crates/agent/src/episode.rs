@@ -21,6 +21,10 @@ use crate::{
     tools::{Done, Observation, Tools},
 };
 
+/// What the model of a resumed episode is told.
+const RESTARTED: &str = "Your computer was restarted. The files are as you left them; variables, the current \
+                         directory of the shell and running programs are gone.";
+
 /// What an episode starts from.
 #[derive(Debug)]
 pub enum Opening {
@@ -32,6 +36,8 @@ pub enum Opening {
         history: Vec<Message>,
         /// What it had used up.
         spent: Spent,
+        /// How many of the first messages the model saw shortened.
+        compacted: usize,
     },
 }
 
@@ -113,7 +119,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
                 self.history.clone_from(&started.messages);
                 self.record(Event::Started(started))?;
             }
-            Some(Opening::Resumed { history, spent }) => {
+            Some(Opening::Resumed { history, spent, compacted }) => {
                 let calls = history.iter().map(|message| match message {
                     Message::Assistant(said) => said.calls.len(),
                     _ => 0,
@@ -121,7 +127,9 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
                 self.calls = u32::try_from(calls.sum::<usize>()).unwrap_or(u32::MAX);
                 self.history = history;
                 self.spent = spent;
+                self.compacted = compacted;
                 self.record(Event::Resumed { turn: spent.turns })?;
+                self.observe(Message::user(RESTARTED), None, 0)?;
             }
             None => {}
         }
@@ -286,9 +294,9 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     fn record(&self, event: Event) -> ControlFlow<Outcome> {
         match self.journal.record(event) {
             Ok(()) => Continue(()),
-            Err(error) => {
-                Break(Outcome::Infrastructure { cause: format!("cannot write the record: {error}") })
-            }
+            Err(error) => Break(Outcome::Infrastructure {
+                cause: format!("cannot write the record: {error}"),
+            }),
         }
     }
 }

@@ -4,13 +4,16 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sandbox::{ByteSize, ImageRef, Network};
+use serde::{Deserialize, Serialize};
 
 use crate::{
+    agent_args::AgentArgs,
     perf::PerfCommand,
+    replay::ReplayArgs,
     values::{self, CopyPair, Limit, Variable},
 };
 
-/// Give a language model a computer: Linux sandboxes that start in milliseconds.
+/// Give a language model a computer: any model, a Linux sandbox, three tools.
 #[derive(Debug, Parser)]
 #[command(
     name = "llm-in-sandbox",
@@ -18,6 +21,7 @@ use crate::{
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = "Examples:
+  llm-in-sandbox run \"What is the sum of all prime numbers below 1000?\" --model NAME
   llm-in-sandbox doctor
   llm-in-sandbox sandbox run -- python3 -c 'print(6 * 7)'
   llm-in-sandbox sandbox shell --network full
@@ -25,7 +29,8 @@ use crate::{
 
 State is kept in $LLM_IN_SANDBOX_HOME, else in $XDG_DATA_HOME/llm-in-sandbox, else in
 ~/.local/share/llm-in-sandbox.
-Exit codes: 2 for bad input, 4 when the machine or a service fails."
+Exit codes: 2 for bad input, 3 when a model ended without submitting, 4 when the machine or a service
+fails."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -35,6 +40,10 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Give a model a task and a computer; keep its answer, its files and a record
+    Run(Box<AgentArgs>),
+    /// Show a recorded episode, or repeat its actions in a fresh sandbox
+    Replay(ReplayArgs),
     /// Say what this machine can enforce, and what to install for more
     Doctor(DoctorArgs),
     /// Run commands in sandboxes; list and remove sandboxes
@@ -110,9 +119,29 @@ pub(crate) struct ShellArgs {
     pub(crate) sandbox: SandboxArgs,
 }
 
-/// What a sandbox is to be like.
+/// What a sandbox is to be like, and what goes in and out of it.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxArgs {
+    #[command(flatten)]
+    pub(crate) computer: ComputerArgs,
+    /// Where commands start; made when missing
+    #[arg(long, value_name = "DIR", default_value = "/testbed")]
+    pub(crate) workdir: PathBuf,
+    /// Copy a file or tree of this machine in, before the command. May be repeated
+    #[arg(long, value_name = "SRC:DST", value_parser = values::copy_in)]
+    pub(crate) copy_in: Vec<CopyPair>,
+    /// Copy a file or tree of the sandbox out, after the command, even if it failed. May be repeated
+    #[arg(long, value_name = "SRC:DST", value_parser = values::copy_out)]
+    pub(crate) copy_out: Vec<CopyPair>,
+    /// Kill everything the command started after this long: seconds, or 500ms, 2m, 1h; `none` for no
+    /// limit [default: 120 for run, none for shell]
+    #[arg(long, value_name = "SECONDS", value_parser = values::time)]
+    pub(crate) timeout: Option<Limit<Duration>>,
+}
+
+/// What a sandbox is to be like.
+#[derive(Debug, Args)]
+pub(crate) struct ComputerArgs {
     /// Who makes the sandbox
     #[arg(long, value_name = "RUNTIME", default_value_t, value_enum)]
     pub(crate) runtime: RuntimeKind,
@@ -145,26 +174,14 @@ pub(crate) struct SandboxArgs {
     /// A variable; K alone passes on the value it has here. May be repeated
     #[arg(long, value_name = "K=V", value_parser = values::variable)]
     pub(crate) env: Vec<Variable>,
-    /// Where commands start; made when missing
-    #[arg(long, value_name = "DIR", default_value = "/testbed")]
-    pub(crate) workdir: PathBuf,
-    /// Copy a file or tree of this machine in, before the command. May be repeated
-    #[arg(long, value_name = "SRC:DST", value_parser = values::copy_in)]
-    pub(crate) copy_in: Vec<CopyPair>,
-    /// Copy a file or tree of the sandbox out, after the command, even if it failed. May be repeated
-    #[arg(long, value_name = "SRC:DST", value_parser = values::copy_out)]
-    pub(crate) copy_out: Vec<CopyPair>,
-    /// Kill everything the command started after this long: seconds, or 500ms, 2m, 1h; `none` for no
-    /// limit [default: 120 for run, none for shell]
-    #[arg(long, value_name = "SECONDS", value_parser = values::time)]
-    pub(crate) timeout: Option<Limit<Duration>>,
     /// Fail unless every layer of protection that was asked for fully holds (for the disk limit, in part)
     #[arg(long)]
     pub(crate) strict: bool,
 }
 
 /// Who makes sandboxes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum RuntimeKind {
     /// Namespaces, overlayfs, control groups and seccomp; no daemon
     Native,
@@ -367,6 +384,6 @@ mod tests {
         };
         assert_eq!(args.command, ["ls", "--json", "--", "-l"]);
         assert!(!args.json);
-        assert_eq!(args.sandbox.cpus, Limit(None));
+        assert_eq!(args.sandbox.computer.cpus, Limit(None));
     }
 }

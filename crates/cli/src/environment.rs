@@ -6,6 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use model::Secret;
+
+use crate::agent_args::Provider;
+
 /// Where state and images are kept.
 pub(crate) const HOME: &str = "LLM_IN_SANDBOX_HOME";
 /// The user's place for data of programs.
@@ -16,6 +20,18 @@ const DOCKER_HOST: &str = "DOCKER_HOST";
 const NO_COLOR: &str = "NO_COLOR";
 /// The kind of terminal, for programs inside one.
 const TERM: &str = "TERM";
+/// The model, where neither a flag nor a settings file names one.
+const LLM_NAME: &str = "LLM_NAME";
+/// Its server.
+const LLM_BASE_URL: &str = "LLM_BASE_URL";
+/// The key, whichever vendor's.
+const LLM_API_KEY: &str = "LLM_API_KEY";
+/// The key for servers that speak OpenAI's protocol.
+pub(crate) const OPENAI_API_KEY: &str = "OPENAI_API_KEY";
+/// The key for servers that speak Anthropic's protocol.
+pub(crate) const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
+/// The settings file.
+const CONFIG: &str = "LLM_IN_SANDBOX_CONFIG";
 /// Where programs of this machine lie.
 const PATH: &str = "PATH";
 
@@ -28,6 +44,41 @@ pub(crate) struct Environment {
     pub(crate) docker_host: Option<String>,
     pub(crate) no_color: Option<OsString>,
     pub(crate) term: Option<String>,
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) model: ModelVariables,
+}
+
+/// What the environment says about models.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ModelVariables {
+    pub(crate) name: Option<String>,
+    pub(crate) base_url: Option<String>,
+    pub(crate) key: Option<Secret>,
+    pub(crate) openai_key: Option<Secret>,
+    pub(crate) anthropic_key: Option<Secret>,
+}
+
+impl ModelVariables {
+    fn read() -> Self {
+        let text = |name| variable(name).and_then(|value| value.into_string().ok());
+        let key = |name| text(name).map(|key| Secret::new(&key));
+        Self {
+            name: text(LLM_NAME),
+            base_url: text(LLM_BASE_URL),
+            key: key(LLM_API_KEY),
+            openai_key: key(OPENAI_API_KEY),
+            anthropic_key: key(ANTHROPIC_API_KEY),
+        }
+    }
+
+    /// The key for a server of this kind.
+    pub(crate) fn key(&self, provider: Provider) -> Option<Secret> {
+        let vendors = match provider {
+            Provider::Openai => &self.openai_key,
+            Provider::Anthropic => &self.anthropic_key,
+        };
+        self.key.clone().or_else(|| vendors.clone())
+    }
 }
 
 impl Environment {
@@ -40,6 +91,8 @@ impl Environment {
             docker_host: variable(DOCKER_HOST).and_then(|host| host.into_string().ok()),
             no_color: variable(NO_COLOR),
             term: variable(TERM).and_then(|term| term.into_string().ok()),
+            config: variable(CONFIG).map(PathBuf::from),
+            model: ModelVariables::read(),
         }
     }
 }

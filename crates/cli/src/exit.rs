@@ -4,7 +4,9 @@
 //! |---|---|
 //! | 0 | done; for `sandbox run`, the command exited with 0 |
 //! | *any* | for `sandbox run` and `sandbox shell`, the command's own code; 128 + N when signal N ended it |
+//! | 1 | for `replay --sandbox`, something came out differently |
 //! | 2 | usage or bad input |
+//! | 3 | for `run`, the model ended without submitting |
 //! | 4 | the machine or a service failed |
 //! | 124 | the command ran past its time |
 //! | 130, 143 | cancelled with Ctrl-C, ended by SIGTERM |
@@ -31,8 +33,12 @@ pub(crate) enum Exit {
     Done,
     /// The command in the sandbox ended with this code.
     Command(i32),
+    /// A repeated episode came out differently.
+    Differs,
     /// The input is at fault.
     Usage,
+    /// The model ended without submitting.
+    NotSubmitted,
     /// The machine or a service is at fault.
     Infrastructure,
     /// The command ran past its time.
@@ -50,7 +56,9 @@ impl Exit {
             Self::Done => 0,
             // What the kernel would keep of it.
             Self::Command(code) => (code & 0xff) as u8,
+            Self::Differs => 1,
             Self::Usage => 2,
+            Self::NotSubmitted => 3,
             Self::Infrastructure => 4,
             Self::TimedOut => 124,
             Self::Cancelled(signal) => (128 + signal) as u8,
@@ -75,6 +83,7 @@ pub(crate) fn of(error: &anyhow::Error) -> Exit {
             || matches!(cause.downcast_ref(), Some(SettingsError::NoHome))
             || cause.downcast_ref().is_some_and(sandbox::Error::is_usage)
             || cause.downcast_ref().is_some_and(image::Error::is_usage)
+            || matches!(cause.downcast_ref(), Some(model::Error::Settings(_)))
             || cause.is::<sandbox::SpecError>();
         if usage {
             return Exit::Usage;
@@ -170,7 +179,9 @@ mod tests {
         let cancelled = Exit::Cancelled(2);
         for exit in [
             Exit::Done,
+            Exit::Differs,
             Exit::Usage,
+            Exit::NotSubmitted,
             Exit::Infrastructure,
             Exit::TimedOut,
             cancelled,

@@ -3,7 +3,10 @@
 //! The only place that knows every runtime. It isolates nothing itself and never touches a sandbox but
 //! through the traits.
 
+mod agent_args;
 mod args;
+mod config;
+mod console;
 mod doctor;
 mod environment;
 mod exit;
@@ -12,9 +15,11 @@ mod interrupt;
 mod output;
 mod perf;
 mod progress;
+mod replay;
 mod request;
 mod run;
 mod runtime;
+mod sandbox_run;
 mod sandboxes;
 mod session;
 mod settings;
@@ -74,11 +79,15 @@ async fn until_cancelled(
 async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut interrupts = Interrupts::listen()?;
     let exit: Exit = match command {
+        Command::Run(args) => run::run(*args, settings, &mut interrupts).await?,
+        Command::Replay(args) => {
+            until_cancelled(replay::run(args, settings), &mut interrupts).await?
+        }
         Command::Doctor(args) => {
             until_cancelled(doctor::run(&args, settings), &mut interrupts).await?
         }
         Command::Sandbox(SandboxCommand::Run(args)) => {
-            run::run(args, settings, &mut interrupts).await?
+            sandbox_run::run(args, settings, &mut interrupts).await?
         }
         Command::Sandbox(SandboxCommand::Shell(args)) => {
             shell::run(args, settings, &mut interrupts).await?
@@ -91,9 +100,7 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         }
         Command::Image(command) => images::run(command, settings, &mut interrupts).await?,
         Command::Perf(command) => {
-            let home = settings.writable_home()?.to_owned();
-            let docker_host = settings.docker_host().map(str::to_owned);
-            until_cancelled(perf::run(command, home, docker_host), &mut interrupts).await?
+            until_cancelled(perf::run(command, settings), &mut interrupts).await?
         }
     };
     Ok(exit.into())

@@ -2,6 +2,7 @@
 //!
 //! A benchmark, not a test: nothing here fails for being slow.
 
+mod agent;
 mod figures;
 mod measure;
 mod table;
@@ -17,7 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use sandbox::{ImageRef, Spec};
 use sandbox_docker::{DockerOptions, DockerRuntime};
 
-use crate::{exit::Exit, output};
+use crate::{exit::Exit, output, settings::Settings};
 
 use self::{
     figures::{Comparison, Images, Machine},
@@ -34,6 +35,11 @@ pub(crate) enum PerfCommand {
         Against Docker, both start from the same root file system: unless --image says otherwise, the\n\
         daemon's image is saved and imported into our own store first.")]
     Sandbox(SandboxArgs),
+    /// Measure the loop: many episodes at once against a server that answers at once.
+    #[command(after_help = "Example:\n  \
+        cargo run --release -p testkit --bin mock-server -- --turns 10   # prints its address\n  \
+        llm-in-sandbox perf agent --base-url http://127.0.0.1:PORT/v1")]
+    Agent(agent::AgentPerfArgs),
 }
 
 /// What to measure.
@@ -68,12 +74,16 @@ pub(crate) enum Against {
 }
 
 /// Runs a measurement and prints it.
-pub(crate) async fn run(
-    command: PerfCommand,
-    home: PathBuf,
-    docker_host: Option<String>,
-) -> Result<Exit> {
-    let PerfCommand::Sandbox(args) = command;
+pub(crate) async fn run(command: PerfCommand, settings: &Settings) -> Result<Exit> {
+    match command {
+        PerfCommand::Sandbox(args) => sandboxes(args, settings).await,
+        PerfCommand::Agent(args) => agent::run(&args, settings).await,
+    }
+}
+
+async fn sandboxes(args: SandboxArgs, settings: &Settings) -> Result<Exit> {
+    let home = settings.writable_home()?.to_owned();
+    let docker_host = settings.docker_host().map(str::to_owned);
     let other = match args.against {
         Some(Against::Docker) => Some(connect(docker_host, args.docker_image.clone()).await?),
         None => None,

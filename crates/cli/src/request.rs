@@ -8,27 +8,35 @@ use std::{
 };
 
 use sandbox::{Layer, LayerState, Limits, Network, Protection, Spec};
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    args::{RuntimeKind, SandboxArgs},
+    args::{ComputerArgs, RuntimeKind, SandboxArgs},
     environment,
     exit::Usage,
     values::{CopyPair, Variable},
 };
 
-/// A sandbox to be made, and what goes in and out of it.
-#[derive(Debug)]
-pub(crate) struct Request {
+/// A sandbox to be made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Computer {
     pub(crate) runtime: RuntimeKind,
     pub(crate) spec: Spec,
-    pub(crate) copy_in: Vec<CopyPair>,
-    pub(crate) copy_out: Vec<CopyPair>,
-    pub(crate) timeout: Option<Duration>,
     pub(crate) weakness: Weakness,
 }
 
+/// A sandbox to be made, and what goes in and out of it.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) computer: Computer,
+    pub(crate) copy_in: Vec<CopyPair>,
+    pub(crate) copy_out: Vec<CopyPair>,
+    pub(crate) timeout: Option<Duration>,
+}
+
 /// What to do about protection that does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Weakness {
     /// Go on; the report says so.
     Reported,
@@ -39,6 +47,22 @@ pub(crate) enum Weakness {
 impl Request {
     /// Checks the arguments. `timeout` holds where the user gave none.
     pub(crate) fn check(args: SandboxArgs, timeout: Option<Duration>) -> anyhow::Result<Self> {
+        let computer = Computer::check(args.computer, args.workdir)?;
+        let spec = &computer.spec;
+        let copy_in = args.copy_in.into_iter().map(|pair| source(pair, &spec.workdir));
+        let copy_out = args.copy_out.into_iter().map(|pair| destination(pair, &spec.workdir));
+        Ok(Self {
+            copy_in: copy_in.collect::<Result<_, _>>()?,
+            copy_out: copy_out.collect::<Result<_, _>>()?,
+            timeout: args.timeout.map_or(timeout, |limit| limit.0),
+            computer,
+        })
+    }
+}
+
+impl Computer {
+    /// Checks the arguments.
+    pub(crate) fn check(args: ComputerArgs, workdir: PathBuf) -> anyhow::Result<Self> {
         let spec = Spec {
             image: args.image,
             limits: Limits {
@@ -49,23 +73,30 @@ impl Request {
             },
             network: args.network,
             env: args.env.into_iter().map(value).collect::<Result<_, _>>()?,
-            workdir: args.workdir,
+            workdir,
         };
         spec.validate().map_err(sandbox::Error::from)?;
-        let copy_in = args.copy_in.into_iter().map(|pair| source(pair, &spec.workdir));
-        let copy_out = args.copy_out.into_iter().map(|pair| destination(pair, &spec.workdir));
-        Ok(Self {
-            runtime: args.runtime,
-            copy_in: copy_in.collect::<Result<_, _>>()?,
-            copy_out: copy_out.collect::<Result<_, _>>()?,
-            spec,
-            timeout: args.timeout.map_or(timeout, |limit| limit.0),
-            weakness: if args.strict { Weakness::Refused } else { Weakness::Reported },
+        let weakness = if args.strict { Weakness::Refused } else { Weakness::Reported };
+        Ok(Self { runtime: args.runtime, spec, weakness })
+    }
+
+    /// Refuses a sandbox that does not enforce what was asked for, if the user wants that.
+    pub(crate) fn accept(&self, protection: &Protection) -> Result<(), sandbox::Error> {
+        let weak = self.weak(protection);
+        if self.weakness == Weakness::Reported || weak.is_empty() {
+            return Ok(());
+        }
+        let why: Vec<_> =
+            weak.iter().map(|layer| format!("{} ({})", layer.name, layer.detail)).collect();
+        Err(sandbox::Error::Unsupported {
+            what: "everything that was asked for".into(),
+            why: format!("not fully enforced: {}", why.join(", ")),
+            remedy: "see `llm-in-sandbox doctor`, or leave out --strict".into(),
         })
     }
 
     /// The layers that were asked for and do not hold. What a disk limit can do in part is enough.
-    pub(crate) fn weak<'a>(&self, protection: &'a Protection) -> Vec<&'a Layer> {
+    fn weak<'a>(&self, protection: &'a Protection) -> Vec<&'a Layer> {
         let limits = &self.spec.limits;
         let asked = |layer: &&Layer| match layer.name.as_str() {
             "memory limit" => limits.memory.is_some(),
@@ -147,11 +178,11 @@ mod tests {
     #[test]
     fn defaults_hold_until_flags_speak() {
         let request = check(&[]).unwrap();
-        assert_eq!(request.spec, Spec::default());
+        assert_eq!(request.computer.spec, Spec::default());
         assert_eq!(request.timeout, Some(Duration::from_secs(120)));
         let request = check(&["--memory", "none", "--timeout", "none", "--env", "A=b"]).unwrap();
-        assert_eq!((request.spec.limits.memory, request.timeout), (None, None));
-        assert_eq!(request.spec.env, [("A".to_owned(), "b".to_owned())]);
+        assert_eq!((request.computer.spec.limits.memory, request.timeout), (None, None));
+        assert_eq!(request.computer.spec.env, [("A".to_owned(), "b".to_owned())]);
     }
 
     #[test]
@@ -200,7 +231,7 @@ mod tests {
         protection.push("namespaces", LayerState::Enforced, "");
         let weak = |options: &[&str]| {
             let request = check(options).unwrap();
-            let weak = request.weak(&protection);
+            let weak = request.computer.weak(&protection);
             weak.into_iter().map(|layer| layer.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!(weak(&[]), ["memory limit", "users", "network"]);

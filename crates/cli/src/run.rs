@@ -1,96 +1,149 @@
-//! `sandbox run`: one command in a fresh sandbox, its streams passed through or kept for a report.
+//! `run`: gives a model a task and a computer, and keeps what comes of it.
+//!
+//! The order of things is here; how each is done is in the modules below and in the crates.
 
-use std::time::Duration;
+mod computer;
+mod folder;
+mod job;
+mod plan;
+mod recorder;
+mod resume;
+mod server;
+mod summary;
 
-use sandbox::{Cause, Process, Protection, Status, Streams};
-use serde::Serialize;
+use agent::{Episode, Opening};
+use sandbox::Sandbox;
+use trajectory::{Ended, Started};
 
+pub(crate) use self::{computer::fill, folder::Folder};
+use self::{
+    job::{Beginning, Job},
+    recorder::Recorder,
+    server::AnyModel,
+    summary::Summary,
+};
 use crate::{
-    args::RunArgs,
-    exit::Exit,
+    agent_args::AgentArgs,
+    console::{Console, Mode},
+    exit::{self, Exit},
     interrupt::Interrupts,
     output,
-    request::Request,
-    session::{self, Copied, Ended, Session},
+    runtime::{AnyRuntime, AnySandbox},
     settings::Settings,
-    streams::{self, Kept},
 };
 
-/// A command that was given no limit ends after this long.
-const TIMEOUT: Duration = Duration::from_secs(120);
+/// How results are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Show {
+    /// The answer alone.
+    Answer,
+    /// One JSON object.
+    Json,
+}
 
-/// Runs the command.
+/// Runs an episode, new or resumed.
 pub(crate) async fn run(
-    args: RunArgs,
+    args: AgentArgs,
     settings: &Settings,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Exit> {
-    let request = Request::check(args.sandbox, Some(TIMEOUT))?;
-    let process = Process { timeout: request.timeout, ..Process::new(args.command) };
-    process.validate()?;
-    let kept = args.json.then(|| (Kept::new(), Kept::new()));
-    let (stdout, stderr) = match &kept {
-        Some((out, err)) => (out.writer(), err.writer()),
-        None => (streams::output()?, streams::errors()?),
+    let show = if args.json { Show::Json } else { Show::Answer };
+    let mode = match (args.watch, args.quiet || args.json) {
+        (true, _) => Mode::Live,
+        (false, true) => Mode::Quiet,
+        (false, false) if settings.watches_stderr() => Mode::Live,
+        (false, false) => Mode::Plain,
     };
-    let streams = Streams::Pipes { stdin: streams::input(), stdout, stderr };
-    let ended = match session::hold(&request, &process, streams, settings, interrupts).await? {
-        Session::Ended(ended) => ended,
-        Session::Cancelled(exit) => return Ok(exit),
+    let job = match args.resume.clone() {
+        Some(dir) => Job::resume(&dir, args, settings)?,
+        None => Job::begin(args, settings)?,
     };
-    if let Some((out, err)) = &kept {
-        output::print_json(&Report::new(&ended, out, err))?;
-    }
-    ended.conclude(&request)
-}
+    let console = Console::new(mode, settings.color_stderr(), job.plan.limits.turns);
+    let model = AnyModel::new(&job.plan.model, job.secrets.clone());
+    let model = model.inspect_err(|_| job.give_up())?;
 
-/// The object `--json` prints.
-#[derive(Serialize)]
-struct Report<'a> {
-    status: Status,
-    /// What a shell would report.
-    exit_code: i32,
-    cause: Option<Cause>,
-    duration_ms: f64,
-    stdout: Text,
-    stderr: Text,
-    copied: Copies<'a>,
-    protection: &'a Protection,
-}
-
-#[derive(Serialize)]
-struct Copies<'a> {
-    r#in: &'a [Copied],
-    out: &'a [Copied],
-}
-
-/// Output of a command. A line marks where the middle of a long one was left out.
-#[derive(Serialize)]
-struct Text {
-    text: String,
-    bytes: u64,
-    omitted: u64,
-}
-
-impl Text {
-    fn of(kept: &Kept) -> Self {
-        let captured = kept.take();
-        let text = captured.text().into_owned();
-        Self { text, bytes: captured.total, omitted: captured.omitted() }
-    }
-}
-
-impl<'a> Report<'a> {
-    fn new(ended: &'a Ended, out: &Kept, err: &Kept) -> Self {
-        Self {
-            status: ended.end.status,
-            exit_code: ended.end.status.code(),
-            cause: ended.end.cause,
-            duration_ms: ended.end.duration.as_secs_f64() * 1e3,
-            stdout: Text::of(out),
-            stderr: Text::of(err),
-            copied: Copies { r#in: &ended.copied_in, out: &ended.copied_out },
-            protection: &ended.protection,
+    let making = make(&job, settings);
+    let made = tokio::select! {
+        made = making => made,
+        exit = interrupts.cancelled() => {
+            job.give_up();
+            return Ok(exit);
         }
+    };
+    let (runtime, sandbox) = made.inspect_err(|_| job.give_up())?;
+    let (ended, recorder) = play(&job, &model, &runtime, &sandbox, &console, interrupts).await?;
+    let summary = keep(&job, &sandbox, ended, &recorder).await;
+    if let Err(error) = sandbox.destroy().await {
+        output::note(&format!("the sandbox may not be gone: {}", exit::line(&error.into())));
     }
+    let summary = summary?;
+    summary.tell(show, mode)?;
+    match summary.exit() {
+        Exit::Cancelled(_) => Ok(interrupts.cancelled().await),
+        exit => Ok(exit),
+    }
+}
+
+/// Makes the computer and puts everything into it.
+async fn make(job: &Job, settings: &Settings) -> anyhow::Result<(AnyRuntime, AnySandbox)> {
+    let runtime = AnyRuntime::start(job.plan.computer.runtime, settings).await?;
+    let sandbox = match &job.beginning {
+        Beginning::Fresh => computer::fresh(&job.plan, &runtime).await?,
+        Beginning::Resumed(past) => computer::restored(&job.plan, past, &runtime).await?,
+    };
+    job.plan.computer.accept(sandbox.protection())?;
+    Ok((runtime, sandbox))
+}
+
+/// Plays the episode.
+async fn play<'a>(
+    job: &'a Job,
+    model: &AnyModel,
+    runtime: &'a AnyRuntime,
+    sandbox: &AnySandbox,
+    console: &'a Console,
+    interrupts: &Interrupts,
+) -> anyhow::Result<(Ended, Recorder<'a>)> {
+    let opening = match &job.beginning {
+        Beginning::Fresh => {
+            let rendered = job.plan.prompts.render(&job.plan.task)?;
+            Opening::Fresh(Box::new(Started {
+                problem_statement: job.plan.task.clone(),
+                messages: rendered.messages(),
+                model: job.plan.model.name.clone(),
+                settings: job.plan.record(),
+                protection: serde_json::to_value(sandbox.protection())?,
+                program: env!("CARGO_PKG_VERSION").to_owned(),
+            }))
+        }
+        Beginning::Resumed(past) => past.opening(),
+    };
+    let saved = job.beginning.image();
+    let recorder = Recorder::new(job.events.try_clone()?, console, runtime, job.name(), saved);
+    let (stopper, watch) = agent::stopper();
+    let mut interrupts = interrupts.clone();
+    let stopping = tokio::spawn(async move {
+        interrupts.cancelled().await;
+        stopper.stop();
+    });
+    let settings = job.plan.episode();
+    let episode = Episode::new(model, sandbox, &recorder, &settings, opening, watch);
+    let ended = agent::run(episode).await;
+    stopping.abort();
+    Ok((ended, recorder))
+}
+
+/// Brings back the files and writes down what came of the run.
+async fn keep(
+    job: &Job,
+    sandbox: &AnySandbox,
+    ended: Ended,
+    recorder: &Recorder<'_>,
+) -> anyhow::Result<Summary> {
+    let brought = computer::bring_back(&job.plan, sandbox, &job.folder).await;
+    recorder.forget().await;
+    job.folder.write_trajectory()?;
+    let summary = Summary::new(job, ended, brought)?;
+    job.folder.write_run(&summary)?;
+    Ok(summary)
 }

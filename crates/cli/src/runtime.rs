@@ -56,6 +56,22 @@ impl AnyRuntime {
     }
 }
 
+impl AnyRuntime {
+    /// Removes an image a sandbox was saved as. One that cannot be removed is for `image rm`.
+    pub(crate) async fn forget(&self, image: &str) {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Native(runtime) => {
+                let (store, image) = (runtime.store().clone(), image.to_owned());
+                let _ = tokio::task::spawn_blocking(move || store.remove(&image)).await;
+            }
+            Self::Docker(runtime) => {
+                let _ = runtime.remove_image(image).await;
+            }
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 async fn start_native(settings: &Settings) -> anyhow::Result<AnyRuntime> {
     let home = settings.writable_home()?.to_owned();

@@ -13,7 +13,7 @@ use crate::{
     exit::{self, Exit},
     interrupt::Interrupts,
     output,
-    request::{Request, Weakness},
+    request::Request,
     runtime::{AnyRuntime, AnySandbox},
     settings::Settings,
 };
@@ -67,8 +67,8 @@ pub(crate) async fn hold(
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Session> {
     let make = async {
-        let runtime = AnyRuntime::start(request.runtime, settings).await?;
-        let sandbox = runtime.create(&request.spec).await?;
+        let runtime = AnyRuntime::start(request.computer.runtime, settings).await?;
+        let sandbox = runtime.create(&request.computer.spec).await?;
         anyhow::Ok((runtime, sandbox))
     };
     let (_runtime, sandbox) = tokio::select! {
@@ -97,9 +97,7 @@ async fn within(
     streams: Streams,
 ) -> Result<Ended, Error> {
     let protection = sandbox.protection().clone();
-    if request.weakness == Weakness::Refused {
-        refuse_weakness(request, &protection)?;
-    }
+    request.computer.accept(&protection)?;
     let mut copied_in = Vec::new();
     for pair in &request.copy_in {
         let report = sandbox.copy_in(&pair.host, &pair.inside).await;
@@ -121,21 +119,7 @@ async fn within(
     Ok(Ended { end, protection, copied_in, copied_out, trouble })
 }
 
-fn refuse_weakness(request: &Request, protection: &Protection) -> Result<(), Error> {
-    let weak = request.weak(protection);
-    if weak.is_empty() {
-        return Ok(());
-    }
-    let why: Vec<_> =
-        weak.iter().map(|layer| format!("{} ({})", layer.name, layer.detail)).collect();
-    Err(Error::Unsupported {
-        what: "everything that was asked for".into(),
-        why: format!("not fully enforced: {}", why.join(", ")),
-        remedy: "see `llm-in-sandbox doctor`, or leave out --strict".into(),
-    })
-}
-
-fn tell_skipped(report: &CopyReport) {
+pub(crate) fn tell_skipped(report: &CopyReport) {
     for Skipped { path, why } in &report.skipped {
         output::note(&format!("not copied: {}: {why}", path.display()));
     }
@@ -168,7 +152,7 @@ impl Ended {
 
 /// What a program that ran into a limit is told about it.
 fn limit_line(end: &sandbox::Exit, request: &Request) -> Option<String> {
-    let limits = &request.spec.limits;
+    let limits = &request.computer.spec.limits;
     let (what, limit, option) = match (end.status, end.cause?) {
         (Status::TimedOut, _) | (_, Cause::Timeout) => {
             let time = request.timeout.map(|time| format!("{}s", time.as_secs_f64()));

@@ -8,7 +8,11 @@ use std::{
 
 use sandbox_docker::DockerOptions;
 
-use crate::environment::{Environment, HOME};
+use crate::{
+    config::Config,
+    environment::{Environment, HOME, ModelVariables},
+    exit::Usage,
+};
 
 /// What every command may need to know.
 #[derive(Clone, Debug)]
@@ -17,6 +21,9 @@ pub(crate) struct Settings {
     docker_host: Option<String>,
     term: Option<String>,
     color: Color,
+    user_home: Option<PathBuf>,
+    config: Option<PathBuf>,
+    model: ModelVariables,
 }
 
 /// Whether text for people may be coloured.
@@ -52,7 +59,7 @@ impl Settings {
     pub(crate) fn new(environment: Environment) -> Self {
         let ours = |dir: PathBuf| dir.join("llm-in-sandbox");
         let data = environment.data_home.filter(|dir| dir.is_absolute()).map(ours);
-        let usual = environment.user_home.map(|home| ours(home.join(".local/share")));
+        let usual = environment.user_home.as_ref().map(|home| ours(home.join(".local/share")));
         let home = environment.home.or(data).or(usual);
         Self {
             // The spawner has another working directory.
@@ -60,6 +67,9 @@ impl Settings {
             docker_host: environment.docker_host,
             term: environment.term,
             color: if environment.no_color.is_some() { Color::Never } else { Color::OnTerminals },
+            user_home: environment.user_home,
+            config: environment.config,
+            model: environment.model,
         }
     }
 
@@ -99,6 +109,29 @@ impl Settings {
     /// The kind of terminal we run in.
     pub(crate) fn term(&self) -> Option<&str> {
         self.term.as_deref()
+    }
+
+    /// The settings file: the one the user names, or the one that lies where one may.
+    pub(crate) fn config(&self, named: Option<&Path>) -> Result<Config, Usage> {
+        Config::find(named, self.config.as_deref(), self.user_home.as_deref())
+    }
+
+    /// What the environment says about models.
+    pub(crate) fn model_variables(&self) -> &ModelVariables {
+        &self.model
+    }
+
+    /// Whether somebody looks at standard error, and on a terminal that can do more than print.
+    pub(crate) fn watches_stderr(&self) -> bool {
+        io::stderr().is_terminal() && self.term() != Some("dumb")
+    }
+
+    /// Whether what goes to standard error may be coloured.
+    pub(crate) fn color_stderr(&self) -> Color {
+        match self.color {
+            Color::OnTerminals if io::stderr().is_terminal() => Color::OnTerminals,
+            _ => Color::Never,
+        }
     }
 
     /// Whether what goes to standard output may be coloured.

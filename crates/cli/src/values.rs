@@ -60,6 +60,23 @@ fn limit<T, E>(text: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<L
     }
 }
 
+/// A JSON object.
+pub(crate) fn object(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(serde_json::Value::Object(map)) => Ok(map),
+        Ok(_) => Err("it is JSON, but no object; write {\"key\": value}".into()),
+        Err(error) => Err(format!("it is no JSON ({error}); write {{\"key\": value}}")),
+    }
+}
+
+/// An amount of money.
+pub(crate) fn dollars(text: &str) -> Result<f64, String> {
+    let amount = text.trim_start_matches('$').parse().ok();
+    amount
+        .filter(|amount: &f64| amount.is_finite() && *amount > 0.0)
+        .ok_or_else(|| format!("`{text}` is no amount of dollars; write 0.50"))
+}
+
 /// A file or tree to copy. The path inside the sandbox holds no colon; the one on the host may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyPair {

@@ -10,14 +10,22 @@
     reason = "tests start the program and are told by the environment how they are run"
 )]
 
+mod accepts_the_reference;
 mod copies_files;
 mod diagnoses;
+mod episodes;
+mod fails_well;
 mod keeps_images;
+mod keeps_secrets;
 mod leaves_nothing_behind;
 mod limits;
 mod opens_a_shell;
+mod real_model;
 mod refuses_bad_input;
+mod replays;
+mod resumes_a_run;
 mod runs_a_command;
+mod solves_a_task;
 mod support;
 mod survives_kills;
 mod uses_docker;

@@ -1,0 +1,240 @@
+//! `replay`: shows a recorded episode, or carries out its actions once more and says what comes out
+//! differently.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use agent::{
+    Prompts,
+    tools::{Done, Tools},
+};
+use clap::Args;
+use sandbox::{Runtime, Sandbox};
+use serde::Serialize;
+use trajectory::{Content, Step, Trajectory};
+
+use crate::{
+    args::ComputerArgs,
+    console::sanitize,
+    exit::{Exit, Usage},
+    output,
+    request::Computer,
+    run::Folder,
+    runtime::{AnyRuntime, AnySandbox},
+    settings::Settings,
+};
+
+/// A larger record is not read.
+const LARGEST: u64 = 1 << 30;
+
+/// Options of `replay`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  llm-in-sandbox replay output/20260101_120000
+  llm-in-sandbox replay trajectory.json --sandbox --input data/
+  llm-in-sandbox replay trajectory.json --sandbox --json | jq '.[] | select(.same | not)'
+
+Without --sandbox the episode is shown. With it, its actions are carried out in a fresh sandbox; the exit
+code is 1 when something comes out differently. Records of the method's first implementation work too.")]
+pub(crate) struct ReplayArgs {
+    /// The record: the directory of a run, a trajectory.json or an events.jsonl
+    #[arg(value_name = "TRAJECTORY")]
+    record: PathBuf,
+    /// Carry out the actions in a fresh sandbox
+    #[arg(long)]
+    sandbox: bool,
+    /// A directory, or a file, copied into the sandbox's input directory first
+    #[arg(long, value_name = "DIR", requires = "sandbox")]
+    input: Option<PathBuf>,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    computer: ComputerArgs,
+}
+
+/// One action carried out once more.
+#[derive(Debug, Serialize)]
+struct Repeated<'a> {
+    step: usize,
+    function: &'a str,
+    parameters: &'a serde_json::Value,
+    same: bool,
+    recorded: &'a str,
+    now: String,
+}
+
+/// Shows or repeats an episode.
+pub(crate) async fn run(args: ReplayArgs, settings: &Settings) -> anyhow::Result<Exit> {
+    let record = read(&args.record)?;
+    if !args.sandbox {
+        match args.json {
+            true => output::print_json(&record)?,
+            false => output::print(&show(&record))?,
+        }
+        return Ok(Exit::Done);
+    }
+    let prompts = prompts_of(&record);
+    let computer = Computer::check(args.computer, prompts.working_dir.clone())?;
+    let runtime = AnyRuntime::start(computer.runtime, settings).await?;
+    let sandbox = runtime.create(&computer.spec).await?;
+    computer.accept(sandbox.protection())?;
+    crate::run::fill(&prompts, args.input.as_deref(), &sandbox).await?;
+    let repeated = repeat(&record, &prompts, &sandbox).await;
+    sandbox.destroy().await?;
+    let repeated = repeated?;
+    match args.json {
+        true => output::print_json(&repeated)?,
+        false => output::print(&differences(&repeated))?,
+    }
+    Ok(if repeated.iter().all(|step| step.same) { Exit::Done } else { Exit::Differs })
+}
+
+/// Reads a record in whichever form.
+fn read(path: &Path) -> anyhow::Result<Trajectory> {
+    if path.is_dir() {
+        let lines = Folder::open(path)?.read_events()?;
+        return Ok(Trajectory::from_events(&lines));
+    }
+    let refuse = |why: String| Usage(format!("cannot read {}: {why}", path.display()));
+    let size = fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
+    if size > LARGEST {
+        return Err(refuse("it is too large for a record".into()).into());
+    }
+    let text = fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    if path.extension().is_some_and(|extension| extension == "jsonl") {
+        let lines = trajectory::read(&text).map_err(|error| refuse(error.to_string()))?;
+        return Ok(Trajectory::from_events(&lines));
+    }
+    let record = serde_json::from_str(&text);
+    Ok(record.map_err(|error| refuse(format!("it is no record of an episode: {error}")))?)
+}
+
+/// The directories the episode knew: as recorded, else the usual ones.
+fn prompts_of(record: &Trajectory) -> Prompts {
+    let recorded = record.metadata.get("settings").and_then(|settings| settings.get("prompts"));
+    let recorded = recorded.and_then(|prompts| serde_json::from_value(prompts.clone()).ok());
+    recorded.unwrap_or_default()
+}
+
+async fn repeat<'a>(
+    record: &'a Trajectory,
+    prompts: &Prompts,
+    sandbox: &AnySandbox,
+) -> anyhow::Result<Vec<Repeated<'a>>> {
+    let tools = Tools { workdir: prompts.working_dir.clone(), ..Tools::default() };
+    let acting =
+        record.steps.iter().enumerate().filter(|(_, step)| !step.action.function.is_empty());
+    let mut repeated = Vec::new();
+    for ((at, step), call) in acting.zip(record.calls()) {
+        let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
+        let now = match tools.call(&call, number, sandbox).await? {
+            Done::Submitted => "submitted".to_owned(),
+            Done::Observed(observation) => {
+                let texts = observation.content.iter().filter_map(Content::as_text);
+                texts.collect::<Vec<_>>().join("\n")
+            }
+        };
+        let same = step.action.function == "submit" || essence(&now) == essence(&step.observation);
+        repeated.push(Repeated {
+            step: at + 1,
+            function: &step.action.function,
+            parameters: &step.action.parameters,
+            same,
+            recorded: &step.observation,
+            now,
+        });
+    }
+    Ok(repeated)
+}
+
+/// What an observation says, without the words around it, which differ between versions.
+fn essence(observation: &str) -> String {
+    let frame = |line: &str| {
+        let bare = line.trim().trim_start_matches('\\').trim_start_matches('[').to_lowercase();
+        ["exit code", "stdout]", "stderr]", "execution output of", "(no output)"]
+            .iter()
+            .any(|word| bare.starts_with(word))
+            || bare.ends_with("remaining]")
+            || bare.contains("step remaining: ")
+            || bare.starts_with("steps remaining: ")
+    };
+    let lines = observation.lines().filter(|line| !frame(line)).map(str::trim_end);
+    lines.collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+/// The episode for people.
+fn show(record: &Trajectory) -> String {
+    let mut text = format!("# Task\n{}\n", sanitize(&record.problem_statement));
+    for (at, step) in record.steps.iter().enumerate() {
+        show_step(&mut text, at + 1, step);
+    }
+    if let Some(outcome) = record.metadata.get("outcome").and_then(|outcome| outcome.as_str()) {
+        let _ = write!(text, "\n# Outcome\n{}\n", sanitize(outcome));
+    }
+    text
+}
+
+fn show_step(text: &mut String, number: usize, step: &Step) {
+    // Writing to a string cannot fail.
+    let _ = write!(text, "\n# Step {number}\n");
+    for (name, part) in [("thinks", &step.reasoning_content), ("says", &step.thought)] {
+        if !part.trim().is_empty() {
+            let _ = writeln!(text, "[{name}] {}", sanitize(part.trim()));
+        }
+    }
+    let action = &step.action;
+    let command = action.parameters.get("command").and_then(|command| command.as_str());
+    match (action.function.as_str(), command) {
+        ("", _) => {}
+        ("execute_bash", Some(command)) => {
+            let _ = writeln!(text, "$ {}", sanitize(command));
+        }
+        (function, _) => {
+            let parameters = action.parameters.to_string();
+            let _ = writeln!(text, "{} {}", sanitize(function), sanitize(&parameters));
+        }
+    }
+    if !step.observation.is_empty() {
+        let _ = writeln!(text, "{}", sanitize(step.observation.trim_end()));
+    }
+}
+
+/// What came out differently, for people.
+fn differences(repeated: &[Repeated<'_>]) -> String {
+    let mut text = String::new();
+    for step in repeated {
+        let verdict = if step.same { "same" } else { "DIFFERS" };
+        let _ = writeln!(text, "step {:>3}  {:<18} {verdict}", step.step, sanitize(step.function));
+        if step.same {
+            continue;
+        }
+        let (then, now) = (essence(step.recorded), essence(&step.now));
+        let alike = then.lines().zip(now.lines()).take_while(|(a, b)| a == b).count();
+        for (mark, lines) in [("recorded", then), ("now", now)] {
+            for line in lines.lines().skip(alike).take(3) {
+                let _ = writeln!(text, "          {mark:>8}: {}", sanitize(line));
+            }
+        }
+    }
+    let differing = repeated.iter().filter(|step| !step.same).count();
+    let _ = write!(text, "{} of {} actions came out differently", differing, repeated.len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frame_of_an_observation_does_not_count() {
+        let ours = "[exit code 0]\n[stdout]\n42 \n[97 steps remaining]";
+        let theirs = "Exit code: 0\nExecution output of \\[execute_bash]:\n\\[STDOUT]\n42\n\nSteps Remaining: 3";
+        assert_eq!(essence(ours), "42");
+        assert_eq!(essence(ours), essence(theirs));
+        assert_ne!(essence(ours), essence("[exit code 0]\n[stdout]\n43"));
+    }
+}

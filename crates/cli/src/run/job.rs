@@ -1,0 +1,110 @@
+//! One run from its arguments: the plan, the directory it writes to, and what it begins with.
+
+use std::{fs::File, path::Path};
+
+use agent::{
+    Compaction, Settings as EpisodeSettings,
+    tools::{Tools, Vision},
+};
+
+use super::{
+    folder::Folder,
+    plan::{Compact, Plan, Secrets},
+    resume::Past,
+};
+use crate::{
+    agent_args::{AgentArgs, Images},
+    settings::Settings,
+};
+
+/// A command without a limit still ends within a year.
+const FOREVER: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
+
+/// A run about to begin.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) plan: Plan,
+    pub(crate) secrets: Secrets,
+    pub(crate) folder: Folder,
+    pub(crate) events: File,
+    pub(crate) beginning: Beginning,
+}
+
+/// What a run begins with.
+#[derive(Debug)]
+pub(crate) enum Beginning {
+    /// The task alone.
+    Fresh,
+    /// What an earlier process left.
+    Resumed(Box<Past>),
+}
+
+impl Beginning {
+    /// The image an earlier process saved.
+    pub(crate) fn image(&self) -> Option<String> {
+        match self {
+            Self::Fresh => None,
+            Self::Resumed(past) => past.saved.as_ref().map(|(_, image)| image.clone()),
+        }
+    }
+}
+
+impl Job {
+    /// A new run.
+    pub(crate) fn begin(args: AgentArgs, settings: &Settings) -> anyhow::Result<Self> {
+        let output = args.output.clone();
+        let (plan, secrets) = Plan::check(args, settings)?;
+        let folder = Folder::create(&output)?;
+        let events = folder.open_events()?;
+        Ok(Self { plan, secrets, folder, events, beginning: Beginning::Fresh })
+    }
+
+    /// A run that goes on.
+    pub(crate) fn resume(dir: &Path, args: AgentArgs, settings: &Settings) -> anyhow::Result<Self> {
+        let folder = Folder::open(dir)?;
+        let events = folder.open_events()?;
+        folder.mend_events(&events)?;
+        let (past, recorded) = Past::read(&folder.read_events()?)?;
+        let (plan, secrets) = Plan::resume(&recorded, args.model, settings)?;
+        let beginning = Beginning::Resumed(Box::new(past));
+        Ok(Self { plan, secrets, folder, events, beginning })
+    }
+
+    /// A name for what belongs to this run alone.
+    pub(crate) fn name(&self) -> String {
+        let name = self.folder.path().file_name().unwrap_or_default().to_string_lossy();
+        format!("run-{}-{}", name.to_lowercase(), std::process::id())
+    }
+
+    /// Takes back what was made, if nothing came of it.
+    pub(crate) fn give_up(&self) {
+        if matches!(self.beginning, Beginning::Fresh) {
+            self.folder.discard();
+        }
+    }
+}
+
+impl Plan {
+    /// How the episode is played.
+    pub(crate) fn episode(&self) -> EpisodeSettings {
+        let mut tools = Tools { workdir: self.prompts.working_dir.clone(), ..Tools::default() };
+        tools.timeout = self.command_timeout.unwrap_or(FOREVER);
+        tools.vision = match self.model.images {
+            Images::Yes => Vision::Images,
+            Images::No => Vision::TextOnly,
+        };
+        EpisodeSettings {
+            limits: self.limits.clone(),
+            tools,
+            sampling: self.model.sampling.clone(),
+            price: self.model.price,
+            compaction: match self.compact {
+                Compact::NearTheLimit => {
+                    let window = self.model.context.unwrap_or(u64::MAX).min(self.limits.tokens);
+                    Some(Compaction { window: Some(window), ..Compaction::default() })
+                }
+                Compact::Never => None,
+            },
+        }
+    }
+}

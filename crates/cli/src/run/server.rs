@@ -1,0 +1,98 @@
+//! The one place where a model is chosen and dressed: server, retries, tool-call format, cache.
+
+use std::time::Duration;
+
+use model::{
+    Anthropic, Cached, Endpoint, Error, Formatted, Listener, Model, OpenAi, Reply, Request, Retry,
+    Retrying,
+};
+use serde_json::json;
+
+use super::plan::{ModelPlan, Secrets};
+use crate::agent_args::Provider;
+
+/// A server that never says anything is given up after this long even without a limit.
+const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// Some vendor's server.
+pub(crate) enum AnyServer {
+    /// Chat completions.
+    OpenAi(OpenAi),
+    /// Messages.
+    Anthropic(Anthropic),
+}
+
+/// A model as an episode sees it.
+pub(crate) enum AnyModel {
+    /// Asked each time.
+    Plain(Formatted<Retrying<AnyServer>>),
+    /// Asked once.
+    Cached(Cached<Formatted<Retrying<AnyServer>>>),
+}
+
+impl AnyModel {
+    /// Makes the model of a plan. Nobody is asked yet.
+    pub(crate) fn new(plan: &ModelPlan, secrets: Secrets) -> Result<Self, Error> {
+        let endpoint = Endpoint {
+            api_key: secrets.api_key,
+            headers: secrets.headers,
+            extra_body: plan.extra_body.clone(),
+            silence: plan.silence.unwrap_or(LONGEST_SILENCE),
+            ..Endpoint::new(&plan.name, &plan.base_url)
+        };
+        let server = match plan.provider {
+            Provider::Openai => AnyServer::OpenAi(OpenAi::new(endpoint)?),
+            Provider::Anthropic => AnyServer::Anthropic(Anthropic::new(endpoint)?),
+        };
+        let retry = Retry { attempts: plan.retries.saturating_add(1), ..Retry::default() };
+        let model = Formatted::new(Retrying::new(server, retry), plan.tool_format);
+        let Some(dir) = &plan.cache else { return Ok(Self::Plain(model)) };
+        let scope = json!({
+            "provider": plan.provider,
+            "base_url": plan.base_url,
+            "extra_body": plan.extra_body,
+            "tool_format": plan.tool_format,
+        });
+        Ok(Self::Cached(Cached::open(dir, scope, model)?))
+    }
+}
+
+impl Model for AnyServer {
+    fn name(&self) -> &str {
+        match self {
+            Self::OpenAi(server) => server.name(),
+            Self::Anthropic(server) => server.name(),
+        }
+    }
+
+    async fn complete(
+        &self,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, Error> {
+        match self {
+            Self::OpenAi(server) => server.complete(request, listener).await,
+            Self::Anthropic(server) => server.complete(request, listener).await,
+        }
+    }
+}
+
+impl Model for AnyModel {
+    fn name(&self) -> &str {
+        match self {
+            Self::Plain(model) => model.name(),
+            Self::Cached(model) => model.name(),
+        }
+    }
+
+    async fn complete(
+        &self,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, Error> {
+        match self {
+            Self::Plain(model) => model.complete(request, listener).await,
+            Self::Cached(model) => model.complete(request, listener).await,
+        }
+    }
+}
