@@ -73,7 +73,11 @@ fn understand(text: &str, schema: &Value, complete: Complete) -> Arguments {
 pub(crate) fn sent_arguments(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Object(map) => Value::Object(map.clone()),
-        Arguments::Malformed { malformed, .. } => json!({ "malformed": malformed }),
+        // Proper JSON that did not suit the tool goes back as it was.
+        Arguments::Malformed { malformed, .. } => match serde_json::from_str(malformed) {
+            Ok(Value::Object(map)) => Value::Object(map),
+            _ => json!({ "malformed": malformed }),
+        },
     }
 }
 
@@ -182,6 +186,17 @@ mod tests {
         assert_eq!(sent_name("functions.bash <x>"), "functions_bash__x_");
         assert_eq!(sent_name(""), "unnamed");
         assert_eq!(sent_name(&"é".repeat(99)).len(), 64);
+    }
+
+    #[test]
+    fn arguments_go_out_as_an_object_whatever_they_are() {
+        let sent = |malformed: &str| {
+            let (malformed, why) = (malformed.to_owned(), String::new());
+            sent_arguments(&Arguments::Malformed { malformed, why })
+        };
+        assert_eq!(sent(r#"{"comand": "ls"}"#), json!({"comand": "ls"}));
+        assert_eq!(sent(r#"{"command": "l"#), json!({"malformed": r#"{"command": "l"#}));
+        assert_eq!(sent("[1]"), json!({"malformed": "[1]"}));
     }
 
     #[test]
