@@ -16,6 +16,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use serde::{Deserialize, Serialize};
 use trajectory::{Assistant, Message, Stop, ToolCall};
 
 use crate::{Error, Listener, Model, Reply, Request, ToolSpec, repair::Complete};
@@ -23,7 +24,8 @@ use find::Call;
 use rewrite::{Form, rewrite};
 
 /// How tool calls are asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ToolFormat {
     /// By the server's own means, and where it has none as in [`ToolFormat::Hermes`].
     #[default]
@@ -33,6 +35,7 @@ pub enum ToolFormat {
     /// As JSON between `<tool_call>` tags.
     Hermes,
     /// As XML with one tag per argument.
+    #[serde(rename = "qwen3-coder")]
     Qwen3Coder,
     /// As one block of shell commands, for small models.
     Fenced,
@@ -263,3 +266,11 @@ fn numbered(calls: Vec<Call>, messages: &[Message]) -> Vec<ToolCall> {
     });
     named.collect()
 }
+
+#[cfg(test)]
+#[path = "format_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "format_properties.rs"]
+mod properties;

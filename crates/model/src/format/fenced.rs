@@ -99,7 +99,7 @@ impl Block {
     fn calls(self, tools: &[ToolSpec]) -> Vec<Call> {
         let (start, end) = (self.start, self.end);
         let script = match self.script {
-            Ok(script) => script,
+            Ok(script) => unix(script),
             Err(problem) => {
                 let arguments = refused(&self.source, &problem, &Value::Null, self.complete);
                 return vec![Call { name: BASH.into(), arguments, start, end }];
@@ -129,6 +129,15 @@ fn call(name: &str, command: Option<String>, start: usize, end: usize) -> Call {
     let arguments = command.map(|command| ("command".to_owned(), Value::String(command)));
     let arguments = Arguments::Object(Map::from_iter(arguments));
     Call { name: name.to_owned(), arguments, start, end }
+}
+
+/// Line ends of Windows throughout are the model's habit, and no command would work with them.
+fn unix(script: String) -> String {
+    let all = script.matches('\n').count();
+    match script.matches("\r\n").count() {
+        some if some == all => script.replace("\r\n", "\n"),
+        _ => script,
+    }
 }
 
 /// The commands before a last line that says to submit.
@@ -247,7 +256,7 @@ impl Opening {
             let closes = match follow.open() {
                 _ if ticks < self.ticks => false,
                 None | Some(Open::Command) => true,
-                Some(Open::Heredoc(_)) => false,
+                Some(Open::Heredoc(_) | Open::Text) => false,
                 // A quoted text may hold a block that names its language. Any other fence is the end: then
                 // a quotation mark is missing, and the shell says so without running that command.
                 Some(Open::Quote) => alone && !std::mem::take(&mut nested),

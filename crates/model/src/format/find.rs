@@ -67,8 +67,8 @@ pub(super) fn find(text: &str, tools: &[ToolSpec], complete: Complete) -> Found 
         tools,
         complete,
         calls: Vec::new(),
-        // Every value is read once in vain at most, in all but hostile texts.
-        budget: 8 * text.len() + 1024,
+        // All but hostile texts are read twice at most: once in vain, once up to a closing mark.
+        budget: 3 * text.len() + 1024,
         sought: Vec::new(),
     };
     finder.run(if named { Guesses::Worthwhile } else { Guesses::Idle })
@@ -244,11 +244,9 @@ impl<'t> Finder<'t> {
         let inside = self.skip(body, |c| c.is_ascii_alphanumeric() || c == '_');
         let kind = self.text.get(body..inside).unwrap_or_default().to_ascii_lowercase();
         let first = self.skip(inside, char::is_whitespace);
-        let end = |finder: &mut Self, from| {
-            finder.next("\n```", from).map_or(inside.max(from), |place| place + "\n```".len())
-        };
         if !KINDS.contains(&kind.as_str()) {
-            return end(self, inside);
+            let end = self.next("\n```", inside);
+            return end.map_or(self.text.len(), |place| place + "\n```".len());
         }
         match self.rest(first).as_bytes().first() {
             Some(b'<') => first,
@@ -256,13 +254,17 @@ impl<'t> Finder<'t> {
             Some(b'{' | b'[') if guesses == Guesses::Worthwhile => {
                 match self.json(at, first, Some("\n```"), Trust::Guessed) {
                     Some(end) => end,
-                    None => end(self, inside),
+                    None => self.behind_block(inside),
                 }
             }
             // A closing fence without an opening one must not hide what follows.
             _ if kind.is_empty() => inside,
-            _ => end(self, inside),
+            _ => self.behind_block(inside),
         }
+    }
+
+    fn behind_block(&mut self, inside: usize) -> usize {
+        self.next("\n```", inside).map_or(inside, |place| place + "\n```".len())
     }
 
     /// One value, or several in a row, that stand for calls. Gives where to go on.
@@ -321,22 +323,27 @@ impl<'t> Finder<'t> {
     /// The value that begins here. It may hold the closing mark in its strings; only where it has no end
     /// of its own is it read up to the mark.
     fn value(&mut self, at: usize, close: Option<&'static str>) -> Result<(Node, usize), Problem> {
-        let (node, length) = match self.read(at, self.text.len(), Closers::Required) {
-            Ok(read) => read,
-            Err(_) => {
-                let (end, closed) = self.bound(at, close);
-                let closers = match closed {
-                    Closed::Marked => Closers::MayLack,
-                    Closed::Open => self.complete.closers(),
-                };
-                let body = self.text.get(at..end).unwrap_or_default().trim_end();
-                let body = body.strip_suffix("```").unwrap_or(body);
-                let (node, length) = self.read(at, at + body.len(), closers)?;
-                settles(body.get(length..).unwrap_or_default())?;
+        let problem = match self.read(at, self.text.len(), Closers::Required) {
+            Ok((node, length)) => {
+                settles(self.rest(at + length))?;
                 return Ok((node, at + length));
             }
+            Err(problem) => problem,
         };
-        settles(self.rest(at + length))?;
+        let (end, closed) = self.bound(at, close);
+        let closers = match closed {
+            Closed::Marked => Closers::MayLack,
+            Closed::Open => self.complete.closers(),
+        };
+        if closed == Closed::Open
+            && (problem != Problem::Unfinished || closers == Closers::Required)
+        {
+            return Err(problem);
+        }
+        let body = self.text.get(at..end).unwrap_or_default().trim_end();
+        let body = body.strip_suffix("```").unwrap_or(body);
+        let (node, length) = self.read(at, at + body.len(), closers)?;
+        settles(body.get(length..).unwrap_or_default())?;
         Ok((node, at + length))
     }
 

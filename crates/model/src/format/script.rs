@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 pub(super) enum Open {
     /// A here-document that ends with this line.
     Heredoc(String),
+    /// A string in three quotation marks.
+    Text,
     /// A quoted string or a substitution.
     Quote,
     /// A command that goes on in the next line.
@@ -40,7 +42,7 @@ impl Script {
     pub(super) fn open(&self) -> Option<Open> {
         match self {
             Self::Shell(shell) => shell.open(),
-            Self::Python(python) => python.quote.map(|_| Open::Quote),
+            Self::Python(python) => python.quote.map(|_| Open::Text),
             Self::Text => None,
         }
     }
