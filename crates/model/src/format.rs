@@ -4,6 +4,7 @@
 
 mod fenced;
 mod find;
+mod marks;
 mod rewrite;
 mod script;
 mod shape;

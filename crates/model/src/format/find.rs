@@ -6,8 +6,9 @@
 use trajectory::Arguments;
 
 use super::{
+    marks::{BETWEEN, DEEPSEEK, IMAGINED, KINDS, MISTRAL, OUTER, TAGS},
     shape::{Named, Shape, Trust, is_definition, known},
-    xml,
+    xml::{self, Dialect, GLM, INVOKE, QWEN},
 };
 use crate::{
     ToolSpec,
@@ -33,28 +34,6 @@ pub(super) struct Found {
     /// Where the model began to imagine what comes of them; else the end of the text.
     pub(super) kept: usize,
 }
-
-/// Marks around calls.
-const TAGS: [(&str, &str); 8] = [
-    ("<tool_call>", "</tool_call>"),
-    ("<tool_calls>", "</tool_calls>"),
-    ("<tools>", "</tools>"),
-    ("<function_call>", "</function_call>"),
-    ("<functioncall>", "</functioncall>"),
-    ("<|tool_call|>", "<|/tool_call|>"),
-    ("<|tool_call>", "<tool_call|>"),
-    ("<|python_tag|>", "<|eom_id|>"),
-];
-
-/// The mark of Mistral's models.
-const MISTRAL: &str = "[TOOL_CALLS]";
-
-/// What only the other side writes: after a call, the model imagines it.
-const IMAGINED: [&str; 4] = ["<tool_response", "<|im_start|>", "<|im_end|>", "<|eot_id|>"];
-
-/// Blocks of these kinds may hold a call.
-const KINDS: [&str; 9] =
-    ["", "json", "json5", "jsonc", "xml", "tool_call", "tool_code", "text", "javascript"];
 
 /// More calls than one reply has.
 const MOST: usize = 64;
@@ -131,6 +110,9 @@ impl<'t> Finder<'t> {
 
     fn push(&mut self, (name, arguments): Named, start: usize, end: usize) {
         if self.calls.len() < MOST {
+            let before = self.text.get(..start).unwrap_or_default().trim_end();
+            let outer = OUTER.iter().find_map(|mark| before.strip_suffix(mark));
+            let start = outer.map_or(start, str::len);
             self.calls.push(Call { name, arguments, start, end });
         }
     }
@@ -153,18 +135,27 @@ impl<'t> Finder<'t> {
 
     fn tag(&mut self, at: usize) -> usize {
         let rest = self.rest(at);
-        if rest.starts_with(xml::FUNCTION) {
-            return self.function(at, at, Trust::Guessed);
+        for dialect in [&QWEN, &INVOKE] {
+            if rest.starts_with(dialect.function) {
+                return self.function(at, at, dialect, Trust::Guessed);
+            }
         }
         let Some((open, close)) = TAGS.into_iter().find(|(open, _)| rest.starts_with(open)) else {
             return at + 1;
         };
         let body = self.skip(self.opened(at + open.len()), char::is_whitespace);
-        if self.rest(body).starts_with(xml::FUNCTION) {
-            return self.function(at, body, Trust::Marked);
+        for dialect in [&QWEN, &INVOKE] {
+            if self.rest(body).starts_with(dialect.function) {
+                return self.function(at, body, dialect, Trust::Marked);
+            }
         }
         if self.rest(body).starts_with(['{', '[']) {
             return self.json(at, body, Some(close), Trust::Marked).unwrap_or(body);
+        }
+        let after_name = GLM.name(self.text, body).map_or("", |(_, after)| self.rest(after));
+        if ["<arg_key>", "</tool_call>"].iter().any(|tag| after_name.trim_start().starts_with(tag))
+        {
+            return self.function(at, body, &GLM, Trust::Guessed);
         }
         self.named(at, body, Some(close)).unwrap_or(body)
     }
@@ -178,14 +169,21 @@ impl<'t> Finder<'t> {
         }
     }
 
-    fn function(&mut self, start: usize, at: usize, trust: Trust) -> usize {
+    fn function(
+        &mut self,
+        start: usize,
+        at: usize,
+        dialect: &'static Dialect,
+        trust: Trust,
+    ) -> usize {
+        let inside = at + dialect.function.len().max(1);
         // Prose about the format names tools that do not exist.
-        let exists = xml::name(self.text, at).is_some_and(|name| known(name, self.tools).is_some());
-        if trust == Trust::Guessed && !exists {
-            return at + xml::FUNCTION.len();
+        let name = dialect.name(self.text, at).map_or("", |(name, _)| name);
+        if trust == Trust::Guessed && known(name, self.tools).is_none() {
+            return inside;
         }
-        let read = xml::function(self.text, at, self.tools, self.complete);
-        let Some((call, end)) = read else { return at + xml::FUNCTION.len() };
+        let read = xml::function(self.text, at, dialect, self.tools, self.complete);
+        let Some((call, end)) = read else { return inside };
         self.push(call, start, end);
         let blank = self.skip(end, char::is_whitespace);
         let mark = self.rest(blank).starts_with("</tool_call>");
@@ -205,14 +203,17 @@ impl<'t> Finder<'t> {
         at
     }
 
-    /// `NAME {"key": "value"}`, with Mistral's `[ARGS]` between the two.
+    /// `NAME {"key": "value"}`, with a mark or a fence between the two.
     fn named(&mut self, start: usize, at: usize, close: Option<&'static str>) -> Option<usize> {
+        let at = if self.rest(at).starts_with(DEEPSEEK) { at + DEEPSEEK.len() } else { at };
         let after = self.skip(at, |c| c.is_ascii_alphanumeric() || "_.-".contains(c));
         let tool = known(self.text.get(at..after)?, self.tools)?;
-        let mut body = self.skip(after, char::is_whitespace);
-        if self.rest(body).starts_with("[ARGS]") {
-            body += "[ARGS]".len();
+        // Kimi counts its calls: `functions.NAME:0`.
+        let mut body = self.skip(after, |c| c.is_whitespace() || c == ':' || c.is_ascii_digit());
+        if let Some(mark) = BETWEEN.iter().find(|mark| self.rest(body).starts_with(**mark)) {
+            body += mark.len();
         }
+        let body = self.skip(self.opened(body), char::is_whitespace);
         if !self.rest(body).starts_with('{') {
             return None;
         }

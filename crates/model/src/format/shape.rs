@@ -122,7 +122,7 @@ impl<'a> Shape<'a> {
                 Node::Object(members)
             }
         };
-        if is_definition(&node) || self.trust == Trust::Guessed && !fits(&node, tool?, wrapped) {
+        if self.trust == Trust::Guessed && !fits(&node, tool?, wrapped) {
             return None;
         }
         Some(self.named(tool.map_or(name.as_str(), |tool| tool.name.as_str()), node))

@@ -1,4 +1,5 @@
-//! Calls in the form `<function=NAME><parameter=KEY>VALUE</parameter></function>`, read and written.
+//! Calls in the form `<function=NAME><parameter=KEY>VALUE</parameter></function>`, read and written, and
+//! the like in other tags.
 //!
 //! Values are raw text, so they may hold anything, even such tags: tags are matched in pairs where they
 //! can be, and a value whose end is not certain is refused.
@@ -12,35 +13,120 @@ use crate::{
     repair::{Complete, Node, Problem, conform, near, read, refused},
 };
 
-/// How a call begins.
-pub(super) const FUNCTION: &str = "<function=";
-const FUNCTION_END: &str = "</function>";
-const PARAMETER: &str = "<parameter=";
-const PARAMETER_END: &str = "</parameter>";
+/// The tags of one family of models.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    /// How a call begins, before the name of the tool.
+    pub(super) function: &'static str,
+    function_end: &'static str,
+    parameter: &'static str,
+    /// Between the name of a parameter and its value.
+    value: &'static str,
+    parameter_end: &'static str,
+    padding: Padding,
+}
+
+/// What stands between a value and its tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Padding {
+    /// A line break on either side.
+    Lines,
+    /// Nothing: every line break belongs to the value.
+    Nothing,
+}
+
+/// The tags of Qwen3-Coder.
+pub(super) const QWEN: Dialect = Dialect {
+    function: "<function=",
+    function_end: "</function>",
+    parameter: "<parameter=",
+    value: ">",
+    parameter_end: "</parameter>",
+    padding: Padding::Lines,
+};
+
+/// The tags of MiniMax, and of Claude where it writes them itself.
+pub(super) const INVOKE: Dialect = Dialect {
+    function: "<invoke name=",
+    function_end: "</invoke>",
+    parameter: "<parameter name=",
+    value: ">",
+    parameter_end: "</parameter>",
+    padding: Padding::Nothing,
+};
+
+/// The tags of GLM, whose calls begin with the bare name.
+pub(super) const GLM: Dialect = Dialect {
+    function: "",
+    function_end: "</tool_call>",
+    parameter: "<arg_key>",
+    value: "</arg_key>",
+    parameter_end: "</arg_value>",
+    padding: Padding::Nothing,
+};
+
+const GLM_VALUE: &str = "<arg_value>";
 const CALL: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
+
+/// Longer names are none.
+const LONGEST: usize = 80;
 
 /// More parameters than any tool has.
 const MOST: usize = 32;
 
-/// The tool in the call that begins at this byte.
-pub(super) fn name(text: &str, at: usize) -> Option<&str> {
-    opening(text, at + FUNCTION.len()).map(|(name, _)| name)
+impl Dialect {
+    /// The tool in the call that begins at this byte, and the byte after its name.
+    pub(super) fn name<'t>(&self, text: &'t str, at: usize) -> Option<(&'t str, usize)> {
+        let at = at + self.function.len();
+        match self.function {
+            "" => {
+                let rest = text.get(at..)?;
+                let end = rest.bytes().take(LONGEST).position(|byte| b"\n<".contains(&byte))?;
+                Some((rest.get(..end)?.trim(), at + end))
+            }
+            _ => opening(text, at, ">"),
+        }
+    }
+
+    /// The name of the parameter whose tag begins at this byte, and where its value begins.
+    fn key<'t>(&self, text: &'t str, at: usize) -> Option<(&'t str, usize)> {
+        let (name, at) = opening(text, at + self.parameter.len(), self.value)?;
+        let rest = text.get(at..)?;
+        // One tag for the name and one for the value.
+        match rest.trim_start().strip_prefix(GLM_VALUE) {
+            Some(value) if self.value != ">" => Some((name, text.len() - value.len())),
+            None if self.value != ">" => None,
+            _ => Some((name, at)),
+        }
+    }
+
+    /// How the next call begins.
+    fn opener(&self) -> &'static str {
+        if self.function.is_empty() { CALL } else { self.function }
+    }
+
+    fn ends_value(&self, after: &str) -> bool {
+        let after = after.trim_start();
+        let tags = [self.parameter, self.function_end, CALL_END];
+        after.is_empty() || tags.iter().any(|tag| after.starts_with(tag))
+    }
 }
 
-/// Reads the call that begins at this byte with [`FUNCTION`]. Gives the byte after it too.
+/// Reads the call that begins at this byte. Gives the byte after it too.
 pub(super) fn function(
     text: &str,
     at: usize,
+    dialect: &'static Dialect,
     tools: &[ToolSpec],
     complete: Complete,
 ) -> Option<(Named, usize)> {
-    let (name, body) = opening(text, at + FUNCTION.len())?;
+    let (name, body) = dialect.name(text, at)?;
     let tool = known(name, tools);
     let name = tool.map_or(name, |tool| tool.name.as_str()).to_owned();
     let none = Value::Null;
     let schema = tool.map_or(&none, |tool| &tool.parameters);
-    let mut reader = Reader { text, at: body, schema, complete, pairs: Pairs::Matched };
+    let mut reader = Reader { text, at: body, dialect, schema, complete, pairs: Pairs::Matched };
     let understood = reader.members().and_then(|node| conform(node, schema));
     let arguments = match understood {
         Ok(map) => Arguments::Object(map),
@@ -53,19 +139,20 @@ pub(super) fn function(
     Some(((name, arguments), reader.at))
 }
 
-/// A call as the model should have written it.
+/// A call as Qwen3-Coder should have written it.
 pub(super) fn write(call: &ToolCall, out: &mut String) {
-    out.push_str(&format!("{CALL}\n{FUNCTION}{}>\n", call.name));
+    let Dialect { function, function_end, parameter, parameter_end, .. } = QWEN;
+    out.push_str(&format!("{CALL}\n{function}{}>\n", call.name));
     match &call.arguments {
         Arguments::Object(map) => {
             for (key, value) in map {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                out.push_str(&format!("{PARAMETER}{key}>\n{value}\n{PARAMETER_END}\n"));
+                out.push_str(&format!("{parameter}{key}>\n{value}\n{parameter_end}\n"));
             }
         }
         Arguments::Malformed { malformed, .. } => out.push_str(malformed),
     }
-    out.push_str(&format!("{FUNCTION_END}\n{CALL_END}"));
+    out.push_str(&format!("{function_end}\n{CALL_END}"));
 }
 
 /// Whether every opening tag has its end.
@@ -78,6 +165,7 @@ enum Pairs {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    dialect: &'static Dialect,
     schema: &'a Value,
     complete: Complete,
     pairs: Pairs,
@@ -98,8 +186,8 @@ impl<'a> Reader<'a> {
             return self.json();
         }
         let mut members: Vec<(String, Node)> = Vec::new();
-        while self.rest().starts_with(PARAMETER) && members.len() < MOST {
-            let Some((key, body)) = opening(self.text, self.at + PARAMETER.len()) else { break };
+        while self.rest().starts_with(self.dialect.parameter) && members.len() < MOST {
+            let Some((key, body)) = self.dialect.key(self.text, self.at) else { break };
             let value = self.value(key, body, &members)?;
             members.push((key.to_owned(), Node::Text(value)));
             self.blank();
@@ -140,7 +228,7 @@ impl<'a> Reader<'a> {
             Pairs::Broken => None,
         };
         let found = match matched {
-            Some(length) => Some((length, length + PARAMETER_END.len())),
+            Some(length) => Some((length, length + self.dialect.parameter_end.len())),
             // Where the rest of the reply is missing, so may be the rest of this value.
             None if self.complete == Complete::CutOff => None,
             None => {
@@ -154,7 +242,11 @@ impl<'a> Reader<'a> {
             self.at = self.text.len();
             return Err(Problem::OpenParameter(key.to_owned()));
         };
-        let value = trimmed(self.rest().get(..length).unwrap_or_default()).to_owned();
+        let raw = self.rest().get(..length).unwrap_or_default();
+        let value = match self.dialect.padding {
+            Padding::Lines => trimmed(raw).to_owned(),
+            Padding::Nothing => raw.to_owned(),
+        };
         self.at += after;
         Ok(value)
     }
@@ -167,10 +259,10 @@ impl<'a> Reader<'a> {
         loop {
             at += rest.get(at..)?.find('<')?;
             let here = rest.get(at..)?;
-            if here.starts_with(PARAMETER) {
+            if here.starts_with(self.dialect.parameter) {
                 depth += 1;
-            } else if let Some(after) = here.strip_prefix(PARAMETER_END) {
-                if depth == 0 && ends_value(after) {
+            } else if let Some(after) = here.strip_prefix(self.dialect.parameter_end) {
+                if depth == 0 && self.dialect.ends_value(after) {
                     return Some(at);
                 }
                 depth = depth.saturating_sub(1);
@@ -184,24 +276,24 @@ impl<'a> Reader<'a> {
     fn first_end(&self, seen: impl Fn(&str) -> bool) -> Option<(usize, usize)> {
         let rest = self.rest();
         let mut at = 0;
+        let ends = [self.dialect.function_end, CALL_END];
         // A whole line of a value that looks like a tag: from there on, no end is certain.
         let mut nested = false;
         loop {
             at += rest.get(at..)?.find('<')?;
             let here = rest.get(at..)?;
             let fresh_line = rest.get(..at)?.ends_with('\n');
-            if let Some(after) = here.strip_prefix(PARAMETER_END) {
-                if ends_value(after) {
-                    return (!nested).then_some((at, at + PARAMETER_END.len()));
+            if let Some(after) = here.strip_prefix(self.dialect.parameter_end) {
+                if self.dialect.ends_value(after) {
+                    return (!nested).then_some((at, at + self.dialect.parameter_end.len()));
                 }
-            } else if fresh_line && here.starts_with(PARAMETER) {
-                let name = opening(here, PARAMETER.len()).map_or("", |(name, _)| name);
+            } else if fresh_line && here.starts_with(self.dialect.parameter) {
+                let name = self.dialect.key(here, 0).map_or("", |(name, _)| name);
                 nested |= !name.is_empty();
                 if self.schema["properties"].get(name).is_some() && !seen(name) {
                     return Some((at, at));
                 }
-            } else if fresh_line && [FUNCTION_END, CALL_END].iter().any(|tag| here.starts_with(tag))
-            {
+            } else if fresh_line && ends.iter().any(|tag| here.starts_with(tag)) {
                 return (!nested).then_some((at, at));
             }
             at += 1;
@@ -210,7 +302,7 @@ impl<'a> Reader<'a> {
 
     fn end(&mut self) -> Result<(), Problem> {
         self.blank();
-        for tag in [FUNCTION_END, CALL_END] {
+        for tag in [self.dialect.function_end, CALL_END] {
             if self.rest().starts_with(tag) {
                 self.at += tag.len();
                 return Ok(());
@@ -219,7 +311,7 @@ impl<'a> Reader<'a> {
         match self.complete {
             Complete::Whole if self.rest().is_empty() => return Ok(()),
             Complete::CutOff if self.rest().is_empty() => return Err(Problem::CutOff),
-            _ if self.rest().starts_with(CALL) || self.rest().starts_with(FUNCTION) => {
+            _ if [CALL, self.dialect.opener()].iter().any(|tag| self.rest().starts_with(tag)) => {
                 return Ok(());
             }
             _ => {}
@@ -230,17 +322,18 @@ impl<'a> Reader<'a> {
     }
 
     fn skip_function(&mut self) {
-        let close = self.rest().find(FUNCTION_END).map(|end| end + FUNCTION_END.len());
+        let tag = self.dialect.function_end;
+        let close = self.rest().find(tag).map(|end| end + tag.len());
         self.at = close.map_or(self.text.len(), |end| self.at + end);
     }
 
     /// An end tag behind the call shows that a value held tags and was taken for shorter than it is.
     fn nothing_left_open(&mut self, key: &str) -> Result<(), Problem> {
         let rest = self.rest();
-        let next = rest.find(FUNCTION).unwrap_or(rest.len());
-        match rest.get(..next).unwrap_or_default().rfind(PARAMETER_END) {
+        let next = rest.find(self.dialect.opener()).unwrap_or(rest.len());
+        match rest.get(..next).unwrap_or_default().rfind(self.dialect.parameter_end) {
             Some(at) => {
-                self.at += at + PARAMETER_END.len();
+                self.at += at + self.dialect.parameter_end.len();
                 Err(Problem::OpenParameter(key.to_owned()))
             }
             None => Ok(()),
@@ -248,17 +341,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The name in an opening tag, and the byte after the tag.
-fn opening(text: &str, at: usize) -> Option<(&str, usize)> {
+/// A name that ends with this mark, and the byte after the mark.
+fn opening<'t>(text: &'t str, at: usize, end: &str) -> Option<(&'t str, usize)> {
     let rest = text.get(at..)?;
-    let end = rest.bytes().take(80).position(|byte| byte == b'>' || byte == b'\n')?;
-    let name = rest.get(..end)?.trim().trim_matches(['"', '\'']);
-    (rest.as_bytes()[end] == b'>' && !name.is_empty()).then_some((name, at + end + 1))
-}
-
-fn ends_value(after: &str) -> bool {
-    let after = after.trim_start();
-    after.is_empty() || [PARAMETER, FUNCTION_END, CALL_END].iter().any(|tag| after.starts_with(tag))
+    let head = rest.get(..rest.floor_char_boundary(LONGEST))?;
+    let length = head.lines().next()?.find(end)?;
+    let name = rest.get(..length)?.trim().trim_matches(['"', '\'']);
+    (!name.is_empty()).then_some((name, at + length + end.len()))
 }
 
 /// The value without the line breaks that set it apart from its tags.
