@@ -14,6 +14,7 @@ mod tests;
 use std::path::{Component, Path, PathBuf};
 
 pub use builtin::BUILTIN;
+use sandbox::Network;
 use serde::{Deserialize, Serialize};
 use trajectory::Message;
 
@@ -143,7 +144,7 @@ impl Prompts {
                 });
             }
         }
-        prompts.render("")?;
+        prompts.render("", &Network::None)?;
         Ok(prompts)
     }
 
@@ -152,14 +153,20 @@ impl Prompts {
         Self::parse(builtin::text(name)?).ok()
     }
 
-    /// The messages for one problem. The statement goes in as it is: braces in it mean nothing.
-    pub fn render(&self, problem_statement: &str) -> Result<Rendered, PromptError> {
+    /// The messages for one problem, to be solved with this network. The statement goes in as it is: braces
+    /// in it mean nothing.
+    pub fn render(
+        &self,
+        problem_statement: &str,
+        network: &Network,
+    ) -> Result<Rendered, PromptError> {
+        let network = sentence(network);
         let directories =
             self.directories().map(|(key, dir)| (key, dir.to_string_lossy().into_owned()));
         let system = Template::new("system_prompt", &self.system).fill(&Values {
             directories: &directories,
             // The reference fills these two with nothing, and configs written for it may hold them.
-            own: &[("command_docs", ""), ("demo", "")],
+            own: &[("command_docs", ""), ("demo", ""), ("network", &network)],
         })?;
         if self.task.is_empty() {
             return Ok(Rendered { system, user: problem_statement.to_owned() });
@@ -177,6 +184,19 @@ impl Prompts {
             ("input_dir", &self.input_dir),
             ("output_dir", &self.output_dir),
         ]
+    }
+}
+
+/// What a model is told of its network: it should neither wait for what cannot come nor do without what can.
+fn sentence(network: &Network) -> String {
+    match network {
+        Network::None => "There is no network: nothing can be downloaded or installed.".into(),
+        Network::Full => "The network is open: what is missing can be downloaded.".into(),
+        Network::Allow(hosts) => {
+            let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+            let hosts = hosts.join(", ");
+            format!("The network is open for HTTP and HTTPS to {hosts}, and to nothing else.")
+        }
     }
 }
 

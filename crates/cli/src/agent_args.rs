@@ -14,7 +14,9 @@ use crate::{
 
 /// Options of `run`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_override_self = true,
+    after_help = "Examples:
   llm-in-sandbox run \"What is the sum of all prime numbers below 1000?\" --model gpt-4.1-mini
   llm-in-sandbox run \"Draw a poster from the event data\" --input event/ --output out/ \\
       --model Qwen/Qwen3-32B --base-url http://localhost:8000/v1
@@ -26,7 +28,8 @@ Files of --input lie in the sandbox's input directory; whatever the model leaves
 comes back in OUTPUT/TIME/files, with trajectory.json, events.jsonl and run.json beside. The answer, if
 there is one, is printed on standard output; everything else goes to standard error.
 Exit codes: 0 submitted, 2 bad input, 3 ended without submitting, 4 the machine or a service failed,
-130 cancelled with Ctrl-C.")]
+130 cancelled with Ctrl-C."
+)]
 pub(crate) struct AgentArgs {
     /// What the model is to do; `-` reads it from standard input
     #[arg(value_name = "TASK", required_unless_present_any = ["query", "resume"], conflicts_with = "query")]

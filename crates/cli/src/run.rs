@@ -106,7 +106,8 @@ async fn play<'a>(
 ) -> anyhow::Result<(Ended, Recorder<'a>)> {
     let opening = match &job.beginning {
         Beginning::Fresh => {
-            let rendered = job.plan.prompts.render(&job.plan.task)?;
+            let rendered =
+                job.plan.prompts.render(&job.plan.task, &job.plan.computer.spec.network)?;
             Opening::Fresh(Box::new(Started {
                 problem_statement: job.plan.task.clone(),
                 messages: rendered.messages(),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use trajectory::Usage;
 
 /// The table that comes with the program.
@@ -41,7 +41,7 @@ const VENDORS: [&str; 22] = [
 ];
 
 /// What a model costs, in dollars per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Price {
     /// Tokens read for the first time.
     pub input: f64,

@@ -32,7 +32,7 @@ mod tests {
             let prompts = Prompts::parse(text(name).unwrap()).unwrap();
             assert!(prompts.unknown.is_empty(), "{name}");
             assert_eq!(prompts.working_dir, Path::new("/testbed"), "{name}");
-            let rendered = prompts.render("What is 6 * 7?").unwrap();
+            let rendered = prompts.render("What is 6 * 7?", &sandbox::Network::None).unwrap();
             assert!(rendered.user.contains("What is 6 * 7?"), "{name}");
             assert!(rendered.system.contains("/testbed"), "{name}");
             assert!(rendered.system.lines().count() <= 30, "{name}");
@@ -60,7 +60,8 @@ mod tests {
     #[test]
     fn boxes_are_shown_as_they_are_to_be_written() {
         for name in ["math", "physics"] {
-            let rendered = Prompts::builtin(name).unwrap().render("").unwrap();
+            let rendered =
+                Prompts::builtin(name).unwrap().render("", &sandbox::Network::None).unwrap();
             assert!(rendered.user.contains(r"\boxed{}"), "{name}");
             assert!(!rendered.system.contains("{{"), "{name}");
             assert!(!rendered.system.contains(r"\\boxed"), "{name}");

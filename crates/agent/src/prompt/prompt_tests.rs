@@ -47,7 +47,7 @@ fn a_config_of_the_reference_loads_unchanged() {
     assert_eq!(prompts.input_dir, Path::new("/testbed/input"));
     assert_eq!(prompts.output_dir, Path::new("/testbed"));
 
-    let rendered = prompts.render("How many r in {word}?\n{{}}").unwrap();
+    let rendered = prompts.render("How many r in {word}?\n{{}}", &sandbox::Network::None).unwrap();
     assert_eq!(
         rendered.system,
         "You count letters.\n\n<WORKFLOW>\n1. Save the count to /testbed/answer.txt\n</WORKFLOW>\n\n\
@@ -66,7 +66,7 @@ fn what_is_left_out_has_its_default() {
     for text in ["", "# nothing but a remark\n", "{}", "system_prompt:\nworking_dir: ~\n"] {
         assert_eq!(Prompts::parse(text).unwrap(), Prompts::default(), "{text:?}");
     }
-    let rendered = Prompts::default().render("{as it is}").unwrap();
+    let rendered = Prompts::default().render("{as it is}", &sandbox::Network::None).unwrap();
     assert_eq!(rendered.system, "");
     assert_eq!(rendered.user, "{as it is}");
 }
@@ -81,7 +81,8 @@ fn braces_follow_the_rules_of_format() {
         ("}}{problem_statement}{{", "}P{"),
         ("{{problem_statement}}", "{problem_statement}"),
     ] {
-        let rendered = with("instance_prompt", template).unwrap().render("P");
+        let rendered =
+            with("instance_prompt", template).unwrap().render("P", &sandbox::Network::None);
         assert_eq!(rendered.unwrap().user, expected, "{template:?}");
     }
 }
@@ -136,7 +137,7 @@ fn directories_are_absolute_and_plain() {
         );
     }
     let odd = Prompts::parse("working_dir: '/a {b} c'\ninstance_prompt: '{working_dir}'").unwrap();
-    assert_eq!(odd.render("").unwrap().user, "/a {b} c");
+    assert_eq!(odd.render("", &sandbox::Network::None).unwrap().user, "/a {b} c");
 }
 
 #[test]
@@ -186,7 +187,7 @@ fn hostile_configs_end_soon_and_without_harm() {
 #[test]
 fn a_prompt_does_not_grow_without_end() {
     let prompts = with("instance_prompt", &"{problem_statement}".repeat(5_000)).unwrap();
-    let error = prompts.render(&"z".repeat(1 << 20)).unwrap_err();
+    let error = prompts.render(&"z".repeat(1 << 20), &sandbox::Network::None).unwrap_err();
     assert!(matches!(error, PromptError::Overflow { .. }), "{error}");
 }
 
@@ -208,12 +209,12 @@ proptest! {
     fn escaped_text_comes_back_as_it_was(text in "[{}a\n]{0,60}") {
         let template = text.replace('{', "{{").replace('}', "}}");
         let prompts = Prompts { system: template, ..Prompts::default() };
-        prop_assert_eq!(prompts.render("").unwrap().system, text);
+        prop_assert_eq!(prompts.render("", &sandbox::Network::None).unwrap().system, text);
     }
 
     #[test]
     fn the_statement_goes_in_as_it_is(statement in any::<String>()) {
         let prompts = Prompts { task: "<{problem_statement}>".to_owned(), ..Prompts::default() };
-        prop_assert_eq!(prompts.render(&statement).unwrap().user, format!("<{statement}>"));
+        prop_assert_eq!(prompts.render(&statement, &sandbox::Network::None).unwrap().user, format!("<{statement}>"));
     }
 }

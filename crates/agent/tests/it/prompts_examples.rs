@@ -98,7 +98,10 @@ fn tasks_reach_the_model_word_for_word() {
     let general = Prompts::builtin("general").unwrap();
     for name in folders() {
         let task = read(&examples().join(&name).join("task.md"));
-        assert!(general.render(&task).unwrap().user.contains(task.trim_end()), "{name}");
+        assert!(
+            general.render(&task, &sandbox::Network::None).unwrap().user.contains(task.trim_end()),
+            "{name}"
+        );
     }
 }
 

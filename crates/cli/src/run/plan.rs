@@ -92,7 +92,7 @@ impl Plan {
         }
         let prompts = prompts(&args.prompt, config.prompt_config.as_deref())?;
         // Found now, so that no sandbox is made for a template that cannot be filled in.
-        prompts.render(&task).map_err(|error| Usage(error.to_string()))?;
+        prompts.render(&task, &args.computer.network).map_err(|error| Usage(error.to_string()))?;
         let (model, secrets) = ModelPlan::check(args.model, &config, settings)?;
         let mut computer_args = args.computer;
         if let Some(image) = args.docker_image {

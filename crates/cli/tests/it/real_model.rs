@@ -57,9 +57,10 @@ fn a_small_model_sums_the_primes() {
     let Some(home) = Home::with_sandboxes() else { return };
     let Some(server) = Server::start() else { return };
     let task = "What is the sum of all prime numbers below 1000?";
-    let args = [task, "--temperature", "0", "--seed", "1", "--max-tokens", "7000"];
+    let args = [task, "--temperature", "0", "--seed", "1", "--max-turns", "10"];
     let mut command = run(&home, &server.url, args);
-    let output = command.args(["--model", "qwen2.5-coder-1.5b-instruct"]).output().unwrap();
+    command.args(["--model", "qwen2.5-coder-1.5b-instruct", "--max-tokens-per-call", "1000"]);
+    let output = command.output().unwrap();
     assert_eq!((code(&output), out(&output).as_str()), (0, "76127\n"), "{}", err(&output));
     check_record(&home, &output, "submitted");
 }

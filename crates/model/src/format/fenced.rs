@@ -277,8 +277,9 @@ impl Opening {
     }
 
     /// A block without its end. It is run only if the model ended its reply by itself and left nothing
-    /// open: then all that is missing is a fence that says nothing. A here-document without its end would
-    /// be half a file, and a reply that was cut off is half a command wherever it stopped.
+    /// open: then all that is missing is a fence that says nothing. A reply that was cut off is half a
+    /// command wherever it stopped. A here-document without its end may be half a file, unless the last line
+    /// of the reply is a fence: then the model forgot one word, and it is clear where it belongs.
     fn unclosed(
         &self,
         text: &str,
@@ -288,11 +289,24 @@ impl Opening {
     ) -> Block {
         let script = match (complete, open) {
             (Complete::CutOff, _) => Err(Problem::CutOff),
-            (_, Some(Open::Heredoc(end))) => Err(Problem::OpenHeredoc(end)),
+            (_, Some(Open::Heredoc(end))) => self.with_end(script, end),
             (_, Some(_)) => Err(Problem::OpenBlock),
             (_, None) => Ok(script),
         };
         Block { complete, ..self.block(text, script, text.len()) }
+    }
+
+    /// A script whose last here-document lacks the word that ends it.
+    fn with_end(&self, script: String, end: String) -> Result<String, Problem> {
+        let (body, fence) = script.trim_end().rsplit_once('\n').unwrap_or_default();
+        if fence.len() < self.ticks || fence.bytes().any(|byte| byte != b'`') {
+            return Err(Problem::OpenHeredoc(end));
+        }
+        let (body, last) = body.trim_end().rsplit_once('\n').unwrap_or_default();
+        Ok(match last.trim() {
+            SUBMIT => format!("{body}\n{end}\n{SUBMIT}"),
+            _ => format!("{body}\n{last}\n{end}"),
+        })
     }
 
     /// A line without the indentation of its block.

@@ -29,8 +29,12 @@ pub(super) fn rewrite(messages: &[Message], tools: &[ToolSpec], form: Form) -> V
     if !matches!(messages.first(), Some(Message::System { .. })) {
         out.push(Message::System { text: told.clone() });
     }
+    let task = messages.iter().position(|message| matches!(message, Message::User { .. }));
     let mut turn = Turn::Own;
     for (at, message) in messages.iter().enumerate() {
+        if form == Form::Fenced && Some(at) == task {
+            out.extend(example());
+        }
         match message {
             Message::System { text } if at == 0 => {
                 out.push(Message::System { text: format!("{}\n\n{told}", text.trim_end()) });
@@ -89,6 +93,19 @@ fn instructions(tools: &[ToolSpec], form: Form) -> String {
         format!("\n`{}` may be mentioned. You do not need it: the shell does the same.", tool.name)
     });
     format!("{}\n{}", prompt.trim_end(), lines.collect::<String>()).trim_end().to_owned()
+}
+
+/// A short task and how it went. Small models follow what they see done more than what they are told.
+fn example() -> impl Iterator<Item = Message> {
+    let parts = include_str!("../../prompts/fenced-example.txt").split("=== ");
+    parts.filter_map(|part| {
+        let (role, text) = part.split_once('\n')?;
+        let text = text.trim_end().to_owned();
+        Some(match role {
+            "user" => Message::user(text),
+            _ => Message::Assistant(Assistant { text, ..Assistant::default() }),
+        })
+    })
 }
 
 fn plain(message: &Assistant, form: Form) -> Assistant {
