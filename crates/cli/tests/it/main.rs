@@ -25,6 +25,7 @@ mod refuses_bad_input;
 mod replays;
 mod resumes_a_run;
 mod runs_a_command;
+mod runs_the_examples;
 mod solves_a_task;
 mod support;
 mod survives_kills;
