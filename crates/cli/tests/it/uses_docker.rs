@@ -2,8 +2,14 @@
 
 use std::process::Output;
 
-use crate::support::Running;
-use crate::support::{Home, code, err, is_running, out, setting, skip, unique_sleep, wait_for};
+use testkit::{Answer, MockServer, bash, submit};
+
+use crate::{
+    episodes::{folder, run},
+    support::{
+        Home, Running, code, err, is_running, out, setting, skip, unique_sleep, wait_for, write,
+    },
+};
 
 struct Docker {
     home: Home,
@@ -31,6 +37,16 @@ impl Docker {
         let mut command = self.home.command(all);
         command.env("DOCKER_HOST", &self.host);
         command
+    }
+
+    /// What the daemon says of its images.
+    fn images(&self) -> String {
+        let socket = self.host.to_string_lossy().replace("unix://", "");
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["--silent", "--fail", "--unix-socket", &socket, "http://docker/images/json"]);
+        let output = curl.output().unwrap();
+        assert!(output.status.success());
+        out(&output)
     }
 
     fn run(&self, options: &[&str], command: &[&str]) -> Output {
@@ -64,4 +80,31 @@ fn ctrl_c_removes_the_container() {
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     let ours = listed.as_array().unwrap().iter().any(|s| s["owner_pid"] == running.0.id());
     assert!(!ours, "{listed}");
+}
+
+#[test]
+fn an_episode_runs_in_a_container_and_goes_on_after_a_kill() {
+    let Some(docker) = Docker::new() else { return };
+    let home = &docker.home;
+    let server = MockServer::start().unwrap();
+    server.push(bash("cat input/a.txt > output/list.txt; mkdir /opt/kept"));
+    server.push(Answer::hang());
+    write(&home.file("in/a.txt"), "one\n");
+    let mut command = run(home, &server.base_url(), ["Do it", "--input", "in"]);
+    command.args(["--docker_image", &docker.image]).env("DOCKER_HOST", &docker.host);
+    let mut running = Running(command.spawn().unwrap());
+    server.wait_for_requests(2).unwrap();
+    running.signal(rustix::process::Signal::KILL);
+    running.0.wait().unwrap();
+
+    server.push(bash(
+        "ls -d /opt/kept >> output/list.txt; paste -s output/list.txt > output/answer.txt",
+    ));
+    server.push(submit());
+    let mut command = home.command(["run", "--quiet", "--resume"]);
+    let output = command.arg(folder(home)).env("DOCKER_HOST", &docker.host).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(out(&output), "one\t/opt/kept\n");
+    let images = docker.images();
+    assert!(!images.contains("run-"), "{images}");
 }
