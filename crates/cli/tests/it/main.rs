@@ -19,6 +19,7 @@ mod keeps_images;
 mod keeps_secrets;
 mod leaves_nothing_behind;
 mod limits;
+mod measures_the_loop;
 mod opens_a_shell;
 mod real_model;
 mod refuses_bad_input;
