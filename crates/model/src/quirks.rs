@@ -25,11 +25,14 @@ pub(crate) enum Instead {
 /// A field that can be left out or replaced.
 pub(crate) type Field = (&'static str, Instead);
 
+/// Names of fields a server refused.
+pub(crate) type Refused = BTreeSet<&'static str>;
+
 /// What one server refuses, for as long as we talk to it.
 #[derive(Debug)]
 pub(crate) struct Quirks {
     fields: &'static [Field],
-    refused: Mutex<BTreeSet<&'static str>>,
+    refused: Mutex<Refused>,
 }
 
 impl Quirks {
@@ -37,8 +40,8 @@ impl Quirks {
         Self { fields, refused: Mutex::default() }
     }
 
-    /// Leaves out or replaces what the server refused before.
-    pub(crate) fn apply(&self, body: &mut Map<String, Value>) {
+    /// Leaves out or replaces what the server refused before. Gives what that is.
+    pub(crate) fn apply(&self, body: &mut Map<String, Value>) -> Refused {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let known = |name| refused.contains(name);
         for (name, instead) in self.fields.iter().filter(|(name, _)| known(name)) {
@@ -54,13 +57,18 @@ impl Quirks {
                 Instead::Nothing | Instead::Name(_) => {}
             }
         }
+        refused
     }
 
-    /// Reads a refusal of what was sent. The field it is about, if leaving that out is worth a try.
+    /// Reads a refusal of what was sent, which was without `applied`. The field it is about, if leaving
+    /// that out is worth a try.
+    ///
+    /// Many calls may be under way: what another one has learnt since this one was sent counts as news.
     pub(crate) fn learn(
         &self,
         failure: &Failure,
         sent: &Map<String, Value>,
+        applied: &Refused,
         insisted: &Map<String, Value>,
     ) -> Option<&'static str> {
         let about_fields = matches!(failure.status, 400 | 422);
@@ -71,9 +79,8 @@ impl Quirks {
         if !REFUSING.iter().any(|words| text.contains(words)) {
             return None;
         }
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let candidates = self.fields.iter().map(|(name, _)| *name).filter(|name| {
-            sent.contains_key(*name) && !insisted.contains_key(*name) && !refused.contains(name)
+            sent.contains_key(*name) && !insisted.contains_key(*name) && !applied.contains(name)
         });
         let candidates: Vec<_> = candidates.collect();
         let json: Value = serde_json::from_str(&failure.body).unwrap_or_default();
@@ -82,7 +89,7 @@ impl Quirks {
         // Without a field of its own, the one named first is the one complained about.
         let first = || candidates.iter().filter_map(|name| Some((word(&text, name)?, name))).min();
         let name = *named.or_else(|| first().map(|(_, name)| name))?;
-        refused.insert(name);
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
         Some(name)
     }
 }
@@ -175,44 +182,46 @@ mod tests {
         ];
         for (status, text, expected) in cases {
             let quirks = Quirks::new(FIELDS);
-            assert_eq!(
-                quirks.learn(&refusal(status, text), &body(), &Map::new()),
-                expected,
-                "{text}"
-            );
+            let learnt =
+                quirks.learn(&refusal(status, text), &body(), &Refused::new(), &Map::new());
+            assert_eq!(learnt, expected, "{text}");
         }
     }
 
     #[test]
     fn what_was_learnt_is_applied_and_never_learnt_twice() {
         let quirks = Quirks::new(FIELDS);
-        let learn =
-            |text: &str, sent: &Map<_, _>| quirks.learn(&refusal(400, text), sent, &Map::new());
-        assert_eq!(learn("unsupported: max_tokens", &body()), Some("max_tokens"));
+        let learn = |text: &str, sent: &Map<_, _>, applied: &Refused| {
+            quirks.learn(&refusal(400, text), sent, applied, &Map::new())
+        };
+        let first = Refused::new();
+        assert_eq!(learn("unsupported: max_tokens", &body(), &first), Some("max_tokens"));
+        // Another call that was sent before that was known.
+        assert_eq!(learn("unsupported: max_tokens", &body(), &first), Some("max_tokens"));
         let mut next = body();
-        quirks.apply(&mut next);
+        let applied = quirks.apply(&mut next);
         assert_eq!((next.get("max_tokens"), &next["max_completion_tokens"]), (None, &json!(5)));
-        assert_eq!(learn("unsupported: max_tokens", &next), None);
+        assert_eq!(learn("unsupported: max_tokens", &next, &applied), None);
         assert_eq!(
-            learn("unsupported: max_completion_tokens", &next),
+            learn("unsupported: max_completion_tokens", &next, &applied),
             Some("max_completion_tokens")
         );
         let mut next = body();
         quirks.apply(&mut next);
         assert!(!next.contains_key("max_tokens") && !next.contains_key("max_completion_tokens"));
         let mut thinking = json!({"thinking": {"type": "enabled"}}).as_object().unwrap().clone();
-        assert_eq!(learn("thinking.type.enabled is not supported", &thinking), Some("thinking"));
-        quirks.apply(&mut thinking);
+        let refused = "thinking.type.enabled is not supported";
+        assert_eq!(learn(refused, &thinking, &first), Some("thinking"));
+        let applied = quirks.apply(&mut thinking);
         assert_eq!(thinking["thinking"], json!({"type": "adaptive"}));
+        assert_eq!(learn(refused, &thinking, &applied), None);
     }
 
     #[test]
     fn what_the_user_insists_on_is_not_dropped() {
         let insisted = json!({"temperature": 0.5}).as_object().unwrap().clone();
         let quirks = Quirks::new(FIELDS);
-        assert_eq!(
-            quirks.learn(&refusal(400, "unsupported: temperature"), &body(), &insisted),
-            None
-        );
+        let refused = refusal(400, "unsupported: temperature");
+        assert_eq!(quirks.learn(&refused, &body(), &Refused::new(), &insisted), None);
     }
 }

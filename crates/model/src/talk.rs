@@ -48,15 +48,16 @@ pub(crate) async fn ask<'a>(
     let mut attempt = 1;
     loop {
         let mut body = build();
-        quirks.apply(&mut body);
+        let applied = quirks.apply(&mut body);
         wire::merge(&mut body, insisted);
         let body = Value::Object(body);
         let failure = match http.post(&body).await?.refusal().await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
-        // Each field is learnt once, so this ends.
-        let learnt = body.as_object().and_then(|sent| quirks.learn(&failure, sent, insisted));
+        // Each time one field more is left out, so this ends.
+        let sent = body.as_object();
+        let learnt = sent.and_then(|sent| quirks.learn(&failure, sent, &applied, insisted));
         let Some(field) = learnt else { return Err(http.error(&failure)) };
         let why = format!("the server does not take `{field}`; asking without it");
         listener.hear(Delta::Retry { attempt, wait: Duration::ZERO, why: &why });

@@ -1,5 +1,7 @@
 //! A server that does not take a field is asked without it, at once and from then on.
 
+use std::{sync::Arc, time::Duration};
+
 use model::{Endpoint, Error, Model, Request, Sampling};
 use serde_json::{Value, json};
 use testkit::{Answer, MockServer, Received, say};
@@ -56,6 +58,27 @@ async fn fields_are_renamed_or_dropped_and_not_sent_again() {
     assert_eq!(body["seed"], 7);
     let absent = |field: &str| body.get(field).is_none();
     assert!(absent("max_tokens") && absent("temperature") && absent("stream_options"));
+}
+
+#[tokio::test]
+async fn many_calls_at_once_all_learn() {
+    // Nobody is answered before all have asked with the field.
+    const CALLS: usize = 16;
+    let late = |received: &Received| picky(received).after(Duration::from_millis(200));
+    let server = MockServer::answering(late).unwrap();
+    let client = Arc::new(Client::new(Vendor::OpenAi, endpoint(&server)).unwrap());
+    let asking = (0..CALLS).map(|_| {
+        let client = Arc::clone(&client);
+        tokio::spawn(async move {
+            let sampling = Sampling { temperature: Some(0.5), ..Sampling::default() };
+            ask(&client, &sampling, &Ear::default()).await.map(|reply| reply.message.text)
+        })
+    });
+    for asked in asking.collect::<Vec<_>>() {
+        assert_eq!(asked.await.unwrap().unwrap(), "fine");
+    }
+    let first = server.requests().iter().filter(|one| one.body.get("max_tokens").is_some()).count();
+    assert!(first > 1, "the calls came one after the other");
 }
 
 #[tokio::test]
