@@ -71,7 +71,17 @@ pub(crate) async fn run(
         }
     };
     let (runtime, sandbox) = made.inspect_err(|_| job.give_up())?;
-    let (ended, recorder) = play(&job, &model, &runtime, &sandbox, &console, interrupts).await?;
+    let recorder = Recorder::new(
+        job.events.try_clone()?,
+        &console,
+        &runtime,
+        job.name(),
+        job.beginning.image(),
+    );
+    let ended = match job.beginning.ended() {
+        Some(ended) => ended,
+        None => play(&job, &model, &sandbox, &recorder, interrupts).await?,
+    };
     let summary = keep(&job, &sandbox, ended, &recorder).await;
     if let Err(error) = sandbox.destroy().await {
         output::note(&format!("the sandbox may not be gone: {}", exit::line(&error.into())));
@@ -96,14 +106,13 @@ async fn make(job: &Job, settings: &Settings) -> anyhow::Result<(AnyRuntime, Any
 }
 
 /// Plays the episode.
-async fn play<'a>(
-    job: &'a Job,
+async fn play(
+    job: &Job,
     model: &AnyModel,
-    runtime: &'a AnyRuntime,
     sandbox: &AnySandbox,
-    console: &'a Console,
+    recorder: &Recorder<'_>,
     interrupts: &Interrupts,
-) -> anyhow::Result<(Ended, Recorder<'a>)> {
+) -> anyhow::Result<Ended> {
     let opening = match &job.beginning {
         Beginning::Fresh => {
             let rendered =
@@ -119,8 +128,6 @@ async fn play<'a>(
         }
         Beginning::Resumed(past) => past.opening(),
     };
-    let saved = job.beginning.image();
-    let recorder = Recorder::new(job.events.try_clone()?, console, runtime, job.name(), saved);
     let (stopper, watch) = agent::stopper();
     let mut interrupts = interrupts.clone();
     let stopping = tokio::spawn(async move {
@@ -128,10 +135,10 @@ async fn play<'a>(
         stopper.stop();
     });
     let settings = job.plan.episode();
-    let episode = Episode::new(model, sandbox, &recorder, &settings, opening, watch);
+    let episode = Episode::new(model, sandbox, recorder, &settings, opening, watch);
     let ended = agent::run(episode).await;
     stopping.abort();
-    Ok((ended, recorder))
+    Ok(ended)
 }
 
 /// Brings back the files and writes down what came of the run.

@@ -16,6 +16,18 @@ use crate::exit::Usage;
 /// Runs that start in the same second get a number.
 const SAME_SECOND: u32 = 1000;
 
+/// The summary of a run, written when everything else is in place.
+const RUN: &str = "run.json";
+
+/// Whether the results of a run are in its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Results {
+    /// All of them.
+    Kept,
+    /// The process died before it had brought them back.
+    Missing,
+}
+
 /// The directory of one run.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -83,6 +95,21 @@ impl Folder {
         self.path.join("events.jsonl")
     }
 
+    /// Whether the results of the last end are there. `run.json` is written last.
+    pub(crate) fn results(&self) -> Results {
+        if self.path.join(RUN).exists() { Results::Kept } else { Results::Missing }
+    }
+
+    /// Takes back the word that the results are there.
+    pub(crate) fn reopen(&self) -> anyhow::Result<()> {
+        match fs::remove_file(self.path.join(RUN)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot change {}", self.path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The file of events, for one process alone.
     pub(crate) fn open_events(&self) -> anyhow::Result<File> {
         let path = self.events();
@@ -118,7 +145,7 @@ impl Folder {
 
     /// Writes the summary of the run.
     pub(crate) fn write_run(&self, run: &impl Serialize) -> anyhow::Result<()> {
-        self.write("run.json", run)
+        self.write(RUN, run)
     }
 
     /// Whole or not at all.

@@ -7,6 +7,8 @@ use agent::{
     tools::{Tools, Vision},
 };
 
+use trajectory::Ended;
+
 use super::{
     folder::Folder,
     plan::{Compact, Plan, Secrets},
@@ -40,6 +42,14 @@ pub(crate) enum Beginning {
 }
 
 impl Beginning {
+    /// How the episode ended, where only its results are missing.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        match self {
+            Self::Fresh => None,
+            Self::Resumed(past) => past.ended.clone(),
+        }
+    }
+
     /// The image an earlier process saved.
     pub(crate) fn image(&self) -> Option<String> {
         match self {
@@ -64,8 +74,9 @@ impl Job {
         let folder = Folder::open(dir)?;
         let events = folder.open_events()?;
         folder.mend_events(&events)?;
-        let (past, recorded) = Past::read(&folder.read_events()?)?;
+        let (past, recorded) = Past::read(&folder.read_events()?, folder.results())?;
         let (plan, secrets) = Plan::resume(&recorded, args.model, settings)?;
+        folder.reopen()?;
         let beginning = Beginning::Resumed(Box::new(past));
         Ok(Self { plan, secrets, folder, events, beginning })
     }

@@ -3,7 +3,9 @@
 
 use agent::Opening;
 use serde_json::Value;
-use trajectory::{Event, Line, Message, Outcome, Spent, ToolCall};
+use trajectory::{Ended, Event, Line, Message, Outcome, Spent, ToolCall};
+
+use super::folder::Results;
 
 use crate::exit::Usage;
 
@@ -15,13 +17,15 @@ pub(crate) struct Past {
     compacted: usize,
     /// The turn after which the files were saved, and the image that holds them.
     pub(crate) saved: Option<(u32, String)>,
+    /// How the episode ended, where only its results are missing.
+    pub(crate) ended: Option<Ended>,
     /// The calls that were carried out, by turn.
     calls: Vec<(u32, ToolCall)>,
 }
 
 impl Past {
     /// Reads the record; also gives back the settings in it.
-    pub(crate) fn read(lines: &[Line]) -> Result<(Self, Value), Usage> {
+    pub(crate) fn read(lines: &[Line], results: Results) -> Result<(Self, Value), Usage> {
         let started = lines.iter().find_map(|line| match &line.event {
             Event::Started(started) => Some(started),
             _ => None,
@@ -29,13 +33,20 @@ impl Past {
         let Some(started) = started else {
             return Err(Usage("the process died before the episode began; start anew".into()));
         };
-        refuse_ended(lines)?;
+        let ended = last_end(lines);
+        if let (Some(ended), Results::Kept) = (&ended, results) {
+            return Err(Usage(format!(
+                "the episode ended as {}: there is nothing to resume; start a new one",
+                ended.outcome
+            )));
+        }
         let (history, turns) = trajectory::history(lines);
         let mut past = Self {
             history,
             spent: Spent::default(),
             compacted: trajectory::compacted(lines),
             saved: None,
+            ended,
             calls: Vec::new(),
         };
         for line in lines {
@@ -63,8 +74,8 @@ impl Past {
             Event::Observed(observed) => self.spent.tool_ms += observed.millis,
             Event::Saved { turn, image } => self.saved = Some((*turn, image.clone())),
             Event::Resumed { turn } => self.calls.retain(|(at, _)| at <= turn),
-            // What was saved is removed when an episode ends.
-            Event::Ended(_) => self.saved = None,
+            // What was saved is removed when an episode ends, unless the process died first.
+            Event::Ended(_) if self.ended.is_none() => self.saved = None,
             _ => {}
         }
     }
@@ -81,17 +92,14 @@ impl Past {
     }
 }
 
-/// Only what broke off can go on.
-fn refuse_ended(lines: &[Line]) -> Result<(), Usage> {
+/// The end of an episode that cannot go on: one that was not stopped from outside.
+fn last_end(lines: &[Line]) -> Option<Ended> {
     let last = lines.iter().rev().find_map(|line| match &line.event {
-        Event::Ended(ended) => Some(Some(&ended.outcome)),
+        Event::Ended(ended) => Some(Some(ended)),
         Event::Resumed { .. } => Some(None),
         _ => None,
     });
-    match last.flatten() {
-        None | Some(Outcome::Cancelled | Outcome::Infrastructure { .. }) => Ok(()),
-        Some(outcome) => Err(Usage(format!(
-            "the episode ended as {outcome}: there is nothing to resume; start a new one"
-        ))),
-    }
+    let stopped =
+        |outcome: &Outcome| matches!(outcome, Outcome::Cancelled | Outcome::Infrastructure { .. });
+    last.flatten().filter(|ended| !stopped(&ended.outcome)).cloned()
 }

@@ -25,6 +25,7 @@ mod real_model;
 mod refuses_bad_input;
 mod replays;
 mod resumes_a_run;
+mod resumes_after_any_kill;
 mod runs_a_command;
 mod runs_the_examples;
 mod solves_a_task;
