@@ -11,8 +11,8 @@ use std::{
 use model::{Delta, Listener, Model, Price, Request, Sampling, ToolSpec};
 use sandbox::Sandbox;
 use trajectory::{
-    Arguments, Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent,
-    Started, ToolCall, ToolResult,
+    Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent, Started,
+    ToolCall, ToolResult,
 };
 
 use crate::{
@@ -58,6 +58,8 @@ pub struct Episode<'a, M, S, J> {
     spent: Spent,
     /// Replies in a row that led to nothing.
     misses: u32,
+    /// Calls of this turn that could be made sense of.
+    understood: u32,
     /// Calls carried out so far; numbers the files of long outputs.
     calls: u32,
     /// What the model still has to get to see in this turn.
@@ -104,6 +106,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             history: Vec::new(),
             spent: Spent::default(),
             misses: 0,
+            understood: 0,
             calls: 0,
             open: 0,
             compacted: 0,
@@ -133,7 +136,8 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             }
             None => {}
         }
-        let used = Duration::from_millis(self.spent.model_ms + self.spent.tool_ms);
+        let used = self.spent.model_ms.saturating_add(self.spent.tool_ms);
+        let used = Duration::from_millis(used);
         let left = self.settings.limits.time.map(|limit| limit.saturating_sub(used));
         self.deadline = left.and_then(|left| tokio::time::Instant::now().checked_add(left));
         Continue(())
@@ -173,10 +177,11 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         self.spent.turns = turn;
         self.spent.usage += reply.usage;
         self.spent.context = reply.usage.total();
-        self.spent.model_ms += millis;
+        self.spent.model_ms = self.spent.model_ms.saturating_add(millis);
         self.spent.cost = cost.map(|cost| cost + self.spent.cost.unwrap_or(0.0));
         let message = reply.message;
         self.open = message.calls.len().max(1);
+        self.understood = 0;
         self.history.push(Message::Assistant(message.clone()));
         self.record(Event::Replied(Box::new(Replied {
             turn,
@@ -204,7 +209,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
 
     /// Does what the model asks for and adds what came of it to the conversation.
     pub(crate) async fn carry_out(&mut self, call: &ToolCall) -> ControlFlow<Outcome> {
-        self.calls += 1;
+        self.calls = self.calls.saturating_add(1);
         let began = Instant::now();
         let doing = self.settings.tools.call(call, self.calls, self.sandbox);
         let done = match unless_stopped(doing, &mut self.watch, self.deadline).await? {
@@ -212,9 +217,13 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             Err(error) => return Break(infrastructure(&error)),
         };
         let millis = millis_since(began);
-        self.spent.tool_ms += millis;
+        self.spent.tool_ms = self.spent.tool_ms.saturating_add(millis);
         let Observation { content, is_error, exit_code } = match done {
-            Done::Observed(observation) => observation,
+            Done::Observed(observation) => {
+                self.understood += 1;
+                observation
+            }
+            Done::Refused(observation) => observation,
             Done::Submitted => {
                 let result = result(call, vec![Content::text("submitted")], false);
                 self.observe(result, None, millis)?;
@@ -225,10 +234,8 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     }
 
     /// Ends the turn: counts what led to nothing, and lets the record save the files.
-    pub(crate) async fn close_turn(&mut self, reply: &Assistant) -> ControlFlow<Outcome> {
-        let malformed = |call: &ToolCall| matches!(call.arguments, Arguments::Malformed { .. });
-        let missed = reply.calls.iter().all(malformed);
-        self.misses = if missed { self.misses + 1 } else { 0 };
+    pub(crate) async fn close_turn(&mut self) -> ControlFlow<Outcome> {
+        self.misses = if self.understood == 0 { self.misses + 1 } else { 0 };
         let saving = self.journal.turn_over(self.spent.turns, self.sandbox);
         unless_stopped(saving, &mut self.watch, self.deadline).await
     }

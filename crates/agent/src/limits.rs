@@ -39,8 +39,7 @@ impl Default for Limits {
 impl Limits {
     /// Ends an episode that has used up what it may.
     pub(crate) fn check(&self, spent: &Spent, misses: u32) -> ControlFlow<Outcome> {
-        let out_of_money =
-            self.cost.zip(spent.cost).is_some_and(|(limit, cost)| cost >= limit);
+        let out_of_money = self.cost.zip(spent.cost).is_some_and(|(limit, cost)| cost >= limit);
         ControlFlow::Break(if misses >= self.misses {
             Outcome::NoToolCalls
         } else if spent.turns >= self.turns {

@@ -9,9 +9,7 @@ use trajectory::{Ended, Outcome};
 use crate::{Episode, Journal};
 
 /// Plays an episode to its end, whatever that is.
-pub async fn run<M: Model, S: Sandbox, J: Journal<S>>(
-    mut episode: Episode<'_, M, S, J>,
-) -> Ended {
+pub async fn run<M: Model, S: Sandbox, J: Journal<S>>(mut episode: Episode<'_, M, S, J>) -> Ended {
     let ControlFlow::Break(outcome) = play(&mut episode).await;
     episode.end(outcome)
 }
@@ -29,6 +27,6 @@ async fn play<M: Model, S: Sandbox, J: Journal<S>>(
         for call in &reply.calls {
             episode.carry_out(call).await?;
         }
-        episode.close_turn(&reply).await?;
+        episode.close_turn().await?;
     }
 }

@@ -71,7 +71,7 @@ pub enum Vision {
 pub struct Observation {
     /// What the model gets to see.
     pub content: Vec<Content>,
-    /// Whether the call itself was at fault: an unknown tool, missing arguments.
+    /// Whether the call was at fault: an unknown tool, missing arguments, a path that is not there.
     pub is_error: bool,
     /// The exit code of a command.
     pub exit_code: Option<i32>,
@@ -94,6 +94,8 @@ impl Observation {
 pub enum Done {
     /// The model goes on with this.
     Observed(Observation),
+    /// The call makes no sense: there is no such tool, or its arguments cannot be used. Nothing was done.
+    Refused(Observation),
     /// The model declared its work done.
     Submitted,
 }
@@ -111,7 +113,7 @@ impl Tools {
         number: u32,
         sandbox: &S,
     ) -> Result<Done, Error> {
-        let wrong = |why: String| Ok(Done::Observed(Observation::error(why)));
+        let wrong = |why: String| Ok(Done::Refused(Observation::error(why)));
         let tool = call.name.as_str();
         if ![EXECUTE, EDIT, SUBMIT].contains(&tool) {
             let tool = short(tool);
@@ -122,7 +124,9 @@ impl Tools {
         let map = match &call.arguments {
             Arguments::Object(map) => map,
             Arguments::Malformed { why, .. } => {
-                return wrong(format!("Nothing was done: the arguments of {tool} cannot be read: {why}"));
+                return wrong(format!(
+                    "Nothing was done: the arguments of {tool} cannot be read: {why}"
+                ));
             }
         };
         let given = Given { tool, map };

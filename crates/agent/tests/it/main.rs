@@ -1,6 +1,8 @@
 //! What the agent does, story by story: a scripted model, a real sandbox, nothing mocked between them.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[cfg(target_os = "linux")]
+mod plays_episodes;
 mod prompts_examples;
 #[cfg(target_os = "linux")]
 mod sandboxes;

@@ -70,7 +70,7 @@ impl Hand {
 
     pub(crate) async fn observe(&self, tool: &str, arguments: Value) -> Observation {
         match self.call(tool, arguments).await {
-            Done::Observed(observation) => observation,
+            Done::Observed(observation) | Done::Refused(observation) => observation,
             Done::Submitted => panic!("{tool} ended the episode"),
         }
     }

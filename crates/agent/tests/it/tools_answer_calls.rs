@@ -61,7 +61,7 @@ fn malformed_arguments_are_never_used() {
             };
             let call = ToolCall { id: "1".into(), name: tool.into(), arguments };
             let done = hand.tools.call(&call, 1, &hand.sandbox).await;
-            let Ok(Done::Observed(seen)) = done else { panic!("{done:?}") };
+            let Ok(Done::Refused(seen)) = done else { panic!("{done:?}") };
             assert!(seen.is_error && text(&seen).contains("it is cut off"), "{seen:?}");
         }
     });
