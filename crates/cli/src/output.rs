@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use crate::terminal;
+use crate::{console::sanitize, terminal};
 
 /// Standard output does not take more.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,8 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), OutputErro
 pub(crate) fn note(text: &str) {
     // A raw terminal does not go back to the start of the line by itself.
     let end = if terminal::is_raw() { "\r\n" } else { "\n" };
+    // Names of files, servers' words and the like may hold anything; a note is one line.
+    let text = sanitize(text).replace('\n', "\\n");
     let _ = write!(io::stderr(), "llm-in-sandbox: {text}{end}");
 }
 

@@ -120,10 +120,16 @@ async fn within(
 }
 
 pub(crate) fn tell_skipped(report: &CopyReport) {
-    for Skipped { path, why } in &report.skipped {
+    for Skipped { path, why } in report.skipped.iter().take(TOLD) {
         output::note(&format!("not copied: {}: {why}", path.display()));
     }
+    if let Some(more) = report.skipped.len().checked_sub(TOLD + 1) {
+        output::note(&format!("not copied: {} more", more + 1));
+    }
 }
+
+/// A sandbox may hold any number of files that cannot be copied.
+const TOLD: usize = 20;
 
 impl Ended {
     /// How to end after this program, with a line on standard error for each limit it ran into.

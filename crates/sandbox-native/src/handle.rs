@@ -143,10 +143,12 @@ impl Drop for Prepared<'_> {
     }
 }
 
-/// A stream that ends only once its writer is known to have finished: one that broke off fails instead.
+/// A stream that ends only once its writer is known to have finished: one that broke off fails instead,
+/// and so does one that is longer than it may be.
 struct Confirmed {
     stream: io::BufReader<File>,
     verdict: std::sync::mpsc::Receiver<()>,
+    left: u64,
 }
 
 /// Tells a [`Confirmed`] stream how its writer ended.
@@ -166,12 +168,23 @@ impl io::Read for Confirmed {
                 Ok(()) => Ok(0),
                 Err(_) => Err(io::Error::other("the sandbox broke off")),
             },
-            n => Ok(n),
+            n => {
+                self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
+                    io::Error::other("the files are larger than the sandbox's disk limit allows")
+                })?;
+                Ok(n)
+            }
         }
     }
 }
 
 impl NativeSandbox {
+    /// The most bytes that may come out of the sandbox at once: holes and links take no room inside, but
+    /// would outside.
+    fn most(&self) -> u64 {
+        self.plan.limits.disk.map_or(u64::MAX, |disk| disk.bytes().max(64 << 20))
+    }
+
     async fn start(
         &self,
         task: Task,
@@ -479,10 +492,10 @@ impl Sandbox for NativeSandbox {
         let to = host.to_owned();
         let (confirm, verdict) = std::sync::mpsc::channel();
         // Holes and hard links can make a tree far larger than what it takes inside.
-        let most = self.plan.limits.disk.map_or(u64::MAX, |disk| disk.bytes().max(64 << 20));
+        let most = self.most();
         let unpack = tokio::task::spawn_blocking(move || {
             let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
-            archive::unpack_at_most(most, Confirmed { stream, verdict }, &to)
+            archive::unpack_at_most(most, Confirmed { stream, verdict, left: u64::MAX }, &to)
         });
         let task = FileTask::Pack(self.inside(path).as_path().into());
         let packed = self.files(path, task, vec![writing]).await;
@@ -520,9 +533,11 @@ impl Sandbox for NativeSandbox {
         let store = self.shared.store.clone();
         let (confirm, verdict) = std::sync::mpsc::channel();
         let (image, name) = (self.spec.image.clone(), name.to_owned());
+        // Names and permissions of many small files take room as well.
+        let left = self.most().saturating_mul(2);
         let commit = tokio::task::spawn_blocking(move || {
             let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
-            let stream = Confirmed { stream, verdict };
+            let stream = Confirmed { stream, verdict, left };
             match image {
                 ImageRef::Host => store.commit(&name, None, stream),
                 ImageRef::Name(base) => store.commit(&name, Some(&base), stream),

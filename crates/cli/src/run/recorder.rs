@@ -21,6 +21,9 @@ use crate::{
 /// Saving files may take at most this part of the time.
 const SHARE: u32 = 20;
 
+/// Saving that takes longer is given up: the model waits meanwhile.
+const LONGEST_SAVE: Duration = Duration::from_secs(20);
+
 /// The record of one run.
 pub(crate) struct Recorder<'a> {
     file: File,
@@ -92,9 +95,11 @@ impl Journal<AnySandbox> for Recorder<'_> {
         }
         let began = Instant::now();
         let image = format!("{}-{turn}", self.name);
-        let kept = sandbox.snapshot(&image).await;
+        let kept = tokio::time::timeout(LONGEST_SAVE, sandbox.snapshot(&image)).await;
         let mut next = began.elapsed() * SHARE;
-        if kept.is_ok() && self.record(Event::Saved { turn, image: image.clone() }).is_ok() {
+        if matches!(kept, Ok(Ok(())))
+            && self.record(Event::Saved { turn, image: image.clone() }).is_ok()
+        {
             let former = self.lock().image.replace(image);
             if let Some(former) = former {
                 self.runtime.forget(&former).await;

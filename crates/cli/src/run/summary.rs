@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sandbox::Skipped;
+use sandbox::{Error, Skipped};
 use serde::Serialize;
 use trajectory::{Ended, Outcome, Spent};
 
@@ -32,23 +32,35 @@ pub(crate) struct Summary {
     spent: Spent,
     /// The directory of the run.
     directory: PathBuf,
-    /// What the model left, below `files`.
-    files: Vec<PathBuf>,
-    /// What could not be brought back, and why.
-    skipped: Vec<Skipped>,
+    /// What the model left, below `files`: the first of them, if there are very many.
+    files: Vec<String>,
+    /// How many files that are.
+    file_count: usize,
+    /// What could not be brought back, and why: likewise.
+    skipped: Vec<Left>,
     /// Why nothing could be brought back.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
     program: &'static str,
 }
 
+/// A file that could not be brought back.
+#[derive(Debug, Serialize)]
+struct Left {
+    path: String,
+    why: String,
+}
+
+/// So many files are listed by name.
+const LISTED: usize = 1000;
+
 impl Summary {
     /// Looks at what is there.
     pub(crate) fn new(job: &Job, ended: Ended, brought: Brought) -> io::Result<Self> {
         let mut outcome = ended.outcome;
+        let fault = brought.trouble.as_ref().map_or(Fault::TheModels, fault_of);
         let trouble = brought.trouble.map(|error| crate::exit::line(&error.into()));
-        // A model that removed its output directory left nothing; any other failure is ours.
-        if let (Outcome::Submitted, Some(cause)) = (&outcome, &trouble) {
+        if let (Outcome::Submitted, Some(cause), Fault::Ours) = (&outcome, &trouble, fault) {
             let cause = format!("cannot bring back the files: {cause}");
             outcome = Outcome::Infrastructure { cause };
         }
@@ -66,8 +78,9 @@ impl Summary {
             model: job.plan.model.name.clone(),
             spent: ended.spent,
             directory: job.folder.path().to_owned(),
-            files: found,
-            skipped: brought.report.skipped,
+            file_count: found.len(),
+            files: found.iter().take(LISTED).map(|path| lossy(path)).collect(),
+            skipped: brought.report.skipped.iter().take(LISTED).map(left).collect(),
             trouble,
             program: env!("CARGO_PKG_VERSION"),
         })
@@ -82,7 +95,10 @@ impl Summary {
             output::note(&format!("error: {}", sanitize(cause)));
         }
         if mode != Mode::Quiet {
-            let files = match self.files.len() {
+            if let Some(trouble) = &self.trouble {
+                output::note(&format!("the model's files cannot be brought back: {trouble}"));
+            }
+            let files = match self.file_count {
                 0 => "no files".to_owned(),
                 1 => "1 file".to_owned(),
                 many => format!("{many} files"),
@@ -104,6 +120,43 @@ impl Summary {
             _ => Exit::NotSubmitted,
         }
     }
+}
+
+/// Whose doing it is that files cannot be brought back.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// The sandbox or this machine failed.
+    Ours,
+    /// The output directory is gone, no directory any more, or larger than it may be.
+    TheModels,
+}
+
+fn fault_of(error: &Error) -> Fault {
+    let kinds = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source())
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .map(io::Error::kind);
+    let mut host = kinds.filter(|kind| {
+        matches!(
+            kind,
+            io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::ReadOnlyFilesystem
+        )
+    });
+    match (error, host.next()) {
+        (Error::Gone(_), _) | (_, Some(_)) => Fault::Ours,
+        _ => Fault::TheModels,
+    }
+}
+
+/// Names that are no UTF-8 must not keep a record from being written.
+fn lossy(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn left(skipped: &Skipped) -> Left {
+    Left { path: lossy(&skipped.path), why: skipped.why.clone() }
 }
 
 /// The answer as graders read it: lossy UTF-8 without colours and carriage returns, trimmed.

@@ -259,3 +259,29 @@ fn ctrl_c_while_the_model_thinks_ends_at_once() {
     assert!(began.elapsed() < Duration::from_secs(10));
     assert_eq!(json(&folder(&home).join("run.json"))["outcome"], "cancelled");
 }
+
+#[test]
+fn what_a_model_does_to_its_output_is_not_our_failure() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let names = r#"cd /testbed/output; echo 1 > answer.txt; touch "$(printf '\xff\x1b]0;x\x07')"; ln -s /etc "$(printf 'l\x1b[31m\nx')""#;
+    let scripts = [
+        ("rm -rf /testbed/output", ""),
+        ("rm -rf /testbed/output; mkfifo /testbed/output", ""),
+        ("rm -rf /testbed/output; ln -s /etc /testbed/output", ""),
+        ("cd /testbed/output; for i in 1 2 3 4; do truncate -s 40M f$i; done", ""),
+        (names, "1\n"),
+    ];
+    for (script, answer) in scripts {
+        let server = MockServer::scripted([bash(script), submit()]).unwrap();
+        let output = ran(&home, &server, ["Do it", "--disk", "64M"]);
+        assert_eq!(
+            (code(&output), out(&output).as_str()),
+            (0, answer),
+            "{script}: {}",
+            err(&output)
+        );
+        assert!(!err(&output).contains('\u{1b}') && !err(&output).contains('\u{7}'), "{script}");
+        check_record(&home, &output, "submitted");
+        fs::remove_dir_all(home.file("out")).unwrap();
+    }
+}
