@@ -12,6 +12,33 @@ use crate::{
     values::{self, Limit},
 };
 
+/// What the record of a resumed episode decides.
+const NOT_ANEW: [&str; 23] = [
+    "task",
+    "query",
+    "input",
+    "output",
+    "docker_image",
+    "tool_format",
+    "prompt",
+    "prompt_config",
+    "max_turns",
+    "max_tokens",
+    "max_tokens_per_call",
+    "max_cost",
+    "deadline",
+    "command_timeout",
+    "compact",
+    "runtime",
+    "image",
+    "memory",
+    "cpus",
+    "pids",
+    "disk",
+    "network",
+    "strict",
+];
+
 /// Options of `run`.
 #[derive(Debug, Args)]
 #[command(
@@ -49,8 +76,9 @@ pub(crate) struct AgentArgs {
         alias = "output-dir"
     )]
     pub(crate) output: PathBuf,
-    /// Go on with an episode whose process died, or that was cancelled or broke off
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["task", "query", "input"])]
+    /// Go on with an episode whose process died, or that was cancelled or broke off. Settings are those of
+    /// its record; options of the model may be given anew, variables and headers must be
+    #[arg(long, value_name = "DIR", conflicts_with_all = NOT_ANEW)]
     pub(crate) resume: Option<PathBuf>,
 
     #[command(flatten)]
@@ -138,12 +166,12 @@ pub(crate) struct ModelArgs {
     /// A header of every request, never recorded. May be repeated
     #[arg(long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
-    /// A server that says nothing for this long has failed
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::time)]
-    pub(crate) silence: Limit<Duration>,
-    /// How often a call that failed for a passing reason is made again
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub(crate) retries: u32,
+    /// A server that says nothing for this long has failed [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = values::time)]
+    pub(crate) silence: Option<Limit<Duration>>,
+    /// How often a call that failed for a passing reason is made again [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
     /// Keep replies here, and take them from here when the same is asked again
     #[arg(long, value_name = "DIR")]
     pub(crate) cache: Option<PathBuf>,

@@ -3,32 +3,31 @@
 
 use std::{
     fmt::Write as _,
-    fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use agent::{
     Prompts,
-    tools::{Done, Tools},
+    tools::{Done, EXECUTE, Observation, SUBMIT, Tools, Vision},
 };
 use clap::Args;
 use sandbox::{Runtime, Sandbox};
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use trajectory::{Content, Step, Trajectory};
 
 use crate::{
+    agent_args::Images,
     args::ComputerArgs,
     console::sanitize,
     exit::{Exit, Usage},
     output,
     request::Computer,
-    run::Folder,
+    run::{FOREVER, Folder, text_of},
     runtime::{AnyRuntime, AnySandbox},
     settings::Settings,
 };
-
-/// A larger record is not read.
-const LARGEST: u64 = 1 << 30;
 
 /// Options of `replay`.
 #[derive(Debug, Args)]
@@ -61,7 +60,7 @@ pub(crate) struct ReplayArgs {
 struct Repeated<'a> {
     step: usize,
     function: &'a str,
-    parameters: &'a serde_json::Value,
+    parameters: &'a Value,
     same: bool,
     recorded: &'a str,
     now: String,
@@ -77,13 +76,14 @@ pub(crate) async fn run(args: ReplayArgs, settings: &Settings) -> anyhow::Result
         }
         return Ok(Exit::Done);
     }
-    let prompts = prompts_of(&record);
+    let (prompts, tools) = recorded(&record);
+    let input = args.input.as_deref().map(crate::run::readable).transpose()?;
     let computer = Computer::check(args.computer, prompts.working_dir.clone())?;
     let runtime = AnyRuntime::start(computer.runtime, settings).await?;
     let sandbox = runtime.create(&computer.spec).await?;
     computer.accept(sandbox.protection())?;
-    crate::run::fill(&prompts, args.input.as_deref(), &sandbox).await?;
-    let repeated = repeat(&record, &prompts, &sandbox).await;
+    crate::run::fill(&prompts, input.as_deref(), &sandbox).await?;
+    let repeated = repeat(&record, &tools, &sandbox).await;
     sandbox.destroy().await?;
     let repeated = repeated?;
     match args.json {
@@ -100,11 +100,7 @@ fn read(path: &Path) -> anyhow::Result<Trajectory> {
         return Ok(Trajectory::from_events(&lines));
     }
     let refuse = |why: String| Usage(format!("cannot read {}: {why}", path.display()));
-    let size = fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
-    if size > LARGEST {
-        return Err(refuse("it is too large for a record".into()).into());
-    }
-    let text = fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let text = text_of(path).map_err(|error| refuse(error.to_string()))?;
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         let lines = trajectory::read(&text).map_err(|error| refuse(error.to_string()))?;
         return Ok(Trajectory::from_events(&lines));
@@ -113,37 +109,50 @@ fn read(path: &Path) -> anyhow::Result<Trajectory> {
     Ok(record.map_err(|error| refuse(format!("it is no record of an episode: {error}")))?)
 }
 
-/// The directories the episode knew: as recorded, else the usual ones.
-fn prompts_of(record: &Trajectory) -> Prompts {
-    let recorded = record.metadata.get("settings").and_then(|settings| settings.get("prompts"));
-    let recorded = recorded.and_then(|prompts| serde_json::from_value(prompts.clone()).ok());
-    recorded.unwrap_or_default()
+/// The directories the episode knew and how its tools behaved: as recorded, else as usual.
+fn recorded(record: &Trajectory) -> (Prompts, Tools) {
+    let settings = record.metadata.get("settings").unwrap_or(&Value::Null);
+    let prompts: Prompts = said(&settings["prompts"]).unwrap_or_default();
+    let mut tools = Tools { workdir: prompts.working_dir.clone(), ..Tools::default() };
+    match said::<Option<Duration>>(&settings["command_timeout"]) {
+        Some(Some(timeout)) => tools.timeout = timeout,
+        Some(None) if settings.is_object() => tools.timeout = FOREVER,
+        _ => {}
+    }
+    if said(&settings["model"]["images"]) == Some(Images::Yes) {
+        tools.vision = Vision::Images;
+    }
+    (prompts, tools)
+}
+
+fn said<T: DeserializeOwned>(value: &Value) -> Option<T> {
+    serde_json::from_value(value.clone()).ok()
 }
 
 async fn repeat<'a>(
     record: &'a Trajectory,
-    prompts: &Prompts,
+    tools: &Tools,
     sandbox: &AnySandbox,
 ) -> anyhow::Result<Vec<Repeated<'a>>> {
-    let tools = Tools { workdir: prompts.working_dir.clone(), ..Tools::default() };
     let acting =
         record.steps.iter().enumerate().filter(|(_, step)| !step.action.function.is_empty());
     let mut repeated = Vec::new();
-    for ((at, step), call) in acting.zip(record.calls()) {
-        let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
+    // Calls are numbered as they were then: the number names the file of a long output.
+    for (number, ((at, step), call)) in (1..).zip(acting.zip(record.calls())) {
+        let submits = step.action.function == SUBMIT;
+        if step.observation.is_empty() && !submits {
+            // The episode broke off over it: there is nothing to compare.
+            continue;
+        }
         let now = match tools.call(&call, number, sandbox).await? {
             Done::Submitted => "submitted".to_owned(),
-            Done::Observed(observation) => {
-                let texts = observation.content.iter().filter_map(Content::as_text);
-                texts.collect::<Vec<_>>().join("\n")
-            }
+            Done::Observed(observation) | Done::Refused(observation) => seen(&observation),
         };
-        let same = step.action.function == "submit" || essence(&now) == essence(&step.observation);
         repeated.push(Repeated {
             step: at + 1,
             function: &step.action.function,
             parameters: &step.action.parameters,
-            same,
+            same: submits || alike(&step.observation, &now),
             recorded: &step.observation,
             now,
         });
@@ -151,18 +160,41 @@ async fn repeat<'a>(
     Ok(repeated)
 }
 
+/// An observation as records show it.
+fn seen(observation: &Observation) -> String {
+    let shown = observation.content.iter().map(|part| match part {
+        Content::Text { text } => text.clone(),
+        Content::Image { media_type, .. } => format!("[a picture: {media_type}]"),
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether two observations say the same. Not every record has exit codes.
+fn alike(then: &str, now: &str) -> bool {
+    let codes = exit_code(then).zip(exit_code(now));
+    essence(then) == essence(now) && codes.is_none_or(|(then, now)| then == now)
+}
+
+/// The exit code the first line of an observation tells.
+fn exit_code(observation: &str) -> Option<i32> {
+    let line = observation.lines().next()?.trim_start_matches('[').to_lowercase();
+    let told = line.strip_prefix("exit code")?.trim_end_matches(']');
+    told.rsplit([' ', ':']).next()?.parse().ok()
+}
+
 /// What an observation says, without the words around it, which differ between versions.
 fn essence(observation: &str) -> String {
     let frame = |line: &str| {
         let bare = line.trim().trim_start_matches('\\').trim_start_matches('[').to_lowercase();
-        ["exit code", "stdout]", "stderr]", "execution output of", "(no output)"]
+        ["stdout]", "stderr]", "execution output of", "(no output)"]
             .iter()
             .any(|word| bare.starts_with(word))
             || bare.ends_with("remaining]")
             || bare.contains("step remaining: ")
             || bare.starts_with("steps remaining: ")
     };
-    let lines = observation.lines().filter(|line| !frame(line)).map(str::trim_end);
+    let skipped = usize::from(exit_code(observation).is_some());
+    let lines = observation.lines().skip(skipped).filter(|line| !frame(line)).map(str::trim_end);
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
@@ -190,7 +222,7 @@ fn show_step(text: &mut String, number: usize, step: &Step) {
     let command = action.parameters.get("command").and_then(|command| command.as_str());
     match (action.function.as_str(), command) {
         ("", _) => {}
-        ("execute_bash", Some(command)) => {
+        (EXECUTE, Some(command)) => {
             let _ = writeln!(text, "$ {}", sanitize(command));
         }
         (function, _) => {
@@ -211,6 +243,14 @@ fn differences(repeated: &[Repeated<'_>]) -> String {
         let _ = writeln!(text, "step {:>3}  {:<18} {verdict}", step.step, sanitize(step.function));
         if step.same {
             continue;
+        }
+        if let Some((then, now)) = exit_code(step.recorded).zip(exit_code(&step.now))
+            && then != now
+        {
+            let _ = writeln!(
+                text,
+                "          recorded: exit code {then}\n               now: exit code {now}"
+            );
         }
         let (then, now) = (essence(step.recorded), essence(&step.now));
         let alike = then.lines().zip(now.lines()).take_while(|(a, b)| a == b).count();
@@ -236,5 +276,17 @@ mod tests {
         assert_eq!(essence(ours), "42");
         assert_eq!(essence(ours), essence(theirs));
         assert_ne!(essence(ours), essence("[exit code 0]\n[stdout]\n43"));
+        // Words of a program are not the frame.
+        assert_ne!(essence("[exit code 0]\nexit code 5"), essence("[exit code 0]\nexit code 6"));
+    }
+
+    #[test]
+    fn another_exit_code_is_a_difference() {
+        let failed = "Exit code: Error: Exit code 1\n\\[STDOUT]\nx";
+        assert_eq!(exit_code(failed), Some(1));
+        assert!(alike(failed, "[exit code 1]\n[stdout]\nx"));
+        assert!(!alike(failed, "[exit code 0]\n[stdout]\nx"));
+        // Some records tell none.
+        assert!(alike("x\n", "[exit code 0]\n[stdout]\nx"));
     }
 }

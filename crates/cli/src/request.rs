@@ -72,7 +72,7 @@ impl Computer {
                 disk: args.disk.0,
             },
             network: args.network,
-            env: args.env.into_iter().map(value).collect::<Result<_, _>>()?,
+            env: values(args.env)?,
             workdir,
         };
         spec.validate().map_err(sandbox::Error::from)?;
@@ -109,6 +109,11 @@ impl Computer {
         let weak = protection.layers.iter().filter(|layer| layer.state != LayerState::Enforced);
         weak.filter(asked).collect()
     }
+}
+
+/// Names and values of variables.
+pub(crate) fn values(env: Vec<Variable>) -> Result<Vec<(String, String)>, Usage> {
+    env.into_iter().map(value).collect()
 }
 
 fn value(variable: Variable) -> Result<(String, String), Usage> {

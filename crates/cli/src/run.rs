@@ -5,6 +5,7 @@
 mod computer;
 mod folder;
 mod job;
+mod model_plan;
 mod plan;
 mod recorder;
 mod resume;
@@ -15,9 +16,15 @@ use agent::{Episode, Opening};
 use sandbox::Sandbox;
 use trajectory::{Ended, Started};
 
-pub(crate) use self::{computer::fill, folder::Folder};
+pub(crate) use self::{
+    computer::fill,
+    folder::{Folder, text_of},
+    job::FOREVER,
+    plan::readable,
+};
 use self::{
     job::{Beginning, Job},
+    plan::Plan,
     recorder::Recorder,
     server::AnyModel,
     summary::Summary,
@@ -70,39 +77,56 @@ pub(crate) async fn run(
             return Ok(exit);
         }
     };
-    let (runtime, sandbox) = made.inspect_err(|_| job.give_up())?;
-    let recorder = Recorder::new(
-        job.events.try_clone()?,
-        &console,
-        &runtime,
-        job.name(),
-        job.beginning.image(),
-    );
+    let (runtime, sandbox, opening) = made.inspect_err(|_| job.give_up())?;
+    let (file, image) = (job.events.try_clone()?, job.beginning.image());
+    let recorder = Recorder::new(file, &console, &runtime, job.name(), image)?;
     let ended = match job.beginning.ended() {
         Some(ended) => ended,
-        None => play(&job, &model, &sandbox, &recorder, interrupts).await?,
+        None => play(&job, &model, &sandbox, &recorder, opening, interrupts).await,
     };
-    let summary = keep(&job, &sandbox, ended, &recorder).await;
+    let (summary, written) = keep(&job, &sandbox, ended, &recorder).await;
     if let Err(error) = sandbox.destroy().await {
         output::note(&format!("the sandbox may not be gone: {}", exit::line(&error.into())));
     }
-    let summary = summary?;
-    summary.tell(show, mode)?;
+    match summary.tell(show, mode) {
+        // Nobody listens any more; how the episode ended still matters.
+        Err(error) if !error.is_broken_pipe() => return Err(error.into()),
+        _ => written?,
+    }
     match summary.exit() {
         Exit::Cancelled(_) => Ok(interrupts.cancelled().await),
         exit => Ok(exit),
     }
 }
 
-/// Makes the computer and puts everything into it.
-async fn make(job: &Job, settings: &Settings) -> anyhow::Result<(AnyRuntime, AnySandbox)> {
+/// Makes the computer, puts everything into it, and says what the episode starts from.
+async fn make(job: &Job, settings: &Settings) -> anyhow::Result<(AnyRuntime, AnySandbox, Opening)> {
     let runtime = AnyRuntime::start(job.plan.computer.runtime, settings).await?;
-    let sandbox = match &job.beginning {
-        Beginning::Fresh => computer::fresh(&job.plan, &runtime).await?,
-        Beginning::Resumed(past) => computer::restored(&job.plan, past, &runtime).await?,
+    let (sandbox, opening) = match &job.beginning {
+        Beginning::Fresh => {
+            let sandbox = computer::fresh(&job.plan, &runtime).await?;
+            let started = started(&job.plan, &sandbox)?;
+            (sandbox, Opening::Fresh(Box::new(started)))
+        }
+        Beginning::Resumed(past) => {
+            let (sandbox, turn) = computer::restored(&job.plan, past, &runtime).await?;
+            (sandbox, past.opening(turn))
+        }
     };
     job.plan.computer.accept(sandbox.protection())?;
-    Ok((runtime, sandbox))
+    Ok((runtime, sandbox, opening))
+}
+
+fn started(plan: &Plan, sandbox: &AnySandbox) -> anyhow::Result<Started> {
+    let rendered = plan.prompts.render(&plan.task, &plan.computer.spec.network)?;
+    Ok(Started {
+        problem_statement: plan.task.clone(),
+        messages: rendered.messages(),
+        model: plan.model.name.clone(),
+        settings: plan.record()?,
+        protection: serde_json::to_value(sandbox.protection())?,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+    })
 }
 
 /// Plays the episode.
@@ -111,23 +135,9 @@ async fn play(
     model: &AnyModel,
     sandbox: &AnySandbox,
     recorder: &Recorder<'_>,
+    opening: Opening,
     interrupts: &Interrupts,
-) -> anyhow::Result<Ended> {
-    let opening = match &job.beginning {
-        Beginning::Fresh => {
-            let rendered =
-                job.plan.prompts.render(&job.plan.task, &job.plan.computer.spec.network)?;
-            Opening::Fresh(Box::new(Started {
-                problem_statement: job.plan.task.clone(),
-                messages: rendered.messages(),
-                model: job.plan.model.name.clone(),
-                settings: job.plan.record(),
-                protection: serde_json::to_value(sandbox.protection())?,
-                program: env!("CARGO_PKG_VERSION").to_owned(),
-            }))
-        }
-        Beginning::Resumed(past) => past.opening(),
-    };
+) -> Ended {
     let (stopper, watch) = agent::stopper();
     let mut interrupts = interrupts.clone();
     let stopping = tokio::spawn(async move {
@@ -138,20 +148,23 @@ async fn play(
     let episode = Episode::new(model, sandbox, recorder, &settings, opening, watch);
     let ended = agent::run(episode).await;
     stopping.abort();
-    Ok(ended)
+    ended
 }
 
-/// Brings back the files and writes down what came of the run.
+/// Brings back the files and writes down what came of the run; what came of it is known even if it cannot
+/// be written.
 async fn keep(
     job: &Job,
     sandbox: &AnySandbox,
     ended: Ended,
     recorder: &Recorder<'_>,
-) -> anyhow::Result<Summary> {
+) -> (Summary, anyhow::Result<()>) {
     let brought = computer::bring_back(&job.plan, sandbox, &job.folder).await;
-    recorder.forget().await;
-    job.folder.write_trajectory()?;
-    let summary = Summary::new(job, ended, brought)?;
-    job.folder.write_run(&summary)?;
-    Ok(summary)
+    if !brought.are_lost() {
+        recorder.forget().await;
+    }
+    let written = job.folder.write_trajectory();
+    let summary = Summary::new(job, ended, brought);
+    let written = written.and_then(|()| job.folder.write_run(&summary));
+    (summary, written)
 }

@@ -128,7 +128,10 @@ async fn play(
     let task = "Measure the loop.";
     let opening = Opening::Fresh(Box::new(Started {
         problem_statement: task.into(),
-        messages: Prompts::builtin("general").unwrap_or_default().render(task, &sandbox::Network::None)?.messages(),
+        messages: Prompts::builtin("general")
+            .unwrap_or_default()
+            .render(task, &sandbox::Network::None)?
+            .messages(),
         model: "perf".into(),
         settings: serde_json::Value::Null,
         protection: serde_json::Value::Null,

@@ -1,7 +1,7 @@
 //! The computer of a run: made, filled, restored, and its files brought back.
 
 use std::{
-    fs,
+    fs, io, iter,
     path::{Path, PathBuf},
 };
 
@@ -24,6 +24,21 @@ pub(crate) struct Brought {
     pub(crate) trouble: Option<Error>,
 }
 
+impl Brought {
+    /// Whether the sandbox or this machine failed over files that may be there. A model can make its output
+    /// directory something that cannot be brought back: gone, no directory any more, or too large.
+    pub(crate) fn are_lost(&self) -> bool {
+        let Some(trouble) = &self.trouble else { return false };
+        let causes = iter::successors(Some(trouble as &dyn std::error::Error), |e| e.source());
+        let kinds = causes.filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
+        let mut hosts = kinds.filter(|kind| {
+            use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+            matches!(kind, PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
+        });
+        matches!(trouble, Error::Gone(_)) || hosts.next().is_some()
+    }
+}
+
 /// A new computer with the input files in it.
 pub(crate) async fn fresh(plan: &Plan, runtime: &AnyRuntime) -> anyhow::Result<AnySandbox> {
     let sandbox = runtime.create(&plan.computer.spec).await?;
@@ -31,20 +46,19 @@ pub(crate) async fn fresh(plan: &Plan, runtime: &AnyRuntime) -> anyhow::Result<A
     Ok(sandbox)
 }
 
-/// A computer with the files of an earlier one: from what was saved, and by doing again what was done
-/// since.
+/// A computer with the files of an earlier one, and the turn after which they were so.
+///
+/// What was done after they were saved is not repeated on top of them: a command may rely on the directory
+/// and the variables of the shell, and those are gone. From the very beginning everything can be repeated.
 pub(crate) async fn restored(
     plan: &Plan,
     past: &Past,
     runtime: &AnyRuntime,
-) -> anyhow::Result<AnySandbox> {
-    if let Some((turn, image)) = &past.saved {
-        let spec = Spec { image: ImageRef::Name(image.clone()), ..plan.computer.spec.clone() };
+) -> anyhow::Result<(AnySandbox, u32)> {
+    if let Some((turn, image)) = past.saved() {
+        let spec = Spec { image: ImageRef::Name(image.to_owned()), ..plan.computer.spec.clone() };
         match runtime.create(&spec).await {
-            Ok(sandbox) => {
-                repeat(plan, past, *turn, &sandbox).await?;
-                return Ok(sandbox);
-            }
+            Ok(sandbox) => return Ok((sandbox, turn)),
             Err(Error::UnknownImage { .. }) => {
                 output::note("the saved files are gone; all commands are run again");
             }
@@ -52,18 +66,18 @@ pub(crate) async fn restored(
         }
     }
     let sandbox = fresh(plan, runtime).await?;
-    repeat(plan, past, 0, &sandbox).await?;
-    Ok(sandbox)
+    repeat(plan, past, &sandbox).await?;
+    Ok((sandbox, past.turns()))
 }
 
-/// Does again what was done after a turn. What came of it is in the record already.
-async fn repeat(plan: &Plan, past: &Past, turn: u32, sandbox: &AnySandbox) -> anyhow::Result<()> {
+/// Does again all that was done. What came of it is in the record already.
+async fn repeat(plan: &Plan, past: &Past, sandbox: &AnySandbox) -> anyhow::Result<()> {
     let tools: Tools = plan.episode().tools;
-    let calls: Vec<_> = past.calls_after(turn).collect();
+    let calls = past.calls();
     if !calls.is_empty() {
         output::note(&format!("repeating {} recorded actions", calls.len()));
     }
-    for (number, call) in (1..).zip(calls) {
+    for (number, (_, call)) in (1..).zip(calls) {
         tools.call(call, number, sandbox).await?;
     }
     Ok(())
@@ -97,14 +111,13 @@ pub(crate) async fn fill(
 
 /// Copies the output directory into the folder, in place of what an earlier process brought back.
 pub(crate) async fn bring_back(plan: &Plan, sandbox: &AnySandbox, folder: &Folder) -> Brought {
-    let files = folder.files();
     let partial: PathBuf = folder.path().join(".files.partial");
     let _ = fs::remove_dir_all(&partial);
-    let copied = sandbox.copy_out(&plan.prompts.output_dir, &partial).await.and_then(|report| {
-        let _ = fs::remove_dir_all(&files);
-        fs::rename(&partial, &files).map_err(Error::io(format!("writing {}", files.display())))?;
-        Ok(report)
-    });
+    let output = &plan.prompts.output_dir;
+    let copied = match sandbox.copy_out(output, &partial).await {
+        Ok(report) => settle(&partial, output, &folder.files()).map(|()| report),
+        Err(error) => Err(error),
+    };
     match copied {
         Ok(report) => {
             session::tell_skipped(&report);
@@ -115,4 +128,15 @@ pub(crate) async fn bring_back(plan: &Plan, sandbox: &AnySandbox, folder: &Folde
             Brought { report: CopyReport::default(), trouble: Some(trouble) }
         }
     }
+}
+
+/// Puts what was copied in its place. A model may have made a file of its output directory.
+fn settle(partial: &Path, output: &Path, files: &Path) -> Result<(), Error> {
+    let _ = fs::remove_dir_all(files);
+    let moved = match partial.is_dir() {
+        true => fs::rename(partial, files),
+        false => fs::create_dir(files)
+            .and_then(|()| fs::rename(partial, files.join(output.file_name().unwrap_or_default()))),
+    };
+    moved.map_err(Error::io(format!("writing {}", files.display())))
 }

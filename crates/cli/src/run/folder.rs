@@ -2,19 +2,23 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context;
 use serde::Serialize;
+use serde_json::Value;
 use trajectory::{Line, Trajectory};
 
 use crate::exit::Usage;
 
 /// Runs that start in the same second get a number.
 const SAME_SECOND: u32 = 1000;
+
+/// A larger record is not read.
+const LARGEST: u64 = 1 << 30;
 
 /// The summary of a run, written when everything else is in place.
 const RUN: &str = "run.json";
@@ -62,7 +66,7 @@ impl Folder {
 
     /// One that is there.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        let folder = Self { path: path.to_owned() };
+        let folder = Self { path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()) };
         if !folder.events().is_file() {
             let text = format!(
                 "{} is no directory of a run: it has no events.jsonl; name one like output/20260101_120000",
@@ -95,9 +99,13 @@ impl Folder {
         self.path.join("events.jsonl")
     }
 
-    /// Whether the results of the last end are there. `run.json` is written last.
+    /// Whether the results of the last end are there. `run.json` is written last, and says if they are lost.
     pub(crate) fn results(&self) -> Results {
-        if self.path.join(RUN).exists() { Results::Kept } else { Results::Missing }
+        let text = text_of(&self.path.join(RUN)).unwrap_or_default();
+        match serde_json::from_str::<Value>(&text) {
+            Ok(run) if run["outcome"] != "infrastructure" => Results::Kept,
+            _ => Results::Missing,
+        }
     }
 
     /// Takes back the word that the results are there.
@@ -120,17 +128,15 @@ impl Folder {
         Ok(file)
     }
 
-    /// The events so far. What a killed process wrote of a last line is cut off for good.
+    /// The events so far. What a killed process wrote of a last line is left out.
     pub(crate) fn read_events(&self) -> anyhow::Result<Vec<Line>> {
         let path = self.events();
-        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let text = String::from_utf8_lossy(&bytes[..whole]);
-        trajectory::read(&text)
-            .map_err(|error| Usage(format!("{}: {error}", path.display())).into())
+        let refuse = |why: String| Usage(format!("{}: {why}", path.display()));
+        let text = text_of(&path).map_err(|error| refuse(error.to_string()))?;
+        trajectory::read(&text).map_err(|error| refuse(error.to_string()).into())
     }
 
-    /// Cuts off what a killed process wrote of a last line.
+    /// Cuts off for good what a killed process wrote of a last line.
     pub(crate) fn mend_events(&self, file: &File) -> anyhow::Result<()> {
         let bytes = fs::read(self.events())?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -164,6 +170,17 @@ impl Folder {
         }
         written.with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// The text of a record. Half a character at its end is what a killed process leaves.
+pub(crate) fn text_of(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other("it is too large for a record"));
+    }
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// A time as a name, in UTC: `20260131_235959`.

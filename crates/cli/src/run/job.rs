@@ -1,17 +1,17 @@
 //! One run from its arguments: the plan, the directory it writes to, and what it begins with.
 
-use std::{fs::File, path::Path};
+use std::{fs::File, iter, path::Path};
 
 use agent::{
     Compaction, Settings as EpisodeSettings,
     tools::{Tools, Vision},
 };
-
 use trajectory::Ended;
 
 use super::{
     folder::Folder,
-    plan::{Compact, Plan, Secrets},
+    model_plan::Secrets,
+    plan::{Compact, Plan},
     resume::Past,
 };
 use crate::{
@@ -20,7 +20,10 @@ use crate::{
 };
 
 /// A command without a limit still ends within a year.
-const FOREVER: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
+pub(crate) const FOREVER: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
+
+/// Characters of a directory's name that name what belongs to it.
+const LONGEST_NAME: usize = 40;
 
 /// A run about to begin.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ impl Beginning {
     pub(crate) fn image(&self) -> Option<String> {
         match self {
             Self::Fresh => None,
-            Self::Resumed(past) => past.saved.as_ref().map(|(_, image)| image.clone()),
+            Self::Resumed(past) => past.image().map(str::to_owned),
         }
     }
 }
@@ -73,9 +76,9 @@ impl Job {
     pub(crate) fn resume(dir: &Path, args: AgentArgs, settings: &Settings) -> anyhow::Result<Self> {
         let folder = Folder::open(dir)?;
         let events = folder.open_events()?;
+        let (past, recorded) = Past::read(folder.read_events()?, folder.results())?;
+        let (plan, secrets) = Plan::resume(&recorded, args, settings)?;
         folder.mend_events(&events)?;
-        let (past, recorded) = Past::read(&folder.read_events()?, folder.results())?;
-        let (plan, secrets) = Plan::resume(&recorded, args.model, settings)?;
         folder.reopen()?;
         let beginning = Beginning::Resumed(Box::new(past));
         Ok(Self { plan, secrets, folder, events, beginning })
@@ -84,7 +87,13 @@ impl Job {
     /// A name for what belongs to this run alone.
     pub(crate) fn name(&self) -> String {
         let name = self.folder.path().file_name().unwrap_or_default().to_string_lossy();
-        format!("run-{}-{}", name.to_lowercase(), std::process::id())
+        // Users may have renamed the directory to what no image can be called.
+        let name: String = name.to_ascii_lowercase().chars().take(LONGEST_NAME).collect();
+        let words =
+            name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let pid = std::process::id().to_string();
+        let parts: Vec<&str> = iter::once("run").chain(words).chain([pid.as_str()]).collect();
+        parts.join("-")
     }
 
     /// Takes back what was made, if nothing came of it.

@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     io::{self, Write},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -27,6 +27,8 @@ const LONGEST_SAVE: Duration = Duration::from_secs(20);
 /// The record of one run.
 pub(crate) struct Recorder<'a> {
     file: File,
+    /// How long the file is, up to the end of its last whole line.
+    length: Mutex<u64>,
     console: &'a Console,
     runtime: &'a AnyRuntime,
     /// Names the images that hold the sandbox's files.
@@ -38,6 +40,8 @@ pub(crate) struct Recorder<'a> {
 #[derive(Default)]
 struct Saved {
     image: Option<String>,
+    /// What is being saved: it may be there in the end although nobody waited for it.
+    pending: Option<String>,
     next: Option<Instant>,
 }
 
@@ -49,26 +53,43 @@ impl<'a> Recorder<'a> {
         runtime: &'a AnyRuntime,
         name: String,
         image: Option<String>,
-    ) -> Self {
-        Self { file, console, runtime, name, saved: Mutex::new(Saved { image, next: None }) }
+    ) -> io::Result<Self> {
+        let length = Mutex::new(file.metadata()?.len());
+        let saved = Mutex::new(Saved { image, ..Saved::default() });
+        Ok(Self { file, length, console, runtime, name, saved })
     }
 
     /// Removes the saved files: nobody will need them.
     pub(crate) async fn forget(&self) {
-        let image = self.lock().image.take();
-        if let Some(image) = image {
+        let Saved { image, pending, .. } = std::mem::take(&mut *lock(&self.saved));
+        for image in image.into_iter().chain(pending) {
             self.runtime.forget(&image).await;
         }
     }
 
     /// Whether it is time to save again.
     fn is_due(&self) -> bool {
-        self.lock().next.is_none_or(|next| Instant::now() >= next)
+        lock(&self.saved).next.is_none_or(|next| Instant::now() >= next)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Saved> {
-        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Adds a line to the file, whole or not at all: half of one would spoil all that follow.
+    fn append(&self, line: &[u8]) -> io::Result<()> {
+        let mut length = lock(&self.length);
+        match (&self.file).write_all(line) {
+            Ok(()) => {
+                *length += line.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = self.file.set_len(*length);
+                Err(error)
+            }
+        }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Listener for Recorder<'_> {
@@ -83,8 +104,7 @@ impl Journal<AnySandbox> for Recorder<'_> {
         let line = Line::new(u64::try_from(now).unwrap_or(u64::MAX), event);
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
-        // One write, so that another process never sees half of it without a kill in between.
-        (&self.file).write_all(&text)?;
+        self.append(&text)?;
         self.console.event(&line.event);
         Ok(())
     }
@@ -95,12 +115,14 @@ impl Journal<AnySandbox> for Recorder<'_> {
         }
         let began = Instant::now();
         let image = format!("{}-{turn}", self.name);
+        lock(&self.saved).pending = Some(image.clone());
         let kept = tokio::time::timeout(LONGEST_SAVE, sandbox.snapshot(&image)).await;
         let mut next = began.elapsed() * SHARE;
         if matches!(kept, Ok(Ok(())))
             && self.record(Event::Saved { turn, image: image.clone() }).is_ok()
         {
-            let former = self.lock().image.replace(image);
+            let former = lock(&self.saved).image.replace(image);
+            lock(&self.saved).pending.clone_from(&former);
             if let Some(former) = former {
                 self.runtime.forget(&former).await;
             }
@@ -108,6 +130,6 @@ impl Journal<AnySandbox> for Recorder<'_> {
             // The episode does not need it; it will show in the record as missing.
             next = next.max(Duration::from_secs(60));
         }
-        self.lock().next = Some(Instant::now() + next);
+        lock(&self.saved).next = Some(Instant::now() + next);
     }
 }

@@ -8,7 +8,7 @@ use model::{
 };
 use serde_json::json;
 
-use super::plan::{ModelPlan, Secrets};
+use super::model_plan::{ModelPlan, Secrets};
 use crate::agent_args::Provider;
 
 /// A server that never says anything is given up after this long even without a limit.

@@ -1,12 +1,12 @@
 //! What came of a run, for people and for programs.
 
 use std::{
-    fs, io,
+    fs,
     io::Read,
     path::{Path, PathBuf},
 };
 
-use sandbox::{Error, Skipped};
+use sandbox::Skipped;
 use serde::Serialize;
 use trajectory::{Ended, Outcome, Spent};
 
@@ -31,7 +31,7 @@ pub(crate) struct Summary {
     model: String,
     spent: Spent,
     /// The directory of the run.
-    directory: PathBuf,
+    directory: String,
     /// What the model left, below `files`: the first of them, if there are very many.
     files: Vec<String>,
     /// How many files that are.
@@ -56,34 +56,34 @@ const LISTED: usize = 1000;
 
 impl Summary {
     /// Looks at what is there.
-    pub(crate) fn new(job: &Job, ended: Ended, brought: Brought) -> io::Result<Self> {
+    pub(crate) fn new(job: &Job, ended: Ended, brought: Brought) -> Self {
         let mut outcome = ended.outcome;
-        let fault = brought.trouble.as_ref().map_or(Fault::TheModels, fault_of);
+        let lost = brought.are_lost();
         let trouble = brought.trouble.map(|error| crate::exit::line(&error.into()));
-        if let (Outcome::Submitted, Some(cause), Fault::Ours) = (&outcome, &trouble, fault) {
+        let told = matches!(outcome, Outcome::Cancelled | Outcome::Infrastructure { .. });
+        if let Some(cause) = trouble.as_ref().filter(|_| lost && !told) {
             let cause = format!("cannot bring back the files: {cause}");
             outcome = Outcome::Infrastructure { cause };
         }
         let files = job.folder.files();
-        if !files.exists() {
-            fs::create_dir(&files)?;
-        }
+        // Where it cannot be made, nothing else can be written either, and that is told.
+        let _ = fs::create_dir(&files);
         let mut found = Vec::new();
         list(&files, Path::new(""), &mut found);
         found.sort();
-        Ok(Self {
+        Self {
             outcome,
             answer: answer(&files.join("answer.txt")),
             task: job.plan.task.clone(),
             model: job.plan.model.name.clone(),
             spent: ended.spent,
-            directory: job.folder.path().to_owned(),
+            directory: lossy(job.folder.path()),
             file_count: found.len(),
             files: found.iter().take(LISTED).map(|path| lossy(path)).collect(),
             skipped: brought.report.skipped.iter().take(LISTED).map(left).collect(),
             trouble,
             program: env!("CARGO_PKG_VERSION"),
-        })
+        }
     }
 
     /// Tells the user.
@@ -92,7 +92,7 @@ impl Summary {
             return output::print_json(self);
         }
         if let Outcome::Infrastructure { cause } = &self.outcome {
-            output::note(&format!("error: {}", sanitize(cause)));
+            output::note(&format!("error: {cause}"));
         }
         if mode != Mode::Quiet {
             if let Some(trouble) = &self.trouble {
@@ -103,7 +103,7 @@ impl Summary {
                 1 => "1 file".to_owned(),
                 many => format!("{many} files"),
             };
-            output::note(&format!("{files} and the record are in {}", self.directory.display()));
+            output::note(&format!("{files} and the record are in {}", self.directory));
         }
         match &self.answer {
             Some(answer) if !answer.is_empty() => output::print(&sanitize(answer)),
@@ -119,34 +119,6 @@ impl Summary {
             Outcome::Infrastructure { .. } => Exit::Infrastructure,
             _ => Exit::NotSubmitted,
         }
-    }
-}
-
-/// Whose doing it is that files cannot be brought back.
-#[derive(Clone, Copy)]
-enum Fault {
-    /// The sandbox or this machine failed.
-    Ours,
-    /// The output directory is gone, no directory any more, or larger than it may be.
-    TheModels,
-}
-
-fn fault_of(error: &Error) -> Fault {
-    let kinds = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source())
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .map(io::Error::kind);
-    let mut host = kinds.filter(|kind| {
-        matches!(
-            kind,
-            io::ErrorKind::StorageFull
-                | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::PermissionDenied
-                | io::ErrorKind::ReadOnlyFilesystem
-        )
-    });
-    match (error, host.next()) {
-        (Error::Gone(_), _) | (_, Some(_)) => Fault::Ours,
-        _ => Fault::TheModels,
     }
 }
 

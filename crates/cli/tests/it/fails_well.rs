@@ -198,6 +198,9 @@ fn no_room_for_the_record_ends_the_episode() {
     let output = ran(&home, &server, ["Do it"]);
     assert_eq!(code(&output), 4, "{}", err(&output));
     assert!(err(&output).contains("space") || err(&output).contains("record"), "{}", err(&output));
+    // What was written before can be read.
+    let kinds = crate::episodes::kinds(&folder(&home));
+    assert!(kinds.len() > 2 && kinds.last().unwrap() == "ended", "{kinds:?}");
     assert_eq!(home.traces(), Vec::<PathBuf>::new());
 }
 
@@ -267,6 +270,7 @@ fn what_a_model_does_to_its_output_is_not_our_failure() {
     let scripts = [
         ("rm -rf /testbed/output", ""),
         ("rm -rf /testbed/output; mkfifo /testbed/output", ""),
+        ("rm -rf /testbed/output; echo 1 > /testbed/output", ""),
         ("rm -rf /testbed/output; ln -s /etc /testbed/output", ""),
         ("cd /testbed/output; for i in 1 2 3 4; do truncate -s 40M f$i; done", ""),
         (names, "1\n"),

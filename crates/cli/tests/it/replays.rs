@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use testkit::{MockServer, bash, submit};
+use testkit::{MockServer, bash, say, submit};
 
 use crate::{
     episodes::{folder, run},
@@ -29,6 +29,33 @@ fn the_same_actions_come_out_the_same() {
         assert_eq!(code(&again), 0, "{}{}", out(&again), err(&again));
         assert!(out(&again).contains("0 of 2 actions came out differently"), "{}", out(&again));
     }
+}
+
+#[test]
+fn long_outputs_and_reminders_come_out_the_same() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let script = [say("Hm."), bash("sleep 0.5; seq 20000"), bash("ls /tmp/outputs"), submit()];
+    let server = MockServer::scripted(script).unwrap();
+    let args = ["Do it", "--command-timeout", "200"];
+    assert_eq!(code(&run(&home, &server.base_url(), args).output().unwrap()), 0);
+    let again = home.command(["replay", "--sandbox"]).arg(folder(&home)).output().unwrap();
+    assert_eq!(code(&again), 0, "{}{}", out(&again), err(&again));
+    assert!(out(&again).contains("0 of 3 actions"), "{}", out(&again));
+}
+
+#[test]
+fn another_exit_code_is_a_difference() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    recorded(&home, "test ! -e /testbed/input/x");
+    crate::support::write(&home.file("in/x"), "");
+    let folder = folder(&home);
+    let args = ["replay", "--sandbox", "--input", "in"];
+    let again = home.command(args).arg(&folder).output().unwrap();
+    assert_eq!(code(&again), 1, "{}", err(&again));
+    assert!(out(&again).contains("now: exit code 1"), "{}", out(&again));
+    let nowhere = ["replay", "--sandbox", "--input", "nowhere"];
+    let refused = home.command(nowhere).arg(&folder).output().unwrap();
+    assert!(crate::support::refusal(&refused, 2).contains("--input"));
 }
 
 #[test]
@@ -68,8 +95,12 @@ fn records_of_the_first_implementation_are_shown() {
 fn what_is_no_record_is_refused() {
     let home = Home::new();
     crate::support::write(&home.file("x.json"), "[1]");
-    for path in ["x.json", "missing.json", "."] {
+    let hostile = "{\"v\":1,\"at\":1,\"kind\":\"ended\",\"outcome\":\"\u{1b}[2J\",\"spent\":{}}\n";
+    crate::support::write(&home.file("x.jsonl"), hostile);
+    crate::support::write(&home.file("run/events.jsonl"), hostile);
+    for path in ["x.json", "missing.json", ".", "x.jsonl", "run"] {
         let output = home.command(["replay", path]).output().unwrap();
         assert_eq!(code(&output), 2, "{path}: {}", err(&output));
+        assert!(!err(&output).contains('\u{1b}'), "{path}");
     }
 }

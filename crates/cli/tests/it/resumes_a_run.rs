@@ -1,22 +1,38 @@
 //! A run whose process died goes on: the conversation from its record, the files as they were.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use rustix::process::Signal;
-use testkit::{Answer, MockServer, bash, submit};
+use testkit::{Answer, MockServer, Received, bash, submit};
 
 use crate::{
-    episodes::{check_record, events, folder, kinds, run},
-    support::{Home, Running, code, err, out, wait_for},
+    episodes::{check_record, events, folder, json, kinds, run},
+    support::{Home, Running, code, err, out, refusal, wait_for},
 };
 
-/// Starts a run that hangs in its third turn, and kills it there.
+/// A model that makes a list, by what it was told so far. It falls silent in its third turn, until it hears
+/// of a restart.
+fn listing() -> MockServer {
+    let turn = |asked: &Received| -> Answer {
+        match (asked.turns(), asked.mentions("restarted")) {
+            (0, _) => bash(
+                "mkdir -p /opt/kept; cd /opt/kept; echo deep > x; echo one > /testbed/output/list; seq 20001",
+            )
+            .into(),
+            (1, _) => bash("echo two >> /testbed/output/list; seq 20002").into(),
+            (2, false) => Answer::hang(),
+            (2, true) => bash(
+                "cd /testbed/output; cat /opt/kept/x >> list; paste -sd' ' list > answer.txt; wc -l /tmp/outputs/*",
+            )
+            .into(),
+            _ => submit().into(),
+        }
+    };
+    MockServer::answering(turn).unwrap()
+}
+
+/// Starts a run and kills it in its third turn.
 fn killed(home: &Home, server: &MockServer) {
-    server.push(bash(
-        "echo one > /testbed/output/list.txt; mkdir -p /opt/kept; echo deep > /opt/kept/x",
-    ));
-    server.push(bash("echo two >> /testbed/output/list.txt"));
-    server.push(Answer::hang());
     let mut running = Running(run(home, &server.base_url(), ["Make a list"]).spawn().unwrap());
     server.wait_for_requests(3).unwrap();
     running.signal(Signal::KILL);
@@ -24,53 +40,105 @@ fn killed(home: &Home, server: &MockServer) {
     wait_for("clean-up", || home.traces().is_empty().then_some(()));
 }
 
-fn go_on(home: &Home, server: &MockServer) -> std::process::Output {
-    server.push(bash("cat /opt/kept/x >> /testbed/output/list.txt; tr '\\n' ' ' < /testbed/output/list.txt > /testbed/output/answer.txt"));
-    server.push(submit());
-    let mut command = home.command(["run", "--base-url", &server.base_url(), "--resume"]);
-    command.arg(folder(home)).output().unwrap()
+fn go_on(home: &Home) -> std::process::Output {
+    home.command(["run", "--resume"]).arg(folder(home)).output().unwrap()
+}
+
+/// The steps of the record: every turn is there once.
+fn check_steps(folder: &Path) {
+    let record = json(&folder.join("trajectory.json"));
+    let steps = record["steps"].as_array().unwrap();
+    let turns: Vec<_> = steps.iter().filter_map(|step| step["metadata"]["turn"].as_u64()).collect();
+    assert_eq!(turns, [1, 2, 3, 4]);
 }
 
 #[test]
-fn a_killed_run_goes_on_where_it_was() {
+fn a_killed_run_goes_on_where_its_files_were() {
     let Some(home) = Home::with_sandboxes() else { return };
-    let server = MockServer::start().unwrap();
+    let server = listing();
     killed(&home, &server);
     let folder = folder(&home);
-    assert!(kinds(&folder).contains(&"saved".to_owned()));
+    let events = events(&folder);
+    let saved = events.iter().rev().find(|event| event["kind"] == "saved").unwrap();
+    let saved = saved["turn"].as_u64().unwrap();
     // Half a line, as a kill in the middle of a write leaves it.
     let path = folder.join("events.jsonl");
     let mut text = fs::read_to_string(&path).unwrap();
     text.push_str("{\"v\":1,\"at\":17");
     fs::write(&path, text).unwrap();
 
-    let output = go_on(&home, &server);
+    let output = go_on(&home);
     assert_eq!((code(&output), out(&output).as_str()), (0, "one two deep\n"), "{}", err(&output));
     check_record(&home, &output, "submitted");
-    let asked = server.requests();
-    // The model hears again all it had heard, and learns that its computer was restarted.
-    assert_eq!(asked[3].turns(), 2);
-    assert!(asked[3].mentions("Make a list") && asked[3].mentions("restarted"));
-    let turns: Vec<_> = events(&folder)
-        .into_iter()
-        .filter(|event| event["kind"] == "replied")
-        .map(|event| event["turn"].as_u64().unwrap())
-        .collect();
-    assert_eq!(turns, [1, 2, 3, 4]);
+    check_steps(&folder);
+    // The model hears what it had heard when the files were saved, and that its computer was restarted.
+    let asked = &server.requests()[3];
+    assert_eq!(asked.turns() as u64, saved);
+    assert!(asked.mentions("Make a list") && asked.mentions("restarted"));
+    assert!(!err(&output).contains("repeating"), "{}", err(&output));
 }
 
 #[test]
 fn without_the_saved_files_everything_is_done_again() {
     let Some(home) = Home::with_sandboxes() else { return };
-    let server = MockServer::start().unwrap();
+    let server = listing();
     killed(&home, &server);
     let images = home.json(["image", "list", "--json"]);
     for image in images.as_array().unwrap() {
         home.ok(["image", "rm", image["name"].as_str().unwrap()]);
     }
-    let output = go_on(&home, &server);
+    let output = go_on(&home);
     assert_eq!((code(&output), out(&output).as_str()), (0, "one two deep\n"), "{}", err(&output));
     check_record(&home, &output, "submitted");
+    check_steps(&folder(&home));
+    assert!(err(&output).contains("repeating 2 recorded actions"), "{}", err(&output));
+    assert_eq!(server.requests()[3].turns(), 2);
+    // Long outputs are where the model was told they are.
+    let last = server.requests()[4].messages().last().unwrap().to_string();
+    assert!(last.contains("20001 /tmp/outputs/1.stdout.txt"), "{last}");
+    assert!(last.contains("20002 /tmp/outputs/2.stdout.txt"), "{last}");
+}
+
+#[test]
+fn what_is_not_recorded_is_asked_for_again() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::start().unwrap();
+    server.push(bash("true"));
+    server.push(Answer::error(400, "no"));
+    let body = "{\"api_key\": \"sk-hush\", \"min_p\": 0.5}";
+    let args = ["Do it", "--env", "TOKEN=tk-hush", "--extra-body", body];
+    assert_eq!(code(&run(&home, &server.base_url(), args).output().unwrap()), 4);
+    let folder = folder(&home);
+    for name in ["events.jsonl", "trajectory.json", "run.json"] {
+        let text = fs::read_to_string(folder.join(name)).unwrap();
+        assert!(!text.contains("hush"), "{name}");
+    }
+    // A user may call it what no image can be called.
+    let renamed = home.file("out/Mein Lauf Ä");
+    fs::rename(&folder, &renamed).unwrap();
+    let resume = |args: &[&str]| {
+        home.command(["run", "--resume"]).arg(&renamed).args(args).output().unwrap()
+    };
+    for (args, word) in [
+        (vec!["--extra-body", body], "--env TOKEN"),
+        (vec!["--env", "TOKEN=tk-hush"], "--extra-body"),
+        (vec!["--max-turns", "5"], "--max-turns"),
+        (vec!["--network", "full"], "--network"),
+    ] {
+        let line = refusal(&resume(&args), 2);
+        assert!(line.contains(word), "{args:?}: {line}");
+    }
+    server.push(bash("echo $TOKEN > /testbed/output/answer.txt"));
+    server.push(bash("sleep 1"));
+    server.push(submit());
+    let args = ["--env", "TOKEN=tk-hush", "--extra-body", body, "--temperature", "0.25"];
+    let output = resume(&args);
+    assert_eq!((code(&output), out(&output).as_str()), (0, "tk-hush\n"), "{}", err(&output));
+    let asked = server.requests();
+    let asked = &asked[2].body;
+    assert_eq!((&asked["api_key"], &asked["min_p"]), (&"sk-hush".into(), &0.5.into()));
+    assert_eq!(asked["temperature"], 0.25);
+    assert!(kinds(&renamed).iter().filter(|kind| *kind == "saved").count() > 1);
 }
 
 #[test]

@@ -1,0 +1,339 @@
+//! Which model a run asks, where it is and who asks: chosen from flags, settings file and environment.
+//!
+//! Keys are kept apart from what is recorded, and what looks like one is hidden there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use model::{Price, Prices, Sampling, Secret, ToolFormat};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    agent_args::{Images, ModelArgs, Provider},
+    config::Config,
+    environment,
+    exit::Usage,
+    settings::Settings,
+};
+
+/// A server that says nothing for this long has failed, unless the user says otherwise.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// So often a call that failed is made again, unless the user says otherwise.
+const RETRIES: u32 = 5;
+
+/// What is recorded in the place of a secret.
+const HIDDEN: &str = "[hidden]";
+
+/// Which model, and how it is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ModelPlan {
+    pub(crate) name: String,
+    pub(crate) provider: Provider,
+    pub(crate) base_url: String,
+    /// The variable the key came from.
+    pub(crate) api_key_env: Option<String>,
+    pub(crate) tool_format: ToolFormat,
+    pub(crate) images: Images,
+    pub(crate) sampling: Sampling,
+    pub(crate) extra_body: Map<String, Value>,
+    pub(crate) silence: Option<Duration>,
+    pub(crate) retries: u32,
+    pub(crate) cache: Option<PathBuf>,
+    pub(crate) price: Option<Price>,
+    /// Tokens the model takes, where that is known.
+    pub(crate) context: Option<u64>,
+}
+
+/// What must not be recorded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Secrets {
+    pub(crate) api_key: Option<Secret>,
+    pub(crate) headers: Vec<(String, Secret)>,
+}
+
+impl ModelPlan {
+    /// Puts everything together.
+    pub(crate) fn check(
+        args: ModelArgs,
+        config: &Config,
+        settings: &Settings,
+    ) -> anyhow::Result<(Self, Secrets)> {
+        let environment = settings.model_variables();
+        let name = args.model.or_else(|| config.model.clone()).or_else(|| environment.name.clone());
+        let name = name.ok_or_else(|| {
+            Usage(
+                "no model is named; use --model NAME, llm_name in a settings file, or LLM_NAME"
+                    .into(),
+            )
+        })?;
+        let said = args.base_url.or_else(|| config.base_url.clone());
+        let said = said.or_else(|| environment.base_url.clone());
+        let provider = args.provider.unwrap_or_else(|| provider_of(&name, said.as_deref()));
+        let name = without_vendor(&name).to_owned();
+        let base_url = said.unwrap_or_else(|| usual_url(provider, &name).to_owned());
+        let prices = prices(args.prices.as_deref())?;
+        let images = args.images.unwrap_or_else(|| {
+            let known = prices.accepts_images(&name).unwrap_or(provider == Provider::Anthropic);
+            if known { Images::Yes } else { Images::No }
+        });
+        let mut plan = Self {
+            price: prices.price(&name),
+            context: prices.context(&name),
+            provider,
+            base_url: checked_url(&base_url)?,
+            api_key_env: args.api_key_env,
+            tool_format: match args.tool_format {
+                ToolFormat::Auto => ToolFormat::suggested(&name),
+                chosen => chosen,
+            },
+            images,
+            sampling: Sampling {
+                temperature: args.temperature,
+                top_p: args.top_p,
+                top_k: args.top_k,
+                min_p: args.min_p,
+                repetition_penalty: args.repetition_penalty,
+                seed: args.seed,
+                stop: args.stop,
+                thinking: args.thinking,
+            },
+            extra_body: args.extra_body.unwrap_or_default(),
+            silence: args.silence.map_or(Some(SILENCE), |limit| limit.0),
+            retries: args.retries.unwrap_or(RETRIES),
+            cache: args.cache,
+            name,
+        };
+        let given = args.api_key.as_deref().map(Secret::new).or_else(|| config.api_key.clone());
+        let secrets = plan.secrets(given, &args.header, settings)?;
+        Ok((plan, secrets))
+    }
+
+    /// What the user says anew about the model of an earlier process.
+    pub(crate) fn override_with(
+        &mut self,
+        args: ModelArgs,
+        config: &Config,
+        settings: &Settings,
+    ) -> anyhow::Result<Secrets> {
+        if args.model.is_some() || args.prices.is_some() {
+            if let Some(name) = &args.model {
+                self.name = without_vendor(name).to_owned();
+            }
+            let prices = prices(args.prices.as_deref())?;
+            (self.price, self.context) = (prices.price(&self.name), prices.context(&self.name));
+        }
+        if let Some(url) = args.base_url {
+            self.base_url = checked_url(&url)?;
+        }
+        match args.extra_body {
+            Some(body) => self.extra_body = body,
+            None if is_hidden(&self.extra_body) => {
+                let text = "the keys in --extra-body are not recorded; give it again";
+                return Err(Usage(text.into()).into());
+            }
+            None => {}
+        }
+        self.provider = args.provider.unwrap_or(self.provider);
+        self.api_key_env = args.api_key_env.or_else(|| self.api_key_env.take());
+        self.images = args.images.unwrap_or(self.images);
+        self.silence = args.silence.map_or(self.silence, |limit| limit.0);
+        self.retries = args.retries.unwrap_or(self.retries);
+        self.cache = args.cache.or_else(|| self.cache.take());
+        let then = std::mem::take(&mut self.sampling);
+        self.sampling = Sampling {
+            temperature: args.temperature.or(then.temperature),
+            top_p: args.top_p.or(then.top_p),
+            top_k: args.top_k.or(then.top_k),
+            min_p: args.min_p.or(then.min_p),
+            repetition_penalty: args.repetition_penalty.or(then.repetition_penalty),
+            seed: args.seed.or(then.seed),
+            stop: if args.stop.is_empty() { then.stop } else { args.stop },
+            thinking: args.thinking.or(then.thinking),
+        };
+        let given = args.api_key.as_deref().map(Secret::new).or_else(|| config.api_key.clone());
+        self.secrets(given, &args.header, settings)
+    }
+
+    /// Hides what looks like a secret. Proxies take keys of others in the body of a request.
+    pub(crate) fn hide_secrets(&mut self) {
+        hide(&mut self.extra_body);
+    }
+
+    /// The key: as given, else from the variable the user names, else from the usual ones.
+    fn secrets(
+        &mut self,
+        given: Option<Secret>,
+        headers: &[String],
+        settings: &Settings,
+    ) -> anyhow::Result<Secrets> {
+        let headers = headers.iter().map(|text| header(text)).collect::<Result<Vec<_>, _>>()?;
+        let api_key = match (&self.api_key_env, given) {
+            (Some(name), _) => Some(
+                environment::variable(name)
+                    .and_then(|key| key.into_string().ok())
+                    .map(|key| Secret::new(&key))
+                    .ok_or_else(|| Usage(format!("--api-key-env: {name} is not set")))?,
+            ),
+            (None, Some(key)) => Some(key),
+            (None, None) => settings.model_variables().key(self.provider),
+        };
+        if api_key.is_none() && self.base_url == usual_url(self.provider, "gpt-") {
+            let usual = match self.provider {
+                Provider::Openai => environment::OPENAI_API_KEY,
+                Provider::Anthropic => environment::ANTHROPIC_API_KEY,
+            };
+            let text = format!(
+                "{} wants a key; set {usual}, name another variable with --api-key-env, or another \
+                 server with --base-url",
+                self.base_url
+            );
+            return Err(Usage(text).into());
+        }
+        Ok(Secrets { api_key, headers })
+    }
+}
+
+/// Hides texts under names that speak of keys.
+fn hide(map: &mut Map<String, Value>) {
+    for (name, value) in map {
+        match value {
+            Value::String(text) if is_secret(name) => HIDDEN.clone_into(text),
+            Value::Object(below) => hide(below),
+            _ => {}
+        }
+    }
+}
+
+fn is_hidden(map: &Map<String, Value>) -> bool {
+    map.values().any(|value| match value {
+        Value::String(text) => text == HIDDEN,
+        Value::Object(below) => is_hidden(below),
+        _ => false,
+    })
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["key", "token", "secret", "password", "authorization", "credential"]
+        .iter()
+        .any(|word| name.contains(word))
+}
+
+fn prices(path: Option<&Path>) -> anyhow::Result<Prices> {
+    let mut prices = Prices::embedded();
+    if let Some(path) = path {
+        let refuse = |why: String| Usage(format!("--prices {}: {why}", path.display()));
+        let text = fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+        prices.merge(Prices::parse(&text).map_err(|error| refuse(error.to_string()))?);
+    }
+    Ok(prices)
+}
+
+/// The protocol of a model nobody said more about.
+fn provider_of(name: &str, base_url: Option<&str>) -> Provider {
+    let claude = name.starts_with("anthropic/") || name.starts_with("claude");
+    match base_url {
+        Some(url) if url.contains("api.anthropic.com") => Provider::Anthropic,
+        None if claude => Provider::Anthropic,
+        _ => Provider::Openai,
+    }
+}
+
+/// A name without the word that chose a vendor. `openai/gpt-oss…` is a model's full name.
+fn without_vendor(name: &str) -> &str {
+    let rest = ["openai/", "anthropic/", "hosted_vllm/"].iter().find_map(|p| name.strip_prefix(p));
+    rest.filter(|rest| !rest.starts_with("gpt-oss") && !rest.is_empty()).unwrap_or(name)
+}
+
+/// Where a model is, unless the user says so.
+fn usual_url(provider: Provider, name: &str) -> &'static str {
+    let hosted = ["gpt-", "o1", "o3", "o4", "chatgpt-"].iter().any(|start| name.starts_with(start));
+    match provider {
+        Provider::Anthropic => "https://api.anthropic.com/v1",
+        Provider::Openai if hosted && !name.starts_with("gpt-oss") => "https://api.openai.com/v1",
+        Provider::Openai => "http://localhost:8000/v1",
+    }
+}
+
+/// An address that can be recorded: keys do not belong into it.
+fn checked_url(url: &str) -> Result<String, Usage> {
+    let url = url.trim().trim_end_matches('/');
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
+        return Err(Usage(
+            "--base-url: the address must start with http:// or https://, such as \
+             http://localhost:8000/v1"
+                .into(),
+        ));
+    };
+    if rest.contains(['@', '?', '#']) {
+        return Err(Usage(
+            "--base-url: an address holds no password and no question mark; keys go into \
+             --api-key-env or --header"
+                .into(),
+        ));
+    }
+    Ok(url.to_owned())
+}
+
+/// A header. What is wrong is told without the text, which may be a key.
+fn header(text: &str) -> Result<(String, Secret), Usage> {
+    let (name, value) = text
+        .split_once(':')
+        .ok_or_else(|| Usage("--header: there is no colon in it; write NAME: VALUE".into()))?;
+    Ok((name.trim().to_owned(), Secret::new(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_choose_vendor_and_server() {
+        let usual = |name: &str| {
+            let provider = provider_of(name, None);
+            let short = without_vendor(name);
+            (provider, short.to_owned(), usual_url(provider, short))
+        };
+        let (local, openai) = ("http://localhost:8000/v1", "https://api.openai.com/v1");
+        let anthropic = "https://api.anthropic.com/v1";
+        assert_eq!(usual("gpt-4.1"), (Provider::Openai, "gpt-4.1".into(), openai));
+        assert_eq!(usual("openai/gpt-5"), (Provider::Openai, "gpt-5".into(), openai));
+        assert_eq!(usual("openai/m"), (Provider::Openai, "m".into(), local));
+        let oss = "openai/gpt-oss-120b";
+        assert_eq!(usual(oss), (Provider::Openai, oss.into(), local));
+        assert_eq!(usual("Qwen/Qwen3-8B"), (Provider::Openai, "Qwen/Qwen3-8B".into(), local));
+        assert_eq!(usual("claude-x"), (Provider::Anthropic, "claude-x".into(), anthropic));
+        // A proxy in front of everybody speaks the usual protocol.
+        assert_eq!(provider_of("claude-x", Some("http://proxy/v1")), Provider::Openai);
+    }
+
+    #[test]
+    fn addresses_hold_no_secrets() {
+        assert_eq!(checked_url(" http://h:1/v1/ ").unwrap(), "http://h:1/v1");
+        for bad in ["", "h/v1", "http://", "http://me:pw@h/v1", "http://h/v1?key=sk-1"] {
+            let error = checked_url(bad).unwrap_err().to_string();
+            assert!(error.contains("--base-url") && !error.contains("sk-1"), "{error}");
+        }
+        let error = header("Authorization Bearer sk-1").unwrap_err().to_string();
+        assert!(!error.contains("sk-1"), "{error}");
+    }
+
+    #[test]
+    fn keys_in_a_body_are_hidden() {
+        let body = serde_json::json!({
+            "api_key": "sk-1", "max_tokens": 5, "top": {"Authorization": "sk-2", "model": "m"}
+        });
+        let mut body = body.as_object().unwrap().clone();
+        assert!(!is_hidden(&body));
+        hide(&mut body);
+        let text = Value::Object(body.clone()).to_string();
+        assert!(!text.contains("sk-") && text.contains("\"m\"") && text.contains('5'), "{text}");
+        assert!(is_hidden(&body));
+    }
+}
