@@ -39,7 +39,27 @@ impl Endpoint {
 
     /// A text without any of the secrets.
     pub fn hide(&self, text: &str) -> String {
-        let secrets = self.api_key.iter().chain(self.headers.iter().map(|(_, value)| value));
-        secrets.fold(text.to_owned(), |text, secret| secret.hide(&text))
+        let mut text = text.to_owned();
+        for secret in self.api_key.iter().chain(self.headers.iter().map(|(_, value)| value)) {
+            text = secret.hide(&text);
+            // Behind the name of a scheme, as in `Bearer KEY`, stands what a server may repeat alone.
+            if let Some((_, key)) = secret.reveal().rsplit_once(' ') {
+                text = Secret::new(key).hide(&text);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_a_header_is_hidden_with_and_without_its_scheme() {
+        let headers = vec![("authorization".into(), Secret::new("Bearer key-1234"))];
+        let endpoint = Endpoint { headers, ..Endpoint::new("m", "http://x/v1") };
+        let shown = endpoint.hide("no key-1234 in Bearer key-1234");
+        assert_eq!(shown, "no [hidden] in [hidden]");
     }
 }

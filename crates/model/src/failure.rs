@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Endpoint, Error, overflow};
 
@@ -58,7 +58,7 @@ impl Failure {
             401 | 403 => Error::Key { status, message },
             300..400 => Error::Settings(message),
             // No waiting brings the money back.
-            429 if code(&json) == Some("insufficient_quota") => Error::Refused { status, message },
+            429 | 500 if lacks_money(&json) => Error::Refused { status, message },
             501 | 505 => Error::Refused { status, message },
             408 | 409 | 425 | 429 | 500.. => {
                 Error::Busy { status, message, retry_after: self.retry_after }
@@ -72,6 +72,8 @@ impl Failure {
         let mut text = words(json).unwrap_or_else(|| self.body.clone());
         if (300..400).contains(&self.status) {
             let to = self.location.as_deref().unwrap_or("nowhere");
+            // A query may repeat the one of our address, with a key in it.
+            let to = to.split(['?', '#']).next().unwrap_or_default();
             text = format!("the server sends us elsewhere ({to}): give that address as base URL");
         }
         let mut text = tidy(&endpoint.hide(&text));
@@ -132,9 +134,9 @@ fn details(items: &[Value]) -> String {
     items.iter().take(5).map(fault).collect::<Vec<_>>().join("; ")
 }
 
-fn code(json: &Value) -> Option<&str> {
-    let error = json.get("error")?;
-    error.get("code").or_else(|| error.get("type")).and_then(Value::as_str)
+fn lacks_money(json: &Value) -> bool {
+    let error = json.get("error").unwrap_or(json);
+    ["code", "type"].iter().any(|name| error.get(name) == Some(&json!("insufficient_quota")))
 }
 
 /// The status that fits an error inside a stream.

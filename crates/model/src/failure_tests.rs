@@ -32,8 +32,14 @@ fn statuses_become_what_the_caller_can_act_on() {
         assert!(matches!(error(status, "no"), Error::Refused { .. }), "{status}");
     }
     assert!(matches!(error(302, ""), Error::Settings(_)));
-    let quota = r#"{"error":{"message":"You exceeded your quota","code":"insufficient_quota"}}"#;
-    assert!(matches!(error(429, quota), Error::Refused { .. }));
+    for quota in [
+        r#"{"error":{"message":"You exceeded your quota","code":"insufficient_quota"}}"#,
+        r#"{"error":{"message":"No money","type":"insufficient_quota","code":null}}"#,
+    ] {
+        assert!(matches!(error(429, quota), Error::Refused { .. }));
+        let in_stream = Failure::in_stream(&serde_json::from_str(quota).unwrap());
+        assert!(matches!(in_stream.error(&endpoint()), Error::Refused { .. }));
+    }
     let long = r#"{"error":{"message":"prompt is too long: 7 tokens > 5 maximum"}}"#;
     let expected = Overflow { context: Some(5), prompt: Some(7), output: None };
     assert!(matches!(error(400, long), Error::Overflow { numbers, .. } if numbers == expected));

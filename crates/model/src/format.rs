@@ -15,12 +15,15 @@ use std::{
     fmt,
     str::FromStr,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use trajectory::{Assistant, Message, Stop, ToolCall};
 
-use crate::{Error, Listener, Model, Reply, Request, ToolSpec, repair::Complete};
+use crate::{
+    Delta, Error, Listener, Model, Reply, Request, ToolSpec, repair::Complete, think, wire::Ids,
+};
 use find::Call;
 use rewrite::{Form, rewrite};
 
@@ -146,6 +149,8 @@ impl<M: Model> Model for Formatted<M> {
                 if self.format == ToolFormat::Auto && form.is_none() && refuses_tools(&error) =>
             {
                 self.refused.store(true, Ordering::Relaxed);
+                let why = "the server has no tools; calls are asked for in the text";
+                listener.hear(Delta::Retry { attempt: 1, wait: Duration::ZERO, why });
                 self.ask(request, self.form(request.tools), listener).await
             }
             other => other,
@@ -217,8 +222,8 @@ fn place(
     let mut said = std::mem::take(&mut message.text);
     if message.reasoning.is_empty() {
         let thought = said.get(..from).unwrap_or_default().trim();
-        let thought = thought.strip_prefix(THINK).unwrap_or(thought);
-        message.reasoning = thought.strip_suffix(THINK_END).unwrap_or(thought).trim().to_owned();
+        let thought = thought.strip_prefix(think::OPEN).unwrap_or(thought);
+        message.reasoning = thought.strip_suffix(think::CLOSE).unwrap_or(thought).trim().to_owned();
     }
     message.text = said.get(from..start).unwrap_or_default().trim().to_owned();
     message.calls = calls;
@@ -226,42 +231,21 @@ fn place(
     message.said = Some(said);
 }
 
-const THINK: &str = "<think>";
-const THINK_END: &str = "</think>";
-
 /// Where thinking that the server left in the text ends. None where it does not end: what a model only
 /// thinks of is not done.
 fn visible(text: &str) -> Option<usize> {
-    let end = |at: usize| at + THINK_END.len();
-    if text.trim_start().starts_with(THINK) {
-        return text.find(THINK_END).map(end);
+    let end = |at: usize| at + think::CLOSE.len();
+    if text.trim_start().starts_with(think::OPEN) {
+        return text.find(think::CLOSE).map(end);
     }
-    // Templates that open the thinking themselves leave the closing tag alone on its line.
-    let alone = text.match_indices(THINK_END).find(|(at, _)| {
-        let before = text.get(..*at).unwrap_or_default();
-        let after = text.get(end(*at)..).unwrap_or_default();
-        (before.is_empty() || before.ends_with('\n'))
-            && (after.is_empty() || after.starts_with('\n'))
-            && before.rfind("<parameter=") <= before.rfind("</parameter>")
-    });
-    Some(alone.map_or(0, |(at, _)| end(at)))
+    Some(think::closing(text).map_or(0, end))
 }
 
 /// Gives each call an id that no other call of the conversation has.
 fn numbered(calls: Vec<Call>, messages: &[Message]) -> Vec<ToolCall> {
-    let earlier = messages.iter().flat_map(|message| match message {
-        Message::Assistant(said) => said.calls.as_slice(),
-        _ => &[],
-    });
-    let (mut count, mut highest) = (0, 0);
-    for call in earlier {
-        count += 1;
-        let number = call.id.strip_prefix("call_").and_then(|number| number.parse::<usize>().ok());
-        highest = highest.max(number.filter(|number| *number < usize::MAX / 2).unwrap_or(0));
-    }
-    let first = count.max(highest) + 1;
-    let named = calls.into_iter().enumerate().map(|(at, call)| ToolCall {
-        id: format!("call_{}", first + at),
+    let mut ids = Ids::new(messages);
+    let named = calls.into_iter().map(|call| ToolCall {
+        id: ids.unique(String::new()),
         name: call.name,
         arguments: call.arguments,
     });

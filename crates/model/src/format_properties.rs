@@ -55,15 +55,24 @@ fn a_megabyte_of_marks_takes_no_time() {
         for format in [ToolFormat::Native, ToolFormat::Fenced] {
             // A tool's name somewhere makes guesses worthwhile.
             let text = unit.repeat((1 << 20) / unit.len()) + "\n\"execute_bash\"";
-            let start = Instant::now();
-            parse(format, &text, Stop::End);
-            assert!(
-                start.elapsed() < Duration::from_secs(10),
-                "{unit:?} {format}: {:?}",
-                start.elapsed()
-            );
+            takes_no_time(format, &text);
         }
     }
+}
+
+#[test]
+fn a_megabyte_of_ends_takes_no_time() {
+    let ends: String = (0..100_000).map(|number| format!("END_{number}\n")).collect();
+    takes_no_time(ToolFormat::Fenced, &format!("```python\n{ends}```"));
+    let tags = "</think>\n".repeat(100_000);
+    takes_no_time(ToolFormat::Native, &format!("<parameter=a>\n{tags}"));
+}
+
+fn takes_no_time(format: ToolFormat, text: &str) {
+    let start = Instant::now();
+    parse(format, text, Stop::End);
+    let (took, head) = (start.elapsed(), text.get(..40).unwrap_or_default());
+    assert!(took < Duration::from_secs(10), "{head:?} {format}: {took:?}");
 }
 
 fn any_text() -> impl Strategy<Value = String> {
@@ -131,6 +140,7 @@ fn any_command() -> impl Strategy<Value = String> {
         "echo '{\"name\": \"submit\"}'",
         "echo \"a\n```python\nb\n```\nc\"",
         "python3 -c 'print(1)'",
+        "grep -c '</think>' log",
     ]);
     proptest::collection::vec(line, 1..5).prop_map(|lines| lines.join("\n"))
 }

@@ -337,10 +337,7 @@ fn calls_get_ids_that_are_free() {
         r#"<tool_call>{"name": "submit"}</tool_call><tool_call>{"name": "submit"}</tool_call>"#;
     let model = Formatted::new(Canned::new(vec![Ok(reply(text, Stop::End))]), ToolFormat::Native);
     let calls = ask(&model, &history()).unwrap().message.calls;
-    assert_eq!(
-        calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(),
-        ["call_10", "call_11"]
-    );
+    assert_eq!(calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["call_4", "call_5"]);
     assert_eq!(parse(ToolFormat::Native, text, Stop::End).calls[0].id, "call_1");
 }
 

@@ -13,7 +13,10 @@ use reqwest::{
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{Endpoint, Error, Secret, failure::Failure};
+use crate::{
+    Endpoint, Error, Secret,
+    failure::{Failure, tidy},
+};
 
 /// Connecting takes milliseconds, or is hopeless.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -21,6 +24,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 const MAX_REPLY: usize = 64 << 20;
 /// What is read of a refusal.
 const MAX_REFUSAL: usize = 64 << 10;
+/// How long to wait for the words of a refusal whose status is known.
+const REASONS: Duration = Duration::from_secs(5);
 /// How long to wait for the end of a stream whose last event has come.
 const LINGER: Duration = Duration::from_millis(100);
 
@@ -92,6 +97,11 @@ impl Http {
         failure.error(&self.endpoint)
     }
 
+    /// An answer that is no reply, with some of its words.
+    pub(crate) fn nonsense(&self, why: &str) -> Error {
+        Error::Protocol(tidy(&self.endpoint.hide(why)))
+    }
+
     fn broken(&self, source: reqwest::Error) -> Error {
         let source = source.without_url();
         if source.is_connect() {
@@ -146,11 +156,14 @@ impl Answer<'_> {
         let retry_after = Failure::retry_after(headers, std::time::SystemTime::now());
         let location = headers.get(LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned);
         let mut body = Vec::new();
-        while body.len() < MAX_REFUSAL {
-            // Half a refusal is still a refusal.
-            let Ok(Some(chunk)) = self.chunk(None).await else { break };
-            body.extend_from_slice(&chunk);
-        }
+        let reading = async {
+            while body.len() < MAX_REFUSAL {
+                let Ok(Some(chunk)) = self.chunk(None).await else { break };
+                body.extend_from_slice(&chunk);
+            }
+        };
+        // Half a refusal is still a refusal.
+        let _ = timeout(REASONS, reading).await;
         body.truncate(MAX_REFUSAL);
         let body = String::from_utf8_lossy(&body).into_owned();
         Err(Failure {

@@ -21,6 +21,7 @@ mod retry;
 mod secret;
 mod sse;
 mod talk;
+mod think;
 mod wire;
 
 pub use anthropic::Anthropic;

@@ -5,7 +5,6 @@
 
 mod request;
 mod stream;
-mod think;
 
 use crate::{
     Endpoint, Error, Listener, Model, Reply, Request,

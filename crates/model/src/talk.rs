@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Delta, Error, Listener,
-    failure::{Failure, tidy},
+    failure::Failure,
     http::{Answer, Http},
     quirks::Quirks,
     sse::{Decoder, Event},
@@ -32,6 +32,9 @@ pub(crate) trait Gatherer {
 
     /// Whether the reply is usable although nothing more may come.
     fn is_complete(&self) -> bool;
+
+    /// Whether nothing has been said so far.
+    fn is_empty(&self) -> bool;
 }
 
 /// What follows the last word, such as the count of tokens, comes at once or never.
@@ -81,20 +84,34 @@ pub(crate) async fn read(
             Err(_) if gatherer.is_complete() => break,
             Err(error) => return Err(error),
         };
-        form.push(&chunk, &mut events)?;
+        form.push(&chunk, &mut events).map_err(|why| http.nonsense(&why))?;
         for event in events.drain(..) {
             if take(http, &event, gatherer)? == Progress::Done {
                 answer.finish().await;
-                return Ok(());
+                return ended(gatherer);
             }
         }
     }
-    let last = form.finish();
-    let last = last.map_or(Ok(Progress::More), |event| take(http, &event, gatherer))?;
-    if last == Progress::Done || gatherer.is_complete() {
-        return Ok(());
+    // What comes after the last word may be cut off without harm.
+    let complete = gatherer.is_complete();
+    let last = form.finish().map_or(Ok(Progress::More), |event| take(http, &event, gatherer));
+    match last {
+        _ if complete => Ok(()),
+        Ok(Progress::Done) => ended(gatherer),
+        Ok(Progress::More) if gatherer.is_complete() => Ok(()),
+        Ok(Progress::More) => {
+            Err(Error::Cut("the connection ended without the end of the reply".into()))
+        }
+        Err(error) => Err(error),
     }
-    Err(Error::Cut("the connection ended without the end of the reply".into()))
+}
+
+/// Some servers end a reply without saying why. One that says nothing else either has failed.
+fn ended(gatherer: &impl Gatherer) -> Result<(), Error> {
+    if gatherer.is_empty() && !gatherer.is_complete() {
+        return Err(Error::Cut("the reply ended before it began".into()));
+    }
+    Ok(())
 }
 
 /// What the server turned out to send.
@@ -105,23 +122,21 @@ enum Form {
 }
 
 impl Form {
-    fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
+    /// Takes the next bytes, or says why they are no reply.
+    fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), String> {
         if matches!(self, Self::Unknown) {
             *self = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 None => Self::Unknown,
                 Some(b'{' | b'[') => Self::Document(Vec::new()),
                 Some(b'<') => {
-                    let text = tidy(&String::from_utf8_lossy(bytes));
-                    return Err(Error::Protocol(format!("it is a web page: {text}")));
+                    return Err(format!("it is a web page: {}", String::from_utf8_lossy(bytes)));
                 }
                 Some(_) => Self::Events(Decoder::default()),
             };
         }
         match self {
             Self::Unknown => Ok(()),
-            Self::Events(decoder) => {
-                decoder.push(bytes, events).map_err(|error| Error::Protocol(error.to_string()))
-            }
+            Self::Events(decoder) => decoder.push(bytes, events).map_err(|error| error.to_string()),
             Self::Document(document) => {
                 document.extend_from_slice(bytes);
                 Ok(())
@@ -153,7 +168,7 @@ fn take(http: &Http, event: &Event, gatherer: &mut impl Gatherer) -> Result<Prog
     let json: Value = match serde_json::from_str(data) {
         Ok(json) => json,
         Err(_) if failed => Value::String(data.to_owned()),
-        Err(error) => return Err(Error::Protocol(format!("a part of it is no JSON: {error}"))),
+        Err(error) => return Err(http.nonsense(&format!("a part of it is no JSON: {error}"))),
     };
     let reported = json.get("error").is_some_and(|error| !error.is_null());
     let flat = json.get("object").is_some_and(|object| object == "error");

@@ -2,7 +2,7 @@
 //!
 //! Pure functions over JSON. Knows no vendor's field names.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::HashSet};
 
 use serde_json::{Map, Value, json};
 use trajectory::{Arguments, Assistant, Content, Message, ToolCall, Usage};
@@ -16,8 +16,11 @@ use crate::{
 pub(crate) const MAX_CALLS: usize = 256;
 /// No count of tokens is larger; sums of such numbers cannot overflow.
 const MAX_COUNT: u64 = 1 << 40;
-/// Vendors' ids have about thirty characters.
-const MAX_ID: usize = 128;
+/// Vendors' ids have about thirty characters, and none takes longer ones.
+const MAX_ID: usize = 64;
+
+/// Why a reply ended whose server does not say why: it may be cut off.
+pub(crate) const UNSAID: &str = "unsaid";
 
 /// A call while it is being received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,44 +32,60 @@ pub(crate) struct Partial {
 }
 
 /// Received calls as the agent knows them: with ids that are unique, and arguments understood.
+///
+/// `complete` is about the reply. Calls may have been written by turns, so that any of them may be cut off
+/// with it.
 pub(crate) fn calls(
     partials: Vec<Partial>,
     request: &Request<'_>,
-    last: Complete,
+    complete: Complete,
 ) -> Vec<ToolCall> {
-    let before: usize = request.messages.iter().map(calls_in).sum();
-    let mut seen = BTreeSet::new();
+    let mut ids = Ids::new(request.messages);
     let end = partials.len();
     let finished = partials.into_iter().enumerate().map(|(at, partial)| {
-        let Partial { mut id, name, arguments } = partial;
-        if id.is_empty() || id.len() > MAX_ID || seen.contains(&id) {
-            id = format!("call_{}", before + at + 1);
-        }
-        seen.insert(id.clone());
-        let complete = if at + 1 == end { last } else { Complete::Whole };
-        let arguments = understand(&arguments, schema(request.tools, &name), complete);
+        let Partial { id, name, arguments } = partial;
+        let id = ids.unique(id);
+        // A tool without arguments often gets none at all. Where another call follows, that is no cut.
+        let nothing = arguments.trim().is_empty();
+        let arguments = if nothing && (complete == Complete::Whole || at + 1 < end) {
+            Arguments::Object(Map::new())
+        } else {
+            repair::arguments(&arguments, schema(request.tools, &name), complete)
+        };
         ToolCall { id, name, arguments }
     });
     finished.collect()
 }
 
-fn calls_in(message: &Message) -> usize {
-    match message {
-        Message::Assistant(said) => said.calls.len(),
-        _ => 0,
+/// The ids of the calls of a conversation. Some servers begin to count anew with every reply.
+pub(crate) struct Ids<'a> {
+    earlier: HashSet<&'a str>,
+    new: HashSet<String>,
+}
+
+impl<'a> Ids<'a> {
+    pub(crate) fn new(messages: &'a [Message]) -> Self {
+        let calls = messages.iter().flat_map(|message| match message {
+            Message::Assistant(said) => said.calls.as_slice(),
+            _ => &[],
+        });
+        Self { earlier: calls.map(|call| call.id.as_str()).collect(), new: HashSet::new() }
+    }
+
+    /// The server's id where it is one, and one of ours where it is not or another call has it.
+    pub(crate) fn unique(&mut self, id: String) -> String {
+        let taken = |id: &str| self.earlier.contains(id) || self.new.contains(id);
+        let count = self.earlier.len() + self.new.len();
+        let usable = !id.is_empty() && id.len() <= MAX_ID && !taken(&id);
+        let mut ours = (count + 1..).map(|number| format!("call_{number}"));
+        let id = if usable { id } else { ours.find(|id| !taken(id)).unwrap_or_default() };
+        self.new.insert(id.clone());
+        id
     }
 }
 
 fn schema<'a>(tools: &'a [ToolSpec], name: &str) -> &'a Value {
     tools.iter().find(|tool| tool.name == name).map_or(&Value::Null, |tool| &tool.parameters)
-}
-
-fn understand(text: &str, schema: &Value, complete: Complete) -> Arguments {
-    // A tool without arguments often gets none at all.
-    if text.trim().is_empty() && complete == Complete::Whole {
-        return Arguments::Object(Map::new());
-    }
-    repair::arguments(text, schema, complete)
 }
 
 /// A call's arguments as they go back: always an object, because servers parse them.
@@ -115,11 +134,10 @@ pub(crate) fn count(value: Option<&Value>) -> u64 {
 
 /// The tokens of a call whose server counts none: four bytes each.
 pub(crate) fn estimate(request: &Request<'_>, said: &Assistant) -> Usage {
-    let written = Message::Assistant(said.clone()).size();
     let tokens = |bytes: usize| (bytes as u64).div_ceil(4);
     Usage {
         input: tokens(size(request)),
-        output: tokens(written),
+        output: tokens(said.size()),
         reasoning: tokens(said.reasoning.len()),
         estimated: true,
         ..Usage::default()
@@ -161,14 +179,33 @@ mod tests {
         let partials = vec![
             partial("a", "bash", r#"{"command":"ls"}"#),
             partial("", "submit", ""),
+            partial("call_1", "submit", ""),
+            partial("call_4", "submit", ""),
             partial("a", "bash", r#"{"command":"cut o"#),
         ];
         let made = calls(partials, &request, Complete::CutOff);
         let ids: Vec<_> = made.iter().map(|call| call.id.as_str()).collect();
-        assert_eq!(ids, ["a", "call_3", "call_4"]);
+        assert_eq!(ids, ["a", "call_3", "call_4", "call_5", "call_6"]);
         assert!(matches!(&made[0].arguments, Arguments::Object(map) if map["command"] == "ls"));
         assert_eq!(made[1].arguments, Arguments::Object(Map::new()));
-        assert!(matches!(made[2].arguments, Arguments::Malformed { .. }));
+        assert!(matches!(made[4].arguments, Arguments::Malformed { .. }));
+    }
+
+    #[test]
+    fn of_calls_written_by_turns_each_may_be_cut_off() {
+        let sampling = Sampling::default();
+        let request = Request { messages: &[], tools: &[], sampling: &sampling, max_tokens: 1 };
+        let partials = || {
+            vec![
+                partial("a", "edit", r#"{"command":"str_replace","old_str":"x""#),
+                partial("b", "bash", r#"{"command":"ls"}"#),
+            ]
+        };
+        let made = calls(partials(), &request, Complete::CutOff);
+        assert!(matches!(made[0].arguments, Arguments::Malformed { .. }));
+        assert!(matches!(made[1].arguments, Arguments::Object(_)));
+        let made = calls(partials(), &request, Complete::Whole);
+        assert!(matches!(made[0].arguments, Arguments::Object(_)));
     }
 
     #[test]

@@ -103,7 +103,8 @@ pub struct Assistant {
 }
 
 impl Assistant {
-    fn size(&self) -> usize {
+    /// How many bytes it holds: a rough measure of its tokens.
+    pub fn size(&self) -> usize {
         let calls = self.calls.iter().map(|call| call.name.len() + call.arguments.size());
         match &self.said {
             Some(said) => said.len() + self.reasoning.len(),

@@ -7,7 +7,7 @@ use crate::{
     Delta, Error, Listener, Reply, Request,
     repair::Complete,
     talk::{Gatherer, Progress},
-    wire::{self, MAX_CALLS, Partial, count},
+    wire::{self, MAX_CALLS, Partial, UNSAID, count},
 };
 
 /// What has come so far.
@@ -70,6 +70,10 @@ impl Gatherer for Gathering<'_> {
     fn is_complete(&self) -> bool {
         self.stop.is_some()
     }
+
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
 }
 
 impl<'a> Gathering<'a> {
@@ -96,7 +100,9 @@ impl<'a> Gathering<'a> {
                 }
                 Block::Redacted(block) => opaque.push(block),
                 Block::Call { mut partial, input } => {
-                    if partial.arguments.is_empty() && input.is_object() {
+                    // An empty one also stands where the arguments had not yet come.
+                    let whole = input.as_object().is_some_and(|input| !input.is_empty());
+                    if partial.arguments.is_empty() && whole {
                         partial.arguments = input.to_string();
                     }
                     partials.push(partial);
@@ -199,8 +205,7 @@ fn stop(reason: Option<&str>, calls: &[Partial]) -> (Stop, Complete) {
         Some("max_tokens" | "model_context_window_exceeded") => (Stop::Length, Complete::CutOff),
         Some("refusal") => (Stop::Refusal, Complete::CutOff),
         Some(other) => (Stop::Other(other.chars().take(64).collect()), Complete::CutOff),
-        None if calls.is_empty() => (Stop::End, Complete::CutOff),
-        None => (Stop::ToolCalls, Complete::CutOff),
+        None => (Stop::Other(UNSAID.into()), Complete::CutOff),
     }
 }
 

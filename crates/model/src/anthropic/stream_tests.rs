@@ -111,6 +111,20 @@ fn what_was_cut_off_is_neither_run_nor_signed() {
 }
 
 #[test]
+fn a_call_cut_off_before_its_arguments_is_not_run() {
+    let lines = r#"
+        {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"submit","input":{}}}
+        {"type":"message_delta","delta":{"stop_reason":"REASON"}}
+    "#;
+    let arguments = |reason: &str| {
+        let (reply, _) = gather(&lines.replace("REASON", reason));
+        reply.message.calls[0].arguments.clone()
+    };
+    assert!(matches!(arguments("max_tokens"), Arguments::Malformed { .. }));
+    assert!(matches!(arguments("tool_use"), Arguments::Object(map) if map.is_empty()));
+}
+
+#[test]
 fn every_reason_to_stop() {
     let stop = |reason: &str| {
         let delta = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
@@ -122,6 +136,7 @@ fn every_reason_to_stop() {
     assert_eq!(stop("model_context_window_exceeded"), Stop::Length);
     assert_eq!(stop("refusal"), Stop::Refusal);
     assert_eq!(stop("pause_turn"), Stop::Other("pause_turn".into()));
+    assert_eq!(gather(r#"{"type":"message_stop"}"#).0.stop, Stop::Other("unsaid".into()));
 }
 
 #[test]

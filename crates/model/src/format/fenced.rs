@@ -2,6 +2,8 @@
 //!
 //! Only the first block counts. What a model writes after it is mostly output it imagines.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 use trajectory::Arguments;
 
@@ -170,9 +172,10 @@ fn without_prompts(script: &str) -> String {
 
 /// The command that runs a program, whatever lines the program has.
 fn python(program: &str) -> String {
-    let taken = |word: &str| program.lines().any(|line| line.trim_end_matches('\r') == word);
-    let end = (0..).map(|number| format!("END_{number}")).find(|word| !taken(word));
-    let end = end.unwrap_or_default();
+    let lines = program.lines().map(|line| line.trim_end_matches('\r'));
+    let taken: HashSet<&str> = lines.filter(|line| line.starts_with("END_")).collect();
+    let mut words = (0..).map(|number| format!("END_{number}"));
+    let end = words.find(|word| !taken.contains(word.as_str())).unwrap_or_default();
     format!("python3 - <<'{end}'\n{}\n{end}", program.trim_end())
 }
 

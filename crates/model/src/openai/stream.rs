@@ -5,12 +5,12 @@
 use serde_json::Value;
 use trajectory::{Assistant, Stop, Usage};
 
-use super::think::{self, Piece, Splitter};
 use crate::{
     Delta, Error, Listener, Reply, Request,
     repair::Complete,
     talk::{Gatherer, Progress},
-    wire::{self, MAX_CALLS, Partial, count},
+    think::{self, Piece, Splitter},
+    wire::{self, MAX_CALLS, Partial, UNSAID, count},
 };
 
 /// What has come so far.
@@ -59,14 +59,18 @@ impl Gatherer for Gathering<'_> {
     fn take(&mut self, json: &Value) -> Result<Progress, Error> {
         let usage = json.get("usage").or_else(|| json.pointer("/x_groq/usage"));
         self.usage = usage.and_then(read_usage).or(self.usage);
-        let Some(choice) = json.pointer("/choices/0") else { return Ok(Progress::More) };
-        if let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) {
-            self.delta(delta)?;
+        let Some(choice) = first_choice(json) else { return Ok(Progress::More) };
+        let part = |name: &str| choice.get(name).filter(|part| part.is_object());
+        // Some servers repeat the message so far beside each piece of it.
+        let delta = part("delta");
+        let whole = if delta.is_none() { part("message") } else { None };
+        if let Some(said) = delta.or(whole) {
+            self.delta(said)?;
         }
         let finish = choice.get("finish_reason").and_then(Value::as_str);
         let finish = finish.filter(|finish| !finish.is_empty());
         // A whole message is complete even where its server does not say why it ended.
-        let finish = finish.or_else(|| choice.get("message").map(|_| "stop"));
+        let finish = finish.or_else(|| whole.map(|_| "stop"));
         if let Some(finish) = finish {
             self.finish = Some(finish.to_owned());
         }
@@ -75,6 +79,11 @@ impl Gatherer for Gathering<'_> {
 
     fn is_complete(&self) -> bool {
         self.finish.is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        let Said { text, reasoning, .. } = &self.said;
+        text.is_empty() && reasoning.is_empty() && self.calls.is_empty()
     }
 }
 
@@ -101,12 +110,12 @@ impl<'a> Gathering<'a> {
             reasoning = thought.to_owned();
             text = rest.to_owned();
         }
-        let last = match (&stop, &self.finish) {
-            (Stop::End | Stop::ToolCalls, Some(_)) => Complete::Whole,
-            _ => Complete::CutOff,
+        let complete = match stop {
+            Stop::End | Stop::ToolCalls => Complete::Whole,
+            Stop::Length | Stop::Refusal | Stop::Other(_) => Complete::CutOff,
         };
         let partials = self.calls.into_iter().map(|call| call.partial).collect();
-        let calls = wire::calls(partials, request, last);
+        let calls = wire::calls(partials, request, complete);
         let message = Assistant { text, reasoning, calls, ..Assistant::default() };
         let usage = self.usage.unwrap_or_else(|| wire::estimate(request, &message));
         Reply { message, stop, usage, from_cache: false }
@@ -216,12 +225,22 @@ impl<'a> Gathering<'a> {
             _ if self.refused => Stop::Refusal,
             Some("length") => Stop::Length,
             Some("content_filter") => Stop::Refusal,
-            None | Some("stop" | "eos" | "tool_calls" | "function_call") => {
-                if self.calls.is_empty() { Stop::End } else { Stop::ToolCalls }
+            Some("stop" | "eos" | "tool_calls" | "function_call") => {
+                if self.calls.is_empty() {
+                    Stop::End
+                } else {
+                    Stop::ToolCalls
+                }
             }
-            Some(other) => Stop::Other(other.chars().take(64).collect()),
+            other => Stop::Other(other.unwrap_or(UNSAID).chars().take(64).collect()),
         }
     }
+}
+
+/// The one reply that was asked for. Where the user asked for several, the others come in between.
+fn first_choice(json: &Value) -> Option<&Value> {
+    let mut choices = json.get("choices")?.as_array()?.iter();
+    choices.find(|choice| choice.get("index").and_then(Value::as_u64).is_none_or(|at| at == 0))
 }
 
 /// Whether the brackets of a JSON object are all closed, counted as its text arrives.

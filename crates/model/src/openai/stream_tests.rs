@@ -227,6 +227,31 @@ fn refusals_filters_and_unknown_ends() {
     assert_eq!(stop("content_filter"), Stop::Refusal);
     assert_eq!(stop("length"), Stop::Length);
     assert_eq!(stop("abort"), Stop::Other("abort".into()));
+    assert_eq!(stop(""), Stop::Other("unsaid".into()));
+}
+
+#[test]
+fn of_several_replies_only_the_first_is_read() {
+    let (reply, _) = gather(
+        r#"
+        {"choices":[{"index":1,"delta":{"content":"ano"}},{"index":0,"delta":{"content":"o"}}]}
+        {"choices":[{"index":1,"delta":{"content":"ther"},"finish_reason":"length"}]}
+        {"choices":[{"index":0,"delta":{"content":"ne"},"finish_reason":"stop"}]}
+        "#,
+    );
+    assert_eq!((reply.message.text.as_str(), reply.stop), ("one", Stop::End));
+}
+
+#[test]
+fn a_message_beside_its_pieces_ends_nothing() {
+    let line =
+        r#"{"choices":[{"delta":{"content":"a"},"message":{"content":"a"},"finish_reason":null}]}"#;
+    let ear = Ear::default();
+    let mut gathering = Gathering::new(&ear);
+    gathering.take(&serde_json::from_str(line).unwrap()).unwrap();
+    assert!(!gathering.is_complete());
+    let (reply, _) = gather(r#"{"choices":[{"delta":null,"message":{"content":"b"}}]}"#);
+    assert_eq!((reply.message.text.as_str(), reply.stop), ("b", Stop::End));
 }
 
 #[test]

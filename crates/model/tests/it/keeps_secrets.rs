@@ -36,6 +36,18 @@ async fn a_server_that_repeats_the_key_does_not_make_us_repeat_it() {
 }
 
 #[tokio::test]
+async fn nor_does_a_proxy_that_answers_with_its_own_page() {
+    let page = format!("<html>\x1b[2Jyou sent {KEY}</html>");
+    for vendor in VENDORS {
+        let server = MockServer::scripted([Answer::body(200, "text/html", page.as_str())]).unwrap();
+        let client = Client::new(vendor, endpoint(&server)).unwrap();
+        let shown = everything(&ask(&client, &Silent).await.unwrap_err());
+        assert!(shown.contains("web page") && shown.contains("you sent [hidden]"), "{shown}");
+        assert!(!shown.contains(KEY) && !shown.contains('\x1b'), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn secrets_in_the_address_are_not_shown() {
     for vendor in VENDORS {
         let nobody = Nobody::new().unwrap();
@@ -57,12 +69,14 @@ async fn a_redirect_is_told_and_not_followed() {
     for vendor in VENDORS {
         for status in [301, 302, 307, 308] {
             let other = MockServer::scripted([say("I have your key")]).unwrap();
-            let away = Answer::status(status, "").header("location", other.base_url());
+            let to = format!("{}?key=query-1234", other.base_url());
+            let away = Answer::status(status, "").header("location", to);
             let server = MockServer::scripted([away]).unwrap();
             let client = Client::new(vendor, endpoint(&server)).unwrap();
             let error = ask(&client, &Silent).await.unwrap_err();
             assert!(matches!(&error, Error::Settings(_)), "{error:?}");
             assert!(error.to_string().contains(&other.base_url()), "{error}");
+            assert!(!error.to_string().contains("query-1234"), "{error}");
             assert_eq!(other.count(), 0);
         }
     }

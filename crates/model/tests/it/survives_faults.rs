@@ -101,6 +101,25 @@ async fn silence_ends_the_wait_and_the_connection() {
 }
 
 #[tokio::test]
+async fn a_refusal_whose_words_never_end_is_still_one() {
+    for vendor in VENDORS {
+        let refusal = Answer::error(503, "not now, ".repeat(20)).fault(Fault::SilentAfter(2));
+        let begun = Instant::now();
+        let error = failed(vendor, refusal).await;
+        assert!(matches!(error, Error::Busy { status: 503, .. }), "{error:?}");
+        assert!(begun.elapsed() < Duration::from_secs(9), "the client's patience is 10 seconds");
+    }
+}
+
+#[tokio::test]
+async fn what_follows_the_last_word_may_be_cut_off() {
+    let said =
+        "data: {\"choices\":[{\"delta\":{\"content\":\"yes\"},\"finish_reason\":\"stop\"}]}\n\n";
+    let reply = told(Vendor::OpenAi, Answer::events(format!("{said}data: {{\"usa"))).await.unwrap();
+    assert_eq!((reply.message.text.as_str(), reply.usage.estimated), ("yes", true));
+}
+
+#[tokio::test]
 async fn what_is_no_reply_is_not_taken_for_one() {
     for vendor in VENDORS {
         let nonsense = [
@@ -111,6 +130,8 @@ async fn what_is_no_reply_is_not_taken_for_one() {
             Answer::status(200, "{}"),
             Answer::status(200, ""),
             Answer::events("data: 7\n\n"),
+            Answer::events("data: [DONE]\n\n"),
+            Answer::events("data: {\"type\":\"message_stop\"}\n\n"),
         ];
         for answer in nonsense {
             let shown = format!("{answer:?}");

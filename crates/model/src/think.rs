@@ -1,17 +1,25 @@
-//! Thinking that a server left in the text, between `<think>` and `</think>`, told from the text itself
+//! Thinking that a server left in the text, between `<think>` and `</think>`, told from the text itself, also
 //! while both are being written.
+//!
+//! Knows no protocol. The closing tag may also be a word of a command: then it ends nothing.
 
 /// A piece of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(crate) enum Piece<'a> {
     /// Thinking.
     Reasoning(&'a str),
     /// Text.
     Text(&'a str),
 }
 
-const OPEN: &str = "<think>";
-const CLOSE: &str = "</think>";
+pub(crate) const OPEN: &str = "<think>";
+pub(crate) const CLOSE: &str = "</think>";
+
+/// A reply does not begin with more blanks than that: they are text.
+const MOST_BLANKS: usize = 1024;
+
+/// What begins a call. A closing tag behind one of these may be a part of the call.
+const MARKS: [&str; 5] = ["```", "<tool", "<function", "<invoke", "{"];
 
 /// Where in the reply we are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +37,7 @@ enum Place {
 
 /// Splits a text as it arrives.
 #[derive(Debug, Default)]
-pub(super) struct Splitter {
+pub(crate) struct Splitter {
     place: Place,
     /// What may be the beginning of a tag, or blanks that may be dropped.
     held: String,
@@ -37,20 +45,20 @@ pub(super) struct Splitter {
 
 impl Splitter {
     /// The server tells thinking apart itself: everything else is text.
-    pub(super) fn off(&mut self) {
+    pub(crate) fn off(&mut self) {
         if self.place == Place::Start {
             self.place = Place::Text;
         }
     }
 
     /// Takes the next piece of the content and gives on what is certain.
-    pub(super) fn push(&mut self, piece: &str, mut give: impl FnMut(Piece<'_>)) {
+    pub(crate) fn push(&mut self, piece: &str, mut give: impl FnMut(Piece<'_>)) {
         self.held.push_str(piece);
         while self.step(&mut give) {}
     }
 
     /// The end: nothing more will complete a tag.
-    pub(super) fn finish(mut self, mut give: impl FnMut(Piece<'_>)) {
+    pub(crate) fn finish(mut self, mut give: impl FnMut(Piece<'_>)) {
         match self.place {
             Place::Inside => give(Piece::Reasoning(&self.held)),
             Place::Start | Place::Text => give(Piece::Text(&self.held)),
@@ -69,7 +77,7 @@ impl Splitter {
                     self.place = Place::Inside;
                     return true;
                 }
-                if OPEN.starts_with(begun) {
+                if OPEN.starts_with(begun) && self.held.len() <= MOST_BLANKS {
                     return false;
                 }
                 self.place = Place::Text;
@@ -108,9 +116,33 @@ impl Splitter {
 }
 
 /// Thinking whose opening tag stood in the prompt, so that only the closing one is in the reply.
-pub(super) fn without_opening(text: &str) -> Option<(&str, &str)> {
-    let (reasoning, rest) = text.split_once(CLOSE)?;
-    (!reasoning.contains(OPEN)).then(|| (reasoning, rest.trim_start()))
+pub(crate) fn without_opening(text: &str) -> Option<(&str, &str)> {
+    let first = text.find(CLOSE)?;
+    let before = text.get(..first)?;
+    if before.contains(OPEN) {
+        return None;
+    }
+    let called = MARKS.iter().any(|mark| before.contains(mark));
+    let at = if called { closing(text)? } else { first };
+    Some((text.get(..at)?, text.get(at + CLOSE.len()..)?.trim_start()))
+}
+
+/// Where a closing tag stands alone on its line, as templates that open the thinking themselves leave it.
+pub(crate) fn closing(text: &str) -> Option<usize> {
+    let mut in_value = false;
+    let mut tags = text.match_indices('<').map(|(at, _)| at);
+    tags.find(|at| {
+        let (before, tag) = text.split_at(*at);
+        if tag.starts_with("<parameter=") {
+            in_value = true;
+        } else if tag.starts_with("</parameter>") {
+            in_value = false;
+        }
+        let Some(after) = tag.strip_prefix(CLOSE) else { return false };
+        !in_value
+            && (before.is_empty() || before.ends_with('\n'))
+            && (after.is_empty() || after.starts_with(['\n', '\r']))
+    })
 }
 
 /// How many of the last bytes may be the beginning of the closing tag.
@@ -158,6 +190,30 @@ mod tests {
         assert_eq!(without_opening("so it is</think>\nyes"), Some(("so it is", "yes")));
         assert_eq!(without_opening("yes"), None);
         assert_eq!(without_opening("say <think>x</think>"), None);
+        let thought = "I could run ```ls```.\n</think>\n\nyes";
+        assert_eq!(without_opening(thought), Some(("I could run ```ls```.\n", "yes")));
+    }
+
+    #[test]
+    fn a_tag_in_a_command_ends_no_thinking() {
+        for text in [
+            "```bash\ngrep -c '</think>' log\nrm log\n```",
+            "<tool_call>\n{\"name\": \"execute_bash\", \"arguments\": {\"command\": \"echo </think>\"}}\n</tool_call>",
+            "<function=execute_bash>\n<parameter=command>\n</think>\n</parameter>\n</function>",
+        ] {
+            assert_eq!(without_opening(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn endless_blanks_are_not_held_back() {
+        let mut heard = 0;
+        let mut splitter = Splitter::default();
+        for _ in 0..10 * MOST_BLANKS {
+            splitter.push(" ", |_| heard += 1);
+            assert!(splitter.held.len() <= MOST_BLANKS);
+        }
+        assert!(heard > MOST_BLANKS);
     }
 
     proptest! {
