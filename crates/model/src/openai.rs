@@ -32,7 +32,12 @@ const FIELDS: &[Field] = &[
     ("seed", Instead::Nothing),
     ("stop", Instead::Nothing),
     ("stream_options", Instead::Nothing),
+    (REASONING[0], Instead::NothingInMessages),
+    (REASONING[1], Instead::NothingInMessages),
 ];
+
+/// The names under which servers tell thinking apart from text.
+const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
 impl OpenAi {
     /// A client of this server. One is enough for any number of episodes: they share its connections.

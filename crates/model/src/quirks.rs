@@ -20,6 +20,8 @@ pub(crate) enum Instead {
     Name(&'static str),
     /// Another value, in JSON.
     Value(&'static str),
+    /// Nothing; and it is a field of the messages, not of the body.
+    NothingInMessages,
 }
 
 /// A field that can be left out or replaced.
@@ -45,6 +47,9 @@ impl Quirks {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let known = |name| refused.contains(name);
         for (name, instead) in self.fields.iter().filter(|(name, _)| known(name)) {
+            if *instead == Instead::NothingInMessages {
+                messages(body).for_each(|message| drop(message.remove(*name)));
+            }
             let Some(value) = body.remove(*name) else { continue };
             match instead {
                 // The other name may be refused as well; then nothing is left to send.
@@ -54,7 +59,7 @@ impl Quirks {
                 Instead::Value(json) => {
                     body.insert((*name).to_owned(), serde_json::from_str(json).unwrap_or_default());
                 }
-                Instead::Nothing | Instead::Name(_) => {}
+                Instead::Nothing | Instead::Name(_) | Instead::NothingInMessages => {}
             }
         }
         refused
@@ -79,10 +84,10 @@ impl Quirks {
         if !REFUSING.iter().any(|words| text.contains(words)) {
             return None;
         }
-        let candidates = self.fields.iter().map(|(name, _)| *name).filter(|name| {
-            sent.contains_key(*name) && !insisted.contains_key(*name) && !applied.contains(name)
+        let candidates = self.fields.iter().filter(|(name, instead)| {
+            holds(sent, name, *instead) && !insisted.contains_key(*name) && !applied.contains(name)
         });
-        let candidates: Vec<_> = candidates.collect();
+        let candidates: Vec<_> = candidates.map(|(name, _)| *name).collect();
         let json: Value = serde_json::from_str(&failure.body).unwrap_or_default();
         let named = json.pointer("/error/param").and_then(Value::as_str);
         let named = candidates.iter().find(|name| Some(**name) == named);
@@ -110,6 +115,19 @@ const REFUSING: &[&str] = &[
     "cannot both be specified",
 ];
 
+fn messages(body: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let messages = body.get_mut("messages").and_then(Value::as_array_mut);
+    messages.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+fn holds(sent: &Map<String, Value>, name: &str, instead: Instead) -> bool {
+    if instead != Instead::NothingInMessages {
+        return sent.contains_key(name);
+    }
+    let messages = sent.get("messages").and_then(Value::as_array);
+    messages.into_iter().flatten().any(|message| message.get(name).is_some())
+}
+
 /// Where a text has a name as a whole word.
 fn word(text: &str, name: &str) -> Option<usize> {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
@@ -131,6 +149,7 @@ mod tests {
         ("stream_options", Instead::Nothing),
         ("top_k", Instead::Nothing),
         ("thinking", Instead::Value(r#"{"type":"adaptive"}"#)),
+        ("reasoning", Instead::NothingInMessages),
     ];
 
     fn refusal(status: u16, body: &str) -> Failure {
@@ -215,6 +234,23 @@ mod tests {
         let applied = quirks.apply(&mut thinking);
         assert_eq!(thinking["thinking"], json!({"type": "adaptive"}));
         assert_eq!(learn(refused, &thinking, &applied), None);
+    }
+
+    #[test]
+    fn fields_of_messages_are_left_out_of_each() {
+        let told = "messages.1.assistant.reasoning: property 'messages.1.assistant.reasoning' is unsupported";
+        let quirks = Quirks::new(FIELDS);
+        let learn = |sent: &Map<_, _>, applied: &Refused| {
+            quirks.learn(&refusal(400, told), sent, applied, &Map::new())
+        };
+        assert_eq!(learn(&body(), &Refused::new()), None);
+        let mut body =
+            json!({"messages": [{"content": "a"}, {"reasoning": "b"}, {"reasoning": "c"}]});
+        let body = body.as_object_mut().unwrap();
+        assert_eq!(learn(body, &Refused::new()), Some("reasoning"));
+        let applied = quirks.apply(body);
+        assert_eq!(body["messages"], json!([{"content": "a"}, {}, {}]));
+        assert_eq!(learn(body, &applied), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 use trajectory::{Assistant, Content, Message, ToolCall};
 
+use super::REASONING;
 use crate::{Endpoint, Request, Sampling, ToolSpec, wire};
 
 /// The whole body, before what the user wants merged in.
@@ -119,16 +120,31 @@ fn part(content: &Content) -> Value {
 }
 
 fn assistant(said: &Assistant, tools: &[ToolSpec]) -> Value {
-    if let (Some(text), true) = (&said.said, tools.is_empty()) {
-        return json!({ "role": "assistant", "content": text });
+    let mut message = match &said.said {
+        Some(text) if tools.is_empty() => json!({ "role": "assistant", "content": text }),
+        _ if said.calls.is_empty() => json!({ "role": "assistant", "content": said.text }),
+        _ => {
+            // Empty text beside calls is what OpenAI itself writes as null.
+            let content = (!said.text.is_empty()).then_some(&said.text);
+            let calls: Vec<_> = said.calls.iter().map(call).collect();
+            json!({ "role": "assistant", "content": content, "tool_calls": calls })
+        }
+    };
+    if let Some(name) = reasoning_name(said) {
+        message[name] = json!(said.reasoning);
     }
-    if said.calls.is_empty() {
-        return json!({ "role": "assistant", "content": said.text });
-    }
-    // Empty text beside calls is what OpenAI itself writes as null.
-    let content = (!said.text.is_empty()).then_some(&said.text);
-    let calls: Vec<_> = said.calls.iter().map(call).collect();
-    json!({ "role": "assistant", "content": content, "tool_calls": calls })
+    message
+}
+
+/// Notes how the server called the thinking. Models that think between calls go on from what they thought,
+/// and some servers insist on it: it goes back under the name it came.
+pub(super) fn reasoning_told_as(name: &str) -> Value {
+    json!({ "reasoning_as": name })
+}
+
+fn reasoning_name(said: &Assistant) -> Option<&'static str> {
+    let told = said.opaque.as_ref()?.get("reasoning_as")?.as_str()?;
+    REASONING.into_iter().find(|name| *name == told)
 }
 
 fn call(call: &ToolCall) -> Value {

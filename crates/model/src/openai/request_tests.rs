@@ -26,7 +26,7 @@ fn conversation() -> Vec<Message> {
         Message::System { text: "You have a computer.".into() },
         Message::user("What is there?"),
         Message::Assistant(Assistant {
-            reasoning: "not sent back".into(),
+            reasoning: "told by another vendor".into(),
             calls: vec![
                 call("a", "execute_bash", arguments("ls")),
                 call("b", "bad name!", malformed),
@@ -84,6 +84,23 @@ fn without_tools_calls_go_back_as_they_were_said_and_nothing_unset_is_sent() {
         "stream_options": {"include_usage": true},
     });
     assert_eq!(sent("m", "http://localhost:8000/v1", &request), expected);
+}
+
+#[test]
+fn thinking_goes_back_under_the_name_it_came() {
+    for name in ["reasoning_content", "reasoning", "content", ""] {
+        let said = Assistant {
+            text: "Two.".into(),
+            reasoning: "one and one".into(),
+            opaque: Some(reasoning_told_as(name)),
+            ..Assistant::default()
+        };
+        let mut expected = json!({"role": "assistant", "content": "Two."});
+        if REASONING.contains(&name) {
+            expected[name] = json!("one and one");
+        }
+        assert_eq!(assistant(&said, &[]), expected);
+    }
 }
 
 #[test]

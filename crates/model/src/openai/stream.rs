@@ -5,6 +5,7 @@
 use serde_json::Value;
 use trajectory::{Assistant, Stop, Usage};
 
+use super::{REASONING, request};
 use crate::{
     Delta, Error, Listener, Reply, Request,
     repair::Complete,
@@ -21,6 +22,8 @@ pub(super) struct Gathering<'a> {
     finish: Option<String>,
     refused: bool,
     usage: Option<Usage>,
+    /// How the server calls the thinking.
+    reasoning_name: Option<&'static str>,
 }
 
 /// A call on its way.
@@ -96,6 +99,7 @@ impl<'a> Gathering<'a> {
             finish: None,
             refused: false,
             usage: None,
+            reasoning_name: None,
         }
     }
 
@@ -116,7 +120,8 @@ impl<'a> Gathering<'a> {
         };
         let partials = self.calls.into_iter().map(|call| call.partial).collect();
         let calls = wire::calls(partials, request, complete);
-        let message = Assistant { text, reasoning, calls, ..Assistant::default() };
+        let opaque = self.reasoning_name.map(request::reasoning_told_as);
+        let message = Assistant { text, reasoning, calls, opaque, ..Assistant::default() };
         let usage = self.usage.unwrap_or_else(|| wire::estimate(request, &message));
         Reply { message, stop, usage, from_cache: false }
     }
@@ -124,7 +129,9 @@ impl<'a> Gathering<'a> {
     fn delta(&mut self, delta: &Value) -> Result<(), Error> {
         let text = |name: &str| delta.get(name).and_then(Value::as_str).filter(|t| !t.is_empty());
         // Some servers send the same words under both names.
-        if let Some(reasoning) = text("reasoning_content").or_else(|| text("reasoning")) {
+        let told = REASONING.into_iter().find_map(|name| Some((name, text(name)?)));
+        if let Some((name, reasoning)) = told {
+            self.reasoning_name.get_or_insert(name);
             self.splitter.off();
             self.said.say(Piece::Reasoning(reasoning));
         }

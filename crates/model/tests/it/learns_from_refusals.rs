@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use model::{Endpoint, Error, Model, Request, Sampling};
 use serde_json::{Value, json};
-use testkit::{Answer, MockServer, Received, say};
+use testkit::{Answer, MockServer, Quirk, Received, say};
 use trajectory::Message;
 
 use crate::clients::{Client, Ear, Vendor, endpoint};
@@ -107,4 +107,33 @@ async fn a_model_that_decides_itself_how_long_to_think() {
     ask(&client, &sampling, &Ear::default()).await.unwrap();
     assert_eq!(server.requests()[0].body["thinking"]["budget_tokens"], 2000);
     assert_eq!(server.requests()[1].body["thinking"], json!({"type": "adaptive"}));
+}
+
+#[tokio::test]
+async fn thinking_goes_back_unless_the_server_refuses_it() {
+    let answer = |received: &Received| {
+        let back = received.messages().iter().any(|one| one.get("reasoning").is_some());
+        if back && received.mentions("strict") {
+            let words = "messages.1.assistant.reasoning: property 'messages.1.assistant.reasoning' is unsupported";
+            return Answer::status(400, json!({ "message": words }).to_string());
+        }
+        say("fine").reasoning("so it is").quirk(Quirk::ReasoningAs("reasoning"))
+    };
+    let server = MockServer::answering(answer).unwrap();
+    let client = Client::new(Vendor::OpenAi, endpoint(&server)).unwrap();
+    let sampling = Sampling::default();
+    for (task, sent) in [("lenient", 2), ("strict", 3)] {
+        let mut messages = vec![Message::user(task)];
+        for _ in 0..2 {
+            let request =
+                Request { messages: &messages, tools: &[], sampling: &sampling, max_tokens: 9 };
+            let reply = client.complete(&request, &Ear::default()).await.unwrap();
+            messages.extend([Message::Assistant(reply.message), Message::user("Go on.")]);
+        }
+        let asked: Vec<_> =
+            server.requests().into_iter().filter(|one| one.mentions(task)).collect();
+        assert_eq!(asked.len(), sent);
+        assert_eq!(asked[1].messages()[1]["reasoning"], "so it is");
+        assert_eq!(asked[sent - 1].messages()[1].get("reasoning").is_some(), task == "lenient");
+    }
 }
