@@ -544,7 +544,10 @@ impl Sandbox for NativeSandbox {
                 ImageRef::Dir(dir) => {
                     let base = format!("{name}.base");
                     store.import_dir(&dir, &base, &image::Silent)?;
-                    store.commit(&name, Some(&base), stream)
+                    let committed = store.commit(&name, Some(&base), stream);
+                    // What the new image needs of it stays; nobody asked for more.
+                    let _ = store.remove(&base);
+                    committed
                 }
             }
         });

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     agent_args::{AgentArgs, Images},
+    output,
     settings::Settings,
 };
 
@@ -78,6 +79,8 @@ impl Job {
         let events = folder.open_events()?;
         let (past, recorded) = Past::read(folder.read_events()?, folder.results())?;
         let (plan, secrets) = Plan::resume(&recorded, args, settings)?;
+        // The record decides where a key is sent.
+        output::note(&format!("going on with {} at {}", plan.model.name, plan.model.base_url));
         folder.mend_events(&events)?;
         folder.reopen()?;
         let beginning = Beginning::Resumed(Box::new(past));

@@ -6,8 +6,10 @@ use rustix::process::Signal;
 use testkit::{Answer, Fault, MockServer, Nobody, bash, say, submit};
 
 use crate::{
-    episodes::{check_record, events, folder, json, ran, run},
-    support::{Home, Running, code, err, is_root, is_running, out, unique_sleep, wait_for},
+    episodes::{check_record, events, folder, json, kinds, ran, run},
+    support::{
+        Home, Running, code, err, is_root, is_running, out, setting, skip, unique_sleep, wait_for,
+    },
 };
 
 fn good() -> [testkit::Turn; 2] {
@@ -199,7 +201,7 @@ fn no_room_for_the_record_ends_the_episode() {
     assert_eq!(code(&output), 4, "{}", err(&output));
     assert!(err(&output).contains("space") || err(&output).contains("record"), "{}", err(&output));
     // What was written before can be read.
-    let kinds = crate::episodes::kinds(&folder(&home));
+    let kinds = kinds(&folder(&home));
     assert!(kinds.len() > 2 && kinds.last().unwrap() == "ended", "{kinds:?}");
     assert_eq!(home.traces(), Vec::<PathBuf>::new());
 }
@@ -288,4 +290,28 @@ fn what_a_model_does_to_its_output_is_not_our_failure() {
         check_record(&home, &output, "submitted");
         fs::remove_dir_all(home.file("out")).unwrap();
     }
+}
+
+#[test]
+fn a_reader_that_leaves_does_not_change_the_end() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::answering(|_| bash("true")).unwrap();
+    let args = ["Do it", "--json", "--max-turns", "1"];
+    let mut running = Running(run(&home, &server.base_url(), args).spawn().unwrap());
+    drop(running.0.stdout.take());
+    assert_eq!(running.end(), 3);
+}
+
+#[test]
+fn a_directory_as_the_image_leaves_nothing_behind() {
+    let Some(rootfs) = setting("LIS_TEST_ROOTFS") else {
+        return skip("rootfs", "LIS_TEST_ROOTFS names no directory with a root file system");
+    };
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::scripted(good()).unwrap();
+    let mut command = run(&home, &server.base_url(), ["Do it", "--image"]);
+    let output = command.arg(rootfs).output().unwrap();
+    assert_eq!((code(&output), out(&output).as_str()), (0, "fine\n"), "{}", err(&output));
+    let folder = check_record(&home, &output, "submitted");
+    assert!(kinds(&folder).contains(&"saved".to_owned()));
 }
