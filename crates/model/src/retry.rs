@@ -126,7 +126,8 @@ impl<M> Retrying<M> {
         match error {
             Error::Busy { retry_after: Some(asked), .. } => {
                 let asked = (*asked).min(longest_asked);
-                asked + ours.min(asked.max(first_wait) / 10)
+                // Many servers always say "one second", however long they have been busy.
+                ours.max(asked + (asked / 10).mul_f64(fastrand::f64()))
             }
             _ => ours,
         }
