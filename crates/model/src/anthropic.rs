@@ -63,7 +63,10 @@ impl Model for Anthropic {
 /// The vendor's own programs want this address without the version; here both work.
 fn versioned(base_url: &str) -> String {
     match reqwest::Url::parse(base_url.trim()) {
-        Ok(url) if url.path() == "/" => format!("{}/v1", base_url.trim().trim_end_matches('/')),
+        Ok(mut url) if url.path() == "/" => {
+            url.set_path("v1");
+            url.into()
+        }
         _ => base_url.to_owned(),
     }
 }
@@ -76,6 +79,7 @@ mod tests {
     fn the_version_is_added_where_it_is_missing() {
         assert_eq!(versioned("https://x.example/"), "https://x.example/v1");
         assert_eq!(versioned("https://x.example"), "https://x.example/v1");
+        assert_eq!(versioned("https://x.example?a=b"), "https://x.example/v1?a=b");
         assert_eq!(versioned("https://x.example/v1"), "https://x.example/v1");
         assert_eq!(versioned("https://x.example/proxy"), "https://x.example/proxy");
     }

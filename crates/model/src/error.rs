@@ -78,9 +78,6 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// A scripted model has nothing more to say.
-    #[error("the script has no reply left; it had {0}")]
-    ScriptEnded(usize),
 }
 
 impl Error {

@@ -22,7 +22,10 @@ use serde::{Deserialize, Serialize};
 use trajectory::{Assistant, Message, Stop, ToolCall};
 
 use crate::{
-    Delta, Error, Listener, Model, Reply, Request, ToolSpec, repair::Complete, think, wire::Ids,
+    Delta, Error, Listener, Model, Reply, Request, ToolSpec,
+    repair::Complete,
+    think,
+    wire::{self, Ids},
 };
 use find::Call;
 use rewrite::{Form, rewrite};
@@ -246,7 +249,7 @@ fn numbered(calls: Vec<Call>, messages: &[Message]) -> Vec<ToolCall> {
     let mut ids = Ids::new(messages);
     let named = calls.into_iter().map(|call| ToolCall {
         id: ids.unique(String::new()),
-        name: call.name,
+        name: wire::bounded(call.name),
         arguments: call.arguments,
     });
     named.collect()

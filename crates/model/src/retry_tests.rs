@@ -127,7 +127,7 @@ async fn waits_are_bounded_and_servers_wishes_are_kept() {
 async fn lasting_failures_are_told_at_once() {
     let key = Error::Key { status: 401, message: "who?".into() };
     let refused = Error::Refused { status: 400, message: "what?".into() };
-    for error in [key, refused, Error::Settings("x".into()), Error::ScriptEnded(0)] {
+    for error in [key, refused, Error::Settings("x".into())] {
         let (model, ear) = (failing([error]), Ear::default());
         assert!(!ask(&model, 100, &ear).await.unwrap_err().is_passing());
         assert_eq!((model.asked().len(), ear.0.lock().unwrap().len()), (1, 0));

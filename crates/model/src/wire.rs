@@ -19,6 +19,9 @@ const MAX_COUNT: u64 = 1 << 40;
 /// Vendors' ids have about thirty characters, and none takes longer ones.
 const MAX_ID: usize = 64;
 
+/// No tool has a longer name; what is longer is cut, and names no tool either.
+const MAX_NAME: usize = 128;
+
 /// Why a reply ended whose server does not say why: it may be cut off.
 pub(crate) const UNSAID: &str = "unsaid";
 
@@ -44,7 +47,7 @@ pub(crate) fn calls(
     let end = partials.len();
     let finished = partials.into_iter().enumerate().map(|(at, partial)| {
         let Partial { id, name, arguments } = partial;
-        let id = ids.unique(id);
+        let (id, name) = (ids.unique(id), bounded(name));
         // A tool without arguments often gets none at all. Where another call follows, that is no cut.
         let nothing = arguments.trim().is_empty();
         let arguments = if nothing && (complete == Complete::Whole || at + 1 < end) {
@@ -82,6 +85,12 @@ impl<'a> Ids<'a> {
         self.new.insert(id.clone());
         id
     }
+}
+
+/// A name the model gave to a tool.
+pub(crate) fn bounded(mut name: String) -> String {
+    name.truncate(name.floor_char_boundary(MAX_NAME));
+    name
 }
 
 fn schema<'a>(tools: &'a [ToolSpec], name: &str) -> &'a Value {
@@ -206,6 +215,15 @@ mod tests {
         assert!(matches!(made[1].arguments, Arguments::Object(_)));
         let made = calls(partials(), &request, Complete::Whole);
         assert!(matches!(made[0].arguments, Arguments::Object(_)));
+    }
+
+    #[test]
+    fn names_are_not_longer_than_names_are() {
+        let sampling = Sampling::default();
+        let request = Request { messages: &[], tools: &[], sampling: &sampling, max_tokens: 1 };
+        let endless = partial("", &"ü".repeat(1 << 20), "{}");
+        let made = calls(vec![endless], &request, Complete::Whole);
+        assert_eq!(made[0].name, "ü".repeat(64));
     }
 
     #[test]

@@ -132,7 +132,11 @@ impl Scripted {
         let told = state.told;
         drop(state);
         match &self.script {
-            Script::Lines => Line::Fails(Error::ScriptEnded(told)),
+            Script::Lines => Line::Fails(Error::Refused {
+                // As the mock server has it.
+                status: 410,
+                message: format!("the script has no reply left; it had {told}"),
+            }),
             Script::Closure(answer) => answer(request),
         }
     }
