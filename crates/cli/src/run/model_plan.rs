@@ -105,7 +105,7 @@ impl ModelPlan {
             extra_body: args.extra_body.unwrap_or_default(),
             silence: args.silence.map_or(Some(SILENCE), |limit| limit.0),
             retries: args.retries.unwrap_or(RETRIES),
-            cache: args.cache,
+            cache: args.cache.map(absolute),
             name,
         };
         let given = args.api_key.as_deref().map(Secret::new).or_else(|| config.api_key.clone());
@@ -139,11 +139,13 @@ impl ModelPlan {
             None => {}
         }
         self.provider = args.provider.unwrap_or(self.provider);
-        self.api_key_env = args.api_key_env.or_else(|| self.api_key_env.take());
+        // A key given now wins over the variable of then.
+        let then = self.api_key_env.take().filter(|_| args.api_key.is_none());
+        self.api_key_env = args.api_key_env.or(then);
         self.images = args.images.unwrap_or(self.images);
         self.silence = args.silence.map_or(self.silence, |limit| limit.0);
         self.retries = args.retries.unwrap_or(self.retries);
-        self.cache = args.cache.or_else(|| self.cache.take());
+        self.cache = args.cache.map(absolute).or_else(|| self.cache.take());
         let then = std::mem::take(&mut self.sampling);
         self.sampling = Sampling {
             temperature: args.temperature.or(then.temperature),
@@ -196,6 +198,11 @@ impl ModelPlan {
         }
         Ok(Secrets { api_key, headers })
     }
+}
+
+/// A resumed run may start elsewhere.
+fn absolute(dir: PathBuf) -> PathBuf {
+    std::path::absolute(&dir).unwrap_or(dir)
 }
 
 /// Hides texts under names that speak of keys.

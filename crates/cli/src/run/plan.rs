@@ -79,13 +79,6 @@ impl Plan {
             cost: args.limits.max_cost,
             ..Limits::default()
         };
-        if limits.cost.is_some() && model.price.is_none() {
-            let text = format!(
-                "--max-cost: the price of `{}` is not known; give it with --prices FILE",
-                model.name
-            );
-            return Err(Usage(text).into());
-        }
         let input = args.input.map(|input| readable(&input)).transpose()?;
         let plan = Self {
             task,
@@ -97,6 +90,7 @@ impl Plan {
             compact: if args.limits.compact { Compact::NearTheLimit } else { Compact::Never },
             computer,
         };
+        plan.priced()?;
         plan.record()?;
         Ok((plan, secrets))
     }
@@ -136,7 +130,19 @@ impl Plan {
         plan.computer.spec.validate().map_err(sandbox::Error::from)?;
         let config = settings.config(args.prompt.settings.as_deref())?;
         let secrets = plan.model.override_with(args.model, &config, settings)?;
+        plan.priced()?;
         Ok((plan, secrets))
+    }
+
+    /// Refuses a limit nobody could tell the reaching of.
+    fn priced(&self) -> Result<(), Usage> {
+        if self.limits.cost.is_none() || self.model.price.is_some() {
+            return Ok(());
+        }
+        let name = &self.model.name;
+        Err(Usage(format!(
+            "--max-cost: the price of `{name}` is not known; give it with --prices FILE"
+        )))
     }
 }
 

@@ -106,8 +106,9 @@ fn what_is_not_recorded_is_asked_for_again() {
     server.push(bash("true"));
     server.push(Answer::error(400, "no"));
     let body = "{\"api_key\": \"sk-hush\", \"min_p\": 0.5}";
-    let args = ["Do it", "--env", "TOKEN=tk-hush", "--extra-body", body];
-    assert_eq!(code(&run(&home, &server.base_url(), args).output().unwrap()), 4);
+    let args = ["Do it", "--env", "TOKEN=tk-hush", "--extra-body", body, "--api-key-env", "THEN"];
+    let mut command = run(&home, &server.base_url(), args);
+    assert_eq!(code(&command.env("THEN", "sk-hush-then").output().unwrap()), 4);
     let folder = folder(&home);
     for name in ["events.jsonl", "trajectory.json", "run.json"] {
         let text = fs::read_to_string(folder.join(name)).unwrap();
@@ -117,7 +118,8 @@ fn what_is_not_recorded_is_asked_for_again() {
     let renamed = home.file("out/Mein Lauf Ä");
     fs::rename(&folder, &renamed).unwrap();
     let resume = |args: &[&str]| {
-        home.command(["run", "--resume"]).arg(&renamed).args(args).output().unwrap()
+        let mut command = home.command(["run", "--api-key", "sk-now", "--resume"]);
+        command.arg(&renamed).args(args).output().unwrap()
     };
     for (args, word) in [
         (vec!["--extra-body", body], "--env TOKEN"),
@@ -135,6 +137,7 @@ fn what_is_not_recorded_is_asked_for_again() {
     let output = resume(&args);
     assert_eq!((code(&output), out(&output).as_str()), (0, "tk-hush\n"), "{}", err(&output));
     let asked = server.requests();
+    assert_eq!(asked[2].header("authorization"), Some("Bearer sk-now"));
     let asked = &asked[2].body;
     assert_eq!((&asked["api_key"], &asked["min_p"]), (&"sk-hush".into(), &0.5.into()));
     assert_eq!(asked["temperature"], 0.25);
@@ -166,4 +169,40 @@ fn a_run_under_way_is_left_alone() {
     assert_eq!(code(&output), 2, "{}", err(&output));
     assert!(err(&output).contains("another process"), "{}", err(&output));
     drop(running);
+}
+
+#[test]
+fn a_record_somebody_else_wrote_is_not_obeyed() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::start().unwrap();
+    killed(&home, &server);
+    let path = folder(&home).join("events.jsonl");
+    let honest = fs::read_to_string(&path).unwrap();
+    let forged = honest.replacen("\"network\":\"none\"", "\"network\":\"full\"", 1);
+    assert_ne!(forged, honest);
+    fs::write(&path, &forged).unwrap();
+    let asked = server.count();
+    let refused = home.command(["run", "--resume"]).arg(folder(&home)).output().unwrap();
+    assert_eq!(code(&refused), 2, "{}", err(&refused));
+    assert!(err(&refused).contains("--trust"), "{}", err(&refused));
+    assert_eq!(server.count(), asked);
+    // The one who looked at it may say so.
+    server.push(submit());
+    let trusted = home.command(["run", "--trust", "--resume"]).arg(folder(&home)).output().unwrap();
+    assert_eq!(code(&trusted), 0, "{}", err(&trusted));
+}
+
+#[test]
+fn links_in_the_directory_of_a_run_are_not_written_through() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::start().unwrap();
+    killed(&home, &server);
+    let victim = home.file("victim");
+    fs::write(&victim, "mine").unwrap();
+    for name in [".run.json.partial", ".trajectory.json.partial"] {
+        std::os::unix::fs::symlink(&victim, folder(&home).join(name)).unwrap();
+    }
+    let output = go_on(&home);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
 }
