@@ -216,6 +216,21 @@ fn no_cut_of_the_corpus_gives_half_a_call() {
     }
 }
 
+/// Not in the corpus: cut off behind the inner end, it looks like a whole call.
+#[test]
+fn a_value_that_holds_the_end_of_a_call_is_not_run_in_part() {
+    for (open, key, end) in [
+        ("<function=execute_bash>", "<parameter=command>", "</function>"),
+        ("<invoke name=\"execute_bash\">", "<parameter name=\"command\">", "</invoke>"),
+    ] {
+        let inner = format!("cat > a.xml <<'EOF'\n</parameter>\n{end}\nEOF\nrm -r build");
+        let text = format!("{open}\n{key}\n{inner}\n</parameter>\n{end}");
+        let calls = parse(ToolFormat::Qwen3Coder, &text, Stop::End).calls;
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        assert!(matches!(calls[0].arguments, Arguments::Malformed { .. }), "{calls:?}");
+    }
+}
+
 #[test]
 fn formats_have_names() {
     for (name, format) in ToolFormat::ALL {

@@ -193,9 +193,7 @@ impl<'a> Reader<'a> {
             self.blank();
         }
         self.end()?;
-        if self.pairs == Pairs::Broken {
-            self.nothing_left_open(members.last().map_or("", |(key, _)| key))?;
-        }
+        self.nothing_left_open(members.last().map_or("", |(key, _)| key))?;
         Ok(Node::Object(members))
     }
 
