@@ -81,6 +81,11 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = NOT_ANEW)]
     pub(crate) resume: Option<PathBuf>,
 
+    /// Obey the settings of a record that was not written by you on this machine: they decide where keys are
+    /// sent, what is copied in, and how strong the sandbox is
+    #[arg(long, requires = "resume")]
+    pub(crate) trust: bool,
+
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]

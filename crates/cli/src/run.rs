@@ -9,6 +9,7 @@ mod model_plan;
 mod plan;
 mod recorder;
 mod resume;
+mod seal;
 mod server;
 mod summary;
 
@@ -24,7 +25,6 @@ pub(crate) use self::{
 };
 use self::{
     job::{Beginning, Job},
-    plan::Plan,
     recorder::Recorder,
     server::AnyModel,
     summary::Summary,
@@ -105,7 +105,7 @@ async fn make(job: &Job, settings: &Settings) -> anyhow::Result<(AnyRuntime, Any
     let (sandbox, opening) = match &job.beginning {
         Beginning::Fresh => {
             let sandbox = computer::fresh(&job.plan, &runtime).await?;
-            let started = started(&job.plan, &sandbox)?;
+            let started = started(job, &sandbox)?;
             (sandbox, Opening::Fresh(Box::new(started)))
         }
         Beginning::Resumed(past) => {
@@ -117,13 +117,14 @@ async fn make(job: &Job, settings: &Settings) -> anyhow::Result<(AnyRuntime, Any
     Ok((runtime, sandbox, opening))
 }
 
-fn started(plan: &Plan, sandbox: &AnySandbox) -> anyhow::Result<Started> {
+fn started(job: &Job, sandbox: &AnySandbox) -> anyhow::Result<Started> {
+    let plan = &job.plan;
     let rendered = plan.prompts.render(&plan.task, &plan.computer.spec.network)?;
     Ok(Started {
         problem_statement: plan.task.clone(),
         messages: rendered.messages(),
         model: plan.model.name.clone(),
-        settings: plan.record()?,
+        settings: job.record.clone(),
         protection: serde_json::to_value(sandbox.protection())?,
         program: env!("CARGO_PKG_VERSION").to_owned(),
     })

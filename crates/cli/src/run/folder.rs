@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -121,7 +122,9 @@ impl Folder {
     /// The file of events, for one process alone.
     pub(crate) fn open_events(&self) -> anyhow::Result<File> {
         let path = self.events();
-        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        let file = options.open(&path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| Usage(format!("another process works on {}", self.path.display())))?;
@@ -161,7 +164,9 @@ impl Folder {
         let written = (|| {
             let mut text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
             text.push(b'\n');
-            let mut file = File::create(&partial)?;
+            // Whatever lies there, a link for instance, is not written through.
+            let _ = fs::remove_file(&partial);
+            let mut file = OpenOptions::new().write(true).create_new(true).open(&partial)?;
             file.write_all(&text)?;
             fs::rename(&partial, &path)
         })();

@@ -6,6 +6,8 @@ use agent::{
     Compaction, Settings as EpisodeSettings,
     tools::{Tools, Vision},
 };
+use anyhow::Context;
+use serde_json::Value;
 use trajectory::Ended;
 
 use super::{
@@ -13,9 +15,11 @@ use super::{
     model_plan::Secrets,
     plan::{Compact, Plan},
     resume::Past,
+    seal::Seal,
 };
 use crate::{
     agent_args::{AgentArgs, Images},
+    exit::Usage,
     output,
     settings::Settings,
 };
@@ -30,6 +34,8 @@ const LONGEST_NAME: usize = 40;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) plan: Plan,
+    /// The plan as it is recorded: without secrets, and sealed.
+    pub(crate) record: Value,
     pub(crate) secrets: Secrets,
     pub(crate) folder: Folder,
     pub(crate) events: File,
@@ -68,9 +74,11 @@ impl Job {
     pub(crate) fn begin(args: AgentArgs, settings: &Settings) -> anyhow::Result<Self> {
         let output = args.output.clone();
         let (plan, secrets) = Plan::check(args, settings)?;
+        let mut record = plan.record()?;
+        seal(settings)?.put_on(&mut record);
         let folder = Folder::create(&output)?;
         let events = folder.open_events()?;
-        Ok(Self { plan, secrets, folder, events, beginning: Beginning::Fresh })
+        Ok(Self { plan, record, secrets, folder, events, beginning: Beginning::Fresh })
     }
 
     /// A run that goes on.
@@ -78,13 +86,22 @@ impl Job {
         let folder = Folder::open(dir)?;
         let events = folder.open_events()?;
         let (past, recorded) = Past::read(folder.read_events()?, folder.results())?;
+        if !args.trust && !seal(settings)?.is_on(&recorded) {
+            let text = format!(
+                "the settings in {} were not written by you on this machine, or were changed since; they \
+                 decide where keys are sent, what is copied in and how strong the sandbox is: look at them, \
+                 then start anew with your own, or say --trust",
+                dir.display()
+            );
+            return Err(Usage(text).into());
+        }
         let (plan, secrets) = Plan::resume(&recorded, args, settings)?;
         // The record decides where a key is sent.
         output::note(&format!("going on with {} at {}", plan.model.name, plan.model.base_url));
         folder.mend_events(&events)?;
         folder.reopen()?;
         let beginning = Beginning::Resumed(Box::new(past));
-        Ok(Self { plan, secrets, folder, events, beginning })
+        Ok(Self { plan, record: recorded, secrets, folder, events, beginning })
     }
 
     /// A name for what belongs to this run alone.
@@ -105,6 +122,11 @@ impl Job {
             self.folder.discard();
         }
     }
+}
+
+fn seal(settings: &Settings) -> anyhow::Result<Seal> {
+    let home = settings.writable_home()?;
+    Seal::of(home).with_context(|| format!("cannot use {}", home.join("record.key").display()))
 }
 
 impl Plan {

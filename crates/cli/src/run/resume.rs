@@ -8,6 +8,9 @@ use trajectory::{Ended, Event, Line, Outcome, Spent, ToolCall};
 use super::folder::Results;
 use crate::exit::Usage;
 
+/// How the names of saved files begin.
+pub(crate) const SAVED: &str = "run-";
+
 /// The first part of an episode.
 #[derive(Debug)]
 pub(crate) struct Past {
@@ -43,7 +46,8 @@ impl Past {
             Event::Saved { turn, image } => Some((*turn, image.clone())),
             _ => None,
         });
-        let saved = saved.filter(|(turn, _)| *turn <= turns);
+        // Only what a run saved is used, and removed in the end.
+        let saved = saved.filter(|(turn, image)| *turn <= turns && image.starts_with(SAVED));
         Ok((Self { lines, turns, saved, ended }, settings))
     }
 
@@ -166,7 +170,7 @@ mod tests {
     }
 
     fn saved(turn: u32) -> Event {
-        Event::Saved { turn, image: format!("i{turn}") }
+        Event::Saved { turn, image: format!("{SAVED}i{turn}") }
     }
 
     fn past(events: impl IntoIterator<Item = Event>) -> Past {
@@ -179,7 +183,7 @@ mod tests {
         let bash = |turn, tokens| [replied(turn, "execute_bash", tokens), observed(turn)];
         let events = [started()].into_iter().chain(bash(1, 10)).chain([saved(1)]);
         let past = past(events.chain(bash(2, 20)).chain([replied(3, "execute_bash", 900)]));
-        assert_eq!((past.turns(), past.saved()), (2, Some((1, "i1"))));
+        assert_eq!((past.turns(), past.saved()), (2, Some((1, "run-i1"))));
         let calls: Vec<u32> = past.calls().iter().map(|(turn, _)| *turn).collect();
         assert_eq!(calls, [1, 2]);
         for (turn, messages, context) in [(1, 3, 10), (2, 5, 20)] {
@@ -195,10 +199,10 @@ mod tests {
         let first = || [started(), replied(1, "execute_bash", 1), observed(1), saved(1)];
         let submitted = || [replied(2, "submit", 1), observed(2), ended()];
         let done = past(first().into_iter().chain(submitted()));
-        assert_eq!(done.saved(), Some((1, "i1")));
+        assert_eq!(done.saved(), Some((1, "run-i1")));
         let more = [replied(2, "execute_bash", 1), observed(2), ended()];
         let done = past(first().into_iter().chain(more));
-        assert_eq!((done.saved(), done.image()), (None, Some("i1")));
+        assert_eq!((done.saved(), done.image()), (None, Some("run-i1")));
         let lines = first().into_iter().chain(submitted()).map(|event| Line::new(0, event));
         assert!(Past::read(lines.collect(), Results::Kept).is_err());
     }

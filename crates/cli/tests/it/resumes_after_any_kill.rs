@@ -1,7 +1,10 @@
 //! Killed at random moments and resumed each time, a run ends as if nothing had happened: every command
 //! had its effect exactly once.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 use testkit::{MockServer, bash, submit};
@@ -12,7 +15,7 @@ use crate::{
 };
 
 const STEPS: usize = 8;
-const ROUNDS: u64 = 3;
+const ROUNDS: u64 = 5;
 
 #[test]
 fn random_moment_kills_of_a_run_change_nothing() {
@@ -28,6 +31,17 @@ fn random_moment_kills_of_a_run_change_nothing() {
     })
     .unwrap();
     let expected = (0..STEPS).map(|step| step.to_string()).collect::<Vec<_>>().join(" ");
+    // How long a run takes here and now, so that kills hit its middle on a busy machine too.
+    let began = Instant::now();
+    assert!(
+        run(&home, &server.base_url(), ["Make a list", "--quiet"])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let whole = u64::try_from(began.elapsed().as_millis()).unwrap();
+    fs::remove_dir_all(home.file("out")).unwrap();
     let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
     let mut kills = 0;
     for round in 0..ROUNDS {
@@ -38,8 +52,7 @@ fn random_moment_kills_of_a_run_change_nothing() {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
-            // A whole run takes some tenths of a second.
-            std::thread::sleep(Duration::from_millis(60 + seed % 250));
+            std::thread::sleep(Duration::from_millis(whole / 8 + seed % (whole * 3 / 4)));
             if running.0.try_wait().unwrap().is_none() {
                 running.signal(Signal::KILL);
                 kills += 1;

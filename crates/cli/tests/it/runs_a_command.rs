@@ -2,25 +2,45 @@
 
 use std::{
     io::{Read, Write},
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
     time::Instant,
 };
 
+use testkit::{MockServer, bash, submit};
+
 use crate::support::{Home, Running, code, err, out, program};
 
-#[test]
-fn the_readmes_first_command_greets_from_the_sandbox() {
-    let Some(home) = Home::with_sandboxes() else { return };
+/// Runs the README's command that starts so, with our program in place of its name.
+fn from_readme(home: &Home, name: &str, start: &str, fill: impl Fn(&str) -> String) -> Output {
     let readme = include_str!("../../../../README.md");
-    let line = readme
-        .lines()
-        .find_map(|line| line.strip_prefix("cargo run --release -p llm-in-sandbox -- "));
-    let script = format!("exec {} {}", program().display(), line.unwrap());
-    let output = Command::new("bash")
+    let from = readme.find(&format!("\n{name} {start}")).unwrap() + name.len() + 1;
+    let lines: Vec<&str> = readme[from..].split_inclusive('\n').collect();
+    let count = lines.iter().take_while(|line| line.ends_with("\\\n")).count() + 1;
+    let script = format!("exec {} {}", program().display(), fill(&lines[..count].concat()));
+    Command::new("bash")
         .args(["-c", &script])
         .env("LLM_IN_SANDBOX_HOME", home.state())
+        .current_dir(home.file(""))
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+#[test]
+fn the_readmes_first_command_answers() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let sum =
+        "python3 -c 'print(sum(n for n in range(2, 1000) if all(n % d for d in range(2, n))))'";
+    let answer = format!("{sum} > /testbed/output/answer.txt");
+    let server = MockServer::scripted([bash(answer), submit()]).unwrap();
+    let fill = |line: &str| line.replace("NAME", "mock").replace("URL", &server.base_url());
+    let output = from_readme(&home, "cargo run --release -p llm-in-sandbox --", "run", fill);
+    assert_eq!((code(&output), out(&output).as_str()), (0, "76127\n"), "{}", err(&output));
+}
+
+#[test]
+fn the_readmes_sandbox_greets() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let output = from_readme(&home, "llm-in-sandbox", "sandbox run -- bash", str::to_owned);
     assert_eq!((code(&output), out(&output).as_str()), (0, "hello from sandbox\n"));
     assert_eq!(err(&output), "");
 }
