@@ -124,15 +124,10 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// The next bytes, or nothing at the end. `patience` is a shorter wait than the server's usual one.
-    pub(crate) async fn chunk(
-        &mut self,
-        patience: Option<Duration>,
-    ) -> Result<Option<Bytes>, Error> {
-        let silence = self.http.endpoint.silence;
-        let silence = patience.map_or(silence, |patience| patience.min(silence));
-        let next = timeout(silence, self.response.chunk()).await;
-        let chunk = next.map_err(|_| Error::Silence(silence))?;
+    /// The next bytes, or nothing at the end. Waits no longer than this.
+    pub(crate) async fn chunk(&mut self, wait: Duration) -> Result<Option<Bytes>, Error> {
+        let next = timeout(wait, self.response.chunk()).await;
+        let chunk = next.map_err(|_| Error::Silence(self.http.endpoint.silence))?;
         let chunk = chunk.map_err(|source| self.http.broken(source))?;
         self.read += chunk.as_ref().map_or(0, Bytes::len);
         if self.read > MAX_REPLY {
@@ -143,7 +138,8 @@ impl Answer<'_> {
 
     /// Reads up to the end, so that the connection can be used again, but waits for nothing.
     pub(crate) async fn finish(mut self) {
-        let _ = timeout(LINGER, async { while let Ok(Some(_)) = self.chunk(None).await {} }).await;
+        let rest = async { while let Ok(Some(_)) = self.chunk(LINGER).await {} };
+        let _ = timeout(LINGER, rest).await;
     }
 
     /// The refusal, if it is one.
@@ -158,7 +154,7 @@ impl Answer<'_> {
         let mut body = Vec::new();
         let reading = async {
             while body.len() < MAX_REFUSAL {
-                let Ok(Some(chunk)) = self.chunk(None).await else { break };
+                let Ok(Some(chunk)) = self.chunk(REASONS).await else { break };
                 body.extend_from_slice(&chunk);
             }
         };

@@ -14,6 +14,13 @@ pub(crate) struct Event {
     pub(crate) data: String,
 }
 
+impl Event {
+    /// Whether it is more than a sign of life.
+    pub(crate) fn says_something(&self) -> bool {
+        self.name != "ping" && !self.data.trim().is_empty()
+    }
+}
+
 /// An event has no end.
 #[derive(Debug, thiserror::Error)]
 #[error("an event is longer than {MAX_EVENT} bytes")]

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use crate::{
     Delta, Error, Listener,
@@ -74,17 +75,23 @@ pub(crate) async fn read(
     mut answer: Answer<'_>,
     gatherer: &mut impl Gatherer,
 ) -> Result<(), Error> {
+    let silence = http.endpoint().silence;
     let mut form = Form::Unknown;
     let mut events = Vec::new();
+    let mut heard = Instant::now();
     loop {
-        let patience = gatherer.is_complete().then_some(AFTERMATH);
-        let chunk = match answer.chunk(patience).await {
+        let patience = if gatherer.is_complete() { AFTERMATH.min(silence) } else { silence };
+        let chunk = match answer.chunk(patience.saturating_sub(heard.elapsed())).await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => break,
             Err(_) if gatherer.is_complete() => break,
             Err(error) => return Err(error),
         };
         form.push(&chunk, &mut events).map_err(|why| http.nonsense(&why))?;
+        // Comments and pings keep a connection open, but say nothing.
+        if matches!(form, Form::Document(_)) || events.iter().any(Event::says_something) {
+            heard = Instant::now();
+        }
         for event in events.drain(..) {
             if take(http, &event, gatherer)? == Progress::Done {
                 answer.finish().await;

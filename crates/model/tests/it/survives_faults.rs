@@ -101,6 +101,25 @@ async fn silence_ends_the_wait_and_the_connection() {
 }
 
 #[tokio::test]
+async fn signs_of_life_are_no_words() {
+    let alive = |vendor| match vendor {
+        Vendor::OpenAi => Answer::events(":"),
+        Vendor::Anthropic => {
+            Answer::events("event: ping\ndata: {\"type\": \"ping\"}\n\n".repeat(10))
+        }
+    };
+    for vendor in VENDORS {
+        let answer = alive(vendor).fault(Fault::Endless).every(Duration::from_millis(20));
+        let server = MockServer::scripted([answer]).unwrap();
+        let silence = Duration::from_millis(300);
+        let client = Client::new(vendor, Endpoint { silence, ..endpoint(&server) }).unwrap();
+        let error = tokio::time::timeout(Duration::from_secs(8), ask(&client, &Silent)).await;
+        let error = error.expect("the client listens for ever").unwrap_err();
+        assert!(matches!(error, Error::Silence(told) if told == silence), "{error:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_whose_words_never_end_is_still_one() {
     for vendor in VENDORS {
         let refusal = Answer::error(503, "not now, ".repeat(20)).fault(Fault::SilentAfter(2));
