@@ -11,7 +11,7 @@ use std::{
 use model::{Delta, Listener, Model, Price, Request, Sampling, ToolSpec};
 use sandbox::Sandbox;
 use trajectory::{
-    Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent, Started,
+    Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent, Started, Stop,
     ToolCall, ToolResult,
 };
 
@@ -20,6 +20,12 @@ use crate::{
     compact::Compaction,
     tools::{Done, Observation, Tools},
 };
+
+/// No token stands for more bytes, on the whole.
+const MOST_BYTES: u64 = 32;
+
+/// No sensible reply wants more done at once.
+const MOST_CALLS: usize = 32;
 
 /// What the model of a resumed episode is told.
 const RESTARTED: &str = "Your computer was restarted. The files are as you left them; variables, the current \
@@ -62,6 +68,10 @@ pub struct Episode<'a, M, S, J> {
     understood: u32,
     /// Calls carried out so far; numbers the files of long outputs.
     calls: u32,
+    /// Why the model's last reply ended.
+    stop: Stop,
+    /// Calls of this turn so far.
+    carried_out: usize,
     /// What the model still has to get to see in this turn.
     open: usize,
     /// How many of the first messages the model sees shortened.
@@ -108,6 +118,8 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             misses: 0,
             understood: 0,
             calls: 0,
+            stop: Stop::End,
+            carried_out: 0,
             open: 0,
             compacted: 0,
             deadline: None,
@@ -167,6 +179,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             Err(model::Error::Overflow { .. }) => return Break(Outcome::ContextFull),
             Err(error) => return Break(infrastructure(&error)),
         };
+        let sent: usize = shown.iter().map(Message::size).sum();
         drop(shown);
         let millis = millis_since(began);
         let cost = match (&self.settings.price, reply.from_cache) {
@@ -176,12 +189,16 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         };
         self.spent.turns = turn;
         self.spent.usage += reply.usage;
-        self.spent.context = reply.usage.total();
+        // A server that counts too few tokens, or none, must not make the conversation endless.
+        let least = (sent + reply.message.size()) as u64 / MOST_BYTES;
+        self.spent.context = reply.usage.total().max(least);
         self.spent.model_ms = self.spent.model_ms.saturating_add(millis);
         self.spent.cost = cost.map(|cost| cost + self.spent.cost.unwrap_or(0.0));
         let message = reply.message;
         self.open = message.calls.len().max(1);
         self.understood = 0;
+        self.carried_out = 0;
+        self.stop = reply.stop.clone();
         self.history.push(Message::Assistant(message.clone()));
         self.record(Event::Replied(Box::new(Replied {
             turn,
@@ -197,12 +214,16 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
 
     /// Tells a model that called no tool how to go on.
     pub(crate) fn remind(&mut self, reply: &Assistant) -> ControlFlow<Outcome> {
-        let names: Vec<&str> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
-        let said = if reply.text.trim().is_empty() { "empty" } else { "without a tool call" };
+        let said = match (&self.stop, reply.text.trim()) {
+            (Stop::Length, _) => "too long and was cut off",
+            (_, "") => "empty",
+            _ => "without a tool call",
+        };
+        let shorter = if self.stop == Stop::Length { " Be brief." } else { "" };
         let text = format!(
-            "Your reply was {said}, so nothing was done. Go on by calling one of the tools: {}. Nobody \
-             reads what you write besides; when your work is complete and in its place, call submit.",
-            names.join(", ")
+            "Your reply was {said}, so nothing was done.{shorter} Go on: {}. Nobody reads what you write \
+             besides; submit when your work is complete and in its place.",
+            self.model.how_to_call()
         );
         self.observe(Message::user(text), None, 0)
     }
@@ -210,6 +231,11 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     /// Does what the model asks for and adds what came of it to the conversation.
     pub(crate) async fn carry_out(&mut self, call: &ToolCall) -> ControlFlow<Outcome> {
         self.calls = self.calls.saturating_add(1);
+        self.carried_out += 1;
+        if self.carried_out > MOST_CALLS {
+            let text = format!("Not done: a reply may hold {MOST_CALLS} calls. Make it again.");
+            return self.observe(result(call, vec![Content::text(text)], true), None, 0);
+        }
         let began = Instant::now();
         let doing = self.settings.tools.call(call, self.calls, self.sandbox);
         let done = match unless_stopped(doing, &mut self.watch, self.deadline).await? {

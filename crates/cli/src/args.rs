@@ -29,8 +29,7 @@ use crate::{
 
 State is kept in $LLM_IN_SANDBOX_HOME, else in $XDG_DATA_HOME/llm-in-sandbox, else in
 ~/.local/share/llm-in-sandbox.
-Exit codes: 2 for bad input, 3 when a model ended without submitting, 4 when the machine or a service
-fails."
+Exit codes: 2 for bad input, 3 when a model did not submit, 4 when the machine or a service fails."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

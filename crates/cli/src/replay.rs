@@ -77,6 +77,7 @@ pub(crate) async fn run(args: ReplayArgs, settings: &Settings) -> anyhow::Result
         return Ok(Exit::Done);
     }
     let (prompts, tools) = recorded(&record);
+    tell_settings(&record, args.input.as_deref());
     let input = args.input.as_deref().map(crate::run::readable).transpose()?;
     let computer = Computer::check(args.computer, prompts.working_dir.clone())?;
     let runtime = AnyRuntime::start(computer.runtime, settings).await?;
@@ -91,6 +92,25 @@ pub(crate) async fn run(args: ReplayArgs, settings: &Settings) -> anyhow::Result
         false => output::print(&differences(&repeated))?,
     }
     Ok(if repeated.iter().all(|step| step.same) { Exit::Done } else { Exit::Differs })
+}
+
+/// A record may come from anybody, so its settings are not obeyed, only told.
+fn tell_settings(record: &Trajectory, given: Option<&Path>) {
+    let Some(settings) = record.metadata.get("settings") else { return };
+    let mut told = Vec::new();
+    for (name, usual) in [("image", "host"), ("network", "none")] {
+        let value = &settings["computer"]["spec"][name];
+        if !value.is_null() && *value != usual {
+            told.push(format!("{name} {value}"));
+        }
+    }
+    if let (Some(input), None) = (settings["input"].as_str(), given) {
+        told.push(format!("input {input}"));
+    }
+    if !told.is_empty() {
+        let told = told.join(", ");
+        output::note(&format!("the recorded run had {told}; give the same options to repeat it"));
+    }
 }
 
 /// Reads a record in whichever form.

@@ -100,6 +100,10 @@ impl<M: Model> Model for Cached<M> {
         self.model.name()
     }
 
+    fn how_to_call(&self) -> &'static str {
+        self.model.how_to_call()
+    }
+
     async fn complete(
         &self,
         request: &Request<'_>,

@@ -9,7 +9,7 @@ pub enum Error {
     #[error("{0}")]
     Settings(String),
     /// Nobody answers there.
-    #[error("cannot reach {url}")]
+    #[error("cannot reach {url}; is the server running, and the address right?")]
     Unreachable {
         /// The address.
         url: String,

@@ -82,7 +82,10 @@ impl Failure {
         }
         if self.status == 404 {
             // Most often the version is missing in the base URL, and the server says nothing but this.
-            text = format!("{text} (asked for {})", tidy(&endpoint.hide(&self.path)));
+            let path = tidy(&endpoint.hide(&self.path));
+            text = format!(
+                "{text} (asked for {path}; is the model's name right, and the address up to /v1?)"
+            );
         }
         text
     }

@@ -138,6 +138,22 @@ impl<M: Model> Model for Formatted<M> {
         self.model.name()
     }
 
+    fn how_to_call(&self) -> &'static str {
+        match self.format {
+            ToolFormat::Auto if self.refused.load(Ordering::Relaxed) => HERMES_CALL,
+            ToolFormat::Auto | ToolFormat::Native => self.model.how_to_call(),
+            ToolFormat::Hermes => HERMES_CALL,
+            ToolFormat::Qwen3Coder => {
+                "write a call as <tool_call>, <function=NAME>, <parameter=KEY>VALUE</parameter>, \
+                 </function>, </tool_call>, each on a line of its own"
+            }
+            ToolFormat::Fenced => {
+                "write exactly one ```bash block with the commands to run; a block with nothing but \
+                 `submit` in it finishes the work"
+            }
+        }
+    }
+
     async fn complete(
         &self,
         request: &Request<'_>,
@@ -160,6 +176,8 @@ impl<M: Model> Model for Formatted<M> {
         }
     }
 }
+
+const HERMES_CALL: &str = "write a call as <tool_call>{\"name\": \"NAME\", \"arguments\": {\"KEY\": \"VALUE\"}}</tool_call>";
 
 /// Whether the server says that it, or the model's template, has no tools.
 fn refuses_tools(error: &Error) -> bool {

@@ -13,6 +13,11 @@ pub trait Model: Send + Sync + 'static {
     /// The name under which it is known to its server, its users and the price table.
     fn name(&self) -> &str;
 
+    /// How a model that wrote no call is told to write one.
+    fn how_to_call(&self) -> &'static str {
+        "call one of the tools"
+    }
+
     /// The next message. `listener` hears of it while it is being written.
     fn complete(
         &self,
@@ -24,6 +29,10 @@ pub trait Model: Send + Sync + 'static {
 impl<M: Model> Model for std::sync::Arc<M> {
     fn name(&self) -> &str {
         M::name(self)
+    }
+
+    fn how_to_call(&self) -> &'static str {
+        M::how_to_call(self)
     }
 
     async fn complete(

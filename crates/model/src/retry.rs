@@ -168,7 +168,11 @@ impl<M: Model> Model for Retrying<M> {
                     self.wait(attempt, error)
                 }
                 _ if error.is_passing() => {
-                    return Err(Error::GaveUp { attempts: attempt, last: Box::new(error) });
+                    // One attempt is no giving up.
+                    return Err(match attempt {
+                        1 => error,
+                        attempts => Error::GaveUp { attempts, last: Box::new(error) },
+                    });
                 }
                 _ => return Err(error),
             };

@@ -75,8 +75,8 @@ impl Content {
     fn size(&self) -> usize {
         match self {
             Self::Text { text } => text.len(),
-            // Vendors count a picture as one to two thousand tokens, whatever its bytes.
-            Self::Image { .. } => 6000,
+            // Vendors count a picture as one to two thousand tokens; a huge one takes room all the same.
+            Self::Image { data, .. } => (data.len() / 100).max(6000),
         }
     }
 }

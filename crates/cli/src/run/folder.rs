@@ -19,7 +19,7 @@ use crate::exit::Usage;
 const SAME_SECOND: u32 = 1000;
 
 /// A larger record is not read.
-const LARGEST: u64 = 1 << 30;
+const LARGEST: u64 = 256 << 20;
 
 /// The summary of a run, written when everything else is in place.
 const RUN: &str = "run.json";
@@ -179,6 +179,10 @@ impl Folder {
 
 /// The text of a record. Half a character at its end is what a killed process leaves.
 pub(crate) fn text_of(path: &Path) -> io::Result<String> {
+    // A pipe would keep us waiting.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
     let mut bytes = Vec::new();
     File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {

@@ -85,6 +85,13 @@ impl Model for AnyModel {
         }
     }
 
+    fn how_to_call(&self) -> &'static str {
+        match self {
+            Self::Plain(model) => model.how_to_call(),
+            Self::Cached(model) => model.how_to_call(),
+        }
+    }
+
     async fn complete(
         &self,
         request: &Request<'_>,

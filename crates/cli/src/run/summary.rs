@@ -91,19 +91,27 @@ impl Summary {
         if show == Show::Json {
             return output::print_json(self);
         }
-        if let Outcome::Infrastructure { cause } = &self.outcome {
-            output::note(&format!("error: {cause}"));
+        match (&self.outcome, mode) {
+            // Elsewhere the view of the episode has said so.
+            (Outcome::Submitted, _) | (_, Mode::Live | Mode::Plain) => {}
+            (Outcome::Infrastructure { cause }, Mode::Quiet) => {
+                output::note(&format!("error: {cause}"));
+            }
+            (outcome, Mode::Quiet) => output::note(&format!("ended as {outcome}")),
         }
         if mode != Mode::Quiet {
             if let Some(trouble) = &self.trouble {
                 output::note(&format!("the model's files cannot be brought back: {trouble}"));
             }
-            let files = match self.file_count {
-                0 => "no files".to_owned(),
-                1 => "1 file".to_owned(),
-                many => format!("{many} files"),
-            };
-            output::note(&format!("{files} and the record are in {}", self.directory));
+            let dir = &self.directory;
+            output::note(&match self.file_count {
+                0 => format!("the model left no files; the record is in {dir}"),
+                1 => format!("1 file and the record are in {dir}"),
+                many => format!("{many} files and the record are in {dir}"),
+            });
+            if matches!(self.outcome, Outcome::Cancelled | Outcome::Infrastructure { .. }) {
+                output::note(&format!("go on with: llm-in-sandbox run --resume {dir}"));
+            }
         }
         match &self.answer {
             Some(answer) if !answer.is_empty() => output::print(&sanitize(answer)),

@@ -96,7 +96,7 @@ fn a_model_that_only_talks_is_reminded_and_then_ended() {
     check_record(&home, &output, "no_tool_calls");
     let requests = server.requests();
     let last = requests.last().unwrap().messages().last().unwrap().to_string();
-    assert!(last.contains("call submit"), "{last}");
+    assert!(last.contains("call one of the tools"), "{last}");
     assert_eq!(requests.len(), 5);
 }
 
@@ -214,4 +214,27 @@ fn a_model_that_sees_gets_the_picture() {
     assert!(server.requests()[2].mentions(png));
     assert!(folder(&home).join("files/p.png").is_file());
     assert_eq!(kinds(&folder(&home)).iter().filter(|kind| *kind == "replied").count(), 3);
+}
+
+#[test]
+fn a_reminder_speaks_the_models_format_and_names_the_cut() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let cut = say("I think and think").stop(trajectory::Stop::Length);
+    let server = MockServer::scripted([cut, say("```bash\nsubmit\n```")]).unwrap();
+    let output = ran(&home, &server, ["Do it", "--tool-format", "fenced"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let reminder = server.requests()[1].messages().last().unwrap().to_string();
+    assert!(reminder.contains("cut off") && reminder.contains("```bash block"), "{reminder}");
+}
+
+#[test]
+fn too_many_calls_at_once_are_not_all_done() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let many = calls((0..40).map(|_| Call::bash("echo x >> /testbed/output/answer.txt")));
+    let server = MockServer::scripted([many, submit()]).unwrap();
+    let output = ran(&home, &server, ["Do it"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(out(&output).lines().count(), 32);
+    let answers = server.requests()[1].messages().iter().filter(|m| m["role"] == "tool").count();
+    assert_eq!(answers, 40);
 }

@@ -117,13 +117,15 @@ impl Block {
             return vec![call(BASH, Some(python(&script)), start, end)];
         }
         let script = without_prompts(&script);
-        let (commands, last) = match submitted(&script, tools) {
-            Some(before) => (before, Some(call(SUBMIT, None, start, end))),
-            None => (script.as_str(), None),
-        };
-        let first = has_commands(commands)
-            .then(|| call(BASH, Some(commands.trim_end().to_owned()), start, end));
-        first.into_iter().chain(last).collect()
+        match submitted(&script, tools) {
+            Some(before) if !has_commands(before) => vec![call(SUBMIT, None, start, end)],
+            // Small models submit what they have not seen fail: they see the result first.
+            Some(before) => vec![call(BASH, Some(before.trim_end().to_owned()), start, end)],
+            None if has_commands(&script) => {
+                vec![call(BASH, Some(script.trim_end().to_owned()), start, end)]
+            }
+            None => Vec::new(),
+        }
     }
 }
 

@@ -24,6 +24,9 @@ fn main() -> anyhow::Result<()> {
 fn conversation(mut words: impl Iterator<Item = String>) -> anyhow::Result<Conversation> {
     let mut conversation = Conversation::default();
     while let Some(option) = words.next() {
+        if option == "--help" {
+            bail!(USAGE);
+        }
         let value = words.next().with_context(|| format!("{option} needs a value\n{USAGE}"))?;
         let number = || value.parse().with_context(|| format!("{option} {value}: no number"));
         match option.as_str() {
