@@ -88,6 +88,7 @@ pub(crate) async fn run(
     if let Err(error) = sandbox.destroy().await {
         output::note(&format!("the sandbox may not be gone: {}", exit::line(&error.into())));
     }
+    recorder.forget().await;
     match summary.tell(show, mode) {
         // Nobody listens any more; how the episode ended still matters.
         Err(error) if !error.is_broken_pipe() => return Err(error.into()),
@@ -161,8 +162,8 @@ async fn keep(
     recorder: &Recorder<'_>,
 ) -> (Summary, anyhow::Result<()>) {
     let brought = computer::bring_back(&job.plan, sandbox, &job.folder).await;
-    if !brought.are_lost() {
-        recorder.forget().await;
+    if brought.are_lost() {
+        recorder.leave();
     }
     let written = job.folder.write_trajectory();
     let summary = Summary::new(job, ended, brought);

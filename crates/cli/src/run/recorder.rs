@@ -59,7 +59,12 @@ impl<'a> Recorder<'a> {
         Ok(Self { file, length, console, runtime, name, saved })
     }
 
-    /// Removes the saved files: nobody will need them.
+    /// Leaves the saved files for another process.
+    pub(crate) fn leave(&self) {
+        *lock(&self.saved) = Saved::default();
+    }
+
+    /// Removes the saved files: nobody will need them. Those a sandbox still runs on could not be removed.
     pub(crate) async fn forget(&self) {
         let Saved { image, pending, .. } = std::mem::take(&mut *lock(&self.saved));
         for image in image.into_iter().chain(pending) {

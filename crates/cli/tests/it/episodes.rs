@@ -76,5 +76,7 @@ pub(crate) fn check_record(home: &Home, output: &Output, outcome: &str) -> PathB
     );
     assert_eq!(home.traces(), Vec::<PathBuf>::new());
     assert_eq!(home.json(["image", "list", "--json"]), Value::Array(Vec::new()));
+    let layers = fs::read_dir(home.state().join("images/layers")).into_iter().flatten();
+    assert_eq!(layers.count(), 0, "layers of saved files were left behind");
     folder
 }
