@@ -142,7 +142,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_enum)]
     pub(crate) images: Option<Images>,
     /// Randomness [default: the server's]
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = values::temperature, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f64>,
     /// Only the likeliest tokens that together have this probability
     #[arg(long, value_name = "P", alias = "top_p")]
@@ -196,7 +196,8 @@ pub(crate) struct PromptArgs {
     #[arg(long, value_name = "FILE", alias = "prompt_config")]
     pub(crate) prompt_config: Option<PathBuf>,
     /// A YAML file with llm_name, llm_base_url, api_key, prompt_config [else: $LLM_IN_SANDBOX_CONFIG,
-    /// ./llm-in-sandbox.yaml, ~/.config/llm-in-sandbox/config.yaml, ~/.llm-in-sandbox.yaml]
+    /// ./llm-in-sandbox.yaml, ./llm_in_sandbox.yaml, and at home .config/llm-in-sandbox/config.yaml,
+    /// .llm-in-sandbox/config.yaml, .llm-in-sandbox.yaml]
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
 }
@@ -218,7 +219,7 @@ pub(crate) struct LimitArgs {
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens_per_call: u64,
     /// Dollars; the model's price must be known
-    #[arg(long, value_name = "USD", value_parser = values::dollars)]
+    #[arg(long, value_name = "USD", value_parser = values::dollars, allow_negative_numbers = true)]
     pub(crate) max_cost: Option<f64>,
     /// Time for everything: seconds, or 500ms, 2m, 1h
     #[arg(long, value_name = "SECONDS", default_value = "none", value_parser = values::time)]

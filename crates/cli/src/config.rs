@@ -37,6 +37,8 @@ struct File {
     llm_base_url: Option<String>,
     api_key: Option<String>,
     prompt_config: Option<PathBuf>,
+    #[serde(flatten)]
+    unknown: std::collections::BTreeMap<String, serde_json::Value>,
 }
 
 impl Config {
@@ -80,6 +82,10 @@ impl Config {
                 .to_owned()
         })?;
         let file = file.unwrap_or_default();
+        if !file.unknown.is_empty() {
+            let names: Vec<&str> = file.unknown.keys().map(String::as_str).collect();
+            output::note(&format!("settings file: unknown keys are ignored: {}", names.join(", ")));
+        }
         let filled = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         Ok(Self {
             model: filled(file.llm_name),

@@ -48,7 +48,7 @@ pub(crate) struct ReplayArgs {
     /// A directory, or a file, copied into the sandbox's input directory first
     #[arg(long, value_name = "DIR", requires = "sandbox")]
     input: Option<PathBuf>,
-    /// Print one JSON array
+    /// Print JSON: the record, or with --sandbox an array of what came out
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -126,7 +126,12 @@ fn read(path: &Path) -> anyhow::Result<Trajectory> {
         return Ok(Trajectory::from_events(&lines));
     }
     let record = serde_json::from_str(&text);
-    Ok(record.map_err(|error| refuse(format!("it is no record of an episode: {error}")))?)
+    Ok(record.map_err(|error| {
+        refuse(format!(
+            "it is no record of an episode ({error}); name the directory of a run, its trajectory.json \
+             or its events.jsonl"
+        ))
+    })?)
 }
 
 /// The directories the episode knew and how its tools behaved: as recorded, else as usual.

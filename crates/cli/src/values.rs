@@ -69,6 +69,12 @@ pub(crate) fn object(text: &str) -> Result<serde_json::Map<String, serde_json::V
     }
 }
 
+/// How random a model's words are.
+pub(crate) fn temperature(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| format!("`{text}` is no temperature; write 0, 0.7 or 1"))
+}
+
 /// An amount of money.
 pub(crate) fn dollars(text: &str) -> Result<f64, String> {
     let amount = text.trim_start_matches('$').parse().ok();

@@ -257,22 +257,31 @@ impl Shared {
                     remedy: format!("{why}; give a directory with a root file system, or a name"),
                 };
                 let dir = std::path::absolute(dir).map_err(|e| unknown(e.to_string()))?;
-                match std::fs::metadata(dir.join("bin")).or_else(|_| std::fs::metadata(dir.join("usr"))) {
-                    Ok(meta) if meta.is_dir() && dir.to_str().is_some() => Ok((Base::Dir(dir), None)),
+                match std::fs::metadata(dir.join("bin"))
+                    .or_else(|_| std::fs::metadata(dir.join("usr")))
+                {
+                    Ok(meta) if meta.is_dir() && dir.to_str().is_some() => {
+                        Ok((Base::Dir(dir), None))
+                    }
+                    _ if !dir.exists() => Err(unknown("there is no such directory".into())),
                     _ => Err(unknown("the directory has neither bin nor usr in it".into())),
                 }
             }
             ImageRef::Name(name) => match self.store.rootfs(name) {
                 Ok(rootfs) => {
-                    let host_dirs = if rootfs.on_host { host_image::program_dirs() } else { Vec::new() };
+                    let host_dirs =
+                        if rootfs.on_host { host_image::program_dirs() } else { Vec::new() };
                     let lease = rootfs.lease.clone();
                     Ok((Base::Stored { rootfs, host_dirs }, Some(lease)))
                 }
                 Err(error) if error.is_usage() => Err(Error::UnknownImage {
                     image: image.clone(),
-                    remedy: "see `llm-in-sandbox image list`, or get it with `image pull`, `image import` \
-                             or `image build`"
-                        .into(),
+                    remedy: match name.as_str() {
+                        "base" => "make it with `llm-in-sandbox image build`".into(),
+                        _ => "see `llm-in-sandbox image list`, or get it with `image pull`, \
+                              `image import` or `image build`"
+                            .into(),
+                    },
                 }),
                 Err(error) => Err(image_error(error)),
             },
