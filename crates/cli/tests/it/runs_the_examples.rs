@@ -57,3 +57,38 @@ fn with_the_commands_that_stand_there() {
         assert!(server.requests()[0].mentions(task.unwrap().trim().lines().next().unwrap()));
     }
 }
+
+#[test]
+fn the_small_tasks_are_those_their_script_makes() {
+    let dir = repository().join("examples/small-tasks");
+    let Ok(tasks) = fs::read_to_string(dir.join("tasks.jsonl")) else {
+        return crate::support::skip("examples", "the examples are not here");
+    };
+    let made = Command::new("python3").arg(dir.join("make.py")).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(String::from_utf8(made.stdout).unwrap(), tasks);
+    assert!(tasks.lines().count() >= 20);
+}
+
+#[test]
+fn the_score_counts_right_answers() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let script = repository().join("examples/small-tasks/score.py");
+    if !script.exists() {
+        return crate::support::skip("examples", "the examples are not here");
+    }
+    // The first task is solved, the second is not.
+    let server = MockServer::answering(|asked| match asked.turns() {
+        0 if asked.mentions("prime numbers below 2388") => {
+            bash("echo 389179 > /testbed/output/answer.txt")
+        }
+        _ => submit(),
+    })
+    .unwrap();
+    let mut command = Command::new("python3");
+    command.arg(script).args(["--limit", "2", "--program"]).arg(program());
+    command.args(["--", "--model", "mock", "--base-url", &server.base_url()]);
+    let output = command.env("LLM_IN_SANDBOX_HOME", home.state()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.ends_with("arithmetic   1/2\nall          1/2\n"), "{said}");
+}
