@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     agent_args::AgentArgs,
+    models::ModelCommand,
     perf::PerfCommand,
     replay::ReplayArgs,
     values::{self, CopyPair, Limit, Variable},
@@ -51,6 +52,9 @@ pub(crate) enum Command {
     /// Get, list and remove the images sandboxes start from
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Get, list and remove models that run on this machine
+    #[command(subcommand)]
+    Model(ModelCommand),
     /// Measure
     #[command(subcommand)]
     Perf(PerfCommand),

@@ -12,6 +12,7 @@ mod environment;
 mod exit;
 mod images;
 mod interrupt;
+mod models;
 mod output;
 mod perf;
 mod progress;
@@ -99,6 +100,7 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
             until_cancelled(sandboxes::prune(&args, settings), &mut interrupts).await?
         }
         Command::Image(command) => images::run(command, settings, &mut interrupts).await?,
+        Command::Model(command) => models::run(command, settings, &mut interrupts).await?,
         Command::Perf(command) => {
             until_cancelled(perf::run(command, settings), &mut interrupts).await?
         }

@@ -31,6 +31,14 @@ impl Shown {
         Self::Bar(bar)
     }
 
+    /// Begins a stage that is counted in bytes.
+    pub(crate) fn bytes(&self, title: &str, total: u64) {
+        match self {
+            Self::Bar(bar) => begin(bar, title, BYTES, Some(total)),
+            Self::Lines => output::note(&format!("{title} {}", HumanBytes(total))),
+        }
+    }
+
     /// Takes the bar away, so that a result or an error stands alone.
     pub(crate) fn clear(&self) {
         if let Self::Bar(bar) = self {
@@ -49,22 +57,13 @@ impl Progress for Shown {
     fn stage(&self, stage: Stage, total: Option<u64>) {
         match self {
             Self::Bar(bar) => {
-                bar.set_position(0);
-                match total {
-                    Some(total) => bar.set_length(total),
-                    None => bar.unset_length(),
-                }
                 let template = match (stage, total) {
                     (Stage::Building, Some(_)) => STEPS,
                     (Stage::Resolving | Stage::Building, _) => UNCOUNTED,
                     (_, Some(_)) => BYTES,
                     (_, None) => UNKNOWN,
                 };
-                if let Ok(style) = ProgressStyle::with_template(template) {
-                    bar.set_style(style.progress_chars("=> "));
-                }
-                bar.set_prefix(stage.to_string());
-                bar.set_message("");
+                begin(bar, &stage.to_string(), template, total);
             }
             Self::Lines => match (stage, total) {
                 (Stage::Building | Stage::Resolving, _) | (_, None) => {
@@ -91,4 +90,17 @@ impl Progress for Shown {
             Self::Lines => output::note(text),
         }
     }
+}
+
+fn begin(bar: &ProgressBar, title: &str, template: &str, total: Option<u64>) {
+    bar.set_position(0);
+    match total {
+        Some(total) => bar.set_length(total),
+        None => bar.unset_length(),
+    }
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(title.to_owned());
+    bar.set_message("");
 }

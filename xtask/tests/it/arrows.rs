@@ -7,12 +7,22 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("agent", &["model", "sandbox", "trajectory"]),
+    ("catalogue", &[]),
     ("image", &[]),
     (
         "llm-in-sandbox",
-        &["agent", "image", "model", "sandbox", "sandbox-docker", "sandbox-native", "trajectory"],
+        &[
+            "agent",
+            "catalogue",
+            "image",
+            "model",
+            "sandbox",
+            "sandbox-docker",
+            "sandbox-native",
+            "trajectory",
+        ],
     ),
     ("model", &["trajectory"]),
     ("sandbox", &[]),

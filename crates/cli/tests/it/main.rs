@@ -16,6 +16,7 @@ mod diagnoses;
 mod episodes;
 mod fails_well;
 mod keeps_images;
+mod keeps_models;
 mod keeps_secrets;
 mod leaves_nothing_behind;
 mod limits;

