@@ -98,11 +98,12 @@ pub(crate) async fn fetch(
     let asked = Asked::new(hub, file)?;
     progress.message(&format!("from {}", asked.host));
     begin(partial, progress);
-    let (mut best, mut failures) = (partial.have(), 0);
+    let start = partial.have();
+    let (mut best, mut failures) = (start, 0);
     while partial.have() < partial.size() {
         let Err(error) = asked.attempt(partial, progress).await else { continue };
         // With no connection at all there is no point in insisting.
-        let hopeless = matches!(error, HubError::Connect { .. }) && best == 0 && failures == 0;
+        let hopeless = matches!(error, HubError::Connect { .. }) && best == start && failures == 0;
         if hopeless || !error.is_passing() {
             return Err(error);
         }
@@ -112,7 +113,7 @@ pub(crate) async fn fetch(
             return Err(error);
         }
         progress.message(&format!("{}; going on", chain(&error)));
-        tokio::time::sleep(Duration::from_millis(100 << (2 * failures))).await;
+        tokio::time::sleep(Duration::from_millis(250 << failures)).await;
     }
     Ok(())
 }
@@ -168,7 +169,9 @@ impl Asked {
             request = request.header(RANGE, format!("bytes={from}-"));
         }
         let host = self.host.clone();
-        request.send().await.map_err(|source| match source.is_connect() {
+        // The address is long and says nothing new.
+        let sent = request.send().await.map_err(reqwest::Error::without_url);
+        sent.map_err(|source| match source.is_connect() {
             true => HubError::Connect { host, source },
             false => HubError::Cut { host, source: Some(source) },
         })

@@ -233,7 +233,9 @@ async fn last_words(mut from: impl AsyncRead + Unpin) -> String {
         let surplus = tail.len().saturating_sub(LAST_WORDS);
         tail.drain(..surplus);
     }
-    let text = String::from_utf8_lossy(&tail);
+    // It may repeat what a server said, and is shown on a terminal.
+    let shown = |c: &char| *c == '\n' || !c.is_control();
+    let text: String = String::from_utf8_lossy(&tail).chars().filter(shown).collect();
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let errors: Vec<&str> = lines().filter_map(|line| line.strip_prefix("ERROR: ")).collect();
     match &errors[..] {
@@ -251,6 +253,7 @@ mod tests {
         let long = format!("{}\nERROR: one\nnoise\nERROR: two\n", "x".repeat(100_000));
         assert_eq!(last_words(long.as_bytes()).await, "one; two");
         assert_eq!(last_words(&b"a\nNo module named pip\n\n"[..]).await, "No module named pip");
+        assert_eq!(last_words(&b"ERROR: a\x1b[2Jb\r\n"[..]).await, "a[2Jb");
         assert_eq!(last_words(&b""[..]).await, "it gave no reason");
     }
 }
