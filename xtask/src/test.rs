@@ -21,7 +21,7 @@ const ON_MAC: [&str; 7] =
     ["trajectory", "model", "agent", "sandbox", "sandbox-docker", "image", "llm-in-sandbox"];
 
 /// What a prepared machine must offer to the tests, so that none of them is skipped unseen.
-const REQUIRED: &str = "docker,llama,registry,mmdebstrap,overlay,userns,rootless";
+const REQUIRED: &str = "docker,llama,pip,registry,mmdebstrap,overlay,userns,rootless";
 
 /// The fast checks, with nothing installed and nothing started.
 pub(crate) fn check(places: &Places) -> ExitCode {
