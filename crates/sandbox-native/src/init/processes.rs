@@ -106,11 +106,12 @@ pub(crate) fn kill_all_but(spared: &HashSet<i32>, family: Family) {
     while Instant::now() < deadline {
         reap(spared);
         if victims(spared).is_empty() {
-            return;
+            break;
         }
         nap(Duration::from_millis(2));
     }
-    // All at once, or a process that keeps forking and exiting would never be caught.
+    // All at once, or a process that keeps forking and exiting would never be caught: it may not even have
+    // been seen, for each look at it can come too late.
     sys::stop_all();
     for _ in 0..1000 {
         let left = victims(spared);
