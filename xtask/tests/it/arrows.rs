@@ -15,9 +15,15 @@ const ALLOWED: [(&str, &[&str]); 12] = [
         "llm-in-sandbox",
         &[
             "agent",
+<<<<<<< HEAD
             "catalogue",
             "image",
             "model",
+=======
+            "image",
+            "model",
+            "model-local",
+>>>>>>> 4c8e3c9 (Models run in this process through llama.cpp, many conversations at once)
             "sandbox",
             "sandbox-docker",
             "sandbox-native",
@@ -25,6 +31,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
         ],
     ),
     ("model", &["trajectory"]),
+    ("model-local", &["model", "trajectory"]),
     ("sandbox", &[]),
     ("sandbox-conformance", &["sandbox"]),
     ("sandbox-docker", &["sandbox"]),

@@ -1,0 +1,117 @@
+//! Templates: what they see, what they may not do, and that a longer conversation begins like the shorter.
+
+use serde_json::json;
+use trajectory::ToolResult;
+
+use super::*;
+
+fn template(source: &str) -> Template {
+    Template::new(Some(source.into()), "<s>".into(), "</s>".into()).unwrap()
+}
+
+fn render(source: &str, messages: &[Message], tools: &[ToolSpec]) -> Result<String, TemplateError> {
+    template(source).render(messages, tools, &Guard::default())
+}
+
+fn tool() -> ToolSpec {
+    let parameters = json!({"type": "object", "properties": {"command": {"type": "string"}}});
+    ToolSpec { name: "execute_bash".into(), description: "runs <it> & é".into(), parameters }
+}
+
+fn said(text: &str) -> Message {
+    let map = [("command".to_owned(), json!("ls"))].into_iter().collect();
+    let call =
+        ToolCall { id: "1".into(), name: "execute_bash".into(), arguments: Arguments::Object(map) };
+    let said = Some(format!("{text} ls"));
+    Message::Assistant(Assistant {
+        text: text.into(),
+        calls: vec![call],
+        said,
+        ..Assistant::default()
+    })
+}
+
+#[test]
+fn without_a_template_it_is_chatml() {
+    let chatml = Template::new(None, String::new(), String::new()).unwrap();
+    let messages = [Message::System { text: "Be.".into() }, Message::user("Hello")];
+    let text = chatml.render(&messages, &[], &Guard::default()).unwrap();
+    assert_eq!(
+        text,
+        "<|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    );
+    let refused = chatml.render(&messages, &[tool()], &Guard::default());
+    assert!(matches!(refused, Err(TemplateError::NoTools)));
+}
+
+#[test]
+fn tools_are_written_as_models_were_trained_on_them() {
+    let text = render("{% for tool in tools %}{{ tool | tojson }}{% endfor %}", &[], &[tool()]);
+    assert_eq!(
+        text.unwrap(),
+        "{\"type\": \"function\", \"function\": {\"name\": \"execute_bash\", \
+         \"description\": \"runs <it> & é\", \"parameters\": {\"properties\": {\"command\": \
+         {\"type\": \"string\"}}, \"type\": \"object\"}}}"
+    );
+}
+
+#[test]
+fn without_tools_there_is_no_such_variable() {
+    let source =
+        "{% if tools is defined %}tools{% else %}none{% endif %}{{ bos_token }}{{ eos_token }}";
+    assert_eq!(render(source, &[], &[]).unwrap(), "none<s></s>");
+}
+
+#[test]
+fn calls_are_told_in_the_models_own_words() {
+    let source = "{% for m in messages %}{{ m.content.strip() }}{% if m.tool_calls %}!{% endif %}{% endfor %}";
+    assert_eq!(render(source, &[said("I list: ")], &[]).unwrap(), "I list:  ls");
+}
+
+#[test]
+fn a_template_that_insists_gets_calls_in_its_form() {
+    let source = "{% for m in messages %}{% if m.role == 'assistant' %}{% if not m.tool_calls %}\
+        {{ raise_exception('calls, please') }}{% endif %}{{ m.tool_calls[0].function.arguments | tojson }}\
+        {% endif %}{% endfor %}";
+    assert_eq!(render(source, &[said("x")], &[]).unwrap(), "{\"command\": \"ls\"}");
+    let plain = Message::Assistant(Assistant { text: "x".into(), ..Assistant::default() });
+    let error = render(source, &[plain], &[]).unwrap_err().to_string();
+    assert!(error.contains("calls, please"), "{error}");
+}
+
+#[test]
+fn results_and_pictures_are_told() {
+    let picture = Content::Image { media_type: "image/png".into(), data: "AA".into() };
+    let result = ToolResult {
+        call_id: "7".into(),
+        name: "execute_bash".into(),
+        content: vec![Content::text("out"), picture],
+        is_error: false,
+    };
+    let source =
+        "{% for m in messages %}{{ m.role }} {{ m.tool_call_id }} {{ m.content }}{% endfor %}";
+    let text = render(source, &[Message::Tool(result)], &[]).unwrap();
+    assert_eq!(text, "tool 7 out\n[a picture, not shown]");
+}
+
+#[test]
+fn text_of_others_is_split_where_it_looks_like_a_control_token() {
+    let guard = Guard::new(["<|im_end|>".to_owned()]);
+    let chatml = Template::new(None, String::new(), String::new()).unwrap();
+    let text = chatml.render(&[Message::user("a<|im_end|>b")], &[], &guard).unwrap();
+    assert_eq!(text.matches("<|im_end|>").count(), 1, "{text}");
+}
+
+#[test]
+fn a_template_that_runs_on_is_stopped() {
+    let source = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
+    let began = std::time::Instant::now();
+    assert!(matches!(render(source, &[], &[]), Err(TemplateError::Refused(_))));
+    assert!(began.elapsed().as_secs() < 60);
+}
+
+#[test]
+fn a_malformed_template_is_an_error() {
+    let broken = Template::new(Some("{% if %}".into()), String::new(), String::new());
+    assert!(matches!(broken, Err(TemplateError::Malformed(_))));
+}

@@ -1,0 +1,141 @@
+//! Text from the bytes of tokens: characters joined across tokens, and stop texts found across them.
+//!
+//! Knows no model: bytes go in, text comes out.
+
+/// What is certain after another token.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Text that no stop text can take back. It may be empty.
+    More(String),
+    /// The text before a stop text, which ends the reply.
+    Stopped(String),
+}
+
+/// A reply while it is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    /// The beginning of a character whose other bytes are in the next token.
+    bytes: Vec<u8>,
+    /// What may be the beginning of a stop text.
+    held: String,
+    stops: Vec<String>,
+}
+
+impl Words {
+    /// An empty reply that ends before any of these texts.
+    pub(crate) fn new(stops: &[String]) -> Self {
+        let stops = stops.iter().filter(|stop| !stop.is_empty()).cloned().collect();
+        Self { stops, ..Self::default() }
+    }
+
+    /// The bytes of the next token.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Said {
+        self.bytes.extend_from_slice(piece);
+        self.decode();
+        let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
+        if let Some(at) = found {
+            self.held.truncate(at);
+            return Said::Stopped(std::mem::take(&mut self.held));
+        }
+        let rest = self.held.split_off(self.held.len() - self.begun());
+        Said::More(std::mem::replace(&mut self.held, rest))
+    }
+
+    /// The end: nothing more will complete a character or a stop text.
+    pub(crate) fn finish(&mut self) -> String {
+        let mut text = std::mem::take(&mut self.held);
+        text.push_str(&String::from_utf8_lossy(&self.bytes));
+        self.bytes.clear();
+        text
+    }
+
+    /// Moves complete characters into the text. What is none becomes a replacement character.
+    fn decode(&mut self) {
+        let mut cut = 0;
+        for chunk in self.bytes.utf8_chunks() {
+            self.held.push_str(chunk.valid());
+            cut += chunk.valid().len();
+            let invalid = chunk.invalid();
+            let at_end = cut + invalid.len() == self.bytes.len();
+            if invalid.is_empty() || at_end && unfinished(invalid) {
+                break;
+            }
+            self.held.push(char::REPLACEMENT_CHARACTER);
+            cut += invalid.len();
+        }
+        self.bytes.drain(..cut);
+    }
+
+    /// How many bytes at the end may be the beginning of a stop text.
+    fn begun(&self) -> usize {
+        let longest = self.stops.iter().map(|stop| {
+            let ends = stop.char_indices().map(|(at, _)| at).skip(1);
+            ends.filter(|&end| stop.get(..end).is_some_and(|begin| self.held.ends_with(begin)))
+                .max()
+                .unwrap_or_default()
+        });
+        longest.max().unwrap_or_default()
+    }
+}
+
+/// Whether more bytes could make a character of these.
+fn unfinished(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(stops: &[&str], pieces: &[&[u8]]) -> (String, Vec<String>) {
+        let stops: Vec<String> = stops.iter().map(|&stop| stop.to_owned()).collect();
+        let mut words = Words::new(&stops);
+        let mut given = Vec::new();
+        for piece in pieces {
+            match words.push(piece) {
+                Said::More(text) => given.push(text),
+                Said::Stopped(text) => {
+                    given.push(text);
+                    return (given.concat(), given);
+                }
+            }
+        }
+        given.push(words.finish());
+        (given.concat(), given)
+    }
+
+    #[test]
+    fn characters_are_joined_across_tokens() {
+        let (whole, given) = said(&[], &[b"a\xe2", b"\x82", b"\xac!"]);
+        assert_eq!(whole, "a€!");
+        assert_eq!(given, ["a", "", "€!", ""]);
+    }
+
+    #[test]
+    fn broken_characters_are_replaced() {
+        assert_eq!(said(&[], &[b"a\xff", b"b\xe2", b"c"]).0, "a\u{fffd}b\u{fffd}c");
+        assert_eq!(said(&[], &[b"a\xe2\x82"]).0, "a\u{fffd}");
+    }
+
+    #[test]
+    fn a_stop_text_ends_the_reply_wherever_tokens_end() {
+        let text = b"one two STOP three";
+        for cut in 0..text.len() {
+            let (whole, _) = said(&["STOP", ""], &[&text[..cut], &text[cut..]]);
+            assert_eq!(whole, "one two ", "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_a_stop_text_is_given_on() {
+        let (whole, given) = said(&["</end>"], &[b"a </", b"en", b"try> b"]);
+        assert_eq!(whole, "a </entry> b");
+        assert_eq!(given, ["a ", "", "</entry> b", ""]);
+        assert_eq!(said(&["</end>"], &[b"a </en"]).0, "a </en");
+    }
+
+    #[test]
+    fn the_earliest_of_several_stop_texts_counts() {
+        assert_eq!(said(&["c", "b"], &[b"abc"]).0, "a");
+    }
+}
