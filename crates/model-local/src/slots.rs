@@ -37,22 +37,21 @@ pub(crate) fn choose<T: PartialEq>(prompt: &[T], slots: &[Kept<'_, T>]) -> Optio
     let most = prompt.len().saturating_sub(1);
     let common = |kept: &Kept<'_, T>| common(prompt, kept.tokens).min(most);
     let free = || slots.iter().enumerate().filter(|(_, kept)| !kept.busy);
+    let (oldest, last) = free().min_by_key(|(_, kept)| (!kept.tokens.is_empty(), kept.used))?;
     let goes_on = free()
         .map(|(slot, kept)| (slot, common(kept), kept.tokens.len()))
-        .filter(|(_, common, length)| *common > 0 && common * 2 >= *length)
-        .max_by_key(|(_, common, _)| *common);
-    if let Some((slot, common, _)) = goes_on {
-        return Some(Choice { slot, copy_from: None, common });
-    }
-    let (slot, oldest) = free().min_by_key(|(_, kept)| (!kept.tokens.is_empty(), kept.used))?;
-    let own = common(oldest);
-    let best = slots.iter().enumerate().map(|(slot, kept)| (slot, common(kept)));
-    let best = best.max_by_key(|(_, common)| *common);
-    match best {
-        Some((other, common)) if other != slot && common >= own + WORTH_A_COPY => {
-            Some(Choice { slot, copy_from: Some(other), common })
+        .filter(|(_, common, length)| *common > 0 && length - common < WORTH_A_COPY)
+        .map(|(slot, common, _)| (slot, common))
+        .max_by_key(|(_, common)| *common);
+    let (slot, own) = goes_on.unwrap_or_else(|| (oldest, common(last)));
+    let all = slots.iter().enumerate().map(|(slot, kept)| (slot, common(kept)));
+    let best = all.max_by_key(|(_, common)| *common);
+    match best.filter(|(_, common)| *common >= own + WORTH_A_COPY) {
+        Some((from, common)) => {
+            let copy_from = (from != oldest).then_some(from);
+            Some(Choice { slot: oldest, copy_from, common })
         }
-        _ => Some(Choice { slot, copy_from: None, common: own }),
+        None => Some(Choice { slot, copy_from: None, common: own }),
     }
 }
 

@@ -30,7 +30,7 @@ pub enum TemplateError {
 
 /// The form in which a model without a template is addressed.
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
-    {{ message.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n";
+    {{ message.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}";
 
 /// Instructions a template may execute: hundreds for each of thousands of messages.
 const FUEL: u64 = 20_000_000;

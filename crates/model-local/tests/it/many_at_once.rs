@@ -42,9 +42,12 @@ async fn conversations_at_once_read_as_they_do_alone() {
 async fn instructions_in_common_are_read_once() {
     let Some(model) = load(3) else { return };
     let rules: String = (0..40).map(|n| format!("Rule {n}: be kind to box {n}.\n")).collect();
-    let asked = |question: &str| [Message::System { text: rules.clone() }, Message::user(question)];
-    let first = asked("What is the capital of France? One word.");
-    let second = asked("What is the capital of Italy? One word.");
+    let asked = |before: &str, question: &str| {
+        let user = Message::user(before.repeat(25) + question);
+        [Message::System { text: rules.clone() }, user]
+    };
+    let first = asked("I like cheese. ", "What is the capital of France? One word.");
+    let second = asked("We eat pasta. ", "What is the capital of Italy? One word.");
     ask(&model, &first, 8).await.unwrap();
     let other = ask(&model, &second, 8).await.unwrap();
     assert!(other.usage.cached > 300, "{:?}", other.usage);
