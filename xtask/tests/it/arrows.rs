@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("agent", &["model", "sandbox", "trajectory"]),
     ("catalogue", &[]),
     ("image", &[]),
@@ -15,15 +15,10 @@ const ALLOWED: [(&str, &[&str]); 12] = [
         "llm-in-sandbox",
         &[
             "agent",
-<<<<<<< HEAD
             "catalogue",
             "image",
             "model",
-=======
-            "image",
-            "model",
             "model-local",
->>>>>>> 4c8e3c9 (Models run in this process through llama.cpp, many conversations at once)
             "sandbox",
             "sandbox-docker",
             "sandbox-native",
