@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("agent", &["model", "sandbox", "trajectory"]),
     ("catalogue", &[]),
     ("image", &[]),
@@ -27,6 +27,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ),
     ("model", &["trajectory"]),
     ("model-local", &["model", "trajectory"]),
+    ("model-server", &["model", "trajectory"]),
     ("sandbox", &[]),
     ("sandbox-conformance", &["sandbox"]),
     ("sandbox-docker", &["sandbox"]),
