@@ -1,0 +1,110 @@
+//! The routes: what is answered where.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, State},
+    http::{HeaderValue, Method, Response, StatusCode, Uri, header},
+    middleware,
+    routing::{get, post},
+};
+use model::Model;
+use serde_json::{Value, json};
+
+use crate::{
+    ServeOptions, Served,
+    admission::Admission,
+    answer, chat,
+    failure::Failure,
+    gate::{self, Gate, HEALTH},
+};
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct App<M> {
+    pub(crate) models: Arc<Vec<Served<M>>>,
+    pub(crate) options: ServeOptions,
+    pub(crate) admission: Admission,
+    /// When the server began, which clients take for the models' age.
+    created: u64,
+}
+
+impl<M: Model> App<M> {
+    /// The place of the model with this name; of the first one where the client names none.
+    pub(crate) fn find(&self, name: &str) -> Result<usize, Failure> {
+        if name.is_empty() {
+            return Ok(0);
+        }
+        let mut models = self.models.iter();
+        let found = models.position(|served| served.names.iter().any(|known| known == name));
+        found.ok_or_else(|| chat::unknown(name))
+    }
+
+    fn listed(&self, name: &str) -> Value {
+        json!({
+            "id": name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "llm-in-sandbox",
+        })
+    }
+}
+
+/// The whole service, as it is reached at this address.
+pub(crate) fn app<M: Model>(
+    models: Vec<Served<M>>,
+    options: ServeOptions,
+    address: IpAddr,
+) -> Router {
+    let gate = Arc::new(Gate::new(options.api_key.as_ref(), address));
+    let admission = Admission::new(&options);
+    let models = Arc::new(models);
+    let app = App { models, options, admission, created: answer::now() };
+    Router::new()
+        .route(HEALTH, get(health))
+        .route("/v1/models", get(list::<M>))
+        // Names may hold slashes.
+        .route("/v1/models/{*name}", get(one::<M>))
+        .route("/v1/chat/completions", post(chat::complete::<M>))
+        .fallback(nothing)
+        .method_not_allowed_fallback(other_method)
+        .with_state(Arc::new(app))
+        .layer(middleware::from_fn_with_state(gate, gate::pass))
+}
+
+/// An answer of JSON.
+pub(crate) fn json(value: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(value.to_string()));
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+async fn health() -> Response<Body> {
+    json(&json!({ "status": "ok" }))
+}
+
+async fn list<M: Model>(State(app): State<Arc<App<M>>>) -> Response<Body> {
+    let names = app.models.iter().flat_map(|served| &served.names);
+    let data: Vec<Value> = names.map(|name| app.listed(name)).collect();
+    json(&json!({ "object": "list", "data": data }))
+}
+
+async fn one<M: Model>(
+    State(app): State<Arc<App<M>>>,
+    Path(name): Path<String>,
+) -> Result<Response<Body>, Failure> {
+    app.find(&name)?;
+    Ok(json(&app.listed(&name)))
+}
+
+async fn nothing(uri: Uri) -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
+}
+
+async fn other_method(method: Method, uri: Uri) -> Failure {
+    let message = format!("{} does not take {method}", uri.path());
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, message)
+}

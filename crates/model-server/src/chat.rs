@@ -1,0 +1,74 @@
+//! `POST /v1/chat/completions`: from the body to the reply.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{Response, StatusCode},
+};
+use model::{Model, Sampling};
+
+use crate::{
+    Served,
+    answer::Heading,
+    app::{App, json},
+    body,
+    failure::Failure,
+    generation::Generation,
+    hold::Calls,
+    question::{Delivery, Question, question},
+    stream,
+};
+
+/// Answers one request. Whoever hangs up drops this, and with it the generation.
+pub(crate) async fn complete<M: Model>(
+    State(app): State<Arc<App<M>>>,
+    request: Request,
+) -> Result<Response<Body>, Failure> {
+    let body = body::receive(request, &app.options, &app.admission).await?;
+    let mut question = question(&body)?;
+    drop(body);
+    let which = app.find(&question.model)?;
+    let served = app.models.get(which).ok_or_else(|| unknown(&question.model))?;
+    let heading = Heading::new(named(served, &question));
+    question.sampling = over(question.sampling, &served.sampling);
+    let calls = if question.tools.is_empty() { Calls::Impossible } else { Calls::Possible };
+    let delivery = question.delivery;
+    let place = app.admission.place()?;
+    let generation = Generation::start(app.models.clone(), which, question, place);
+    match delivery {
+        Delivery::Whole => Ok(json(&heading.whole(&generation.done().await?))),
+        Delivery::Stream(usage) => {
+            stream::respond(generation, heading, calls, usage, app.options.heartbeat).await
+        }
+    }
+}
+
+/// No model has this name.
+pub(crate) fn unknown(name: &str) -> Failure {
+    let message = format!("no model is called {name:?}; GET /v1/models lists them");
+    let failure = Failure::field("model", message).code("model_not_found");
+    failure.status(StatusCode::NOT_FOUND)
+}
+
+/// Clients get back the name they asked for.
+fn named<'a, M>(served: &'a Served<M>, question: &'a Question) -> &'a str {
+    let listed = served.names.first().map_or("", String::as_str);
+    if question.model.is_empty() { listed } else { &question.model }
+}
+
+/// What the client wants, and where it does not say, what the server has set.
+fn over(asked: Sampling, set: &Sampling) -> Sampling {
+    let stop = if asked.stop.is_empty() { set.stop.clone() } else { asked.stop };
+    Sampling {
+        temperature: asked.temperature.or(set.temperature),
+        top_p: asked.top_p.or(set.top_p),
+        top_k: asked.top_k.or(set.top_k),
+        min_p: asked.min_p.or(set.min_p),
+        repetition_penalty: asked.repetition_penalty.or(set.repetition_penalty),
+        seed: asked.seed.or(set.seed),
+        stop,
+        ..set.clone()
+    }
+}

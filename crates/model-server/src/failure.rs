@@ -1,0 +1,219 @@
+//! Failures in the form OpenAI gives them, and what a model's failures become.
+//!
+//! Says what went wrong. Decides nothing.
+
+use std::{error::Error as _, time::Duration};
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, StatusCode, header},
+    response::IntoResponse,
+};
+use model::{Error, Overflow};
+use serde_json::{Value, json};
+
+/// A request that gets no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    code: Option<&'static str>,
+    param: Option<String>,
+    message: String,
+    retry_after: Option<Duration>,
+}
+
+/// The longest message told, in characters.
+const MAX_MESSAGE: usize = 1000;
+
+/// When to ask again where nobody knows better.
+const SOON: Duration = Duration::from_secs(1);
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        let message = shortened(message.into());
+        Self { status, code: None, param: None, message, retry_after: None }
+    }
+
+    /// The request as a whole is at fault.
+    pub(crate) fn request(why: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, format!("the body {why}"))
+    }
+
+    /// A field of the request is at fault.
+    pub(crate) fn field(name: impl Into<String>, why: impl std::fmt::Display) -> Self {
+        let name = shortened(name.into());
+        let message = format!("{name}: {why}");
+        Self { param: Some(name), ..Self::new(StatusCode::BAD_REQUEST, message) }
+    }
+
+    /// More is asked than can be done at the moment.
+    pub(crate) fn busy(message: &str) -> Self {
+        let failure = Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
+        Self { retry_after: Some(SOON), ..failure.code("server_busy") }
+    }
+
+    pub(crate) fn status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    pub(crate) fn code(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
+    /// As it is written into an answer or a stream.
+    pub(crate) fn json(&self) -> Value {
+        json!({ "error": {
+            "message": self.message,
+            "type": self.kind(),
+            "param": self.param,
+            "code": self.code,
+        }})
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.json().to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let words = chain(&error);
+        match error {
+            Error::Overflow { numbers, message } => overflow(numbers, &message),
+            Error::Refused { status, message } => {
+                let status = StatusCode::from_u16(status)
+                    .ok()
+                    .filter(|status| status.is_client_error() || status.is_server_error());
+                Self::new(status.unwrap_or(StatusCode::BAD_REQUEST), message)
+            }
+            Error::Busy { status, message, retry_after } => {
+                let limited = status == StatusCode::TOO_MANY_REQUESTS.as_u16();
+                let status = match limited {
+                    true => StatusCode::TOO_MANY_REQUESTS,
+                    false => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                Self {
+                    retry_after: Some(retry_after.unwrap_or(SOON)),
+                    ..Self::new(status, message)
+                }
+            }
+            Error::GaveUp { attempts, last } => {
+                let failure = Self::from(*last);
+                let message = format!("{} (asked {attempts} times)", failure.message);
+                Self { message, ..failure }
+            }
+            Error::Silence(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, words),
+            // A key the model's server refuses is ours, not the client's: no 401 for that.
+            Error::Unreachable { .. } | Error::Key { .. } | Error::Protocol(_) => {
+                Self::new(StatusCode::BAD_GATEWAY, words)
+            }
+            Error::Settings(_) | Error::Cut(_) | Error::Cache { .. } => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, words)
+            }
+        }
+    }
+}
+
+/// In words that clients search for numbers, so that they can shorten the conversation.
+fn overflow(numbers: Overflow, message: &str) -> Failure {
+    let text = match (numbers.context, numbers.prompt) {
+        (Some(context), Some(prompt)) => format!(
+            "the model's maximum context length is {context} tokens and your request has {prompt} \
+             input tokens; make the messages shorter"
+        ),
+        (Some(context), None) => format!(
+            "the model's maximum context length is {context} tokens; make the messages shorter \
+             ({message})"
+        ),
+        _ => format!("the messages do not fit into the model: {message}"),
+    };
+    let failure = Failure::new(StatusCode::BAD_REQUEST, text).code("context_length_exceeded");
+    Failure { param: Some("messages".into()), ..failure }
+}
+
+/// An error and its causes, on one line.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(error: Error) -> (u16, Value) {
+        let failure = Failure::from(error);
+        (failure.status.as_u16(), failure.json()["error"].clone())
+    }
+
+    #[test]
+    fn an_overflow_tells_its_numbers() {
+        let numbers = Overflow { context: Some(4096), prompt: Some(5000), output: None };
+        let (status, told) = told(Error::Overflow { numbers, message: "too long".into() });
+        assert_eq!((status, &told["code"]), (400, &json!("context_length_exceeded")));
+        let message = told["message"].as_str().unwrap();
+        assert!(message.contains("4096") && message.contains("5000"), "{message}");
+    }
+
+    #[test]
+    fn failures_of_models_get_a_status_that_fits() {
+        let busy = |status| Error::Busy { status, message: "later".into(), retry_after: None };
+        let refused = |status| Error::Refused { status, message: "no".into() };
+        let last = Box::new(busy(429));
+        for (error, status) in [
+            (busy(429), 429),
+            (busy(529), 503),
+            (refused(422), 422),
+            (refused(200), 400),
+            (Error::Key { status: 401, message: "who?".into() }, 502),
+            (Error::Silence(Duration::from_secs(1)), 504),
+            (Error::Cut("gone".into()), 500),
+            (Error::GaveUp { attempts: 3, last }, 429),
+        ] {
+            let shown = format!("{error:?}");
+            assert_eq!(told(error).0, status, "{shown}");
+        }
+    }
+
+    #[test]
+    fn messages_are_bounded() {
+        let failure = Failure::field("é".repeat(1 << 16), "is long");
+        assert!(failure.json().to_string().len() < 8 * MAX_MESSAGE);
+    }
+}

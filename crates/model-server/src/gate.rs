@@ -1,0 +1,160 @@
+//! Who is let in: the right key, no page of a browser, and on a loopback address no foreign name.
+//!
+//! A page anywhere on the web can make its visitor's browser send requests to the visitor's own machine, or
+//! give its own name that machine's address. Neither gets past.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{StatusCode, Version, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use model::Secret;
+use sha2::{Digest, Sha256};
+
+use crate::failure::Failure;
+
+/// What is asked of every request.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// The key's hash: hashes have the same length, and tell nothing when compared too quickly.
+    key: Option<[u8; 32]>,
+    hosts: Hosts,
+}
+
+/// The names under which the server may be addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hosts {
+    Loopback,
+    Any,
+}
+
+/// Asked by those who watch over servers; it tells nothing.
+pub(crate) const HEALTH: &str = "/health";
+
+impl Gate {
+    /// For a server at this address.
+    pub(crate) fn new(key: Option<&Secret>, address: IpAddr) -> Self {
+        let hosts = if address.to_canonical().is_loopback() { Hosts::Loopback } else { Hosts::Any };
+        Self { key: key.map(|key| hash(key.reveal().as_bytes())), hosts }
+    }
+
+    fn check(&self, request: &Request<Body>) -> Result<(), Failure> {
+        if self.hosts == Hosts::Loopback {
+            self.local_name(request)?;
+        }
+        if request.headers().contains_key(header::ORIGIN) {
+            let message = "pages of a browser are not served";
+            return Err(Failure::new(StatusCode::FORBIDDEN, message));
+        }
+        if request.uri().path() == HEALTH {
+            return Ok(());
+        }
+        self.known(request)
+    }
+
+    fn local_name(&self, request: &Request<Body>) -> Result<(), Failure> {
+        let named = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+        let authority = request.uri().authority().map(|authority| authority.as_str());
+        // Programs older than the header cannot be browsers.
+        let nameless = named.is_none() && request.version() < Version::HTTP_11;
+        let fine = named.map_or(nameless, is_local) && authority.is_none_or(is_local);
+        if fine {
+            return Ok(());
+        }
+        let message = "the Host header must name this machine, such as localhost";
+        Err(Failure::new(StatusCode::FORBIDDEN, message))
+    }
+
+    fn known(&self, request: &Request<Body>) -> Result<(), Failure> {
+        let Some(key) = &self.key else { return Ok(()) };
+        let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let sent = sent.and_then(|value| {
+            let (scheme, key) = value.split_at_checked(SCHEME.len())?;
+            scheme.eq_ignore_ascii_case(SCHEME).then(|| key.trim_ascii())
+        });
+        match sent {
+            Some(sent) if same(&hash(sent), key) => Ok(()),
+            sent => {
+                let message = match sent {
+                    Some(_) => "the key is wrong",
+                    None => "a key is needed: Authorization: Bearer KEY",
+                };
+                let failure = Failure::new(StatusCode::UNAUTHORIZED, message);
+                Err(failure.code("invalid_api_key"))
+            }
+        }
+    }
+}
+
+const SCHEME: &[u8] = b"bearer ";
+
+/// The gate as a layer around everything.
+pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    match gate.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+fn hash(key: &[u8]) -> [u8; 32] {
+    Sha256::digest(key).into()
+}
+
+/// Looks at every byte, whatever the first ones are.
+fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
+    std::hint::black_box(differences) == 0
+}
+
+/// Whether a host, with or without a port, is this machine under a name nobody else can give away.
+fn is_local(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) if port.is_empty() || port.starts_with(':') => address,
+        Some(_) => return false,
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let address: Option<IpAddr> = name.parse().ok();
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    name == "localhost"
+        || name.ends_with(".localhost")
+        || address.is_some_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_local() {
+        for host in
+            ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.9.9.9", "[::1]:80", "[::1]"]
+        {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1:80",
+            "",
+            "[::2]:80",
+            "0.0.0.0",
+            "[::1]evil.example",
+            "evil.example:127",
+            "::1x",
+            "?",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn keys_are_compared_whole() {
+        assert!(same(&hash(b"key"), &hash(b"key")));
+        assert!(!same(&hash(b"key"), &hash(b"kez")) && !same(&hash(b""), &hash(b"key")));
+    }
+}
