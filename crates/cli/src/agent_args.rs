@@ -1,7 +1,7 @@
 //! The arguments of `run` as the user types them, in our spelling and in that of the method's first
 //! implementation. Nothing is checked here beyond its form.
 
-use std::{path::PathBuf, time::Duration};
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use model::ToolFormat;
@@ -113,7 +113,8 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
-    /// The model's name at its server [else: the settings file, then $LLM_NAME]
+    /// The model's name at its server; local:NAME of `model list` or FILE.gguf runs in this process
+    /// [else: the settings file, then $LLM_NAME, then the default of `model list`]
     #[arg(long, value_name = "NAME", alias = "llm_name", alias = "llm-name")]
     pub(crate) model: Option<String>,
     /// The server, up to and including the version [else: the settings file, $LLM_BASE_URL, the vendor
@@ -183,6 +184,37 @@ pub(crate) struct ModelArgs {
     /// Prices of models, added to the built-in table
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
+    /// Whether every reply is forced to end with a well-formed tool call; for models in this process, in
+    /// the formats hermes and fenced [default: by measurement]
+    #[arg(long, value_name = "WHETHER", value_enum)]
+    pub(crate) force_calls: Option<Forcing>,
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+}
+
+/// Whether replies are forced into a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Forcing {
+    /// They are
+    Yes,
+    /// They are not
+    No,
+}
+
+/// How a model in this process is run.
+#[derive(Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Model in this process")]
+pub(crate) struct LocalArgs {
+    /// A LoRA adapter on top of the model, as a GGUF file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) adapter: Option<PathBuf>,
+    /// Tokens of a conversation [default: the model's own, but no more than 16384]
+    #[arg(long, value_name = "N")]
+    pub(crate) context: Option<NonZeroU32>,
+    /// Threads that compute [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroU32>,
 }
 
 /// What the model is told.
@@ -214,10 +246,10 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "N", default_value_t = 65_536, alias = "max_token_limit", alias = "max-token-limit",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: u64,
-    /// Tokens of one reply
-    #[arg(long, value_name = "N", default_value_t = 65_536, alias = "max_tokens_per_call",
+    /// Tokens of one reply [default: 65536; of a model in this process 4096]
+    #[arg(long, value_name = "N", alias = "max_tokens_per_call",
           value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_tokens_per_call: u64,
+    pub(crate) max_tokens_per_call: Option<u64>,
     /// Dollars; the model's price must be known
     #[arg(long, value_name = "USD", value_parser = values::dollars, allow_negative_numbers = true)]
     pub(crate) max_cost: Option<f64>,

@@ -12,6 +12,7 @@ mod environment;
 mod exit;
 mod images;
 mod interrupt;
+mod local;
 mod models;
 mod output;
 mod perf;

@@ -104,11 +104,17 @@ pub(crate) async fn run(
     Ok(Exit::Done)
 }
 
-fn store(home: &Path) -> anyhow::Result<Store> {
+/// The models of this machine.
+pub(crate) fn store(home: &Path) -> anyhow::Result<Store> {
     Ok(Store::open(home.join("models"))?)
 }
 
-async fn pull(store: &Store, name: &str, from: Option<From>) -> Result<Pulled, catalogue::Error> {
+/// Fetches a model, unless it is here.
+pub(crate) async fn pull(
+    store: &Store,
+    name: &str,
+    from: Option<From>,
+) -> Result<Pulled, catalogue::Error> {
     let mut options = PullOptions::default();
     if let Some(from) = from {
         options.sources = vec![match from {

@@ -66,10 +66,10 @@ pub(crate) async fn run(
         None => Job::begin(args, settings)?,
     };
     let console = Console::new(mode, settings.color_stderr(), job.plan.limits.turns);
-    let model = AnyModel::new(&job.plan.model, job.secrets.clone());
-    let model = model.inspect_err(|_| job.give_up())?;
-
-    let making = make(&job, settings);
+    let making = async {
+        let model = AnyModel::open(&job.plan.model, job.secrets.clone(), settings).await?;
+        anyhow::Ok((model, make(&job, settings).await?))
+    };
     let made = tokio::select! {
         made = making => made,
         exit = interrupts.cancelled() => {
@@ -77,7 +77,7 @@ pub(crate) async fn run(
             return Ok(exit);
         }
     };
-    let (runtime, sandbox, opening) = made.inspect_err(|_| job.give_up())?;
+    let (model, (runtime, sandbox, opening)) = made.inspect_err(|_| job.give_up())?;
     let (file, image) = (job.events.try_clone()?, job.beginning.image());
     let recorder = Recorder::new(file, &console, &runtime, job.name(), image)?;
     let ended = match job.beginning.ended() {

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use trajectory::{Stop, Usage};
 
 use crate::{
+    grammar::Picker,
     sampler,
     slots::{self, Choice, Kept},
     words::{Said, Words},
@@ -34,6 +35,8 @@ pub(crate) struct Job {
     pub(crate) most: u64,
     /// How to choose them.
     pub(crate) sampling: Sampling,
+    /// What it is held to, if anything.
+    pub(crate) grammar: Option<LlamaSampler>,
     /// Who waits. Nobody does any more where this is closed.
     pub(crate) to: UnboundedSender<News>,
 }
@@ -72,7 +75,7 @@ struct Running {
     to: UnboundedSender<News>,
     /// Tokens to evaluate: the rest of the prompt, then always the one chosen last.
     pending: VecDeque<LlamaToken>,
-    sampler: LlamaSampler,
+    picker: Picker,
     words: Words,
     most: u64,
     usage: Usage,
@@ -148,7 +151,10 @@ impl<'m> Engine<'m> {
         slot.used = self.clock;
         slot.running = Some(Running {
             pending: new.iter().copied().collect(),
-            sampler: sampler::chain(&job.sampling, self.model.n_vocab(), &job.prompt),
+            picker: Picker::new(
+                sampler::chain(&job.sampling, self.model.n_vocab(), &job.prompt),
+                job.grammar,
+            ),
             words: Words::new(&job.sampling.stop),
             most: job.most.max(1),
             usage: Usage {
@@ -200,7 +206,7 @@ impl<'m> Engine<'m> {
             let Some(slot) = self.slots.get_mut(share.slot) else { continue };
             slot.tokens.extend(share.tokens);
             if let (Some(at), Some(running)) = (share.asked, &mut slot.running) {
-                let token = running.sampler.sample(&self.context, at);
+                let token = running.picker.pick(&self.context, at);
                 if running.take(token, self.model) == Next::Over {
                     slot.running = None;
                 }

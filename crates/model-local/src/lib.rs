@@ -4,6 +4,7 @@
 
 mod date;
 mod engine;
+mod grammar;
 mod guard;
 mod load;
 mod local;

@@ -15,6 +15,7 @@ use trajectory::Assistant;
 use crate::{
     LoadError, Options,
     engine::{Job, News},
+    grammar,
     guard::{Guard, SPLIT},
     load::{self, Loaded},
     template::Template,
@@ -109,7 +110,10 @@ impl Model for LocalModel {
         let prompt = self.prompt(request)?;
         let most = self.room(prompt.len(), request.max_tokens)?;
         let (to, mut news) = mpsc::unbounded_channel();
-        let job = Job { prompt, most, sampling: request.sampling.clone(), to };
+        let shape = request.sampling.shape.as_ref();
+        let grammar = shape.map(|shape| grammar::compile(shape, &self.shared.model)).transpose();
+        let grammar = grammar.map_err(|message| Error::Refused { status: 400, message })?;
+        let job = Job { prompt, most, sampling: request.sampling.clone(), grammar, to };
         self.shared.engine.ask(job)?;
         let mut text = String::new();
         while let Some(news) = news.recv().await {

@@ -52,6 +52,7 @@ impl Model for Anthropic {
         request: &Request<'_>,
         listener: &dyn Listener,
     ) -> Result<Reply, Error> {
+        talk::unforced(request)?;
         let build = || request::body(&self.http.endpoint().model, request);
         let answer = talk::ask(&self.http, &self.quirks, build, listener).await?;
         let mut gathering = stream::Gathering::new(listener);

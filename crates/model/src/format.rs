@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use trajectory::{Assistant, Message, Stop, ToolCall};
 
 use crate::{
-    Delta, Error, Listener, Model, Reply, Request, ToolSpec,
+    Delta, Error, Listener, Model, Reply, Request, Sampling, ToolSpec,
     repair::Complete,
     think,
     wire::{self, Ids},
@@ -62,6 +62,11 @@ impl ToolFormat {
     pub fn suggested(model: &str) -> Self {
         if small::is_small(model) { Self::Fenced } else { Self::Auto }
     }
+
+    /// Whether replies can be forced to end with a call of this format.
+    pub fn can_be_forced(self) -> bool {
+        matches!(self, Self::Hermes | Self::Fenced)
+    }
 }
 
 /// No such format.
@@ -85,11 +90,19 @@ impl fmt::Display for ToolFormat {
     }
 }
 
+/// Whether a model is trusted to write calls well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    Free,
+    Forced,
+}
+
 /// A model whose tool calls are asked for in one of the formats.
 #[derive(Debug)]
 pub struct Formatted<M> {
     model: M,
     format: ToolFormat,
+    calls: Calls,
     /// The server said that it has no tools; it is not asked again.
     refused: AtomicBool,
 }
@@ -97,7 +110,13 @@ pub struct Formatted<M> {
 impl<M: Model> Formatted<M> {
     /// Wraps a model.
     pub fn new(model: M, format: ToolFormat) -> Self {
-        Self { model, format, refused: AtomicBool::new(false) }
+        Self { model, format, calls: Calls::Free, refused: AtomicBool::new(false) }
+    }
+
+    /// Forces every reply to end with a well-formed call, where the format can be forced.
+    #[must_use]
+    pub fn forced(self) -> Self {
+        Self { calls: Calls::Forced, ..self }
     }
 
     /// The form of calls in text; none where the server takes care of them.
@@ -125,7 +144,12 @@ impl<M: Model> Formatted<M> {
             None => self.model.complete(request, listener).await?,
             Some(form) => {
                 let messages = rewrite(request.messages, request.tools, form);
-                let request = Request { messages: &messages, tools: &[], ..*request };
+                let shape = match self.calls {
+                    Calls::Forced => form.shape(request.tools),
+                    Calls::Free => None,
+                };
+                let sampling = &Sampling { shape, ..request.sampling.clone() };
+                let request = Request { messages: &messages, tools: &[], sampling, ..*request };
                 self.model.complete(&request, listener).await?
             }
         };

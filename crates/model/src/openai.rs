@@ -57,6 +57,7 @@ impl Model for OpenAi {
         request: &Request<'_>,
         listener: &dyn Listener,
     ) -> Result<Reply, Error> {
+        talk::unforced(request)?;
         let build = || request::body(self.http.endpoint(), request);
         let answer = talk::ask(&self.http, &self.quirks, build, listener).await?;
         let mut gathering = stream::Gathering::new(listener);

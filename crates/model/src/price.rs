@@ -41,7 +41,7 @@ const VENDORS: [&str; 22] = [
 ];
 
 /// What a model costs, in dollars per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Price {
     /// Tokens read for the first time.
     pub input: f64,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trajectory::Message;
 
-use crate::{Error, Listener, Reply};
+use crate::{Error, Listener, Reply, Shape};
 
 /// Something that continues a conversation.
 pub trait Model: Send + Sync + 'static {
@@ -96,4 +96,7 @@ pub struct Sampling {
     /// Tokens of thinking a model may use, for vendors that want to be asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<u64>,
+    /// The form every reply is forced into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::{
-    Delta, Error, Listener,
+    Delta, Error, Listener, Request,
     failure::Failure,
     http::{Answer, Http},
     quirks::Quirks,
@@ -40,6 +40,17 @@ pub(crate) trait Gatherer {
 
 /// What follows the last word, such as the count of tokens, comes at once or never.
 const AFTERMATH: Duration = Duration::from_secs(5);
+
+/// Servers are asked, not held: a reply that must have a form is not to be had from them.
+pub(crate) fn unforced(request: &Request<'_>) -> Result<(), Error> {
+    match request.sampling.shape {
+        None => Ok(()),
+        Some(_) => Err(Error::Refused {
+            status: 400,
+            message: "a server's replies cannot be forced into a form".into(),
+        }),
+    }
+}
 
 /// Sends what `build` makes, and again without what the server does not take.
 pub(crate) async fn ask<'a>(

@@ -97,7 +97,7 @@ impl Job {
         }
         let (plan, secrets) = Plan::resume(&recorded, args, settings)?;
         // The record decides where a key is sent.
-        output::note(&format!("going on with {} at {}", plan.model.name, plan.model.base_url));
+        output::note(&format!("going on with {} at {}", plan.model.name, plan.model.place));
         folder.mend_events(&events)?;
         folder.reopen()?;
         let beginning = Beginning::Resumed(Box::new(past));

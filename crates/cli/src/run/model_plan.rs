@@ -3,7 +3,8 @@
 //! Keys are kept apart from what is recorded, and what looks like one is hidden there.
 
 use std::{
-    fs,
+    fmt, fs,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,10 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    agent_args::{Images, ModelArgs, Provider},
+    agent_args::{Forcing, Images, LocalArgs, ModelArgs, Provider},
     config::Config,
     environment,
     exit::Usage,
+    local::{LocalPlan, ModelFile},
     settings::Settings,
 };
 
@@ -33,11 +35,11 @@ const HIDDEN: &str = "[hidden]";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ModelPlan {
     pub(crate) name: String,
-    pub(crate) provider: Provider,
-    pub(crate) base_url: String,
+    pub(crate) place: Place,
     /// The variable the key came from.
     pub(crate) api_key_env: Option<String>,
     pub(crate) tool_format: ToolFormat,
+    pub(crate) forced: Forcing,
     pub(crate) images: Images,
     pub(crate) sampling: Sampling,
     pub(crate) extra_body: Map<String, Value>,
@@ -47,6 +49,30 @@ pub(crate) struct ModelPlan {
     pub(crate) price: Option<Price>,
     /// Tokens the model takes, where that is known.
     pub(crate) context: Option<u64>,
+}
+
+/// Where a model is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Place {
+    /// At a server.
+    Server {
+        /// The protocol it speaks.
+        provider: Provider,
+        /// Its address.
+        base_url: String,
+    },
+    /// In this process.
+    Here(LocalPlan),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server { base_url, .. } => f.write_str(base_url),
+            Self::Here(_) => f.write_str("this process"),
+        }
+    }
 }
 
 /// What must not be recorded.
@@ -65,33 +91,22 @@ impl ModelPlan {
     ) -> anyhow::Result<(Self, Secrets)> {
         let environment = settings.model_variables();
         let name = args.model.or_else(|| config.model.clone()).or_else(|| environment.name.clone());
-        let name = name.ok_or_else(|| {
-            Usage(
-                "no model is named; use --model NAME, llm_name in a settings file, or LLM_NAME"
-                    .into(),
-            )
-        })?;
         let said = args.base_url.or_else(|| config.base_url.clone());
         let said = said.or_else(|| environment.base_url.clone());
-        let provider = args.provider.unwrap_or_else(|| provider_of(&name, said.as_deref()));
-        let name = without_vendor(&name).to_owned();
-        let base_url = said.unwrap_or_else(|| usual_url(provider, &name).to_owned());
+        let (name, place) = choose(name, said, args.provider, args.local, settings)?;
+        let tool_format = match args.tool_format {
+            ToolFormat::Auto => ToolFormat::suggested(&name),
+            chosen => chosen,
+        };
         let prices = prices(args.prices.as_deref())?;
-        let images = args.images.unwrap_or_else(|| {
-            let known = prices.accepts_images(&name).unwrap_or(provider == Provider::Anthropic);
-            if known { Images::Yes } else { Images::No }
-        });
         let mut plan = Self {
-            price: prices.price(&name),
+            price: price(&prices, &name, &place),
             context: prices.context(&name),
-            provider,
-            base_url: checked_url(&base_url)?,
+            images: args.images.unwrap_or_else(|| images(&prices, &name, &place)),
+            forced: forcing(args.force_calls, tool_format, &place)?,
+            place,
             api_key_env: args.api_key_env,
-            tool_format: match args.tool_format {
-                ToolFormat::Auto => ToolFormat::suggested(&name),
-                chosen => chosen,
-            },
-            images,
+            tool_format,
             sampling: Sampling {
                 temperature: args.temperature,
                 top_p: args.top_p,
@@ -101,6 +116,7 @@ impl ModelPlan {
                 seed: args.seed,
                 stop: args.stop,
                 thinking: args.thinking,
+                shape: None,
             },
             extra_body: args.extra_body.unwrap_or_default(),
             silence: args.silence.map_or(Some(SILENCE), |limit| limit.0),
@@ -120,16 +136,15 @@ impl ModelPlan {
         config: &Config,
         settings: &Settings,
     ) -> anyhow::Result<Secrets> {
-        if args.model.is_some() || args.prices.is_some() {
-            if let Some(name) = &args.model {
-                self.name = without_vendor(name).to_owned();
-            }
-            let prices = prices(args.prices.as_deref())?;
-            (self.price, self.context) = (prices.price(&self.name), prices.context(&self.name));
-        }
-        if let Some(url) = args.base_url {
-            self.base_url = checked_url(&url)?;
-        }
+        self.move_to(args.model, args.base_url, args.provider, args.local, settings)?;
+        let prices = prices(args.prices.as_deref())?;
+        self.price = price(&prices, &self.name, &self.place).or(self.price);
+        self.context = prices.context(&self.name);
+        self.forced = forcing(args.force_calls.or(Some(self.forced)), self.tool_format, &self.place)
+            .or_else(|error| match args.force_calls {
+                None => Ok(Forcing::No),
+                Some(_) => Err(error),
+            })?;
         match args.extra_body {
             Some(body) => self.extra_body = body,
             None if is_hidden(&self.extra_body) => {
@@ -138,7 +153,6 @@ impl ModelPlan {
             }
             None => {}
         }
-        self.provider = args.provider.unwrap_or(self.provider);
         // A key given now wins over the variable of then.
         let then = self.api_key_env.take().filter(|_| args.api_key.is_none());
         self.api_key_env = args.api_key_env.or(then);
@@ -156,9 +170,34 @@ impl ModelPlan {
             seed: args.seed.or(then.seed),
             stop: if args.stop.is_empty() { then.stop } else { args.stop },
             thinking: args.thinking.or(then.thinking),
+            shape: None,
         };
         let given = args.api_key.as_deref().map(Secret::new).or_else(|| config.api_key.clone());
         self.secrets(given, &args.header, settings)
+    }
+
+    /// Goes on with another model, or the same elsewhere.
+    fn move_to(
+        &mut self,
+        model: Option<String>,
+        url: Option<String>,
+        provider: Option<Provider>,
+        local: LocalArgs,
+        settings: &Settings,
+    ) -> anyhow::Result<()> {
+        let then = match &mut self.place {
+            Place::Server { provider, base_url } => Some((*provider, base_url.clone())),
+            Place::Here(plan) if model.is_none() && url.is_none() => {
+                plan.override_with(local);
+                return Ok(());
+            }
+            Place::Here(_) => None,
+        };
+        let url = url.or_else(|| then.as_ref().map(|(_, url)| url.clone()));
+        let provider = provider.or(then.map(|(provider, _)| provider));
+        let name = model.unwrap_or_else(|| self.name.clone());
+        (self.name, self.place) = choose(Some(name), url, provider, local, settings)?;
+        Ok(())
     }
 
     /// Hides what looks like a secret. Proxies take keys of others in the body of a request.
@@ -174,6 +213,9 @@ impl ModelPlan {
         settings: &Settings,
     ) -> anyhow::Result<Secrets> {
         let headers = headers.iter().map(|text| header(text)).collect::<Result<Vec<_>, _>>()?;
+        let Place::Server { provider, base_url } = &self.place else {
+            return Ok(Secrets::default());
+        };
         let api_key = match (&self.api_key_env, given) {
             (Some(name), _) => Some(
                 environment::variable(name)
@@ -182,21 +224,90 @@ impl ModelPlan {
                     .ok_or_else(|| Usage(format!("--api-key-env: {name} is not set")))?,
             ),
             (None, Some(key)) => Some(key),
-            (None, None) => settings.model_variables().key(self.provider),
+            (None, None) => settings.model_variables().key(*provider),
         };
-        if api_key.is_none() && self.base_url == usual_url(self.provider, "gpt-") {
-            let usual = match self.provider {
+        if api_key.is_none() && base_url == usual_url(*provider, "gpt-") {
+            let usual = match provider {
                 Provider::Openai => environment::OPENAI_API_KEY,
                 Provider::Anthropic => environment::ANTHROPIC_API_KEY,
             };
             let text = format!(
-                "{} wants a key; set {usual}, name another variable with --api-key-env, or another \
-                 server with --base-url",
-                self.base_url
+                "{base_url} wants a key; set {usual}, name another variable with --api-key-env, or another \
+                 server with --base-url"
             );
             return Err(Usage(text).into());
         }
         Ok(Secrets { api_key, headers })
+    }
+}
+
+/// The model and where it is. Where nothing is named, and no server either, it is one in this process.
+fn choose(
+    name: Option<String>,
+    url: Option<String>,
+    provider: Option<Provider>,
+    local: LocalArgs,
+    settings: &Settings,
+) -> anyhow::Result<(String, Place)> {
+    let file = match &name {
+        Some(name) => ModelFile::named(name),
+        None if url.is_none() && provider.is_none() => Some(ModelFile::usual(settings)?),
+        None => {
+            let text = "no model is named; use --model NAME, llm_name in a settings file, or LLM_NAME";
+            return Err(Usage(text.into()).into());
+        }
+    };
+    if let Some(file) = file {
+        let name = file.name();
+        return Ok((name, Place::Here(LocalPlan::new(file, local, NonZeroU32::MIN))));
+    }
+    if local != LocalArgs::default() {
+        let text = "--adapter, --context and --threads are for models in this process: \
+                    --model local:NAME or FILE.gguf";
+        return Err(Usage(text.into()).into());
+    }
+    let name = name.unwrap_or_default();
+    let provider = provider.unwrap_or_else(|| provider_of(&name, url.as_deref()));
+    let name = without_vendor(&name).to_owned();
+    let url = url.unwrap_or_else(|| usual_url(provider, &name).to_owned());
+    Ok((name, Place::Server { provider, base_url: checked_url(&url)? }))
+}
+
+/// What a model costs. One in this process costs nothing.
+fn price(prices: &Prices, name: &str, place: &Place) -> Option<Price> {
+    match place {
+        Place::Server { .. } => prices.price(name),
+        Place::Here(_) => Some(Price::default()),
+    }
+}
+
+/// Whether a model can look at pictures.
+fn images(prices: &Prices, name: &str, place: &Place) -> Images {
+    let can = match place {
+        Place::Here(_) => false,
+        Place::Server { provider, .. } => {
+            prices.accepts_images(name).unwrap_or(*provider == Provider::Anthropic)
+        }
+    };
+    if can { Images::Yes } else { Images::No }
+}
+
+/// Whether replies are forced to end with a call.
+fn forcing(
+    asked: Option<Forcing>,
+    format: ToolFormat,
+    place: &Place,
+) -> Result<Forcing, Usage> {
+    let here = matches!(place, Place::Here(_));
+    match asked {
+        Some(Forcing::Yes) if !here => {
+            Err(Usage("--force-calls: only a model in this process can be forced".into()))
+        }
+        Some(Forcing::Yes) if !format.can_be_forced() => Err(Usage(format!(
+            "--force-calls: calls cannot be forced in the format {format}; choose --tool-format hermes or fenced"
+        ))),
+        Some(asked) => Ok(asked),
+        None => Ok(Forcing::No),
     }
 }
 

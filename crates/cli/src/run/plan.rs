@@ -13,7 +13,7 @@ use sandbox::ImageRef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::model_plan::{ModelPlan, Secrets};
+use super::model_plan::{ModelPlan, Place, Secrets};
 use crate::{
     agent_args::{AgentArgs, PromptArgs},
     args::RuntimeKind,
@@ -25,6 +25,12 @@ use crate::{
 
 /// No task needs a longer text; documents belong into files.
 const LONGEST_TASK: u64 = 16 << 20;
+
+/// Tokens of one reply, unless the user says otherwise.
+const LONGEST_REPLY: u64 = 65_536;
+
+/// The same for a model in this process. Small ones may repeat themselves without end, and are slow.
+const LONGEST_LOCAL_REPLY: u64 = 4096;
 
 /// What a run is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,7 +79,10 @@ impl Plan {
         let computer = Computer::check(computer_args, prompts.working_dir.clone())?;
         let limits = Limits {
             turns: args.limits.max_turns,
-            tokens_per_call: args.limits.max_tokens_per_call,
+            tokens_per_call: args.limits.max_tokens_per_call.unwrap_or(match model.place {
+                Place::Server { .. } => LONGEST_REPLY,
+                Place::Here(_) => LONGEST_LOCAL_REPLY,
+            }),
             tokens: args.limits.max_tokens,
             time: args.limits.deadline.0,
             cost: args.limits.max_cost,

@@ -8,8 +8,12 @@ use model::{
 };
 use serde_json::json;
 
-use super::model_plan::{ModelPlan, Secrets};
-use crate::agent_args::Provider;
+use super::model_plan::{ModelPlan, Place, Secrets};
+use crate::{
+    agent_args::{Forcing, Provider},
+    local::LocalModel,
+    settings::Settings,
+};
 
 /// A server that never says anything is given up after this long even without a limit.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
@@ -20,6 +24,8 @@ pub(crate) enum AnyServer {
     OpenAi(OpenAi),
     /// Messages.
     Anthropic(Anthropic),
+    /// None: the model is in this process.
+    Here(LocalModel),
 }
 
 /// A model as an episode sees it.
@@ -31,27 +37,40 @@ pub(crate) enum AnyModel {
 }
 
 impl AnyModel {
-    /// Makes the model of a plan. Nobody is asked yet.
-    pub(crate) fn new(plan: &ModelPlan, secrets: Secrets) -> Result<Self, Error> {
-        let endpoint = Endpoint {
-            api_key: secrets.api_key,
-            headers: secrets.headers,
-            extra_body: plan.extra_body.clone(),
-            silence: plan.silence.unwrap_or(LONGEST_SILENCE),
-            ..Endpoint::new(&plan.name, &plan.base_url)
-        };
-        let server = match plan.provider {
-            Provider::Openai => AnyServer::OpenAi(OpenAi::new(endpoint)?),
-            Provider::Anthropic => AnyServer::Anthropic(Anthropic::new(endpoint)?),
+    /// Makes the model of a plan. Nobody is asked yet, but a model in this process is loaded.
+    pub(crate) async fn open(
+        plan: &ModelPlan,
+        secrets: Secrets,
+        settings: &Settings,
+    ) -> anyhow::Result<Self> {
+        let server = match &plan.place {
+            Place::Here(local) => AnyServer::Here(local.load(settings).await?),
+            Place::Server { provider, base_url } => {
+                let endpoint = Endpoint {
+                    api_key: secrets.api_key,
+                    headers: secrets.headers,
+                    extra_body: plan.extra_body.clone(),
+                    silence: plan.silence.unwrap_or(LONGEST_SILENCE),
+                    ..Endpoint::new(&plan.name, base_url)
+                };
+                match provider {
+                    Provider::Openai => AnyServer::OpenAi(OpenAi::new(endpoint)?),
+                    Provider::Anthropic => AnyServer::Anthropic(Anthropic::new(endpoint)?),
+                }
+            }
         };
         let retry = Retry { attempts: plan.retries.saturating_add(1), ..Retry::default() };
         let model = Formatted::new(Retrying::new(server, retry), plan.tool_format);
+        let model = match plan.forced {
+            Forcing::Yes => model.forced(),
+            Forcing::No => model,
+        };
         let Some(dir) = &plan.cache else { return Ok(Self::Plain(model)) };
         let scope = json!({
-            "provider": plan.provider,
-            "base_url": plan.base_url,
+            "place": plan.place,
             "extra_body": plan.extra_body,
             "tool_format": plan.tool_format,
+            "forced": plan.forced,
         });
         Ok(Self::Cached(Cached::open(dir, scope, model)?))
     }
@@ -62,6 +81,7 @@ impl Model for AnyServer {
         match self {
             Self::OpenAi(server) => server.name(),
             Self::Anthropic(server) => server.name(),
+            Self::Here(model) => model.name(),
         }
     }
 
@@ -73,6 +93,7 @@ impl Model for AnyServer {
         match self {
             Self::OpenAi(server) => server.complete(request, listener).await,
             Self::Anthropic(server) => server.complete(request, listener).await,
+            Self::Here(model) => model.complete(request, listener).await,
         }
     }
 }

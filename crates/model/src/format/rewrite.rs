@@ -9,7 +9,7 @@ use super::{
     fenced::{BASH, SUBMIT},
     xml,
 };
-use crate::ToolSpec;
+use crate::{Body, Shape, ToolSpec};
 
 /// How calls are written in text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,26 @@ pub(super) enum Form {
     Qwen3Coder,
     /// A block of commands.
     Fenced,
+}
+
+impl Form {
+    /// What a reply in this form is forced into, if it can be.
+    pub(super) fn shape(self, tools: &[ToolSpec]) -> Option<Shape> {
+        let shape = |opens: &str, then: &str, body, closes: &str| Shape {
+            opens: opens.into(),
+            then: then.into(),
+            body,
+            closes: closes.into(),
+        };
+        match self {
+            Self::Hermes => {
+                let body = Body::Call(tools.to_vec());
+                Some(shape("<tool_call>", "\n", body, "\n</tool_call>"))
+            }
+            Self::Fenced => Some(shape("```", "bash\n", Body::Text, "\n```")),
+            Self::Qwen3Coder => None,
+        }
+    }
 }
 
 /// The conversation in plain text.
