@@ -28,7 +28,10 @@ impl Listener for Ear {
 }
 
 fn client(server: &Server) -> OpenAi {
-    let endpoint = Endpoint { silence: Duration::from_secs(20), ..Endpoint::new("scripted", server.base_url()) };
+    let endpoint = Endpoint {
+        silence: Duration::from_secs(20),
+        ..Endpoint::new("scripted", server.base_url())
+    };
     OpenAi::new(endpoint).unwrap()
 }
 
@@ -45,7 +48,8 @@ fn tools() -> Vec<ToolSpec> {
 async fn ask(model: &impl Model, listener: &dyn Listener) -> Result<Reply, Error> {
     let (sampling, messages) = (Sampling::default(), [Message::user("Go.")]);
     let tools = tools();
-    let request = Request { messages: &messages, tools: &tools, sampling: &sampling, max_tokens: 77 };
+    let request =
+        Request { messages: &messages, tools: &tools, sampling: &sampling, max_tokens: 77 };
     model.complete(&request, listener).await
 }
 
@@ -95,7 +99,11 @@ async fn the_conversation_reaches_the_model_as_it_was() {
     let messages = vec![
         Message::System { text: "You have a computer.".into() },
         Message::User { content: vec![Content::text("What is this?"), picture] },
-        Message::Assistant(Assistant { text: "Let me see.".into(), calls: vec![call], ..Assistant::default() }),
+        Message::Assistant(Assistant {
+            text: "Let me see.".into(),
+            calls: vec![call],
+            ..Assistant::default()
+        }),
         Message::Tool(ToolResult {
             call_id: "call_1".into(),
             name: "execute_bash".into(),
@@ -114,7 +122,8 @@ async fn the_conversation_reaches_the_model_as_it_was() {
         ..Sampling::default()
     };
     let tools = tools();
-    let request = Request { messages: &messages, tools: &tools, sampling: &sampling, max_tokens: 77 };
+    let request =
+        Request { messages: &messages, tools: &tools, sampling: &sampling, max_tokens: 77 };
     client(&server).complete(&request, &model::Silent).await.unwrap();
     let asked = scripted.asked().remove(0);
     assert_eq!(asked.messages, messages);
@@ -142,7 +151,9 @@ async fn failures_come_through_as_what_they_are() {
     }
     assert!(matches!(&errors[0], Error::Overflow { numbers: told, .. } if *told == numbers));
     let three = Some(Duration::from_secs(3));
-    assert!(matches!(&errors[1], Error::Busy { status: 503, retry_after, .. } if *retry_after == three));
+    assert!(
+        matches!(&errors[1], Error::Busy { status: 503, retry_after, .. } if *retry_after == three)
+    );
     assert!(
         matches!(&errors[2], Error::Refused { status: 422, message } if message.contains("not like that"))
     );
@@ -151,7 +162,8 @@ async fn failures_come_through_as_what_they_are() {
 
 #[tokio::test]
 async fn the_key_is_asked_for() {
-    let options = ServeOptions { api_key: Some(Secret::new("sk-right-1234")), ..ServeOptions::default() };
+    let options =
+        ServeOptions { api_key: Some(Secret::new("sk-right-1234")), ..ServeOptions::default() };
     let served = Served::new(Scripted::answering(|_| say("yes")), 100);
     let server = Server::with(vec![served], options).await;
     let with = |key: Option<&str>| {

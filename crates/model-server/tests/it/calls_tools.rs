@@ -30,10 +30,9 @@ const BLOCK: &str = "I list them.\n\n```bash\nls\n```\n";
 
 #[tokio::test]
 async fn a_call_written_in_the_text_is_no_content() {
-    for (format, said, text) in [
-        (ToolFormat::Hermes, HERMES, "Let me look."),
-        (ToolFormat::Fenced, BLOCK, "I list them."),
-    ] {
+    for (format, said, text) in
+        [(ToolFormat::Hermes, HERMES, "Let me look."), (ToolFormat::Fenced, BLOCK, "I list them.")]
+    {
         let scripted = || Formatted::new(Scripted::new([say(said), say(said)]), format);
         let server = Server::of(scripted()).await;
         let got = server.ask(&question(json!({ "tools": tools(), "stream": true }))).await;
@@ -41,9 +40,15 @@ async fn a_call_written_in_the_text_is_no_content() {
         assert_eq!(gathered(&got), expected);
         let got = server.ask(&question(json!({ "tools": tools() }))).await.json();
         let choice = &got["choices"][0];
-        assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!(text), &json!("tool_calls")));
+        assert_eq!(
+            (&choice["message"]["content"], &choice["finish_reason"]),
+            (&json!(text), &json!("tool_calls"))
+        );
         let call = &choice["message"]["tool_calls"][0];
-        assert_eq!(call["function"], json!({ "name": "execute_bash", "arguments": "{\"command\":\"ls\"}" }));
+        assert_eq!(
+            call["function"],
+            json!({ "name": "execute_bash", "arguments": "{\"command\":\"ls\"}" })
+        );
     }
 }
 
@@ -60,7 +65,10 @@ async fn text_that_only_looks_like_a_call_comes_whole() {
 async fn without_tools_a_call_is_text() {
     let model = Formatted::new(Scripted::answering(|_| say(HERMES)), ToolFormat::Hermes);
     let server = Server::of(model).await;
-    for more in [json!({ "stream": true }), json!({ "stream": true, "tools": tools(), "tool_choice": "none" })] {
+    for more in [
+        json!({ "stream": true }),
+        json!({ "stream": true, "tools": tools(), "tool_choice": "none" }),
+    ] {
         let got = server.ask(&question(more)).await;
         assert_eq!(gathered(&got), (HERMES.to_owned(), Vec::new(), "stop".to_owned()));
     }
@@ -72,7 +80,10 @@ async fn a_required_call_is_asked_for_again() {
     let server = Server::of(scripted.clone()).await;
     let wish = json!({ "tools": tools(), "tool_choice": "required", "stream": true });
     let got = server.ask(&question(wish)).await;
-    assert_eq!(gathered(&got), (String::new(), vec!["execute_bash".to_owned()], "tool_calls".to_owned()));
+    assert_eq!(
+        gathered(&got),
+        (String::new(), vec!["execute_bash".to_owned()], "tool_calls".to_owned())
+    );
     let asked = scripted.asked();
     assert!(matches!(asked[1].messages.last(), Some(Message::User { .. })));
     assert_eq!(asked[1].messages.len(), 3);
@@ -99,7 +110,8 @@ async fn a_chosen_tool_is_the_only_one_offered() {
 
 #[tokio::test]
 async fn one_call_at_a_time_if_that_is_wanted() {
-    let server = Server::of(Scripted::answering(|_| calls([Call::bash("a"), Call::bash("b")]))).await;
+    let server =
+        Server::of(Scripted::answering(|_| calls([Call::bash("a"), Call::bash("b")]))).await;
     let number = async |more: Value| {
         let got = server.ask(&question(more)).await.json();
         got["choices"][0]["message"]["tool_calls"].as_array().unwrap().len()

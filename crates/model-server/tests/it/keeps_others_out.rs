@@ -42,7 +42,8 @@ async fn pages_get_neither_an_answer_nor_leave_to_ask() {
     let server = server().await;
     let body = question(json!({})).to_string();
     for origin in ["http://evil.example", "null", "http://localhost:3000"] {
-        let got = server.send(chat(&body, &format!("origin: {origin}\r\nconnection: close\r\n"))).await;
+        let got =
+            server.send(chat(&body, &format!("origin: {origin}\r\nconnection: close\r\n"))).await;
         assert_eq!(got.status, 403, "{origin}");
         assert_eq!(got.header("access-control-allow-origin"), None);
         got.error();

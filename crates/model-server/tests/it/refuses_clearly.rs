@@ -21,9 +21,13 @@ async fn server() -> Server {
 async fn models_are_listed_and_found_by_name() {
     let server = server().await;
     let listed = server.get("/v1/models").await.json();
-    let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();
+    let ids: Vec<_> =
+        listed["data"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();
     assert_eq!(ids, ["first", "Org/second", "alias"]);
-    assert_eq!((&listed["object"], &listed["data"][0]["object"]), (&json!("list"), &json!("model")));
+    assert_eq!(
+        (&listed["object"], &listed["data"][0]["object"]),
+        (&json!("list"), &json!("model"))
+    );
     for path in ["/v1/models/Org/second", "/v1/models/Org%2Fsecond"] {
         let got = server.get(path).await;
         assert_eq!((got.status, &got.json()["id"]), (200, &json!("Org/second")));
@@ -48,7 +52,10 @@ async fn the_model_asked_for_answers() {
     let got = server.ask(&question(json!({ "model": "third" }))).await;
     let error = got.error();
     assert_eq!((got.status, &error["code"]), (404, &json!("model_not_found")));
-    assert_eq!((&error["param"], &error["type"]), (&json!("model"), &json!("invalid_request_error")));
+    assert_eq!(
+        (&error["param"], &error["type"]),
+        (&json!("model"), &json!("invalid_request_error"))
+    );
 }
 
 #[tokio::test]

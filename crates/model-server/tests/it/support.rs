@@ -92,7 +92,8 @@ pub(crate) fn chat(body: &str, headers: &str) -> String {
 
 /// A question.
 pub(crate) fn question(more: Value) -> Value {
-    let mut body = json!({ "model": "scripted", "messages": [{ "role": "user", "content": "Hi" }] });
+    let mut body =
+        json!({ "model": "scripted", "messages": [{ "role": "user", "content": "Hi" }] });
     for (key, value) in more.as_object().unwrap() {
         body[key] = value.clone();
     }
@@ -136,6 +137,18 @@ impl Got {
         assert!(error["message"].is_string() && error["type"].is_string());
         assert_eq!(self.header("content-type"), Some("application/json"));
         json["error"].clone()
+    }
+
+    /// The text of the reply, streamed or whole.
+    pub(crate) fn content(&self) -> String {
+        if self.header("content-type") != Some("text/event-stream") {
+            return self.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+        }
+        let events = self.events().into_iter().filter(|event| event != "[DONE]");
+        let chunks = events.map(|event| serde_json::from_str::<Value>(&event).unwrap());
+        let delta =
+            |chunk: Value| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned);
+        chunks.filter_map(delta).collect()
     }
 
     /// The data of the events.

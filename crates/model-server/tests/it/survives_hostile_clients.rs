@@ -100,7 +100,8 @@ async fn a_gigabyte_is_refused() {
 #[tokio::test]
 async fn slow_heads_bodies_and_idle_connections_are_closed() {
     let short = Duration::from_millis(200);
-    let options = ServeOptions { head_timeout: short, body_timeout: short, ..ServeOptions::default() };
+    let options =
+        ServeOptions { head_timeout: short, body_timeout: short, ..ServeOptions::default() };
     let model = Scripted::answering(|_| say("yes"));
     let server = Server::with(vec![Served::new(model, 9)], options).await;
     let whole = chat(&question(json!({})).to_string(), "");
@@ -120,7 +121,8 @@ async fn slow_heads_bodies_and_idle_connections_are_closed() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_is_given_up() {
-    let options = ServeOptions { stall_timeout: Duration::from_millis(300), ..ServeOptions::default() };
+    let options =
+        ServeOptions { stall_timeout: Duration::from_millis(300), ..ServeOptions::default() };
     // More than the system's buffers hold.
     let model = Scripted::answering(|_| say("x".repeat(32 << 20)));
     let server = Server::with(vec![Served::new(model, 9)], options).await;

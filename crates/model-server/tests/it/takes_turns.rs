@@ -8,62 +8,76 @@ use std::{
     time::Duration,
 };
 
+use model::{Error, Listener, Model, Reply, Request};
 use model_server::{ServeOptions, Served};
 use serde_json::json;
 use testkit::{Scripted, say};
-use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
 
-use crate::support::{Endless, Server, chat, question, read, wait_for};
+use crate::support::{Endless, Server, question, wait_for};
+
+/// Counts how many replies are written at once, and remembers the most.
+struct Counting {
+    inner: Scripted,
+    now: AtomicUsize,
+    most: Arc<AtomicUsize>,
+}
+
+impl Model for Counting {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    async fn complete(
+        &self,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, Error> {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        let reply = self.inner.complete(request, listener).await;
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        reply
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_at_once_are_all_answered() {
     let most = Arc::new(AtomicUsize::new(0));
-    let (now, seen) = (Arc::new(AtomicUsize::new(0)), most.clone());
-    let model = Scripted::answering(move |request| {
-        seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        now.fetch_sub(1, Ordering::SeqCst);
-        say(format!("{:?}", request.messages[0]))
-    })
-    .delay(Duration::from_millis(2));
+    let inner = Scripted::answering(|request| say(format!("{:?}", request.messages[0])));
+    let inner = inner.delay(Duration::from_millis(5));
+    let model = Counting { inner, now: AtomicUsize::new(0), most: most.clone() };
     let server = Arc::new(Server::of(model).await);
-    let asking: Vec<_> = (0..200)
-        .map(|number| {
-            let server = server.clone();
-            let delivery = number % 2 == 0;
-            let messages = json!([{ "role": "user", "content": format!("number {number}!") }]);
-            let body = question(json!({ "messages": messages, "stream": delivery }));
-            tokio::spawn(async move {
-                let got = server.ask(&body).await;
-                assert_eq!(got.status, 200);
-                got.body.contains(&format!("number {number}!"))
-            })
-        })
-        .collect();
-    for asked in asking {
-        assert!(asked.await.unwrap());
+    let mut asking = JoinSet::new();
+    for number in 0..200 {
+        let server = server.clone();
+        asking.spawn(async move {
+            let text = format!("number {number}!");
+            let messages = json!([{ "role": "user", "content": text }]);
+            let body = question(json!({ "messages": messages, "stream": number % 2 == 0 }));
+            let got = server.ask(&body).await;
+            (got.status, got.content().contains(&text))
+        });
     }
-    assert!((1..=4).contains(&most.load(Ordering::SeqCst)));
+    let answers = asking.join_all().await;
+    assert!(answers.iter().all(|answer| *answer == (200, true)), "{answers:?}");
+    assert_eq!(most.load(Ordering::SeqCst), 4);
 }
 
 #[tokio::test]
 async fn those_beyond_the_queue_are_told_to_come_back() {
     let model = Endless::default();
     let options = ServeOptions { max_running: 2, max_waiting: 1, ..ServeOptions::default() };
-    let server = Server::with(vec![Served::new(model.clone(), 9)], options).await;
-    let body = question(json!({})).to_string();
-    let mut waiting = Vec::new();
-    for _ in 0..3 {
-        let mut stream = server.connect().await;
-        stream.write_all(chat(&body, "connection: close\r\n").as_bytes()).await.unwrap();
-        waiting.push(stream);
+    let server = Arc::new(Server::with(vec![Served::new(model.clone(), 9)], options).await);
+    let mut asking = JoinSet::new();
+    for _ in 0..4 {
+        let server = server.clone();
+        asking.spawn(async move { server.ask(&question(json!({}))).await });
     }
-    wait_for("two run", || model.running() == 2).await;
-    // The third may still be on its way into the queue: its place is taken by it or by one of ours.
-    let mut refused = server.send(chat(&body, "connection: close\r\n"));
-    let mut refused = unsafe_free_wait(&mut refused).await;
-    while refused.is_none() {
-        refused = None;
-    }
+    let refused = asking.join_next().await.unwrap().unwrap();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(refused.error()["code"], "server_busy");
+    wait_for("two are running", || model.running() == 2).await;
+    assert!(asking.try_join_next().is_none());
     assert_eq!(model.begun(), 2);
-    let _ = read;
 }
