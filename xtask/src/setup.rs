@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{
     llama, machine,
     places::Places,
-    rootfs,
+    python, rootfs,
     run::{output, run, succeeds},
 };
 
@@ -46,7 +46,8 @@ pub(crate) fn setup(places: &Places) -> Result<()> {
     packages()?;
     toolchain(places)?;
     rootfs::make(places)?;
-    llama::fetch(places)
+    llama::fetch(places)?;
+    python::fetch(places)
 }
 
 fn packages() -> Result<()> {

@@ -11,6 +11,7 @@ use crate::{
     daemon::{Daemon, IMAGE},
     llama, machine, ordinary_user,
     places::Places,
+    python,
     report::Report,
     run::run,
     setup,
@@ -66,6 +67,7 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
             .env("LIS_TEST_ROOTFS", places.rootfs_dir())
             .env("LIS_TEST_GGUF", llama::model(places))
             .env("LIS_TEST_LLAMA", llama::server(places))
+            .env("LIS_TEST_OPENAI", python::openai(places))
             .env("LIS_REQUIRE", &required))
     });
     if root {

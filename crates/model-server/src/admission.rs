@@ -14,11 +14,11 @@ pub(crate) struct Admission {
     /// Requests whose reply is being written or waited for.
     places: Arc<Semaphore>,
     running: Arc<Semaphore>,
-    /// Kibibytes of bodies that are being received.
+    /// Kibibytes of requests that are being received or answered.
     memory: Arc<Semaphore>,
 }
 
-/// How many bodies of the greatest length may be received at once.
+/// How many requests of the greatest length may be there at once.
 const GREAT_BODIES: usize = 16;
 
 impl Admission {
@@ -32,43 +32,102 @@ impl Admission {
         }
     }
 
-    /// A place in the queue, if one is left.
-    pub(crate) fn place(&self) -> Result<Place, Failure> {
+    /// A place in the queue, if one is left, for a request that takes this room.
+    pub(crate) fn place(&self, room: Room) -> Result<Place, Failure> {
         let place = self.places.clone().try_acquire_owned();
         let place = place.map_err(|_| Failure::busy("too many requests are waiting"))?;
-        Ok(Place { place, running: self.running.clone() })
+        Ok(Place { _room: room, _place: place, running: self.running.clone() })
     }
 
-    /// Room for so many bytes more, until it is dropped.
-    pub(crate) fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Failure> {
-        let amount = u32::try_from(kibibytes(bytes)).unwrap_or(u32::MAX);
-        let room = self.memory.clone().try_acquire_many_owned(amount);
-        room.map_err(|_| Failure::busy("too much is being received"))
+    /// No room yet, for a request of which nothing has come.
+    pub(crate) fn room(&self) -> Room {
+        Room { memory: self.memory.clone(), bytes: 0, taken: None }
+    }
+}
+
+/// The memory a request takes. It is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    memory: Arc<Semaphore>,
+    bytes: usize,
+    taken: Option<OwnedSemaphorePermit>,
+}
+
+/// Room is asked for in steps: a body may come byte by byte.
+const STEP: usize = 64 << 10;
+
+impl Room {
+    /// Makes room for so many bytes in all, if there is any.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        let more = (bytes - self.bytes).max(STEP);
+        let amount = u32::try_from(kibibytes(more)).unwrap_or(u32::MAX);
+        let more_room = self.memory.clone().try_acquire_many_owned(amount);
+        let more_room = more_room.map_err(|_| Failure::busy("too much is being asked at once"))?;
+        match &mut self.taken {
+            Some(taken) => taken.merge(more_room),
+            none => *none = Some(more_room),
+        }
+        self.bytes += more;
+        Ok(())
     }
 }
 
 /// A place in the queue.
 #[derive(Debug)]
 pub(crate) struct Place {
-    place: OwnedSemaphorePermit,
+    _room: Room,
+    _place: OwnedSemaphorePermit,
     running: Arc<Semaphore>,
+}
+
+impl Place {
+    /// Waits for its turn, first come, first served. The place is kept meanwhile, and after.
+    pub(crate) async fn turn(&self) -> Turn {
+        Turn { _running: self.running.clone().acquire_owned().await.ok() }
+    }
 }
 
 /// The right to have a reply written.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    _place: OwnedSemaphorePermit,
     /// None only if nobody counts any more.
     _running: Option<OwnedSemaphorePermit>,
 }
 
-impl Place {
-    /// Waits for its turn, first come, first served.
-    pub(crate) async fn turn(self) -> Turn {
-        Turn { _place: self.place, _running: self.running.acquire_owned().await.ok() }
-    }
-}
-
 fn kibibytes(bytes: usize) -> usize {
     bytes.div_ceil(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_bounded_and_given_back() {
+        let options = ServeOptions { max_body: 1 << 20, ..ServeOptions::default() };
+        let admission = Admission::new(&options);
+        let fill = || {
+            let mut room = admission.room();
+            (1..=64).try_for_each(|step| room.grow(step << 14)).map(|()| room)
+        };
+        let rooms: Vec<_> = (0..GREAT_BODIES).map(|_| fill()).collect();
+        assert!(rooms.iter().all(Result::is_ok));
+        assert!(fill().is_err());
+        drop(rooms);
+        assert!(fill().is_ok());
+    }
+
+    #[test]
+    fn places_are_counted() {
+        let options = ServeOptions { max_running: 1, max_waiting: 1, ..ServeOptions::default() };
+        let admission = Admission::new(&options);
+        let place = || admission.place(admission.room());
+        let (first, second) = (place(), place());
+        assert!(first.is_ok() && second.is_ok() && place().is_err());
+        drop(first);
+        assert!(place().is_ok());
+    }
 }

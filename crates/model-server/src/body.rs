@@ -9,17 +9,21 @@ use axum::{
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
-use crate::{ServeOptions, admission::Admission, failure::Failure};
+use crate::{
+    ServeOptions,
+    admission::{Admission, Room},
+    failure::Failure,
+};
 
 /// A client that is sending hears the refusal only once it has sent everything, or a good part of it.
 const LISTENS_ON: Duration = Duration::from_secs(2);
 
-/// Reads the whole body.
+/// Reads the whole body, and says how much room it takes.
 pub(crate) async fn receive(
     request: Request<Body>,
     options: &ServeOptions,
     admission: &Admission,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<(Vec<u8>, Room), Failure> {
     let (head, body) = request.into_parts();
     is_json(&head.headers)?;
     let announced = body.size_hint().lower();
@@ -35,12 +39,13 @@ pub(crate) async fn receive(
         }
         return Err(too_long());
     }
-    let receiving = timeout(options.body_timeout, gather(&mut stream, options.max_body, admission));
-    let received = receiving
+    let mut room = admission.room();
+    let gathering = gather(&mut stream, options.max_body, &mut room);
+    let received = timeout(options.body_timeout, gathering)
         .await
         .map_err(|_| Failure::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
     match received? {
-        Some(body) => Ok(body),
+        Some(body) => Ok((body, room)),
         None => {
             discard(stream).await;
             Err(too_long())
@@ -52,28 +57,20 @@ pub(crate) async fn receive(
 async fn gather(
     stream: &mut BodyDataStream,
     most: usize,
-    admission: &Admission,
+    room: &mut Room,
 ) -> Result<Option<Vec<u8>>, Failure> {
     let mut body = Vec::new();
-    let mut room = Vec::new();
-    let mut granted = 0;
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| Failure::request("broke off"))?;
-        if body.len() + chunk.len() > most {
+        let length = body.len() + chunk.len();
+        if length > most {
             return Ok(None);
         }
+        room.grow(length)?;
         body.extend_from_slice(&chunk);
-        if body.len() > granted {
-            let more = (body.len() - granted).max(STEP);
-            room.push(admission.room(more)?);
-            granted += more;
-        }
     }
     Ok(Some(body))
 }
-
-/// Room is asked for in steps: a body may come byte by byte.
-const STEP: usize = 64 << 10;
 
 async fn discard(mut stream: BodyDataStream) {
     let rest = async { while let Some(Ok(_)) = stream.next().await {} };

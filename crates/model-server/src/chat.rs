@@ -26,7 +26,7 @@ pub(crate) async fn complete<M: Model>(
     State(app): State<Arc<App<M>>>,
     request: Request,
 ) -> Result<Response<Body>, Failure> {
-    let body = body::receive(request, &app.options, &app.admission).await?;
+    let (body, room) = body::receive(request, &app.options, &app.admission).await?;
     let mut question = question(&body)?;
     drop(body);
     let which = app.find(&question.model)?;
@@ -35,7 +35,7 @@ pub(crate) async fn complete<M: Model>(
     question.sampling = over(question.sampling, &served.sampling);
     let calls = if question.tools.is_empty() { Calls::Impossible } else { Calls::Possible };
     let delivery = question.delivery;
-    let place = app.admission.place()?;
+    let place = app.admission.place(room)?;
     let generation = Generation::start(app.models.clone(), which, question, place);
     match delivery {
         Delivery::Whole => Ok(json(&heading.whole(&generation.done().await?))),

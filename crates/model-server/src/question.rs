@@ -59,11 +59,14 @@ pub(crate) enum StreamUsage {
 }
 
 /// Values in one request. A small body can hold millions of them, and each takes memory.
-const MOST_VALUES: usize = 200_000;
+const MOST_VALUES: usize = 100_000;
 /// Tools of one request.
 const MOST_TOOLS: usize = 1024;
 /// Texts that end a reply.
 const MOST_STOPS: usize = 16;
+
+/// More tokens than any model knows, and a number every server can read.
+const EVERY_TOKEN: u64 = i32::MAX as u64;
 
 /// Reads a body.
 pub(crate) fn question(body: &[u8]) -> Result<Question, Failure> {
@@ -208,7 +211,7 @@ fn sampling(fields: &Fields<'_>) -> Result<Sampling, Failure> {
     // Other servers take -1, or 0, for no limit.
     let top_k = match fields.whole("top_k")? {
         Some(number) if number < -1 => return Err(fields.fault("top_k", "must not be negative")),
-        Some(-1 | 0) => Some(u64::MAX),
+        Some(-1 | 0) => Some(EVERY_TOKEN),
         number => number.map(saturated),
     };
     // A seed is any number; OpenAI allows negative ones.

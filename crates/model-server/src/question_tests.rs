@@ -54,7 +54,7 @@ fn sampling_is_read() {
     assert_eq!(question.max_tokens, Some(7));
     assert_eq!(question.delivery, Delivery::Stream(StreamUsage::Told));
     let unlimited = |top_k: i64| asked(json!({ "top_k": top_k })).unwrap().sampling.top_k;
-    assert_eq!((unlimited(-1), unlimited(0)), (Some(u64::MAX), Some(u64::MAX)));
+    assert_eq!((unlimited(-1), unlimited(0)), (Some(EVERY_TOKEN), Some(EVERY_TOKEN)));
     let huge = asked(json!({ "max_tokens": u64::MAX, "stop": ["a", "b"] })).unwrap();
     assert_eq!((huge.max_tokens, huge.sampling.stop.len()), (Some(u64::MAX), 2));
 }
