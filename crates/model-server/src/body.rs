@@ -44,11 +44,12 @@ pub(crate) async fn receive(
     let received = timeout(options.body_timeout, gathering)
         .await
         .map_err(|_| Failure::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
-    match received? {
-        Some(body) => Ok((body, room)),
-        None => {
+    match received {
+        Ok(Some(body)) => Ok((body, room)),
+        refused => {
+            drop(room);
             discard(stream).await;
-            Err(too_long())
+            Err(refused.err().unwrap_or_else(too_long))
         }
     }
 }

@@ -18,6 +18,7 @@ mod patient;
 mod question;
 mod serve;
 mod stream;
+mod values;
 
 pub use options::{ServeOptions, Served};
 pub use serve::serve;

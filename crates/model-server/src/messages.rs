@@ -10,22 +10,27 @@ use trajectory::{Arguments, Assistant, Content, Message, ToolCall, ToolResult};
 use crate::{
     failure::Failure,
     fields::{Fields, wrong},
+    values::Values,
 };
 
 /// Reads the whole conversation.
-pub(crate) fn messages(list: &[Value]) -> Result<Vec<Message>, Failure> {
+pub(crate) fn messages(list: &[Value], values: &mut Values) -> Result<Vec<Message>, Failure> {
     if list.is_empty() {
         return Err(Failure::field("messages", "must hold at least one message"));
     }
-    let mut called = HashMap::new();
+    let mut reading = Reading { called: HashMap::new(), values };
     let read = list.iter().enumerate();
-    read.map(|(at, value)| message(value, &format!("messages[{at}]"), &mut called)).collect()
+    read.map(|(at, value)| message(value, &format!("messages[{at}]"), &mut reading)).collect()
 }
 
-/// The tools of earlier calls, by the ids of the calls.
-type Called = HashMap<String, String>;
+/// What is known from the messages before.
+struct Reading<'a> {
+    /// The tools of earlier calls, by the ids of the calls.
+    called: HashMap<String, String>,
+    values: &'a mut Values,
+}
 
-fn message(value: &Value, path: &str, called: &mut Called) -> Result<Message, Failure> {
+fn message(value: &Value, path: &str, reading: &mut Reading<'_>) -> Result<Message, Failure> {
     let fields = Fields::of(value, path)?;
     match fields.needed_text("role")? {
         // OpenAI's newer name for the same.
@@ -35,13 +40,15 @@ fn message(value: &Value, path: &str, called: &mut Called) -> Result<Message, Fa
             Ok(Message::User { content: content(&fields)? })
         }
         "assistant" => {
-            let said = assistant(&fields)?;
-            called.extend(said.calls.iter().map(|call| (call.id.clone(), call.name.clone())));
+            let said = assistant(&fields, reading.values)?;
+            reading
+                .called
+                .extend(said.calls.iter().map(|call| (call.id.clone(), call.name.clone())));
             Ok(Message::Assistant(said))
         }
         "tool" => {
             let call_id = fields.needed_text("tool_call_id")?.to_owned();
-            let name = called.get(&call_id).cloned();
+            let name = reading.called.get(&call_id).cloned();
             let name = name.ok_or_else(|| {
                 fields.fault("tool_call_id", "no assistant message before it has such a call")
             })?;
@@ -56,12 +63,13 @@ fn message(value: &Value, path: &str, called: &mut Called) -> Result<Message, Fa
     }
 }
 
-fn assistant(fields: &Fields<'_>) -> Result<Assistant, Failure> {
+fn assistant(fields: &Fields<'_>, values: &mut Values) -> Result<Assistant, Failure> {
     if fields.get("function_call").is_some() {
         return Err(fields.fault("function_call", "functions are outdated; use tool_calls"));
     }
     let list = fields.list("tool_calls")?.iter().enumerate();
-    let calls = list.map(|(at, value)| call(value, &fields.name(&format!("tool_calls[{at}]"))));
+    let calls =
+        list.map(|(at, value)| call(value, &fields.name(&format!("tool_calls[{at}]")), values));
     let calls = calls.collect::<Result<Vec<_>, _>>()?;
     let mut reasoning = fields.text("reasoning_content")?;
     if reasoning.is_none() {
@@ -71,7 +79,7 @@ fn assistant(fields: &Fields<'_>) -> Result<Assistant, Failure> {
     Ok(Assistant { text: text(fields)?, reasoning, calls, ..Assistant::default() })
 }
 
-fn call(value: &Value, path: &str) -> Result<ToolCall, Failure> {
+fn call(value: &Value, path: &str, values: &mut Values) -> Result<ToolCall, Failure> {
     let fields = Fields::of(value, path)?;
     if !matches!(fields.text("type")?, None | Some("function")) {
         return Err(fields.fault("type", "only function calls are known"));
@@ -83,7 +91,10 @@ fn call(value: &Value, path: &str) -> Result<ToolCall, Failure> {
     let arguments = match function.get("arguments") {
         None => Arguments::Object(Map::new()),
         Some(Value::Object(map)) => Arguments::Object(map.clone()),
-        Some(Value::String(text)) => arguments(text),
+        Some(Value::String(text)) => {
+            values.spend(text.as_bytes())?;
+            arguments(text)
+        }
         Some(other) => return Err(wrong(&function.name("arguments"), "a string", other)),
     };
     Ok(ToolCall { id, name, arguments })

@@ -5,12 +5,13 @@
 
 use model::{Sampling, ToolSpec};
 use serde_json::{Value, json};
-use trajectory::{Arguments, Message};
+use trajectory::Message;
 
 use crate::{
     failure::Failure,
     fields::{Fields, wrong},
     messages,
+    values::Values,
 };
 
 /// What a client wants.
@@ -58,8 +59,6 @@ pub(crate) enum StreamUsage {
     Untold,
 }
 
-/// Values in one request. A small body can hold millions of them, and each takes memory.
-const MOST_VALUES: usize = 100_000;
 /// Tools of one request.
 const MOST_TOOLS: usize = 1024;
 /// Texts that end a reply.
@@ -70,17 +69,14 @@ const EVERY_TOKEN: u64 = i32::MAX as u64;
 
 /// Reads a body.
 pub(crate) fn question(body: &[u8]) -> Result<Question, Failure> {
+    let mut values = Values::new();
+    values.spend(body)?;
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| Failure::request(format_args!("is no JSON: {error}")))?;
     let fields = Fields::of(&value, "")?;
-    let mut budget = MOST_VALUES;
-    spend(&value, &mut budget)?;
     refuse(&fields)?;
     fields.need("messages")?;
-    let messages = messages::messages(fields.list("messages")?)?;
-    for message in &messages {
-        spend_calls(message, &mut budget)?;
-    }
+    let messages = messages::messages(fields.list("messages")?, &mut values)?;
     let (tools, choice) = choose(&fields, tools(&fields)?)?;
     let parallel = match fields.get("parallel_tool_calls") {
         Some(_) if !fields.flag("parallel_tool_calls")? => Parallel::One,
@@ -277,31 +273,6 @@ fn delivery(fields: &Fields<'_>) -> Result<Delivery, Failure> {
 
 fn saturated(number: i128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-/// Counts the values. The reader of JSON bounds the depth.
-fn spend(value: &Value, budget: &mut usize) -> Result<(), Failure> {
-    let Some(left) = budget.checked_sub(1) else {
-        let why = format_args!("must not hold more than {MOST_VALUES} values");
-        return Err(Failure::request(why));
-    };
-    *budget = left;
-    match value {
-        Value::Array(items) => items.iter().try_for_each(|item| spend(item, budget)),
-        Value::Object(map) => map.values().try_for_each(|item| spend(item, budget)),
-        _ => Ok(()),
-    }
-}
-
-/// Counts what was written as text in calls.
-fn spend_calls(message: &Message, budget: &mut usize) -> Result<(), Failure> {
-    let Message::Assistant(said) = message else { return Ok(()) };
-    for call in &said.calls {
-        if let Arguments::Object(map) = &call.arguments {
-            map.values().try_for_each(|value| spend(value, budget))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
