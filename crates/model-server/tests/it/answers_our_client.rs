@@ -11,7 +11,7 @@ use serde_json::json;
 use testkit::{Call, Line, Scripted, calls, say};
 use trajectory::{Arguments, Assistant, Content, Message, Stop, ToolCall, ToolResult, Usage};
 
-use crate::support::Server;
+use crate::support::{Server, question};
 
 const TEXT: &str = "Ich zähle die Primzahlen: 素数 🦀, and then some more words.";
 
@@ -178,4 +178,25 @@ async fn the_key_is_asked_for() {
     assert_eq!(server.get("/health").await.status, 200);
     let got = server.get("/v1/models").await;
     assert_eq!((got.status, &got.error()["code"]), (401, &json!("invalid_api_key")));
+}
+
+#[tokio::test]
+async fn what_the_client_leaves_open_is_the_servers_choice() {
+    let scripted = Arc::new(Scripted::answering(|_| say("yes")));
+    let set = Sampling {
+        temperature: Some(0.3),
+        top_k: Some(5),
+        stop: vec!["END".into()],
+        ..Sampling::default()
+    };
+    let served = Served { sampling: set.clone(), ..Served::new(scripted.clone(), 321) };
+    let server = Server::with(vec![served], ServeOptions::default()).await;
+    assert_eq!(server.ask(&question(json!({}))).await.status, 200);
+    let wish = json!({ "temperature": 0, "stop": "STOP", "max_tokens": 5 });
+    assert_eq!(server.ask(&question(wish)).await.status, 200);
+    let asked = scripted.asked();
+    assert_eq!((&asked[0].sampling, asked[0].max_tokens), (&set, 321));
+    let stop = vec!["STOP".into()];
+    let wanted = Sampling { temperature: Some(0.0), stop, ..set };
+    assert_eq!((&asked[1].sampling, asked[1].max_tokens), (&wanted, 5));
 }
