@@ -23,6 +23,7 @@ mod run;
 mod runtime;
 mod sandbox_run;
 mod sandboxes;
+mod serve;
 mod session;
 mod settings;
 mod shell;

@@ -8,7 +8,14 @@ use clap::{Subcommand, ValueEnum};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use crate::{exit::Exit, interrupt::Interrupts, output, progress::Shown, settings::Settings};
+use crate::{
+    exit::Exit,
+    interrupt::Interrupts,
+    output,
+    progress::Shown,
+    serve::{self, ServeArgs},
+    settings::Settings,
+};
 
 /// What to do with models.
 #[derive(Debug, Subcommand)]
@@ -39,6 +46,8 @@ A pull that was cut goes on where it stopped.")]
         #[arg(long)]
         json: bool,
     },
+    /// Serve a model to other programs, over OpenAI's protocol
+    Serve(ServeArgs),
     /// Remove a model, or what has come of it
     #[command(after_help = "Example:
   llm-in-sandbox model rm smollm2-135m")]
@@ -94,6 +103,7 @@ pub(crate) async fn run(
                 }
             }
         }
+        ModelCommand::Serve(args) => return serve::run(args, settings, interrupts).await,
         ModelCommand::Rm { name } => {
             let store = store(settings.home()?)?;
             let removed = tokio::task::spawn_blocking(move || store.remove(&name).map(|()| name));

@@ -5,6 +5,7 @@
 mod agent;
 mod figures;
 mod measure;
+mod model;
 mod table;
 
 use std::{
@@ -40,6 +41,12 @@ pub(crate) enum PerfCommand {
         cargo run --release -p testkit --bin mock-server -- --turns 10   # prints its address\n  \
         llm-in-sandbox perf agent --base-url http://127.0.0.1:PORT/v1")]
     Agent(agent::AgentPerfArgs),
+    /// Measure a model in this process: tokens per second, and what remembering saves.
+    #[command(after_help = "Examples:\n  \
+        llm-in-sandbox perf model\n  \
+        llm-in-sandbox perf model --model ./file.gguf --threads 2 --against http://127.0.0.1:PORT --json\n\n\
+        A server to compare with, such as llama.cpp's own, must serve the same file with as many threads.")]
+    Model(model::ModelPerfArgs),
 }
 
 /// What to measure.
@@ -78,6 +85,7 @@ pub(crate) async fn run(command: PerfCommand, settings: &Settings) -> Result<Exi
     match command {
         PerfCommand::Sandbox(args) => sandboxes(args, settings).await,
         PerfCommand::Agent(args) => agent::run(&args, settings).await,
+        PerfCommand::Model(args) => model::run(args, settings).await,
     }
 }
 

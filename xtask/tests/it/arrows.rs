@@ -19,6 +19,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "image",
             "model",
             "model-local",
+            "model-server",
             "sandbox",
             "sandbox-docker",
             "sandbox-native",
