@@ -21,6 +21,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+  install install what the build needs, then build the program into cargo's directory of programs
   setup   install what the tests need, fetch a small model, make the test root file system
   check   formatting, clippy and unit tests: the fast ones, nothing installed
   test    setup, then every check and every test, as root also once more as an ordinary user
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let command: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = places::Places::find().and_then(|places| match command[..] {
+        ["install"] => setup::install(&places).map(|()| ExitCode::SUCCESS),
         ["setup"] => setup::setup(&places).map(|()| ExitCode::SUCCESS),
         ["check"] => Ok(test::check(&places)),
         ["test" | "ci"] => test::test(&places),

@@ -1,8 +1,8 @@
 //! Installs what the tests need, by package name and only what is missing. Starts no service.
 
 use std::{
-    fs,
-    path::Path,
+    env, fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -13,25 +13,37 @@ use crate::{
     places::Places,
     python, rootfs,
     run::{output, run, succeeds},
+    test::cargo,
 };
 
-/// What proves that a package is there, and its name.
-const NEEDED: [(&str, &str); 17] = [
+/// What proves that a package is there, and its name: what building the program wants, and pip, one of the
+/// ways models come by.
+const TO_BUILD: [(&str, &str); 6] = [
+    ("cmake", "cmake"),
+    ("g++", "g++"),
+    ("gcc", "gcc"),
+    (LIBCLANG, "libclang-dev"),
+    ("pip3", "python3-pip"),
+    ("python3", "python3"),
+];
+
+/// A library whose place has a version in it.
+const LIBCLANG: &str = "libclang.so";
+
+/// What the tests want besides.
+const TO_TEST: [(&str, &str); 14] = [
     ("/etc/ssl/certs/ca-certificates.crt", "ca-certificates"),
     ("bash", "bash"),
     ("curl", "curl"),
     ("docker-registry", "docker-registry"),
     ("dockerd", "docker.io"),
-    ("gcc", "gcc"),
     ("git", "git"),
     ("ip", "iproute2"),
     ("iptables", "iptables"),
     ("mmdebstrap", "mmdebstrap"),
     ("newuidmap", "uidmap"),
     ("perl", "perl"),
-    ("pip3", "python3-pip"),
     ("ps", "procps"),
-    ("python3", "python3"),
     ("setpriv", "util-linux"),
     ("xz", "xz-utils"),
 ];
@@ -43,17 +55,26 @@ pub(crate) const MAC: &str = "aarch64-apple-darwin";
 pub(crate) fn setup(places: &Places) -> Result<()> {
     fs::create_dir_all(&places.cache)
         .with_context(|| format!("making {}", places.cache.display()))?;
-    packages()?;
+    packages(&[&TO_BUILD[..], &TO_TEST].concat())?;
     toolchain(places)?;
     rootfs::make(places)?;
     llama::fetch(places)?;
     python::fetch(places)
 }
 
-fn packages() -> Result<()> {
-    let there = |proof: &str| Path::new(proof).is_file() || machine::program(proof).is_some();
+/// Builds the program and puts it where cargo puts programs, after installing what that wants.
+pub(crate) fn install(places: &Places) -> Result<()> {
+    packages(&TO_BUILD)?;
+    run(cargo(places, "install").args(["--locked", "--path", "crates/cli"]))
+}
+
+fn packages(needed: &[(&str, &str)]) -> Result<()> {
+    let there = |proof: &str| match proof {
+        LIBCLANG => has_libclang(),
+        _ => Path::new(proof).is_file() || machine::program(proof).is_some(),
+    };
     let missing: Vec<&str> =
-        NEEDED.iter().filter(|(proof, _)| !there(proof)).map(|(_, package)| *package).collect();
+        needed.iter().filter(|(proof, _)| !there(proof)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -66,6 +87,16 @@ fn packages() -> Result<()> {
         .arg("--no-install-recommends")
         .args(&missing)
         .stdin(Stdio::null()))
+}
+
+/// Whether the library is where Debian has it, of any version, or where the user says.
+fn has_libclang() -> bool {
+    let said = env::var_os("LIBCLANG_PATH").map(PathBuf::from);
+    let versions = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let usual = versions
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-"))
+        .map(|entry| entry.path().join("lib"));
+    said.into_iter().chain(usual).any(|dir| dir.join(LIBCLANG).exists())
 }
 
 fn toolchain(places: &Places) -> Result<()> {

@@ -18,11 +18,20 @@ use crate::{
 };
 
 /// The crates that must build on macOS, where the native runtime is left out.
-const ON_MAC: [&str; 7] =
-    ["trajectory", "model", "agent", "sandbox", "sandbox-docker", "image", "llm-in-sandbox"];
+const ON_MAC: [&str; 9] = [
+    "trajectory",
+    "model",
+    "model-server",
+    "agent",
+    "sandbox",
+    "sandbox-docker",
+    "image",
+    "catalogue",
+    "llm-in-sandbox",
+];
 
 /// What a prepared machine must offer to the tests, so that none of them is skipped unseen.
-const REQUIRED: &str = "docker,llama,pip,registry,mmdebstrap,overlay,userns,rootless";
+const REQUIRED: &str = "docker,gguf,llama,pip,registry,mmdebstrap,overlay,userns,rootless";
 
 /// The fast checks, with nothing installed and nothing started.
 pub(crate) fn check(places: &Places) -> ExitCode {
@@ -46,7 +55,10 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
     });
     report.step("builds on macOS", || {
         let packages = ON_MAC.iter().flat_map(|name| ["-p", name]);
-        run(cargo(places, "check").args(["--target", setup::MAC]).args(packages))
+        // llama.cpp is C++, and there is no compiler for it here.
+        run(cargo(places, "check")
+            .args(["--no-default-features", "--target", setup::MAC])
+            .args(packages))
     });
     report.step("examples in the documentation", || {
         run(cargo(places, "test").args(["--doc", "--workspace", "--quiet"]))
@@ -66,6 +78,7 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
             .env("LIS_TEST_IMAGE", IMAGE)
             .env("LIS_TEST_ROOTFS", places.rootfs_dir())
             .env("LIS_TEST_GGUF", llama::model(places))
+            .env("LIS_TEST_TINY_GGUF", llama::tiny(places))
             .env("LIS_TEST_LLAMA", llama::server(places))
             .env("LIS_TEST_OPENAI", python::openai(places))
             .env("LIS_REQUIRE", &required))

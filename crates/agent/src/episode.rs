@@ -31,6 +31,9 @@ const MOST_CALLS: usize = 32;
 const RESTARTED: &str = "Your computer was restarted. The files are as you left them; variables, the current \
                          directory of the shell and running programs are gone.";
 
+/// What a model is told that does the same again and sees the same. Small ones go on with it to the end.
+const REPEATED: &str = "[the same call gave the same result before: do something else, or submit if all is done]";
+
 /// What an episode starts from.
 #[derive(Debug)]
 pub enum Opening {
@@ -66,6 +69,8 @@ pub struct Episode<'a, M, S, J> {
     misses: u32,
     /// Calls of this turn that could be made sense of.
     understood: u32,
+    /// The last call, and what came of it.
+    last: Option<(ToolCall, Vec<Content>)>,
     /// Calls carried out so far; numbers the files of long outputs.
     calls: u32,
     /// Why the model's last reply ended.
@@ -117,6 +122,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             spent: Spent::default(),
             misses: 0,
             understood: 0,
+            last: None,
             calls: 0,
             stop: Stop::End,
             carried_out: 0,
@@ -244,7 +250,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         };
         let millis = millis_since(began);
         self.spent.tool_ms = self.spent.tool_ms.saturating_add(millis);
-        let Observation { content, is_error, exit_code } = match done {
+        let Observation { mut content, is_error, exit_code } = match done {
             Done::Observed(observation) => {
                 self.understood += 1;
                 observation
@@ -256,6 +262,10 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
                 return Break(Outcome::Submitted);
             }
         };
+        let last = self.last.replace((call.clone(), content.clone()));
+        if last.is_some_and(|(last, seen)| is_same(&last, call) && seen == content) {
+            content.push(Content::text(REPEATED));
+        }
         self.observe(result(call, content, is_error), exit_code, millis)
     }
 
@@ -383,6 +393,10 @@ fn infrastructure(error: &dyn std::error::Error) -> Outcome {
     let chain = std::iter::successors(Some(error), |error| error.source());
     let words: Vec<String> = chain.map(ToString::to_string).collect();
     Outcome::Infrastructure { cause: words.join(": ") }
+}
+
+fn is_same(one: &ToolCall, other: &ToolCall) -> bool {
+    one.name == other.name && one.arguments == other.arguments
 }
 
 fn millis_since(began: Instant) -> u64 {

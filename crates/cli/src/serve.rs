@@ -11,7 +11,7 @@ use model_server::{ServeOptions, Served};
 use tokio::net::TcpListener;
 
 use crate::{
-    agent_args::LocalArgs,
+    agent_args::{Forcing, LocalArgs},
     environment,
     exit::{Exit, Usage},
     interrupt::Interrupts,
@@ -47,6 +47,10 @@ pub(crate) struct ServeArgs {
     /// How tools are offered to the model: auto, native, hermes, qwen3-coder, fenced
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     tool_format: ToolFormat,
+    /// Whether a reply to a request with tools is forced to end with a well-formed call; in the formats
+    /// hermes and fenced
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "no")]
+    force_calls: Forcing,
     #[command(flatten)]
     local: LocalArgs,
 }
@@ -66,6 +70,10 @@ pub(crate) async fn run(
         );
         return Err(Usage(text).into());
     }
+    if args.force_calls == Forcing::Yes && !args.tool_format.can_be_forced() {
+        let text = "--force-calls: choose --tool-format hermes or fenced with it";
+        return Err(Usage(text.into()).into());
+    }
     let at = SocketAddr::new(args.host, args.port);
     // Taken before the model is loaded: that takes long, and a taken port is known at once.
     let listener = TcpListener::bind(at).await.map_err(|error| {
@@ -80,7 +88,12 @@ pub(crate) async fn run(
         model = plan.load(settings) => model?,
         exit = interrupts.cancelled() => return Ok(exit),
     };
-    let served = Served::new(Formatted::new(model, args.tool_format), USUAL_REPLY);
+    let model = Formatted::new(model, args.tool_format);
+    let model = match args.force_calls {
+        Forcing::Yes => model.forced(),
+        Forcing::No => model,
+    };
+    let served = Served::new(model, USUAL_REPLY);
     let at = listener.local_addr()?;
     output::note(&format!("{} is served at http://{at}/v1; Ctrl-C ends it", plan.file.name()));
     let options = ServeOptions {

@@ -73,6 +73,12 @@ pub enum LoadError {
         /// llama.cpp's words.
         why: String,
     },
+    /// llama.cpp was built for other processors.
+    #[error(
+        "this processor has no {0}, which the program was built for; build it here with RUSTFLAGS=\"-C \
+         target-cpu=native\", or use a model at a server"
+    )]
+    Processor(&'static str),
     /// The model does something other than writing text.
     #[error("{path} holds no model that writes text (its architecture is {architecture:?})")]
     WritesNothing {
@@ -123,6 +129,7 @@ pub(crate) struct Loaded {
 
 /// Loads a model on a thread of its own, where it stays.
 pub(crate) fn load(path: &Path, options: &Options) -> Result<Loaded, LoadError> {
+    check_processor()?;
     check(path)?;
     if let Some(adapter) = &options.adapter {
         check(adapter)?;
@@ -177,6 +184,23 @@ fn serve(
 fn backend() -> Option<&'static LlamaBackend> {
     static BACKEND: OnceLock<Option<LlamaBackend>> = OnceLock::new();
     BACKEND.get_or_init(|| LlamaBackend::init().ok()).as_ref()
+}
+
+/// ggml takes for granted what it was compiled for.
+#[cfg(target_arch = "x86_64")]
+fn check_processor() -> Result<(), LoadError> {
+    let lacks = [
+        ("AVX2", std::is_x86_feature_detected!("avx2")),
+        ("FMA", std::is_x86_feature_detected!("fma")),
+        ("F16C", std::is_x86_feature_detected!("f16c")),
+    ];
+    let missing = lacks.iter().find(|(_, there)| !there);
+    missing.map_or(Ok(()), |(name, _)| Err(LoadError::Processor(name)))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn check_processor() -> Result<(), LoadError> {
+    Ok(())
 }
 
 /// Whether a file is there and looks like what it should be.

@@ -8,7 +8,10 @@ use std::{
 };
 
 use llama_cpp_2::{model::LlamaModel, token::LlamaToken};
-use model::{Delta, Error, Listener, Model, Overflow, Reply, Request};
+use model::{
+    Delta, Error, Listener, Model, Overflow, Reply, Request,
+    think::{self, Piece, Splitter},
+};
 use tokio::sync::mpsc;
 use trajectory::Assistant;
 
@@ -58,8 +61,8 @@ impl LocalModel {
         self.shared.context
     }
 
-    /// The tokens of a conversation.
-    fn prompt(&self, request: &Request<'_>) -> Result<Vec<LlamaToken>, Error> {
+    /// The tokens of a conversation, and how its reply begins.
+    fn prompt(&self, request: &Request<'_>) -> Result<(Vec<LlamaToken>, Splitter), Error> {
         let Shared { model, template, guard, .. } = &*self.shared;
         let refused = |message: String| Error::Refused { status: 400, message };
         let text = template
@@ -75,10 +78,11 @@ impl LocalModel {
             add_first = false;
         }
         if tokens.is_empty() {
-            Err(refused("the conversation is empty".into()))
-        } else {
-            Ok(tokens)
+            return Err(refused("the conversation is empty".into()));
         }
+        // Templates of models that always think may open the thinking themselves.
+        let thinks = text.trim_end().ends_with(think::OPEN);
+        Ok((tokens, if thinks { Splitter::inside() } else { Splitter::default() }))
     }
 
     /// How many tokens a reply may have.
@@ -107,7 +111,7 @@ impl Model for LocalModel {
         request: &Request<'_>,
         listener: &dyn Listener,
     ) -> Result<Reply, Error> {
-        let prompt = self.prompt(request)?;
+        let (prompt, mut splitter) = self.prompt(request)?;
         let most = self.room(prompt.len(), request.max_tokens)?;
         let (to, mut news) = mpsc::unbounded_channel();
         let shape = request.sampling.shape.as_ref();
@@ -115,15 +119,23 @@ impl Model for LocalModel {
         let grammar = grammar.map_err(|message| Error::Refused { status: 400, message })?;
         let job = Job { prompt, most, sampling: request.sampling.clone(), grammar, to };
         self.shared.engine.ask(job)?;
-        let mut text = String::new();
+        let mut message = Assistant::default();
+        let mut say = |piece: Piece<'_>| match piece {
+            Piece::Reasoning(piece) if !piece.is_empty() => {
+                listener.hear(Delta::Reasoning(piece));
+                message.reasoning.push_str(piece);
+            }
+            Piece::Text(piece) if !piece.is_empty() => {
+                listener.hear(Delta::Text(piece));
+                message.text.push_str(piece);
+            }
+            Piece::Reasoning(_) | Piece::Text(_) => {}
+        };
         while let Some(news) = news.recv().await {
             match news {
-                News::Text(piece) => {
-                    listener.hear(Delta::Text(&piece));
-                    text.push_str(&piece);
-                }
+                News::Text(piece) => splitter.push(&piece, &mut say),
                 News::Done(stop, usage) => {
-                    let message = Assistant { text, ..Assistant::default() };
+                    splitter.finish(&mut say);
                     return Ok(Reply { message, stop, usage, from_cache: false });
                 }
                 News::Failed(why) => return Err(Error::Cut(why)),

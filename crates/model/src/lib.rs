@@ -22,7 +22,7 @@ mod secret;
 mod shape;
 mod sse;
 mod talk;
-mod think;
+pub mod think;
 mod wire;
 
 pub use anthropic::Anthropic;

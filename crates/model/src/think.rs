@@ -5,15 +5,17 @@
 
 /// A piece of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub enum Piece<'a> {
     /// Thinking.
     Reasoning(&'a str),
     /// Text.
     Text(&'a str),
 }
 
-pub(crate) const OPEN: &str = "<think>";
-pub(crate) const CLOSE: &str = "</think>";
+/// What begins thinking.
+pub const OPEN: &str = "<think>";
+/// What ends it.
+pub const CLOSE: &str = "</think>";
 
 /// A reply does not begin with more blanks than that: they are text.
 const MOST_BLANKS: usize = 1024;
@@ -37,7 +39,7 @@ enum Place {
 
 /// Splits a text as it arrives.
 #[derive(Debug, Default)]
-pub(crate) struct Splitter {
+pub struct Splitter {
     place: Place,
     /// What may be the beginning of a tag, or blanks that may be dropped.
     held: String,
@@ -51,14 +53,19 @@ impl Splitter {
         }
     }
 
+    /// The reply begins inside: the prompt ends with the opening tag.
+    pub fn inside() -> Self {
+        Self { place: Place::Inside, held: String::new() }
+    }
+
     /// Takes the next piece of the content and gives on what is certain.
-    pub(crate) fn push(&mut self, piece: &str, mut give: impl FnMut(Piece<'_>)) {
+    pub fn push(&mut self, piece: &str, mut give: impl FnMut(Piece<'_>)) {
         self.held.push_str(piece);
         while self.step(&mut give) {}
     }
 
     /// The end: nothing more will complete a tag.
-    pub(crate) fn finish(mut self, mut give: impl FnMut(Piece<'_>)) {
+    pub fn finish(mut self, mut give: impl FnMut(Piece<'_>)) {
         match self.place {
             Place::Inside => give(Piece::Reasoning(&self.held)),
             Place::Start | Place::Text => give(Piece::Text(&self.held)),

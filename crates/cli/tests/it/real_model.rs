@@ -3,6 +3,8 @@
 //! Reads `LIS_TEST_GGUF` (the model's file) and `LIS_TEST_LLAMA` (a directory with the Python package
 //! `xllamacpp`).
 
+mod local;
+
 use std::{
     io::{BufRead, BufReader},
     path::Path,

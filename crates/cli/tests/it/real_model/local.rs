@@ -1,0 +1,231 @@
+//! Models in the program's own process: the first command of the README, files that are none, serving,
+//! measuring, calls that are forced.
+//!
+//! Reads `LIS_TEST_GGUF` (the catalogue's default model) and `LIS_TEST_TINY_GGUF` (a tiny one).
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{Home, Running, code, err, out, setting, skip};
+
+fn tiny() -> Option<PathBuf> {
+    let found = setting("LIS_TEST_TINY_GGUF").map(PathBuf::from);
+    if found.is_none() {
+        skip("gguf", "LIS_TEST_TINY_GGUF names no model");
+    }
+    found
+}
+
+/// Puts a file where the store of models has it.
+fn put(home: &Home, model: &str, file: &Path) -> PathBuf {
+    let dir = home.state().join("models").join(model);
+    fs::create_dir_all(&dir).unwrap();
+    let to = dir.join(file.file_name().unwrap());
+    if fs::hard_link(file, &to).is_err() {
+        fs::copy(file, &to).unwrap();
+    }
+    to
+}
+
+#[test]
+fn the_readmes_first_command_answers() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let Some(model) = setting("LIS_TEST_GGUF") else {
+        return skip("gguf", "LIS_TEST_GGUF names no model");
+    };
+    put(&home, "qwen2.5-coder-1.5b", Path::new(&model));
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let line = readme.lines().find(|line| line.starts_with("llm-in-sandbox run ")).unwrap();
+    let task = line.split('"').nth(1).unwrap();
+    assert!(line.ends_with('"'), "it wants more than a task: {line}");
+    let output = home.run(["run", task, "--seed", "1"]);
+    assert_eq!((code(&output), out(&output).as_str()), (0, "76127\n"), "{}", err(&output));
+    let said = err(&output);
+    let first = said.lines().next().unwrap();
+    for told in ["qwen2.5-coder-1.5b", "GiB", "models", "--model"] {
+        assert!(first.contains(told), "{first}");
+    }
+}
+
+#[test]
+fn files_that_are_no_models_are_refused_at_once() {
+    let Some(tiny) = tiny() else { return };
+    let home = Home::new();
+    let whole = fs::read(&tiny).unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = home.file(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let mut strange = whole.clone();
+    let at = position(&strange, b"general.architecture") + 20 + 4 + 8;
+    strange[at..at + 5].copy_from_slice(b"xyzzy");
+    let mut corrupt = whole.clone();
+    corrupt[8..64].fill(0xff);
+    let tiny = tiny.to_str().unwrap();
+    let missing = home.file("missing.gguf");
+    let text = file("text.gguf", b"this is no model");
+    let cases: [(&[&str], &str); 9] = [
+        (&["--model", &file("half.gguf", &whole[..whole.len() / 2])], "half.gguf"),
+        (&["--model", &file("corrupt.gguf", &corrupt)], "corrupt.gguf"),
+        (&["--model", &file("empty.gguf", b"")], "not a GGUF file"),
+        (&["--model", &text], "not a GGUF file"),
+        (&["--model", &file("strange.gguf", &strange)], "xyzzy"),
+        (&["--model", missing.to_str().unwrap()], "missing.gguf"),
+        (&["--model", tiny, "--context", "99999999"], "at most"),
+        (&["--model", tiny, "--adapter", &text], "text.gguf"),
+        (&["--model", "local:no-such-model"], "no-such-model"),
+    ];
+    for (args, told) in cases {
+        let output = home.run([&["run", "task"], args].concat());
+        assert_eq!(code(&output), 2, "{args:?}: {}", err(&output));
+        assert!(err(&output).contains(told), "{args:?}: {}", err(&output));
+        assert!(err(&output).lines().count() <= 3, "{args:?}: {}", err(&output));
+        let left = fs::read_dir(home.file("output")).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{args:?} left something behind");
+    }
+}
+
+fn position(bytes: &[u8], word: &[u8]) -> usize {
+    bytes.windows(word.len()).position(|window| window == word).unwrap()
+}
+
+#[test]
+fn a_damaged_file_of_the_store_is_not_used() {
+    let Some(tiny) = tiny() else { return };
+    let home = Home::new();
+    let path = put(&home, "smollm2-135m", &tiny);
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, bytes).unwrap();
+    let output = home.run(["run", "task", "--model", "local:smollm2-135m"]);
+    assert_ne!(code(&output), 0);
+    assert!(err(&output).contains("sha256"), "{}", err(&output));
+}
+
+#[test]
+fn options_of_local_models_are_refused_for_servers() {
+    let home = Home::new();
+    for (args, told) in [
+        (["--context", "4096"], "--context"),
+        (["--force-calls", "yes"], "--force-calls"),
+        (["--adapter", "a.gguf"], "--adapter"),
+    ] {
+        let server = ["run", "task", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"];
+        let output = home.run([&server[..], &args].concat());
+        assert_eq!(code(&output), 2);
+        assert!(err(&output).contains(told), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_served_model_answers_and_ends() {
+    let Some(tiny) = tiny() else { return };
+    let home = Home::new();
+    let mut command = home.command(["model", "serve", "--port", "0", "--parallel", "2"]);
+    command.args(["--context", "512"]).arg(&tiny);
+    let mut serving = Running(command.spawn().unwrap());
+    let mut said = BufReader::new(serving.0.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+    let url = url.unwrap_or_else(|| panic!("{line}")).trim_end_matches(';').to_owned();
+
+    let health = curl(&[&url.replace("/v1", "/health")]);
+    assert_eq!(health["status"], "ok");
+    let name = tiny.file_stem().unwrap().to_str().unwrap();
+    assert_eq!(curl(&[&format!("{url}/models")])["data"][0]["id"], name);
+    let body = json!({"max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]});
+    let chat = format!("{url}/chat/completions");
+    let reply = curl(&[&chat, "-H", "content-type: application/json", "-d", &body.to_string()]);
+    assert!(reply["usage"]["completion_tokens"].as_u64().unwrap() >= 1, "{reply}");
+    assert_eq!(reply["choices"][0]["message"]["role"], "assistant", "{reply}");
+    let long = json!({"messages": [{"role": "user", "content": "word ".repeat(2000)}]});
+    let long = curl(&[&chat, "-H", "content-type: application/json", "-d", &long.to_string()]);
+    assert_eq!(long["error"]["code"], "context_length_exceeded", "{long}");
+
+    // Whoever hangs up frees the model: the next answer does not wait for a reply nobody reads.
+    let endless = json!({"max_tokens": 400, "messages": [{"role": "user", "content": "Count."}]});
+    for _ in 0..3 {
+        let hung_up = Command::new("curl")
+            .args(["-sS", "--max-time", "0.3", &chat, "-H", "content-type: application/json"])
+            .args(["-d", &endless.to_string()])
+            .output();
+        assert!(hung_up.is_ok());
+    }
+    let reply = curl(&[&chat, "-H", "content-type: application/json", "-d", &body.to_string()]);
+    assert!(reply["error"].is_null(), "{reply}");
+
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.end(), 128 + 15);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("panic"), "{rest}");
+}
+
+fn curl(args: &[&str]) -> Value {
+    let done = Command::new("curl").args(["-sS", "--max-time", "60"]).args(args).output().unwrap();
+    serde_json::from_slice(&done.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {done:?}"))
+}
+
+#[test]
+fn a_model_is_not_offered_to_strangers() {
+    let home = Home::new();
+    let output = home.run(["model", "serve", "smollm2-135m", "--host", "0.0.0.0"]);
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("--api-key-env"), "{}", err(&output));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = home.run(["model", "serve", "smollm2-135m", "--port", &port]);
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("--port"), "{}", err(&output));
+}
+
+#[test]
+fn a_model_is_measured() {
+    let Some(tiny) = tiny() else { return };
+    let home = Home::new();
+    let figures =
+        home.json(["perf", "model", "--rounds", "1", "--json", "--model", tiny.to_str().unwrap()]);
+    for pace in ["prompt_tokens_per_second", "written_tokens_per_second"] {
+        assert!(figures["here"][pace].as_f64().unwrap() > 1.0, "{figures}");
+    }
+    let (remembered, anew) = (&figures["second_turn"]["remembered_s"], &figures["second_turn"]["anew_s"]);
+    assert!(remembered.as_f64().unwrap() * 3.0 < anew.as_f64().unwrap(), "{figures}");
+}
+
+#[test]
+fn a_model_that_cannot_call_tools_is_made_to() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let Some(tiny) = tiny() else { return };
+    for format in ["hermes", "fenced"] {
+        let args = ["run", "Say hello.", "--json", "--max-turns", "2", "--seed", "3"];
+        let mut command = home.command(args);
+        command.args(["--force-calls", "yes", "--tool-format", format, "--model"]).arg(&tiny);
+        let output = command.args(["--max-tokens-per-call", "300"]).output().unwrap();
+        let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let dir = summary["directory"].as_str().unwrap();
+        let events = fs::read_to_string(Path::new(dir).join("events.jsonl")).unwrap();
+        let replies: Vec<Value> = events
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .filter(|event| event["kind"] == "replied")
+            .collect();
+        assert!(!replies.is_empty(), "{}", err(&output));
+        for reply in &replies {
+            let cut_off = reply["stop"] == "length";
+            let calls = reply["message"]["calls"].as_array().map_or(0, Vec::len);
+            assert!(cut_off || calls == 1, "{format}: {reply:#}");
+        }
+    }
+}

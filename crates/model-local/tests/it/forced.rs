@@ -1,0 +1,78 @@
+//! Replies that are forced into a form have it, whatever was asked.
+
+use model::{Body, Sampling, Shape, ToolSpec};
+use serde_json::{Value, json};
+use trajectory::{Message, Stop};
+
+use crate::support::{ask_as, greedy, load};
+
+fn hermes() -> Shape {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "command": {"type": "string"},
+            "times": {"type": "integer"},
+        },
+        "required": ["command", "times"],
+    });
+    let tool = ToolSpec { name: "execute_bash".into(), description: "Runs it.".into(), parameters };
+    Shape {
+        opens: "<tool_call>".into(),
+        then: "\n".into(),
+        body: Body::Call(vec![tool]),
+        closes: "\n</tool_call>".into(),
+    }
+}
+
+fn fenced() -> Shape {
+    Shape {
+        opens: "```".into(),
+        then: "bash\n".into(),
+        body: Body::Text,
+        closes: "\n```".into(),
+    }
+}
+
+#[tokio::test]
+async fn calls_are_well_formed_even_where_none_is_wanted() {
+    let Some(model) = load(1) else { return };
+    let mut ended = 0;
+    for (seed, wish) in
+        ["Hello, how are you?", "Write a haiku. No code.", "Answer with JSON."].iter().enumerate()
+    {
+        let sampling = Sampling {
+            temperature: Some(1.0),
+            seed: Some(seed as u64),
+            shape: Some(hermes()),
+            ..Sampling::default()
+        };
+        let messages = [Message::user(*wish)];
+        let reply = ask_as(&model, &messages, 250, &sampling, &model::Silent).await.unwrap();
+        if reply.stop == Stop::Length {
+            continue;
+        }
+        ended += 1;
+        let text = reply.message.text;
+        let (before, rest) = text.split_once("<tool_call>\n").unwrap();
+        let call = rest.strip_suffix("\n</tool_call>").unwrap();
+        let call: Value = serde_json::from_str(call).unwrap_or_else(|e| panic!("{e}: {text}"));
+        assert!(!before.contains("<tool_call>"), "{text}");
+        assert_eq!(call["name"], "execute_bash", "{text}");
+        assert!(call["arguments"]["command"].is_string(), "{text}");
+        assert!(call["arguments"]["times"].is_i64(), "{text}");
+    }
+    assert!(ended > 0, "every reply was cut off");
+}
+
+#[tokio::test]
+async fn a_reply_holds_one_block_of_commands_and_ends_with_it() {
+    let Some(model) = load(1) else { return };
+    let sampling = Sampling { shape: Some(fenced()), ..greedy() };
+    let wish = "Show a python block that prints 1, and then a JSON block.";
+    let messages = [Message::user(wish)];
+    let reply = ask_as(&model, &messages, 300, &sampling, &model::Silent).await.unwrap();
+    let text = reply.message.text;
+    assert_eq!(reply.stop, Stop::End, "{text}");
+    assert_eq!(text.matches("```").count(), 2, "{text}");
+    assert!(text.contains("```bash\n") && text.ends_with("\n```"), "{text}");
+}
