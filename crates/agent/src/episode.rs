@@ -3,6 +3,7 @@
 //! Each act records what happened before it returns. An act that finds the end breaks off with it.
 
 use std::{
+    borrow::Cow,
     future::Future,
     ops::ControlFlow::{self, Break, Continue},
     time::{Duration, Instant},
@@ -32,7 +33,11 @@ const RESTARTED: &str = "Your computer was restarted. The files are as you left 
                          directory of the shell and running programs are gone.";
 
 /// What a model is told that does the same again and sees the same. Small ones go on with it to the end.
-const REPEATED: &str = "[the same call gave the same result before: do something else, or submit if all is done]";
+const REPEATED: &str =
+    "[the same call gave the same result before: do something else, or submit if all is done]";
+
+/// The temperature of a reply after a repetition.
+const RESTLESS: f64 = 0.8;
 
 /// What an episode starts from.
 #[derive(Debug)]
@@ -69,6 +74,8 @@ pub struct Episode<'a, M, S, J> {
     misses: u32,
     /// Calls of this turn that could be made sense of.
     understood: u32,
+    /// Calls in a row that repeated the one before, with the same result.
+    repeats: u32,
     /// The last call, and what came of it.
     last: Option<(ToolCall, Vec<Content>)>,
     /// Calls carried out so far; numbers the files of long outputs.
@@ -122,6 +129,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             spent: Spent::default(),
             misses: 0,
             understood: 0,
+            repeats: 0,
             last: None,
             calls: 0,
             stop: Stop::End,
@@ -172,10 +180,11 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         self.compact(turn)?;
         let began = Instant::now();
         let shown = Compaction::apply(&self.history, self.compacted);
+        let sampling = restless(&self.settings.sampling, std::mem::take(&mut self.repeats));
         let request = Request {
             messages: &shown,
             tools: &self.specs,
-            sampling: &self.settings.sampling,
+            sampling: &sampling,
             max_tokens: self.settings.limits.next_reply(&self.spent),
         };
         let hearing = Hearing { journal: self.journal, turn, _sandbox: std::marker::PhantomData };
@@ -265,6 +274,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         let last = self.last.replace((call.clone(), content.clone()));
         if last.is_some_and(|(last, seen)| is_same(&last, call) && seen == content) {
             content.push(Content::text(REPEATED));
+            self.repeats += 1;
         }
         self.observe(result(call, content, is_error), exit_code, millis)
     }
@@ -393,6 +403,16 @@ fn infrastructure(error: &dyn std::error::Error) -> Outcome {
     let chain = std::iter::successors(Some(error), |error| error.source());
     let words: Vec<String> = chain.map(ToString::to_string).collect();
     Outcome::Infrastructure { cause: words.join(": ") }
+}
+
+/// A model that repeats itself would go on to: its next reply is more random, where it hardly was at all.
+fn restless(sampling: &Sampling, repeats: u32) -> Cow<'_, Sampling> {
+    match sampling.temperature {
+        Some(usual) if repeats > 0 && usual < RESTLESS => {
+            Cow::Owned(Sampling { temperature: Some(RESTLESS), ..sampling.clone() })
+        }
+        _ => Cow::Borrowed(sampling),
+    }
 }
 
 fn is_same(one: &ToolCall, other: &ToolCall) -> bool {

@@ -19,7 +19,8 @@ use std::{
 };
 
 use model::{Delta, Listener};
-use trajectory::Event;
+use serde_json::Value;
+use trajectory::{Event, Started};
 
 pub(crate) use self::sanitize::sanitize;
 use self::{
@@ -84,7 +85,7 @@ impl Console {
         match event {
             Event::Saved { .. } | Event::Unknown => {}
             // The first messages may be long, and are not shown.
-            Event::Started(started) => self.tell(Heard::Started(started.model.clone())),
+            Event::Started(started) => self.tell(Heard::Started(introduced(started))),
             event => self.tell(Heard::Event(Box::new(event.clone()))),
         }
         if matches!(event, Event::Ended(_)) {
@@ -179,6 +180,15 @@ fn columns() -> usize {
     match rustix::termios::tcgetwinsize(io::stderr()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
         _ => 80,
+    }
+}
+
+/// The model, and how it writes calls if that is out of the ordinary.
+fn introduced(started: &Started) -> String {
+    let format = started.settings.pointer("/model/tool_format").and_then(Value::as_str);
+    match format {
+        None | Some("auto" | "native") => started.model.clone(),
+        Some(format) => format!("{}, tool calls {format}", started.model),
     }
 }
 

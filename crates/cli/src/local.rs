@@ -11,9 +11,7 @@ use catalogue::Store;
 use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    agent_args::LocalArgs, exit::Usage, models, output, settings::Settings,
-};
+use crate::{agent_args::LocalArgs, exit::Usage, models, output, settings::Settings};
 
 #[cfg(feature = "local")]
 pub(crate) use model_local::LocalModel;
@@ -56,7 +54,8 @@ impl ModelFile {
     pub(crate) fn usual(settings: &Settings) -> anyhow::Result<Self> {
         let home = settings.home()?;
         let store = models::store(home)?;
-        let model = store.catalogue().default_model().context("the list of models has no default")?;
+        let model =
+            store.catalogue().default_model().context("the list of models has no default")?;
         output::note(&format!(
             "no model is named: {} runs in this process ({}, kept in {}); choose with --model NAME",
             model.name,
@@ -113,8 +112,7 @@ impl LocalPlan {
             adapter: self.adapter.clone(),
         };
         let name = self.file.name();
-        let loading =
-            tokio::task::spawn_blocking(move || LocalModel::load(&name, &path, &options));
+        let loading = tokio::task::spawn_blocking(move || LocalModel::load(&name, &path, &options));
         let loaded = loading.await.context("loading the model broke off")?;
         loaded.map_err(|error| {
             // All of these are answered by another file or another number.

@@ -79,7 +79,9 @@ pub(crate) async fn run(args: ModelPerfArgs, settings: &Settings) -> Result<Exit
     let file = match &args.model {
         None => ModelFile::usual(settings)?,
         Some(name) => ModelFile::named(name).ok_or_else(|| {
-            Usage(format!("--model: {name} is no model in this process; write local:NAME or FILE.gguf"))
+            Usage(format!(
+                "--model: {name} is no model in this process; write local:NAME or FILE.gguf"
+            ))
         })?,
     };
     let began = Instant::now();

@@ -28,6 +28,9 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// So often a call that failed is made again, unless the user says otherwise.
 const RETRIES: u32 = 5;
 
+/// How random a model in this process is, unless the user says otherwise: small ones go astray easily.
+const LOCAL_TEMPERATURE: f64 = 0.2;
+
 /// What is recorded in the place of a secret.
 const HIDDEN: &str = "[hidden]";
 
@@ -98,6 +101,7 @@ impl ModelPlan {
             ToolFormat::Auto => ToolFormat::suggested(&name),
             chosen => chosen,
         };
+        let temperature = matches!(place, Place::Here(_)).then_some(LOCAL_TEMPERATURE);
         let prices = prices(args.prices.as_deref())?;
         let mut plan = Self {
             price: price(&prices, &name, &place),
@@ -108,7 +112,7 @@ impl ModelPlan {
             api_key_env: args.api_key_env,
             tool_format,
             sampling: Sampling {
-                temperature: args.temperature,
+                temperature: args.temperature.or(temperature),
                 top_p: args.top_p,
                 top_k: args.top_k,
                 min_p: args.min_p,
@@ -140,11 +144,12 @@ impl ModelPlan {
         let prices = prices(args.prices.as_deref())?;
         self.price = price(&prices, &self.name, &self.place).or(self.price);
         self.context = prices.context(&self.name);
-        self.forced = forcing(args.force_calls.or(Some(self.forced)), self.tool_format, &self.place)
-            .or_else(|error| match args.force_calls {
-                None => Ok(Forcing::No),
-                Some(_) => Err(error),
-            })?;
+        self.forced =
+            forcing(args.force_calls.or(Some(self.forced)), self.tool_format, &self.place)
+                .or_else(|error| match args.force_calls {
+                    None => Ok(Forcing::No),
+                    Some(_) => Err(error),
+                })?;
         match args.extra_body {
             Some(body) => self.extra_body = body,
             None if is_hidden(&self.extra_body) => {
@@ -253,7 +258,8 @@ fn choose(
         Some(name) => ModelFile::named(name),
         None if url.is_none() && provider.is_none() => Some(ModelFile::usual(settings)?),
         None => {
-            let text = "no model is named; use --model NAME, llm_name in a settings file, or LLM_NAME";
+            let text =
+                "no model is named; use --model NAME, llm_name in a settings file, or LLM_NAME";
             return Err(Usage(text.into()).into());
         }
     };
@@ -293,11 +299,7 @@ fn images(prices: &Prices, name: &str, place: &Place) -> Images {
 }
 
 /// Whether replies are forced to end with a call.
-fn forcing(
-    asked: Option<Forcing>,
-    format: ToolFormat,
-    place: &Place,
-) -> Result<Forcing, Usage> {
+fn forcing(asked: Option<Forcing>, format: ToolFormat, place: &Place) -> Result<Forcing, Usage> {
     let here = matches!(place, Place::Here(_));
     match asked {
         Some(Forcing::Yes) if !here => {

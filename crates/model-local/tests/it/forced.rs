@@ -25,12 +25,7 @@ fn hermes() -> Shape {
 }
 
 fn fenced() -> Shape {
-    Shape {
-        opens: "```".into(),
-        then: "bash\n".into(),
-        body: Body::Text,
-        closes: "\n```".into(),
-    }
+    Shape { opens: "```".into(), then: "bash\n".into(), body: Body::Text, closes: "\n```".into() }
 }
 
 #[tokio::test]

@@ -37,7 +37,8 @@ fn limit_name(endpoint: &Endpoint) -> &'static str {
 }
 
 fn sampling(sampling: &Sampling, body: &mut Map<String, Value>) {
-    let Sampling { temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, .. } = sampling;
+    let Sampling { temperature, top_p, top_k, min_p, repetition_penalty, seed, stop, .. } =
+        sampling;
     let fields = [
         ("temperature", temperature.map(Value::from)),
         ("top_p", top_p.map(Value::from)),

@@ -41,7 +41,8 @@ fn the_readmes_first_command_answers() {
         return skip("gguf", "LIS_TEST_GGUF names no model");
     };
     put(&home, "qwen2.5-coder-1.5b", Path::new(&model));
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let readme =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
     let line = readme.lines().find(|line| line.starts_with("llm-in-sandbox run ")).unwrap();
     let task = line.split('"').nth(1).unwrap();
     assert!(line.ends_with('"'), "it wants more than a task: {line}");
@@ -174,8 +175,7 @@ fn a_served_model_answers_and_ends() {
 
 fn curl(args: &[&str]) -> Value {
     let done = Command::new("curl").args(["-sS", "--max-time", "60"]).args(args).output().unwrap();
-    serde_json::from_slice(&done.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {done:?}"))
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done:?}"))
 }
 
 #[test]
@@ -200,7 +200,8 @@ fn a_model_is_measured() {
     for pace in ["prompt_tokens_per_second", "written_tokens_per_second"] {
         assert!(figures["here"][pace].as_f64().unwrap() > 1.0, "{figures}");
     }
-    let (remembered, anew) = (&figures["second_turn"]["remembered_s"], &figures["second_turn"]["anew_s"]);
+    let (remembered, anew) =
+        (&figures["second_turn"]["remembered_s"], &figures["second_turn"]["anew_s"]);
     assert!(remembered.as_f64().unwrap() * 3.0 < anew.as_f64().unwrap(), "{figures}");
 }
 
