@@ -64,7 +64,10 @@ pub(crate) fn setup(places: &Places) -> Result<()> {
 
 /// Builds the program and puts it where cargo puts programs, after installing what that wants.
 pub(crate) fn install(places: &Places) -> Result<()> {
-    packages(&TO_BUILD)?;
+    match machine::program("apt-get") {
+        Some(_) => packages(&TO_BUILD)?,
+        None => eprintln!("the build needs cmake, a C++ compiler and libclang"),
+    }
     run(cargo(places, "install").args(["--locked", "--path", "crates/cli"]))
 }
 

@@ -43,11 +43,15 @@ pub(crate) enum ModelFile {
 impl ModelFile {
     /// The file that a name of a model stands for, if it does not stand for one at a server.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        match name.strip_prefix(MARK) {
-            Some(file) if is_path(file) => Some(Self::At(absolute(file))),
-            Some(listed) => Some(Self::Listed(listed.to_owned())),
-            None => is_path(name).then(|| Self::At(absolute(name))),
-        }
+        Self::marked(name).or_else(|| is_path(name).then(|| Self::At(absolute(name))))
+    }
+
+    /// The same for a name that can stand for nothing else. Servers may call their models after files.
+    pub(crate) fn marked(name: &str) -> Option<Self> {
+        name.strip_prefix(MARK).map(|rest| match is_path(rest) {
+            true => Self::At(absolute(rest)),
+            false => Self::Listed(rest.to_owned()),
+        })
     }
 
     /// The model of the catalogue that is used where the user names none, told about in one line.
@@ -57,7 +61,8 @@ impl ModelFile {
         let model =
             store.catalogue().default_model().context("the list of models has no default")?;
         output::note(&format!(
-            "no model is named: {} runs in this process ({}, kept in {}); choose with --model NAME",
+            "no model is named: {} runs in this process ({}, kept in {}); --model local:NAME, FILE.gguf or a \
+             server's NAME chooses another",
             model.name,
             HumanBytes(model.size),
             home.join("models").display(),
@@ -155,6 +160,14 @@ impl LocalPlan {
         let text = "this program was built without models of its own; build it with its default \
                     features, or name a server's model with --model and --base-url";
         Err(Usage(text.into()).into())
+    }
+}
+
+#[cfg(not(feature = "local"))]
+impl LocalModel {
+    /// Tokens of one conversation.
+    pub(crate) fn context(&self) -> u32 {
+        match *self {}
     }
 }
 

@@ -61,14 +61,18 @@ pub(crate) async fn run(
         (false, false) if settings.watches_stderr() => Mode::Live,
         (false, false) => Mode::Plain,
     };
-    let job = match args.resume.clone() {
+    let mut job = match args.resume.clone() {
         Some(dir) => Job::resume(&dir, args, settings)?,
         None => Job::begin(args, settings)?,
     };
     let console = Console::new(mode, settings.color_stderr(), job.plan.limits.turns);
     let making = async {
-        let model = AnyModel::open(&job.plan.model, job.secrets.clone(), settings).await?;
-        anyhow::Ok((model, make(&job, settings).await?))
+        // A model may have to be fetched: what is wrong with the machine is better known before.
+        let runtime = AnyRuntime::start(job.plan.computer.runtime, settings).await?;
+        let (model, context) =
+            AnyModel::open(&job.plan.model, job.secrets.clone(), settings).await?;
+        let (sandbox, opening) = make(&job, &runtime).await?;
+        anyhow::Ok((runtime, model, context, sandbox, opening))
     };
     let made = tokio::select! {
         made = making => made,
@@ -77,7 +81,8 @@ pub(crate) async fn run(
             return Ok(exit);
         }
     };
-    let (model, (runtime, sandbox, opening)) = made.inspect_err(|_| job.give_up())?;
+    let (runtime, model, context, sandbox, opening) = made.inspect_err(|_| job.give_up())?;
+    job.plan.model.context = context;
     let (file, image) = (job.events.try_clone()?, job.beginning.image());
     let recorder = Recorder::new(file, &console, &runtime, job.name(), image)?;
     let ended = match job.beginning.ended() {
@@ -101,21 +106,20 @@ pub(crate) async fn run(
 }
 
 /// Makes the computer, puts everything into it, and says what the episode starts from.
-async fn make(job: &Job, settings: &Settings) -> anyhow::Result<(AnyRuntime, AnySandbox, Opening)> {
-    let runtime = AnyRuntime::start(job.plan.computer.runtime, settings).await?;
+async fn make(job: &Job, runtime: &AnyRuntime) -> anyhow::Result<(AnySandbox, Opening)> {
     let (sandbox, opening) = match &job.beginning {
         Beginning::Fresh => {
-            let sandbox = computer::fresh(&job.plan, &runtime).await?;
+            let sandbox = computer::fresh(&job.plan, runtime).await?;
             let started = started(job, &sandbox)?;
             (sandbox, Opening::Fresh(Box::new(started)))
         }
         Beginning::Resumed(past) => {
-            let (sandbox, turn) = computer::restored(&job.plan, past, &runtime).await?;
+            let (sandbox, turn) = computer::restored(&job.plan, past, runtime).await?;
             (sandbox, past.opening(turn))
         }
     };
     job.plan.computer.accept(sandbox.protection())?;
-    Ok((runtime, sandbox, opening))
+    Ok((sandbox, opening))
 }
 
 fn started(job: &Job, sandbox: &AnySandbox) -> anyhow::Result<Started> {

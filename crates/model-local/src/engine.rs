@@ -206,8 +206,14 @@ impl<'m> Engine<'m> {
             let Some(slot) = self.slots.get_mut(share.slot) else { continue };
             slot.tokens.extend(share.tokens);
             if let (Some(at), Some(running)) = (share.asked, &mut slot.running) {
-                let token = running.picker.pick(&self.context, at);
-                if running.take(token, self.model) == Next::Over {
+                let next = match running.picker.pick(&self.context, at) {
+                    Some(token) => running.take(token, self.model),
+                    None => {
+                        running.tell(News::Failed("no word fits the form it is held to".into()));
+                        Next::Over
+                    }
+                };
+                if next == Next::Over {
                     slot.running = None;
                 }
             }

@@ -15,6 +15,8 @@ use llama_cpp_2::{
 use model::{Body, Shape, ToolSpec};
 use serde_json::Value;
 
+use crate::schema;
+
 /// Picks tokens for one reply.
 pub(crate) struct Picker {
     chain: LlamaSampler,
@@ -27,9 +29,10 @@ impl Picker {
         Self { chain, grammar }
     }
 
-    /// The next token. `at` is where in the batch its likelihoods were asked for.
-    pub(crate) fn pick(&mut self, context: &LlamaContext<'_>, at: i32) -> LlamaToken {
-        let Some(grammar) = &mut self.grammar else { return self.chain.sample(context, at) };
+    /// The next token; none where the grammar leaves no way on. `at` is where in the batch its likelihoods
+    /// were asked for.
+    pub(crate) fn pick(&mut self, context: &LlamaContext<'_>, at: i32) -> Option<LlamaToken> {
+        let Some(grammar) = &mut self.grammar else { return Some(self.chain.sample(context, at)) };
         let choose = |chain: &mut LlamaSampler, candidates: &mut LlamaTokenDataArray| {
             chain.apply(candidates);
             candidates.selected_token()
@@ -38,15 +41,12 @@ impl Picker {
         let token = free.filter(|token| fits(grammar, *token)).or_else(|| {
             let mut candidates = context.token_data_array_ith(at);
             grammar.apply(&mut candidates);
-            choose(&mut self.chain, &mut candidates)
-        });
-        // Every grammar made here leaves a way on; without one any token ends the matter.
-        let token = token.or(free).unwrap_or(LlamaToken(0));
-        if grammar.try_accept(token).is_err() {
-            self.grammar = None;
-        }
+            // Where nothing fits something is chosen all the same, and llama.cpp does not survive that.
+            choose(&mut self.chain, &mut candidates).filter(|token| fits(grammar, *token))
+        })?;
+        grammar.try_accept(token).ok()?;
         self.chain.accept(token);
-        token
+        Some(token)
     }
 }
 
@@ -134,7 +134,7 @@ fn calls(tools: &[ToolSpec]) -> Result<String, String> {
         format!(
             "{{\"type\":\"object\",\"properties\":{{\"name\":{{\"const\":{name}}},\"arguments\":{}}},\
              \"required\":[\"name\",\"arguments\"],\"additionalProperties\":false}}",
-            tool.parameters
+            schema::plain(&tool.parameters)
         )
     };
     let schema = format!("{{\"oneOf\":[{}]}}", tools.iter().map(one).collect::<Vec<_>>().join(","));
@@ -172,10 +172,9 @@ mod tests {
         });
         let tool = ToolSpec { name: "run".into(), description: String::new(), parameters };
         let rules = calls(&[tool]).unwrap();
-        let call = rules.lines().find(|line| line.starts_with("tool-call ::=")).unwrap();
-        assert!(!rules.contains("root ::="), "{rules}");
-        assert!(!call.is_empty(), "{rules}");
-        let name = rules.find("\\\"name\\\"").unwrap();
-        assert!(name < rules.find("\\\"arguments\\\"").unwrap(), "{rules}");
+        assert!(rules.contains("tool-call ::=") && !rules.contains("root ::="), "{rules}");
+        let call = rules.lines().find(|line| line.contains("::= \"{\" space ")).unwrap();
+        let order = (call.find("-name-kv"), call.find("-arguments-kv"));
+        assert!(matches!(order, (Some(name), Some(arguments)) if name < arguments), "{rules}");
     }
 }

@@ -10,6 +10,7 @@ mod load;
 mod local;
 mod log;
 mod sampler;
+mod schema;
 mod slots;
 mod template;
 mod words;

@@ -68,6 +68,14 @@ impl LocalModel {
         let text = template
             .render(request.messages, request.tools, guard)
             .map_err(|error| refused(error.to_string()))?;
+        // What cannot fit is not even counted: that takes long and much memory.
+        if text.len() as u64 > u64::from(self.shared.context).saturating_mul(MOST_BYTES) {
+            let context = u64::from(self.shared.context);
+            let numbers = Overflow { context: Some(context), prompt: None, output: None };
+            let message =
+                format!("it has {} bytes, and the context is {context} tokens", text.len());
+            return Err(Error::Overflow { numbers, message });
+        }
         let vocabulary = model.vocab();
         let bos = written(model, vocabulary.bos());
         // Most templates write the first token themselves; a second one confuses models.
@@ -97,6 +105,9 @@ impl LocalModel {
         Ok(room.min(most))
     }
 }
+
+/// No token stands for more bytes, on the whole.
+const MOST_BYTES: u64 = 32;
 
 /// A reply cut off after fewer tokens helps nobody: the conversation has to be made shorter.
 const LEAST: u64 = 64;

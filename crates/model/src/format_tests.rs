@@ -331,12 +331,13 @@ fn a_conversation_becomes_plain_text() {
 
     let (fenced, _) = asked(ToolFormat::Fenced);
     assert!(fenced[0].contains("`str_replace_editor`") && !fenced[0].contains("`submit` may"));
-    // An example goes before the task: four messages, ending as the work does.
-    assert_eq!(fenced[1].split(':').next(), Some("user"));
-    assert!(fenced[4].starts_with("assistant: ") && fenced[4].ends_with("```bash\nsubmit\n```"));
-    assert_eq!(fenced[5], hermes[1]);
-    assert_eq!(fenced[6], "assistant: Two.\n```bash\nls\n```\n```bash\nsubmit\n```");
-    assert_eq!(fenced[7], "user: a.txt\n\nnot yet\n\nGo on.");
+    // Examples go before the task, and the last one ends as the work does.
+    let task = fenced.iter().position(|message| *message == hermes[1]).unwrap();
+    assert!(task > 4 && fenced[1].starts_with("user: "), "{fenced:?}");
+    let last = &fenced[task - 1];
+    assert!(last.starts_with("assistant: ") && last.ends_with("```bash\nsubmit\n```"));
+    assert_eq!(fenced[task + 1], "assistant: Two.\n```bash\nls\n```\n```bash\nsubmit\n```");
+    assert_eq!(fenced[task + 2], "user: a.txt\n\nnot yet\n\nGo on.");
 }
 
 #[test]

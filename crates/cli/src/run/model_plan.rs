@@ -94,6 +94,12 @@ impl ModelPlan {
     ) -> anyhow::Result<(Self, Secrets)> {
         let environment = settings.model_variables();
         let name = args.model.or_else(|| config.model.clone()).or_else(|| environment.name.clone());
+        let marked = name.as_deref().and_then(ModelFile::marked);
+        if marked.is_some() && (args.base_url.is_some() || args.provider.is_some()) {
+            let text =
+                "a model called local:NAME runs in this process, without --base-url and --provider";
+            return Err(Usage(text.into()).into());
+        }
         let said = args.base_url.or_else(|| config.base_url.clone());
         let said = said.or_else(|| environment.base_url.clone());
         let (name, place) = choose(name, said, args.provider, args.local, settings)?;
@@ -255,6 +261,7 @@ fn choose(
     settings: &Settings,
 ) -> anyhow::Result<(String, Place)> {
     let file = match &name {
+        Some(name) if url.is_some() || provider.is_some() => ModelFile::marked(name),
         Some(name) => ModelFile::named(name),
         None if url.is_none() && provider.is_none() => Some(ModelFile::usual(settings)?),
         None => {

@@ -37,14 +37,20 @@ pub(crate) enum AnyModel {
 }
 
 impl AnyModel {
-    /// Makes the model of a plan. Nobody is asked yet, but a model in this process is loaded.
+    /// Makes the model of a plan, and says how many tokens it takes, where that is known. Nobody is asked
+    /// yet, but a model in this process is loaded.
     pub(crate) async fn open(
         plan: &ModelPlan,
         secrets: Secrets,
         settings: &Settings,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, Option<u64>)> {
+        let mut context = plan.context;
         let server = match &plan.place {
-            Place::Here(local) => AnyServer::Here(local.load(settings).await?),
+            Place::Here(local) => {
+                let model = local.load(settings).await?;
+                context = Some(u64::from(model.context()));
+                AnyServer::Here(model)
+            }
             Place::Server { provider, base_url } => {
                 let endpoint = Endpoint {
                     api_key: secrets.api_key,
@@ -65,14 +71,14 @@ impl AnyModel {
             Forcing::Yes => model.forced(),
             Forcing::No => model,
         };
-        let Some(dir) = &plan.cache else { return Ok(Self::Plain(model)) };
+        let Some(dir) = &plan.cache else { return Ok((Self::Plain(model), context)) };
         let scope = json!({
             "place": plan.place,
             "extra_body": plan.extra_body,
             "tool_format": plan.tool_format,
             "forced": plan.forced,
         });
-        Ok(Self::Cached(Cached::open(dir, scope, model)?))
+        Ok((Self::Cached(Cached::open(dir, scope, model)?), context))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Without it tests say `skip:`, and fail when `LIS_REQUIRE` names `gguf`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall panic, in helpers too")]
 
+mod adapter;
 mod forced;
 mod many_at_once;
 mod refuses_bad_files;
