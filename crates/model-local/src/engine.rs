@@ -6,15 +6,14 @@
 use std::{collections::VecDeque, sync::mpsc::Receiver};
 
 use llama_cpp_2::{
-    context::LlamaContext, llama_batch::LlamaBatch, model::LlamaModel, sampling::LlamaSampler,
-    token::LlamaToken,
+    context::LlamaContext, llama_batch::LlamaBatch, model::LlamaModel, token::LlamaToken,
 };
 use model::Sampling;
 use tokio::sync::mpsc::UnboundedSender;
 use trajectory::{Stop, Usage};
 
 use crate::{
-    grammar::Picker,
+    grammar::{Form, Picker},
     sampler,
     slots::{self, Choice, Kept},
     words::{Said, Words},
@@ -27,7 +26,6 @@ pub(crate) const BATCH: u32 = 512;
 const BESIDE_REPLIES: usize = 128;
 
 /// A reply that somebody waits for.
-#[derive(Debug)]
 pub(crate) struct Job {
     /// The conversation; never empty.
     pub(crate) prompt: Vec<LlamaToken>,
@@ -36,7 +34,7 @@ pub(crate) struct Job {
     /// How to choose them.
     pub(crate) sampling: Sampling,
     /// What it is held to, if anything.
-    pub(crate) grammar: Option<LlamaSampler>,
+    pub(crate) form: Option<Form>,
     /// Who waits. Nobody does any more where this is closed.
     pub(crate) to: UnboundedSender<News>,
 }
@@ -153,7 +151,7 @@ impl<'m> Engine<'m> {
             pending: new.iter().copied().collect(),
             picker: Picker::new(
                 sampler::chain(&job.sampling, self.model.n_vocab(), &job.prompt),
-                job.grammar,
+                job.form,
             ),
             words: Words::new(&job.sampling.stop),
             most: job.most.max(1),
@@ -206,7 +204,7 @@ impl<'m> Engine<'m> {
             let Some(slot) = self.slots.get_mut(share.slot) else { continue };
             slot.tokens.extend(share.tokens);
             if let (Some(at), Some(running)) = (share.asked, &mut slot.running) {
-                let next = match running.picker.pick(&self.context, at) {
+                let next = match running.picker.pick(&self.context, at, self.model) {
                     Some(token) => running.take(token, self.model),
                     None => {
                         running.tell(News::Failed("no word fits the form it is held to".into()));

@@ -3,7 +3,7 @@
 //! The likeliest token nearly always fits, so it is tried alone; only where it does not is the whole
 //! vocabulary looked through.
 
-use std::fmt::Write as _;
+use std::{collections::VecDeque, fmt::Write as _};
 
 use llama_cpp_2::{
     context::LlamaContext,
@@ -20,33 +20,100 @@ use crate::schema;
 /// Picks tokens for one reply.
 pub(crate) struct Picker {
     chain: LlamaSampler,
-    grammar: Option<LlamaSampler>,
+    form: Option<Form>,
+}
+
+/// What a reply is held to.
+pub(crate) struct Form {
+    grammar: LlamaSampler,
+    /// The mark that begins the call.
+    opens: String,
+    /// The mark as tokens, on a line of its own.
+    opening: VecDeque<LlamaToken>,
+    /// What was written before the call; nothing more is added once the call has begun.
+    before: String,
+    /// Tokens that are written whatever the model thinks.
+    forced: VecDeque<LlamaToken>,
 }
 
 impl Picker {
-    /// A picker that may say anything, or only what the grammar allows.
-    pub(crate) fn new(chain: LlamaSampler, grammar: Option<LlamaSampler>) -> Self {
-        Self { chain, grammar }
+    /// A picker that may say anything, or only what the form allows.
+    pub(crate) fn new(chain: LlamaSampler, form: Option<Form>) -> Self {
+        Self { chain, form }
     }
 
-    /// The next token; none where the grammar leaves no way on. `at` is where in the batch its likelihoods
+    /// The next token; none where the form leaves no way on. `at` is where in the batch its likelihoods
     /// were asked for.
-    pub(crate) fn pick(&mut self, context: &LlamaContext<'_>, at: i32) -> Option<LlamaToken> {
-        let Some(grammar) = &mut self.grammar else { return Some(self.chain.sample(context, at)) };
+    pub(crate) fn pick(
+        &mut self,
+        context: &LlamaContext<'_>,
+        at: i32,
+        model: &LlamaModel,
+    ) -> Option<LlamaToken> {
+        let Some(form) = &mut self.form else { return Some(self.chain.sample(context, at)) };
         let choose = |chain: &mut LlamaSampler, candidates: &mut LlamaTokenDataArray| {
             chain.apply(candidates);
             candidates.selected_token()
         };
-        let free = choose(&mut self.chain, &mut context.token_data_array_ith(at));
-        let token = free.filter(|token| fits(grammar, *token)).or_else(|| {
-            let mut candidates = context.token_data_array_ith(at);
-            grammar.apply(&mut candidates);
-            // Where nothing fits something is chosen all the same, and llama.cpp does not survive that.
-            choose(&mut self.chain, &mut candidates).filter(|token| fits(grammar, *token))
-        })?;
-        grammar.try_accept(token).ok()?;
+        let token = match form.forced.pop_front() {
+            Some(token) => token,
+            None => {
+                let free = choose(&mut self.chain, &mut context.token_data_array_ith(at));
+                let allowed = free.and_then(|token| form.allow(token, model));
+                allowed.or_else(|| {
+                    let mut candidates = context.token_data_array_ith(at);
+                    form.grammar.apply(&mut candidates);
+                    // Where nothing fits something is chosen all the same, and llama.cpp does not survive
+                    // that.
+                    choose(&mut self.chain, &mut candidates)
+                        .filter(|token| fits(&mut form.grammar, *token))
+                })?
+            }
+        };
+        form.accept(token, model)?;
         self.chain.accept(token);
         Some(token)
+    }
+}
+
+impl Form {
+    /// Makes the grammar of a form for a model's vocabulary.
+    pub(crate) fn compile(shape: &Shape, model: &LlamaModel) -> Result<Self, String> {
+        let grammar = LlamaSampler::grammar(model, &text(shape)?, "root");
+        let opening = format!("\n{}{}", shape.opens, shape.then);
+        Ok(Self {
+            grammar: grammar.map_err(|error| error.to_string())?,
+            opens: shape.opens.clone(),
+            opening: model.vocab().tokenize(opening.as_bytes(), false, true).into(),
+            before: String::new(),
+            forced: VecDeque::new(),
+        })
+    }
+
+    /// The model's own choice, if it fits. One that would rather end before its call has to begin it.
+    fn allow(&mut self, token: LlamaToken, model: &LlamaModel) -> Option<LlamaToken> {
+        let vocabulary = model.vocab();
+        let ends = vocabulary.is_eog(token) || vocabulary.is_control(token);
+        if ends && !self.has_begun() {
+            self.forced.clone_from(&self.opening);
+            return self.forced.pop_front();
+        }
+        fits(&mut self.grammar, token).then_some(token)
+    }
+
+    fn has_begun(&self) -> bool {
+        self.before.contains(&self.opens)
+    }
+
+    fn accept(&mut self, token: LlamaToken, model: &LlamaModel) -> Option<()> {
+        if !fits(&mut self.grammar, token) {
+            return None;
+        }
+        if !self.has_begun() {
+            let piece = model.vocab().token_to_piece(token, true, None);
+            self.before.push_str(&String::from_utf8_lossy(&piece));
+        }
+        self.grammar.try_accept(token).ok()
     }
 }
 
@@ -54,12 +121,6 @@ fn fits(grammar: &mut LlamaSampler, token: LlamaToken) -> bool {
     let mut alone = LlamaTokenDataArray::new(vec![LlamaTokenData::new(token, 1.0, 0.0)], false);
     grammar.apply(&mut alone);
     alone.data.first().is_some_and(|left| left.logit().is_finite())
-}
-
-/// The grammar of a form, made for a model's vocabulary.
-pub(crate) fn compile(shape: &Shape, model: &LlamaModel) -> Result<LlamaSampler, String> {
-    let text = text(shape)?;
-    LlamaSampler::grammar(model, &text, "root").map_err(|error| error.to_string())
 }
 
 /// A form as llama.cpp writes grammars.

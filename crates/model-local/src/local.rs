@@ -18,7 +18,7 @@ use trajectory::Assistant;
 use crate::{
     LoadError, Options,
     engine::{Job, News},
-    grammar,
+    grammar::Form,
     guard::{Guard, SPLIT},
     load::{self, Loaded},
     template::Template,
@@ -126,9 +126,9 @@ impl Model for LocalModel {
         let most = self.room(prompt.len(), request.max_tokens)?;
         let (to, mut news) = mpsc::unbounded_channel();
         let shape = request.sampling.shape.as_ref();
-        let grammar = shape.map(|shape| grammar::compile(shape, &self.shared.model)).transpose();
-        let grammar = grammar.map_err(|message| Error::Refused { status: 400, message })?;
-        let job = Job { prompt, most, sampling: request.sampling.clone(), grammar, to };
+        let form = shape.map(|shape| Form::compile(shape, &self.shared.model)).transpose();
+        let form = form.map_err(|message| Error::Refused { status: 400, message })?;
+        let job = Job { prompt, most, sampling: request.sampling.clone(), form, to };
         self.shared.engine.ask(job)?;
         let mut message = Assistant::default();
         let mut say = |piece: Piece<'_>| match piece {
