@@ -2,6 +2,7 @@
 //!
 //! Wraps any model. Knows the forms in which calls are written, not what the tools do.
 
+mod example;
 mod fenced;
 mod find;
 mod marks;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use agent::{Episode, Journal, Limits, Opening, Settings, Stopper};
-use model::{Delta, Listener};
+use model::{Delta, Listener, Sampling};
 use sandbox::Spec;
 use sandbox_native::NativeSandbox;
 use serde_json::{Value, json};
@@ -105,6 +105,31 @@ fn calls_that_make_no_sense_end_an_episode_like_talk() {
         let limits = Limits { misses: 3, ..Limits::default() };
         let ended = play(&hand, &model, &Memory::new(), limits, fresh()).await;
         assert_eq!(ended.outcome, Outcome::Submitted);
+    });
+}
+
+#[test]
+fn a_model_that_repeats_itself_is_told_and_stirred() {
+    with_sandbox(&Spec::default(), async |hand| {
+        let script =
+            [bash("cat none"), bash("cat none"), bash("date +%N"), bash("date +%N"), submit()];
+        let model = Scripted::new(script);
+        let sampling = Sampling { temperature: Some(0.1), ..Sampling::default() };
+        let settings = Settings { sampling, ..Settings::default() };
+        let journal = Memory::new();
+        let (_stopper, watch) = agent::stopper();
+        let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), watch);
+        assert_eq!(agent::run(episode).await.outcome, Outcome::Submitted);
+        let events = journal.events();
+        let told = events.iter().filter_map(|event| match event {
+            Event::Observed(observed) => Some(texts(&observed.message).contains("the same call")),
+            _ => None,
+        });
+        // Only what was done again and looked the same again.
+        assert_eq!(told.collect::<Vec<_>>(), [false, true, false, false, false]);
+        let temperatures: Vec<_> =
+            model.asked().iter().map(|asked| asked.sampling.temperature.unwrap()).collect();
+        assert_eq!(temperatures, [0.1, 0.1, 0.8, 0.1, 0.1]);
     });
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 use trajectory::{Arguments, Assistant, Content, Message, ToolCall, ToolResult};
 
 use super::{
+    example::example,
     fenced::{BASH, SUBMIT},
     xml,
 };
@@ -53,7 +54,7 @@ pub(super) fn rewrite(messages: &[Message], tools: &[ToolSpec], form: Form) -> V
     let mut turn = Turn::Own;
     for (at, message) in messages.iter().enumerate() {
         if form == Form::Fenced && Some(at) == task {
-            out.extend(example());
+            out.extend(example(message));
         }
         match message {
             Message::System { text } if at == 0 => {
@@ -113,19 +114,6 @@ fn instructions(tools: &[ToolSpec], form: Form) -> String {
         format!("\n`{}` may be mentioned. You do not need it: the shell does the same.", tool.name)
     });
     format!("{}\n{}", prompt.trim_end(), lines.collect::<String>()).trim_end().to_owned()
-}
-
-/// A short task and how it went. Small models follow what they see done more than what they are told.
-fn example() -> impl Iterator<Item = Message> {
-    let parts = include_str!("../../prompts/fenced-example.txt").split("=== ");
-    parts.filter_map(|part| {
-        let (role, text) = part.split_once('\n')?;
-        let text = text.trim_end().to_owned();
-        Some(match role {
-            "user" => Message::user(text),
-            _ => Message::Assistant(Assistant { text, ..Assistant::default() }),
-        })
-    })
 }
 
 fn plain(message: &Assistant, form: Form) -> Assistant {
