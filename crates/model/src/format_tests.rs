@@ -333,7 +333,7 @@ fn a_conversation_becomes_plain_text() {
     assert!(fenced[0].contains("`str_replace_editor`") && !fenced[0].contains("`submit` may"));
     // Examples go before the task, and the last one ends as the work does.
     let task = fenced.iter().position(|message| *message == hermes[1]).unwrap();
-    assert!(task > 4 && fenced[1].starts_with("user: "), "{fenced:?}");
+    assert!(task > 2 && fenced[1].starts_with("user: "), "{fenced:?}");
     let last = &fenced[task - 1];
     assert!(last.starts_with("assistant: ") && last.ends_with("```bash\nsubmit\n```"));
     assert_eq!(fenced[task + 1], "assistant: Two.\n```bash\nls\n```\n```bash\nsubmit\n```");

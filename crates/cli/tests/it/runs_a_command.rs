@@ -6,8 +6,6 @@ use std::{
     time::Instant,
 };
 
-use testkit::{MockServer, bash, submit};
-
 use crate::support::{Home, Running, code, err, out, program};
 
 /// Runs the README's command that starts so, with our program in place of its name.
@@ -23,18 +21,6 @@ fn from_readme(home: &Home, name: &str, start: &str, fill: impl Fn(&str) -> Stri
         .current_dir(home.file(""))
         .output()
         .unwrap()
-}
-
-#[test]
-fn the_readmes_first_command_answers() {
-    let Some(home) = Home::with_sandboxes() else { return };
-    let sum =
-        "python3 -c 'print(sum(n for n in range(2, 1000) if all(n % d for d in range(2, n))))'";
-    let answer = format!("{sum} > /testbed/output/answer.txt");
-    let server = MockServer::scripted([bash(answer), submit()]).unwrap();
-    let fill = |line: &str| line.replace("NAME", "mock").replace("URL", &server.base_url());
-    let output = from_readme(&home, "cargo run --release -p llm-in-sandbox --", "run", fill);
-    assert_eq!((code(&output), out(&output).as_str()), (0, "76127\n"), "{}", err(&output));
 }
 
 #[test]
