@@ -8,7 +8,7 @@ use std::{
 
 use model::Secret;
 
-use crate::agent_args::Provider;
+use crate::{agent_args::Provider, exit::Usage};
 
 /// Where state and images are kept.
 pub(crate) const HOME: &str = "LLM_IN_SANDBOX_HOME";
@@ -101,6 +101,14 @@ impl Environment {
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The key in a variable the user names with `--api-key-env`.
+pub(crate) fn api_key(name: &str) -> Result<Secret, Usage> {
+    variable(name)
+        .and_then(|key| key.into_string().ok())
+        .map(|key| Secret::new(&key))
+        .ok_or_else(|| Usage(format!("--api-key-env: {name} is not set")))
 }
 
 /// A variable the user asks to be copied into a sandbox; it may be empty.

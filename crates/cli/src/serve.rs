@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use model::{Formatted, Secret, ToolFormat};
+use model::{Formatted, ToolFormat};
 use model_server::{ServeOptions, Served};
 use tokio::net::TcpListener;
 
@@ -61,7 +61,7 @@ pub(crate) async fn run(
     settings: &Settings,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Exit> {
-    let api_key = args.api_key_env.as_deref().map(key).transpose()?;
+    let api_key = args.api_key_env.as_deref().map(environment::api_key).transpose()?;
     if api_key.is_none() && !args.host.is_loopback() {
         let text = format!(
             "--host {}: everybody who reaches this address could use the model; name the variable \
@@ -107,11 +107,4 @@ pub(crate) async fn run(
     };
     model_server::serve(listener, vec![served], options, shutdown).await?;
     Ok(interrupts.cancelled().await)
-}
-
-fn key(name: &str) -> Result<Secret, Usage> {
-    environment::variable(name)
-        .and_then(|key| key.into_string().ok())
-        .map(|key| Secret::new(&key))
-        .ok_or_else(|| Usage(format!("--api-key-env: {name} is not set")))
 }

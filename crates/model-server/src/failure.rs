@@ -2,7 +2,7 @@
 //!
 //! Says what went wrong. Decides nothing.
 
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 
 use axum::{
     body::Body,
@@ -100,7 +100,7 @@ impl IntoResponse for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let words = chain(&error);
+        let words = error.with_causes();
         match error {
             Error::Overflow { numbers, message } => overflow(numbers, &message),
             Error::Refused { status, message } => {
@@ -152,18 +152,6 @@ fn overflow(numbers: Overflow, message: &str) -> Failure {
     };
     let failure = Failure::new(StatusCode::BAD_REQUEST, text).code("context_length_exceeded");
     Failure { param: Some("messages".into()), ..failure }
-}
-
-/// An error and its causes, on one line.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 fn shortened(text: String) -> String {

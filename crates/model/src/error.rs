@@ -81,6 +81,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What went wrong and all its causes, on one line.
+    pub fn with_causes(&self) -> String {
+        crate::http::chain(self)
+    }
+
     /// Whether asking again may help.
     pub fn is_passing(&self) -> bool {
         matches!(

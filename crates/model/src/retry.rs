@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Delta, Error, Listener, Model, Overflow, Reply, Request, http::chain, wire};
+use crate::{Delta, Error, Listener, Model, Overflow, Reply, Request, wire};
 
 /// How often and how long to try.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,7 +176,7 @@ impl<M: Model> Model for Retrying<M> {
                 }
                 _ => return Err(error),
             };
-            let why = chain(&error);
+            let why = error.with_causes();
             listener.hear(Delta::Retry { attempt: attempt + shrinks, wait, why: &why });
             if error.is_passing() {
                 attempt += 1;

@@ -228,12 +228,7 @@ impl ModelPlan {
             return Ok(Secrets::default());
         };
         let api_key = match (&self.api_key_env, given) {
-            (Some(name), _) => Some(
-                environment::variable(name)
-                    .and_then(|key| key.into_string().ok())
-                    .map(|key| Secret::new(&key))
-                    .ok_or_else(|| Usage(format!("--api-key-env: {name} is not set")))?,
-            ),
+            (Some(name), _) => Some(environment::api_key(name)?),
             (None, Some(key)) => Some(key),
             (None, None) => settings.model_variables().key(*provider),
         };
