@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("agent", &["model", "sandbox", "trajectory"]),
     ("catalogue", &[]),
+    ("grade", &[]),
     ("image", &[]),
     (
         "llm-in-sandbox",
