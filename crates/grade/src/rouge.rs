@@ -37,7 +37,7 @@ pub(crate) fn harmonic_mean(precision: f64, recall: f64) -> f64 {
 }
 
 /// The words of a text in lower case, longer ones cut to their stems.
-fn words(text: &str) -> Vec<String> {
+pub fn words(text: &str) -> Vec<String> {
     // One letter beyond ASCII turns into one of ASCII and another into one and a mark, which separates.
     let lower = text.to_lowercase();
     let runs = lower.split(|char: char| !char.is_ascii_alphanumeric());
@@ -59,6 +59,7 @@ fn common_words(one: &[String], other: &[String]) -> usize {
     let (known, shared, ends) = without_common_ends(&known, &shared);
     let (columns, rows) =
         if known.len() < shared.len() { (known, shared) } else { (shared, known) };
+    let rows = &rows[..rows.len().min(MOST_CELLS / columns.len().max(1))];
     ends + longest_common(columns, rows, one.len())
 }
 
@@ -69,6 +70,10 @@ fn without_common_ends<'a>(one: &'a [u32], other: &'a [u32]) -> (&'a [u32], &'a 
     let end = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
     (&one[..one.len() - end], &other[..other.len() - end], start + end)
 }
+
+/// The largest table that is worked through; what lies beyond it counts as not in common. The original keeps
+/// its table in memory, where one of this size would take 64 GiB.
+const MOST_CELLS: usize = 1 << 33;
 
 /// Columns that are worked on at a time.
 const LANES: usize = 8;

@@ -1,0 +1,245 @@
+//! No text, however long or strange, makes a grader panic, overflow its stack or take long.
+
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use grade::lines::{Kind, grade_line};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// The longest answer; unoptimised code gets a shorter one.
+const LONGEST: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
+/// How long a grade may take.
+const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
+/// A busy machine gets as many chances.
+const TRIES: usize = 3;
+
+/// What long answers are made of by repetition.
+const PIECES: [&str; 64] = [
+    "a",
+    "y",
+    "A ",
+    "a b ",
+    "0",
+    "9",
+    "9.",
+    ".",
+    ",",
+    "1,",
+    "1, ",
+    "-",
+    "--",
+    "+1",
+    "1+",
+    "^",
+    "9^",
+    "2^{",
+    "x_",
+    "x_{",
+    "(",
+    "(1+",
+    "((x",
+    ")",
+    "[",
+    "[(",
+    "{",
+    "}",
+    "{}",
+    "\\",
+    "\\\\",
+    "\\{",
+    "\\boxed{",
+    "\\boxed{1}",
+    "\\frac{1}{",
+    "\\frac",
+    "\\sqrt{",
+    "\\sqrt[",
+    "\\left(",
+    "\\text{",
+    "\\sin ",
+    "\\begin{pmatrix}1&",
+    "$",
+    "$1$",
+    "$$",
+    "=",
+    "1=",
+    "x<",
+    "x \\in ",
+    "\\cup ",
+    "\\pm 1",
+    "%",
+    "!",
+    "1!",
+    "\n",
+    "* ",
+    "answer: ",
+    "\"answer\" : ",
+    "answer is ",
+    "</think>",
+    "\u{301}",
+    "👩\u{200d}🚀",
+    "Mr. A. ",
+    "\"'",
+];
+
+/// Grades a line in another thread; fails when that panics or takes too long. Says how long it took.
+fn grade_soon(kind: Kind, name: &str, line: &str) -> Duration {
+    let mut best = Duration::MAX;
+    for _ in 0..TRIES {
+        let (send, receive) = mpsc::channel();
+        let line = line.to_owned();
+        thread::spawn(move || {
+            let start = Instant::now();
+            let graded = grade_line(kind, &line);
+            let _ = send.send((graded, start.elapsed()));
+        });
+        let patience = 20 * LIMIT;
+        let (graded, took) = match receive.recv_timeout(patience) {
+            Ok(result) => result,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                panic!("{}: {name} takes for ever", kind.name())
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("{}: {name} panics", kind.name()),
+        };
+        graded.unwrap();
+        best = best.min(took);
+        if best < LIMIT {
+            return best;
+        }
+    }
+    panic!("{}: {name} takes {best:?}", kind.name());
+}
+
+/// Lines that put an answer, and another text, in every place a kind has for them.
+fn lines(kind: Kind, answer: &str, other: &str) -> Vec<Value> {
+    match kind {
+        Kind::Math => vec![json!({"gold": other, "pred": answer})],
+        Kind::Choice => vec![json!({"agent_answer": answer, "ground_truth": other})],
+        Kind::Ifbench => Vec::new(),
+        Kind::Rouge => vec![json!({"reference": other, "prediction": answer})],
+        Kind::Context => [("instruct_pretrain", "multiple choice"), ("long_context", "")]
+            .map(|(domain, qa_type)| {
+                json!({"domain": domain, "qa_type": qa_type, "ground_truth": other, "agent_answer": answer})
+            })
+            .to_vec(),
+        Kind::JudgeVerdict => vec![json!({"response": answer})],
+    }
+}
+
+fn repeated(piece: &str) -> String {
+    piece.repeat(LONGEST / piece.len())
+}
+
+/// Long answers of one repeated piece, before and after something sensible.
+fn survives_repetition(kind: Kind) {
+    let mut slowest = (Duration::ZERO, String::new());
+    for piece in PIECES {
+        let long = repeated(piece);
+        let answers = [
+            ("alone", long.clone()),
+            ("after 1", format!("1{long}")),
+            ("boxed", format!("\\boxed{{{long}}}")),
+        ];
+        for (place, answer) in answers {
+            for (other_name, other) in [("1", "1"), ("itself", answer.as_str())] {
+                for line in lines(kind, &answer, other) {
+                    let name = format!("{piece:?} repeated, {place}, against {other_name}");
+                    let took = grade_soon(kind, &name, &line.to_string());
+                    slowest = slowest.max((took, name));
+                }
+            }
+        }
+    }
+    println!("{}: slowest {:?} for {}", kind.name(), slowest.0, slowest.1);
+}
+
+#[test]
+fn long_answers_of_one_piece_choice() {
+    survives_repetition(Kind::Choice);
+}
+
+#[test]
+fn long_answers_of_one_piece_rouge() {
+    survives_repetition(Kind::Rouge);
+}
+
+#[test]
+fn long_answers_of_one_piece_judge() {
+    survives_repetition(Kind::JudgeVerdict);
+}
+
+#[test]
+fn long_answers_of_one_piece_math() {
+    survives_repetition(Kind::Math);
+}
+
+#[test]
+fn long_answers_of_one_piece_context() {
+    survives_repetition(Kind::Context);
+}
+
+/// A text of pieces in an order that repeats nowhere.
+fn scrambled(pieces: &[&str], seed: u64, length: usize) -> String {
+    let mut text = String::with_capacity(length + 16);
+    let mut state = seed;
+    while text.len() < length {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        text.push_str(pieces[(state >> 33) as usize % pieces.len()]);
+    }
+    text
+}
+
+#[test]
+fn long_texts_without_order() {
+    let letters = ["a ", "b ", "c ", "d ", "e "];
+    let words = ["running ", "relational ", "of ", "the ", "skies ", "2024 ", "geology "];
+    for (name, pieces) in [("letters", letters.as_slice()), ("words", &words), ("pieces", &PIECES)]
+    {
+        let (one, other) = (scrambled(pieces, 1, LONGEST), scrambled(pieces, 2, LONGEST));
+        for kind in Kind::ALL {
+            for line in lines(kind, &one, &other) {
+                let took = grade_soon(kind, name, &line.to_string());
+                println!("{}: {took:?} for {name} without order", kind.name());
+            }
+        }
+    }
+}
+
+fn some_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        4 => prop::sample::select(&PIECES[..]).prop_map(str::to_owned),
+        2 => any::<char>().prop_map(String::from),
+        1 => "[ -~]{0,8}",
+    ];
+    prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 256 } else { 20_000 }))]
+
+    #[test]
+    fn any_text_gets_the_same_grade_twice(answer in some_text(), other in some_text()) {
+        for kind in Kind::ALL {
+            for line in lines(kind, &answer, &other) {
+                let line = line.to_string();
+                let start = Instant::now();
+                let once = grade_line(kind, &line).unwrap();
+                prop_assert!(start.elapsed() < LIMIT, "{} takes {:?}", kind.name(), start.elapsed());
+                prop_assert_eq!(once, grade_line(kind, &line).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn any_line_is_graded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let line = String::from_utf8_lossy(&bytes);
+        for kind in Kind::ALL {
+            let _ = grade_line(kind, &line);
+            let _ = grade_line(kind, &json!({"id": *line, "response": *line}).to_string());
+        }
+    }
+}
