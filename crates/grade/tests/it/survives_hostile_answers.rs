@@ -10,6 +10,8 @@ use grade::lines::{Kind, grade_line};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::instructions::instructions;
+
 /// The longest answer; unoptimised code gets a shorter one.
 const LONGEST: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 /// How long a grade may take.
@@ -118,7 +120,10 @@ fn lines(kind: Kind, answer: &str, other: &str) -> Vec<Value> {
     match kind {
         Kind::Math => vec![json!({"gold": other, "pred": answer})],
         Kind::Choice => vec![json!({"agent_answer": answer, "ground_truth": other})],
-        Kind::Ifbench => Vec::new(),
+        Kind::Ifbench => instructions()
+            .into_iter()
+            .map(|(id, kwargs)| json!({"instruction_id": id, "kwargs": kwargs, "response": answer}))
+            .collect(),
         Kind::Rouge => vec![json!({"reference": other, "prediction": answer})],
         Kind::Context => [("instruct_pretrain", "multiple choice"), ("long_context", "")]
             .map(|(domain, qa_type)| {
@@ -179,6 +184,22 @@ fn long_answers_of_one_piece_math() {
 #[test]
 fn long_answers_of_one_piece_context() {
     survives_repetition(Kind::Context);
+}
+
+/// Every constraint on every long answer; unoptimised code gets an eighth of the pairs.
+#[test]
+fn long_answers_of_one_piece_ifbench() {
+    let step = if cfg!(debug_assertions) { 8 } else { 1 };
+    let mut slowest = (Duration::ZERO, String::new());
+    for (at, piece) in PIECES.iter().enumerate() {
+        let answer = repeated(piece);
+        for line in lines(Kind::Ifbench, &answer, "").iter().skip(at % step).step_by(step) {
+            let name = format!("{} of {piece:?} repeated", line["instruction_id"]);
+            let took = grade_soon(Kind::Ifbench, &name, &line.to_string());
+            slowest = slowest.max((took, name));
+        }
+    }
+    println!("ifbench: slowest {:?} for {}", slowest.0, slowest.1);
 }
 
 /// A text of pieces in an order that repeats nowhere.
