@@ -87,32 +87,57 @@ const PIECES: [&str; 64] = [
     "\"'",
 ];
 
-/// Grades a line in another thread; fails when that panics or takes too long. Says how long it took.
-fn grade_soon(kind: Kind, name: &str, line: &str) -> Duration {
-    let mut best = Duration::MAX;
-    for _ in 0..TRIES {
-        let (send, receive) = mpsc::channel();
-        let line = line.to_owned();
-        thread::spawn(move || {
-            let start = Instant::now();
-            let graded = grade_line(kind, &line);
-            let _ = send.send((graded, start.elapsed()));
-        });
-        let patience = 20 * LIMIT;
-        let (graded, took) = match receive.recv_timeout(patience) {
-            Ok(result) => result,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                panic!("{}: {name} takes for ever", kind.name())
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("{}: {name} panics", kind.name()),
+/// What was graded so far: the slowest, and what went wrong.
+#[derive(Default)]
+struct Report {
+    slowest: (Duration, String),
+    failures: Vec<String>,
+}
+
+impl Report {
+    /// Grades a line in another thread, which must neither panic nor take long.
+    fn grade(&mut self, kind: Kind, name: &str, line: &Value) {
+        let name = match line.get("instruction_id") {
+            Some(id) => format!("{} {id}: {name}", kind.name()),
+            None => format!("{}: {name}", kind.name()),
         };
-        graded.unwrap();
-        best = best.min(took);
-        if best < LIMIT {
-            return best;
+        let line = line.to_string();
+        let mut best = Duration::MAX;
+        for _ in 0..TRIES {
+            match grade_apart(kind, line.clone()) {
+                Ok(took) => best = best.min(took),
+                Err(wrong) => return self.failures.push(format!("{name} {wrong}")),
+            }
+            if best < LIMIT {
+                break;
+            }
         }
+        if best >= LIMIT {
+            self.failures.push(format!("{name} takes {best:?}"));
+        }
+        self.slowest = std::mem::take(&mut self.slowest).max((best, name));
     }
-    panic!("{}: {name} takes {best:?}", kind.name());
+
+    fn finish(self) {
+        println!("slowest: {:?} for {}", self.slowest.0, self.slowest.1);
+        assert!(self.failures.is_empty(), "{}", self.failures.join("\n"));
+    }
+}
+
+/// How long a line takes, or what goes wrong with it.
+fn grade_apart(kind: Kind, line: String) -> Result<Duration, String> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let start = Instant::now();
+        let graded = grade_line(kind, &line);
+        let _ = send.send((graded, start.elapsed()));
+    });
+    match receive.recv_timeout(20 * LIMIT) {
+        Ok((Ok(_), took)) => Ok(took),
+        Ok((Err(error), _)) => Err(format!("is refused: {error}")),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err("takes for ever".into()),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err("panics".into()),
+    }
 }
 
 /// Lines that put an answer, and another text, in every place a kind has for them.
@@ -138,9 +163,9 @@ fn repeated(piece: &str) -> String {
     piece.repeat(LONGEST / piece.len())
 }
 
-/// Long answers of one repeated piece, before and after something sensible.
+/// Long answers of one repeated piece, alone and with something sensible.
 fn survives_repetition(kind: Kind) {
-    let mut slowest = (Duration::ZERO, String::new());
+    let mut report = Report::default();
     for piece in PIECES {
         let long = repeated(piece);
         let answers = [
@@ -152,13 +177,12 @@ fn survives_repetition(kind: Kind) {
             for (other_name, other) in [("1", "1"), ("itself", answer.as_str())] {
                 for line in lines(kind, &answer, other) {
                     let name = format!("{piece:?} repeated, {place}, against {other_name}");
-                    let took = grade_soon(kind, &name, &line.to_string());
-                    slowest = slowest.max((took, name));
+                    report.grade(kind, &name, &line);
                 }
             }
         }
     }
-    println!("{}: slowest {:?} for {}", kind.name(), slowest.0, slowest.1);
+    report.finish();
 }
 
 #[test]
@@ -190,16 +214,14 @@ fn long_answers_of_one_piece_context() {
 #[test]
 fn long_answers_of_one_piece_ifbench() {
     let step = if cfg!(debug_assertions) { 8 } else { 1 };
-    let mut slowest = (Duration::ZERO, String::new());
+    let mut report = Report::default();
     for (at, piece) in PIECES.iter().enumerate() {
         let answer = repeated(piece);
         for line in lines(Kind::Ifbench, &answer, "").iter().skip(at % step).step_by(step) {
-            let name = format!("{} of {piece:?} repeated", line["instruction_id"]);
-            let took = grade_soon(Kind::Ifbench, &name, &line.to_string());
-            slowest = slowest.max((took, name));
+            report.grade(Kind::Ifbench, &format!("{piece:?} repeated"), line);
         }
     }
-    println!("ifbench: slowest {:?} for {}", slowest.0, slowest.1);
+    report.finish();
 }
 
 /// A text of pieces in an order that repeats nowhere.
@@ -218,16 +240,17 @@ fn scrambled(pieces: &[&str], seed: u64, length: usize) -> String {
 fn long_texts_without_order() {
     let letters = ["a ", "b ", "c ", "d ", "e "];
     let words = ["running ", "relational ", "of ", "the ", "skies ", "2024 ", "geology "];
+    let mut report = Report::default();
     for (name, pieces) in [("letters", letters.as_slice()), ("words", &words), ("pieces", &PIECES)]
     {
         let (one, other) = (scrambled(pieces, 1, LONGEST), scrambled(pieces, 2, LONGEST));
         for kind in Kind::ALL {
             for line in lines(kind, &one, &other) {
-                let took = grade_soon(kind, name, &line.to_string());
-                println!("{}: {took:?} for {name} without order", kind.name());
+                report.grade(kind, &format!("{name} without order"), &line);
             }
         }
     }
+    report.finish();
 }
 
 fn some_text() -> impl Strategy<Value = String> {
