@@ -9,3 +9,6 @@ pub(crate) mod strings;
 pub(crate) mod syllables;
 pub(crate) mod tagger;
 pub(crate) mod treebank;
+
+#[cfg(test)]
+mod oracle_tests;

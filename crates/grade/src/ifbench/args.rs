@@ -102,6 +102,11 @@ pub(super) struct Position {
 }
 
 impl Position {
+    /// Whether it is written without a fraction.
+    pub(super) fn is_whole(self) -> bool {
+        self.whole.is_some()
+    }
+
     /// Whether a list is too short to have this position.
     pub(super) fn is_past(self, length: usize) -> bool {
         (length as f64) < self.value

@@ -2,15 +2,15 @@
 //!
 //! Knows the lists of words that are counted, nothing of sentences.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::ControlFlow};
 
 use super::{
     args::{Args, Raised},
     rule::Rule,
 };
 use crate::text::{
-    chars::{is_decimal, is_digit, is_token_word},
-    strings::{self, Case, has_word, lower, split, strip, strip_marks, without_punctuation},
+    chars::{is_decimal, is_digit, is_token_word, is_word},
+    strings::{self, lower, split, strip, strip_marks, without_punctuation},
     treebank,
 };
 
@@ -106,7 +106,11 @@ pub(super) fn unique_words(args: &Args) -> Result<Rule, Raised> {
 pub(super) fn conjunctions(args: &Args) -> Result<Rule, Raised> {
     let least = args.number("small_n")?;
     Ok(Box::new(move |text| {
-        let is_one = |word: &&str| CONJUNCTIONS.contains(&lower(strip_marks(word)).as_str());
+        // No other letter has one of theirs as its lower case.
+        let is_one = |word: &&str| {
+            let word = strip_marks(word);
+            CONJUNCTIONS.iter().any(|conjunction| word.eq_ignore_ascii_case(conjunction))
+        };
         // Different spellings of one conjunction, even with marks around it, count as different.
         let found: HashSet<&str> = split(text).filter(is_one).collect();
         Ok(found.len() as f64 >= least)
@@ -116,8 +120,10 @@ pub(super) fn conjunctions(args: &Args) -> Result<Rule, Raised> {
 pub(super) fn person_names(args: &Args) -> Result<Rule, Raised> {
     let least = args.number("N")?;
     Ok(Box::new(move |text| {
-        let found = NAMES.into_iter().filter(|name| has_word(text, name, Case::Kept));
-        Ok(found.count() as f64 >= least)
+        // A name between two edges of words is a whole run of word characters.
+        let runs = text.split(|char| !is_word(char));
+        let found: HashSet<&str> = runs.filter(|run| NAMES.contains(run)).collect();
+        Ok(found.len() as f64 >= least)
     }))
 }
 
@@ -130,17 +136,22 @@ pub(super) fn pronouns(args: &Args) -> Result<Rule, Raised> {
     let least = args.number("N")?;
     Ok(Box::new(move |text| {
         let pronouns: HashSet<&str> = PRONOUNS.split(' ').collect();
-        let words = treebank::words(&lower(&text.replace('/', " ")));
-        let found = words.iter().filter(|word| pronouns.contains(word.as_str()));
-        Ok(found.count() as f64 >= least)
+        let mut found = 0;
+        let _ = treebank::visit_words(&lower(&text.replace('/', " ")), |word| {
+            found += usize::from(pronouns.contains(word));
+            if (found as f64) < least { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        Ok(found as f64 >= least)
     }))
 }
 
 pub(super) fn words_japanese(args: &Args) -> Result<Rule, Raised> {
     let every = args.number("N")?;
+    let is_whole = args.place("N")?.is_whole();
     Ok(Box::new(move |text| {
         if every == 0.0 {
-            return Err(Raised::new("ZeroDivisionError", "float modulo"));
+            let message = if is_whole { "integer modulo by zero" } else { "float modulo" };
+            return Err(Raised::new("ZeroDivisionError", message));
         }
         let due = split(text).enumerate().filter(|(index, _)| (index + 1) as f64 % every == 0.0);
         let mut words =

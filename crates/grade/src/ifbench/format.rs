@@ -2,7 +2,10 @@
 //!
 //! Knows the shape of a text, not its words' meaning.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::ControlFlow,
+};
 
 use super::{
     args::{Args, Raised},
@@ -92,14 +95,16 @@ pub(super) fn newline(text: &str) -> bool {
 }
 
 pub(super) fn emoji(text: &str) -> bool {
-    let stripped: Vec<String> = sentences(text)
-        .into_iter()
-        .map(|sentence| strip(&without_punctuation(sentence)).to_owned())
-        .collect();
-    stripped.iter().enumerate().all(|(index, sentence)| {
-        let next = || stripped.get(index + 1).and_then(|next| next.chars().next());
-        !sentence.is_empty()
-            && (sentence.chars().rev().take(2).any(is_emoji) || next().is_some_and(is_emoji))
+    let sentences = sentences(text);
+    let bare = |sentence: &&str| without_punctuation(sentence).into_owned();
+    sentences.iter().enumerate().all(|(index, sentence)| {
+        let sentence = bare(sentence);
+        let sentence = strip(&sentence);
+        let next_begins = || {
+            let next = sentences.get(index + 1).map(bare).unwrap_or_default();
+            strip(&next).chars().next().is_some_and(is_emoji)
+        };
+        !sentence.is_empty() && (sentence.chars().rev().take(2).any(is_emoji) || next_begins())
     })
 }
 
@@ -182,12 +187,16 @@ pub(super) fn no_bullets_bullets(text: &str) -> bool {
 }
 
 pub(super) fn title_case(text: &str) -> bool {
-    treebank::words(text).iter().all(|word| {
+    let found = treebank::visit_words(text, |word| {
         let mut chars = word.chars();
-        let Some(first) = chars.next().filter(|first| is_alpha(*first)) else { return true };
+        let first = chars.next().filter(|first| is_alpha(*first) && first.is_lowercase());
         let rest = chars.as_str();
-        !first.is_lowercase() || !(rest.is_empty() || is_lower(rest) || is_upper(rest))
-    })
+        if first.is_some() && (rest.is_empty() || is_lower(rest) || is_upper(rest)) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    found.is_continue()
 }
 
 pub(super) fn output_template(text: &str) -> bool {

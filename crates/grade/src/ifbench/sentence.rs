@@ -8,7 +8,7 @@ use super::{
 };
 use crate::text::{
     punkt::sentences,
-    strings::{Case, has_word, lower, split, strip_marks_start, without_punctuation},
+    strings::{has_word, lower, split, strip_marks_start, without_punctuation},
 };
 
 pub(super) fn alliteration_increment(text: &str) -> bool {
@@ -58,6 +58,6 @@ pub(super) fn keyword(args: &Args) -> Result<Rule, Raised> {
         let index = (position - 1.0).trunc();
         let sentence = if index < 0.0 { sentences.last() } else { sentences.get(index as usize) };
         let sentence = sentence.ok_or_else(|| Raised::index("list"))?;
-        Ok(has_word(sentence, &word, Case::Ignored))
+        Ok(has_word(sentence, &word))
     }))
 }

@@ -60,7 +60,8 @@ pub(super) fn prime_lengths(text: &str) -> bool {
 }
 
 pub(super) fn start_verb(text: &str) -> bool {
-    let tokens = treebank::words(text);
+    // A tag depends on no more than the two tokens after it.
+    let tokens = treebank::first_words(text, 3);
     tagger::tags(&tokens, 1).first().is_some_and(|tag| tag.contains("VB"))
 }
 
@@ -124,12 +125,14 @@ pub(super) fn keyword_position(args: &Args) -> Result<Rule, Raised> {
 pub(super) fn second_words(args: &Args) -> Result<Rule, Raised> {
     let keyword = lower(strip(args.text("keyword")?));
     Ok(Box::new(move |text| {
+        let is_keyword = |word: Option<&String>| word.is_some_and(|word| lower(word) == keyword);
+        if !is_keyword(treebank::first_words(text, 2).get(1)) {
+            return Ok(false);
+        }
         let words = treebank::words(text);
         // One mark at the end is not counted as a word.
         let ends_with_mark = words.last().is_some_and(|word| PUNCTUATION.contains(word.as_str()));
         let back = if ends_with_mark { 3 } else { 2 };
-        let is_keyword = |word: Option<&String>| word.is_some_and(|word| lower(word) == keyword);
-        let from_end = words.len().checked_sub(back).and_then(|index| words.get(index));
-        Ok(is_keyword(words.get(1)) && is_keyword(from_end))
+        Ok(is_keyword(words.len().checked_sub(back).and_then(|index| words.get(index))))
     }))
 }

@@ -176,7 +176,7 @@ fn is_no_start(char: char) -> bool {
 
 /// Whether a token other than the last ends a sentence.
 fn has_break(context: &str) -> bool {
-    let mut tokens = tokens(context).into_iter().map(Token::new);
+    let mut tokens = tokens(context).map(Token::new);
     let Some(mut token) = tokens.next() else { return false };
     for next in tokens {
         token.look_at(&next);
@@ -188,21 +188,22 @@ fn has_break(context: &str) -> bool {
     false
 }
 
-fn tokens(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    for line in text.split('\n').filter(|line| !strip(line).is_empty()) {
-        let mut rest = line.trim_start_matches(is_token_space);
-        while let Some(first) = rest.chars().next() {
+fn tokens(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\n').filter(|line| !strip(line).is_empty()).flat_map(|line| {
+        let mut rest = line;
+        std::iter::from_fn(move || {
+            rest = rest.trim_start_matches(is_token_space);
+            let first = rest.chars().next()?;
             let length = match run(rest) {
                 Some(length) => length,
                 None if is_no_start(first) => first.len_utf8(),
                 None => word_length(rest),
             };
-            found.push(&rest[..length]);
-            rest = rest[length..].trim_start_matches(is_token_space);
-        }
-    }
-    found
+            let (token, after) = rest.split_at(length);
+            rest = after;
+            Some(token)
+        })
+    })
 }
 
 /// The length of the hyphens or dots, also spaced ones, that a text begins with.
@@ -267,7 +268,6 @@ enum Starts {
 
 struct Token<'a> {
     text: &'a str,
-    kind: String,
     breaks: bool,
     shortened: bool,
     ellipsis: bool,
@@ -276,15 +276,15 @@ struct Token<'a> {
 impl<'a> Token<'a> {
     /// A token with what its own letters say.
     fn new(text: &'a str) -> Self {
-        let lower = text.to_lowercase();
         let ellipsis = text.len() > 1 && text.bytes().all(|byte| byte == b'.');
-        let word = lower.strip_suffix('.').filter(|word| !word.ends_with('.') && !word.is_empty());
-        let known = |word: &str| MODEL.abbreviations.contains(word);
-        let shortened =
-            word.is_some_and(|word| known(word) || word.rsplit('-').next().is_some_and(known));
+        let word = text.strip_suffix('.').filter(|word| !word.ends_with('.') && !word.is_empty());
+        let shortened = word.is_some_and(|word| {
+            let word = word.to_lowercase();
+            let known = |word: &str| MODEL.abbreviations.contains(word);
+            known(&word) || word.rsplit('-').next().is_some_and(known)
+        });
         let breaks = matches!(text, "." | "?" | "!") || (word.is_some() && !shortened);
-        let kind = if is_number(&lower) { NUMBER.to_owned() } else { lower };
-        Self { text, kind, breaks, shortened, ellipsis }
+        Self { text, breaks, shortened, ellipsis }
     }
 
     /// Thinks again about the end of this token, knowing the next.
@@ -292,23 +292,25 @@ impl<'a> Token<'a> {
         if !self.text.ends_with('.') {
             return;
         }
-        let kind = without_period(&self.kind);
+        let kind = kind(self.text);
+        let kind = without_period(&kind);
         let next_kind = next.sentence_kind();
+        let next_kind = next_kind.as_str();
         if MODEL.collocations.contains(&(kind, next_kind)) {
             self.breaks = false;
             return;
         }
         let initial = self.is_initial();
         let next_upper = next.text.chars().next().is_some_and(char::is_uppercase);
+        let starts = next.starts(context(next_kind));
         if (self.shortened || self.ellipsis)
             && !initial
-            && (next.starts() == Starts::Yes || (next_upper && MODEL.starters.contains(next_kind)))
+            && (starts == Starts::Yes || (next_upper && MODEL.starters.contains(next_kind)))
         {
             self.breaks = true;
             return;
         }
         if initial || kind == NUMBER {
-            let starts = next.starts();
             let name = initial && next_upper && context(next_kind) & LOWER == 0;
             if starts == Starts::No || (starts == Starts::Unknown && name) {
                 self.breaks = false;
@@ -317,11 +319,10 @@ impl<'a> Token<'a> {
     }
 
     /// Whether the token begins a sentence, by the cases it is known to occur in.
-    fn starts(&self) -> Starts {
+    fn starts(&self, context: u8) -> Starts {
         if matches!(self.text, ";" | ":" | "," | "." | "!" | "?") {
             return Starts::No;
         }
-        let context = context(self.sentence_kind());
         let first = self.text.chars().next().unwrap_or_default();
         if first.is_uppercase() && context & LOWER != 0 && context & UPPER_INSIDE == 0 {
             return Starts::Yes;
@@ -332,8 +333,12 @@ impl<'a> Token<'a> {
         Starts::Unknown
     }
 
-    fn sentence_kind(&self) -> &str {
-        if self.breaks { without_period(&self.kind) } else { &self.kind }
+    fn sentence_kind(&self) -> String {
+        let mut kind = kind(self.text);
+        if self.breaks {
+            kind.truncate(without_period(&kind).len());
+        }
+        kind
     }
 
     fn is_initial(&self) -> bool {
@@ -341,6 +346,11 @@ impl<'a> Token<'a> {
         let letter = chars.next().is_some_and(|char| is_token_word(char) && !is_decimal(char));
         letter && chars.as_str() == "."
     }
+}
+
+/// What the model calls a token.
+fn kind(token: &str) -> String {
+    if is_number(token) { NUMBER.to_owned() } else { token.to_lowercase() }
 }
 
 fn context(kind: &str) -> u8 {
@@ -391,7 +401,7 @@ mod tests {
     #[test]
     fn words_end_at_marks_and_runs() {
         assert_eq!(
-            tokens("it's, so--well... (a, b,c) . . . x,"),
+            tokens("it's, so--well... (a, b,c) . . . x,").collect::<Vec<_>>(),
             [
                 "it", "'s", ",", "so", "--", "well", "...", "(", "a", ",", "b,c", ")", ". . .",
                 "x", ","

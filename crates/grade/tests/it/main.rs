@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "skips and figures are said aloud")]
 
 mod agrees_with_the_originals;
+mod follows_instructions;
 mod instructions;
 mod mathematics;
 mod support;
