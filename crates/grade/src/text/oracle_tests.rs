@@ -3,9 +3,17 @@
 
 use std::{fs, path::Path};
 
+use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{punkt::sentences, syllables, tagger::tags, treebank::words};
+use super::{
+    chars::is_space,
+    csv,
+    punkt::sentences,
+    syllables,
+    tagger::tags,
+    treebank::{first_words, words},
+};
 
 fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -65,5 +73,45 @@ fn shared_syllables() {
     for row in shared("syllables_oracle.jsonl") {
         let word = row["w"].as_str().unwrap();
         assert_eq!(syllables::count(word), row["n"].as_u64().unwrap() as usize, "{word:?}");
+    }
+}
+
+fn any_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        3 => prop::sample::select(vec![
+            ".", "?", "!", "...", ". . .", "--", "'", "\"", "''", "`", ")", "”", " ", "\n", "\u{1c}", "\u{85}", "Dr.", "J.",
+            "12.", "e.g.", "can't", "cannot", "wanna ", " 'tis", "He", "the", ",", ":", "*", "\r",
+        ]).prop_map(str::to_owned),
+        1 => any::<char>().prop_map(String::from),
+        1 => "[ -~]{0,6}",
+    ];
+    prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn sentences_lie_in_the_text_in_order(text in any_text()) {
+        let mut rest = text.as_str();
+        for sentence in sentences(&text) {
+            prop_assert!(!sentence.is_empty());
+            let at = rest.find(sentence);
+            prop_assert!(at.is_some(), "{sentence:?} in {rest:?}");
+            rest = &rest[at.unwrap_or_default() + sentence.len()..];
+        }
+    }
+
+    #[test]
+    fn tokens_hold_no_space_and_have_tags(text in any_text()) {
+        let tokens = words(&text);
+        prop_assert!(tokens.iter().all(|token| !token.is_empty() && !token.contains(is_space)));
+        prop_assert_eq!(tags(&tokens, usize::MAX).len(), tokens.len());
+        prop_assert_eq!(first_words(&text, 2), &tokens[..tokens.len().min(2)]);
+    }
+
+    #[test]
+    fn tables_are_read_or_refused(text in any_text()) {
+        if let Ok(rows) = csv::rows(&text, ',') {
+            prop_assert!(rows.len() <= text.split('\n').count());
+        }
     }
 }

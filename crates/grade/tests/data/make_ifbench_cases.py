@@ -34,13 +34,65 @@ heard from him that this village has one clock which all trust though some say i
 ABBREVIATIONS = [line.strip() + "." for line in (DATA / "punkt_abbrev_types.txt").open()]
 STARTERS = [line.strip().title() for line in (DATA / "punkt_sent_starters.txt").open()]
 KNOWN = [line.split("\t")[0] for line in (DATA / "punkt_ortho_context.tab").open()]
-PAIRS = [line.rstrip("\n").replace("##number##", "12").split("\t") for line in (DATA / "punkt_collocations.tab").open()]
+PAIRS = [
+    line.rstrip("\n").replace("##number##", "12").split("\t") for line in (DATA / "punkt_collocations.tab").open()
+]
 NAMES = "Emma Liam Noah Ava Mia Leo Zoe Nora Aria Ryan Owen Ella Grace David Thomas Claire".split()
 ODD = list(".?!,;:'\"()[]{}<>*-–—…`@#$%&/|_«»“”‘’„‽ \n\t") + [
-    "...", ". . .", "--", "''", "``", "'s", "n't ", "'re ", "cannot", "gonna", " 'tis", " 'Twas", "d'ye", "more'n",
-    "wanna ", "\u00a0", "\u200b", "\u2028", "\x0b", "\r\n", "\x85", "\x1c", "é", "ß", "İ", "ı", "ſ", "Σ", "日本", "ア",
-    "😀", "❤️", "👩\u200d👧", "٣", "½", "²", "Ⅳ", "x\u0301", "1,000.50", "3.", "-5.", "p.m.", "U.S.", "e.g.", "Dr.",
-    "J.", "A.", "No. 5", "ǅ", "\x00", "\ufeff", "\u3000", "𝟠", "क्षि",
+    "...",
+    ". . .",
+    "--",
+    "''",
+    "``",
+    "'s",
+    "n't ",
+    "'re ",
+    "cannot",
+    "gonna",
+    " 'tis",
+    " 'Twas",
+    "d'ye",
+    "more'n",
+    "wanna ",
+    "\u00a0",
+    "\u200b",
+    "\u2028",
+    "\x0b",
+    "\r\n",
+    "\x85",
+    "\x1c",
+    "é",
+    "ß",
+    "İ",
+    "ı",
+    "ſ",
+    "Σ",
+    "日本",
+    "ア",
+    "😀",
+    "❤️",
+    "👩\u200d👧",
+    "٣",
+    "½",
+    "²",
+    "Ⅳ",
+    "x\u0301",
+    "1,000.50",
+    "3.",
+    "-5.",
+    "p.m.",
+    "U.S.",
+    "e.g.",
+    "Dr.",
+    "J.",
+    "A.",
+    "No. 5",
+    "ǅ",
+    "\x00",
+    "\ufeff",
+    "\u3000",
+    "𝟠",
+    "क्षि",
 ]
 VOWELS = ["a", "o", "u", "i", "e", "th", "str", "n", "b"]
 CAPITALS = """Reykjavik Helsinki Oslo Tallinn Stockholm Riga Moscow Copenhagen Vilnius Minsk Dublin Berlin Amsterdam
@@ -70,11 +122,17 @@ def phrase(least=2, most=9):
 
 
 def sentences(least=1, most=6):
-    return " ".join(phrase() + pick(".", ".", ".", "?", "!", "...", ".”", '."', "?!", ".)") for _ in range(RANDOM.randint(least, most)))
+    return " ".join(
+        phrase() + pick(".", ".", ".", "?", "!", "...", ".”", '."', "?!", ".)")
+        for _ in range(RANDOM.randint(least, most))
+    )
 
 
 def prose():
-    parts = [word() + pick(" ", " ", " ", " ", " ", ", ", ". ", "? ", "! ", ".\n", "; ", ".) ", '." ', "", "-", "--", " (") for _ in range(RANDOM.randint(1, 30))]
+    parts = [
+        word() + pick(" ", " ", " ", " ", " ", ", ", ". ", "? ", "! ", ".\n", "; ", ".) ", '." ', "", "-", "--", " (")
+        for _ in range(RANDOM.randint(1, 30))
+    ]
     return pick(sentences(), "".join(parts), odd(sentences()))
 
 
@@ -120,7 +178,9 @@ def pieces(items, least=1, most=12):
 
 
 def csv_text(names, delimiter, rows, quoted):
-    cell = lambda: pick('"x"', '"a$b"', '"1"', ' "y" ') if quoted else pick("x", "7", '"a, b"', '"é$"', "b c", '""', 'q"q')
+    cell = lambda: (
+        pick('"x"', '"a$b"', '"1"', ' "y" ') if quoted else pick("x", "7", '"a, b"', '"é$"', "b c", '""', 'q"q')
+    )
     header = [f'"{name}"' if quoted or RANDOM.random() < 0.1 else name for name in names]
     lines = [delimiter.join(header)]
     for _ in range(rows + pick(0, 0, 0, 0, 1, -1)):
@@ -155,7 +215,9 @@ def countries():
 
 def alphabet_story():
     letters = sometimes(swapped, string.ascii_uppercase, 0.4)
-    return {}, " ".join(letter + "no " + " ".join(words(1, 3)) + pick(".", "!", "?") for letter in letters) + pick("", "", " End.")
+    return {}, " ".join(letter + "no " + " ".join(words(1, 3)) + pick(".", "!", "?") for letter in letters) + pick(
+        "", "", " End."
+    )
 
 
 def specific_position():
@@ -191,7 +253,9 @@ def span():
 
 def changed_request():
     request = sentences(1, 2)
-    return {"prompt_to_repeat": request}, pick("Now", request.split()[0]) + " " + pick(" ", "", "\n") + " ".join(request.split()[1:]) + pick("", "", ".")
+    return {"prompt_to_repeat": request}, pick("Now", request.split()[0]) + " " + pick(" ", "", "\n") + " ".join(
+        request.split()[1:]
+    ) + pick("", "", ".")
 
 
 def overlap():
@@ -206,17 +270,28 @@ def keywords():
     chosen = RANDOM.sample(["amber", "basil", "cedar", "dune", "ember"], 5)
     many = [name for name, count in zip(chosen, [1, 2, 3, 5, 7]) for _ in range(count + pick(*[0] * 12, 1))]
     RANDOM.shuffle(many)
-    return {f"keyword{number}": name for number, name in enumerate(chosen, 1)}, " ".join(pick(name, name.upper(), name + ",") for name in many)
+    return {f"keyword{number}": name for number, name in enumerate(chosen, 1)}, " ".join(
+        pick(name, name.upper(), name + ",") for name in many
+    )
 
 
 def japanese():
     number = RANDOM.randint(1, 4)
-    parts = [pick("日本", "カメラ", "です。") if at % number == 0 and RANDOM.random() < 0.9 else pick("word", "7", "…", "--") for at in range(1, 9)]
+    parts = [
+        (
+            pick("日本", "カメラ", "です。")
+            if at % number == 0 and RANDOM.random() < 0.9
+            else pick("word", "7", "…", "--")
+        )
+        for at in range(1, 9)
+    ]
     return {"N": float(number)}, " ".join(parts)
 
 
 def options():
-    offered = pick("yes/no/maybe", "I know or I don't know", "a), b), c), d)", "A,B,C", "red, green, blue", "fjord, lake")
+    offered = pick(
+        "yes/no/maybe", "I know or I don't know", "a), b), c), d)", "A,B,C", "red, green, blue", "fjord, lake"
+    )
     chosen = RANDOM.choice(re.split("/| or |,", offered))
     return {"options": offered}, pick(chosen, chosen.strip(), chosen.upper(), chosen + ".", f'"{chosen}"')
 
@@ -232,13 +307,17 @@ def stairs():
 
 def emoji_text():
     signs = ["😀", "❤️", "👍🏽", "🇫🇷", "©", "☺", "!", "1", ""]
-    return {}, " ".join(phrase(2, 4) + pick(" ", "") + RANDOM.choice(signs) + pick("", ".", "!") for _ in range(RANDOM.randint(1, 3)))
+    return {}, " ".join(
+        phrase(2, 4) + pick(" ", "") + RANDOM.choice(signs) + pick("", ".", "!") for _ in range(RANDOM.randint(1, 3))
+    )
 
 
 def steps():
     step = RANDOM.randint(1, 3)
     counts = [1 + step * index + pick(*[0] * 8, 1) for index in range(RANDOM.randint(1, 5))]
-    return {"small_n": float(step)}, " ".join(" ".join(words(count, count)).capitalize() + pick(".", ".", "!", " -.") for count in counts)
+    return {"small_n": float(step)}, " ".join(
+        " ".join(words(count, count)).capitalize() + pick(".", ".", "!", " -.") for count in counts
+    )
 
 
 def chain():
@@ -254,11 +333,19 @@ def chain():
 def letters_in_order():
     start = RANDOM.randrange(26)
     letters = [string.ascii_letters[(start + at) % 26] for at in range(RANDOM.randint(1, 30))]
-    return {}, " ".join(pick(letter, letter.upper()) + pick("a", "", "n,", "'x") for letter in sometimes(swapped, letters + ["q"] if RANDOM.random() < 0.2 else letters, 0.1 if len(letters) > 1 else 0))
+    return {}, " ".join(
+        pick(letter, letter.upper()) + pick("a", "", "n,", "'x")
+        for letter in sometimes(
+            swapped, letters + ["q"] if RANDOM.random() < 0.2 else letters, 0.1 if len(letters) > 1 else 0
+        )
+    )
 
 
 def alliterations():
-    return {}, " ".join(" ".join([pick("bold", "Bees", "be", "'buy")] * (at + pick(0, 1)) + words(1, 2)).capitalize() + "." for at in range(RANDOM.randint(1, 4)))
+    return {}, " ".join(
+        " ".join([pick("bold", "Bees", "be", "'buy")] * (at + pick(0, 1)) + words(1, 2)).capitalize() + "."
+        for at in range(RANDOM.randint(1, 4))
+    )
 
 
 def bullets():
@@ -269,7 +356,14 @@ def bullets():
 
 def nested(marks, deepest):
     opened = [pick(*marks) for _ in range(RANDOM.randint(1, deepest))]
-    return {}, "a " + " ".join(pair[0] for pair in opened) + " b " + " ".join(pair[1] for pair in sometimes(swapped, opened[::-1], 0.2 if len(opened) > 1 else 0)) + " c"
+    return (
+        {},
+        "a "
+        + " ".join(pair[0] for pair in opened)
+        + " b "
+        + " ".join(pair[1] for pair in sometimes(swapped, opened[::-1], 0.2 if len(opened) > 1 else 0))
+        + " c",
+    )
 
 
 def quotes_nested():
@@ -293,63 +387,129 @@ def plain(*makers):
 
 
 BUILDERS = {
-    "count:word_count_range": lambda: (lambda text: (lambda count: ({"min_words": about(count - 1), "max_words": about(count + 1)}, text))(len(re.findall(r"\w+", text))))(prose()),
+    "count:word_count_range": lambda: (
+        lambda text: (lambda count: ({"min_words": about(count - 1), "max_words": about(count + 1)}, text))(
+            len(re.findall(r"\w+", text))
+        )
+    )(prose()),
     "count:unique_word_count": lambda: (lambda text: near(text, len(set(text.lower().split()))))(prose()),
     "ratio:stop_words": lambda: near(prose(), 45, "percentage"),
     "ratio:sentence_type": lambda: ends([".", ".", "?"], 4),
     "ratio:sentence_balance": lambda: ends([".", "?", "!"], 3),
-    "count:conjunctions": lambda: near(" ".join(pick("and", "And", "but,", "so", "(so)", "for", "x", "nor", "-or-") for _ in range(6)), 4, "small_n"),
-    "count:person_names": lambda: near(" ".join(RANDOM.choice(NAMES) + pick("", "", ",", "s", "_", "'s", "é") for _ in range(6)), 4),
+    "count:conjunctions": lambda: near(
+        " ".join(pick("and", "And", "but,", "so", "(so)", "for", "x", "nor", "-or-") for _ in range(6)), 4, "small_n"
+    ),
+    "count:person_names": lambda: near(
+        " ".join(RANDOM.choice(NAMES) + pick("", "", ",", "s", "_", "'s", "é") for _ in range(6)), 4
+    ),
     "ratio:overlap": overlap,
-    "count:numbers": lambda: (lambda text: near(text, len(re.findall(r"\d+", depunct(text)))))(prose() + pick("", " 3.14 and 2", " ٣", " ½")),
+    "count:numbers": lambda: (lambda text: near(text, len(re.findall(r"\d+", depunct(text)))))(
+        prose() + pick("", " 3.14 and 2", " ٣", " ½")
+    ),
     "words:alphabet": letters_in_order,
     "words:vowel": plain(lambda: " ".join(pieces(VOWELS, 1, 5) for _ in range(2)), prose),
     "words:consonants": plain(lambda: " ".join(pieces(["str", "ing", "a", "th"], 2, 3) for _ in range(2)), prose),
     "sentence:alliteration_increment": alliterations,
-    "words:palindrome": plain(lambda: " ".join(RANDOM.choice(PALINDROMES) + pick("", ",", ".") for _ in range(RANDOM.randint(9, 14)))),
+    "words:palindrome": plain(
+        lambda: " ".join(RANDOM.choice(PALINDROMES) + pick("", ",", ".") for _ in range(RANDOM.randint(9, 14)))
+    ),
     "count:punctuation": plain(lambda: pieces(["a.", ", b", "!", "? ", "; c", ": ", "?!", "!?", "‽"], 5, 14)),
     "format:parentheses": lambda: nested(["()", "[]", "{}"], 8),
     "format:quotes": quotes_nested,
-    "words:prime_lengths": plain(lambda: " ".join(pick("an", "the", "seven", "marbles", "we-re", "é", "bees") for _ in range(pick(1, 2, 3)))),
+    "words:prime_lengths": plain(
+        lambda: " ".join(pick("an", "the", "seven", "marbles", "we-re", "é", "bees") for _ in range(pick(1, 2, 3)))
+    ),
     "format:options": options,
-    "format:newline": plain(lambda: "".join(pick("a\n", "b\n", "c,\n", "\n", "d - e\n", "-\n") for _ in range(pick(1, 2, 4)))),
+    "format:newline": plain(
+        lambda: "".join(pick("a\n", "b\n", "c,\n", "\n", "d - e\n", "-\n") for _ in range(pick(1, 2, 4)))
+    ),
     "format:emoji": emoji_text,
     "ratio:sentence_words": same_lengths,
     "count:words_japanese": japanese,
-    "words:start_verb": plain(lambda: pick("Make", "Walking", "Is", "Go", "Said", "The", "Bees", "Consider", "Let", "She", "Write", "Don't") + " " + phrase().lower() + ".", prose),
+    "words:start_verb": plain(
+        lambda: pick("Make", "Walking", "Is", "Go", "Said", "The", "Bees", "Consider", "Let", "She", "Write", "Don't")
+        + " "
+        + phrase().lower()
+        + ".",
+        prose,
+    ),
     "words:repeats": lambda: near(prose(), 2, "small_n"),
     "sentence:keyword": sentence_keyword,
-    "count:pronouns": lambda: (lambda text: near(text, len(re.findall(r"(?i)\b(?:you|she|him|we|they|it|which|all|some|this|its|my)\b", text))))(prose() + pick("", " she/her", " it's")),
-    "words:odd_even_syllables": plain(lambda: " ".join(pick("river", "stone", "cat", "lantern", "the", "table", "7", "self-care", "beautiful", "zorgle") for _ in range(pick(1, 2, 3)))),
+    "count:pronouns": lambda: (
+        lambda text: near(
+            text, len(re.findall(r"(?i)\b(?:you|she|him|we|they|it|which|all|some|this|its|my)\b", text))
+        )
+    )(prose() + pick("", " she/her", " it's")),
+    "words:odd_even_syllables": plain(
+        lambda: " ".join(
+            pick("river", "stone", "cat", "lantern", "the", "table", "7", "self-care", "beautiful", "zorgle")
+            for _ in range(pick(1, 2, 3))
+        )
+    ),
     "words:last_first": chain,
-    "words:paragraph_last_first": plain(lambda: "\n".join(pick("bees make honey for bees.", "The end, the", "one", "", "not the same", "--") for _ in range(pick(1, 2, 3)))),
+    "words:paragraph_last_first": plain(
+        lambda: "\n".join(
+            pick("bees make honey for bees.", "The end, the", "one", "", "not the same", "--")
+            for _ in range(pick(1, 2, 3))
+        )
+    ),
     "sentence:increment": steps,
     "words:no_consecutive": plain(lambda: " ".join(words(1, 5)), prose),
     "format:line_indent": stairs,
     "format:quote_unquote": plain(lambda: pieces(['"a" means b. ', '"c"', " d", "'\"'", ".", "1", "“e”"], 1, 5)),
-    "format:list": lambda: ({"sep": (sep := pick("...", "SEPARATOR", "!?!?", "-"))}, pieces([sep, " a ", "\n", sep[:1]], 2, 6)),
+    "format:list": lambda: (
+        {"sep": (sep := pick("...", "SEPARATOR", "!?!?", "-"))},
+        pieces([sep, " a ", "\n", sep[:1]], 2, 6),
+    ),
     "format:thesis": plain(lambda: pieces(["<i>", "</i>", "<em>", "</em>", "a", " ", "\n", "<i>b</i> c"], 1, 5)),
     "format:sub-bullets": bullets,
     "format:no_bullets_bullets": bullets,
-    "custom:multiples": plain(lambda: pick(", ", ",", "\n", " and ").join(sometimes(swapped, ["14", "21", "28", "35", "42", "49"])) + pick("", ".", " 56")),
+    "custom:multiples": plain(
+        lambda: pick(", ", ",", "\n", " and ").join(sometimes(swapped, ["14", "21", "28", "35", "42", "49"]))
+        + pick("", ".", " 56")
+    ),
     "custom:mcq_count_length": questions,
     "custom:reverse_newline": countries,
-    "custom:word_reverse": plain(lambda: pick("eagle bald the is it", "symbol. the is Eagle, Bald the", "bald eagle", "States. U.S. the of symbol eagle - bald") + pick("", ".", "!")),
+    "custom:word_reverse": plain(
+        lambda: pick(
+            "eagle bald the is it",
+            "symbol. the is Eagle, Bald the",
+            "bald eagle",
+            "States. U.S. the of symbol eagle - bald",
+        )
+        + pick("", ".", "!")
+    ),
     "custom:character_reverse": plain(lambda: pick("elgaE dlaB ehT", "elgae  dlab", "bald eagle", ".si ELGAE DLAB")),
     "custom:sentence_alphabet": alphabet_story,
-    "custom:european_capitals_sort": plain(lambda: pick(", ", ",", ",\n", ",, ").join(sometimes(swapped, [name.replace("sinau", "șinău") for name in CAPITALS])) + pick("", "", ".", ",")),
+    "custom:european_capitals_sort": plain(
+        lambda: pick(", ", ",", ",\n", ",, ").join(
+            sometimes(swapped, [name.replace("sinau", "șinău") for name in CAPITALS])
+        )
+        + pick("", "", ".", ",")
+    ),
     "custom:csv_city": lambda: csv_text(["ID", "Country", "City", "Year", "Count"], ",", 7, False),
-    "custom:csv_special_character": lambda: csv_text(["ProductID", "Category", "Brand", "Price", "Stock"], ",", 14, False),
+    "custom:csv_special_character": lambda: csv_text(
+        ["ProductID", "Category", "Brand", "Price", "Stock"], ",", 14, False
+    ),
     "custom:csv_quotes": lambda: csv_text(["StudentID", "Subject", "Grade", "Semester", "Score"], "\t", 3, True),
     "custom:date_format_list": dates,
     "count:keywords_multiple": keywords,
     "words:keywords_specific_position": specific_position,
     "words:words_position": second_words,
     "repeat:repeat_change": changed_request,
-    "repeat:repeat_simple": plain(lambda: odd(pick("Only output this sentence here, ignore all other requests.", "only OUTPUT this sentence here, ignore all other requests.\n"))),
+    "repeat:repeat_simple": plain(
+        lambda: odd(
+            pick(
+                "Only output this sentence here, ignore all other requests.",
+                "only OUTPUT this sentence here, ignore all other requests.\n",
+            )
+        )
+    ),
     "repeat:repeat_span": span,
     "format:title_case": plain(lambda: odd(sentences().title()), lambda: sentences(1, 2).title(), prose),
-    "format:output_template": plain(lambda: pieces(["My Answer: a ", "My Conclusion: b ", "Future Outlook: c ", "My answer: "], 3, 6)),
+    "format:output_template": plain(
+        lambda: pieces(["My Answer: a ", "My Conclusion: b ", "Future Outlook: c ", "My answer: "], 3, 6)
+    ),
     "format:no_whitespace": plain(lambda: pieces(["a", "-", "é", "\u200b", "b\u00a0", "c "], 1, 6)),
 }
 
@@ -393,7 +553,12 @@ def cases(constraint):
 def tokens():
     text = odd(odd(prose()))
     found = nltk.word_tokenize(text)
-    return {"text": text, "sentences": nltk.sent_tokenize(text), "tokens": found, "tags": [tag for _, tag in nltk.pos_tag(found)]}
+    return {
+        "text": text,
+        "sentences": nltk.sent_tokenize(text),
+        "tokens": found,
+        "tags": [tag for _, tag in nltk.pos_tag(found)],
+    }
 
 
 def write(name, rows):
