@@ -5,10 +5,12 @@
 
 use num_traits::{Signed, Zero};
 
-use super::eval::{Evaluator, constant, exact, has_symbols};
+use super::eval::{Evaluator, constant, has_symbols};
 use super::exact::is_singular;
 use super::expr::{Compare, Constant, Expr};
-use super::number::{Rat, from_dd, round_decimals, round_to_bits};
+use super::float::mixed;
+use super::number::{Rat, from_dd, round_decimals};
+use super::tidy::tidy;
 use super::{relate, sets};
 
 /// How exact a comparison is, and what may be compared.
@@ -203,18 +205,15 @@ pub(super) fn numerically(a: &Expr, b: &Expr, rules: Rules) -> bool {
         {
             return left == right;
         }
-        return match (exact(a), exact(b)) {
-            (Some(x), Some(y)) => x == y && has_float(a) == has_float(b),
-            _ => false,
-        };
+        return matches!((mixed(a), mixed(b)), (Some(x), Some(y)) if x == y);
     }
     if has_symbols(a) || has_symbols(b) {
         return false;
     }
-    match (exact(a), exact(b)) {
+    match (mixed(a), mixed(b)) {
         (Some(x), Some(y)) => {
-            let off = (x - y).abs();
-            off.is_zero() || (has_float(a) || has_float(b)) && off < Rat::new(1.into(), (1_i64 << 49).into())
+            let off = x.minus(y);
+            off.value.is_zero() || off.bits.is_some() && off.value.abs() < Rat::new(1.into(), (1_i64 << 49).into())
         }
         _ => match (constant(a), constant(b)) {
             (Some(x), Some(y)) => {
@@ -254,12 +253,9 @@ fn rounded(expr: &Expr, places: i64) -> Option<Rounded> {
         return Some(Rounded::Constant(*constant));
     }
     let bits = float_bits(expr);
-    let value = match exact(expr) {
-        Some(value) => match bits {
-            Some(bits) => round_to_bits(&value, bits),
-            None if value.is_integer() => return Some(Rounded::Whole(value)),
-            None => value,
-        },
+    let value = match mixed(expr) {
+        Some(found) if found.bits.is_none() && found.value.is_integer() => return Some(Rounded::Whole(found.value)),
+        Some(found) => found.value,
         None => {
             let value = constant(expr).filter(|value| value.is_real())?;
             from_dd(value.re)?
@@ -281,19 +277,22 @@ pub(super) fn identical(a: &Expr, b: &Expr) -> bool {
         return (rows, columns) == (more_rows, more_columns) && cells.iter().zip(more).all(|(a, b)| identical(a, b));
     }
     let floats = has_float(a) || has_float(b);
-    if let (Some(x), Some(y)) = (exact(a), exact(b)) {
-        if !floats {
-            return x == y;
-        }
-        let off = (&x - &y).abs();
-        let size = x.abs().max(y.abs());
-        return off.is_zero() || off * Rat::from_integer((1_i64 << 53).into()) < size;
+    if !floats && tidy(a) == tidy(b) {
+        return true;
+    }
+    if let (Some(x), Some(y)) = (mixed(a), mixed(b)) {
+        return x.minus(y).value.is_zero();
     }
     let symbolic = has_symbols(a) || has_symbols(b);
     let mut agreed = 0;
     for point in 0..if symbolic { 12 } else { 1 } {
         let mut evaluator = Evaluator::at(point);
-        let (Some(x), Some(y)) = (evaluator.value(a), evaluator.value(b)) else { continue };
+        let (Some(x), Some(y)) = (evaluator.value(a), evaluator.value(b)) else {
+            if evaluator.exhausted() {
+                return false;
+            }
+            continue;
+        };
         let size = x.abs().hi.max(y.abs().hi).max(1.0);
         let tolerance = match (evaluator.loose.get(), floats) {
             (true, _) => 1e-9,

@@ -76,7 +76,8 @@ impl Converter<'_> {
             let end = self.tokens[upper_span.1 as usize - 1].end;
             let top = &self.text[start..end];
             if upper_span.1 - upper_span.0 == 1 && top == "d" {
-                return None;
+                // An operator: it waits for the factors after it.
+                return Some(Expr::Apply(Fun::Derivative, vec![self.symbol(&variable)]));
             }
             if let Some(rest) = top.strip_prefix('d') {
                 let body = read_nested(rest, self.real, self.nesting + 1)?;

@@ -145,6 +145,9 @@ fn split(a: f64) -> (f64, f64) {
 
 fn two_prod(a: f64, b: f64) -> Dd {
     let hi = a * b;
+    if !hi.is_finite() {
+        return Dd::new(hi);
+    }
     let (a1, a2) = split(a);
     let (b1, b2) = split(b);
     Dd { hi, lo: ((a1 * b1 - hi) + a1 * b2 + a2 * b1) + a2 * b2 }
@@ -182,7 +185,7 @@ impl Mul for Dd {
     fn mul(self, other: Self) -> Self {
         let product = two_prod(self.hi, other.hi);
         if !product.hi.is_finite() {
-            return Self::new(product.hi);
+            return product;
         }
         quick_sum(product.hi, product.lo + self.hi * other.lo + self.lo * other.hi)
     }

@@ -4,17 +4,17 @@
 
 use std::cell::Cell;
 use std::cmp::Ordering;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::dd::{Cx, Dd, EULER_DD, PI_DD};
 pub(super) use super::exact::exact;
 use super::exact::{MOST_TERMS, is_singular};
 use super::expr::{Constant, Expr, Fun, Name};
+use super::functions::{asin, atan, gamma, near_integer, trigonometric};
 pub(super) use super::matrix::{determinant, matrix_operation, norm, trace, transposed};
 use super::number::to_dd;
 
 /// Steps of one evaluation; sums and integrals multiply them.
-const BUDGET: u32 = 200_000;
+const BUDGET: u32 = 40_000;
 
 /// Evaluates expressions at one point.
 pub(super) struct Evaluator {
@@ -29,6 +29,11 @@ pub(super) struct Evaluator {
 impl Evaluator {
     pub(super) fn at(point: u64) -> Self {
         Self { point, bound: Vec::new(), steps: Cell::new(0), loose: Cell::new(false) }
+    }
+
+    /// Whether the last value was given up for its length.
+    pub(super) fn exhausted(&self) -> bool {
+        self.steps.get() > BUDGET
     }
 
     /// With one symbol given a value.
@@ -83,18 +88,18 @@ impl Evaluator {
         if let Some((_, value)) = self.bound.iter().rev().find(|bound| bound.0 == *name) {
             return *value;
         }
-        let seed = hash(&(&name.text, name.real, 17_u8));
-        let size = 0.35 + unit(hash(&(seed, self.point))) * 1.9;
+        let seed = mix(&[seed(&name.text), u64::from(name.real)]);
+        let size = 0.35 + unit(mix(&[seed, self.point])) * 1.9;
         let negative = match self.point {
             0 => false,
             1 => true,
-            point => hash(&(seed, point, 3_u8)) & 1 == 1,
+            point => mix(&[seed, point, 3]) & 1 == 1,
         };
         let real = Dd::new(if negative { -size } else { size });
         if name.real {
             return Cx::real(real);
         }
-        Cx { re: real, im: Dd::new(unit(hash(&(seed, self.point, 5_u8))) - 0.4) }
+        Cx { re: real, im: Dd::new(unit(mix(&[seed, self.point, 5])) - 0.4) }
     }
 
     fn power(&mut self, base: &Expr, exponent: &Expr) -> Option<Cx> {
@@ -131,7 +136,7 @@ impl Evaluator {
         for arg in args {
             match fun {
                 // Arguments of a function without meaning need not be numbers.
-                Fun::Named(_) => values.push(self.value(arg).unwrap_or(Cx::from_f64(unit(hash(&format!("{arg:?}")))))),
+                Fun::Named(_) => values.push(self.value(arg).unwrap_or(Cx::from_f64(unit(seed(&format!("{arg:?}")))))),
                 _ => values.push(self.value(arg)?),
             }
         }
@@ -173,11 +178,10 @@ impl Evaluator {
             Fun::Factorial => self.gamma(first + Cx::ONE)?,
             Fun::Binomial => self.binomial(first, second?)?,
             Fun::Named(name) => {
-                let key: Vec<(i64, i64)> = values
-                    .iter()
-                    .map(|value| ((value.re.hi * 1e10).round() as i64, (value.im.hi * 1e10).round() as i64))
-                    .collect();
-                Cx::from_f64(0.3 + unit(hash(&(name, key, self.point))))
+                let place = |part: Dd| ((part.hi * 1e10).round() as i64).cast_unsigned();
+                let mut key = vec![seed(name), self.point];
+                key.extend(values.iter().flat_map(|value| [place(value.re), place(value.im)]));
+                Cx::from_f64(0.3 + unit(mix(&key)))
             }
             _ => return None,
         })
@@ -304,75 +308,19 @@ impl Evaluator {
     }
 }
 
-fn trigonometric(fun: &Fun, at: Cx) -> Option<Cx> {
-    let (sin, cos) = at.sin_cos();
-    let (top, bottom) = match fun {
-        Fun::Tan => (sin, cos),
-        Fun::Sec => (Cx::ONE, cos),
-        Fun::Csc => (Cx::ONE, sin),
-        _ => (cos, sin),
-    };
-    // At a pole the rounded angle leaves a tiny divisor.
-    (bottom.abs().hi > 1e-28).then(|| top / bottom)
+/// A number that depends on all of `parts` and on nothing else.
+fn mix(parts: &[u64]) -> u64 {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for part in parts {
+        state = (state ^ part).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ (state >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        state ^= state >> 32;
+    }
+    state
 }
 
-fn asin(z: Cx) -> Cx {
-    if z.is_real() && z.re.abs().hi <= 1.0 {
-        let cos = (Dd::ONE - z.re * z.re).sqrt();
-        return Cx::real(z.re.atan2(cos));
-    }
-    let inner = Cx::I * z + (Cx::ONE - z * z).sqrt();
-    -(Cx::I * inner.ln())
-}
-
-fn atan(z: Cx) -> Cx {
-    if z.is_real() {
-        return Cx::real(z.re.atan2(Dd::ONE));
-    }
-    let iz = Cx::I * z;
-    Cx::I * Cx::from_f64(0.5) * ((Cx::ONE - iz).ln() - (Cx::ONE + iz).ln())
-}
-
-/// The real part, moved to the integer it can only have missed by rounding.
-fn near_integer(value: Cx) -> Option<Dd> {
-    if !value.is_real() {
-        return None;
-    }
-    let rounded = value.re.hi.round();
-    let off = (value.re - Dd::new(rounded)).abs().hi;
-    Some(if off < 1e-25 * rounded.abs().max(1.0) { Dd::new(rounded) } else { value.re })
-}
-
-fn gamma(x: f64) -> f64 {
-    const SERIES: [f64; 9] = [
-        0.999_999_999_999_809_9,
-        676.520_368_121_885_1,
-        -1_259.139_216_722_402_8,
-        771.323_428_777_653_1,
-        -176.615_029_162_140_6,
-        12.507_343_278_686_905,
-        -0.138_571_095_265_720_12,
-        9.984_369_578_019_572e-6,
-        1.505_632_735_149_311_6e-7,
-    ];
-    if x < 0.5 {
-        return std::f64::consts::PI / ((std::f64::consts::PI * x).sin() * gamma(1.0 - x));
-    }
-    let x = x - 1.0;
-    let mut sum = SERIES[0];
-    let mut place = x;
-    for term in &SERIES[1..] {
-        place += 1.0;
-        sum += term / place;
-    }
-    let t = x + 7.5;
-    (2.0 * std::f64::consts::PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * sum
-}
-
-fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+fn seed(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |state, byte| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn unit(bits: u64) -> f64 {

@@ -12,20 +12,62 @@ use super::eval::substitute;
 use super::expr::{Constant, Expr, Fun};
 use super::number::{Rat, integer};
 
-/// Largest numerator or denominator, in bits.
+/// Largest integer, in bits.
 const MOST_BITS: u64 = 60_000;
+/// Largest numerator or denominator of a fraction: reducing it takes the square of that.
+const MOST_FRACTION_BITS: u64 = 6_000;
+/// Most operations for one value.
+const MOST_STEPS: u64 = 20_000;
 /// Most terms of a sum or product.
 pub(super) const MOST_TERMS: i64 = 1000;
 
 /// The exact value of `expr`, floats taken at their binary value.
 pub(super) fn exact(expr: &Expr) -> Option<Rat> {
+    match expr {
+        Expr::Number(value) => return Some(value.clone()),
+        Expr::Symbol(_) | Expr::Constant(_) => return None,
+        _ => {}
+    }
+    if steps(expr, 0)? > MOST_STEPS { None } else { value(expr) }
+}
+
+/// How many operations a value takes, each term of a sum counted.
+fn steps(expr: &Expr, depth: usize) -> Option<u64> {
+    if depth > 1500 {
+        return None;
+    }
+    if let Expr::Apply(Fun::Sum | Fun::Product, args) = expr {
+        let [body, Expr::Symbol(_), from, to] = args.as_slice() else { return None };
+        // Bounds that depend on an outer variable are taken at their worst.
+        let count = match (exact(from).as_ref().and_then(small), exact(to).as_ref().and_then(small)) {
+            (Some(from), Some(to)) => u64::try_from(to.checked_sub(from)?.max(0)).ok()?,
+            _ => 1000,
+        };
+        return (count + 1).checked_mul(steps(body, depth + 1)?.checked_mul(2)?);
+    }
+    let mut total = 1_u64;
+    for part in expr.parts() {
+        total = total.checked_add(steps(part, depth + 1)?)?;
+    }
+    Some(total)
+}
+
+fn add(a: &Rat, b: &Rat) -> Rat {
+    if a.is_integer() && b.is_integer() { Rat::from_integer(a.numer() + b.numer()) } else { a + b }
+}
+
+fn multiply(a: &Rat, b: &Rat) -> Rat {
+    if a.is_integer() && b.is_integer() { Rat::from_integer(a.numer() * b.numer()) } else { a * b }
+}
+
+fn value(expr: &Expr) -> Option<Rat> {
     let value = match expr {
         Expr::Number(value) => value.clone(),
         Expr::Float(float) => float.value.clone(),
         Expr::Add(terms) => {
             let mut sum = Rat::zero();
             for term in terms {
-                sum += exact(term)?;
+                sum = add(&sum, &value(term)?);
                 bounded(&sum)?;
             }
             sum
@@ -33,13 +75,13 @@ pub(super) fn exact(expr: &Expr) -> Option<Rat> {
         Expr::Mul(factors) => {
             let mut product = Rat::one();
             for factor in factors {
-                product *= exact(factor)?;
+                product = multiply(&product, &value(factor)?);
                 bounded(&product)?;
             }
             product
         }
-        Expr::Pow(base, exponent) => power(&exact(base)?, &exact(exponent)?)?,
-        Expr::Held(inner) => exact(inner)?,
+        Expr::Pow(base, exponent) => power(&value(base)?, &value(exponent)?)?,
+        Expr::Held(inner) => value(inner)?,
         Expr::Apply(fun, args) => apply(fun, args)?,
         _ => return None,
     };
@@ -48,7 +90,8 @@ pub(super) fn exact(expr: &Expr) -> Option<Rat> {
 }
 
 fn bounded(value: &Rat) -> Option<()> {
-    (value.numer().bits() < MOST_BITS && value.denom().bits() < MOST_BITS).then_some(())
+    let most = if value.is_integer() { MOST_BITS } else { MOST_FRACTION_BITS };
+    (value.numer().bits() < most && value.denom().bits() < most).then_some(())
 }
 
 fn power(base: &Rat, exponent: &Rat) -> Option<Rat> {
@@ -85,7 +128,7 @@ fn apply(fun: &Fun, args: &[Expr]) -> Option<Rat> {
         Fun::Log => return logarithm(args),
         _ => {}
     }
-    let values = args.iter().map(exact).collect::<Option<Vec<_>>>()?;
+    let values = args.iter().map(value).collect::<Option<Vec<_>>>()?;
     let first = values.first()?;
     Some(match fun {
         Fun::Abs => first.abs(),
@@ -133,28 +176,33 @@ fn binomial(n: &Rat, k: i64) -> Option<Rat> {
     if k < 0 {
         return Some(Rat::zero());
     }
-    if k > 2000 || n.numer().bits() > 64 {
+    // For a whole number the smaller side is as good and shorter.
+    let k = match small(n) {
+        Some(whole) if whole >= k => k.min(whole - k),
+        _ => k,
+    };
+    if k > if n.is_integer() { 1000 } else { 60 } || n.numer().bits() > 64 || n.denom().bits() > 16 {
         return None;
     }
-    // For a whole number the smaller side is as good and shorter.
-    let mut result = Rat::one();
+    let (mut top, mut bottom) = (BigInt::one(), BigInt::one());
     for step in 0..k {
-        result = result * (n - integer(step)) / integer(step + 1);
+        top *= n.numer() - n.denom() * step;
+        bottom *= n.denom() * (step + 1);
     }
-    Some(result)
+    Some(if n.is_integer() { Rat::from_integer(top / bottom) } else { Rat::new(top, bottom) })
 }
 
 /// A logarithm of one power of a number to another.
 fn logarithm(args: &[Expr]) -> Option<Rat> {
-    let value = exact(args.first()?)?;
-    if value.is_one() {
+    let number = value(args.first()?)?;
+    if number.is_one() {
         return Some(Rat::zero());
     }
-    let base = exact(args.get(1)?)?;
-    if !value.is_positive() || !base.is_positive() || base.is_one() {
+    let base = value(args.get(1)?)?;
+    if !number.is_positive() || !base.is_positive() || base.is_one() {
         return None;
     }
-    let (mut a, mut b) = (value.clone(), base.clone());
+    let (mut a, mut b) = (number, base);
     let mut sign = Rat::one();
     if a < Rat::one() {
         a = a.recip();
@@ -189,17 +237,17 @@ fn logarithm_f64(value: &Rat) -> f64 {
 
 fn series(fun: &Fun, args: &[Expr]) -> Option<Rat> {
     let [body, Expr::Symbol(variable), from, to] = args else { return None };
-    let (from, to) = (small(&exact(from)?)?, small(&exact(to)?)?);
+    let (from, to) = (small(&value(from)?)?, small(&value(to)?)?);
     if to.checked_sub(from)? > MOST_TERMS {
         return None;
     }
     let mut result = if *fun == Fun::Sum { Rat::zero() } else { Rat::one() };
     for at in from..=to {
-        let term = exact(&substitute(body, variable, &Expr::int(at)))?;
+        let term = value(&substitute(body, variable, &Expr::int(at)))?;
         if *fun == Fun::Sum {
-            result += term;
+            result = add(&result, &term);
         } else {
-            result *= term;
+            result = multiply(&result, &term);
         }
         bounded(&result)?;
     }

@@ -17,7 +17,7 @@ pub(super) struct Name {
 }
 
 /// Constants with a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Constant {
     Pi,
     E,
@@ -31,7 +31,7 @@ pub(super) enum Constant {
 }
 
 /// Functions with a meaning, and those without.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fun {
     Sin,
     Cos,
@@ -78,7 +78,7 @@ pub(super) enum Fun {
 }
 
 /// The number sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NumberSet {
     Naturals,
     Integers,
@@ -88,7 +88,7 @@ pub(super) enum NumberSet {
 }
 
 /// Set operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Joined {
     Union,
     Intersection,
@@ -96,7 +96,7 @@ pub(super) enum Joined {
 }
 
 /// Relations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Compare {
     Eq,
     Ne,
@@ -107,7 +107,7 @@ pub(super) enum Compare {
 }
 
 /// A mathematical object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Expr {
     Number(Rat),
     Float(Float),
@@ -136,7 +136,7 @@ pub(super) enum Expr {
 }
 
 /// An interval of numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Interval {
     pub(super) from: Expr,
     pub(super) to: Expr,

@@ -4,7 +4,7 @@
 //! Each rule yields all places where it may end, best first, and is computed once per place, so that time stays
 //! polynomial; a budget and a depth bound stop hostile answers. It gives no meaning to what it finds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::ast::{Id, Node, Operator, SetOp, Sign, Wrap};
@@ -68,25 +68,35 @@ pub(super) enum Rule {
 }
 
 const BUDGET: usize = 400_000;
-const DEPTH: usize = 420;
+pub(super) const DEPTH: usize = 420;
 
 pub(super) struct Parser<'t> {
     tokens: &'t [Token],
     nodes: Vec<Node>,
     memo: HashMap<(Rule, u32), Ends>,
     steps: usize,
-    depth: usize,
+    pub(super) depth: usize,
 }
 
 /// Collects ends, the first for each place.
 #[derive(Default)]
-pub(super) struct Found(pub(super) Vec<(u32, Id)>);
+pub(super) struct Found(pub(super) Vec<(u32, Id)>, HashSet<u32>);
 
 impl Found {
     pub(super) fn push(&mut self, end: u32, node: Id) {
-        if !self.0.iter().any(|found| found.0 == end) {
+        if !self.has(end) {
             self.0.push((end, node));
+            // A look-up pays only where there are many ends.
+            if self.0.len() == 24 {
+                self.1 = self.0.iter().map(|found| found.0).collect();
+            } else if self.0.len() > 24 {
+                self.1.insert(end);
+            }
         }
+    }
+
+    pub(super) fn has(&self, end: u32) -> bool {
+        if self.0.len() < 24 { self.0.iter().any(|found| found.0 == end) } else { self.1.contains(&end) }
     }
 }
 
@@ -200,7 +210,7 @@ fn closes_too(kind: Kind) -> bool {
 }
 
 /// What closes the bracket that `kind` opens around one expression.
-fn closer(kind: Kind) -> Option<(Kind, Option<Wrap>)> {
+pub(super) fn closer(kind: Kind) -> Option<(Kind, Option<Wrap>)> {
     Some(match kind {
         Kind::LParen => (Kind::RParen, None),
         Kind::LGroup => (Kind::RGroup, None),
@@ -283,10 +293,9 @@ impl Parser<'_> {
 
     /// `first (joint part)*`, leaning left, the longest way first.
     pub(super) fn chain(&mut self, at: u32, parts: [Rule; 2], whole: Rule, found: &mut Found) {
-        let mut seen: Vec<u32> = Vec::new();
+        let mut seen = HashSet::new();
         for (end, node) in self.rule(parts[0], at).iter().copied() {
-            if !seen.contains(&end) {
-                seen.push(end);
+            if seen.insert(end) {
                 self.chain_from(end, node, parts[1], whole, &mut seen, found);
             }
         }
@@ -294,7 +303,7 @@ impl Parser<'_> {
 
     /// Goes on from one first part. A place reached twice is followed once: the earlier way there is the better
     /// one whatever comes after it. An explicit stack keeps long chains from using the program's own.
-    fn chain_from(&mut self, at: u32, first: Id, part: Rule, whole: Rule, seen: &mut Vec<u32>, found: &mut Found) {
+    fn chain_from(&mut self, at: u32, first: Id, part: Rule, whole: Rule, seen: &mut HashSet<u32>, found: &mut Found) {
         struct Frame {
             at: u32,
             node: Id,
@@ -320,7 +329,7 @@ impl Parser<'_> {
                 if !seen.contains(&end)
                     && let Some(joint) = joint(kind, whole)
                 {
-                    seen.push(end);
+                    seen.insert(end);
                     self.steps += 1;
                     let node = self.node(joint.node(left, right));
                     pending = Some((end, node));
@@ -343,328 +352,6 @@ impl Parser<'_> {
         for (end, node) in self.rule(whole, at + 1).iter().copied() {
             let node = if kind == Kind::Sub { self.node(Node::Wrapped(Wrap::Negate, node)) } else { node };
             found.push(end, node);
-        }
-    }
-
-    fn postfix(&mut self, at: u32, power: Rule, found: &mut Found) {
-        for (end, node) in self.rule(power, at).iter().copied() {
-            self.postfix_from(end, node, found);
-        }
-    }
-
-    fn postfix_from(&mut self, at: u32, node: Id, found: &mut Found) {
-        let mut way = vec![(at, node)];
-        let mut place = (at, node);
-        loop {
-            let (at, node) = place;
-            let wrapped = match self.kind(at) {
-                Kind::Bang => self.node(Node::Wrapped(Wrap::Factorial, node)),
-                Kind::Transpose => self.node(Node::Wrapped(Wrap::Transpose, node)),
-                Kind::Degree => node,
-                Kind::Bar => {
-                    // Not a loop of one way, but an evaluation bar is rare and its ends are few.
-                    for (end, node) in self.eval_at(at, node) {
-                        self.postfix_from(end, node, found);
-                    }
-                    break;
-                }
-                _ => break,
-            };
-            place = (at + 1, wrapped);
-            way.push(place);
-        }
-        for (end, node) in way.into_iter().rev() {
-            found.push(end, node);
-        }
-    }
-
-    fn eval_at(&mut self, at: u32, node: Id) -> Vec<(u32, Id)> {
-        let mut found = Vec::new();
-        let upper = self.place(at + 1, Kind::Caret);
-        for (end, up) in &upper {
-            found.push((*end, self.node(Node::EvalAt(node, None, Some(*up)))));
-        }
-        for (end, low) in self.place(at + 1, Kind::Underscore) {
-            found.push((end, self.node(Node::EvalAt(node, Some(low), None))));
-        }
-        for (end, up) in upper {
-            for (end, low) in self.place(end, Kind::Underscore) {
-                found.push((end, self.node(Node::EvalAt(node, Some(low), Some(up)))));
-            }
-        }
-        found
-    }
-
-    /// `_{expression}` or `_{a = b}` after an evaluation bar.
-    fn place(&mut self, at: u32, script: Kind) -> Vec<(u32, Id)> {
-        if self.kind(at) != script || self.kind(at + 1) != Kind::LBrace {
-            return Vec::new();
-        }
-        let mut found = Vec::new();
-        for (end, node) in self.rule(Rule::Sum, at + 2).iter().copied() {
-            if self.kind(end) == Kind::RBrace {
-                found.push((end + 1, node));
-            }
-        }
-        found.extend(self.equality(at + 2).into_iter().filter(|found| self.kind(found.0) == Kind::RBrace).map(|found| (found.0 + 1, found.1)));
-        found
-    }
-
-    pub(super) fn equality(&mut self, at: u32) -> Vec<(u32, Id)> {
-        let mut found = Vec::new();
-        for (end, left) in self.rule(Rule::Sum, at).iter().copied() {
-            if matches!(self.kind(end), Kind::Assign | Kind::Equal) {
-                for (end, right) in self.rule(Rule::Sum, end + 1).iter().copied() {
-                    found.push((end, self.node(Node::Equality(left, right))));
-                }
-            }
-        }
-        found
-    }
-
-    fn power(&mut self, at: u32, whole: Rule, found: &mut Found) {
-        let mut bases = Found::default();
-        self.component(at, whole, &mut bases);
-        for (end, node) in bases.0 {
-            self.power_from(end, node, found);
-        }
-    }
-
-    fn power_from(&mut self, at: u32, base: Id, found: &mut Found) {
-        if self.depth < DEPTH && self.kind(at) == Kind::Caret {
-            self.depth += 1;
-            let mut exponents = Found::default();
-            for (end, node) in self.rule(Rule::Sup, at).iter().copied() {
-                // A subscript after the exponent is read and forgotten.
-                for (end, _) in self.rule(Rule::Sub, end).iter().copied() {
-                    exponents.push(end, node);
-                }
-                exponents.push(end, node);
-            }
-            for (end, exponent) in exponents.0 {
-                if !found.0.iter().any(|found| found.0 == end) {
-                    let node = self.node(Node::Power(base, exponent));
-                    self.power_from(end, node, found);
-                }
-            }
-            self.depth -= 1;
-        }
-        found.push(at, base);
-    }
-
-    fn component(&mut self, at: u32, whole: Rule, found: &mut Found) {
-        let kind = self.kind(at);
-        if let Some((close, wrap)) = closer(kind) {
-            for (end, node) in self.rule(Rule::Sum, at + 1).iter().copied() {
-                if self.kind(end) == close {
-                    let node = match wrap {
-                        Some(wrap) => self.node(Node::Wrapped(wrap, node)),
-                        None => node,
-                    };
-                    found.push(end + 1, node);
-                }
-            }
-        }
-        match kind {
-            Kind::Phantom | Kind::Boxed => {
-                for (end, node) in self.braced(at + 1) {
-                    found.push(end, node);
-                }
-            }
-            Kind::Frac => self.frac(at, found),
-            Kind::LBrace => self.choose(at, found),
-            Kind::Binom => {
-                for (middle, upper) in self.braced(at + 1) {
-                    for (end, lower) in self.braced(middle) {
-                        let node = self.node(Node::Binom(upper, lower));
-                        found.push(end, node);
-                    }
-                }
-            }
-            Kind::MatrixStart => self.matrix(at, Kind::MatrixEnd, found),
-            Kind::ArrayStart => self.matrix(at, Kind::ArrayEnd, found),
-            Kind::DetStart => self.matrix(at, Kind::DetEnd, found),
-            _ => {}
-        }
-        if whole == Rule::Power {
-            for (end, node) in self.rule(Rule::Function, at).iter().copied() {
-                found.push(end, node);
-            }
-        }
-        for (end, node) in self.rule(Rule::Atom, at).iter().copied() {
-            found.push(end, node);
-        }
-    }
-
-    /// `{ expression }`.
-    pub(super) fn braced(&mut self, at: u32) -> Vec<(u32, Id)> {
-        self.bracketed(at, Kind::LBrace, Kind::RBrace)
-    }
-
-    pub(super) fn bracketed(&mut self, at: u32, open: Kind, close: Kind) -> Vec<(u32, Id)> {
-        if self.kind(at) != open {
-            return Vec::new();
-        }
-        let ends = self.rule(Rule::Sum, at + 1);
-        ends.iter().filter(|found| self.kind(found.0) == close).map(|found| (found.0 + 1, found.1)).collect()
-    }
-
-    fn frac(&mut self, at: u32, found: &mut Found) {
-        for (middle, upper) in self.braced(at + 1) {
-            for (end, lower) in self.braced(middle) {
-                let (upper_span, lower_span) = ((at + 2, middle - 1), (middle + 1, end - 1));
-                let node = self.node(Node::Frac { upper, lower, upper_span, lower_span });
-                found.push(end, node);
-            }
-        }
-    }
-
-    fn choose(&mut self, at: u32, found: &mut Found) {
-        for (end, upper) in self.rule(Rule::Sum, at + 1).iter().copied() {
-            if self.kind(end) == Kind::Choose {
-                for (end, lower) in self.rule(Rule::Sum, end + 1).iter().copied() {
-                    if self.kind(end) == Kind::RBrace {
-                        let node = self.node(Node::Binom(upper, lower));
-                        found.push(end + 1, node);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Rows of cells. Cells end where `&`, `\\` or the end command stands, so one way through is enough.
-    fn matrix(&mut self, at: u32, close: Kind, found: &mut Found) {
-        let mut rows: Vec<Vec<Id>> = vec![Vec::new()];
-        let mut at = at + 1;
-        loop {
-            let ends = self.rule(Rule::Sum, at);
-            let cell = ends.iter().find(|found| {
-                let kind = self.kind(found.0);
-                kind == close || matches!(kind, Kind::NextColumn | Kind::NextRow)
-            });
-            let Some(&(end, node)) = cell else { return };
-            if let Some(row) = rows.last_mut() {
-                row.push(node);
-            }
-            let mut kind = self.kind(end);
-            at = end + 1;
-            if kind == Kind::NextRow && self.kind(at) == close {
-                kind = close;
-                at += 1;
-            }
-            if kind == close {
-                break;
-            }
-            if kind == Kind::NextRow {
-                rows.push(Vec::new());
-            }
-        }
-        let node = if close == Kind::DetEnd { Node::Determinant(rows) } else { Node::Matrix(rows) };
-        let node = self.node(node);
-        found.push(at, node);
-    }
-
-    fn atom(&mut self, at: u32, found: &mut Found) {
-        match self.kind(at) {
-            Kind::Letter | Kind::Greek | Kind::OtherSymbol | Kind::Accent => self.symbol(at, found),
-            Kind::Number => {
-                let node = self.node(Node::Token(at));
-                for (end, _) in self.rule(Rule::Sub, at + 1).iter().copied() {
-                    found.push(end, node);
-                }
-                found.push(at + 1, node);
-            }
-            Kind::Infinity
-            | Kind::Partial
-            | Kind::Percent
-            | Kind::Scientific
-            | Kind::BigE
-            | Kind::Differential
-            | Kind::Gamma => {
-                let node = self.node(Node::Token(at));
-                found.push(at + 1, node);
-            }
-            _ => {}
-        }
-    }
-
-    fn symbol(&mut self, at: u32, found: &mut Found) {
-        let token = at;
-        let (subs, sups) = (self.rule(Rule::Sub, at + 1), self.rule(Rule::Sup, at + 1));
-        for &(middle, sup) in sups.iter() {
-            for &(end, _) in self.rule(Rule::Sub, middle).iter() {
-                let node = self.node(Node::Symbol { token, sub: Some((middle, end)), sup: Some(sup) });
-                found.push(end, node);
-            }
-        }
-        for &(middle, _) in subs.iter() {
-            for &(end, sup) in self.rule(Rule::Sup, middle).iter() {
-                let node = self.node(Node::Symbol { token, sub: Some((at + 1, middle)), sup: Some(sup) });
-                found.push(end, node);
-            }
-        }
-        for &(end, _) in subs.iter() {
-            let node = self.node(Node::Symbol { token, sub: Some((at + 1, end)), sup: None });
-            found.push(end, node);
-        }
-        for &(end, sup) in sups.iter() {
-            let node = self.node(Node::Symbol { token, sub: None, sup: Some(sup) });
-            found.push(end, node);
-        }
-        let node = self.node(Node::Symbol { token, sub: None, sup: None });
-        found.push(at + 1, node);
-    }
-
-    /// `_x`, `_{...}` (also a list) or `^x`, `^{...}`.
-    fn script(&mut self, at: u32, sign: Kind, found: &mut Found) {
-        if self.kind(at) != sign {
-            return;
-        }
-        for (end, node) in self.rule(Rule::Atom, at + 1).iter().copied() {
-            found.push(end, node);
-        }
-        for (end, node) in self.braced(at + 1) {
-            found.push(end, node);
-        }
-        if sign == Kind::Underscore && self.kind(at + 1) == Kind::LBrace {
-            for (end, _) in self.rule(Rule::Arguments, at + 2).iter().copied() {
-                if self.kind(end) == Kind::RBrace {
-                    let node = self.node(Node::Names(Vec::new()));
-                    found.push(end + 1, node);
-                }
-            }
-        }
-    }
-
-    /// `expression (, expression)*`; only its extent matters.
-    fn arguments(&mut self, at: u32, found: &mut Found) {
-        let mut at = at;
-        loop {
-            let ends = self.rule(Rule::Sum, at);
-            for &(end, node) in ends.iter() {
-                if self.kind(end) != Kind::Comma {
-                    found.push(end, node);
-                }
-            }
-            match ends.iter().find(|found| self.kind(found.0) == Kind::Comma) {
-                Some(&(end, _)) => at = end + 1,
-                None => return,
-            }
-        }
-    }
-
-    /// What stands between the parentheses of `f(...)`: one atom, or several arguments, or one and a comma.
-    fn call_arguments(&mut self, at: u32, found: &mut Found) {
-        for (end, node) in self.rule(Rule::Atom, at).iter().copied() {
-            found.push(end, node);
-        }
-        for (end, node) in self.rule(Rule::Sum, at).iter().copied() {
-            if self.kind(end) == Kind::Comma {
-                found.push(end + 1, node);
-                for (end, node) in self.rule(Rule::Arguments, end + 1).iter().copied() {
-                    found.push(end, node);
-                }
-            }
         }
     }
 }

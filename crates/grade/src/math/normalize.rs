@@ -70,9 +70,6 @@ static RIGHT: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 static FALLING: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"\(([a-zA-Z0-9+\-*/\\ ]+?)\)_\{([a-zA-Z0-9+\-*/\\ ]+?)\}"));
-static REMOVED: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    pattern(r#"\\mathrm\{th\}|\\!\s*|\\text\s*\{\s*\}|\\\$|\$|(?<!\\)["']|\\displaystyle"#)
-});
 static DOUBLED: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r"\\\\(?=[a-zA-Z])"));
 
 fn basic(text: &str) -> String {
@@ -101,9 +98,8 @@ fn basic(text: &str) -> String {
             format!("\\frac{{({n})!}}{{(({n})-({k}))!}}")
         });
     }
-    if text.contains(['$', '"', '\'', '!']) || text.contains("\\mathrm") || text.contains("\\text") || text.contains("\\display")
-    {
-        text = replace(REMOVED.as_ref(), text, |_| String::new());
+    if text.contains(['$', '"', '\'', '\\']) {
+        text = without_decoration(&text);
     }
     text = rewrite(text);
     if text.contains(['\n', '\t']) {
@@ -113,6 +109,46 @@ fn basic(text: &str) -> String {
         text = replace(DOUBLED.as_ref(), text, |_| "\\".to_owned());
     }
     text
+}
+
+/// Drops quotes, dollar signs, negative space, empty text and display commands.
+fn without_decoration(text: &str) -> String {
+    let blank = |rest: &str| rest.trim_start_matches(super::is_space).len();
+    let removed = |at: usize| -> usize {
+        let rest = &text[at..];
+        match rest.as_bytes()[0] {
+            b'$' => 1,
+            b'"' | b'\'' => usize::from(!text[..at].ends_with('\\')),
+            b'\\' => {
+                for fixed in ["\\mathrm{th}", "\\$", "\\displaystyle"] {
+                    if rest.starts_with(fixed) {
+                        return fixed.len();
+                    }
+                }
+                if let Some(after) = rest.strip_prefix("\\!") {
+                    return rest.len() - blank(after);
+                }
+                let empty = rest
+                    .strip_prefix("\\text")
+                    .and_then(|after| after.trim_start_matches(super::is_space).strip_prefix('{'))
+                    .and_then(|after| after.trim_start_matches(super::is_space).strip_prefix('}'));
+                empty.map_or(0, |after| rest.len() - after.len())
+            }
+            _ => 0,
+        }
+    };
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        match removed(at) {
+            0 => {
+                out.push(c);
+                at += c.len_utf8();
+            }
+            length => at += length,
+        }
+    }
+    out
 }
 
 /// Alternatives tried in this order at each place, and what replaces each.
@@ -174,12 +210,11 @@ month|km|m|cm|mm|apple|liter|loss|yard|pure|year|increase|decrease|d|less|Surfac
 
 fn without_units(text: String) -> String {
     let mut text = text;
-    if text.contains("\\text") || text.contains("\\mbox") {
-        let shorter = replace(TEXT_UNIT.as_ref(), text.clone(), |_| String::new());
-        let shorter = shorter.trim_matches(super::is_space);
-        if !shorter.is_empty() && shorter != text {
-            text = shorter.to_owned();
-        }
+    let worded = text.contains("\\text") || text.contains("\\mbox");
+    let shorter = replace(TEXT_UNIT.as_ref().filter(|_| worded), text.clone(), |_| String::new());
+    let shorter = shorter.trim_matches(super::is_space);
+    if !shorter.is_empty() && shorter != text {
+        text = shorter.to_owned();
     }
     for _ in 0..2 {
         let shorter = replace(UNIT.as_ref(), text.clone(), |found| group(found, 1).to_owned());

@@ -17,7 +17,7 @@ pub(super) type Rat = BigRational;
 const MOST_DIGITS: usize = 4300;
 
 /// A binary number with its precision in bits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Float {
     pub(super) value: Rat,
     pub(super) bits: u32,

@@ -2,11 +2,14 @@
 //!
 //! Equations are solved only as far as lines and parabolas go.
 
+use std::cmp::Ordering;
+
 use super::compare::{Rules, equal as equal_objects, identical};
 use super::dd::Cx;
 use super::eval::{Evaluator, constant, has_symbols, order, substitute};
 use super::expr::{Compare, Constant, Expr, Fun, Interval, Joined, Name};
 use super::number::Rat;
+use super::tidy::tidy;
 
 /// Whether two relations, or chains of them, say the same.
 pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
@@ -44,20 +47,9 @@ fn same_difference(a: &Expr, b: &Expr, rules: Rules) -> bool {
     equal_objects(a, b, rules) == Some(true)
 }
 
-fn is_zero(expr: &Expr) -> bool {
-    *expr == Expr::int(0)
-}
-
-/// `a - b`, simplified as far as a zero on one side goes.
+/// `a - b` in its standard form.
 fn minus(a: &Expr, b: &Expr) -> Expr {
-    if is_zero(b) {
-        return a.clone();
-    }
-    if is_zero(a) {
-        return b.clone().negated();
-    }
-    let difference = Expr::plus(a.clone(), b.clone().negated());
-    super::eval::exact(&difference).map_or(difference, Expr::Number)
+    tidy(&Expr::plus(a.clone(), b.clone().negated()))
 }
 
 /// A polynomial of degree two at most in one symbol, its coefficients at one point.
@@ -141,7 +133,7 @@ pub(super) fn solution_set(relation: &Expr) -> Option<Expr> {
         Expr::Relation(compare, left, right) => {
             let difference = named_functions(&minus(left, right));
             match difference.symbols().as_slice() {
-                [name] if name.real || true => solve(*compare, &difference, name),
+                [name] => solve(*compare, &difference, name),
                 _ => None,
             }
         }
@@ -265,26 +257,24 @@ fn roots(expr: &Expr, name: &Name) -> Option<(Vec<Expr>, Vec<Expr>)> {
         both.dedup();
         return Some((both, Vec::new()));
     }
-    let reciprocal = Expr::pow(expr.clone(), Expr::int(-1));
-    let simple = polynomial_roots(&simplified_reciprocal(expr)?, name)?;
-    let _ = reciprocal;
-    Some((Vec::new(), simple))
+    let poles = polynomial_roots(&divisor(expr)?, name)?;
+    Some((Vec::new(), poles))
 }
 
 /// The divisor of `c / divisor`.
-fn simplified_reciprocal(expr: &Expr) -> Option<Expr> {
+fn divisor(expr: &Expr) -> Option<Expr> {
     match expr {
         Expr::Pow(base, exponent) if **exponent == Expr::int(-1) => Some((**base).clone()),
         Expr::Mul(factors) => {
-            let mut divisor = None;
+            let mut only = None;
             for factor in factors {
-                match simplified_reciprocal(factor) {
-                    Some(found) if divisor.is_none() => divisor = Some(found),
+                match divisor(factor) {
+                    Some(found) if only.is_none() => only = Some(found),
                     None if !has_symbols(factor) => {}
                     _ => return None,
                 }
             }
-            divisor
+            only
         }
         _ => None,
     }
@@ -341,22 +331,57 @@ fn polynomial_roots(expr: &Expr, name: &Name) -> Option<Vec<Expr>> {
     Some(vec![one, other])
 }
 
-/// The common part of two sets, one an interval.
+/// The common part of two unions of intervals.
 fn both(a: Expr, b: Expr) -> Option<Expr> {
-    let (Expr::Interval(a), Expr::Interval(b)) = (a, b) else { return None };
+    fn intervals(set: Expr, found: &mut Vec<Interval>) -> Option<()> {
+        match set {
+            Expr::Joined(Joined::Union, a, b) => intervals(*a, found).and(intervals(*b, found)),
+            Expr::Interval(interval) => {
+                found.push(*interval);
+                Some(())
+            }
+            Expr::Set(points) => {
+                found.extend(points.into_iter().map(|point| Interval {
+                    from: point.clone(),
+                    to: point,
+                    left_open: false,
+                    right_open: false,
+                }));
+                Some(())
+            }
+            Expr::EmptySet => Some(()),
+            _ => None,
+        }
+    }
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    intervals(a, &mut left)?;
+    intervals(b, &mut right)?;
+    let mut result = None;
+    for one in &left {
+        for other in &right {
+            match common(one, other)? {
+                Expr::EmptySet => {}
+                part => result = joined(result, part),
+            }
+        }
+    }
+    Some(result.unwrap_or(Expr::EmptySet))
+}
+
+fn common(a: &Interval, b: &Interval) -> Option<Expr> {
     let (from, left_open) = match order(&a.from, &b.from)? {
-        std::cmp::Ordering::Less => (b.from.clone(), b.left_open),
-        std::cmp::Ordering::Greater => (a.from.clone(), a.left_open),
-        std::cmp::Ordering::Equal => (a.from.clone(), a.left_open || b.left_open),
+        Ordering::Less => (b.from.clone(), b.left_open),
+        Ordering::Greater => (a.from.clone(), a.left_open),
+        Ordering::Equal => (a.from.clone(), a.left_open || b.left_open),
     };
     let (to, right_open) = match order(&a.to, &b.to)? {
-        std::cmp::Ordering::Less => (a.to.clone(), a.right_open),
-        std::cmp::Ordering::Greater => (b.to.clone(), b.right_open),
-        std::cmp::Ordering::Equal => (a.to.clone(), a.right_open || b.right_open),
+        Ordering::Less => (a.to.clone(), a.right_open),
+        Ordering::Greater => (b.to.clone(), b.right_open),
+        Ordering::Equal => (a.to.clone(), a.right_open || b.right_open),
     };
     Some(match order(&from, &to)? {
-        std::cmp::Ordering::Less => Expr::Interval(Box::new(Interval { from, to, left_open, right_open })),
-        std::cmp::Ordering::Equal if !left_open && !right_open => Expr::Set(vec![from]),
+        Ordering::Less => Expr::Interval(Box::new(Interval { from, to, left_open, right_open })),
+        Ordering::Equal if !left_open && !right_open => Expr::Set(vec![from]),
         _ => Expr::EmptySet,
     })
 }

@@ -9,9 +9,10 @@ use super::dd::Dd;
 use super::eval::{constant, exact};
 use super::expr::{Constant, Expr, Interval, Joined, NumberSet};
 use super::number::to_dd;
+use super::tidy::tidy;
 
-/// Elements beyond which no order but the written one is tried.
-const MOST_MATCHED: usize = 200;
+/// Elements beyond which only one order is tried.
+const MOST_MATCHED: usize = 40;
 
 /// Whether two objects, at least one a set or tuple, are equal.
 pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
@@ -21,7 +22,7 @@ pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
     if let (Expr::Interval(a), Expr::Interval(b)) = (&a, &b) {
         return same_interval(a, b, rules);
     }
-    if a == b || same_region(&a, &b) {
+    if a == b || same_region(&a, &b) || same_members(&a, &b) {
         return Some(true);
     }
     match (&a, &b) {
@@ -62,7 +63,7 @@ fn elements(collection: &Expr) -> Vec<&Expr> {
         Expr::Set(elements) => {
             let mut kept: Vec<&Expr> = Vec::with_capacity(elements.len());
             for element in elements {
-                if elements.len() > MOST_MATCHED * 10 || !kept.contains(&element) {
+                if elements.len() > 2000 || !kept.contains(&element) {
                     kept.push(element);
                 }
             }
@@ -93,6 +94,18 @@ fn same_elements(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
     if golds.len() == preds.len() { Some(true) } else { None }
 }
 
+/// Whether two finite sets hold the same elements once each is in its standard form.
+fn same_members(a: &Expr, b: &Expr) -> bool {
+    let (Expr::Set(_), Expr::Set(_)) = (a, b) else { return false };
+    let standard = |set: &Expr| {
+        let mut members: Vec<Expr> = elements(set).into_iter().map(tidy).collect();
+        members.sort();
+        members.dedup();
+        members
+    };
+    standard(a) == standard(b)
+}
+
 /// Compares in a common order: by value where all are numbers, otherwise by trying.
 fn matched(mut golds: Vec<&Expr>, mut preds: Vec<&Expr>, rules: Rules) -> Option<bool> {
     if sort_by_value(&mut golds) && sort_by_value(&mut preds) {
@@ -104,7 +117,9 @@ fn matched(mut golds: Vec<&Expr>, mut preds: Vec<&Expr>, rules: Rules) -> Option
         return Some(true);
     }
     if golds.len() > MOST_MATCHED {
-        return Some(false);
+        golds.sort_by_cached_key(|element| tidy(element));
+        preds.sort_by_cached_key(|element| tidy(element));
+        return Some(golds.into_iter().zip(preds).all(|(gold, pred)| equal_elements(gold, pred, rules) == Some(true)));
     }
     for gold in golds {
         let found = preds.iter().position(|pred| equal_elements(gold, pred, rules) == Some(true));
@@ -180,7 +195,10 @@ fn same_region(a: &Expr, b: &Expr) -> bool {
 }
 
 fn near(a: Dd, b: Dd) -> bool {
-    a.hi == b.hi || (a - b).hi.abs() <= 1e-24 * a.hi.abs().max(1e-6)
+    if !a.hi.is_finite() || !b.hi.is_finite() {
+        return a.hi == b.hi;
+    }
+    (a - b).hi.abs() <= 1e-24 * a.hi.abs().max(1e-6)
 }
 
 fn region(set: &Expr) -> Option<Region> {
