@@ -6,8 +6,8 @@
 use num_traits::{Signed, Zero};
 
 use super::eval::{Evaluator, constant, has_symbols};
-use super::exact::is_singular;
-use super::expr::{Compare, Constant, Expr};
+use super::exact::{exact, is_singular};
+use super::expr::{Compare, Constant, Expr, Fun};
 use super::float::mixed;
 use super::number::{Rat, from_dd, round_decimals};
 use super::tidy::tidy;
@@ -277,13 +277,13 @@ pub(super) fn identical(a: &Expr, b: &Expr) -> bool {
         return (rows, columns) == (more_rows, more_columns) && cells.iter().zip(more).all(|(a, b)| identical(a, b));
     }
     let floats = has_float(a) || has_float(b);
-    if !floats && tidy(a) == tidy(b) {
+    let symbolic = has_symbols(a) || has_symbols(b);
+    if !floats && (symbolic || !(is_infinite(a) || is_infinite(b))) && tidy(a) == tidy(b) {
         return true;
     }
     if let (Some(x), Some(y)) = (mixed(a), mixed(b)) {
         return x.minus(y).value.is_zero();
     }
-    let symbolic = has_symbols(a) || has_symbols(b);
     let mut agreed = 0;
     for point in 0..if symbolic { 12 } else { 1 } {
         let mut evaluator = Evaluator::at(point);
@@ -308,4 +308,21 @@ pub(super) fn identical(a: &Expr, b: &Expr) -> bool {
         }
     }
     agreed >= if symbolic { 2 } else { 1 }
+}
+
+/// Whether something infinite stands in the expression, so that a difference with itself is not zero.
+fn is_infinite(expr: &Expr) -> bool {
+    let zero = |part: &Expr| exact(part).is_some_and(|value| value.is_zero());
+    let mut found = false;
+    expr.walk(&mut |part| {
+        found |= match part {
+            Expr::Apply(Fun::Log, args) => args.iter().any(zero),
+            Expr::Pow(base, exponent) => zero(base) && exact(exponent).is_some_and(|value| value.is_negative()),
+            Expr::Constant(constant) => {
+                matches!(constant, Constant::Infinity | Constant::MinusInfinity | Constant::ComplexInfinity | Constant::Undefined)
+            }
+            _ => false,
+        };
+    });
+    found
 }

@@ -47,6 +47,7 @@ impl Dd {
         (better + self / better).scale(0.5)
     }
 
+    /// Multiplies by a power of two.
     pub(super) fn scale(self, by: f64) -> Self {
         Self { hi: self.hi * by, lo: self.lo * by }
     }
@@ -238,8 +239,13 @@ impl Cx {
             return self.re.abs();
         }
         let big = self.re.hi.abs().max(self.im.hi.abs());
-        let (re, im) = (self.re.scale(1.0 / big), self.im.scale(1.0 / big));
-        (re * re + im * im).sqrt().scale(big)
+        if !big.is_finite() {
+            return Dd::new(f64::INFINITY);
+        }
+        // Only a power of two scales without rounding.
+        let up = big.log2().floor().clamp(-1000.0, 1000.0).exp2();
+        let (re, im) = (self.re.scale(1.0 / up), self.im.scale(1.0 / up));
+        (re * re + im * im).sqrt().scale(up)
     }
 
     pub(super) fn exp(self) -> Self {
@@ -352,7 +358,7 @@ mod tests {
         let (sin, cos) = Dd::new(1.0).sin_cos();
         close(sin * sin + cos * cos, Dd::ONE);
         close(Dd::ONE.atan2(Dd::ONE).scale(4.0), PI_DD);
-        close(PI_DD.scale(1.0 / 6.0).sin_cos().0, Dd::new(0.5));
+        close((PI_DD / Dd::new(6.0)).sin_cos().0, Dd::new(0.5));
     }
 
     #[test]

@@ -180,7 +180,7 @@ fn solve(compare: Compare, expr: &Expr, name: &Name) -> Option<Expr> {
     let mut set: Option<Expr> = None;
     let mut before = infinity(Constant::MinusInfinity);
     let mut before_value = f64::NEG_INFINITY;
-    let ends = marks.into_iter().map(|(value, at, root)| (value, at, root)).chain([(
+    let ends = marks.into_iter().chain([(
         f64::INFINITY,
         Expr::Constant(Constant::Infinity),
         false,
