@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::instructions::instructions;
 
 /// The longest answer; unoptimised code gets a shorter one.
-const LONGEST: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
+const LONGEST: usize = if cfg!(debug_assertions) { 4_000 } else { 1_000_000 };
 /// How long a grade may take.
 const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
 /// A busy machine gets as many chances.
@@ -210,10 +210,10 @@ fn long_answers_of_one_piece_context() {
     survives_repetition(Kind::Context);
 }
 
-/// Every constraint on every long answer; unoptimised code gets an eighth of the pairs.
+/// Every constraint on every fourth long answer, each answer by some constraint; unoptimised, on every eighth.
 #[test]
 fn long_answers_of_one_piece_ifbench() {
-    let step = if cfg!(debug_assertions) { 8 } else { 1 };
+    let step = if cfg!(debug_assertions) { 8 } else { 4 };
     let mut report = Report::default();
     for (at, piece) in PIECES.iter().enumerate() {
         let answer = repeated(piece);
@@ -263,17 +263,21 @@ fn some_text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 256 } else { 20_000 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 256 } else { 4_000 }))]
 
     #[test]
     fn any_text_gets_the_same_grade_twice(answer in some_text(), other in some_text()) {
         for kind in Kind::ALL {
             for line in lines(kind, &answer, &other) {
                 let line = line.to_string();
-                let start = Instant::now();
-                let once = grade_line(kind, &line).unwrap();
-                prop_assert!(start.elapsed() < LIMIT, "{} takes {:?}", kind.name(), start.elapsed());
-                prop_assert_eq!(once, grade_line(kind, &line).unwrap());
+                let timed = || {
+                    let start = Instant::now();
+                    (grade_line(kind, &line).unwrap(), start.elapsed())
+                };
+                let ((once, took), (again, took_again)) = (timed(), timed());
+                // A busy machine may well stop one of them for a while.
+                prop_assert!(took.min(took_again) < LIMIT, "{} takes {took:?}", kind.name());
+                prop_assert_eq!(once, again);
             }
         }
     }
