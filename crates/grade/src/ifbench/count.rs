@@ -122,7 +122,9 @@ pub(super) fn person_names(args: &Args) -> Result<Rule, Raised> {
     Ok(Box::new(move |text| {
         // A name between two edges of words is a whole run of word characters.
         let runs = text.split(|char| !is_word(char));
-        let found: HashSet<&str> = runs.filter(|run| NAMES.contains(run)).collect();
+        let names = HashSet::from(NAMES);
+        let found: HashSet<&str> =
+            runs.filter(|run| !run.is_empty() && names.contains(run)).collect();
         Ok(found.len() as f64 >= least)
     }))
 }
