@@ -7,19 +7,29 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("agent", &["model", "sandbox", "trajectory"]),
+    (
+        "benchmark",
+        &["agent", "grade", "model", "problems", "results", "sandbox", "trajectory"],
+    ),
     ("catalogue", &[]),
+    ("grade", &[]),
     ("image", &[]),
     (
         "llm-in-sandbox",
         &[
             "agent",
+            "benchmark",
             "catalogue",
+            "grade",
             "image",
             "model",
             "model-local",
             "model-server",
+            "problems",
+            "report",
+            "results",
             "sandbox",
             "sandbox-docker",
             "sandbox-native",
@@ -29,6 +39,9 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("model", &["trajectory"]),
     ("model-local", &["model", "trajectory"]),
     ("model-server", &["model", "trajectory"]),
+    ("problems", &["agent"]),
+    ("report", &["results", "trajectory"]),
+    ("results", &["trajectory"]),
     ("sandbox", &[]),
     ("sandbox-conformance", &["sandbox"]),
     ("sandbox-docker", &["sandbox"]),

@@ -1,0 +1,1 @@
+//! Many problems, with and without a computer: scheduled, graded, kept, resumed.

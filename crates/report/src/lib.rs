@@ -1,0 +1,1 @@
+//! What a benchmark's results mean.
