@@ -6,11 +6,14 @@
 
 mod attempt;
 mod folder;
+mod judgement;
 mod name;
 mod run;
+mod tokens;
 
 pub use attempt::{Attempt, Key, Mode, Tokens, UnknownMode};
-pub use folder::{Error, Folder};
+pub use folder::{Error, Folder, Lock};
+pub use judgement::Judgement;
 pub use run::{Run, TaskInfo};
 
 /// The version of the files this program writes. It reads all from 1 to this.
