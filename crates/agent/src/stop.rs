@@ -25,9 +25,14 @@ impl Stopper {
 
 impl Watch {
     /// Waits until it is time to stop: for ever, if nobody can say so any more.
-    pub(crate) async fn stopped(&mut self) {
+    pub async fn stopped(&mut self) {
         if self.0.wait_for(|stopped| *stopped).await.is_err() {
             std::future::pending().await
         }
+    }
+
+    /// Whether it is time to stop.
+    pub fn is_stopped(&self) -> bool {
+        *self.0.borrow()
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 use trajectory::Line;
 
-use crate::{Attempt, Key, Run, VERSION, name};
+use crate::{Attempt, Judgement, Key, Run, VERSION, name};
 
 /// A record larger than this is none of ours.
 const LARGEST: u64 = 256 << 20;
@@ -26,6 +26,12 @@ pub enum Error {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// Another process writes there.
+    #[error("another process works in {path}; wait for its end, or choose another directory")]
+    Locked {
+        /// The directory.
+        path: PathBuf,
     },
     /// A file that holds something else.
     #[error("{path} is damaged or none of ours: {why}; move it away to have it made again")]
@@ -52,6 +58,19 @@ impl Folder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Makes the directory and keeps other processes from writing there, for as long as the lock lives. The
+    /// kernel takes it back from a process that dies.
+    pub fn lock(&self) -> Result<Lock, Error> {
+        fs::create_dir_all(&self.path).map_err(io_error("make", &self.path))?;
+        let path = self.path.join("lock");
+        let file = fs::File::create(&path).map_err(io_error("write", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock { _file: file }),
+            Err(fs::TryLockError::WouldBlock) => Err(Error::Locked { path: self.path.clone() }),
+            Err(fs::TryLockError::Error(source)) => Err(io_error("lock", &path)(source)),
+        }
     }
 
     /// What was asked; none where no run was begun.
@@ -81,6 +100,21 @@ impl Folder {
     /// The file of its events.
     pub fn trajectory_path(&self, key: &Key) -> PathBuf {
         self.below("trajectories", key, "jsonl")
+    }
+
+    /// The file of the events of an episode that goes on.
+    pub fn partial_trajectory_path(&self, key: &Key) -> PathBuf {
+        self.below("trajectories", key, "jsonl.partial")
+    }
+
+    /// What a judge said so far; none where it was not asked, or nothing that can be read is left of it.
+    pub fn judgement(&self, key: &Key) -> Option<Judgement> {
+        read_json(&self.below("judgements", key, "json")).ok()
+    }
+
+    /// Keeps what a judge said.
+    pub fn keep_judgement(&self, key: &Key, judgement: &Judgement) -> Result<(), Error> {
+        write_json(&self.below("judgements", key, "json"), judgement)
     }
 
     /// Keeps an attempt. Its events have to be in place before.
@@ -120,6 +154,12 @@ impl Folder {
         let file = format!("{}.{}.{extension}", name::of(&key.id), key.repeat);
         self.path.join(kind).join(name::of(&key.task)).join(key.mode.name()).join(file)
     }
+}
+
+/// Holds the directory of a run until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: fs::File,
 }
 
 fn read_attempt(path: &Path) -> Result<Attempt, Error> {
@@ -231,6 +271,17 @@ mod tests {
         }
         let read: Vec<_> = folder.attempts().unwrap().map(Result::unwrap).collect();
         assert_eq!(read, all);
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path().join("new"));
+        let lock = folder.lock().unwrap();
+        let error = folder.lock().unwrap_err();
+        assert!(matches!(error, Error::Locked { .. }), "{error}");
+        drop(lock);
+        folder.lock().unwrap();
     }
 
     #[test]
