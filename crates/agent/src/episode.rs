@@ -6,11 +6,12 @@ use std::{
     borrow::Cow,
     future::Future,
     ops::ControlFlow::{self, Break, Continue},
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use model::{Delta, Listener, Model, Price, Request, Sampling, ToolSpec};
-use sandbox::Sandbox;
+use sandbox::{EntryKind, Error, Sandbox};
 use trajectory::{
     Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent, Started, Stop,
     ToolCall, ToolResult,
@@ -89,6 +90,15 @@ pub struct Episode<'a, M, S, J> {
     /// How many of the first messages the model sees shortened.
     compacted: usize,
     deadline: Option<tokio::time::Instant>,
+    /// Whether the model was asked if it means to submit nothing.
+    doubted: Doubted,
+}
+
+/// Whether the model was asked if it means to submit nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubted {
+    NotYet,
+    Once,
 }
 
 /// How an episode is played.
@@ -104,6 +114,8 @@ pub struct Settings {
     pub price: Option<Price>,
     /// Whether and when old results are shortened.
     pub compaction: Option<Compaction>,
+    /// Where results belong. A model that submits with no file there is asked once whether it means it.
+    pub deliver_to: Option<PathBuf>,
 }
 
 impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
@@ -137,6 +149,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             open: 0,
             compacted: 0,
             deadline: None,
+            doubted: Doubted::NotYet,
         }
     }
 
@@ -265,6 +278,11 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
                 observation
             }
             Done::Refused(observation) => observation,
+            Done::Submitted if self.is_doubtful().await? => {
+                self.understood += 1;
+                self.doubted = Doubted::Once;
+                Observation::error(self.doubt())
+            }
             Done::Submitted => {
                 let result = result(call, vec![Content::text("submitted")], false);
                 self.observe(result, None, millis)?;
@@ -277,6 +295,33 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             self.repeats += 1;
         }
         self.observe(result(call, content, is_error), exit_code, millis)
+    }
+
+    /// Whether nothing lies where results belong, and the model can still do something about it.
+    async fn is_doubtful(&mut self) -> ControlFlow<Outcome, bool> {
+        let Some(dir) = &self.settings.deliver_to else { return Continue(false) };
+        if self.doubted == Doubted::Once || self.spent.turns >= self.settings.limits.turns {
+            return Continue(false);
+        }
+        let listing = self.sandbox.list(dir);
+        Continue(match unless_stopped(listing, &mut self.watch, self.deadline).await? {
+            Ok(entries) => !entries.iter().any(|entry| match entry.kind {
+                EntryKind::File => entry.size > 0,
+                EntryKind::Link => true,
+                EntryKind::Directory | EntryKind::Other => false,
+            }),
+            Err(Error::Path { .. }) => true,
+            // Bringing the results back will tell.
+            Err(_) => false,
+        })
+    }
+
+    fn doubt(&self) -> String {
+        let dir = self.settings.deliver_to.as_deref().unwrap_or(Path::new("")).display();
+        format!(
+            "Not submitted yet: no file with anything in it lies in {dir}, so your answer would be lost. If a \
+             command failed, mend it; then leave the answer there and submit. To end without one, submit again."
+        )
     }
 
     /// Ends the turn: counts what led to nothing, and lets the record save the files.

@@ -5,6 +5,7 @@
 
 mod builtin;
 mod config;
+mod inputs;
 mod template;
 
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 use std::path::{Component, Path, PathBuf};
 
 pub use builtin::BUILTIN;
+pub use inputs::Inputs;
 use sandbox::Network;
 use serde::{Deserialize, Serialize};
 use trajectory::Message;
@@ -153,14 +155,25 @@ impl Prompts {
         Self::parse(builtin::text(name)?).ok()
     }
 
-    /// The messages for one problem, to be solved with this network. The statement goes in as it is: braces
-    /// in it mean nothing.
+    /// The messages for one problem without input files, to be solved with this network. The statement goes in
+    /// as it is: braces in it mean nothing.
     pub fn render(
         &self,
         problem_statement: &str,
         network: &Network,
     ) -> Result<Rendered, PromptError> {
+        self.render_with(problem_statement, network, &Inputs::default())
+    }
+
+    /// The same for a problem with input files. They are told of where the prompt asks for it.
+    pub fn render_with(
+        &self,
+        problem_statement: &str,
+        network: &Network,
+        inputs: &Inputs,
+    ) -> Result<Rendered, PromptError> {
         let network = sentence(network);
+        let inputs = inputs.told(&self.input_dir);
         let directories =
             self.directories().map(|(key, dir)| (key, dir.to_string_lossy().into_owned()));
         let system = Template::new("system_prompt", &self.system).fill(&Values {
@@ -173,7 +186,7 @@ impl Prompts {
         }
         let user = Template::new("instance_prompt", &self.task).fill(&Values {
             directories: &directories,
-            own: &[("problem_statement", problem_statement)],
+            own: &[("problem_statement", problem_statement), ("input_files", &inputs)],
         })?;
         Ok(Rendered { system, user })
     }

@@ -124,7 +124,8 @@ async fn make(job: &Job, runtime: &AnyRuntime) -> anyhow::Result<(AnySandbox, Op
 
 fn started(job: &Job, sandbox: &AnySandbox) -> anyhow::Result<Started> {
     let plan = &job.plan;
-    let rendered = plan.prompts.render(&plan.task, &plan.computer.spec.network)?;
+    let inputs = computer::told(plan.input.as_deref());
+    let rendered = plan.prompts.render_with(&plan.task, &plan.computer.spec.network, &inputs)?;
     Ok(Started {
         problem_statement: plan.task.clone(),
         messages: rendered.messages(),

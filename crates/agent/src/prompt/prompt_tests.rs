@@ -91,7 +91,7 @@ fn braces_follow_the_rules_of_format() {
 fn a_placeholder_nothing_fills_is_named_with_its_line_and_the_remedy() {
     assert_eq!(
         refusal("instance_prompt", "one\ntwo {name}"),
-        "`instance_prompt`, line 2: nothing is known to put in for `{name}`; known are {problem_statement}, \
+        "`instance_prompt`, line 2: nothing is known to put in for `{name}`; known are {problem_statement}, {input_files}, \
          {working_dir}, {input_dir}, {output_dir}; braces that are meant as such are doubled: {{ and }}"
     );
     for bad in [

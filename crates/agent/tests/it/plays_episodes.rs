@@ -109,6 +109,32 @@ fn calls_that_make_no_sense_end_an_episode_like_talk() {
 }
 
 #[test]
+fn a_model_that_submits_nothing_is_asked_once() {
+    with_sandbox(&Spec::default(), async |hand| {
+        let settings = Settings { deliver_to: Some("/testbed/out".into()), ..Settings::default() };
+        let outcome = async |script: Vec<_>| {
+            let (model, journal) = (Scripted::new(script), Memory::new());
+            let (_stopper, watch) = agent::stopper();
+            let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), watch);
+            let ended = agent::run(episode).await;
+            let events = journal.events();
+            let doubts = events.iter().filter(|event| match event {
+                Event::Observed(observed) => texts(&observed.message).contains("/testbed/out,"),
+                _ => false,
+            });
+            (ended.outcome, ended.spent.turns, doubts.count())
+        };
+        // Neither a missing directory nor an empty one nor an empty file is a result.
+        let stubborn = vec![submit(), bash("mkdir out; touch out/answer.txt"), submit()];
+        assert_eq!(outcome(stubborn).await, (Outcome::Submitted, 3, 1));
+        assert_eq!(outcome(vec![submit(), submit()]).await, (Outcome::Submitted, 2, 1));
+        let mended = vec![submit(), bash("echo 7 > out/answer.txt"), submit()];
+        assert_eq!(outcome(mended).await, (Outcome::Submitted, 3, 1));
+        assert_eq!(outcome(vec![submit()]).await, (Outcome::Submitted, 1, 0));
+    });
+}
+
+#[test]
 fn a_model_that_repeats_itself_is_told_and_stirred() {
     with_sandbox(&Spec::default(), async |hand| {
         let script =

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agent::{Prompts, tools::Tools};
+use agent::{Prompts, prompt::Inputs, tools::Tools};
 use anyhow::Context;
 use sandbox::{CopyReport, Error, ImageRef, Process, Runtime, Sandbox, Spec, Streams};
 
@@ -15,6 +15,9 @@ use crate::{
     runtime::{AnyRuntime, AnySandbox},
     session,
 };
+
+/// Files beyond these are not even counted for the model.
+const MOST_TOLD: usize = 10_000;
 
 /// What came back.
 #[derive(Debug, Default)]
@@ -107,6 +110,24 @@ pub(crate) async fn fill(
     let report = report.with_context(|| format!("cannot copy {} in", input.display()))?;
     session::tell_skipped(&report);
     Ok(())
+}
+
+/// The input as the model is told of it. What cannot be read is left to the copying to complain about.
+pub(crate) fn told(input: Option<&Path>) -> Inputs {
+    let Some(input) = input else { return Inputs::default() };
+    let base = if input.is_dir() { input } else { input.parent().unwrap_or(input) };
+    let mut open = vec![input.to_owned()];
+    let mut files = Vec::new();
+    while let Some(path) = open.pop().filter(|_| files.len() < MOST_TOLD) {
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if metadata.is_dir() {
+            open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
+        } else if metadata.is_file() {
+            let name = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
+            files.push((name, metadata.len()));
+        }
+    }
+    Inputs::new(files)
 }
 
 /// Copies the output directory into the folder, in place of what an earlier process brought back.

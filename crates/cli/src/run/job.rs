@@ -150,6 +150,7 @@ impl Plan {
                 }
                 Compact::Never => None,
             },
+            deliver_to: Some(self.prompts.output_dir.clone()),
         }
     }
 }
