@@ -10,8 +10,8 @@ use std::{
 };
 
 use sandbox::{
-    CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Runtime, Sandbox,
-    SandboxInfo, ShellCommand, Spec, Streams,
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Runtime,
+    Sandbox, SandboxInfo, ShellCommand, Spec, Streams,
 };
 use sandbox_docker::{DockerRuntime, DockerSandbox};
 #[cfg(target_os = "linux")]
@@ -204,6 +204,14 @@ impl Sandbox for AnySandbox {
 
     async fn snapshot(&self, name: &str) -> Result<(), Error> {
         each!(self, sandbox => sandbox.snapshot(name).await)
+    }
+
+    async fn freeze(&self) -> Result<(), Error> {
+        each!(self, sandbox => sandbox.freeze().await)
+    }
+
+    async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
+        each!(self, sandbox => sandbox.peak_memory().await)
     }
 
     async fn destroy(self) -> Result<(), Error> {

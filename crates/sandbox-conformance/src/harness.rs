@@ -56,6 +56,10 @@ pub struct Capabilities {
     pub cpu_limit: Capability,
     /// File systems can be saved as images.
     pub snapshot: Capability,
+    /// Files can be made read-only for good.
+    pub freeze: Capability,
+    /// The most memory in use is known.
+    pub peak_memory: Capability,
     /// Named hosts can be allowed.
     pub network_allow: Capability,
     /// The network of the machine can be given.
@@ -73,6 +77,8 @@ impl Capabilities {
             disk_limit: Capability::Yes,
             cpu_limit: Capability::Yes,
             snapshot: Capability::Yes,
+            freeze: Capability::Yes,
+            peak_memory: Capability::Yes,
             network_allow: Capability::Yes,
             network_full: Capability::Yes,
             exact_signals: Capability::Yes,

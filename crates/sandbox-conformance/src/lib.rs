@@ -10,6 +10,7 @@
 pub mod copies;
 pub mod files;
 pub mod fork;
+pub mod freeze;
 mod harness;
 pub mod isolation;
 pub mod lifecycle;

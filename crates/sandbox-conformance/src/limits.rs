@@ -171,3 +171,21 @@ pub async fn no_limit_no_cause<R: Runtime>(h: &Harness<R>) {
     let output = sh(&sandbox, "kill -9 $$ & bash -c 'kill -9 $$'; exit 1").await;
     assert_eq!(output.cause, None);
 }
+
+/// The most memory in use shows what a command took, also after it has ended.
+pub async fn peak_memory_is_what_was_in_use<R: Runtime>(h: &Harness<R>) {
+    let sandbox = h.sandbox().await;
+    ok(&sandbox, "true").await;
+    let most = async || sandbox.peak_memory().await.expect("it answers");
+    if !h.caps.peak_memory.or_skip("peak_memory") {
+        return assert_eq!(most().await, None);
+    }
+    let before = most().await.expect("it is known");
+    assert!((ByteSize(1)..ByteSize::mib(48)).contains(&before), "{before} before anything ran");
+    // `tail` holds what has no line end.
+    ok(&sandbox, "head -c 64M /dev/zero | tail | wc -c").await;
+    let after = most().await.expect("it is known");
+    assert!((ByteSize::mib(64)..ByteSize::mib(256)).contains(&after), "{after} after 64 MiB");
+    ok(&sandbox, "true").await;
+    assert_eq!(most().await, Some(after), "it never falls");
+}

@@ -173,7 +173,7 @@ pub async fn terminal_follows_its_size<R: Runtime>(h: &Harness<R>) {
 }
 
 /// Runs a script in a terminal of 40 lines while somebody types; what was shown and how it ended.
-async fn in_terminal(
+pub(crate) async fn in_terminal(
     sandbox: &impl Sandbox,
     script: &str,
     typist: impl AsyncFnOnce(

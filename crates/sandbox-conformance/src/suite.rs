@@ -55,10 +55,16 @@ macro_rules! conformance_suite {
                 fork_leaves_processes_and_shell_state, fork_of_a_fork_outlives_its_parents,
                 deleted_files_stay_deleted_in_a_fork, snapshot_starts_further_sandboxes,
             ];
+            freeze: [
+                frozen_sandboxes_cannot_be_written, freezing_cannot_be_undone,
+                frozen_sandboxes_still_work, callers_cannot_write_what_is_frozen,
+                freezing_ends_who_writes, copies_of_a_frozen_sandbox_can_be_written,
+            ];
             limits: [
                 memory_bomb_is_reported, fork_bomb_is_reported, unbounded_fork_bomb_ends_at_the_timeout,
                 disk_filler_is_reported, full_disk_leaves_the_old_file, half_a_core_is_half_a_core,
                 many_files_are_fine, timeout_is_reported, no_limit_no_cause,
+                peak_memory_is_what_was_in_use,
             ];
             network: [
                 none_has_no_way_out, none_has_its_own_loopback, full_reaches_this_machine,

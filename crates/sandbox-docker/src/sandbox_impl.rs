@@ -2,10 +2,14 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use bollard::{Docker, query_parameters::RemoveContainerOptions};
+use bollard::{
+    Docker,
+    query_parameters::{RemoveContainerOptions, StatsOptions},
+};
+use futures_util::StreamExt;
 use sandbox::{
-    CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Sandbox, ShellCommand,
-    Spec, Streams,
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Sandbox,
+    ShellCommand, Spec, Streams,
 };
 use tokio::sync::{Mutex, RwLock, oneshot};
 
@@ -137,6 +141,27 @@ impl Sandbox for DockerSandbox {
 
     async fn snapshot(&self, name: &str) -> Result<(), Error> {
         self.inner.save_as(name).await
+    }
+
+    async fn freeze(&self) -> Result<(), Error> {
+        Err(Error::Unsupported {
+            what: "making a sandbox read-only for good".into(),
+            why: "a container's root is read-only from its start or never, and the state of its shell lies \
+                  in files of its own"
+                .into(),
+            remedy: "use the native runtime".into(),
+        })
+    }
+
+    async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
+        // The daemon would wait a second for figures to compare these with.
+        let options = StatsOptions { stream: false, one_shot: true };
+        let mut answers = std::pin::pin!(self.inner.docker.stats(&self.inner.id, Some(options)));
+        let answer = answers.next().await.transpose();
+        let answer = answer.map_err(during("asking for the memory in use"))?;
+        // Docker passes on the kernel's maximum of version 1 control groups alone.
+        let most = answer.and_then(|answer| answer.memory_stats?.max_usage);
+        Ok(most.map(ByteSize))
     }
 
     async fn destroy(mut self) -> Result<(), Error> {

@@ -200,6 +200,16 @@ pub(crate) enum Entrance {
     Files(Vec<OwnedFd>),
 }
 
+/// Files in which the kernel counts, where it has them.
+pub(crate) struct Counters {
+    /// Kills for lack of memory.
+    pub(crate) memory: Option<OwnedFd>,
+    /// Refused forks.
+    pub(crate) pids: Option<OwnedFd>,
+    /// The most memory that was in use at once.
+    pub(crate) peak: Option<OwnedFd>,
+}
+
 impl Group {
     fn add_v2(&mut self, dir: &Path, limits: &Limits) -> io::Result<()> {
         fs::create_dir(dir)?;
@@ -258,14 +268,21 @@ impl Group {
         self.dirs.iter().map(open).collect::<io::Result<_>>().map(Entrance::Files)
     }
 
-    /// Files in which the kernel counts kills for lack of memory, and refused forks.
-    pub(crate) fn event_files(&self) -> (Option<OwnedFd>, Option<OwnedFd>) {
+    /// Where the kernel counts what happens to the group.
+    pub(crate) fn counters(&self) -> Counters {
         let find = |controller: &str, file: &str| {
             let dir = self.dirs.iter().find(|(name, _)| *name == controller || *name == "v2");
             dir.and_then(|(_, dir)| File::open(dir.join(file)).ok()).map(OwnedFd::from)
         };
-        let memory = if self.v2 { "memory.events" } else { "memory.oom_control" };
-        (find("memory", memory), find("pids", "pids.events"))
+        let (memory, peak) = match self.v2 {
+            true => ("memory.events", "memory.peak"),
+            false => ("memory.oom_control", "memory.max_usage_in_bytes"),
+        };
+        Counters {
+            memory: find("memory", memory),
+            pids: find("pids", "pids.events"),
+            peak: find("memory", peak),
+        }
     }
 
     /// Removes the groups. They must be empty of processes; tells whether they are gone.
@@ -296,12 +313,21 @@ fn write_existing(file: &Path, value: &str) -> io::Result<()> {
     file.write_all(value.as_bytes()).map_err(wrap)
 }
 
+/// The figure a file with nothing else currently holds.
+pub(crate) fn figure(file: &File) -> Option<u64> {
+    current(file).trim().parse().ok()
+}
+
 /// How often something happened, from an event file's current content.
 pub(crate) fn count(file: &File, key: &str) -> u64 {
+    let text = current(file);
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+}
+
+fn current(file: &File) -> String {
     use std::os::unix::fs::FileExt;
     let mut buffer = [0u8; 1024];
     let read = file.read_at(&mut buffer, 0).unwrap_or(0);
-    let text = String::from_utf8_lossy(&buffer[..read]);
-    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    String::from_utf8_lossy(&buffer[..read]).into_owned()
 }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use sandbox::{
-    CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Process, Protection, Sandbox,
-    ShellCommand, Skipped, Spec, Streams, archive,
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Process, Protection,
+    Sandbox, ShellCommand, Skipped, Spec, Streams, archive,
 };
 use tokio::{
     sync::{Mutex, oneshot},
@@ -44,7 +44,8 @@ impl Numbered for Reply {
             | Self::Ended { id, .. }
             | Self::Opened { id }
             | Self::Finished { id, .. }
-            | Self::Refused { id, .. } => Some(*id),
+            | Self::Refused { id, .. }
+            | Self::Peak { id, .. } => Some(*id),
         }
     }
 }
@@ -202,13 +203,8 @@ impl NativeSandbox {
             (Reply::Started { .. }, fds) => Ok((Command { call, guard }, fds)),
             (Reply::Refused { refusal, .. }, _) => {
                 guard.ended = true;
-                Err(Error::Io {
-                    what: "starting a command in the sandbox".into(),
-                    source: refusal.errno.map_or_else(
-                        || io::Error::other(refusal.why.clone()),
-                        io::Error::from_raw_os_error,
-                    ),
-                })
+                let what = "starting a command in the sandbox".into();
+                Err(Error::Io { what, source: refusal.into() })
             }
             (other, _) => Err(unexpected(&other)),
         }
@@ -218,6 +214,17 @@ impl NativeSandbox {
     async fn give_up(&self) -> Error {
         let _ = self.shared.destroy(&self.plan.id).await;
         Error::Gone(format!("it did not answer for {} s and was destroyed", PATIENCE.as_secs()))
+    }
+
+    /// A request that PID 1 answers itself, at once.
+    async fn ask(&self, task: Task) -> Result<Reply, Error> {
+        let mut call = self.link.call();
+        let request = Request { id: call.id, task };
+        self.link.send(&request, &[]).await.map_err(|_| gone())?;
+        match timeout(PATIENCE, call.reply()).await {
+            Ok(reply) => reply.map(|(reply, _)| reply).ok_or_else(gone),
+            Err(_) => Err(self.give_up().await),
+        }
     }
 
     async fn kill(&self, id: u32) -> Result<(), Error> {
@@ -561,6 +568,26 @@ impl Sandbox for NativeSandbox {
         committed
             .map(drop)
             .map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })
+    }
+
+    async fn freeze(&self) -> Result<(), Error> {
+        // The shell's command, if one runs, is not cut short.
+        let _one = self.shell.lock().await;
+        match self.ask(Task::Freeze).await? {
+            Reply::Finished { .. } => Ok(()),
+            Reply::Refused { refusal, .. } => Err(Error::Io {
+                what: "making the sandbox's files read-only".into(),
+                source: refusal.into(),
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
+        match self.ask(Task::PeakMemory).await? {
+            Reply::Peak { bytes, .. } => Ok(bytes.map(ByteSize)),
+            other => Err(unexpected(&other)),
+        }
     }
 
     async fn destroy(self) -> Result<(), Error> {

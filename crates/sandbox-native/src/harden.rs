@@ -2,7 +2,7 @@
 //!
 //! The filter is built once, in the spawner; every command of every sandbox installs the same one.
 
-use std::{collections::BTreeMap, fs, io};
+use std::{collections::BTreeMap, io, os::fd::BorrowedFd};
 
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
@@ -77,7 +77,6 @@ impl Hardening {
 
     /// Gives everything up. The calling process can never get it back.
     pub(crate) fn apply(&self) -> io::Result<()> {
-        prefer_for_killing();
         let limit = |resource, value: Option<u64>| {
             value.map_or(Ok(()), |v| {
                 setrlimit(resource, Rlimit { current: Some(v), maximum: Some(v) })
@@ -99,14 +98,21 @@ impl Hardening {
     }
 }
 
-/// Lets the kernel kill this process before PID 1 when memory runs out.
+/// Lets the kernel kill this process before PID 1 when memory runs out. `proc` can be written to even where
+/// commands see `/proc` read-only.
 ///
 /// The file belongs to a process only while that may be looked into; nobody inside can use the moment,
 /// since this process still has more rights than they.
-fn prefer_for_killing() {
-    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+pub(crate) fn prefer_for_killing(proc: BorrowedFd<'_>) {
+    use rustix::{
+        fs::{Mode, OFlags, openat},
+        process::{DumpableBehavior, set_dumpable_behavior},
+    };
     let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
-    let _ = fs::write("/proc/self/oom_score_adj", "500");
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    if let Ok(file) = openat(proc, "self/oom_score_adj", flags, Mode::empty()) {
+        let _ = rustix::io::write(file, b"500");
+    }
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 

@@ -5,6 +5,8 @@
 
 mod disk;
 mod files;
+mod freeze;
+mod pipes;
 mod processes;
 mod program;
 mod shell;
@@ -25,11 +27,11 @@ use sandbox::{Cause, Status, TerminalSize};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::files::read_list;
-use self::{disk::DiskWatch, files::Workers, program::Programs, shell::Shell};
+use self::{disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell};
 use crate::{
-    cgroup,
+    cgroup::{self, Counters},
     harden::Hardening,
-    mounts::{Failure, Step},
+    mounts::{Failure, OwnWays, Step},
     plan::{NetworkPlan, PROXY_PORT, Plan},
     spawner::Trouble,
     sys,
@@ -60,6 +62,10 @@ pub(crate) enum Task {
     Kill { running: u32 },
     /// Work on files, done by a child of PID 1. Answered by `Opened`, `Finished` or `Refused`.
     Files(FileTask),
+    /// Make every file read-only. Answered by `Finished` or `Refused`.
+    Freeze,
+    /// Tell how much memory was in use at most. Answered by `Peak`.
+    PeakMemory,
 }
 
 /// Work on files.
@@ -94,13 +100,15 @@ pub(crate) enum Reply {
     Ended { id: u32, ending: Ending },
     /// The packet carries the opened file.
     Opened { id: u32 },
-    /// The file work is done.
+    /// The work is done.
     Finished { id: u32, report: Report },
-    /// The file work failed.
+    /// The work failed.
     Refused { id: u32, refusal: Refusal },
+    /// The most bytes of memory that were in use, where the kernel counts them.
+    Peak { id: u32, bytes: Option<u64> },
 }
 
-/// Why file work failed.
+/// Why work failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Refusal {
     pub(crate) errno: Option<i32>,
@@ -110,6 +118,15 @@ pub(crate) struct Refusal {
 impl From<&io::Error> for Refusal {
     fn from(error: &io::Error) -> Self {
         Self { errno: error.raw_os_error(), why: error.to_string() }
+    }
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal.errno {
+            Some(errno) => Self::from_raw_os_error(errno),
+            None => Self::other(refusal.why),
+        }
     }
 }
 
@@ -136,8 +153,8 @@ pub(crate) struct Init<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     /// The writable directories of the overlays, in the order of the plan.
     pub(crate) uppers: &'a [OwnedFd],
-    pub(crate) memory_events: Option<&'a OwnedFd>,
-    pub(crate) pids_events: Option<&'a OwnedFd>,
+    pub(crate) counters: &'a Counters,
+    pub(crate) own: OwnWays,
     pub(crate) hardening: Hardening,
     pub(crate) plan: Plan,
 }
@@ -187,16 +204,16 @@ impl<'a> Server<'a> {
         };
         let fds: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
         wire::send(init.socket, &Reply::Ready, &fds).step("answering the caller")?;
-        let events = Events {
-            memory: init.memory_events.and_then(|fd| fd.try_clone().ok()).map(File::from),
-            pids: init.pids_events.and_then(|fd| fd.try_clone().ok()).map(File::from),
-        };
+        let file = |fd: &Option<OwnedFd>| fd.as_ref()?.try_clone().ok().map(File::from);
+        let Counters { memory, pids, peak } = init.counters;
+        let events = Events { memory: file(memory), pids: file(pids), peak: file(peak) };
+        let pipes = init.own.pipes.try_clone().step("opening our pipes")?;
         let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()));
         Ok(Self {
             init,
             deaths,
             events,
-            shell: Shell::default(),
+            shell: Shell::new(Pipes::new(pipes)),
             programs: Programs::default(),
             disk,
             workers: Workers::default(),
@@ -280,13 +297,21 @@ impl<'a> Server<'a> {
                     Err(error) => self.refuse(id, &error),
                 }
             }
-            Task::Kill { running } => self.kill(running, Cause::Timeout),
+            Task::Kill { running } => self.kill(running, Some(Cause::Timeout)),
             Task::Files(task) => {
                 self.disk.begin();
                 match self.workers.start(id, task, fds, &self.init) {
                     Ok(()) => Ok(()),
                     Err(error) => self.refuse(id, &error),
                 }
+            }
+            Task::Freeze => match self.freeze() {
+                Ok(()) => self.reply(&Reply::Finished { id, report: Report::default() }, &[]),
+                Err(error) => self.refuse(id, &error),
+            },
+            Task::PeakMemory => {
+                let bytes = self.events.peak.as_ref().and_then(cgroup::figure);
+                self.reply(&Reply::Peak { id, bytes }, &[])
             }
         }
     }
@@ -339,20 +364,20 @@ impl<'a> Server<'a> {
         self.end(id, status, cause, false)
     }
 
-    /// Kills what a running command started, and reports it as ended by this cause.
-    fn kill(&mut self, running: u32, cause: Cause) -> io::Result<()> {
+    /// Kills what a running command started, and reports it as ended, by this cause if it was its own.
+    fn kill(&mut self, running: u32, cause: Option<Cause>) -> io::Result<()> {
         let status = match cause {
-            Cause::Timeout => Status::TimedOut,
+            Some(Cause::Timeout) => Status::TimedOut,
             _ => Status::Signaled(libc::SIGKILL),
         };
         let roots = self.programs.roots();
         if self.shell.running_id() == Some(running) {
             let lost = self.shell.abort(&roots, &self.workers.pids());
-            return self.end(running, status, Some(cause), lost);
+            return self.end(running, status, cause, lost);
         }
         let spared = self.shell.processes();
         if self.programs.abort(running, &spared, &self.workers.pids()) {
-            return self.end(running, status, Some(cause), false);
+            return self.end(running, status, cause, false);
         }
         Ok(())
     }
@@ -369,7 +394,7 @@ impl<'a> Server<'a> {
         if self.disk.over(self.init.uppers, disk::Check::WhenDue) {
             let running = self.shell.running_id().into_iter().chain(self.programs.ids());
             for id in running.collect::<Vec<_>>() {
-                self.kill(id, Cause::Disk)?;
+                self.kill(id, Some(Cause::Disk))?;
             }
             // Whoever it was: what earlier commands left running goes as well.
             let workers = self.workers.pids();
@@ -418,10 +443,11 @@ fn to_status(status: WaitStatus) -> Status {
     }
 }
 
-/// The kernel's counters of limits that were hit.
+/// The kernel's counters of limits that were hit, and of memory.
 struct Events {
     memory: Option<File>,
     pids: Option<File>,
+    peak: Option<File>,
 }
 
 /// The counters at some moment.

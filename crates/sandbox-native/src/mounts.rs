@@ -56,7 +56,7 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// Inside every sandbox: pipes between PID 1 and the shell.
+/// Inside every sandbox: pipes between PID 1 and the shell, read-only for commands.
 pub(crate) const PRIVATE_DIR: &str = "/dev/.lis";
 
 const DEVICES: [(&str, u32, u32); 6] = [
@@ -260,8 +260,16 @@ fn make_devices(owners: &Owners<'_>) -> Result<(), Failure> {
     mount_remount("dev", flags, "").step(what)
 }
 
+/// Ways of PID 1's own that can be written to, whatever commands see.
+pub(crate) struct OwnWays {
+    /// To [`PRIVATE_DIR`].
+    pub(crate) pipes: OwnedFd,
+    /// To `/proc`.
+    pub(crate) proc: OwnedFd,
+}
+
 /// In the new namespaces: mounts everything and makes it the root. What the host has is gone afterwards.
-pub(crate) fn enter(overlays: &[OverlayMount], memory: Option<u64>) -> Result<(), Failure> {
+pub(crate) fn enter(overlays: &[OverlayMount], memory: Option<u64>) -> Result<OwnWays, Failure> {
     for overlay in overlays {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         let Some(options) = &overlay.options else { continue };
@@ -300,8 +308,17 @@ pub(crate) fn enter(overlays: &[OverlayMount], memory: Option<u64>) -> Result<()
         move_mount(mounted, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .step(format!("mounting {}", target.display()))?;
     }
-    own_devices(memory)?;
-    restrict_proc()
+    let pipes = own_devices(memory)?;
+    let proc = detached(Path::new("/proc")).step("keeping a way to /proc")?;
+    restrict_proc()?;
+    Ok(OwnWays { pipes, proc })
+}
+
+/// Makes every mount of the sandbox read-only, in one step. Fails with `EBUSY` while anybody has a file open
+/// for writing, having changed nothing.
+pub(crate) fn freeze() -> io::Result<()> {
+    let root = open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    sys::forbid_writing(root.as_fd())
 }
 
 fn new_proc() -> io::Result<OwnedFd> {
@@ -313,8 +330,9 @@ fn new_proc() -> io::Result<OwnedFd> {
     Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// What of `/dev` each sandbox has of its own: shared memory, terminals, our pipes.
-fn own_devices(memory: Option<u64>) -> Result<(), Failure> {
+/// What of `/dev` each sandbox has of its own: shared memory, terminals, our pipes. Answers PID 1's way to
+/// the pipes.
+fn own_devices(memory: Option<u64>) -> Result<OwnedFd, Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     // Files in memory count as memory and outlive their writers: they must not be able to fill it.
     let tmpfs = |at: &str, mode: u32, size: u64| {
@@ -325,9 +343,13 @@ fn own_devices(memory: Option<u64>) -> Result<(), Failure> {
     let memory = memory.unwrap_or(2 << 30);
     tmpfs("/dev/shm", 0o1777, memory / 2)?;
     tmpfs(PRIVATE_DIR, 0o700, (memory / 4).min(64 << 20))?;
+    let pipes = detached(Path::new(PRIVATE_DIR)).step("keeping a way to our pipes")?;
+    mount_remount(PRIVATE_DIR, flags | MountFlags::BIND | MountFlags::RDONLY, "")
+        .step("making our pipes read-only")?;
     let pts = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("devpts", "/dev/pts", "devpts", pts, Some(c"newinstance,ptmxmode=0666,mode=0620"))
-        .step("mounting /dev/pts")
+        .step("mounting /dev/pts")?;
+    Ok(pipes)
 }
 
 /// What root inside may use up of things the kernel counts for the user outside who made the sandbox.

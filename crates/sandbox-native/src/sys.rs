@@ -197,6 +197,11 @@ pub(crate) fn make_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
     set_mount_attributes(mount, attributes, 0, libc::AT_RECURSIVE)
 }
 
+/// Turns a mount and all below it read-only, or none of them.
+pub(crate) fn forbid_writing(mount: BorrowedFd<'_>) -> io::Result<()> {
+    set_mount_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, libc::AT_RECURSIVE)
+}
+
 fn set_mount_attributes(
     mount: BorrowedFd<'_>,
     attr_set: u64,

@@ -5,8 +5,8 @@ use std::{future::Future, path::Path};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, ShellCommand, Spec,
-    Streams,
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, ShellCommand,
+    Spec, Streams,
 };
 
 /// Something that makes sandboxes.
@@ -95,6 +95,20 @@ pub trait Sandbox: Send + Sync + Sized + 'static {
 
     /// Saves the files as an image of this name, from which further sandboxes can start.
     fn snapshot(&self, name: &str) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Makes every file read-only, for good: from now on nothing in the sandbox, root included, can make,
+    /// change or remove one, in any directory.
+    ///
+    /// Commands still run, and the shell keeps its state. [`Sandbox::write_file`] and [`Sandbox::copy_in`]
+    /// fail with [`Error::Path`]. Processes that have a file open for writing could go on writing, so where
+    /// there are any, all that commands left running ends. Memory that is no file, such as a `memfd` or
+    /// shared memory of System V, stays usable. A fork or a snapshot has the same files and can be written
+    /// to, until it is frozen itself. Freezing a second time changes nothing.
+    fn freeze(&self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The most memory that all its processes together had in use so far, files kept in memory included.
+    /// `None` where nobody counts it.
+    fn peak_memory(&self) -> impl Future<Output = Result<Option<ByteSize>, Error>> + Send;
 
     /// Ends everything in the sandbox and removes it; returns when it is gone.
     fn destroy(self) -> impl Future<Output = Result<(), Error>> + Send;

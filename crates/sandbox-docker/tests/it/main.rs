@@ -26,6 +26,10 @@ async fn harness() -> Result<Harness<DockerRuntime>, Missing> {
     let mut caps = Capabilities::all();
     caps.network_allow = Capability::no("a container without a network cannot reach our proxy");
     caps.exact_signals = Capability::no("Docker reports 128 + signal for either");
+    caps.freeze = Capability::no("a container's files cannot be made read-only later");
+    if !std::path::Path::new("/sys/fs/cgroup/memory/memory.max_usage_in_bytes").exists() {
+        caps.peak_memory = Capability::no("Docker tells it for version 1 control groups alone");
+    }
     if !runtime.bounds_disk() {
         caps.disk_limit = Capability::no("the daemon's storage driver has no quota");
     }

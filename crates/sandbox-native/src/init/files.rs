@@ -28,6 +28,7 @@ use sandbox::{Entry, EntryKind, archive};
 
 use super::{FileTask, Init, Refusal, Reply, Report, processes};
 use crate::{
+    harden,
     sys::{self, Fork},
     wire::{self, WirePath},
 };
@@ -118,6 +119,7 @@ impl Workers {
 fn be_worker(id: u32, task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> bool {
     sys::survive_file_size_limit();
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    harden::prefer_for_killing(init.own.proc.as_fd());
     let Ok(mut desk) = Desk::clear(&task, fds, init) else { return false };
     let done = init.hardening.apply().and_then(|()| work(task, &mut desk, init));
     let (reply, file) = match done {

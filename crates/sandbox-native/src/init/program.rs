@@ -19,7 +19,7 @@ use super::{
     processes::{self, Present},
 };
 use crate::{
-    environ,
+    environ, harden,
     sys::{self, Fork},
 };
 
@@ -133,6 +133,7 @@ fn become_program(wanted: &Wanted, streams: &[OwnedFd], init: &Init<'_>) -> i32 
         if wanted.terminal.is_some() {
             sys::take_terminal(io::stdin().as_fd())?;
         }
+        harden::prefer_for_killing(init.own.proc.as_fd());
         sys::close_from(3)?;
         sys::reset_signals();
         init.hardening.apply()?;

@@ -6,32 +6,26 @@
 //! the copy superfluous. Output of each command goes through pipes of its own, so what a background
 //! process writes later never turns up in another command's output.
 //!
-//! The pipes are named ones in a directory of the sandbox: a shell cannot be handed descriptors. A
-//! command could tamper with them, and with that spoil its own output and shell, nothing else.
+//! The pipes are named ones in a directory of the sandbox, see `pipes`. A command could write into them, and
+//! with that spoil its own output and shell, nothing else.
 
 use std::{
     ffi::CString,
-    fs::{self, File, OpenOptions},
+    fs::File,
     io::{self, Read, Write},
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::OpenOptionsExt,
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use rustix::{
-    fs::{CWD, Mode, mkfifoat},
-    process::Signal,
-};
+use rustix::process::Signal;
 use sandbox::Status;
 
 use super::{
     Init, Marks,
+    pipes::{Pipes, drain},
     processes::{self, Present},
 };
 use crate::{
-    environ,
+    environ, harden,
     mounts::PRIVATE_DIR,
     sys::{self, Fork},
 };
@@ -41,8 +35,8 @@ use crate::{
 const LOOP: &str = "while :; do while builtin read -r _lis </dev/.lis/k; do builtin eval \"$_lis\"; done; \
                     [ -p /dev/.lis/k ] || builtin exit 98; done";
 
-#[derive(Default)]
 pub(crate) struct Shell {
+    pipes: Pipes,
     alive: Option<Alive>,
     /// A shell died while no command ran, or could not be saved: the next one starts fresh.
     lost: bool,
@@ -81,6 +75,11 @@ struct Running {
 }
 
 impl Shell {
+    /// A shell that starts with the first command.
+    pub(crate) fn new(pipes: Pipes) -> Self {
+        Self { pipes, alive: None, lost: false, commands: 0 }
+    }
+
     /// Whether a command runs.
     pub(crate) fn is_running(&self) -> bool {
         self.running_id().is_some()
@@ -118,16 +117,13 @@ impl Shell {
         self.commands += 1;
         let number = self.commands;
         if self.alive.is_none() {
-            self.alive = Some(Alive::launch(init)?);
+            self.alive = Some(Alive::launch(&self.pipes, init)?);
         }
         let Some(alive) = &mut self.alive else { return Err(io::Error::other("no shell")) };
-        let script_file = place(format!("c{number}"));
-        // Whatever a command put in its place is not to be followed, nor waited for.
-        let _ = fs::remove_file(&script_file);
-        io::copy(&mut File::from(script), &mut File::create_new(&script_file)?)?;
-        let wake = open_pipe(&place(format!("b{number}")), Way::Both)?;
-        let (out, our_out) = output_pipe(&place(format!("o{number}")))?;
-        let (err, our_err) = output_pipe(&place(format!("e{number}")))?;
+        self.pipes.store(&format!("c{number}"), File::from(script))?;
+        let wake = self.pipes.both_ways(&format!("b{number}"))?;
+        let (out, our_out) = self.pipes.output(&format!("o{number}"))?;
+        let (err, our_err) = self.pipes.output(&format!("e{number}"))?;
         let before = Present::now();
         alive.running = Some(Running {
             id,
@@ -190,12 +186,12 @@ impl Shell {
     /// The command ended and the shell goes on: the copy is not needed.
     pub(crate) fn commit(&mut self) -> Marks {
         let running = self.alive.as_mut().and_then(|alive| {
-            alive.settle();
+            alive.settle(&self.pipes);
             alive.running.take()
         });
         running.map_or(Marks::default(), |running| {
             processes::signal(running.copy.as_slice(), Signal::KILL);
-            forget(running.number);
+            forget(&self.pipes, running.number);
             running.marks
         })
     }
@@ -248,7 +244,7 @@ impl Shell {
     /// Makes the copy the shell.
     fn hand_over(&mut self, mut running: Running) {
         let Some(alive) = &mut self.alive else { return };
-        alive.settle();
+        alive.settle(&self.pipes);
         // Lines meant for the dead shell must not reach its successor.
         drain(&mut alive.control);
         match running.copy {
@@ -257,10 +253,17 @@ impl Shell {
                 alive.woken = Some((running.number, running.wake));
             }
             _ => {
-                forget(running.number);
+                forget(&self.pipes, running.number);
                 self.alive = None;
                 self.lost = true;
             }
+        }
+    }
+
+    /// The shell was killed while no command ran: the next one starts fresh.
+    pub(crate) fn give_up(&mut self) {
+        if self.alive.take().is_some() {
+            self.lost = true;
         }
     }
 
@@ -270,10 +273,9 @@ impl Shell {
 }
 
 impl Alive {
-    fn launch(init: &Init<'_>) -> io::Result<Self> {
-        fs::create_dir_all(PRIVATE_DIR)?;
-        let control = open_pipe(&place("k".into()), Way::Both)?;
-        let status = open_pipe(&place("s".into()), Way::Both)?;
+    fn launch(pipes: &Pipes, init: &Init<'_>) -> io::Result<Self> {
+        let control = pipes.both_ways("k")?;
+        let status = pipes.both_ways("s")?;
         let pid = match sys::fork()? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
@@ -288,9 +290,9 @@ impl Alive {
 
 impl Alive {
     /// The shell has run a command, so it is past its own waking up.
-    fn settle(&mut self) {
+    fn settle(&mut self, pipes: &Pipes) {
         if let Some((number, _)) = self.woken.take() {
-            forget(number);
+            forget(pipes, number);
         }
     }
 }
@@ -299,6 +301,7 @@ impl Alive {
 fn become_shell(init: &Init<'_>) -> io::Error {
     let prepare = || -> io::Result<()> {
         let _ = rustix::process::setsid();
+        harden::prefer_for_killing(init.own.proc.as_fd());
         sys::close_from(3)?;
         sys::reset_signals();
         init.hardening.apply()?;
@@ -332,53 +335,9 @@ fn control_lines(number: u32) -> String {
     )
 }
 
-fn place(name: String) -> PathBuf {
-    Path::new(PRIVATE_DIR).join(name)
-}
-
 /// Removes a command's names. Whoever has them open goes on.
-fn forget(number: u32) {
+fn forget(pipes: &Pipes, number: u32) {
     for kind in ["b", "c", "o", "e"] {
-        let _ = fs::remove_file(place(format!("{kind}{number}")));
+        pipes.remove(&format!("{kind}{number}"));
     }
-}
-
-/// How to open a named pipe.
-enum Way {
-    /// Both ways at once: never waits, never sees an end.
-    Both,
-    Reading,
-    Writing,
-}
-
-/// Makes a named pipe, replacing whatever has its name.
-fn make_pipe(path: &Path) -> io::Result<()> {
-    let _ = fs::remove_file(path);
-    Ok(mkfifoat(CWD, path, Mode::from_raw_mode(0o600))?)
-}
-
-fn open_made(path: &Path, way: &Way) -> io::Result<File> {
-    let (read, write) = match way {
-        Way::Both => (true, true),
-        Way::Reading => (true, false),
-        Way::Writing => (false, true),
-    };
-    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    OpenOptions::new().read(read).write(write).custom_flags(flags).open(path)
-}
-
-fn open_pipe(path: &Path, way: Way) -> io::Result<File> {
-    make_pipe(path)?;
-    open_made(path, &way)
-}
-
-/// A pipe for output: the reading end for the caller, and a writing end that keeps it open.
-fn output_pipe(path: &Path) -> io::Result<(File, File)> {
-    let reading = open_pipe(path, Way::Reading)?;
-    Ok((reading, open_made(path, &Way::Writing)?))
-}
-
-fn drain(pipe: &mut File) {
-    let mut buffer = [0u8; 4096];
-    while matches!(pipe.read(&mut buffer), Ok(1..)) {}
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    cgroup::{Cgroups, Entrance, Group},
+    cgroup::{Cgroups, Counters, Entrance, Group},
     harden::{Hardening, Held, ResourceLimits},
     init::{self, Init},
     mounts::{self, Failure, OverlayMount, Shared, Step},
@@ -151,7 +151,7 @@ impl Born<'_> {
                 Vec::new()
             }
         };
-        let (memory_events, pids_events) = self.group.event_files();
+        let counters = self.group.counters();
         let uppers = self.overlays.iter().map(|overlay| mounts::detached(&overlay.upper));
         let uppers = uppers.collect::<io::Result<Vec<_>>>()?;
         let counts = [
@@ -160,15 +160,16 @@ impl Born<'_> {
             1,
             entrance.len(),
             uppers.len(),
-            memory_events.iter().len(),
-            pids_events.iter().len(),
+            counters.memory.iter().len(),
+            counters.pids.iter().len(),
+            counters.peak.iter().len(),
         ];
         let all = [self.inside, self.go, self.spawner.try_clone()?]
             .into_iter()
             .chain(entrance)
             .chain(uppers);
-        let mut kept =
-            sys::keep_only(all.chain(memory_events).chain(pids_events).collect())?.into_iter();
+        let all = all.chain(counters.memory).chain(counters.pids).chain(counters.peak);
+        let mut kept = sys::keep_only(all.collect())?.into_iter();
         let mut groups =
             counts.map(|count| kept.by_ref().take(count).collect::<Vec<_>>().into_iter());
         let missing = || io::Error::other("a descriptor is missing");
@@ -178,8 +179,11 @@ impl Born<'_> {
             spawner: groups[2].next(),
             entrance: groups[3].by_ref().collect(),
             uppers: groups[4].by_ref().collect(),
-            memory_events: groups[5].next(),
-            pids_events: groups[6].next(),
+            counters: Counters {
+                memory: groups[5].next(),
+                pids: groups[6].next(),
+                peak: groups[7].next(),
+            },
         })
     }
 }
@@ -191,8 +195,7 @@ struct Kept {
     spawner: Option<OwnedFd>,
     entrance: Vec<OwnedFd>,
     uppers: Vec<OwnedFd>,
-    memory_events: Option<OwnedFd>,
-    pids_events: Option<OwnedFd>,
+    counters: Counters,
 }
 
 impl Kept {
@@ -229,7 +232,7 @@ impl Kept {
             NetworkPlan::Host => fs::read("/etc/resolv.conf").ok(),
             _ => None,
         };
-        mounts::enter(overlays, plan.limits.memory.map(|m| m.bytes()))?;
+        let own = mounts::enter(overlays, plan.limits.memory.map(|m| m.bytes()))?;
         rustix::system::sethostname(b"sandbox").step("naming the sandbox")?;
         if plan.network != NetworkPlan::Host {
             sys::loopback_up().step("starting the loopback interface")?;
@@ -240,8 +243,8 @@ impl Kept {
         Ok(Init {
             socket: self.socket.as_fd(),
             uppers: &self.uppers,
-            memory_events: self.memory_events.as_ref(),
-            pids_events: self.pids_events.as_ref(),
+            counters: &self.counters,
+            own,
             hardening,
             plan: plan.clone(),
         })

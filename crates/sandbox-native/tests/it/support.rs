@@ -92,6 +92,7 @@ async fn capabilities(runtime: &NativeRuntime, image: &ImageRef) -> Result<Capab
         memory_limit: full("memory limit"),
         pids_limit: full("process limit"),
         cpu_limit: full("cpu limit"),
+        peak_memory: full("memory limit"),
         ..Capabilities::all()
     })
 }
