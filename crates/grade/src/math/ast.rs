@@ -69,22 +69,61 @@ pub(super) enum Node {
     /// `expression|_{a}^{b}`: the expression, the lower place, the upper place.
     EvalAt(Id, Option<Id>, Option<Id>),
     /// A letter, Greek letter, other symbol or accent, with sub- and superscript.
-    Symbol { token: u32, sub: Option<Span>, sup: Option<Id> },
+    Symbol {
+        token: u32,
+        sub: Option<Span>,
+        sup: Option<Id>,
+    },
     /// Any other one-token atom.
     Token(u32),
-    Frac { upper: Id, lower: Id, upper_span: Span, lower_span: Span },
+    Frac {
+        upper: Id,
+        lower: Id,
+        upper_span: Span,
+        lower_span: Span,
+    },
     Binom(Id, Id),
     /// A named function: its name's token, subscript expression, superscript, argument.
-    Function { name: u32, sub: Option<Id>, sup: Option<Id>, arg: Id },
+    Function {
+        name: u32,
+        sub: Option<Id>,
+        sup: Option<Id>,
+        arg: Id,
+    },
     /// The same with a list of arguments given as tokens.
-    ManyFunction { name: u32, sup: Option<Id>, args: Span },
+    ManyFunction {
+        name: u32,
+        sup: Option<Id>,
+        args: Span,
+    },
     /// A symbol applied to arguments: the tokens of its name and of its arguments.
-    Call { name: Span, sup: Option<Id>, args: Span },
-    Integral { lower: Option<Id>, upper: Option<Id>, body: Option<Id>, variable: Option<u32> },
-    Root { degree: Option<Id>, base: Id },
+    Call {
+        name: Span,
+        sup: Option<Id>,
+        args: Span,
+    },
+    Integral {
+        lower: Option<Id>,
+        upper: Option<Id>,
+        body: Option<Id>,
+        variable: Option<u32>,
+    },
+    Root {
+        degree: Option<Id>,
+        base: Id,
+    },
     /// A sum or product: its command's token, the running equality, the end, the body.
-    Series { command: u32, from: Id, to: Id, body: Id },
-    Limit { variable: u32, place: Id, body: Id },
+    Series {
+        command: u32,
+        from: Id,
+        to: Id,
+        body: Id,
+    },
+    Limit {
+        variable: u32,
+        place: Id,
+        body: Id,
+    },
     Exponential(Option<Id>),
     Matrix(Vec<Vec<Id>>),
     Determinant(Vec<Vec<Id>>),
@@ -97,7 +136,12 @@ pub(super) enum Node {
     PlusMinus(Option<Id>, Id),
     /// Elements separated by semicolons, each a comma list.
     Elements(Vec<Vec<Id>>),
-    Interval { left_open: bool, right_open: bool, from: Id, to: Id },
+    Interval {
+        left_open: bool,
+        right_open: bool,
+        from: Id,
+        to: Id,
+    },
     Tuple(Id),
     Braces(Id),
     BoxedSet(Id),

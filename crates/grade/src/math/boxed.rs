@@ -46,7 +46,11 @@ pub(super) fn contents(text: &str, boxes: Boxes) -> String {
         };
         let content = text[open + 1..close].trim_matches(super::is_space);
         if let (Boxes::Last, Some(later)) = (boxes, later_start)
-            && !same_list(&text[close + 1..later], content, found.last().copied().unwrap_or_default())
+            && !same_list(
+                &text[close + 1..later],
+                content,
+                found.last().copied().unwrap_or_default(),
+            )
         {
             break;
         }
@@ -109,7 +113,9 @@ fn same_list(between: &str, content: &str, later: &str) -> bool {
 
 fn has_separator(text: &str) -> bool {
     text.contains([',', ';'])
-        || text.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == "and" || word == "or")
+        || text
+            .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+            .any(|word| word == "and" || word == "or")
 }
 
 #[cfg(test)]
@@ -121,7 +127,10 @@ mod tests {
         assert_eq!(last_balanced(r"a \boxed{1} b \boxed{\frac{2}{3}}."), Some(r"\frac{2}{3}"));
         assert_eq!(last_balanced(r"\boxed{1"), None);
         assert_eq!(contents(r"\boxed{1}, \boxed{2}", Boxes::Last), "1,2");
-        assert_eq!(contents(r"\boxed{1} which is not the final result \boxed{2}", Boxes::Last), "2");
+        assert_eq!(
+            contents(r"\boxed{1} which is not the final result \boxed{2}", Boxes::Last),
+            "2"
+        );
         assert_eq!(contents(r"\boxed{\boxed{3}", Boxes::Last), "3");
         assert_eq!(contents("plain", Boxes::All), "plain");
     }

@@ -140,10 +140,14 @@ fn same_name(gold: &Expr, pred: &Expr) -> bool {
     }
     match (gold, pred) {
         (Expr::Symbol(gold), Expr::Symbol(pred)) => {
-            let folded = |text: &str| if text.chars().nth(1).is_some() { text.to_lowercase() } else { text.to_owned() };
+            let folded = |text: &str| {
+                if text.chars().nth(1).is_some() { text.to_lowercase() } else { text.to_owned() }
+            };
             folded(&gold.text) == folded(&pred.text)
         }
-        (Expr::Symbol(name), other) | (other, Expr::Symbol(name)) => printed(other).is_some_and(|text| *text == *name.text),
+        (Expr::Symbol(name), other) | (other, Expr::Symbol(name)) => {
+            printed(other).is_some_and(|text| *text == *name.text)
+        }
         _ => false,
     }
 }
@@ -213,7 +217,8 @@ pub(super) fn numerically(a: &Expr, b: &Expr, rules: Rules) -> bool {
     match (mixed(a), mixed(b)) {
         (Some(x), Some(y)) => {
             let off = x.minus(y);
-            off.value.is_zero() || off.bits.is_some() && off.value.abs() < Rat::new(1.into(), (1_i64 << 49).into())
+            off.value.is_zero()
+                || off.bits.is_some() && off.value.abs() < Rat::new(1.into(), (1_i64 << 49).into())
         }
         _ => match (constant(a), constant(b)) {
             (Some(x), Some(y)) => {
@@ -249,12 +254,17 @@ enum Rounded {
 }
 
 fn rounded(expr: &Expr, places: i64) -> Option<Rounded> {
-    if let Expr::Constant(constant @ (Constant::Infinity | Constant::MinusInfinity | Constant::Undefined)) = expr {
+    if let Expr::Constant(
+        constant @ (Constant::Infinity | Constant::MinusInfinity | Constant::Undefined),
+    ) = expr
+    {
         return Some(Rounded::Constant(*constant));
     }
     let bits = float_bits(expr);
     let value = match mixed(expr) {
-        Some(found) if found.bits.is_none() && found.value.is_integer() => return Some(Rounded::Whole(found.value)),
+        Some(found) if found.bits.is_none() && found.value.is_integer() => {
+            return Some(Rounded::Whole(found.value));
+        }
         Some(found) => found.value,
         None => {
             let value = constant(expr).filter(|value| value.is_real())?;
@@ -274,7 +284,8 @@ pub(super) fn identical(a: &Expr, b: &Expr) -> bool {
         Expr::Matrix { rows: more_rows, columns: more_columns, cells: more },
     ) = (a, b)
     {
-        return (rows, columns) == (more_rows, more_columns) && cells.iter().zip(more).all(|(a, b)| identical(a, b));
+        return (rows, columns) == (more_rows, more_columns)
+            && cells.iter().zip(more).all(|(a, b)| identical(a, b));
     }
     let floats = has_float(a) || has_float(b);
     let symbolic = has_symbols(a) || has_symbols(b);
@@ -317,9 +328,17 @@ fn is_infinite(expr: &Expr) -> bool {
     expr.walk(&mut |part| {
         found |= match part {
             Expr::Apply(Fun::Log, args) => args.iter().any(zero),
-            Expr::Pow(base, exponent) => zero(base) && exact(exponent).is_some_and(|value| value.is_negative()),
+            Expr::Pow(base, exponent) => {
+                zero(base) && exact(exponent).is_some_and(|value| value.is_negative())
+            }
             Expr::Constant(constant) => {
-                matches!(constant, Constant::Infinity | Constant::MinusInfinity | Constant::ComplexInfinity | Constant::Undefined)
+                matches!(
+                    constant,
+                    Constant::Infinity
+                        | Constant::MinusInfinity
+                        | Constant::ComplexInfinity
+                        | Constant::Undefined
+                )
             }
             _ => false,
         };

@@ -3,7 +3,7 @@
 //!
 //! It decides nothing about equality.
 
-use std::rc::Rc;
+use std::{cell::Cell, rc::Rc};
 
 use num_traits::{Signed, Zero};
 
@@ -18,21 +18,26 @@ use super::{eval, grammar, lex};
 const MOST_TOKENS: usize = 6000;
 /// Terms of one sum or product: the reference's own recursion ends there.
 const MOST_TERMS: usize = 960;
-/// How deep texts inside texts (function arguments) may go.
-const MOST_NESTING: usize = 8;
+/// How deep a tree may be, texts inside texts (function arguments) included: about where the reference's own
+/// recursion ends, and far from where our stack does.
+const DEEPEST: usize = 420;
+/// How much deeper a text inside a text counts: it is lexed and parsed anew, which must not happen often.
+pub(super) const DEEPER: usize = 50;
 
 /// Reads a LaTeX answer; `real` says whether its symbols stand for real numbers.
 pub(super) fn read_latex(text: &str, real: bool) -> Option<Expr> {
     read_nested(text, real, 0)
 }
 
-pub(super) fn read_nested(text: &str, real: bool, nesting: usize) -> Option<Expr> {
-    if nesting > MOST_NESTING {
+/// Reads a text that stands at a depth of another's tree.
+pub(super) fn read_nested(text: &str, real: bool, depth: usize) -> Option<Expr> {
+    if depth >= DEEPEST {
         return None;
     }
     let tokens = lex::tokens(text, MOST_TOKENS)?;
     let tree = grammar::parse(&tokens)?;
-    let converter = Converter { text, tokens: &tokens, nodes: &tree.nodes, real, nesting };
+    let depth = Cell::new(depth);
+    let converter = Converter { text, tokens: &tokens, nodes: &tree.nodes, real, depth };
     if let Node::Elements(groups) = converter.get(tree.root) {
         if let Some(number) = grouped_number(text) {
             return Some(number);
@@ -46,8 +51,11 @@ pub(super) fn read_nested(text: &str, real: bool, nesting: usize) -> Option<Expr
 fn grouped_number(text: &str) -> Option<Expr> {
     let text = text.trim_matches(super::is_space);
     let unsigned = text.strip_prefix('-').unwrap_or(text);
-    let (whole, decimals) = unsigned.split_once('.').map_or((unsigned, None), |(whole, rest)| (whole, Some(rest)));
-    if decimals.is_some_and(|digits| digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit())) {
+    let (whole, decimals) =
+        unsigned.split_once('.').map_or((unsigned, None), |(whole, rest)| (whole, Some(rest)));
+    if decimals.is_some_and(|digits| {
+        digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit())
+    }) {
         return None;
     }
     let mut groups = whole.split(',');
@@ -59,7 +67,11 @@ fn grouped_number(text: &str) -> Option<Expr> {
             return None;
         }
     }
-    if count == 0 || first.is_empty() || first.len() > 3 || !first.bytes().all(|byte| byte.is_ascii_digit()) {
+    if count == 0
+        || first.is_empty()
+        || first.len() > 3
+        || !first.bytes().all(|byte| byte.is_ascii_digit())
+    {
         return None;
     }
     let plain = if text.starts_with('0') { text.replace(',', ".") } else { text.replace(',', "") };
@@ -90,7 +102,7 @@ pub(super) struct Converter<'t> {
     pub(super) tokens: &'t [Token],
     pub(super) nodes: &'t [Node],
     pub(super) real: bool,
-    pub(super) nesting: usize,
+    pub(super) depth: Cell<usize>,
 }
 
 impl Converter<'_> {
@@ -116,8 +128,19 @@ impl Converter<'_> {
         Expr::Symbol(Name { text: Rc::from(text), real: self.real })
     }
 
-    /// The meaning of a node that stands for one object.
+    /// The meaning of a node that stands for one object; none where the tree is too deep.
     pub(super) fn expr(&self, id: Id) -> Option<Expr> {
+        let depth = self.depth.get();
+        if depth >= DEEPEST {
+            return None;
+        }
+        self.depth.set(depth + 1);
+        let meaning = self.meaning(id);
+        self.depth.set(depth);
+        meaning
+    }
+
+    fn meaning(&self, id: Id) -> Option<Expr> {
         match self.get(id) {
             Node::Binary(..) => self.sum_or_product(id),
             Node::Wrapped(wrap, inner) => self.wrapped(*wrap, *inner),
@@ -129,12 +152,16 @@ impl Converter<'_> {
             Node::EvalAt(inner, low, high) => self.eval_at(*inner, *low, *high),
             Node::Symbol { token, sub, sup } => self.letter(*token, *sub, *sup),
             Node::Token(token) => self.atom(*token),
-            Node::Frac { upper, lower, upper_span, lower_span } => self.frac(*upper, *lower, *upper_span, *lower_span),
+            Node::Frac { upper, lower, upper_span, lower_span } => {
+                self.frac(*upper, *lower, *upper_span, *lower_span)
+            }
             Node::Binom(n, k) => self.binomial(*n, *k),
             Node::Function { name, sub, sup, arg } => self.function(*name, *sub, *sup, *arg),
             Node::ManyFunction { name, sup, args } => self.many_function(*name, *sup, *args),
             Node::Call { name, sup, args } => self.call(*name, *sup, *args),
-            Node::Integral { lower, upper, body, variable } => self.integral(*lower, *upper, *body, *variable),
+            Node::Integral { lower, upper, body, variable } => {
+                self.integral(*lower, *upper, *body, *variable)
+            }
             Node::Root { degree, base } => self.root(*degree, *base),
             Node::Series { command, from, to, body } => self.series(*command, *from, *to, *body),
             Node::Limit { variable, place, body } => self.limit(*variable, *place, *body),
@@ -160,7 +187,9 @@ impl Converter<'_> {
 
     /// An expression that takes part in arithmetic: not a matrix, not a set.
     pub(super) fn scalar(&self, id: Id) -> Option<Expr> {
-        self.expr(id).filter(|expr| !matches!(expr, Expr::Matrix { .. }) && !expr.is_set() && !expr.is_relation())
+        self.expr(id).filter(|expr| {
+            !matches!(expr, Expr::Matrix { .. }) && !expr.is_set() && !expr.is_relation()
+        })
     }
 
     fn sum_or_product(&self, id: Id) -> Option<Expr> {
@@ -217,7 +246,9 @@ impl Converter<'_> {
                     variable.insert(0, body);
                     Expr::Apply(Fun::Derivative, variable)
                 }
-                (Expr::Number(whole), Expr::Number(part)) if whole.is_integer() && part.is_positive() => {
+                (Expr::Number(whole), Expr::Number(part))
+                    if whole.is_integer() && part.is_positive() =>
+                {
                     Expr::Number(if whole.is_negative() { whole - part } else { whole + part })
                 }
                 (left, result) => Expr::times(left, result),
@@ -236,7 +267,11 @@ impl Converter<'_> {
             }
             let value = self.expr(inner)?;
             if let Expr::Matrix { .. } = value {
-                return eval::matrix_operation(Operator::Mul, Expr::int(if negative { -1 } else { 1 }), value);
+                return eval::matrix_operation(
+                    Operator::Mul,
+                    Expr::int(if negative { -1 } else { 1 }),
+                    value,
+                );
             }
             return Some(if negative { value.negated() } else { value });
         }
@@ -264,7 +299,8 @@ impl Converter<'_> {
         if rows.iter().any(|row| row.len() != columns) {
             return None;
         }
-        let cells = rows.iter().flatten().map(|cell| self.scalar(*cell)).collect::<Option<Vec<_>>>()?;
+        let cells =
+            rows.iter().flatten().map(|cell| self.scalar(*cell)).collect::<Option<Vec<_>>>()?;
         Some(Expr::Matrix { rows: rows.len(), columns, cells })
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use num_traits::{One, ToPrimitive, Zero};
 
 use super::ast::{Id, Node, Span};
-use super::convert::{Converter, number, read_nested, truthy};
+use super::convert::{Converter, DEEPER, number, read_nested, truthy};
 use super::eval;
 use super::expr::{Constant, Expr, Fun};
 use super::lex::Kind;
@@ -21,7 +21,11 @@ impl Converter<'_> {
             Kind::Percent => number(text.trim_end_matches(['\\', '%'])).map(Expr::percent),
             Kind::Infinity => {
                 // A stray percent sign is dropped only in its escaped form.
-                if text.ends_with('%') && !text.ends_with("\\%") { None } else { Some(Expr::Constant(Constant::Infinity)) }
+                if text.ends_with('%') && !text.ends_with("\\%") {
+                    None
+                } else {
+                    Some(Expr::Constant(Constant::Infinity))
+                }
             }
             Kind::BigE => Some(self.symbol("e")),
             Kind::Differential => Some(self.symbol(&format!("d{}", differential_name(text)))),
@@ -37,7 +41,8 @@ impl Converter<'_> {
             Kind::Letter if text == "I" => return Some(Expr::Constant(Constant::I)),
             _ => text.to_owned(),
         };
-        let symbol = self.named(&format!("{}{}", name.trim_matches(super::is_space), self.subscript(sub)));
+        let symbol =
+            self.named(&format!("{}{}", name.trim_matches(super::is_space), self.subscript(sub)));
         match sup {
             None => Some(symbol),
             Some(sup) => Some(Expr::pow(symbol, self.scalar(sup)?)),
@@ -69,7 +74,13 @@ impl Converter<'_> {
         self.symbol(&name.to_lowercase())
     }
 
-    pub(super) fn frac(&self, upper: Id, lower: Id, upper_span: Span, lower_span: Span) -> Option<Expr> {
+    pub(super) fn frac(
+        &self,
+        upper: Id,
+        lower: Id,
+        upper_span: Span,
+        lower_span: Span,
+    ) -> Option<Expr> {
         if lower_span.1 - lower_span.0 == 1 && self.kind(lower_span.0) == Kind::Differential {
             let variable = differential_name(self.token_text(lower_span.0)).to_owned();
             let start = self.tokens[upper_span.0 as usize].start;
@@ -80,7 +91,7 @@ impl Converter<'_> {
                 return Some(Expr::Apply(Fun::Derivative, vec![self.symbol(&variable)]));
             }
             if let Some(rest) = top.strip_prefix('d') {
-                let body = read_nested(rest, self.real, self.nesting + 1)?;
+                let body = read_nested(rest, self.real, self.depth.get() + DEEPER)?;
                 return Some(Expr::Apply(Fun::Derivative, vec![body, self.symbol(&variable)]));
             }
         }
@@ -102,7 +113,13 @@ impl Converter<'_> {
         Some(eval::exact(&binomial).map_or(binomial, Expr::Number))
     }
 
-    pub(super) fn function(&self, name: u32, sub: Option<Id>, sup: Option<Id>, arg: Id) -> Option<Expr> {
+    pub(super) fn function(
+        &self,
+        name: u32,
+        sub: Option<Id>,
+        sup: Option<Id>,
+        arg: Id,
+    ) -> Option<Expr> {
         let value = self.expr(arg)?;
         let mut power = match sup {
             Some(sup) => Some(self.scalar(sup)?),
@@ -135,8 +152,9 @@ impl Converter<'_> {
                 let gamma = Expr::Apply(Fun::Gamma, vec![value]);
                 return Some(powered(eval::exact(&gamma).map_or(gamma, Expr::Number), power));
             }
-            "det" | "rank" | "trace" | "tr" | "rref" | "nullspace" | "norm" | "cols" | "rows" | "eig" | "eigen"
-            | "diagonalize" | "eigenvals" | "eigenvalues" | "eigenvects" | "eigenvectors" | "svd" | "SVD" | "eye" => {
+            "det" | "rank" | "trace" | "tr" | "rref" | "nullspace" | "norm" | "cols" | "rows"
+            | "eig" | "eigen" | "diagonalize" | "eigenvals" | "eigenvalues" | "eigenvects"
+            | "eigenvectors" | "svd" | "SVD" | "eye" => {
                 return None;
             }
             _ => match (trigonometric(bare), inverse && bare.len() <= 4) {
@@ -157,7 +175,10 @@ impl Converter<'_> {
         if parts.last() == Some(&"") {
             parts.pop();
         }
-        parts.into_iter().map(|part| read_nested(part, self.real, self.nesting + 1)).collect()
+        parts
+            .into_iter()
+            .map(|part| read_nested(part, self.real, self.depth.get() + DEEPER))
+            .collect()
     }
 
     pub(super) fn many_function(&self, name: u32, sup: Option<Id>, args: Span) -> Option<Expr> {
@@ -225,7 +246,10 @@ impl Converter<'_> {
             return None;
         }
         let fun = if self.kind(command) == Kind::Sum { Fun::Sum } else { Fun::Product };
-        Some(Expr::Apply(fun, vec![self.scalar(body)?, variable, self.scalar(*start)?, self.scalar(to)?]))
+        Some(Expr::Apply(
+            fun,
+            vec![self.scalar(body)?, variable, self.scalar(*start)?, self.scalar(to)?],
+        ))
     }
 
     pub(super) fn limit(&self, variable: u32, place: Id, body: Id) -> Option<Expr> {
@@ -237,7 +261,13 @@ impl Converter<'_> {
         Some(Expr::Apply(Fun::Limit, vec![self.scalar(body)?, variable, self.scalar(place)?]))
     }
 
-    pub(super) fn integral(&self, lower: Option<Id>, upper: Option<Id>, body: Option<Id>, variable: Option<u32>) -> Option<Expr> {
+    pub(super) fn integral(
+        &self,
+        lower: Option<Id>,
+        upper: Option<Id>,
+        body: Option<Id>,
+        variable: Option<u32>,
+    ) -> Option<Expr> {
         let mut body = match body {
             Some(body) => self.scalar(body)?,
             None => Expr::int(1),
@@ -245,7 +275,10 @@ impl Converter<'_> {
         let variable = match variable {
             Some(token) => self.symbol(differential_name(self.token_text(token))),
             None => {
-                let found = body.symbols().into_iter().find(|name| name.text.len() > 1 && name.text.starts_with('d'));
+                let found = body
+                    .symbols()
+                    .into_iter()
+                    .find(|name| name.text.len() > 1 && name.text.starts_with('d'));
                 match found {
                     Some(name) => {
                         body = eval::substitute(&body, &name, &Expr::int(1));
@@ -281,7 +314,9 @@ impl Converter<'_> {
             }
         };
         match (low, high) {
-            (Some(low), Some(high)) => Some(Expr::plus(at(high)?, Expr::times(at(low)?, Expr::int(-1)))),
+            (Some(low), Some(high)) => {
+                Some(Expr::plus(at(high)?, Expr::times(at(low)?, Expr::int(-1))))
+            }
             (Some(place), None) | (None, Some(place)) => at(place),
             (None, None) => None,
         }
@@ -336,7 +371,10 @@ fn trigonometric(name: &str) -> Option<(Fun, Fun)> {
 
 /// `arcsin`, `arsinh`, `arccosh` and the like.
 fn arc_function(name: &str) -> Option<Fun> {
-    let plain = name.strip_prefix("arc").filter(|rest| trigonometric(rest).is_some()).or_else(|| name.strip_prefix("ar"))?;
+    let plain = name
+        .strip_prefix("arc")
+        .filter(|rest| trigonometric(rest).is_some())
+        .or_else(|| name.strip_prefix("ar"))?;
     trigonometric(plain).map(|pair| pair.1)
 }
 

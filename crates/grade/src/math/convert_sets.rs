@@ -126,7 +126,8 @@ impl Converter<'_> {
             left = opened_tuple(left);
             right = opened_tuple(right);
         }
-        (left.is_set() && right.is_set()).then(|| Expr::Joined(joined, Box::new(left), Box::new(right)))
+        (left.is_set() && right.is_set())
+            .then(|| Expr::Joined(joined, Box::new(left), Box::new(right)))
     }
 }
 
@@ -183,15 +184,18 @@ fn collapses(parts: &[Expr]) -> bool {
             Compare::Eq => (Compare::Ne, a, b),
             _ => (Compare::Eq, a, b),
         };
-        parts[at + 1..].iter().take(20).any(|(other, c, d)| {
-            (*other, c, d) == (*compare, a, b) || (*other, c, d) == denied
-        })
+        parts[at + 1..]
+            .iter()
+            .take(20)
+            .any(|(other, c, d)| (*other, c, d) == (*compare, a, b) || (*other, c, d) == denied)
     })
 }
 
 /// An interval; a pair where it would be empty, a point where it is one.
 pub(super) fn interval(from: Expr, to: Expr, left_open: bool, right_open: bool) -> Option<Expr> {
-    let not_a_number = |end: &Expr| end.is_set() || matches!(end, Expr::Matrix { .. } | Expr::Tuple(_) | Expr::Opaque);
+    let not_a_number = |end: &Expr| {
+        end.is_set() || matches!(end, Expr::Matrix { .. } | Expr::Tuple(_) | Expr::Opaque)
+    };
     if not_a_number(&from) || not_a_number(&to) {
         return None;
     }
@@ -207,11 +211,14 @@ pub(super) fn interval(from: Expr, to: Expr, left_open: bool, right_open: bool) 
         return None;
     }
     match order {
-        Some(order) if order.is_gt() || (order.is_eq() && (left_open || right_open)) => return Some(Expr::EmptySet),
+        Some(order) if order.is_gt() || (order.is_eq() && (left_open || right_open)) => {
+            return Some(Expr::EmptySet);
+        }
         Some(order) if order.is_eq() => return Some(Expr::Set(vec![to])),
         _ => {}
     }
-    let infinite = |end: &Expr, constant| matches!(end, Expr::Constant(found) if *found == constant);
+    let infinite =
+        |end: &Expr, constant| matches!(end, Expr::Constant(found) if *found == constant);
     if infinite(&from, Constant::Infinity) || infinite(&to, Constant::MinusInfinity) {
         return Some(Expr::EmptySet);
     }

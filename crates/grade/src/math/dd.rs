@@ -264,7 +264,11 @@ impl Cx {
     pub(super) fn sqrt(self) -> Self {
         if self.is_real() {
             let root = self.re.abs().sqrt();
-            return if self.re.hi < 0.0 { Self { re: Dd::ZERO, im: root } } else { Self::real(root) };
+            return if self.re.hi < 0.0 {
+                Self { re: Dd::ZERO, im: root }
+            } else {
+                Self::real(root)
+            };
         }
         (self.ln() * Self::from_f64(0.5)).exp()
     }
@@ -333,7 +337,10 @@ impl Div for Cx {
     type Output = Self;
     fn div(self, other: Self) -> Self {
         if other.is_real() {
-            return Self { re: self.re / other.re, im: if self.is_real() { Dd::ZERO } else { self.im / other.re } };
+            return Self {
+                re: self.re / other.re,
+                im: if self.is_real() { Dd::ZERO } else { self.im / other.re },
+            };
         }
         let size = other.re * other.re + other.im * other.im;
         let top = self * Self { re: other.re, im: -other.im };

@@ -136,7 +136,8 @@ impl Evaluator {
         for arg in args {
             match fun {
                 // Arguments of a function without meaning need not be numbers.
-                Fun::Named(_) => values.push(self.value(arg).unwrap_or(Cx::from_f64(unit(seed(&format!("{arg:?}")))))),
+                Fun::Named(_) => values
+                    .push(self.value(arg).unwrap_or(Cx::from_f64(unit(seed(&format!("{arg:?}")))))),
                 _ => values.push(self.value(arg)?),
             }
         }
@@ -290,7 +291,10 @@ impl Evaluator {
         self.unbind();
         // The limit itself is at most a nearby number with few digits.
         let value = value?;
-        Some(Cx { re: Dd::new((value.re.hi * 1e7).round() / 1e7), im: Dd::new((value.im.hi * 1e7).round() / 1e7) })
+        Some(Cx {
+            re: Dd::new((value.re.hi * 1e7).round() / 1e7),
+            im: Dd::new((value.im.hi * 1e7).round() / 1e7),
+        })
     }
 
     fn derivative(&mut self, args: &[Expr]) -> Option<Cx> {
@@ -320,7 +324,9 @@ fn mix(parts: &[u64]) -> u64 {
 }
 
 fn seed(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |state, byte| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |state, byte| {
+        (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn unit(bits: u64) -> f64 {
@@ -334,9 +340,13 @@ pub(super) fn substitute(expr: &Expr, name: &Name, with: &Expr) -> Expr {
         Expr::Symbol(found) if found == name => with.clone(),
         Expr::Add(parts) => Expr::Add(all(parts)),
         Expr::Mul(parts) => Expr::Mul(all(parts)),
-        Expr::Pow(base, exponent) => Expr::pow(substitute(base, name, with), substitute(exponent, name, with)),
+        Expr::Pow(base, exponent) => {
+            Expr::pow(substitute(base, name, with), substitute(exponent, name, with))
+        }
         // The running variable of a sum is its own.
-        Expr::Apply(Fun::Sum | Fun::Product | Fun::Integral, parts) if parts.get(1) == Some(&Expr::Symbol(name.clone())) => {
+        Expr::Apply(Fun::Sum | Fun::Product | Fun::Integral, parts)
+            if parts.get(1) == Some(&Expr::Symbol(name.clone())) =>
+        {
             expr.clone()
         }
         Expr::Apply(fun, parts) => Expr::Apply(fun.clone(), all(parts)),
@@ -354,7 +364,8 @@ pub(super) fn order(left: &Expr, right: &Expr) -> Option<Ordering> {
     };
     let (a, b) = (infinite(left), infinite(right));
     if a != 0 || b != 0 {
-        return (a != 0 || is_real(left)).then_some(())
+        return (a != 0 || is_real(left))
+            .then_some(())
             .and((b != 0 || is_real(right)).then_some(a.cmp(&b)));
     }
     if let (Some(a), Some(b)) = (exact(left), exact(right)) {
@@ -392,7 +403,8 @@ pub(super) fn has_symbols(expr: &Expr) -> bool {
             if parts.len() == 2 {
                 return true;
             }
-            has_symbols(&substitute(&parts[0], variable, &Expr::int(1))) || parts[2..].iter().any(has_symbols)
+            has_symbols(&substitute(&parts[0], variable, &Expr::int(1)))
+                || parts[2..].iter().any(has_symbols)
         }
         other => other.parts().into_iter().any(has_symbols),
     }

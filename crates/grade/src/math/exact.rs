@@ -39,7 +39,8 @@ fn steps(expr: &Expr, depth: usize) -> Option<u64> {
     if let Expr::Apply(Fun::Sum | Fun::Product, args) = expr {
         let [body, Expr::Symbol(_), from, to] = args.as_slice() else { return None };
         // Bounds that depend on an outer variable are taken at their worst.
-        let count = match (exact(from).as_ref().and_then(small), exact(to).as_ref().and_then(small)) {
+        let count = match (exact(from).as_ref().and_then(small), exact(to).as_ref().and_then(small))
+        {
             (Some(from), Some(to)) => u64::try_from(to.checked_sub(from)?.max(0)).ok()?,
             _ => 1000,
         };
@@ -108,7 +109,11 @@ fn power(base: &Rat, exponent: &Rat) -> Option<Rat> {
         if size > 1 && size.checked_mul(exponent.unsigned_abs())? > MOST_BITS {
             return None;
         }
-        let exponent = if size > 1 { i32::try_from(exponent).ok()? } else { i32::try_from(exponent % 2).ok()? };
+        let exponent = if size > 1 {
+            i32::try_from(exponent).ok()?
+        } else {
+            i32::try_from(exponent % 2).ok()?
+        };
         return Some(base.pow(exponent));
     }
     let degree = u32::try_from(exponent.denom().to_i64()?).ok().filter(|degree| *degree <= 64)?;
@@ -145,7 +150,16 @@ fn apply(fun: &Fun, args: &[Expr]) -> Option<Rat> {
         }
         Fun::Gcd => Rat::from_integer(fold_integers(&values, |a, b| a.gcd(&b))?),
         Fun::Lcm => Rat::from_integer(fold_integers(&values, |a, b| a.lcm(&b))?),
-        Fun::Sin | Fun::Tan | Fun::Asin | Fun::Atan | Fun::Sinh | Fun::Tanh | Fun::Asinh | Fun::Atanh if first.is_zero() => {
+        Fun::Sin
+        | Fun::Tan
+        | Fun::Asin
+        | Fun::Atan
+        | Fun::Sinh
+        | Fun::Tanh
+        | Fun::Asinh
+        | Fun::Atanh
+            if first.is_zero() =>
+        {
             Rat::zero()
         }
         Fun::Cos | Fun::Cosh | Fun::Exp if first.is_zero() => Rat::one(),
@@ -181,7 +195,8 @@ fn binomial(n: &Rat, k: i64) -> Option<Rat> {
         Some(whole) if whole >= k => k.min(whole - k),
         _ => k,
     };
-    if k > if n.is_integer() { 1000 } else { 60 } || n.numer().bits() > 64 || n.denom().bits() > 16 {
+    if k > if n.is_integer() { 1000 } else { 60 } || n.numer().bits() > 64 || n.denom().bits() > 16
+    {
         return None;
     }
     let (mut top, mut bottom) = (BigInt::one(), BigInt::one());

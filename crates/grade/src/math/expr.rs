@@ -119,7 +119,11 @@ pub(super) enum Expr {
     Apply(Fun, Vec<Expr>),
     /// An expression kept from mixing with its surroundings: the hundredth in a percentage.
     Held(Box<Expr>),
-    Matrix { rows: usize, columns: usize, cells: Vec<Expr> },
+    Matrix {
+        rows: usize,
+        columns: usize,
+        cells: Vec<Expr>,
+    },
     Tuple(Vec<Expr>),
     /// The elements in the order written, duplicates included.
     Set(Vec<Expr>),
@@ -233,9 +237,7 @@ impl Expr {
     pub(super) fn percent_value(&self) -> Option<&Self> {
         match self {
             Self::Mul(factors) => match factors.as_slice() {
-                [value, Self::Held(held)]
-                    if matches!(&**held, Self::Number(part) if (part * integer(100)).is_one()) =>
-                {
+                [value, Self::Held(held)] if matches!(&**held, Self::Number(part) if (part * integer(100)).is_one()) => {
                     Some(value)
                 }
                 _ => None,
@@ -247,9 +249,12 @@ impl Expr {
     /// The parts of a node, in order.
     pub(super) fn parts(&self) -> Vec<&Self> {
         match self {
-            Self::Add(parts) | Self::Mul(parts) | Self::Apply(_, parts) | Self::Tuple(parts) | Self::Set(parts) | Self::And(parts) => {
-                parts.iter().collect()
-            }
+            Self::Add(parts)
+            | Self::Mul(parts)
+            | Self::Apply(_, parts)
+            | Self::Tuple(parts)
+            | Self::Set(parts)
+            | Self::And(parts) => parts.iter().collect(),
             Self::Matrix { cells, .. } => cells.iter().collect(),
             Self::Pow(a, b) | Self::Joined(_, a, b) | Self::Relation(_, a, b) => vec![a, b],
             Self::Held(inner) | Self::Not(inner) => vec![inner],
@@ -299,13 +304,22 @@ impl Expr {
     pub(super) fn is_relation(&self) -> bool {
         match self {
             Self::Relation(..) => true,
-            Self::And(parts) => !parts.is_empty() && parts.iter().all(|part| matches!(part, Self::Relation(..))),
+            Self::And(parts) => {
+                !parts.is_empty() && parts.iter().all(|part| matches!(part, Self::Relation(..)))
+            }
             _ => false,
         }
     }
 
     /// A set in the reference's sense.
     pub(super) fn is_set(&self) -> bool {
-        matches!(self, Self::Set(_) | Self::Interval(_) | Self::EmptySet | Self::NumberSet(_) | Self::Joined(..))
+        matches!(
+            self,
+            Self::Set(_)
+                | Self::Interval(_)
+                | Self::EmptySet
+                | Self::NumberSet(_)
+                | Self::Joined(..)
+        )
     }
 }

@@ -100,7 +100,10 @@ struct Lower {
 
 impl Lower {
     fn of(text: &str) -> Self {
-        Self { text: text.to_lowercase(), later_box: text.rfind("\\boxed{").is_some_and(|at| at > 0) }
+        Self {
+            text: text.to_lowercase(),
+            later_box: text.rfind("\\boxed{").is_some_and(|at| at > 0),
+        }
     }
 
     fn meets(&self, needs: Needs) -> bool {
@@ -120,20 +123,29 @@ fn search<'t>(pattern: &Pattern, text: &'t str, target: Target, matches: &mut Ve
     for captures in regex.captures_iter(text).take(MOST_MATCHES) {
         let Ok(captures) = captures else { return };
         if let Some(whole) = captures.get(0) {
-            matches.push(Match { start: whole.start(), end: whole.end(), found: Found::Pattern(captures, target) });
+            matches.push(Match {
+                start: whole.start(),
+                end: whole.end(),
+                found: Found::Pattern(captures, target),
+            });
         }
     }
 }
 
 fn has_environment(text: &str) -> bool {
-    static OPENING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\$|\\\[|\\\(|\s\[|\\frac\{").ok());
+    static OPENING: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"\$|\\\[|\\\(|\s\[|\\frac\{").ok());
     OPENING.as_ref().is_none_or(|regex| regex.is_match(text).unwrap_or(true))
 }
 
 fn boxed(text: &str) -> Option<Match<'_>> {
     let start = text.find("\\boxed{")?;
     let end = text.rfind('}')? + 1;
-    (end > start + "\\boxed{".len() + 1).then(|| Match { start, end, found: Found::Boxed(&text[start..end]) })
+    (end > start + "\\boxed{".len() + 1).then(|| Match {
+        start,
+        end,
+        found: Found::Boxed(&text[start..end]),
+    })
 }
 
 fn read_boxed(latex: &str) -> (Option<Expr>, String) {
@@ -172,7 +184,9 @@ fn last_equation(latex: &str) -> Option<&str> {
     }
     let bytes = latex.as_bytes();
     let signs: Vec<usize> = (0..bytes.len())
-        .filter(|&at| bytes[at] == b'=' && !(at > 0 && matches!(bytes[at - 1], b'\\' | b'<' | b'!' | b'>')))
+        .filter(|&at| {
+            bytes[at] == b'=' && !(at > 0 && matches!(bytes[at - 1], b'\\' | b'<' | b'!' | b'>'))
+        })
         .collect();
     if signs.len() < 2 {
         return None;
@@ -181,13 +195,20 @@ fn last_equation(latex: &str) -> Option<&str> {
 }
 
 fn read_plain(captures: &Captures) -> (Option<Expr>, String) {
-    let get = |name: &str| captures.name(name).map(|found| found.as_str()).filter(|text| !text.is_empty());
+    let get = |name: &str| {
+        captures.name(name).map(|found| found.as_str()).filter(|text| !text.is_empty())
+    };
     let whole = ["int1", "int2", "int3"].into_iter().find_map(get);
     let decimals = ["dec1", "dec2", "dec3"].into_iter().find_map(get);
     if whole.is_some() || decimals.is_some() {
-        let digits: String = whole.unwrap_or_default().chars().filter(|c| !matches!(c, ',' | ' ')).collect();
+        let digits: String =
+            whole.unwrap_or_default().chars().filter(|c| !matches!(c, ',' | ' ')).collect();
         let digits = digits.trim_start_matches('0');
-        let text = format!("{}{}", if digits.is_empty() { "0" } else { digits }, decimals.unwrap_or_default().replace(',', "."));
+        let text = format!(
+            "{}{}",
+            if digits.is_empty() { "0" } else { digits },
+            decimals.unwrap_or_default().replace(',', ".")
+        );
         let value = number(&text);
         let value = if get("percent").is_some() { value.map(Expr::percent) } else { value };
         return (value, text);

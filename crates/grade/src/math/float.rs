@@ -26,7 +26,9 @@ impl Mixed {
             return Self::whole(operation(self.value, other.value));
         };
         // A rational becomes a float of the same precision first.
-        let read = |side: Self| if side.bits.is_some() { side.value } else { round_to_bits(&side.value, bits) };
+        let read = |side: Self| {
+            if side.bits.is_some() { side.value } else { round_to_bits(&side.value, bits) }
+        };
         let value = operation(read(self), read(other));
         Self { value: round_to_bits(&value, bits), bits: Some(bits) }
     }
@@ -43,18 +45,29 @@ pub(super) fn mixed(expr: &Expr) -> Option<Mixed> {
         Expr::Add(terms) => terms.iter().try_fold(Mixed::whole(Rat::zero()), |sum, term| {
             let term = mixed(term)?;
             // Zero is dropped, not converted.
-            Some(if sum.bits.is_none() && sum.value.is_zero() { term } else { sum.join(term, |a, b| a + b) })
+            Some(if sum.bits.is_none() && sum.value.is_zero() {
+                term
+            } else {
+                sum.join(term, |a, b| a + b)
+            })
         }),
-        Expr::Mul(factors) => factors.iter().try_fold(Mixed::whole(Rat::one()), |product, factor| {
-            let factor = mixed(factor)?;
-            Some(if product.bits.is_none() && product.value.is_one() { factor } else { product.join(factor, |a, b| a * b) })
-        }),
+        Expr::Mul(factors) => {
+            factors.iter().try_fold(Mixed::whole(Rat::one()), |product, factor| {
+                let factor = mixed(factor)?;
+                Some(if product.bits.is_none() && product.value.is_one() {
+                    factor
+                } else {
+                    product.join(factor, |a, b| a * b)
+                })
+            })
+        }
         Expr::Held(inner) => mixed(inner),
         Expr::Pow(base, exponent) => {
             let (base, exponent) = (mixed(base)?, mixed(exponent)?);
             match base.bits {
                 Some(bits) if small(&exponent.value).is_some() => {
-                    let power = exact(&Expr::pow(Expr::Number(base.value), Expr::Number(exponent.value)))?;
+                    let power =
+                        exact(&Expr::pow(Expr::Number(base.value), Expr::Number(exponent.value)))?;
                     Some(Mixed { value: round_to_bits(&power, bits), bits: Some(bits) })
                 }
                 Some(_) => None,

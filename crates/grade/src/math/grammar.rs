@@ -96,7 +96,11 @@ impl Found {
     }
 
     pub(super) fn has(&self, end: u32) -> bool {
-        if self.0.len() < 24 { self.0.iter().any(|found| found.0 == end) } else { self.1.contains(&end) }
+        if self.0.len() < 24 {
+            self.0.iter().any(|found| found.0 == end)
+        } else {
+            self.1.contains(&end)
+        }
     }
 }
 
@@ -131,8 +135,12 @@ fn joint(kind: Kind, whole: Rule) -> Option<Joint> {
         Rule::Minus if kind == Kind::SetMinus => Joint::Set(SetOp::Minus),
         Rule::Union if kind == Kind::Union => Joint::Set(SetOp::Union),
         Rule::Intersection if kind == Kind::Intersection => Joint::Set(SetOp::Intersection),
-        Rule::SetRelation if matches!(kind, Kind::Superset | Kind::Subset) => Joint::Sign(sign(kind)?),
-        Rule::Relation if !matches!(kind, Kind::Superset | Kind::Subset | Kind::NotIn) => Joint::Sign(sign(kind)?),
+        Rule::SetRelation if matches!(kind, Kind::Superset | Kind::Subset) => {
+            Joint::Sign(sign(kind)?)
+        }
+        Rule::Relation if !matches!(kind, Kind::Superset | Kind::Subset | Kind::NotIn) => {
+            Joint::Sign(sign(kind)?)
+        }
         Rule::Sum | Rule::OpenSum => Joint::Operator(match kind {
             Kind::Add => Operator::Add,
             Kind::Sub => Operator::Sub,
@@ -303,7 +311,15 @@ impl Parser<'_> {
 
     /// Goes on from one first part. A place reached twice is followed once: the earlier way there is the better
     /// one whatever comes after it. An explicit stack keeps long chains from using the program's own.
-    fn chain_from(&mut self, at: u32, first: Id, part: Rule, whole: Rule, seen: &mut HashSet<u32>, found: &mut Found) {
+    fn chain_from(
+        &mut self,
+        at: u32,
+        first: Id,
+        part: Rule,
+        whole: Rule,
+        seen: &mut HashSet<u32>,
+        found: &mut Found,
+    ) {
         struct Frame {
             at: u32,
             node: Id,
@@ -350,7 +366,8 @@ impl Parser<'_> {
             return self.chain(at, parts, whole, found);
         }
         for (end, node) in self.rule(whole, at + 1).iter().copied() {
-            let node = if kind == Kind::Sub { self.node(Node::Wrapped(Wrap::Negate, node)) } else { node };
+            let node =
+                if kind == Kind::Sub { self.node(Node::Wrapped(Wrap::Negate, node)) } else { node };
             found.push(end, node);
         }
     }

@@ -68,7 +68,12 @@ impl Parser<'_> {
                 found.push((end + 1, node));
             }
         }
-        found.extend(self.equality(at + 2).into_iter().filter(|found| self.kind(found.0) == Kind::RBrace).map(|found| (found.0 + 1, found.1)));
+        found.extend(
+            self.equality(at + 2)
+                .into_iter()
+                .filter(|found| self.kind(found.0) == Kind::RBrace)
+                .map(|found| (found.0 + 1, found.1)),
+        );
         found
     }
 
@@ -168,7 +173,10 @@ impl Parser<'_> {
             return Vec::new();
         }
         let ends = self.rule(Rule::Sum, at + 1);
-        ends.iter().filter(|found| self.kind(found.0) == close).map(|found| (found.0 + 1, found.1)).collect()
+        ends.iter()
+            .filter(|found| self.kind(found.0) == close)
+            .map(|found| (found.0 + 1, found.1))
+            .collect()
     }
 
     fn frac(&mut self, at: u32, found: &mut Found) {
@@ -255,13 +263,15 @@ impl Parser<'_> {
         let (subs, sups) = (self.rule(Rule::Sub, at + 1), self.rule(Rule::Sup, at + 1));
         for &(middle, sup) in sups.iter() {
             for &(end, _) in self.rule(Rule::Sub, middle).iter() {
-                let node = self.node(Node::Symbol { token, sub: Some((middle, end)), sup: Some(sup) });
+                let node =
+                    self.node(Node::Symbol { token, sub: Some((middle, end)), sup: Some(sup) });
                 found.push(end, node);
             }
         }
         for &(middle, _) in subs.iter() {
             for &(end, sup) in self.rule(Rule::Sup, middle).iter() {
-                let node = self.node(Node::Symbol { token, sub: Some((at + 1, middle)), sup: Some(sup) });
+                let node =
+                    self.node(Node::Symbol { token, sub: Some((at + 1, middle)), sup: Some(sup) });
                 found.push(end, node);
             }
         }

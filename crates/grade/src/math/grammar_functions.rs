@@ -11,7 +11,9 @@ impl Parser<'_> {
         match self.kind(at) {
             Kind::Function | Kind::Gamma => self.named_function(at, at + 1, found),
             Kind::ManyFunction => self.many_function(at, at + 1, found),
-            Kind::OperatorName if self.kind(at + 1) == Kind::LBrace && self.kind(at + 3) == Kind::RBrace => {
+            Kind::OperatorName
+                if self.kind(at + 1) == Kind::LBrace && self.kind(at + 3) == Kind::RBrace =>
+            {
                 match self.kind(at + 2) {
                     Kind::Name => self.named_function(at + 2, at + 4, found),
                     Kind::ManyName => self.many_function(at + 2, at + 4, found),
@@ -38,12 +40,22 @@ impl Parser<'_> {
     /// Optional scripts in either order, those that take more first.
     fn scripts(&mut self, at: u32) -> Vec<(u32, Option<Id>, Option<Id>)> {
         let mut found = Vec::new();
-        for (sub_first, first, second) in [(true, Rule::Sub, Rule::Sup), (false, Rule::Sup, Rule::Sub)] {
+        for (sub_first, first, second) in
+            [(true, Rule::Sub, Rule::Sup), (false, Rule::Sup, Rule::Sub)]
+        {
             for (middle, one) in self.rule(first, at).iter().copied() {
                 for (end, two) in self.rule(second, middle).iter().copied() {
-                    found.push(if sub_first { (end, Some(one), Some(two)) } else { (end, Some(two), Some(one)) });
+                    found.push(if sub_first {
+                        (end, Some(one), Some(two))
+                    } else {
+                        (end, Some(two), Some(one))
+                    });
                 }
-                found.push(if sub_first { (middle, Some(one), None) } else { (middle, None, Some(one)) });
+                found.push(if sub_first {
+                    (middle, Some(one), None)
+                } else {
+                    (middle, None, Some(one))
+                });
             }
             for (end, two) in self.rule(second, at).iter().copied() {
                 found.push(if sub_first { (end, None, Some(two)) } else { (end, Some(two), None) });
@@ -71,7 +83,8 @@ impl Parser<'_> {
             if self.kind(after) == Kind::LParen {
                 for (end, _) in self.rule(Rule::Arguments, after + 1).iter().copied() {
                     if self.kind(end) == Kind::RParen {
-                        let node = self.node(Node::ManyFunction { name, sup, args: (after + 1, end) });
+                        let node =
+                            self.node(Node::ManyFunction { name, sup, args: (after + 1, end) });
                         found.push(end + 1, node);
                     }
                 }
@@ -86,11 +99,15 @@ impl Parser<'_> {
 
     /// A symbol applied to arguments: `f(x)`, `f^2[x, y]`, `f{(x)}`.
     fn call(&mut self, at: u32, found: &mut Found) {
-        let mut names: Vec<u32> = self.rule(Rule::Sub, at + 1).iter().map(|found| found.0).collect();
+        let mut names: Vec<u32> =
+            self.rule(Rule::Sub, at + 1).iter().map(|found| found.0).collect();
         names.push(at + 1);
         for name_end in names {
-            let mut starts: Vec<(u32, Option<Id>)> =
-                self.rule(Rule::Sup, name_end).iter().map(|found| (found.0, Some(found.1))).collect();
+            let mut starts: Vec<(u32, Option<Id>)> = self
+                .rule(Rule::Sup, name_end)
+                .iter()
+                .map(|found| (found.0, Some(found.1)))
+                .collect();
             starts.push((name_end, None));
             for (after, sup) in starts {
                 let braced = u32::from(self.kind(after) == Kind::LBrace);
@@ -101,8 +118,11 @@ impl Parser<'_> {
                 };
                 let first = after + braced + 1;
                 for (end, _) in self.rule(Rule::CallArguments, first).iter().copied() {
-                    if self.kind(end) == close && (braced == 0 || self.kind(end + 1) == Kind::RBrace) {
-                        let node = self.node(Node::Call { name: (at, name_end), sup, args: (first, end) });
+                    if self.kind(end) == close
+                        && (braced == 0 || self.kind(end + 1) == Kind::RBrace)
+                    {
+                        let node =
+                            self.node(Node::Call { name: (at, name_end), sup, args: (first, end) });
                         found.push(end + 1 + braced, node);
                     }
                 }
@@ -119,16 +139,23 @@ impl Parser<'_> {
             let bodies = self.rule(Rule::OpenSum, after);
             for (end, body) in bodies.iter().copied() {
                 if self.kind(end) == Kind::Differential {
-                    let node = self.node(Node::Integral { lower, upper, body: Some(body), variable: Some(end) });
+                    let node = self.node(Node::Integral {
+                        lower,
+                        upper,
+                        body: Some(body),
+                        variable: Some(end),
+                    });
                     found.push(end + 1, node);
                 }
             }
             if self.kind(after) == Kind::Differential {
-                let node = self.node(Node::Integral { lower, upper, body: None, variable: Some(after) });
+                let node =
+                    self.node(Node::Integral { lower, upper, body: None, variable: Some(after) });
                 found.push(after + 1, node);
             }
             for (end, body) in bodies.iter().copied() {
-                let node = self.node(Node::Integral { lower, upper, body: Some(body), variable: None });
+                let node =
+                    self.node(Node::Integral { lower, upper, body: Some(body), variable: None });
                 found.push(end, node);
             }
         }
@@ -174,7 +201,10 @@ impl Parser<'_> {
             return Vec::new();
         }
         let ends = self.equality(at + 2);
-        ends.into_iter().filter(|found| self.kind(found.0) == Kind::RBrace).map(|found| (found.0 + 1, found.1)).collect()
+        ends.into_iter()
+            .filter(|found| self.kind(found.0) == Kind::RBrace)
+            .map(|found| (found.0 + 1, found.1))
+            .collect()
     }
 
     fn limit(&mut self, at: u32, found: &mut Found) {

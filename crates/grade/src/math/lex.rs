@@ -54,7 +54,11 @@ fn next(rest: &str) -> Option<(Kind, usize)> {
 }
 
 fn longest(rest: &str, table: &[(&str, Kind)]) -> Option<(Kind, usize)> {
-    table.iter().filter(|(text, _)| rest.starts_with(text)).map(|(text, kind)| (*kind, text.len())).max_by_key(|found| found.1)
+    table
+        .iter()
+        .filter(|(text, _)| rest.starts_with(text))
+        .map(|(text, kind)| (*kind, text.len()))
+        .max_by_key(|found| found.1)
 }
 
 fn digits(text: &str) -> usize {
@@ -74,7 +78,8 @@ fn number(rest: &str) -> Option<(Kind, usize)> {
     }
     let after = &rest[length..];
     if let Some(exponent) = after.strip_prefix('E') {
-        let sign = exponent.chars().next().filter(|c| "+∔⊕⊞-−∸".contains(*c)).map_or(0, char::len_utf8);
+        let sign =
+            exponent.chars().next().filter(|c| "+∔⊕⊞-−∸".contains(*c)).map_or(0, char::len_utf8);
         let count = digits(&exponent[sign..]);
         if count > 0 {
             return Some((Kind::Scientific, length + 1 + sign + count));
@@ -195,7 +200,9 @@ fn with_braces(rest: &str, run: usize) -> Option<(Kind, usize)> {
     let after = &rest[1 + run..];
     match name {
         "begin" | "end" => return environment(rest, name, after),
-        "not" if after.starts_with("\\equiv") => return Some((Kind::Unequal, "\\not\\equiv".len())),
+        "not" if after.starts_with("\\equiv") => {
+            return Some((Kind::Unequal, "\\not\\equiv".len()));
+        }
         "mathbb" => {
             let set = match after.get(..3) {
                 Some("{N}") => Some(Kind::Naturals),
@@ -227,8 +234,20 @@ fn environment(rest: &str, name: &str, after: &str) -> Option<(Kind, usize)> {
     let starts = name == "begin";
     let mut end = rest.len() - inner.len() + close + 1;
     let kind = match &inner[..close] {
-        "matrix" | "pmatrix" | "bmatrix" => if starts { Kind::MatrixStart } else { Kind::MatrixEnd },
-        "vmatrix" => if starts { Kind::DetStart } else { Kind::DetEnd },
+        "matrix" | "pmatrix" | "bmatrix" => {
+            if starts {
+                Kind::MatrixStart
+            } else {
+                Kind::MatrixEnd
+            }
+        }
+        "vmatrix" => {
+            if starts {
+                Kind::DetStart
+            } else {
+                Kind::DetEnd
+            }
+        }
         "array" if starts => {
             let columns = rest[end..].strip_prefix('{')?;
             let count = columns.bytes().take_while(|byte| b"clr".contains(byte)).count();
@@ -252,7 +271,10 @@ mod tests {
 
     #[test]
     fn the_longest_match_wins() {
-        use Kind::{Accent, Differential, ExpE, Function, Greek, Infinity, Letter, Name, Number, Percent, Scientific};
+        use Kind::{
+            Accent, Differential, ExpE, Function, Greek, Infinity, Letter, Name, Number, Percent,
+            Scientific,
+        };
         assert_eq!(kinds(r"\sinx"), Some(vec![Function, Letter]));
         assert_eq!(kinds("dog"), Some(vec![Differential, Letter]));
         assert_eq!(kinds("3.5E-2"), Some(vec![Scientific]));

@@ -153,7 +153,9 @@ pub(super) fn single(c: char) -> Option<(Kind, bool)> {
         '\'' => (Kind::Transpose, false),
         '+' | '∔' | '⊕' | '⊞' => (Kind::Add, false),
         '-' | '−' | '∸' => (Kind::Sub, false),
-        '*' | '×' | '∗' | '∘' | '∙' | '⊗' | '⊠' | '⊡' | '⋄' | '⋅' | '⋆' | '⋈' | '⋉' | '⋊' => (Kind::Mul, false),
+        '*' | '×' | '∗' | '∘' | '∙' | '⊗' | '⊠' | '⊡' | '⋄' | '⋅' | '⋆' | '⋈' | '⋉' | '⋊' => {
+            (Kind::Mul, false)
+        }
         '/' | '÷' | '∕' | ':' => (Kind::Div, false),
         '(' => (Kind::LParen, false),
         ')' => (Kind::RParen, false),
@@ -188,7 +190,9 @@ pub(super) fn single(c: char) -> Option<(Kind, bool)> {
         '⊆' => (Kind::Subset, false),
         '∉' => (Kind::NotIn, false),
         'ℵ' | 'ℶ' | 'ℷ' | 'ℸ' => (Kind::OtherSymbol, true),
-        _ if "αβγΓδΔεϵζηθΘϑικλΛμνξΞοπΠϖρϱσΣςτυΥφΦϕχψΨωΩ".contains(c) => (Kind::Greek, true),
+        _ if "αβγΓδΔεϵζηθΘϑικλΛμνξΞοπΠϖρϱσΣςτυΥφΦϕχψΨωΩ".contains(c) => {
+            (Kind::Greek, true)
+        }
         _ => return None,
     })
 }
@@ -268,7 +272,10 @@ pub(super) const COMMAND_NAMES: [(Kind, &str); 69] = [
     (Kind::Int, "int"),
     (Kind::Sum, "sum"),
     (Kind::Prod, "prod"),
-    (Kind::Function, "log ln exp sin cos tan csc sec cot arcsin arccos arctan arccsc arcsec arccot sinh cosh tanh"),
+    (
+        Kind::Function,
+        "log ln exp sin cos tan csc sec cot arcsin arccos arctan arccsc arcsec arccot sinh cosh tanh",
+    ),
     (Kind::Function, "arsinh arcosh artanh arcsinh arccosh arctanh floor ceil det"),
     (Kind::Gamma, "Gamma gamma"),
     (Kind::Sqrt, "sqrt"),
@@ -289,11 +296,26 @@ pub(super) const COMMAND_NAMES: [(Kind, &str); 69] = [
     (Kind::Greater, "gt"),
     (Kind::GreaterEq, "geq ge geqslant"),
     (Kind::Unequal, "ne neq"),
-    (Kind::Greek, "alpha beta delta Delta epsilon varepsilon zeta eta theta Theta vartheta iota kappa lambda Lambda mu nu xi Xi"),
-    (Kind::Greek, "omicron pi Pi varpi rho varrho sigma Sigma varsigma tau upsilon Upsilon phi Phi varphi chi psi Psi omega Omega"),
-    (Kind::OtherSymbol, "Bbbk wp nabla bigstar angle nexists diagdown measuredangle eth diagup sphericalangle clubsuit"),
-    (Kind::OtherSymbol, "varnothing Diamond complement diamondsuit imath Finv triangledown heartsuit jmath Game triangle"),
-    (Kind::OtherSymbol, "spadesuit ell hbar vartriangle hslash blacklozenge lozenge blacksquare mho blacktriangle sharp"),
+    (
+        Kind::Greek,
+        "alpha beta delta Delta epsilon varepsilon zeta eta theta Theta vartheta iota kappa lambda Lambda mu nu xi Xi",
+    ),
+    (
+        Kind::Greek,
+        "omicron pi Pi varpi rho varrho sigma Sigma varsigma tau upsilon Upsilon phi Phi varphi chi psi Psi omega Omega",
+    ),
+    (
+        Kind::OtherSymbol,
+        "Bbbk wp nabla bigstar angle nexists diagdown measuredangle eth diagup sphericalangle clubsuit",
+    ),
+    (
+        Kind::OtherSymbol,
+        "varnothing Diamond complement diamondsuit imath Finv triangledown heartsuit jmath Game triangle",
+    ),
+    (
+        Kind::OtherSymbol,
+        "spadesuit ell hbar vartriangle hslash blacklozenge lozenge blacksquare mho blacktriangle sharp",
+    ),
     (Kind::OtherSymbol, "prime Im flat square backprime Re natural surd circledS"),
     (Kind::Infinity, "infty"),
     (Kind::Partial, "partial"),

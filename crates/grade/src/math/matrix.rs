@@ -19,11 +19,21 @@ pub(super) fn matrix_operation(operator: Operator, left: Expr, right: Expr) -> O
             if (rows, columns) != (more_rows, more_columns) {
                 return None;
             }
-            let join = |(a, b): (Expr, Expr)| if operator == Operator::Add { Expr::plus(a, b) } else { Expr::plus(a, b.negated()) };
+            let join = |(a, b): (Expr, Expr)| {
+                if operator == Operator::Add {
+                    Expr::plus(a, b)
+                } else {
+                    Expr::plus(a, b.negated())
+                }
+            };
             let cells = cells.into_iter().zip(more).map(join).collect();
             Some(Expr::Matrix { rows, columns, cells })
         }
-        (Operator::Mul, Expr::Matrix { rows, columns, cells }, Expr::Matrix { rows: inner, columns: width, cells: more }) => {
+        (
+            Operator::Mul,
+            Expr::Matrix { rows, columns, cells },
+            Expr::Matrix { rows: inner, columns: width, cells: more },
+        ) => {
             if columns != inner || rows * width * inner > MOST_CELLS {
                 return None;
             }
@@ -31,7 +41,12 @@ pub(super) fn matrix_operation(operator: Operator, left: Expr, right: Expr) -> O
             for row in 0..rows {
                 for column in 0..width {
                     let terms = (0..inner)
-                        .map(|k| Expr::times(cells[row * columns + k].clone(), more[k * width + column].clone()))
+                        .map(|k| {
+                            Expr::times(
+                                cells[row * columns + k].clone(),
+                                more[k * width + column].clone(),
+                            )
+                        })
                         .collect();
                     product.push(Expr::Add(terms));
                 }
@@ -43,7 +58,9 @@ pub(super) fn matrix_operation(operator: Operator, left: Expr, right: Expr) -> O
             let cells = cells.into_iter().map(|cell| Expr::times(scalar.clone(), cell)).collect();
             Some(Expr::Matrix { rows, columns, cells })
         }
-        (Operator::Div, Expr::Matrix { rows, columns, cells }, scalar) if !matches!(scalar, Expr::Matrix { .. }) => {
+        (Operator::Div, Expr::Matrix { rows, columns, cells }, scalar)
+            if !matches!(scalar, Expr::Matrix { .. }) =>
+        {
             let cells = cells.into_iter().map(|cell| Expr::over(cell, scalar.clone())).collect();
             Some(Expr::Matrix { rows, columns, cells })
         }
@@ -53,11 +70,18 @@ pub(super) fn matrix_operation(operator: Operator, left: Expr, right: Expr) -> O
 
 pub(super) fn transposed(rows: usize, columns: usize, cells: &[Expr]) -> Expr {
     let turned = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
-    Expr::Matrix { rows: columns, columns: rows, cells: turned.map(|at| cells[at].clone()).collect() }
+    Expr::Matrix {
+        rows: columns,
+        columns: rows,
+        cells: turned.map(|at| cells[at].clone()).collect(),
+    }
 }
 
 pub(super) fn norm(cells: &[Expr]) -> Expr {
-    let squares = cells.iter().map(|cell| Expr::pow(Expr::Apply(Fun::Abs, vec![cell.clone()]), Expr::int(2))).collect();
+    let squares = cells
+        .iter()
+        .map(|cell| Expr::pow(Expr::Apply(Fun::Abs, vec![cell.clone()]), Expr::int(2)))
+        .collect();
     Expr::pow(Expr::Add(squares), Expr::Number(Rat::new(1.into(), 2.into())))
 }
 

@@ -47,7 +47,10 @@ pub(super) fn read(text: &str) -> Option<Literal> {
     };
     let (whole, decimals) = unsigned.split_once('.').unwrap_or((unsigned, ""));
     let digits = format!("{whole}{decimals}");
-    if digits.is_empty() || digits.len() > MOST_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if digits.is_empty()
+        || digits.len() > MOST_DIGITS
+        || !digits.bytes().all(|byte| byte.is_ascii_digit())
+    {
         return None;
     }
     let mut value = Rat::from_integer(BigInt::parse_bytes(digits.as_bytes(), 10)?);
@@ -81,7 +84,8 @@ fn digits_for(bits: u32) -> i64 {
 }
 
 pub(super) fn power_of_ten(exponent: i64) -> Rat {
-    let size = BigInt::from(10).pow(u32::try_from(exponent.unsigned_abs().min(20_000)).unwrap_or(0));
+    let size =
+        BigInt::from(10).pow(u32::try_from(exponent.unsigned_abs().min(20_000)).unwrap_or(0));
     if exponent < 0 { Rat::new(BigInt::one(), size) } else { Rat::from_integer(size) }
 }
 
@@ -93,8 +97,11 @@ pub(super) fn round_to_bits(value: &Rat, bits: u32) -> Rat {
     let (top, bottom) = (value.numer().magnitude(), value.denom().magnitude());
     let mut shift = i64::from(bits) - (top.bits() as i64 - bottom.bits() as i64);
     for _ in 0..2 {
-        let (top, bottom) =
-            if shift >= 0 { (top << shift as u64, bottom.clone()) } else { (top.clone(), bottom << (-shift) as u64) };
+        let (top, bottom) = if shift >= 0 {
+            (top << shift as u64, bottom.clone())
+        } else {
+            (top.clone(), bottom << (-shift) as u64)
+        };
         let (mut quotient, rest) = top.div_rem(&bottom);
         if quotient.bits() > u64::from(bits) {
             shift -= 1;
@@ -230,8 +237,14 @@ mod tests {
     #[test]
     fn rounds_like_the_reference() {
         let third = Rat::new(1.into(), 3.into());
-        assert_eq!(round_decimals(&third, None, 6), round_decimals(&float("0.333333").value, Some(53), 6));
-        assert_ne!(round_decimals(&third, None, 6), round_decimals(&float("0.33333").value, Some(53), 6));
+        assert_eq!(
+            round_decimals(&third, None, 6),
+            round_decimals(&float("0.333333").value, Some(53), 6)
+        );
+        assert_ne!(
+            round_decimals(&third, None, 6),
+            round_decimals(&float("0.33333").value, Some(53), 6)
+        );
         assert_eq!(
             round_decimals(&float("96.3").value, Some(53), 6),
             round_decimals(&float("96.30000009999999").value, Some(57), 6)

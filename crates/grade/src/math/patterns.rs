@@ -63,7 +63,11 @@ pub(super) static PLAIN: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     let either = format!("(?:{framed}|{numbers})");
     let lead = r"(?:.{0,100}=\s*|.{0,50}?)";
     [
-        (format!(r"(?i:final answer is):?\s*{either}\.?\s?I hope"), 0, Needs::Word("final answer is")),
+        (
+            format!(r"(?i:final answer is):?\s*{either}\.?\s?I hope"),
+            0,
+            Needs::Word("final answer is"),
+        ),
         (format!(r"(?i:final answer.{{0,100}}?)\s+is:?{either}"), 50, Needs::Word("final answer")),
         (format!(r"(?i:answer):{lead}{either}(?!\s*=)"), 100, Needs::Word("answer")),
         (format!(r"(?i:answer){lead}{either}(?!\s*=)"), 200, Needs::Word("answer")),
@@ -79,8 +83,16 @@ pub(super) static LATEX: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     let list = listed(Content::Any);
     let boxes = listed(Content::Box);
     [
-        (format!(r"(?s)(?i:final answer is):?\s*{list}\.?\s?I hope"), 0, Needs::Word("final answer is")),
-        (format!(r"(?s)(?i:final answer.{{0,100}}?)\s+is:?\s*{list}"), 50, Needs::Word("final answer")),
+        (
+            format!(r"(?s)(?i:final answer is):?\s*{list}\.?\s?I hope"),
+            0,
+            Needs::Word("final answer is"),
+        ),
+        (
+            format!(r"(?s)(?i:final answer.{{0,100}}?)\s+is:?\s*{list}"),
+            50,
+            Needs::Word("final answer"),
+        ),
         (format!("(?s){boxes}"), 50, Needs::LaterBox),
         (format!(r"(?s)(?i:answer):.{{0,50}}?{list}"), 100, Needs::Word("answer")),
         (format!(r"(?s)(?i:answer).{{0,50}}?{list}"), 200, Needs::Word("answer")),
@@ -102,7 +114,10 @@ fn listed(content: Content) -> String {
     let mut source = format!("(?:{}", environment(PREFIXES[0], content));
     let blank = if content == Content::Box { r"\s*" } else { "" };
     for prefix in &PREFIXES[1..] {
-        source.push_str(&format!(r"{blank}(?:\s*(?:,?and|,?or|,)\s*{})?", environment(prefix, content)));
+        source.push_str(&format!(
+            r"{blank}(?:\s*(?:,?and|,?or|,)\s*{})?",
+            environment(prefix, content)
+        ));
     }
     source.push(')');
     source
@@ -125,7 +140,10 @@ fn environment(prefix: &str, content: Content) -> String {
         let number = r"-?\d+(?:[.,]\d+)?";
         parts.push(format!(r"(?P<{prefix}FR>-?\\frac\{{{number}\}}\{{{number}\}})"));
     }
-    format!(r"(?:(?:{})\s*(?P<{prefix}percent>(?:\\?%|[Pp]ercent|[Pp]ercentage|[Pp]ct))?)", parts.join("|"))
+    format!(
+        r"(?:(?:{})\s*(?P<{prefix}percent>(?:\\?%|[Pp]ercent|[Pp]ercentage|[Pp]ct))?)",
+        parts.join("|")
+    )
 }
 
 fn compile(source: &str) -> Option<Regex> {

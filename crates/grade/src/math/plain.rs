@@ -33,7 +33,9 @@ impl Reader<'_> {
     fn take(&mut self, sign: &str) -> bool {
         self.blank();
         let found = self.bytes[self.at..].starts_with(sign.as_bytes())
-            && !(sign.len() == 1 && self.bytes[self.at..].starts_with(&sign.as_bytes().repeat(2)) && matches!(sign, "*" | "/"));
+            && !(sign.len() == 1
+                && self.bytes[self.at..].starts_with(&sign.as_bytes().repeat(2))
+                && matches!(sign, "*" | "/"));
         if found {
             self.at += sign.len();
         }
@@ -101,9 +103,16 @@ impl Reader<'_> {
         }
         let text = std::str::from_utf8(&self.bytes[start..self.at]).ok()?;
         // Python refuses a leading zero in front of other digits.
-        if text.len() > 1 && text.starts_with('0') && !text.contains('.') && text.bytes().any(|byte| byte != b'0') {
+        if text.len() > 1
+            && text.starts_with('0')
+            && !text.contains('.')
+            && text.bytes().any(|byte| byte != b'0')
+        {
             return None;
         }
-        number(text.strip_suffix('.').map_or(text.to_owned(), |whole| format!("{whole}.0")).as_str()).filter(|_| !text.is_empty())
+        number(
+            text.strip_suffix('.').map_or(text.to_owned(), |whole| format!("{whole}.0")).as_str(),
+        )
+        .filter(|_| !text.is_empty())
     }
 }

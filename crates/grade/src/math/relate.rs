@@ -24,7 +24,11 @@ pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
     let (Expr::Relation(gold_sign, a, b), Expr::Relation(pred_sign, c, d)) = (gold, pred) else {
         return Some(false);
     };
-    let differs = |parts: [&Expr; 2]| parts.iter().any(|part| part.is_set() || matches!(part, Expr::Tuple(_) | Expr::Matrix { .. }));
+    let differs = |parts: [&Expr; 2]| {
+        parts
+            .iter()
+            .any(|part| part.is_set() || matches!(part, Expr::Tuple(_) | Expr::Matrix { .. }))
+    };
     let plain = !differs([a, b]) && !differs([c, d]);
     if gold_sign == pred_sign && plain && same_difference(&minus(a, b), &minus(c, d), rules) {
         return Some(true);
@@ -40,7 +44,12 @@ pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
     if inverse == *pred_sign && plain && same_difference(&minus(a, b), &minus(d, c), rules) {
         return Some(true);
     }
-    Some(*gold_sign == Compare::Eq && *pred_sign == Compare::Eq && plain && same_solutions(&minus(a, b), &minus(c, d)))
+    Some(
+        *gold_sign == Compare::Eq
+            && *pred_sign == Compare::Eq
+            && plain
+            && same_solutions(&minus(a, b), &minus(c, d)),
+    )
 }
 
 fn same_difference(a: &Expr, b: &Expr, rules: Rules) -> bool {
@@ -110,7 +119,9 @@ fn has_no_solution(expr: &Expr, name: &Name) -> bool {
 
 fn same_roots(a: &Expr, b: &Expr, name: &Name) -> bool {
     (0..4).all(|point| {
-        let (Some(p), Some(q)) = (parabola(a, name, point), parabola(b, name, point)) else { return false };
+        let (Some(p), Some(q)) = (parabola(a, name, point), parabola(b, name, point)) else {
+            return false;
+        };
         // Proportional coefficients have the same roots.
         let lead = |p: &Parabola| if vanishes(p.a) { p.b } else { p.a };
         vanishes(p.a) == vanishes(q.a)
@@ -171,7 +182,9 @@ fn solve(compare: Compare, expr: &Expr, name: &Name) -> Option<Expr> {
     let closed = matches!(compare, Compare::Le | Compare::Ge | Compare::Eq);
     // Marks on the line: roots, where the value is zero, and poles, where there is none.
     let mut marks: Vec<(f64, Expr, bool)> = Vec::new();
-    for (at, is_root) in roots.into_iter().map(|at| (at, true)).chain(poles.into_iter().map(|at| (at, false))) {
+    for (at, is_root) in
+        roots.into_iter().map(|at| (at, true)).chain(poles.into_iter().map(|at| (at, false)))
+    {
         let value = constant(&at).filter(|value| value.is_real())?.re.hi;
         marks.push((value, at, is_root));
     }
@@ -180,11 +193,8 @@ fn solve(compare: Compare, expr: &Expr, name: &Name) -> Option<Expr> {
     let mut set: Option<Expr> = None;
     let mut before = infinity(Constant::MinusInfinity);
     let mut before_value = f64::NEG_INFINITY;
-    let ends = marks.into_iter().chain([(
-        f64::INFINITY,
-        Expr::Constant(Constant::Infinity),
-        false,
-    )]);
+    let ends =
+        marks.into_iter().chain([(f64::INFINITY, Expr::Constant(Constant::Infinity), false)]);
     for (value, at, is_root) in ends {
         let middle = match (before_value.is_finite(), value.is_finite()) {
             (false, false) => 0.123,
@@ -242,7 +252,8 @@ fn roots(expr: &Expr, name: &Name) -> Option<(Vec<Expr>, Vec<Expr>)> {
         return Some((found, Vec::new()));
     }
     // Even in x and linear or quadratic to the right of zero: roots come in pairs.
-    let mirrored = substitute(expr, name, &Expr::Mul(vec![Expr::int(-1), Expr::Symbol(name.clone())]));
+    let mirrored =
+        substitute(expr, name, &Expr::Mul(vec![Expr::int(-1), Expr::Symbol(name.clone())]));
     if identical(expr, &mirrored) {
         let absolute = Expr::Apply(Fun::Abs, vec![Expr::Symbol(name.clone())]);
         let positive = replace(expr, &absolute, &Expr::Symbol(name.clone()));
@@ -287,7 +298,9 @@ fn replace(expr: &Expr, what: &Expr, with: &Expr) -> Expr {
     match expr {
         Expr::Add(parts) => Expr::Add(parts.iter().map(|part| replace(part, what, with)).collect()),
         Expr::Mul(parts) => Expr::Mul(parts.iter().map(|part| replace(part, what, with)).collect()),
-        Expr::Pow(base, exponent) => Expr::pow(replace(base, what, with), replace(exponent, what, with)),
+        Expr::Pow(base, exponent) => {
+            Expr::pow(replace(base, what, with), replace(exponent, what, with))
+        }
         Expr::Apply(fun, parts) => {
             Expr::Apply(fun.clone(), parts.iter().map(|part| replace(part, what, with)).collect())
         }

@@ -17,7 +17,8 @@ const MOST_MATCHED: usize = 40;
 /// Whether two objects, at least one a set or tuple, are equal.
 pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
     let collection = |expr: &Expr| expr.is_set() || matches!(expr, Expr::Tuple(_));
-    let single = |expr: &Expr| if collection(expr) { expr.clone() } else { Expr::Set(vec![expr.clone()]) };
+    let single =
+        |expr: &Expr| if collection(expr) { expr.clone() } else { Expr::Set(vec![expr.clone()]) };
     let (a, b) = (single(gold), single(pred));
     if let (Expr::Interval(a), Expr::Interval(b)) = (&a, &b) {
         return same_interval(a, b, rules);
@@ -26,7 +27,9 @@ pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
         return Some(true);
     }
     match (&a, &b) {
-        (Expr::Set(_) | Expr::Tuple(_), Expr::Set(_) | Expr::Tuple(_)) => same_elements(&a, &b, rules),
+        (Expr::Set(_) | Expr::Tuple(_), Expr::Set(_) | Expr::Tuple(_)) => {
+            same_elements(&a, &b, rules)
+        }
         (Expr::Interval(interval), Expr::Set(_) | Expr::Tuple(_)) if is_pair(interval, &b) => {
             same_elements(&as_pair(interval), &b, rules)
         }
@@ -119,7 +122,12 @@ fn matched(mut golds: Vec<&Expr>, mut preds: Vec<&Expr>, rules: Rules) -> Option
     if golds.len() > MOST_MATCHED {
         golds.sort_by_cached_key(|element| tidy(element));
         preds.sort_by_cached_key(|element| tidy(element));
-        return Some(golds.into_iter().zip(preds).all(|(gold, pred)| equal_elements(gold, pred, rules) == Some(true)));
+        return Some(
+            golds
+                .into_iter()
+                .zip(preds)
+                .all(|(gold, pred)| equal_elements(gold, pred, rules) == Some(true)),
+        );
     }
     for gold in golds {
         let found = preds.iter().position(|pred| equal_elements(gold, pred, rules) == Some(true));
@@ -134,10 +142,17 @@ fn matched(mut golds: Vec<&Expr>, mut preds: Vec<&Expr>, rules: Rules) -> Option
 /// Sorts elements that all are real numbers, or equations that give one.
 fn sort_by_value(elements: &mut Vec<&Expr>) -> bool {
     let value = |element: &Expr| {
-        let element = if is_assignment(element) { last(element).map_or(element, |sides| sides.1) } else { element };
+        let element = if is_assignment(element) {
+            last(element).map_or(element, |sides| sides.1)
+        } else {
+            element
+        };
         place(element)
     };
-    let Some(mut keyed) = elements.iter().map(|element| Some((value(element)?, *element))).collect::<Option<Vec<_>>>()
+    let Some(mut keyed) = elements
+        .iter()
+        .map(|element| Some((value(element)?, *element)))
+        .collect::<Option<Vec<_>>>()
     else {
         return false;
     };
@@ -272,10 +287,15 @@ fn cut(piece: Piece, hole: Piece) -> Vec<Piece> {
     let mut rest = Vec::new();
     for part in [
         Piece { to: if compare(left.to, piece.to).is_lt() { left.to } else { piece.to }, ..left },
-        Piece { from: if compare(piece.from, right.from).is_lt() { right.from } else { piece.from }, ..right },
+        Piece {
+            from: if compare(piece.from, right.from).is_lt() { right.from } else { piece.from },
+            ..right
+        },
     ] {
         let point = near(part.from, part.to);
-        if (point && !part.left_open && !part.right_open) || (!point && compare(part.from, part.to).is_lt()) {
+        if (point && !part.left_open && !part.right_open)
+            || (!point && compare(part.from, part.to).is_lt())
+        {
             rest.push(part);
         }
     }

@@ -21,7 +21,9 @@ fn formed(expr: &Expr, depth: usize) -> Expr {
     if depth > DEPTH {
         return expr.clone();
     }
-    let all = |parts: &[Expr]| -> Vec<Expr> { parts.iter().map(|part| formed(part, depth + 1)).collect() };
+    let all = |parts: &[Expr]| -> Vec<Expr> {
+        parts.iter().map(|part| formed(part, depth + 1)).collect()
+    };
     match expr {
         Expr::Held(inner) => formed(inner, depth + 1),
         Expr::Add(terms) => sum(all(terms)),
@@ -32,10 +34,14 @@ fn formed(expr: &Expr, depth: usize) -> Expr {
             number(&formed).unwrap_or(formed)
         }
         Expr::Tuple(parts) => Expr::Tuple(all(parts)),
-        Expr::Matrix { rows, columns, cells } => Expr::Matrix { rows: *rows, columns: *columns, cells: all(cells) },
-        Expr::Relation(compare, left, right) => {
-            Expr::Relation(*compare, Box::new(formed(left, depth + 1)), Box::new(formed(right, depth + 1)))
+        Expr::Matrix { rows, columns, cells } => {
+            Expr::Matrix { rows: *rows, columns: *columns, cells: all(cells) }
         }
+        Expr::Relation(compare, left, right) => Expr::Relation(
+            *compare,
+            Box::new(formed(left, depth + 1)),
+            Box::new(formed(right, depth + 1)),
+        ),
         other => other.clone(),
     }
 }
@@ -99,8 +105,11 @@ fn sum(terms: Vec<Expr>) -> Expr {
             _ => gathered.push((rest, by)),
         }
     }
-    let mut result: Vec<Expr> =
-        gathered.into_iter().filter(|(_, by)| !by.is_zero()).map(|(rest, by)| scaled(by, rest)).collect();
+    let mut result: Vec<Expr> = gathered
+        .into_iter()
+        .filter(|(_, by)| !by.is_zero())
+        .map(|(rest, by)| scaled(by, rest))
+        .collect();
     if !total.is_zero() {
         result.push(Expr::Number(total));
     }
@@ -158,10 +167,15 @@ fn product(factors: Vec<Expr>) -> Expr {
         (1, true) => result.swap_remove(0),
         // A number is multiplied into a sum.
         (1, false) if matches!(result[0], Expr::Add(_)) => match result.swap_remove(0) {
-            Expr::Add(terms) => sum(terms.into_iter().map(|term| product(vec![Expr::Number(total.clone()), term])).collect()),
+            Expr::Add(terms) => sum(terms
+                .into_iter()
+                .map(|term| product(vec![Expr::Number(total.clone()), term]))
+                .collect()),
             other => other,
         },
-        _ => scaled(total, if result.len() == 1 { result.swap_remove(0) } else { Expr::Mul(result) }),
+        _ => {
+            scaled(total, if result.len() == 1 { result.swap_remove(0) } else { Expr::Mul(result) })
+        }
     }
 }
 
@@ -177,7 +191,9 @@ fn power(base: Expr, exponent: Expr) -> Expr {
             match base {
                 Expr::Pow(inner, first) => return power(*inner, product(vec![*first, exponent])),
                 Expr::Mul(factors) => {
-                    return product(factors.into_iter().map(|factor| power(factor, exponent.clone())).collect());
+                    return product(
+                        factors.into_iter().map(|factor| power(factor, exponent.clone())).collect(),
+                    );
                 }
                 _ => {}
             }

@@ -12,15 +12,17 @@ use serde_json::{Value, json};
 
 use crate::instructions::instructions;
 
-/// The longest answer; unoptimised code gets a shorter one.
+/// The longest answer; a build with checks gets a shorter one.
 const LONGEST: usize = if cfg!(debug_assertions) { 4_000 } else { 1_000_000 };
+/// Lengths of answers of one piece. The shorter ones are still parsed, so they nest deepest.
+const LENGTHS: &[usize] = if cfg!(debug_assertions) { &[4_000] } else { &[4_000, 18_000, LONGEST] };
 /// How long a grade may take.
 const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
 /// A busy machine gets as many chances.
 const TRIES: usize = 3;
 
 /// What long answers are made of by repetition.
-const PIECES: [&str; 64] = [
+const PIECES: [&str; 66] = [
     "a",
     "y",
     "A ",
@@ -75,6 +77,8 @@ const PIECES: [&str; 64] = [
     "%",
     "!",
     "1!",
+    "/x",
+    "f(",
     "\n",
     "* ",
     "answer: ",
@@ -159,15 +163,19 @@ fn lines(kind: Kind, answer: &str, other: &str) -> Vec<Value> {
     }
 }
 
-fn repeated(piece: &str) -> String {
-    piece.repeat(LONGEST / piece.len())
+fn repeated(piece: &str, length: usize) -> String {
+    piece.repeat(length / piece.len())
 }
 
 /// Long answers of one repeated piece, alone and with something sensible.
 fn survives_repetition(kind: Kind) {
     let mut report = Report::default();
-    for piece in PIECES {
-        let long = repeated(piece);
+    // Context rewards are math and ROUGE-L, which see every piece themselves.
+    let step = if kind == Kind::Context { 4 } else { 1 };
+    let pieces = PIECES.iter().step_by(step);
+    let texts = pieces.flat_map(|piece| LENGTHS.iter().map(move |length| (piece, *length)));
+    for (piece, length) in texts {
+        let long = repeated(piece, length);
         let answers = [
             ("alone", long.clone()),
             ("after 1", format!("1{long}")),
@@ -176,7 +184,7 @@ fn survives_repetition(kind: Kind) {
         for (place, answer) in answers {
             for (other_name, other) in [("1", "1"), ("itself", answer.as_str())] {
                 for line in lines(kind, &answer, other) {
-                    let name = format!("{piece:?} repeated, {place}, against {other_name}");
+                    let name = format!("{piece:?} to {length}, {place}, against {other_name}");
                     report.grade(kind, &name, &line);
                 }
             }
@@ -216,7 +224,7 @@ fn long_answers_of_one_piece_ifbench() {
     let step = if cfg!(debug_assertions) { 8 } else { 4 };
     let mut report = Report::default();
     for (at, piece) in PIECES.iter().enumerate() {
-        let answer = repeated(piece);
+        let answer = repeated(piece, LONGEST);
         for line in lines(Kind::Ifbench, &answer, "").iter().skip(at % step).step_by(step) {
             report.grade(Kind::Ifbench, &format!("{piece:?} repeated"), line);
         }
