@@ -39,7 +39,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("model", &["trajectory"]),
     ("model-local", &["model", "trajectory"]),
     ("model-server", &["model", "trajectory"]),
-    ("problems", &["agent"]),
+    ("problems", &["agent", "grade"]),
     ("report", &["results", "trajectory"]),
     ("results", &["trajectory"]),
     ("sandbox", &[]),

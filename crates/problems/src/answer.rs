@@ -1,0 +1,67 @@
+//! What a model leaves behind, as a grader sees it.
+
+/// Where a model's answer is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// In this file of the output directory; read it through [`clean_answer`].
+    File(String),
+    /// In the change of a repository: run `Task::diff_command`, then read [`crate::swe::DIFF_FILE`] as it is.
+    Diff,
+}
+
+/// The answer in the bytes of a file, read the way the reference reads it: not UTF-8 is replaced, colour codes
+/// and carriage returns are dropped, outer white space is cut.
+pub fn clean_answer(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text.as_ref();
+    while let Some(at) = rest.find(['\u{1b}', '\r']) {
+        clean.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let skipped = colour_code(rest).unwrap_or(1);
+        if skipped == 1 && rest.starts_with('\u{1b}') {
+            clean.push('\u{1b}');
+        }
+        rest = &rest[skipped..];
+    }
+    clean.push_str(rest);
+    clean.trim_matches(is_space).to_owned()
+}
+
+/// The length of the colour code the text starts with.
+fn colour_code(text: &str) -> Option<usize> {
+    let inside = text.strip_prefix("\u{1b}[")?;
+    let end = inside.find(|char: char| !(char.is_ascii_digit() || char == ';'))?;
+    inside[end..].starts_with('m').then_some(2 + end + 1)
+}
+
+/// Python's idea of white space.
+fn is_space(char: char) -> bool {
+    char.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&char)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_cleaned_as_the_reference_does() {
+        for (bytes, expected) in [
+            (&b""[..], ""),
+            (b" 42\r\n", "42"),
+            (b"\x1b[1;32mgreen\x1b[0m", "green"),
+            (b"\x1b[mx", "x"),
+            (b"\x1b[2Jx\x1b[", "\u{1b}[2Jx\u{1b}["),
+            (b"\x1b", "\u{1b}"),
+            (b"a\rb\r\r", "ab"),
+            (b"\x1b\r[0mx", "\u{1b}[0mx"),
+            (b"\x1c\x1fz\xc2\xa0", "z"),
+            (b"\xff\xfe", "\u{fffd}\u{fffd}"),
+            ("\\boxed{é}\n".as_bytes(), "\\boxed{é}"),
+        ] {
+            assert_eq!(clean_answer(bytes), expected, "{bytes:?}");
+        }
+        let many = b"\x1b[0".repeat(100_000);
+        assert_eq!(clean_answer(&many).len(), many.len());
+    }
+}

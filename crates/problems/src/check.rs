@@ -1,0 +1,97 @@
+//! A check that has to happen in a sandbox, and how its output becomes a grade.
+//!
+//! Describes only: which sandbox that is and how a command gets there is the caller's business.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde_json::json;
+
+use crate::{Grade, swe::TestLog};
+
+/// Something to be done in a sandbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// The image of the sandbox, where it is not the usual one.
+    pub image: Option<String>,
+    /// Which sandbox.
+    pub same_sandbox: SameSandbox,
+    /// Files to be there first: absolute path and content.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// What its shell runs. At least the first and the last megabyte of standard output are wanted.
+    pub command: String,
+    /// After this long it has failed.
+    pub timeout: Duration,
+    /// What its output means.
+    pub score: ScoreFrom,
+}
+
+/// Which sandbox a check runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SameSandbox {
+    /// The one the model worked in.
+    Same,
+    /// A new one, which no model has touched.
+    Fresh,
+}
+
+/// How output becomes a score.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScoreFrom {
+    /// The last line of standard output that is not blank is a number from 0 to 1.
+    LastNumber,
+    /// Standard output is the log of a repository's tests.
+    Tests(TestLog),
+}
+
+impl Check {
+    /// The grade, or why the check itself failed. `exit_code` is absent where the command ran out of time.
+    pub fn grade(&self, stdout: &str, exit_code: Option<i32>) -> Result<Grade, String> {
+        match &self.score {
+            ScoreFrom::LastNumber => last_number(stdout, exit_code, self.timeout),
+            ScoreFrom::Tests(log) => log.grade(stdout, exit_code),
+        }
+    }
+}
+
+fn last_number(stdout: &str, exit_code: Option<i32>, timeout: Duration) -> Result<Grade, String> {
+    let last = stdout.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("");
+    let shown: String = last.chars().take(200).collect();
+    match exit_code {
+        None => return Err(format!("the grader ran longer than {} s", timeout.as_secs())),
+        Some(0) => {}
+        Some(code) => {
+            return Err(format!(
+                "the grader ended with exit code {code}; its last line: {shown:?}"
+            ));
+        }
+    }
+    match last.parse::<f64>() {
+        Ok(score) if (0.0..=1.0).contains(&score) => Ok(Grade { score, details: json!(null) }),
+        Ok(score) => Err(format!("the grader's score is {score}, not from 0 to 1")),
+        Err(_) => Err(format!("the grader's last line is no number: {shown:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_the_score() {
+        let minute = Duration::from_secs(60);
+        let grade = |stdout: &str, code| last_number(stdout, code, minute);
+        assert_eq!(grade("working\n0.25\n\n", Some(0)).unwrap().score, 0.25);
+        assert_eq!(grade("1", Some(0)).unwrap().score, 1.0);
+        for (stdout, code, why) in [
+            ("", Some(0), "no number: \"\""),
+            ("1\nTraceback", Some(0), "no number: \"Traceback\""),
+            ("1.5", Some(0), "not from 0 to 1"),
+            ("NaN", Some(0), "not from 0 to 1"),
+            ("1", Some(3), "exit code 3"),
+            ("1", None, "longer than 60 s"),
+        ] {
+            let error = grade(stdout, code).unwrap_err();
+            assert!(error.contains(why), "{stdout:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! JSON: a list of rows, an object with such a list under `data`, or an object of columns of equal length. A file
+//! that holds JSON lines in spite of its name is read as such.
+//!
+//! Lists are read row by row, so that a file may be larger than memory would allow.
+
+use std::{
+    cell::Cell,
+    fmt,
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    mem,
+    path::Path,
+};
+
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
+
+use super::{Digested, LARGEST_ROW, Reading, RowsError, lines};
+
+/// Columns are read whole, so a file of them may have this many bytes.
+const LARGEST_COLUMN: usize = 512 << 20;
+/// So much of a file is looked at to tell what it is.
+const PEEKED: usize = 1 << 18;
+
+pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsError> {
+    let failed = |source| RowsError::Io { path: path.to_owned(), source };
+    if are_lines(File::open(path).map_err(failed)?).map_err(failed)? {
+        return lines::read(path, reading);
+    }
+    let mut digest = mem::take(&mut reading.digest);
+    let digested = Digested { inner: File::open(path).map_err(failed)?, digest: &mut digest };
+    let mut file = BufReader::with_capacity(PEEKED, digested);
+    if file.fill_buf().map_err(failed)?.starts_with(b"\xef\xbb\xbf") {
+        file.consume(3);
+    }
+    let left = Cell::new(LARGEST_ROW);
+    let mut reader = serde_json::Deserializer::from_reader(Bounded { inner: file, left: &left });
+    let whole = Whole { reading, left: &left };
+    let result = (&mut reader).deserialize_any(whole).and_then(|()| reader.end());
+    drop(reader);
+    reading.digest = digest;
+    result.map_err(|source| RowsError::Json { path: path.to_owned(), source })
+}
+
+/// Whether the first line is an object and the second begins another. A first line longer than what is looked at
+/// makes a file that has to be named `.jsonl`.
+fn are_lines(file: File) -> io::Result<bool> {
+    let mut start = Vec::new();
+    file.take(PEEKED as u64).read_to_end(&mut start)?;
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start);
+    let mut lines = start.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return Ok(false) };
+    let object = serde_json::from_slice::<Map<String, Value>>(first).is_ok();
+    Ok(object && second.trim_ascii_start().starts_with(b"{"))
+}
+
+/// Ends the reading of a row that is too long.
+struct Bounded<'a, R> {
+    inner: R,
+    left: &'a Cell<usize>,
+}
+
+impl<R: Read> Read for Bounded<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        match self.left.get().checked_sub(read) {
+            Some(left) => self.left.set(left),
+            None => return Err(io::Error::other("a row is too long to be read")),
+        }
+        Ok(read)
+    }
+}
+
+/// The value of the file.
+struct Whole<'a, 'b, 'c> {
+    reading: &'a mut Reading<'c>,
+    left: &'b Cell<usize>,
+}
+
+impl<'de> Visitor<'de> for Whole<'_, '_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of rows, or an object with one under `data`, or an object of columns")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<(), A::Error> {
+        let mut number = 0;
+        while let Some(row) = rows.next_element::<Value>()? {
+            number += 1;
+            self.left.set(LARGEST_ROW);
+            self.reading.row(number, row);
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { reading, left } = self;
+        let mut columns = Map::new();
+        let mut found = false;
+        while let Some(key) = map.next_key::<String>()? {
+            left.set(LARGEST_COLUMN);
+            if key == "data" {
+                map.next_value_seed(Whole { reading: &mut *reading, left })?;
+                found = true;
+            } else {
+                columns.insert(key, map.next_value()?);
+            }
+        }
+        if found {
+            return Ok(());
+        }
+        rows_of(columns, reading).map_err(A::Error::custom)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Whole<'_, '_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+/// Columns turned into rows.
+fn rows_of(columns: Map<String, Value>, reading: &mut Reading<'_>) -> Result<(), String> {
+    let mut lists = Vec::new();
+    for (name, column) in columns {
+        let Value::Array(values) = column else {
+            return Err("it is one object: neither a list of rows nor columns of values".into());
+        };
+        lists.push((name, values.into_iter()));
+    }
+    let length = lists.first().map_or(0, |(_, values)| values.len());
+    if let Some((name, values)) = lists.iter().find(|(_, values)| values.len() != length) {
+        return Err(format!("column `{name}` has {} values, the first {length}", values.len()));
+    }
+    for number in 1..=length {
+        let fields = lists.iter_mut().map(|(name, values)| (name.clone(), values.next().into()));
+        reading.row(number as u64, Value::Object(fields.collect()));
+    }
+    Ok(())
+}

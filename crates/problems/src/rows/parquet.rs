@@ -1,0 +1,78 @@
+//! Parquet: columns in row groups, put together row by row. Plain, Snappy, gzip and LZ4; no Zstandard or Brotli,
+//! whose libraries are large or not in Rust.
+//!
+//! The library may panic on a damaged file, so it works on a thread of its own that is allowed to.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+
+use parquet::{
+    errors::ParquetError,
+    file::reader::{FileReader, SerializedFileReader},
+};
+use serde_json::Value;
+
+use super::{Digested, LARGEST_FILE, LARGEST_ROW, Reading, RowsError};
+
+pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsError> {
+    digest(path, reading).map_err(|source| RowsError::Io { path: path.to_owned(), source })?;
+    let (sender, rows) = sync_channel(4);
+    let file = path.to_owned();
+    let worker = thread::Builder::new().name("parquet".into()).spawn(move || send(&file, &sender));
+    let worker = worker.map_err(|source| RowsError::Io { path: path.to_owned(), source })?;
+    receive(&rows, reading);
+    let result = worker.join().unwrap_or_else(|_| Err("its parts do not fit together".into()));
+    result.map_err(|why| RowsError::Parquet { path: path.to_owned(), why })
+}
+
+fn digest(path: &Path, reading: &mut Reading<'_>) -> io::Result<()> {
+    let mut file = Digested { inner: File::open(path)?, digest: &mut reading.digest };
+    let mut buffer = vec![0; 1 << 16];
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+fn receive(rows: &Receiver<Value>, reading: &mut Reading<'_>) {
+    for (row, number) in rows.iter().zip(1..) {
+        match length(&row) {
+            ..=LARGEST_ROW => reading.row(number, row),
+            _ => reading.bad(number, format!("it is longer than {LARGEST_ROW} bytes")),
+        }
+    }
+}
+
+fn send(path: &PathBuf, rows: &SyncSender<Value>) -> Result<(), String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let reader = SerializedFileReader::new(file).map_err(|error| said(&error))?;
+    let groups = reader.metadata().row_groups();
+    let size = groups.iter().fold(0_i64, |sum, group| sum.saturating_add(group.total_byte_size()));
+    if !(0..=LARGEST_FILE as i64).contains(&size) {
+        return Err(format!("it announces {size} bytes of rows"));
+    }
+    for row in reader.get_row_iter(None).map_err(|error| said(&error))? {
+        // The other side is gone when nobody wants to know any more.
+        if rows.send(row.map_err(|error| said(&error))?.to_json_value()).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn said(error: &ParquetError) -> String {
+    error.to_string().chars().take(300).collect()
+}
+
+/// About how long the row is as JSON.
+fn length(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(values) => values.iter().map(|value| length(value) + 1).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| key.len() + 4 + length(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 5,
+    }
+}

@@ -1,0 +1,197 @@
+//! Files of rows, good and bad.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use parquet::{
+    basic::Compression,
+    data_type::{ByteArray, ByteArrayType},
+    file::{properties::WriterProperties, writer::SerializedFileWriter},
+    schema::parser::parse_message_type,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+
+fn row(id: &str) -> Value {
+    json!({"id": id, "problem_statement": format!("q {id}"), "ground_truth": "t"})
+}
+
+fn file(dir: &TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = dir.path().join(name);
+    fs::write(&path, content).unwrap();
+    path
+}
+
+fn read(name: &str, content: impl AsRef<[u8]>) -> Result<Rows, RowsError> {
+    let dir = tempfile::tempdir().unwrap();
+    read_rows(&file(&dir, name, content))
+}
+
+fn ids(rows: &Rows) -> Vec<&str> {
+    rows.problems.iter().map(|problem| problem.id.as_str()).collect()
+}
+
+fn refusal(name: &str, content: impl AsRef<[u8]>) -> String {
+    let error = read(name, content).unwrap_err();
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(error) = source {
+        write!(text, ": {error}").unwrap();
+        source = error.source();
+    }
+    text
+}
+
+#[test]
+fn bad_lines_are_named_and_the_rest_is_read() {
+    let text = format!(
+        "\u{feff}{}\r\n\n{{\n{}\n[]\n\"\\ud800\"\n{}",
+        row("a"),
+        json!({"id": "b", "ground_truth": "t"}),
+        row("c")
+    );
+    let rows = read("rows.jsonl", &text).unwrap();
+    assert_eq!(ids(&rows), ["a", "c"]);
+    let bad: Vec<_> = rows.bad.iter().map(|bad| bad.row).collect();
+    assert_eq!(bad, [3, 4, 5, 6]);
+    assert!(rows.bad[0].why.contains("not valid JSON"), "{}", rows.bad[0]);
+    assert!(
+        rows.bad[1]
+            .to_string()
+            .ends_with("rows.jsonl, row 4: there is no field `problem_statement`")
+    );
+    assert_eq!(rows.sha256.len(), 64);
+    let not_text = read("rows.jsonl", b"{\"id\": \"\xff\"}\n").unwrap();
+    assert!(not_text.bad[0].why.contains("not valid JSON"));
+}
+
+#[test]
+fn equal_rows_are_repetitions_and_unequal_ones_an_error() {
+    let other = json!({"id": "a", "problem_statement": "another", "ground_truth": "t"});
+    let text =
+        [row("a"), row("b"), row("a"), other, row("a")].map(|row| row.to_string()).join("\n");
+    let rows = read("rows.jsonl", text).unwrap();
+    let repeats: Vec<_> = rows.problems.iter().map(|problem| problem.repeats).collect();
+    assert_eq!((ids(&rows), repeats), (vec!["a", "b"], vec![3, 1]));
+    assert_eq!(rows.bad.len(), 1);
+    assert_eq!(rows.bad[0].row, 4);
+    assert_eq!(rows.bad[0].why, "id `a` stands for another problem in row 1");
+}
+
+#[test]
+fn a_line_beyond_the_bound_is_skipped() {
+    let text = format!("{}\n\"{}\"\n{}\n", row("a"), "x".repeat(LARGEST_ROW), row("b"));
+    let rows = read("rows.jsonl", text).unwrap();
+    assert_eq!(ids(&rows), ["a", "b"]);
+    assert_eq!((rows.bad.len(), rows.bad[0].row), (1, 2));
+    assert!(rows.bad[0].why.contains("longer than"), "{}", rows.bad[0]);
+}
+
+#[test]
+fn json_comes_in_four_shapes() {
+    let list = json!([row("a"), 1, row("b")]);
+    let columns =
+        json!({"id": ["a", "b"], "problem_statement": ["q a", "q b"], "ground_truth": ["t", "t"]});
+    let lines = format!("{}\n{}\n", row("a"), row("b"));
+    for (text, bad) in [
+        (list.to_string(), 1),
+        (serde_json::to_string_pretty(&list).unwrap(), 1),
+        (json!({"version": "1", "data": list}).to_string(), 1),
+        (columns.to_string(), 0),
+        (lines, 0),
+    ] {
+        let rows = read("rows.json", &text).unwrap();
+        assert_eq!((ids(&rows), rows.bad.len()), (vec!["a", "b"], bad), "{text}");
+    }
+    assert!(refusal("rows.json", "[{]").contains("rows.json is not valid JSON: "));
+    assert!(refusal("rows.json", format!("[{}", row("a"))).contains("EOF"));
+    assert!(refusal("rows.json", "").contains("EOF"));
+    assert!(refusal("rows.json", "3").contains("a list of rows"));
+    assert!(refusal("rows.json", row("a").to_string()).contains("neither a list of rows"));
+    let ragged = json!({"id": ["a"], "problem_statement": []}).to_string();
+    assert!(refusal("rows.json", ragged).contains("column `problem_statement` has 0 values"));
+    assert!(refusal("rows.json", "[".repeat(100_000)).contains("recursion"));
+    let long = format!("[\"{}\"]", "x".repeat(LARGEST_ROW));
+    assert!(refusal("rows.json", long).contains("too long"));
+}
+
+#[test]
+fn other_files_are_refused() {
+    assert!(refusal("rows.csv", "a,b").contains(".jsonl, .json or .parquet"));
+    assert!(refusal("rows", "").contains("no data file"));
+    let missing = read_rows(Path::new("/nonexistent/rows.jsonl")).unwrap_err();
+    assert!(missing.to_string().starts_with("cannot read /nonexistent/rows.jsonl"));
+}
+
+#[test]
+fn many_bad_rows_do_not_fill_the_memory() {
+    let rows = read("rows.jsonl", "1\n".repeat(5000)).unwrap();
+    assert_eq!(rows.bad.len(), DESCRIBED);
+    assert!(rows.bad.last().unwrap().why.ends_with("4000 more bad rows follow"));
+}
+
+#[test]
+fn the_digest_tells_files_apart() {
+    let digest = |text: &str| read("rows.jsonl", text).unwrap().sha256;
+    assert_eq!(digest("\n"), digest("\n"));
+    assert_ne!(digest("\n"), digest("\n\n"));
+    // The digest of the file as any tool would print it.
+    assert_eq!(digest(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+fn parquet_file(path: &Path, compression: Compression, rows: &[[&str; 4]]) {
+    let schema =
+        "message rows { required binary id (UTF8); required binary problem_statement (UTF8);
+        required binary ground_truth (UTF8); required binary input_files (UTF8); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
+    let file = fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, properties).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut at = 0;
+    while let Some(mut column) = group.next_column().unwrap() {
+        let values: Vec<ByteArray> = rows.iter().map(|row| row[at].into()).collect();
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        at += 1;
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn parquet_is_read_in_every_compression_we_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    let gzip = Compression::GZIP(Default::default());
+    for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, gzip, Compression::LZ4_RAW]
+    {
+        let files = r#"{"a.txt": "text"}"#;
+        let rows = [["a", "q", "t", files], ["b", "", "t", ""], ["c", "r", "u", ""]];
+        parquet_file(&path, compression, &rows);
+        let rows = read_rows(&path).unwrap();
+        assert_eq!(ids(&rows), ["a", "c"], "{compression}");
+        assert_eq!(rows.problems[0].files["a.txt"], "text");
+        assert_eq!((rows.bad.len(), rows.bad[0].row), (1, 2));
+    }
+}
+
+#[test]
+fn damaged_parquet_is_an_error_whatever_the_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    parquet_file(&path, Compression::SNAPPY, &[["a", "q", "t", ""], ["b", "r", "t", ""]]);
+    let whole = fs::read(&path).unwrap();
+    for end in [0, 3, 8, whole.len() / 2, whole.len() - 1] {
+        let error = refusal("rows.parquet", &whole[..end]);
+        assert!(error.contains("is damaged or no Parquet file"), "{end}: {error}");
+    }
+    assert!(refusal("rows.parquet", row("a").to_string()).contains("no Parquet file"));
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        // Any result will do, as long as there is one.
+        let _ = read("rows.parquet", damaged);
+    }
+}

@@ -1,0 +1,313 @@
+//! Reads the log of a repository's tests. The log is hostile: whatever the model's code prints stands in it.
+//!
+//! A test counts as passed only if the runner says so in the place and form in which it reports, and nothing says
+//! otherwise. Code under test shares a process with the runner, so this makes forging hard, not impossible.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use crate::Grade;
+
+/// Of failed tests so many are named.
+const NAMED: usize = 20;
+
+/// The form of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// pytest with its short summary of all tests (`-rA`).
+    Pytest,
+    /// unittest or Django's runner, with a line for each test.
+    Unittest,
+    /// Sympy's own runner, with a line for each test.
+    Sympy,
+}
+
+impl Style {
+    /// What rows may call them.
+    pub const NAMES: [&str; 3] = ["pytest", "unittest", "sympy"];
+
+    /// The style of that name, one of [`Self::NAMES`].
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "pytest" => Self::Pytest,
+            "unittest" => Self::Unittest,
+            "sympy" => Self::Sympy,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn of_command(command: &str) -> Self {
+        match command {
+            command if command.contains("unittest") || command.contains("runtests") => {
+                Self::Unittest
+            }
+            command if command.contains("bin/test") => Self::Sympy,
+            _ => Self::Pytest,
+        }
+    }
+}
+
+/// Which tests have to pass, and how their log is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestLog {
+    /// What begins and ends the part of the output that counts; nobody could know it beforehand.
+    pub marker: String,
+    /// The form of the log.
+    pub style: Style,
+    /// Tests that failed before the change and have to pass after it.
+    pub fail_to_pass: Vec<String>,
+    /// Tests that passed and have to go on passing.
+    pub pass_to_pass: Vec<String>,
+    /// Files of the change that say how tests run; reported only.
+    pub machinery: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Passed,
+    Failed,
+}
+
+/// What a log says.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    /// By name. What failed once has failed.
+    pub(super) tests: HashMap<String, Status>,
+    /// Other names that lists of tests have for them: cut at a space, or the first line of a docstring.
+    pub(super) aliases: HashMap<String, Status>,
+    /// How many tests passed or ran, as the runner adds up; none where it did not get that far.
+    pub(super) total: Option<u64>,
+}
+
+impl TestLog {
+    /// The grade, or why the tests could not even start.
+    pub(crate) fn grade(&self, stdout: &str, exit_code: Option<i32>) -> Result<Grade, String> {
+        if exit_code.is_none() {
+            return Ok(self.unresolved("the tests ran out of time"));
+        }
+        let lines: Vec<&str> = stdout.lines().collect();
+        let at =
+            |word: &str| lines.iter().position(|line| *line == format!("{} {word}", self.marker));
+        if at("unfit").is_some() {
+            return Ok(self.unresolved("the change does not apply"));
+        }
+        let Some(start) = at("start") else {
+            let last = stdout.trim_end().lines().next_back().unwrap_or_default();
+            let last: String = last.chars().take(200).collect();
+            return Err(format!("the repository could not be prepared; last line: {last:?}"));
+        };
+        let end = format!("{} end ", self.marker);
+        let ending =
+            lines.iter().rposition(|line| line.starts_with(&end)).filter(|end| *end > start);
+        let Some(ending) = ending else {
+            return Ok(self.unresolved("the tests broke off"));
+        };
+        let code: i32 = lines[ending][end.len()..].parse().unwrap_or(-1);
+        let results = read(self.style, &lines[start + 1..ending]);
+        Ok(self.decide(&results, code))
+    }
+
+    fn decide(&self, results: &Results, code: i32) -> Grade {
+        let passed = |name: &&String| results.status(name) == Some(Status::Passed);
+        let failing: Vec<&String> = self
+            .fail_to_pass
+            .iter()
+            .chain(&self.pass_to_pass)
+            .filter(|name| !passed(name))
+            .collect();
+        let count = |names: &[String]| {
+            format!("{} of {}", names.iter().filter(passed).count(), names.len())
+        };
+        let suspicion = self.suspicion(results, code);
+        let resolved = failing.is_empty() && suspicion.is_none();
+        Grade {
+            score: f64::from(u8::from(resolved)),
+            details: json!({
+                "outcome": if resolved { "resolved" } else { "unresolved" },
+                "why": suspicion,
+                "fail_to_pass": count(&self.fail_to_pass),
+                "pass_to_pass": count(&self.pass_to_pass),
+                "not_passed": failing.iter().take(NAMED).collect::<Vec<_>>(),
+                "test_machinery_changed": self.machinery,
+            }),
+        }
+    }
+
+    /// What a runner that is left alone would not have printed.
+    fn suspicion(&self, results: &Results, code: i32) -> Option<&'static str> {
+        let passed = results.tests.values().filter(|status| **status == Status::Passed).count();
+        let failed = results.tests.values().any(|status| *status == Status::Failed);
+        match results.total {
+            None => Some("the runner did not reach its end"),
+            Some(total) if passed as u64 > total => Some("more tests are listed than ran"),
+            _ if code != 0 && !failed => Some("the runner failed although no test did"),
+            _ => None,
+        }
+    }
+
+    fn unresolved(&self, why: &str) -> Grade {
+        let machinery = &self.machinery;
+        let details =
+            json!({"outcome": "unresolved", "why": why, "test_machinery_changed": machinery});
+        Grade { score: 0.0, details }
+    }
+}
+
+impl Results {
+    fn status(&self, name: &str) -> Option<Status> {
+        self.tests.get(name).or_else(|| self.aliases.get(name)).copied()
+    }
+
+    fn add(&mut self, name: &str, status: Status) {
+        let known = self.tests.entry(name.to_owned()).or_insert(status);
+        if status == Status::Failed {
+            *known = Status::Failed;
+        }
+    }
+
+    /// The last one counts, as it did when the lists were made.
+    fn alias(&mut self, name: &str, status: Status) {
+        self.aliases.insert(name.to_owned(), status);
+    }
+}
+
+pub(super) fn read(style: Style, lines: &[&str]) -> Results {
+    let lines: Vec<String> = lines.iter().map(|line| without_colours(line)).collect();
+    match style {
+        Style::Pytest => pytest(&lines),
+        Style::Unittest => unittest(&lines),
+        Style::Sympy => sympy(&lines),
+    }
+}
+
+/// Only the last summary counts, and in it the names up to their reasons.
+fn pytest(lines: &[String]) -> Results {
+    let mut results = Results::default();
+    let heading =
+        |line: &String| line.starts_with("==") && line.contains(" short test summary info ");
+    let Some(start) = lines.iter().rposition(heading) else { return results };
+    for line in &lines[start + 1..] {
+        if let Some(summary) = summary(line) {
+            results.total = total(summary, " passed");
+            break;
+        }
+        let Some((word, rest)) = line.split_once(' ') else { continue };
+        let name = rest.split(" - ").next().unwrap_or(rest).trim();
+        match word {
+            "PASSED" => results.add(rest.trim(), Status::Passed),
+            "FAILED" | "ERROR" => results.add(name, Status::Failed),
+            // Not among those the runner counts as passed.
+            "XFAIL" => results.alias(name, Status::Passed),
+            _ => continue,
+        }
+        if let Some((first, _)) = rest.split_once(' ') {
+            let status = if word == "PASSED" { Status::Passed } else { Status::Failed };
+            results.alias(first, status);
+        }
+    }
+    results
+}
+
+/// The line with which a run ends: `== 3 passed, 1 failed in 0.12s ==`, the frame left out by quiet runs.
+fn summary(line: &str) -> Option<&str> {
+    let inside = line.trim_matches(|char| "= ".contains(char));
+    let counts = inside.starts_with(|char: char| char.is_ascii_digit()) && inside.contains(" in ");
+    (counts || line.starts_with("==")).then_some(inside)
+}
+
+/// A number before a word in the last line of a runner.
+fn total(line: &str, word: &str) -> Option<u64> {
+    let Some((before, _)) = line.split_once(word) else { return Some(0) };
+    before.rsplit(|char: char| !char.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn unittest(lines: &[String]) -> Results {
+    let mut results = Results::default();
+    let (mut pending, mut previous): (Option<&str>, &str) = (None, "");
+    for line in lines {
+        if let Some(ran) =
+            line.strip_prefix("Ran ").and_then(|rest| rest.split(' ').next()?.parse().ok())
+        {
+            results.total = Some(results.total.unwrap_or(0).saturating_add(ran));
+        } else if let Some(name) =
+            line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "))
+        {
+            results.add(name, Status::Failed);
+            if let Some(end) = name.find(')') {
+                results.add(&name[..=end], Status::Failed);
+            }
+        } else if let Some((name, word)) = line.split_once(" ... ") {
+            let test = if is_test(name) { name } else { previous };
+            match status(word.trim()) {
+                Some(status) if is_test(test) => {
+                    results.add(test, status);
+                    if test != name {
+                        results.alias(name, status);
+                    }
+                }
+                Some(_) => {}
+                None => pending = Some(test).filter(|test| is_test(test)),
+            }
+        } else if let (Some(test), Some(status)) = (pending, status(line.trim())) {
+            results.add(test, status);
+            pending = None;
+        }
+        previous = line.as_str();
+    }
+    results
+}
+
+fn status(word: &str) -> Option<Status> {
+    match word {
+        "ok" | "expected failure" => Some(Status::Passed),
+        "FAIL" | "ERROR" | "unexpected success" => Some(Status::Failed),
+        _ => None,
+    }
+}
+
+/// `test_name (module.Class)`.
+fn is_test(name: &str) -> bool {
+    let Some((method, class)) = name.split_once(' ') else { return false };
+    let word = |text: &str| {
+        !text.is_empty() && text.chars().all(|char| char.is_alphanumeric() || char == '_')
+    };
+    let class = class.strip_prefix('(').and_then(|class| class.strip_suffix(')'));
+    word(method) && class.is_some_and(|class| class.split('.').all(word))
+}
+
+fn sympy(lines: &[String]) -> Results {
+    let mut results = Results::default();
+    for line in lines {
+        if let Some(rest) =
+            line.trim_matches(|char| "= ".contains(char)).strip_prefix("tests finished:")
+        {
+            results.total = total(rest, " passed");
+        } else if line.starts_with("test_") {
+            let mut words = line.split_whitespace();
+            let (name, word) = (words.next(), words.next_back());
+            match (name, word) {
+                (Some(name), Some("ok")) => results.add(name, Status::Passed),
+                (Some(name), Some("F" | "E")) => results.add(name, Status::Failed),
+                _ => {}
+            }
+        } else if let Some((_, name)) =
+            line.strip_prefix("__").and_then(|line| line.split_once(".py:"))
+        {
+            results.add(name.trim_matches(|char| "_ ".contains(char)), Status::Failed);
+        }
+    }
+    results
+}
+
+fn without_colours(line: &str) -> String {
+    let mut clean = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        clean.push_str(before);
+        let end = after.find(|char: char| !(char.is_ascii_digit() || char == ';'));
+        rest = end.map_or("", |end| after[end..].strip_prefix('m').unwrap_or(&after[end..]));
+    }
+    clean.push_str(rest);
+    clean
+}
