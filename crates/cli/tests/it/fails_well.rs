@@ -278,7 +278,7 @@ fn what_a_model_does_to_its_output_is_not_our_failure() {
         (names, "1\n"),
     ];
     for (script, answer) in scripts {
-        let server = MockServer::scripted([bash(script), submit()]).unwrap();
+        let server = MockServer::scripted([bash(script), submit(), submit()]).unwrap();
         let output = ran(&home, &server, ["Do it", "--disk", "64M"]);
         assert_eq!(
             (code(&output), out(&output).as_str()),

@@ -57,7 +57,8 @@ fn keys_reach_the_server_alone() {
 fn values_of_variables_are_not_recorded() {
     let Some(home) = Home::with_sandboxes() else { return };
     let server =
-        MockServer::scripted([bash("test -n \"$TOKEN\" && echo there"), submit()]).unwrap();
+        MockServer::scripted([bash("test -n \"$TOKEN\" && echo there"), submit(), submit()])
+            .unwrap();
     let mut command = run(&home, &server.base_url(), ["Do it", "--env", "TOKEN"]);
     let output = command.env("TOKEN", KEY).output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));
@@ -68,7 +69,7 @@ fn values_of_variables_are_not_recorded() {
 #[test]
 fn a_key_for_another_vendor_is_not_sent() {
     let Some(home) = Home::with_sandboxes() else { return };
-    let server = MockServer::scripted([submit()]).unwrap();
+    let server = MockServer::scripted([submit(), submit()]).unwrap();
     let mut command = run(&home, &server.base_url(), ["Do it"]);
     let output = command.env("ANTHROPIC_API_KEY", KEY).output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));

@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn recorded(home: &Home, command: &str) {
-    let server = MockServer::scripted([bash(command), submit()]).unwrap();
+    let server = MockServer::scripted([bash(command), submit(), submit()]).unwrap();
     let output = run(home, &server.base_url(), ["Do it"]).output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));
 }
@@ -27,20 +27,21 @@ fn the_same_actions_come_out_the_same() {
         assert!(out(&shown).contains("$ cd /tmp; echo hello"), "{}", out(&shown));
         let again = home.command(["replay", "--sandbox"]).arg(&path).output().unwrap();
         assert_eq!(code(&again), 0, "{}{}", out(&again), err(&again));
-        assert!(out(&again).contains("0 of 2 actions came out differently"), "{}", out(&again));
+        assert!(out(&again).contains("0 of 3 actions came out differently"), "{}", out(&again));
     }
 }
 
 #[test]
 fn long_outputs_and_reminders_come_out_the_same() {
     let Some(home) = Home::with_sandboxes() else { return };
-    let script = [say("Hm."), bash("sleep 0.5; seq 20000"), bash("ls /tmp/outputs"), submit()];
+    let script =
+        [say("Hm."), bash("sleep 0.5; seq 20000"), bash("ls /tmp/outputs"), submit(), submit()];
     let server = MockServer::scripted(script).unwrap();
     let args = ["Do it", "--command-timeout", "200"];
     assert_eq!(code(&run(&home, &server.base_url(), args).output().unwrap()), 0);
     let again = home.command(["replay", "--sandbox"]).arg(folder(&home)).output().unwrap();
     assert_eq!(code(&again), 0, "{}{}", out(&again), err(&again));
-    assert!(out(&again).contains("0 of 3 actions"), "{}", out(&again));
+    assert!(out(&again).contains("0 of 4 actions"), "{}", out(&again));
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn what_is_not_recorded_is_asked_for_again() {
 #[test]
 fn only_what_broke_off_can_go_on() {
     let Some(home) = Home::with_sandboxes() else { return };
-    let server = MockServer::scripted([submit()]).unwrap();
+    let server = MockServer::scripted([submit(), submit()]).unwrap();
     assert_eq!(code(&run(&home, &server.base_url(), ["Do it"]).output().unwrap()), 0);
     let done = home.command(["run", "--resume"]).arg(folder(&home)).output().unwrap();
     assert_eq!(code(&done), 2, "{}", err(&done));

@@ -220,7 +220,9 @@ fn a_model_that_sees_gets_the_picture() {
 fn a_reminder_speaks_the_models_format_and_names_the_cut() {
     let Some(home) = Home::with_sandboxes() else { return };
     let cut = say("I think and think").stop(trajectory::Stop::Length);
-    let server = MockServer::scripted([cut, say("```bash\nsubmit\n```")]).unwrap();
+    let server =
+        MockServer::scripted([cut, say("```bash\nsubmit\n```"), say("```bash\nsubmit\n```")])
+            .unwrap();
     let output = ran(&home, &server, ["Do it", "--tool-format", "fenced"]);
     assert_eq!(code(&output), 0, "{}", err(&output));
     let reminder = server.requests()[1].messages().last().unwrap().to_string();
