@@ -157,6 +157,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     pub(crate) fn begin(&mut self) -> ControlFlow<Outcome> {
         match self.opening.take() {
             Some(Opening::Fresh(mut started)) => {
+                self.settings.tools.set.tell(started.messages.last_mut());
                 self.count_down(started.messages.last_mut());
                 self.history.clone_from(&started.messages);
                 self.record(Event::Started(started))?;
@@ -251,7 +252,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         let text = format!(
             "Your reply was {said}, so nothing was done.{shorter} Go on: {}. Nobody reads what you write \
              besides; submit when your work is complete and in its place.",
-            self.model.how_to_call()
+            self.model.how_to_call(&self.specs)
         );
         self.observe(Message::user(text), None, 0)
     }
@@ -289,8 +290,9 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
                 return Break(Outcome::Submitted);
             }
         };
-        let last = self.last.replace((call.clone(), content.clone()));
-        if last.is_some_and(|(last, seen)| is_same(&last, call) && seen == content) {
+        let seen = self.without_number(&content);
+        let last = self.last.replace((call.clone(), seen.clone()));
+        if last.is_some_and(|(last, before)| is_same(&last, call) && before == seen) {
             content.push(Content::text(REPEATED));
             self.repeats += 1;
         }
@@ -300,6 +302,9 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     /// Whether nothing lies where results belong, and the model can still do something about it.
     async fn is_doubtful(&mut self) -> ControlFlow<Outcome, bool> {
         let Some(dir) = &self.settings.deliver_to else { return Continue(false) };
+        if self.settings.tools.set.submits_answer() {
+            return Continue(false);
+        }
         if self.doubted == Doubted::Once || self.spent.turns >= self.settings.limits.turns {
             return Continue(false);
         }
@@ -322,6 +327,17 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             "Not submitted yet: no file with anything in it lies in {dir}, so your answer would be lost. If a \
              command failed, mend it; then leave the answer there and submit. To end without one, submit again."
         )
+    }
+
+    /// What came of a call, with the same name for the file of its long output whatever its number.
+    fn without_number(&self, content: &[Content]) -> Vec<Content> {
+        let dir = self.settings.tools.spill.to_string_lossy();
+        let (file, any) = (format!("{dir}/{}.std", self.calls), format!("{dir}/N.std"));
+        let named = |part: &Content| match part {
+            Content::Text { text } => Content::text(text.replace(&file, &any)),
+            Content::Image { .. } => part.clone(),
+        };
+        content.iter().map(named).collect()
     }
 
     /// Ends the turn: counts what led to nothing, and lets the record save the files.

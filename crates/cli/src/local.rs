@@ -11,7 +11,7 @@ use catalogue::Store;
 use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{agent_args::LocalArgs, exit::Usage, models, output, settings::Settings};
+use crate::{agent_args::LocalArgs, exit::Usage, models, settings::Settings};
 
 #[cfg(feature = "local")]
 pub(crate) use model_local::LocalModel;
@@ -54,20 +54,20 @@ impl ModelFile {
         })
     }
 
-    /// The model of the catalogue that is used where the user names none, told about in one line.
-    pub(crate) fn usual(settings: &Settings) -> anyhow::Result<Self> {
+    /// The model of the catalogue that is used where the user names none, and a line that tells of it.
+    pub(crate) fn usual(settings: &Settings) -> anyhow::Result<(Self, String)> {
         let home = settings.home()?;
         let store = models::store(home)?;
         let model =
             store.catalogue().default_model().context("the list of models has no default")?;
-        output::note(&format!(
+        let hint = format!(
             "no model is named: {} runs in this process ({}, kept in {}); --model local:NAME, FILE.gguf or a \
              server's NAME chooses another",
             model.name,
             HumanBytes(model.size),
             home.join("models").display(),
-        ));
-        Ok(Self::Listed(model.name.clone()))
+        );
+        Ok((Self::Listed(model.name.clone()), hint))
     }
 
     /// What the model is called in records.
@@ -117,12 +117,46 @@ impl LocalPlan {
             adapter: self.adapter.clone(),
         };
         let name = self.file.name();
-        let loading = tokio::task::spawn_blocking(move || LocalModel::load(&name, &path, &options));
+        let (mut waiting, done) = Waiting::new();
+        let cancel = waiting.cancel.clone();
+        let loading = tokio::task::spawn_blocking(move || {
+            let loaded = LocalModel::load_unless(&name, &path, &options, &cancel);
+            drop(done);
+            loaded
+        });
         let loaded = loading.await.context("loading the model broke off")?;
+        waiting.done = None;
         loaded.map_err(|error| {
             // All of these are answered by another file or another number.
             Usage(crate::exit::line(&error.into())).into()
         })
+    }
+}
+
+/// Somebody who waits for a model to be loaded. One who leaves gives it up, and stays until that has
+/// happened: llama.cpp must not be at work while the process is being taken down.
+#[cfg(feature = "local")]
+struct Waiting {
+    cancel: model_local::Cancel,
+    done: Option<std::sync::mpsc::Receiver<()>>,
+}
+
+#[cfg(feature = "local")]
+impl Waiting {
+    fn new() -> (Self, std::sync::mpsc::Sender<()>) {
+        let (done, hears) = std::sync::mpsc::channel();
+        (Self { cancel: model_local::Cancel::default(), done: Some(hears) }, done)
+    }
+}
+
+#[cfg(feature = "local")]
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(done) = self.done.take() {
+            self.cancel.cancel();
+            // It ends without a word, once nobody is left who could say one.
+            let _ = done.recv();
+        }
     }
 }
 

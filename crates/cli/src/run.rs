@@ -20,13 +20,14 @@ use trajectory::{Ended, Started};
 pub(crate) use self::{
     computer::fill,
     folder::{Folder, text_of},
-    job::FOREVER,
-    plan::readable,
+    job::{FOREVER, seal, vision},
+    model_plan::{ModelPlan, Place, Secrets},
+    plan::{Compact, longest_reply, readable},
+    server::AnyModel,
 };
 use self::{
     job::{Beginning, Job},
     recorder::Recorder,
-    server::AnyModel,
     summary::Summary,
 };
 use crate::{
@@ -65,6 +66,9 @@ pub(crate) async fn run(
         Some(dir) => Job::resume(&dir, args, settings)?,
         None => Job::begin(args, settings)?,
     };
+    if let (Some(hint), Mode::Live | Mode::Plain) = (job.plan.model.hint.take(), mode) {
+        output::note(&hint);
+    }
     let console = Console::new(mode, settings.color_stderr(), job.plan.limits.turns);
     let making = async {
         // A model may have to be fetched: what is wrong with the machine is better known before.

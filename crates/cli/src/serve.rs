@@ -80,7 +80,11 @@ pub(crate) async fn run(
         Usage(format!("cannot listen at {at}: {error}; choose another --port or --host"))
     })?;
     let file = match args.name {
-        None => ModelFile::usual(settings)?,
+        None => {
+            let (file, hint) = ModelFile::usual(settings)?;
+            output::note(&hint);
+            file
+        }
         Some(name) => ModelFile::named(&name).unwrap_or(ModelFile::Listed(name)),
     };
     let plan = LocalPlan::new(file, args.local, args.parallel);

@@ -15,7 +15,7 @@ use trajectory::{Stop, Usage};
 use crate::{
     grammar::{Form, Picker},
     sampler,
-    slots::{self, Choice, Kept},
+    slots::{self, Choice, Kept, Thread},
     words::{Said, Words},
 };
 
@@ -29,6 +29,8 @@ const BESIDE_REPLIES: usize = 128;
 pub(crate) struct Job {
     /// The conversation; never empty.
     pub(crate) prompt: Vec<LlamaToken>,
+    /// What it is known by in its later turns.
+    pub(crate) thread: Thread,
     /// Tokens of the reply. With the prompt they fit into the context.
     pub(crate) most: u64,
     /// How to choose them.
@@ -65,6 +67,7 @@ pub(crate) struct Engine<'m> {
 struct Slot {
     /// What it holds: exactly the tokens that were evaluated.
     tokens: Vec<LlamaToken>,
+    thread: Thread,
     used: u64,
     running: Option<Running>,
 }
@@ -132,7 +135,7 @@ impl<'m> Engine<'m> {
     fn admit(&mut self) {
         while let Some(job) = self.waiting.pop_front() {
             let kept: Vec<_> = self.slots.iter().map(Slot::kept).collect();
-            let Some(choice) = slots::choose(&job.prompt, &kept) else {
+            let Some(choice) = slots::choose(&job.prompt, &job.thread, &kept) else {
                 self.waiting.push_front(job);
                 return;
             };
@@ -146,6 +149,7 @@ impl<'m> Engine<'m> {
         let Some(slot) = self.slots.get_mut(choice.slot) else { return };
         let (known, new) = job.prompt.split_at(common.min(job.prompt.len()));
         slot.tokens = known.to_vec();
+        slot.thread = job.thread;
         slot.used = self.clock;
         slot.running = Some(Running {
             pending: new.iter().copied().collect(),
@@ -185,6 +189,7 @@ impl<'m> Engine<'m> {
         let _ = self.context.kv_cache_seq_rm(sequence(slot), None, None);
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.tokens.clear();
+            slot.thread = Thread::default();
         }
     }
 
@@ -255,7 +260,8 @@ impl<'m> Engine<'m> {
 
 impl Slot {
     fn kept(&self) -> Kept<'_, LlamaToken> {
-        Kept { tokens: &self.tokens, busy: self.running.is_some(), used: self.used }
+        let busy = self.running.is_some();
+        Kept { tokens: &self.tokens, thread: &self.thread, busy, used: self.used }
     }
 
     /// Moves tokens into the batch, as many as there is room for.

@@ -12,10 +12,13 @@ use llama_cpp_2::{
     sampling::LlamaSampler,
     token::{LlamaToken, data::LlamaTokenData, data_array::LlamaTokenDataArray},
 };
-use model::{Body, Shape, ToolSpec};
+use model::{Body, Shape, ToolSpec, think};
 use serde_json::Value;
 
-use crate::schema;
+use crate::{
+    lead::{Begins, Lead},
+    schema,
+};
 
 /// Picks tokens for one reply.
 pub(crate) struct Picker {
@@ -30,6 +33,9 @@ pub(crate) struct Form {
     opens: String,
     /// The mark as tokens, on a line of its own.
     opening: VecDeque<LlamaToken>,
+    /// What ends the thinking, as tokens.
+    wakes: VecDeque<LlamaToken>,
+    lead: Lead,
     /// What was written before the call; nothing more is added once the call has begun.
     before: String,
     /// Tokens that are written whatever the model thinks.
@@ -78,24 +84,38 @@ impl Picker {
 
 impl Form {
     /// Makes the grammar of a form for a model's vocabulary.
-    pub(crate) fn compile(shape: &Shape, model: &LlamaModel) -> Result<Self, String> {
+    pub(crate) fn compile(
+        shape: &Shape,
+        model: &LlamaModel,
+        begins: Begins,
+    ) -> Result<Self, String> {
         let grammar = LlamaSampler::grammar(model, &text(shape)?, "root");
-        let opening = format!("\n{}{}", shape.opens, shape.then);
+        let tokens = |text: &str| model.vocab().tokenize(text.as_bytes(), false, true).into();
         Ok(Self {
             grammar: grammar.map_err(|error| error.to_string())?,
             opens: shape.opens.clone(),
-            opening: model.vocab().tokenize(opening.as_bytes(), false, true).into(),
+            opening: tokens(&format!("\n{}{}", shape.opens, shape.then)),
+            wakes: tokens(&format!("\n{}\n\n", think::CLOSE)),
+            lead: Lead::new(begins),
             before: String::new(),
             forced: VecDeque::new(),
         })
     }
 
-    /// The model's own choice, if it fits. One that would rather end before its call has to begin it.
+    /// The model's own choice, if it fits. One that would rather end has to end its thinking, or begin its
+    /// call.
     fn allow(&mut self, token: LlamaToken, model: &LlamaModel) -> Option<LlamaToken> {
         let vocabulary = model.vocab();
         let ends = vocabulary.is_eog(token) || vocabulary.is_control(token);
+        let instead = match self.lead.is_thinking() {
+            true => &self.wakes,
+            false => &self.opening,
+        };
+        if self.is_thought(token, model) && !vocabulary.is_eog(token) {
+            return Some(token);
+        }
         if ends && !self.has_begun() {
-            self.forced.clone_from(&self.opening);
+            self.forced.clone_from(instead);
             return self.forced.pop_front();
         }
         fits(&mut self.grammar, token).then_some(token)
@@ -105,16 +125,31 @@ impl Form {
         self.before.contains(&self.opens)
     }
 
+    /// Whether a token is a part of the thinking, which has no form.
+    fn is_thought(&self, token: LlamaToken, model: &LlamaModel) -> bool {
+        self.lead.is_thinking() || self.lead.would_open(&piece(token, model))
+    }
+
     fn accept(&mut self, token: LlamaToken, model: &LlamaModel) -> Option<()> {
+        let thought = self.is_thought(token, model);
+        let piece = piece(token, model);
+        self.lead.push(&piece);
+        if thought {
+            self.before.clear();
+            return Some(());
+        }
         if !fits(&mut self.grammar, token) {
             return None;
         }
         if !self.has_begun() {
-            let piece = model.vocab().token_to_piece(token, true, None);
-            self.before.push_str(&String::from_utf8_lossy(&piece));
+            self.before.push_str(&piece);
         }
         self.grammar.try_accept(token).ok()
     }
+}
+
+fn piece(token: LlamaToken, model: &LlamaModel) -> String {
+    String::from_utf8_lossy(&model.vocab().token_to_piece(token, true, None)).into_owned()
 }
 
 fn fits(grammar: &mut LlamaSampler, token: LlamaToken) -> bool {

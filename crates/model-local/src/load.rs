@@ -7,7 +7,11 @@ use std::{
     io::{self, Read},
     num::NonZeroU32,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock, mpsc},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::{self, JoinHandle},
 };
 
@@ -22,6 +26,7 @@ use crate::{
     TemplateError,
     engine::{BATCH, Engine, Job},
     log,
+    memory::{self, Need},
 };
 
 /// How a model is run.
@@ -66,7 +71,9 @@ pub enum LoadError {
         path: PathBuf,
     },
     /// The file is damaged, incomplete, or of an architecture llama.cpp does not know.
-    #[error("llama.cpp cannot load {path}: {why}")]
+    #[error(
+        "llama.cpp cannot load {path}: {why} (a file that is damaged or incomplete is fetched again)"
+    )]
     Refused {
         /// The file.
         path: PathBuf,
@@ -95,8 +102,35 @@ pub enum LoadError {
         /// What the model takes.
         most: u32,
     },
+    /// There is not enough memory for the model and its conversations.
+    #[error(
+        "about {} MiB of memory are needed ({} for the model, {} for {sequences} of {context} tokens), and {} \
+         are free; use a smaller model, a shorter context or fewer conversations at once",
+        mebibytes(*needed), mebibytes(*weights), mebibytes(needed.saturating_sub(*weights)), mebibytes(*free)
+    )]
+    NoMemory {
+        /// Bytes in all.
+        needed: u64,
+        /// Bytes of the model alone.
+        weights: u64,
+        /// Bytes there are.
+        free: u64,
+        /// Conversations at once.
+        sequences: u32,
+        /// Tokens of each.
+        context: u32,
+    },
+    /// Somebody gave it up.
+    #[error("loading {path} was given up")]
+    Cancelled {
+        /// The file.
+        path: PathBuf,
+    },
     /// There is no memory for the conversations.
-    #[error("no room for {sequences} conversations of {context} tokens: {why}")]
+    #[error(
+        "no room for {sequences} conversations of {context} tokens: {why}; use a shorter context or fewer \
+         at once"
+    )]
     NoRoom {
         /// How many.
         sequences: u32,
@@ -119,6 +153,25 @@ pub enum LoadError {
     Thread(#[source] io::Error),
 }
 
+fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
+/// Gives up loading a model, from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Nobody wants the model any more.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// What a loaded model consists of for those who ask it.
 pub(crate) struct Loaded {
     pub(crate) model: Arc<LlamaModel>,
@@ -128,35 +181,60 @@ pub(crate) struct Loaded {
 }
 
 /// Loads a model on a thread of its own, where it stays.
-pub(crate) fn load(path: &Path, options: &Options) -> Result<Loaded, LoadError> {
+pub(crate) fn load(path: &Path, options: &Options, cancel: &Cancel) -> Result<Loaded, LoadError> {
     check_processor()?;
     check(path)?;
     if let Some(adapter) = &options.adapter {
         check(adapter)?;
     }
+    if let (Some(need), Some(free)) = (memory::needed(path, options), memory::free()) {
+        enough(need, free, options)?;
+    }
     let (jobs, inbox) = mpsc::channel();
     let (ready, loaded) = mpsc::sync_channel(1);
-    let (path, options) = (path.to_owned(), options.clone());
-    let main = move || serve(&path, &options, &ready, &inbox);
+    let (file, options, cancel) = (path.to_owned(), options.clone(), cancel.clone());
+    let main = move || serve(&Order { path: &file, options: &options, cancel }, &ready, &inbox);
     let thread =
         thread::Builder::new().name("model".into()).spawn(main).map_err(LoadError::Thread)?;
     let died = |_| LoadError::Thread(io::Error::other("it ended while loading the model"));
-    let (model, context) = loaded.recv().map_err(died)??;
-    Ok(Loaded { model, context, jobs, thread })
+    match loaded.recv().map_err(died).flatten() {
+        Ok((model, context)) => Ok(Loaded { model, context, jobs, thread }),
+        Err(error) => {
+            // Whoever hears of the failure may end the process, and llama.cpp must not be at work then.
+            let _ = thread.join();
+            Err(error)
+        }
+    }
+}
+
+fn enough(need: Need, free: u64, options: &Options) -> Result<(), LoadError> {
+    if need.all() <= free {
+        return Ok(());
+    }
+    Err(LoadError::NoMemory {
+        needed: need.all(),
+        weights: need.weights,
+        free,
+        sequences: options.sequences.get(),
+        context: need.context,
+    })
+}
+
+/// What to load, and how.
+struct Order<'a> {
+    path: &'a Path,
+    options: &'a Options,
+    cancel: Cancel,
 }
 
 type Ready = Result<(Arc<LlamaModel>, u32), LoadError>;
 
 /// The life of the thread.
-fn serve(
-    path: &Path,
-    options: &Options,
-    ready: &mpsc::SyncSender<Ready>,
-    inbox: &mpsc::Receiver<Job>,
-) {
+fn serve(order: &Order<'_>, ready: &mpsc::SyncSender<Ready>, inbox: &mpsc::Receiver<Job>) {
     // Nobody hears it where the caller is gone, and then nobody needs to.
     let tell = |result| ready.send(result).is_ok();
-    let opened = open(path, options).and_then(|(model, adapter)| {
+    let options = order.options;
+    let opened = open(order).and_then(|(model, adapter)| {
         let context = context_length(&model, options)?;
         Ok((model, adapter, context))
     });
@@ -219,23 +297,25 @@ fn check(path: &Path) -> Result<(), LoadError> {
     }
 }
 
-fn open(
-    path: &Path,
-    options: &Options,
-) -> Result<(Arc<LlamaModel>, Option<LlamaLoraAdapter>), LoadError> {
+fn open(order: &Order<'_>) -> Result<(Arc<LlamaModel>, Option<LlamaLoraAdapter>), LoadError> {
+    let Order { path, options, cancel } = order;
     let refused = |path: &Path, why: Option<String>| LoadError::Refused {
         path: path.to_owned(),
         why: why.unwrap_or_else(|| "it does not say why".into()),
     };
-    let params = LlamaModelParams::default();
+    let asked = cancel.clone();
+    let params = LlamaModelParams::default().with_progress_callback(move |_| !asked.is_cancelled());
     let (model, why) = log::listening(|| match backend() {
         Some(backend) => LlamaModel::load_from_file(backend, path, &params),
         None => Err(LlamaModelLoadError::NullResult),
     });
+    if cancel.is_cancelled() {
+        return Err(LoadError::Cancelled { path: path.to_path_buf() });
+    }
     let mut model = model.map_err(|error| refused(path, why.or_else(|| explained(&error))))?;
     let architecture = model.meta_val_str("general.architecture").unwrap_or_default();
     if writes_nothing(&architecture) || model.n_vocab() <= 0 {
-        return Err(LoadError::WritesNothing { path: path.to_owned(), architecture });
+        return Err(LoadError::WritesNothing { path: path.to_path_buf(), architecture });
     }
     let adapter = match &options.adapter {
         None => None,
@@ -252,16 +332,18 @@ fn explained(error: &LlamaModelLoadError) -> Option<String> {
     unicode.then(|| "its path is not Unicode".into())
 }
 
-/// Architectures that turn text into numbers, or into other texts as a whole.
+/// Architectures that turn text into numbers, or into other texts as a whole, or that write in no order.
 fn writes_nothing(architecture: &str) -> bool {
     architecture.contains("bert")
         || architecture.contains("embedding")
         || architecture.starts_with("t5")
-        || matches!(architecture, "clip" | "wavtokenizer-dec")
+        || matches!(architecture, "clip" | "wavtokenizer-dec" | "dream")
+        || architecture.starts_with("llada")
+        || architecture.starts_with("rnd1")
 }
 
 /// Without a wish of the user: longer episodes are rare, and the cache takes memory at once.
-const USUAL_CONTEXT: u32 = 16_384;
+pub(crate) const USUAL_CONTEXT: u32 = 16_384;
 
 fn context_length(model: &LlamaModel, options: &Options) -> Result<u32, LoadError> {
     let most = model.n_ctx_train();
@@ -301,12 +383,14 @@ fn make_context<'m>(
         .with_n_threads_batch(threads)
         .with_kv_unified(false)
         .with_no_perf(true);
-    let (context, why) = log::listening(|| {
-        let mut context = model.new_context(backend()?, params).ok()?;
-        if let Some(adapter) = adapter {
-            context.lora_adapter_set(adapter, 1.0).ok()?;
-        }
-        Some(context)
-    });
-    context.ok_or_else(|| no_room(why))
+    let (context, why) = log::listening(|| model.new_context(backend()?, params).ok());
+    let mut context = context.ok_or_else(|| no_room(why))?;
+    if let (Some(adapter), Some(path)) = (adapter, &options.adapter) {
+        let (set, why) = log::listening(|| context.lora_adapter_set(adapter, 1.0));
+        set.map_err(|error| LoadError::Refused {
+            path: path.clone(),
+            why: why.unwrap_or_else(|| error.to_string()),
+        })?;
+    }
+    Ok(context)
 }

@@ -111,8 +111,7 @@ impl Template {
         calls: Calls,
     ) -> Result<String, TemplateError> {
         let messages: Vec<_> = messages.iter().map(|message| turn(message, guard, calls)).collect();
-        let tools: Vec<_> =
-            tools.iter().map(|function| Tool { kind: "function", function }).collect();
+        let tools: Vec<_> = tools.iter().map(|tool| offered(tool, guard)).collect();
         let context = Context {
             messages,
             tools: (!tools.is_empty()).then_some(tools),
@@ -128,38 +127,38 @@ impl Template {
 /// What a template sees. Absent tools are not the same as none.
 #[derive(Serialize)]
 struct Context<'a> {
-    messages: Vec<Turn<'a>>,
+    messages: Vec<Turn>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<Tool<'a>>>,
+    tools: Option<Vec<Tool>>,
     add_generation_prompt: bool,
     bos_token: &'a str,
     eos_token: &'a str,
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct Tool {
     #[serde(rename = "type")]
     kind: &'static str,
-    function: &'a ToolSpec,
+    function: ToolSpec,
 }
 
 #[derive(Serialize)]
-struct Turn<'a> {
+struct Turn {
     role: &'static str,
     content: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Call<'a>>,
+    tool_calls: Vec<Call>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
+    tool_call_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
+    name: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
-    id: &'a str,
+struct Call {
+    id: String,
     #[serde(rename = "type")]
     kind: &'static str,
     function: Function,
@@ -171,7 +170,17 @@ struct Function {
     arguments: serde_json::Value,
 }
 
-fn turn<'a>(message: &'a Message, guard: &Guard, calls: Calls) -> Turn<'a> {
+/// A tool as templates see it. Clients describe tools, and may do so in others' words.
+fn offered(tool: &ToolSpec, guard: &Guard) -> Tool {
+    let function = ToolSpec {
+        name: guard.split(&tool.name),
+        description: guard.split(&tool.description),
+        parameters: split_value(&tool.parameters, guard),
+    };
+    Tool { kind: "function", function }
+}
+
+fn turn(message: &Message, guard: &Guard, calls: Calls) -> Turn {
     let plain = |role, text: &str| Turn {
         role,
         content: guard.split(text),
@@ -184,20 +193,20 @@ fn turn<'a>(message: &'a Message, guard: &Guard, calls: Calls) -> Turn<'a> {
         Message::System { text } => plain("system", text),
         Message::User { content } => plain("user", &text_of(content)),
         Message::Tool(result) => Turn {
-            tool_call_id: Some(&result.call_id),
-            name: Some(&result.name),
+            tool_call_id: Some(guard.split(&result.call_id)),
+            name: Some(guard.split(&result.name)),
             ..plain("tool", &text_of(&result.content))
         },
         Message::Assistant(said) => assistant(said, guard, calls, plain),
     }
 }
 
-fn assistant<'a>(
-    said: &'a Assistant,
+fn assistant(
+    said: &Assistant,
     guard: &Guard,
     calls: Calls,
-    plain: impl Fn(&'static str, &str) -> Turn<'a>,
-) -> Turn<'a> {
+    plain: impl Fn(&'static str, &str) -> Turn,
+) -> Turn {
     let role = "assistant";
     if let (Some(words), Calls::AsSaid) = (&said.said, calls) {
         return plain(role, words);
@@ -210,13 +219,13 @@ fn assistant<'a>(
     }
 }
 
-fn call<'a>(call: &'a ToolCall, guard: &Guard) -> Call<'a> {
+fn call(call: &ToolCall, guard: &Guard) -> Call {
     let arguments = match &call.arguments {
         Arguments::Object(map) => split_object(map, guard),
         Arguments::Malformed { malformed, .. } => json!({ "malformed": guard.split(malformed) }),
     };
     let function = Function { name: guard.split(&call.name), arguments };
-    Call { id: &call.id, kind: "function", function }
+    Call { id: guard.split(&call.id), kind: "function", function }
 }
 
 /// The arguments with every text in them guarded.

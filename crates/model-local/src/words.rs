@@ -32,7 +32,9 @@ impl Words {
     pub(crate) fn push(&mut self, piece: &[u8]) -> Said {
         self.bytes.extend_from_slice(piece);
         self.decode();
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
+        // To look for a long text takes its time even in a short one.
+        let stops = self.stops.iter().filter(|stop| stop.len() <= self.held.len());
+        let found = stops.filter_map(|stop| self.held.find(stop.as_str())).min();
         if let Some(at) = found {
             self.held.truncate(at);
             return Said::Stopped(std::mem::take(&mut self.held));
@@ -70,6 +72,7 @@ impl Words {
     fn begun(&self) -> usize {
         let longest = self.stops.iter().map(|stop| {
             let ends = stop.char_indices().map(|(at, _)| at).skip(1);
+            let ends = ends.take_while(|end| *end <= self.held.len());
             ends.filter(|&end| stop.get(..end).is_some_and(|begin| self.held.ends_with(begin)))
                 .max()
                 .unwrap_or_default()
@@ -132,6 +135,17 @@ mod tests {
         assert_eq!(whole, "a </entry> b");
         assert_eq!(given, ["a ", "", "</entry> b", ""]);
         assert_eq!(said(&["</end>"], &[b"a </en"]).0, "a </en");
+    }
+
+    #[test]
+    fn a_stop_text_of_megabytes_costs_no_more_than_a_short_one() {
+        let stops: Vec<String> = ["ab", "é"].iter().map(|text| text.repeat(8 << 20)).collect();
+        let mut words = Words::new(&stops);
+        let began = std::time::Instant::now();
+        for _ in 0..500 {
+            words.push(b"c");
+        }
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
     }
 
     #[test]

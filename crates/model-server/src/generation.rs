@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use model::{Delta, Listener, Model, Reply, Request, Silent};
+use model::{Calling, Delta, Listener, Model, Reply, Request, Sampling, Silent};
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     task::JoinHandle,
@@ -103,6 +103,11 @@ async fn answer<M: Model>(
 ) -> Result<Reply, Failure> {
     let Question { mut messages, tools, choice, parallel, sampling, max_tokens, .. } = question;
     let max_tokens = max_tokens.unwrap_or(served.max_tokens);
+    let calling = match choice {
+        Choice::Auto => Calling::Free,
+        Choice::Required => Calling::Required,
+    };
+    let sampling = Sampling { calling, ..sampling };
     let mut usage = Usage::default();
     for _ in 0..ATTEMPTS {
         let request =
@@ -119,7 +124,7 @@ async fn answer<M: Model>(
         // Calls nobody can answer would make the conversation invalid.
         reply.message.calls.clear();
         messages.push(Message::Assistant(reply.message));
-        let how = served.model.how_to_call();
+        let how = served.model.how_to_call(&tools);
         messages.push(Message::user(format!("This reply has to be a call of a tool: {how}.")));
     }
     let message = format!("tool_choice: the model called none of the tools in {ATTEMPTS} attempts");

@@ -63,6 +63,8 @@ pub(crate) enum StreamUsage {
 const MOST_TOOLS: usize = 1024;
 /// Texts that end a reply.
 const MOST_STOPS: usize = 16;
+/// Bytes of each. They are looked for after every token.
+const LONGEST_STOP: usize = 1024;
 
 /// More tokens than any model knows, and a number every server can read.
 const EVERY_TOKEN: u64 = i32::MAX as u64;
@@ -242,6 +244,10 @@ fn stop(fields: &Fields<'_>) -> Result<Vec<String>, Failure> {
     }
     if texts.iter().any(String::is_empty) {
         return Err(fields.fault("stop", "an empty text would end every reply"));
+    }
+    if texts.iter().any(|text| text.len() > LONGEST_STOP) {
+        let why = format_args!("must not be longer than {LONGEST_STOP} bytes");
+        return Err(fields.fault("stop", why));
     }
     Ok(texts)
 }

@@ -96,6 +96,8 @@ fn faults_name_their_field() {
     }
     assert_eq!(fault(json!({ "stop": ["a", 7] })), "stop[1]");
     assert_eq!(fault(json!({ "stop": vec!["a"; 17] })), "stop");
+    assert_eq!(fault(json!({ "stop": ["a", "b".repeat(1025)] })), "stop");
+    assert_eq!(fault(json!({ "stop": "b".repeat(8 << 20) })), "stop");
     assert_eq!(
         fault(json!({ "stream_options": { "include_usage": 1 } })),
         "stream_options.include_usage"

@@ -100,8 +100,12 @@ impl<M: Model> Model for Cached<M> {
         self.model.name()
     }
 
-    fn how_to_call(&self) -> &'static str {
-        self.model.how_to_call()
+    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
+        self.model.how_to_call(tools)
+    }
+
+    fn can_be_held(&self) -> bool {
+        self.model.can_be_held()
     }
 
     async fn complete(

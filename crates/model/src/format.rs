@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use trajectory::{Assistant, Message, Stop, ToolCall};
 
 use crate::{
-    Delta, Error, Listener, Model, Reply, Request, Sampling, ToolSpec,
+    Calling, Delta, Error, Listener, Model, Reply, Request, Sampling, ToolSpec,
     repair::Complete,
     think,
     wire::{self, Ids},
@@ -121,7 +121,18 @@ impl<M: Model> Formatted<M> {
     }
 
     /// The form of calls in text; none where the server takes care of them.
-    fn form(&self, tools: &[ToolSpec]) -> Option<Form> {
+    fn form(&self, request: &Request<'_>) -> Option<Form> {
+        let usual = self.usual_form(request.tools);
+        // What the server takes care of has no form that a reply could be held to.
+        usual.or_else(|| self.must_call(request).then_some(Form::Hermes))
+    }
+
+    /// Whether a reply that has to be a call can be held to that.
+    fn must_call(&self, request: &Request<'_>) -> bool {
+        request.sampling.calling == Calling::Required && self.model.can_be_held()
+    }
+
+    fn usual_form(&self, tools: &[ToolSpec]) -> Option<Form> {
         match self.format {
             ToolFormat::Native => None,
             ToolFormat::Auto if !self.refused.load(Ordering::Relaxed) => None,
@@ -145,10 +156,8 @@ impl<M: Model> Formatted<M> {
             None => self.model.complete(request, listener).await?,
             Some(form) => {
                 let messages = rewrite(request.messages, request.tools, form);
-                let shape = match self.calls {
-                    Calls::Forced => form.shape(request.tools),
-                    Calls::Free => None,
-                };
+                let held = self.calls == Calls::Forced || self.must_call(request);
+                let shape = if held { form.shape(request.tools) } else { None };
                 let sampling = &Sampling { shape, ..request.sampling.clone() };
                 let request = Request { messages: &messages, tools: &[], sampling, ..*request };
                 self.model.complete(&request, listener).await?
@@ -163,16 +172,22 @@ impl<M: Model> Model for Formatted<M> {
         self.model.name()
     }
 
-    fn how_to_call(&self) -> &'static str {
-        match self.format {
-            ToolFormat::Auto if self.refused.load(Ordering::Relaxed) => HERMES_CALL,
-            ToolFormat::Auto | ToolFormat::Native => self.model.how_to_call(),
-            ToolFormat::Hermes => HERMES_CALL,
-            ToolFormat::Qwen3Coder => {
+    fn can_be_held(&self) -> bool {
+        self.model.can_be_held()
+    }
+
+    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
+        match self.usual_form(tools) {
+            None => self.model.how_to_call(tools),
+            Some(Form::Hermes) => {
+                "write a call as <tool_call>{\"name\": \"NAME\", \"arguments\": {\"KEY\": \
+                 \"VALUE\"}}</tool_call>"
+            }
+            Some(Form::Qwen3Coder) => {
                 "write a call as <tool_call>, <function=NAME>, <parameter=KEY>VALUE</parameter>, \
                  </function>, </tool_call>, each on a line of its own"
             }
-            ToolFormat::Fenced => {
+            Some(Form::Fenced) => {
                 "write exactly one ```bash block with the commands to run; a block with nothing but \
                  `submit` in it finishes the work"
             }
@@ -187,7 +202,7 @@ impl<M: Model> Model for Formatted<M> {
         if request.tools.is_empty() {
             return self.model.complete(request, listener).await;
         }
-        let form = self.form(request.tools);
+        let form = self.form(request);
         match self.ask(request, form, listener).await {
             Err(error)
                 if self.format == ToolFormat::Auto && form.is_none() && refuses_tools(&error) =>
@@ -195,14 +210,12 @@ impl<M: Model> Model for Formatted<M> {
                 self.refused.store(true, Ordering::Relaxed);
                 let why = "the server has no tools; calls are asked for in the text";
                 listener.hear(Delta::Retry { attempt: 1, wait: Duration::ZERO, why });
-                self.ask(request, self.form(request.tools), listener).await
+                self.ask(request, self.form(request), listener).await
             }
             other => other,
         }
     }
 }
-
-const HERMES_CALL: &str = "write a call as <tool_call>{\"name\": \"NAME\", \"arguments\": {\"KEY\": \"VALUE\"}}</tool_call>";
 
 /// Whether the server says that it, or the model's template, has no tools.
 fn refuses_tools(error: &Error) -> bool {
@@ -225,7 +238,7 @@ fn refuses_tools(error: &Error) -> bool {
         "unknown parameter",
         "unexpected keyword",
         "requires --",
-        "template",
+        "not handle",
     ];
     about.iter().any(|word| message.contains(word))
         && refusal.iter().any(|word| message.contains(word))

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use trajectory::{Arguments, Content, ToolResult, Usage};
 
 use super::*;
-use crate::{Sampling, Silent};
+use crate::{Sampling, Shape, Silent};
 
 const CORPUS: [(&str, &str); 6] = [
     ("native", include_str!("../tests/corpus/native.txt")),
@@ -52,12 +52,18 @@ pub(super) fn tools() -> Vec<ToolSpec> {
 struct Canned {
     replies: Mutex<Vec<Result<Reply, Error>>>,
     asked: Mutex<Vec<(Vec<Message>, usize)>>,
+    /// What the last reply was to be held to; none where this model cannot be.
+    held: Option<Mutex<Option<Shape>>>,
 }
 
 impl Canned {
     fn new(mut replies: Vec<Result<Reply, Error>>) -> Self {
         replies.reverse();
-        Self { replies: Mutex::new(replies), asked: Mutex::new(Vec::new()) }
+        Self { replies: Mutex::new(replies), asked: Mutex::new(Vec::new()), held: None }
+    }
+
+    fn held(replies: Vec<Result<Reply, Error>>) -> Self {
+        Self { held: Some(Mutex::default()), ..Self::new(replies) }
     }
 }
 
@@ -66,8 +72,16 @@ impl Model for Canned {
         "canned"
     }
 
+    fn can_be_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     async fn complete(&self, request: &Request<'_>, _: &dyn Listener) -> Result<Reply, Error> {
         self.asked.lock().unwrap().push((request.messages.to_vec(), request.tools.len()));
+        match &self.held {
+            Some(held) => held.lock().unwrap().clone_from(&request.sampling.shape),
+            None => assert_eq!(request.sampling.shape, None),
+        }
         self.replies.lock().unwrap().pop().expect("a reply is left")
     }
 }
@@ -392,8 +406,56 @@ fn a_server_without_tools_is_asked_in_text_from_then_on() {
 }
 
 #[test]
+fn a_reply_that_has_to_be_a_call_is_held_to_that() {
+    let ask = |format: ToolFormat, canned: Canned, calling: Calling, tools: &[ToolSpec]| {
+        let model = Formatted::new(canned, format);
+        let sampling = Sampling { calling, ..Sampling::default() };
+        let messages = [Message::user("go")];
+        let request = Request { messages: &messages, tools, sampling: &sampling, max_tokens: 100 };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(model.complete(&request, &Silent)).unwrap();
+        let shape = model.model.held.as_ref().and_then(|held| held.lock().unwrap().clone());
+        shape.map(|shape| shape.opens)
+    };
+    let said = || vec![Ok(reply("", Stop::End))];
+    let tools = tools();
+    let submit = &tools[2..];
+    let (free, required) = (Calling::Free, Calling::Required);
+    for (format, offered, opens) in [
+        (ToolFormat::Auto, &tools[..], Some("<tool_call>")),
+        (ToolFormat::Native, submit, Some("<tool_call>")),
+        (ToolFormat::Hermes, &tools[..], Some("<tool_call>")),
+        (ToolFormat::Fenced, &tools[..], Some("```")),
+        (ToolFormat::Fenced, submit, Some("<tool_call>")),
+        (ToolFormat::Qwen3Coder, &tools[..], None),
+    ] {
+        let held = ask(format, Canned::held(said()), required, offered);
+        assert_eq!(held.as_deref(), opens, "{format}");
+        assert_eq!(ask(format, Canned::held(said()), free, offered), None, "{format}");
+        // A server is asked as ever.
+        assert_eq!(ask(format, Canned::new(said()), required, offered), None, "{format}");
+    }
+}
+
+#[test]
+fn a_reminder_asks_for_calls_as_they_are_read() {
+    let tools = tools();
+    for (format, offered, word) in [
+        (ToolFormat::Fenced, &tools[..], "```bash"),
+        (ToolFormat::Fenced, &tools[1..], "<tool_call>{"),
+        (ToolFormat::Hermes, &tools[..], "<tool_call>{"),
+        (ToolFormat::Qwen3Coder, &tools[..], "<function=NAME>"),
+        (ToolFormat::Native, &tools[..], "call one of the tools"),
+    ] {
+        let model = Formatted::new(Canned::new(Vec::new()), format);
+        assert!(model.how_to_call(offered).contains(word), "{format}");
+    }
+}
+
+#[test]
 fn other_refusals_are_passed_on() {
     for words in [
+        "the model's chat template refuses the conversation: a tool's result must follow a call",
         "messages with role 'tool' must be a response to a preceding message with 'tool_calls'",
         "the model does not exist",
         "temperature is not supported",

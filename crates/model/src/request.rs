@@ -13,9 +13,15 @@ pub trait Model: Send + Sync + 'static {
     /// The name under which it is known to its server, its users and the price table.
     fn name(&self) -> &str;
 
-    /// How a model that wrote no call is told to write one.
-    fn how_to_call(&self) -> &'static str {
+    /// How a model that wrote no call, and is offered these tools, is told to write one.
+    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
+        let _ = tools;
         "call one of the tools"
+    }
+
+    /// Whether its replies can be held to a [`Shape`].
+    fn can_be_held(&self) -> bool {
+        false
     }
 
     /// The next message. `listener` hears of it while it is being written.
@@ -31,8 +37,12 @@ impl<M: Model> Model for std::sync::Arc<M> {
         M::name(self)
     }
 
-    fn how_to_call(&self) -> &'static str {
-        M::how_to_call(self)
+    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
+        M::how_to_call(self, tools)
+    }
+
+    fn can_be_held(&self) -> bool {
+        M::can_be_held(self)
     }
 
     async fn complete(
@@ -99,4 +109,24 @@ pub struct Sampling {
     /// The form every reply is forced into.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<Shape>,
+    /// Whether a reply has to hold a call.
+    #[serde(skip_serializing_if = "Calling::is_free")]
+    pub calling: Calling,
+}
+
+/// Whether a reply has to hold a tool call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Calling {
+    /// The model decides.
+    #[default]
+    Free,
+    /// It has to, where it can be held to that; where it cannot, this changes nothing.
+    Required,
+}
+
+impl Calling {
+    fn is_free(&self) -> bool {
+        *self == Self::Free
+    }
 }

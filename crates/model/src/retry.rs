@@ -139,6 +139,10 @@ impl<M: Model> Model for Retrying<M> {
         self.model.name()
     }
 
+    fn can_be_held(&self) -> bool {
+        self.model.can_be_held()
+    }
+
     async fn complete(
         &self,
         request: &Request<'_>,

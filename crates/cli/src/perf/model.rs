@@ -77,7 +77,11 @@ struct SecondTurn {
 /// Measures and prints.
 pub(crate) async fn run(args: ModelPerfArgs, settings: &Settings) -> Result<Exit> {
     let file = match &args.model {
-        None => ModelFile::usual(settings)?,
+        None => {
+            let (file, hint) = ModelFile::usual(settings)?;
+            output::note(&hint);
+            file
+        }
         Some(name) => ModelFile::named(name).ok_or_else(|| {
             Usage(format!(
                 "--model: {name} is no model in this process; write local:NAME or FILE.gguf"

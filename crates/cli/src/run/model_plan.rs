@@ -19,6 +19,7 @@ use crate::{
     environment,
     exit::Usage,
     local::{LocalPlan, ModelFile},
+    output,
     settings::Settings,
 };
 
@@ -52,6 +53,9 @@ pub(crate) struct ModelPlan {
     pub(crate) price: Option<Price>,
     /// Tokens the model takes, where that is known.
     pub(crate) context: Option<u64>,
+    /// What a user who named no model may want to know.
+    #[serde(skip)]
+    pub(crate) hint: Option<String>,
 }
 
 /// Where a model is.
@@ -102,7 +106,7 @@ impl ModelPlan {
         }
         let said = args.base_url.or_else(|| config.base_url.clone());
         let said = said.or_else(|| environment.base_url.clone());
-        let (name, place) = choose(name, said, args.provider, args.local, settings)?;
+        let Chosen { name, place, hint } = choose(name, said, args.provider, args.local, settings)?;
         let tool_format = match args.tool_format {
             ToolFormat::Auto => ToolFormat::suggested(&name),
             chosen => chosen,
@@ -126,13 +130,14 @@ impl ModelPlan {
                 seed: args.seed,
                 stop: args.stop,
                 thinking: args.thinking,
-                shape: None,
+                ..Sampling::default()
             },
             extra_body: args.extra_body.unwrap_or_default(),
             silence: args.silence.map_or(Some(SILENCE), |limit| limit.0),
             retries: args.retries.unwrap_or(RETRIES),
             cache: args.cache.map(absolute),
             name,
+            hint,
         };
         let given = args.api_key.as_deref().map(Secret::new).or_else(|| config.api_key.clone());
         let secrets = plan.secrets(given, &args.header, settings)?;
@@ -146,8 +151,12 @@ impl ModelPlan {
         config: &Config,
         settings: &Settings,
     ) -> anyhow::Result<Secrets> {
+        let then = self.name.clone();
         self.move_to(args.model, args.base_url, args.provider, args.local, settings)?;
         let prices = prices(args.prices.as_deref())?;
+        if self.name != then {
+            self.images = images(&prices, &self.name, &self.place);
+        }
         self.price = price(&prices, &self.name, &self.place).or(self.price);
         self.context = prices.context(&self.name);
         self.forced =
@@ -181,7 +190,7 @@ impl ModelPlan {
             seed: args.seed.or(then.seed),
             stop: if args.stop.is_empty() { then.stop } else { args.stop },
             thinking: args.thinking.or(then.thinking),
-            shape: None,
+            ..Sampling::default()
         };
         let given = args.api_key.as_deref().map(Secret::new).or_else(|| config.api_key.clone());
         self.secrets(given, &args.header, settings)
@@ -196,19 +205,53 @@ impl ModelPlan {
         local: LocalArgs,
         settings: &Settings,
     ) -> anyhow::Result<()> {
-        let then = match &mut self.place {
-            Place::Server { provider, base_url } => Some((*provider, base_url.clone())),
+        let (then_url, then_provider) = match &mut self.place {
+            Place::Server { provider, base_url } => (Some(base_url.clone()), Some(*provider)),
             Place::Here(plan) if model.is_none() && url.is_none() => {
+                if provider.is_some() {
+                    let text = "--provider: this run's model is in this process; name another with \
+                                --model too";
+                    return Err(Usage(text.into()).into());
+                }
                 plan.override_with(local);
                 return Ok(());
             }
-            Place::Here(_) => None,
+            Place::Here(_) => (None, None),
         };
-        let url = url.or_else(|| then.as_ref().map(|(_, url)| url.clone()));
-        let provider = provider.or(then.map(|(provider, _)| provider));
+        let (url, provider) = (url.or(then_url), provider.or(then_provider));
         let name = model.unwrap_or_else(|| self.name.clone());
-        (self.name, self.place) = choose(Some(name), url, provider, local, settings)?;
+        let chosen = choose(Some(name), url, provider, local, settings)?;
+        self.settle(chosen);
         Ok(())
+    }
+
+    /// Takes over what the user said of the model before, and not what followed from it.
+    fn settle(&mut self, chosen: Chosen) {
+        let then = std::mem::replace(&mut self.place, chosen.place);
+        let name = std::mem::replace(&mut self.name, chosen.name);
+        match (then, &mut self.place) {
+            (Place::Here(then), Place::Here(now)) => {
+                now.context = now.context.or(then.context);
+                now.threads = now.threads.or(then.threads);
+                if let (Some(adapter), None) = (&then.adapter, &now.adapter) {
+                    output::note(&format!(
+                        "{} was made for the model before, and is left out; --adapter names one anew",
+                        adapter.display()
+                    ));
+                }
+            }
+            (Place::Server { .. }, Place::Here(_)) => {
+                self.sampling.temperature.get_or_insert(LOCAL_TEMPERATURE);
+            }
+            (Place::Here(_), Place::Server { .. }) => {
+                let usual = self.sampling.temperature == Some(LOCAL_TEMPERATURE);
+                self.sampling.temperature = self.sampling.temperature.filter(|_| !usual);
+            }
+            (Place::Server { .. }, Place::Server { .. }) => {}
+        }
+        if self.name != name && self.tool_format == ToolFormat::suggested(&name) {
+            self.tool_format = ToolFormat::suggested(&self.name);
+        }
     }
 
     /// Hides what looks like a secret. Proxies take keys of others in the body of a request.
@@ -247,18 +290,30 @@ impl ModelPlan {
     }
 }
 
-/// The model and where it is. Where nothing is named, and no server either, it is one in this process.
+/// A model and where it is.
+struct Chosen {
+    name: String,
+    place: Place,
+    hint: Option<String>,
+}
+
+/// The model the user names. Where nothing is named, and no server either, it is one in this process.
 fn choose(
     name: Option<String>,
     url: Option<String>,
     provider: Option<Provider>,
     local: LocalArgs,
     settings: &Settings,
-) -> anyhow::Result<(String, Place)> {
+) -> anyhow::Result<Chosen> {
+    let mut hint = None;
     let file = match &name {
         Some(name) if url.is_some() || provider.is_some() => ModelFile::marked(name),
         Some(name) => ModelFile::named(name),
-        None if url.is_none() && provider.is_none() => Some(ModelFile::usual(settings)?),
+        None if url.is_none() && provider.is_none() => {
+            let (file, told) = ModelFile::usual(settings)?;
+            hint = Some(told);
+            Some(file)
+        }
         None => {
             let text =
                 "no model is named; use --model NAME, llm_name in a settings file, or LLM_NAME";
@@ -267,7 +322,8 @@ fn choose(
     };
     if let Some(file) = file {
         let name = file.name();
-        return Ok((name, Place::Here(LocalPlan::new(file, local, NonZeroU32::MIN))));
+        let place = Place::Here(LocalPlan::new(file, local, NonZeroU32::MIN));
+        return Ok(Chosen { name, place, hint });
     }
     if local != LocalArgs::default() {
         let text = "--adapter, --context and --threads are for models in this process: \
@@ -278,7 +334,7 @@ fn choose(
     let provider = provider.unwrap_or_else(|| provider_of(&name, url.as_deref()));
     let name = without_vendor(&name).to_owned();
     let url = url.unwrap_or_else(|| usual_url(provider, &name).to_owned());
-    Ok((name, Place::Server { provider, base_url: checked_url(&url)? }))
+    Ok(Chosen { name, place: Place::Server { provider, base_url: checked_url(&url)? }, hint })
 }
 
 /// What a model costs. One in this process costs nothing.
@@ -412,50 +468,5 @@ fn header(text: &str) -> Result<(String, Secret), Usage> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_choose_vendor_and_server() {
-        let usual = |name: &str| {
-            let provider = provider_of(name, None);
-            let short = without_vendor(name);
-            (provider, short.to_owned(), usual_url(provider, short))
-        };
-        let (local, openai) = ("http://localhost:8000/v1", "https://api.openai.com/v1");
-        let anthropic = "https://api.anthropic.com/v1";
-        assert_eq!(usual("gpt-4.1"), (Provider::Openai, "gpt-4.1".into(), openai));
-        assert_eq!(usual("openai/gpt-5"), (Provider::Openai, "gpt-5".into(), openai));
-        assert_eq!(usual("openai/m"), (Provider::Openai, "m".into(), local));
-        let oss = "openai/gpt-oss-120b";
-        assert_eq!(usual(oss), (Provider::Openai, oss.into(), local));
-        assert_eq!(usual("Qwen/Qwen3-8B"), (Provider::Openai, "Qwen/Qwen3-8B".into(), local));
-        assert_eq!(usual("claude-x"), (Provider::Anthropic, "claude-x".into(), anthropic));
-        // A proxy in front of everybody speaks the usual protocol.
-        assert_eq!(provider_of("claude-x", Some("http://proxy/v1")), Provider::Openai);
-    }
-
-    #[test]
-    fn addresses_hold_no_secrets() {
-        assert_eq!(checked_url(" http://h:1/v1/ ").unwrap(), "http://h:1/v1");
-        for bad in ["", "h/v1", "http://", "http://me:pw@h/v1", "http://h/v1?key=sk-1"] {
-            let error = checked_url(bad).unwrap_err().to_string();
-            assert!(error.contains("--base-url") && !error.contains("sk-1"), "{error}");
-        }
-        let error = header("Authorization Bearer sk-1").unwrap_err().to_string();
-        assert!(!error.contains("sk-1"), "{error}");
-    }
-
-    #[test]
-    fn keys_in_a_body_are_hidden() {
-        let body = serde_json::json!({
-            "api_key": "sk-1", "max_tokens": 5, "top": {"Authorization": "sk-2", "model": "m"}
-        });
-        let mut body = body.as_object().unwrap().clone();
-        assert!(!is_hidden(&body));
-        hide(&mut body);
-        let text = Value::Object(body.clone()).to_string();
-        assert!(!text.contains("sk-") && text.contains("\"m\"") && text.contains('5'), "{text}");
-        assert!(is_hidden(&body));
-    }
-}
+#[path = "model_plan_tests.rs"]
+mod tests;

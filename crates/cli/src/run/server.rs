@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::{
     Anthropic, Cached, Endpoint, Error, Formatted, Listener, Model, OpenAi, Reply, Request, Retry,
-    Retrying,
+    Retrying, ToolSpec,
 };
 use serde_json::json;
 
@@ -112,10 +112,10 @@ impl Model for AnyModel {
         }
     }
 
-    fn how_to_call(&self) -> &'static str {
+    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
         match self {
-            Self::Plain(model) => model.how_to_call(),
-            Self::Cached(model) => model.how_to_call(),
+            Self::Plain(model) => model.how_to_call(tools),
+            Self::Cached(model) => model.how_to_call(tools),
         }
     }
 

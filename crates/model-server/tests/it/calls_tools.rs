@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Formatted, ToolFormat};
+use model::{Calling, Formatted, ToolFormat};
 use serde_json::{Value, json};
 use testkit::{Call, Scripted, calls, say};
 use trajectory::Message;
@@ -86,6 +86,7 @@ async fn a_required_call_is_asked_for_again() {
     );
     let asked = scripted.asked();
     assert!(matches!(asked[1].messages.last(), Some(Message::User { .. })));
+    assert!(asked.iter().all(|asked| asked.sampling.calling == Calling::Required));
     assert_eq!(asked[1].messages.len(), 3);
 }
 

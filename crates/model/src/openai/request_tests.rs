@@ -58,7 +58,7 @@ fn a_conversation_with_tools() {
         seed: Some(7),
         stop: vec!["END".into()],
         thinking: Some(1024),
-        shape: None,
+        ..Sampling::default()
     };
     let request =
         Request { messages: &messages, tools: &tools, sampling: &sampling, max_tokens: 4096 };
