@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use sandbox::{ByteSize, Cause, Limits, Runtime, Sandbox, Spec};
+use sandbox::{ByteSize, Cause, Limits, Process, Runtime, Sandbox, Spec};
 
-use super::{Ground, ok, on_both, on_the_host, perl, perl_behind, perl_outside, sh_within, soon};
+use super::{
+    Ground, ok, on_both, on_the_host, perl, perl_behind, perl_outside, program, sh_within, soon,
+};
 
 /// What the sandboxes of this test hold on the host's disk.
 fn stored(h: &Ground<'_>) -> u64 {
@@ -144,12 +146,10 @@ fn files_in_memory_count_as_memory() {
         }
         let limits = Limits { memory: Some(ByteSize::mib(64)), ..Limits::default() };
         let sandbox = h.create(&Spec { limits, ..h.spec() }).await;
-        for place in ["/dev/shm/f", "/dev/.lis/f"] {
-            let script = format!("head -c 300M /dev/zero > {place} && echo all");
-            let output = sh_within(&sandbox, &script, Duration::from_secs(10)).await;
-            assert!(!output.stdout.text().contains("all"), "{place}: {output:?}");
-            let _ = sh_within(&sandbox, &format!("rm -f {place}"), Duration::from_secs(5)).await;
-        }
+        let script = "head -c 300M /dev/zero > /dev/shm/f && echo all";
+        let output = sh_within(&sandbox, script, Duration::from_secs(10)).await;
+        assert!(!output.stdout.text().contains("all"), "{output:?}");
+        let _ = sh_within(&sandbox, "rm -f /dev/shm/f", Duration::from_secs(5)).await;
         let program = format!(
             "my $n = 'x'; my $fd = syscall({}, $n, 0); open(my $f, '>&=', $fd) or die; \
              for (1..300) {{ print $f 'x' x 1048576 or last }} print qq(all\n)",
@@ -166,9 +166,20 @@ fn files_in_memory_count_as_memory() {
 fn commands_are_the_first_to_go() {
     on_both(async |h| {
         let sandbox = h.sandbox().await;
-        let seen = ok(&sandbox, "cat /proc/self/oom_score_adj /proc/1/oom_score_adj").await;
-        let scores: Vec<i32> = seen.lines().map(|line| line.parse().unwrap()).collect();
-        assert!(scores[0] > scores[1] && scores[0] > 0, "{scores:?}");
+        // The command of a shell, then a program of its own, also where nothing can be written.
+        for freeze in [false, true] {
+            if freeze {
+                sandbox.freeze().await.unwrap();
+            }
+            let files = ["/proc/self/oom_score_adj", "/proc/1/oom_score_adj"];
+            let seen = ok(&sandbox, &format!("cat {}", files.join(" "))).await;
+            let apart = program(&sandbox, &Process::new(["cat", files[0], files[1]])).await;
+            for seen in [seen.as_str(), apart.trim_end_matches("[0]")] {
+                let scores: Vec<i32> = seen.lines().map(|line| line.parse().unwrap()).collect();
+                assert!(scores[0] > scores[1] && scores[0] > 0, "{scores:?}");
+            }
+        }
+        let sandbox = h.sandbox().await;
         assert_eq!(perl(&sandbox, "print qq(fine\n)").await, "fine\n");
     });
 }

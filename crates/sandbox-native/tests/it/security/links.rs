@@ -140,37 +140,6 @@ fn links_to_our_descriptors_lead_nowhere() {
     });
 }
 
-/// The place where PID 1 puts scripts, prepared with links, is used for nothing else.
-#[test]
-fn script_files_follow_no_links() {
-    on_both(async |h| {
-        let sandbox = h.sandbox().await;
-        let before = outside(h);
-        ok(&sandbox, "echo untouched > /testbed/victim").await;
-        for target in [
-            "/testbed/victim",
-            "/proc/self/fd/5/../../made",
-            "/proc/self/fd/8/../../made",
-            "/proc/self/mem",
-        ] {
-            // Numbers of commands count up; everything near is prepared.
-            let script = format!(
-                "for n in {{1..80}}; do for k in b c o e; do ln -sf {target} /dev/.lis/$k$n; done; done"
-            );
-            let _ = soon("prepare", sandbox.shell(&sandbox::ShellCommand::new(script))).await;
-            for _ in 0..3 {
-                let command = sandbox::ShellCommand::new("true # overwritten by a script");
-                let _ = soon("next command", sandbox.shell(&command)).await;
-            }
-            let bytes = sandbox.read_file("/testbed/victim".as_ref()).await;
-            let mut text = String::new();
-            bytes.unwrap().read_to_string(&mut text).await.unwrap();
-            assert_eq!(text, "untouched\n", "by a link to {target}");
-            assert_eq!(outside(h), before, "by a link to {target}");
-        }
-    });
-}
-
 /// Files that turn into pipes and devices while they are opened neither block nor flood the caller.
 #[test]
 fn files_that_become_pipes_and_devices() {
