@@ -210,11 +210,19 @@ impl Command {
             image: self.image.clone(),
             same_sandbox: SameSandbox::Fresh,
             files,
-            command: format!("cd {TASK_DIR} && {{ {}\n}}", self.command),
+            command: script(&self.command),
             timeout: self.timeout,
             score: ScoreFrom::LastNumber,
         }
     }
+}
+
+/// Runs a grader in its directory. Where it fails, the end of what it said is its last line.
+fn script(command: &str) -> String {
+    format!(
+        "cd {TASK_DIR} || exit 1\n(\n{command}\n) 2> /tmp/llm-in-sandbox-stderr\ncode=$?\n\
+         [ $code = 0 ] || tail -n 3 /tmp/llm-in-sandbox-stderr\nexit $code\n"
+    )
 }
 
 fn ifbench(truth: &str, answer: &str) -> Grade {

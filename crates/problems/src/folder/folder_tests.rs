@@ -1,1 +1,216 @@
-//! Tests.
+//! Folders that are tasks, and what is said of those that are not.
+
+use std::{error::Error as _, path::Path};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::{Grader, Grading, PlainForm, Problem};
+
+const ROW: &str = r#"{"id": "a", "problem_statement": "q", "ground_truth": "t", "level": 2}"#;
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+fn toml(text: &str) -> Result<Task, TaskError> {
+    load(folder(&[("task.toml", text), ("rows.jsonl", ROW)]).path())
+}
+
+fn refusal(task: Result<Task, TaskError>) -> String {
+    let error = task.unwrap_err();
+    let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    format!("{error}{source}")
+}
+
+#[test]
+fn a_description_of_our_own_is_a_task() {
+    let text = r#"
+name = "letters"
+data = "rows.jsonl"
+image = "base"
+known_as = ["Letters 1"]
+
+[prompt]
+set = "math"
+task = "{problem_statement} in {output_dir}/answer.txt"
+plain = "Count. {problem_statement}"
+output_dir = "/testbed/out"
+
+[grader]
+kind = "exact"
+
+[limits]
+turns = 7
+tokens = 1000
+"#;
+    let task = toml(text).unwrap();
+    assert_eq!((task.name.as_str(), task.turns, task.tokens), ("letters", 7, 1000));
+    assert_eq!(task.grader, Grader::Exact);
+    assert_eq!(task.image.as_deref(), Some("base"));
+    assert_eq!(task.known_as, ["Letters 1"]);
+    assert_eq!(task.plain_form, PlainForm::Template("Count. {problem_statement}".into()));
+    assert!(task.prompts.system.contains("mathematical"));
+    assert_eq!(task.prompts.output_dir, Path::new("/testbed/out"));
+    assert!(task.data.unwrap().ends_with("rows.jsonl"));
+    let least = toml("[grader]\nkind = 'math'").unwrap();
+    assert_eq!((least.turns, least.tokens, least.data), (100, 65_536, None));
+    assert_eq!(least.plain_form, PlainForm::Boxed);
+}
+
+#[test]
+fn errors_name_their_line() {
+    let grader = "[grader]\nkind = 'math'\n";
+    for (text, expected) in [
+        ("", "line 1: missing field `grader`"),
+        ("name = ", "line 1: "),
+        ("\nnme = 'x'\n[grader]\nkind = 'math'", "line 2: unknown field `nme`"),
+        ("[grader]\nkind = 'maths'", "line 2: there is no grader `maths`; there are math, choice"),
+        ("[grader]\nkind = 'math'\ncommand = 'x'", "line 1: a grader is either"),
+        ("[grader]\n", "line 1: a grader is either"),
+        ("[grader]\nkind = 'math'\ntimeout = 3", "for a `command` only"),
+        ("[grader]\ncommand = 'x'\ntimeout = 0", "line 3: it has to be from 1 to 86400"),
+        ("[grader]\nkind = 'math'\n[limits]\nturns = 0", "line 4: it has to be from 1"),
+        ("[grader]\nkind = 'math'\n[limits]\ntokens = -1", "line 4: "),
+        ("data = 'none.jsonl'\n[grader]\nkind = 'math'", "line 1: there is no file"),
+        ("name = ''\n[grader]\nkind = 'math'", "line 1: `name` has to be"),
+        (
+            "[grader]\nkind = 'math'\n[prompt]\nset = 'x'",
+            "line 4: there is no prompt set `x`; there are general",
+        ),
+        (
+            "[grader]\nkind = 'math'\n[prompt]\nplain = '{x}'",
+            "line 4: nothing is known to put in for {x}",
+        ),
+        (
+            "[grader]\nkind = 'math'\n[prompt]\nsystem = '{x}'",
+            "nothing is known to put in for `{x}`",
+        ),
+        (
+            "[grader]\nkind = 'math'\n[prompt]\ninput_dir = 'x'",
+            "`input_dir` must be an absolute path",
+        ),
+    ] {
+        let error = refusal(toml(text));
+        assert!(error.contains("task.toml") && error.contains(expected), "{text:?}: {error}");
+    }
+    assert!(toml(grader).is_ok());
+    let none = folder(&[]);
+    assert!(
+        refusal(load(none.path()))
+            .ends_with("is no task: it has neither task.toml nor config.yaml")
+    );
+}
+
+#[test]
+fn a_grader_of_ones_own_gets_the_folder_the_answer_and_the_row() {
+    let dir = folder(&[
+        (
+            "task.toml",
+            "data = 'rows.jsonl'\n[grader]\ncommand = 'python3 check.py'\nimage = 'base'\ntimeout = 9",
+        ),
+        ("rows.jsonl", ROW),
+        ("check.py", "print(1)"),
+        ("lib/words.txt", "a"),
+        ("answer.txt", "not this one"),
+        (".git/config", "secret"),
+    ]);
+    let task = load(dir.path()).unwrap();
+    let rows = task.read_rows(task.data.as_ref().unwrap()).unwrap();
+    let Grading::InSandbox(check) = task.grading(&rows.problems[0], "42") else {
+        panic!("no check")
+    };
+    let names: Vec<String> =
+        check.files.iter().map(|(path, _)| path.display().to_string()).collect();
+    assert_eq!(
+        names,
+        [
+            "/task/check.py",
+            "/task/lib/words.txt",
+            "/task/task.toml",
+            "/task/answer.txt",
+            "/task/row.json"
+        ]
+    );
+    assert_eq!(check.files[3].1, b"42");
+    let row: serde_json::Value = serde_json::from_slice(&check.files[4].1).unwrap();
+    assert_eq!((&row["ground_truth"], &row["level"]), (&"t".into(), &2.into()));
+    assert!(check.command.contains("cd /task") && check.command.contains("python3 check.py"));
+    assert_eq!((check.image.as_deref(), check.timeout.as_secs()), (Some("base"), 9));
+}
+
+const CONFIG: &str = "dataset: json\ndata_files: demo/data.json\nsystem_prompt: |-\n  Use {input_dir}.\n\
+    instance_prompt: '{problem_statement}'\n";
+
+#[test]
+fn a_folder_of_the_reference_is_a_task() {
+    let files = [
+        ("config.yaml", CONFIG),
+        ("data.json", "[]"),
+        ("reward.py", "x"),
+        ("vanilla_llm_prompt.py", "x"),
+    ];
+    let dir = folder(&files);
+    let task = load(dir.path()).unwrap();
+    assert!(task.data.as_ref().unwrap().ends_with("data.json"));
+    assert_eq!(task.prompts.input_dir, Path::new("/testbed/documents"));
+    assert_eq!(task.prompts.output_dir, Path::new("/testbed"));
+    assert_eq!(task.notes.len(), 1);
+    let Grader::Command(command) = &task.grader else { panic!("{:?}", task.grader) };
+    assert_eq!(command.command, "python3 llm_in_sandbox_reward.py");
+    let row = serde_json::from_str(ROW).unwrap();
+    assert_eq!(task.plain(&Problem::from_row(row).unwrap()), "q");
+
+    let hub = CONFIG.replace("dataset: json", "dataset: o/d\nconfig: c");
+    let dir = folder(&[("config.yaml", &hub), ("reward.py", "x"), ("judge.py", "x")]);
+    let task = load(dir.path()).unwrap();
+    assert_eq!(task.grader, Grader::Judge);
+    let source = task.hub.unwrap();
+    assert_eq!(
+        (source.dataset.as_str(), source.config.as_str(), source.split.as_str()),
+        ("o/d", "c", "test")
+    );
+}
+
+#[test]
+fn errors_in_a_folder_of_the_reference_are_said() {
+    let with = |config: &str, files: &[(&str, &str)]| {
+        refusal(load(folder(&[&[("config.yaml", config)], files].concat()).path()))
+    };
+    let reward = ("reward.py", "x");
+    let data = ("data.json", "[]");
+    assert!(with(CONFIG, &[data]).contains("there is no reward.py"));
+    assert!(with(CONFIG, &[reward]).contains("there is no file `demo/data.json`"));
+    assert!(with("dataset: json", &[data, reward]).contains("there is no `system_prompt`"));
+    assert!(with("a: [", &[data, reward]).contains("must be a YAML mapping"));
+    assert!(with("system_prompt: '{x}'", &[data, reward]).contains("`{x}`"));
+    assert!(with("system_prompt: x", &[reward]).contains("neither a `dataset`"));
+    assert!(with("system_prompt: x\ndataset: [1]", &[reward]).contains("config.yaml"));
+}
+
+#[test]
+fn folders_that_are_too_large_are_refused() {
+    let text = "[grader]\ncommand = 'x'";
+    let dir = folder(&[("task.toml", text)]);
+    let big = fs::File::create(dir.path().join("big.bin")).unwrap();
+    big.set_len(LARGEST_FOLDER).unwrap();
+    assert!(refusal(load(dir.path())).contains("has more than"));
+    // Rows do not go along.
+    let dir = folder(&[
+        ("task.toml", "data = 'rows.jsonl'\n[grader]\ncommand = 'x'"),
+        ("rows.jsonl", ""),
+    ]);
+    fs::File::options()
+        .write(true)
+        .open(dir.path().join("rows.jsonl"))
+        .unwrap()
+        .set_len(LARGEST_FOLDER)
+        .unwrap();
+    assert!(load(dir.path()).is_ok());
+}

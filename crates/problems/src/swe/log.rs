@@ -242,6 +242,7 @@ fn unittest(lines: &[String]) -> Results {
             match status(word.trim()) {
                 Some(status) if is_test(test) => {
                     results.add(test, status);
+                    results.alias(&other_version(test), status);
                     if test != name {
                         results.alias(name, status);
                     }
@@ -251,6 +252,7 @@ fn unittest(lines: &[String]) -> Results {
             }
         } else if let (Some(test), Some(status)) = (pending, status(line.trim())) {
             results.add(test, status);
+            results.alias(&other_version(test), status);
             pending = None;
         }
         previous = line.as_str();
@@ -274,6 +276,15 @@ fn is_test(name: &str) -> bool {
     };
     let class = class.strip_prefix('(').and_then(|class| class.strip_suffix(')'));
     word(method) && class.is_some_and(|class| class.split('.').all(word))
+}
+
+/// `test_name (module.Class)` is `test_name (module.Class.test_name)` since Python 3.11.
+fn other_version(test: &str) -> String {
+    let (method, class) = test.split_once(' ').unwrap_or((test, ""));
+    match class.strip_suffix(&format!(".{method})")) {
+        Some(class) => format!("{method} {class})"),
+        None => format!("{method} {}.{method})", class.trim_end_matches(')')),
+    }
 }
 
 fn sympy(lines: &[String]) -> Results {

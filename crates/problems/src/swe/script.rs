@@ -86,6 +86,7 @@ impl Evaluation<'_> {
         format!(
             "main() {{\n\
              {GIT}\n\
+             exec 2>&1\n\
              bash {DIR}/setup.sh || exit 90\n\
              cd {repository} || exit 90\n\
              if ! g apply --whitespace=nowarn {DIR}/change.diff && \
