@@ -52,7 +52,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
 ];
 
 /// What crates may use in their tests besides.
-const IN_TESTS: [&str; 3] = ["sandbox-conformance", "sandbox-native", "testkit"];
+const IN_TESTS: [&str; 4] = ["sandbox", "sandbox-conformance", "sandbox-native", "testkit"];
 
 /// The crate that may hold `unsafe` code.
 const UNSAFE: &str = "crates/sandbox-native/";

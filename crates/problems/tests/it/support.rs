@@ -1,0 +1,33 @@
+//! Where things are, and how a test says that it cannot run.
+
+use std::path::{Path, PathBuf};
+
+/// A file of the shared real rows, or none, said aloud, where the folder is missing.
+pub(crate) fn shared_rows(name: &str) -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let shared = variable("LIS_SHARED").map_or_else(beside, PathBuf::from);
+    let path = shared.join("data/tasks").join(name);
+    if !path.is_file() {
+        skip("shared", &format!("no shared/data/tasks/{name} beside the workspace"));
+        return None;
+    }
+    Some(path)
+}
+
+/// A task of the examples.
+pub(crate) fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tasks").join(name)
+}
+
+/// Announces that a test does not run, or fails it where `LIS_REQUIRE` asks for the capability.
+pub(crate) fn skip(capability: &str, reason: &str) {
+    let required = variable("LIS_REQUIRE").unwrap_or_default();
+    let required = required.split(',').any(|name| name.trim() == capability);
+    assert!(!required, "{capability} is required but missing: {reason}");
+    println!("skip: {capability}: {reason}");
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
