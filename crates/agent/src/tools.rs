@@ -1,4 +1,4 @@
-//! The three tools, and what the model gets to see of their results.
+//! The tools, and what the model gets to see of their results.
 //!
 //! A failing command or a malformed call is an observation. `Err` means that the sandbox itself failed.
 
@@ -11,6 +11,7 @@ mod hint;
 mod page;
 mod picture;
 mod screen;
+mod set;
 mod specs;
 mod tree;
 mod view;
@@ -22,6 +23,7 @@ use sandbox::{Error, Sandbox};
 use trajectory::{Arguments, Content, ToolCall};
 
 use self::arguments::{Given, short};
+pub use self::set::{MAX_ANSWER, ToolSet, submitted_answer};
 
 /// Runs a command.
 pub const EXECUTE: &str = "execute_bash";
@@ -33,6 +35,8 @@ pub const SUBMIT: &str = "submit";
 /// How the tools behave.
 #[derive(Clone, Debug)]
 pub struct Tools {
+    /// Which of them there are.
+    pub set: ToolSet,
     /// A command may take this long.
     pub timeout: Duration,
     /// Characters of each stream, or of a file, that are shown; the rest is kept in a file.
@@ -48,6 +52,7 @@ pub struct Tools {
 impl Default for Tools {
     fn default() -> Self {
         Self {
+            set: ToolSet::All,
             timeout: Duration::from_secs(120),
             shown: 12_000,
             spill: PathBuf::from("/tmp/outputs"),
@@ -103,7 +108,7 @@ pub enum Done {
 impl Tools {
     /// What the model is told of the tools.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        specs::specs(self.timeout)
+        specs::specs(self.set, self.timeout)
     }
 
     /// Carries out one call. `number` is unique within the episode; it names the file of a long output.
@@ -115,11 +120,10 @@ impl Tools {
     ) -> Result<Done, Error> {
         let wrong = |why: String| Ok(Done::Refused(Observation::error(why)));
         let tool = call.name.as_str();
-        if ![EXECUTE, EDIT, SUBMIT].contains(&tool) {
-            let tool = short(tool);
-            return wrong(format!(
-                "There is no tool `{tool}`. The tools are {EXECUTE}, {EDIT} and {SUBMIT}."
-            ));
+        if !self.set.names().contains(&tool) {
+            let (tool, names) = (short(tool), self.set.names().join(" and "));
+            let names = names.replacen(" and ", ", ", self.set.names().len().saturating_sub(2));
+            return wrong(format!("There is no tool `{tool}` here. The tools are {names}."));
         }
         let map = match &call.arguments {
             Arguments::Object(map) => map,
@@ -131,6 +135,10 @@ impl Tools {
         };
         let given = Given { tool, map };
         let observation = match tool {
+            SUBMIT if self.set.submits_answer() => match set::answer(given) {
+                Ok(_) => return Ok(Done::Submitted),
+                Err(why) => return wrong(why),
+            },
             SUBMIT => return Ok(Done::Submitted),
             EXECUTE => match given.text("command") {
                 Ok(command) => bash::execute(self, command, number, sandbox).await?,

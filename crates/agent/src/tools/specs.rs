@@ -7,25 +7,40 @@ use std::time::Duration;
 use model::ToolSpec;
 use serde_json::{Value, json};
 
-use super::{EDIT, EXECUTE, SUBMIT};
+use super::{
+    EDIT, EXECUTE, SUBMIT, ToolSet,
+    set::{ANSWER, MAX_ANSWER},
+};
 
-/// All three.
-pub(crate) fn specs(timeout: Duration) -> Vec<ToolSpec> {
-    vec![bash(timeout), edit(), submit()]
+/// Those of a set.
+pub(crate) fn specs(set: ToolSet, timeout: Duration) -> Vec<ToolSpec> {
+    match set {
+        ToolSet::All => vec![bash(timeout, LONG_WORK), edit(), submit()],
+        ToolSet::WithoutExecution => vec![edit(), submit()],
+        ToolSet::WithoutFiles => vec![bash(timeout, NO_FILES), submit_answer()],
+    }
 }
+
+/// What is said of commands that take long or say much.
+const LONG_WORK: &str = " Start what takes longer in the background with its output in a file \
+     (`long_job > job.log 2>&1 &`) and look at the file later.\n\
+     - Of long output only start and end are shown; the reply names the file that holds all of it.";
+
+/// The same where there is no file to write to.
+const NO_FILES: &str = "\n\
+     - Of long output only start and end are shown, and the rest is lost: print little.\n\
+     - No file can be written: every directory is read-only.";
 
 fn spec(name: &str, description: String, parameters: Value) -> ToolSpec {
     ToolSpec { name: name.into(), description, parameters }
 }
 
-fn bash(timeout: Duration) -> ToolSpec {
+fn bash(timeout: Duration, more: &str) -> ToolSpec {
     let description = format!(
         "Run a command in the computer's bash shell and get its exit code, stdout and stderr.\n\
          - It is one shell: directory, variables and functions carry on from call to call.\n\
          - Nobody answers questions: pass options such as -y, and do not start editors or pagers.\n\
-         - A command is killed after {} s. Start what takes longer in the background with its output \
-         in a file (`long_job > job.log 2>&1 &`) and look at the file later.\n\
-         - Of long output only start and end are shown; the reply names the file that holds all of it.",
+         - A command is killed after {} s.{more}",
         timeout.as_secs_f64()
     );
     let parameters = json!({
@@ -98,4 +113,24 @@ fn submit() -> ToolSpec {
                        place and checked: nothing can be done afterwards."
             .into();
     spec(SUBMIT, description, json!({"type": "object", "properties": {}, "required": []}))
+}
+
+fn submit_answer() -> ToolSpec {
+    let description =
+        "Give the answer and end the work. Call it once, alone, when the answer is checked: nothing can be \
+         done afterwards."
+            .into();
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            ANSWER: {
+                "type": "string",
+                "description": format!(
+                    "The answer, complete and in the form that was asked for; at most {MAX_ANSWER} bytes."
+                ),
+            },
+        },
+        "required": [ANSWER],
+    });
+    spec(SUBMIT, description, parameters)
 }

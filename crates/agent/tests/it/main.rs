@@ -12,3 +12,5 @@ mod tools_answer_calls;
 mod tools_edit_files;
 #[cfg(target_os = "linux")]
 mod tools_run_commands;
+#[cfg(target_os = "linux")]
+mod tools_taken_away;
