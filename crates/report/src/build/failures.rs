@@ -1,0 +1,158 @@
+//! Which attempts a reader should look at, and where their records lie.
+
+use std::collections::{BTreeMap, HashMap};
+
+use results::{Folder, Key, Mode};
+
+use super::{NAME, systems::Group};
+use crate::{
+    Fact, Source,
+    analysis::{self, Why},
+    data::{Failure, Kind, Leak, Listed, Place},
+    stats::PASS,
+    text::excerpt,
+};
+
+/// Failures listed for a system, a task and a mode.
+const EACH: usize = 25;
+/// Failures listed in all.
+const ALL: usize = 400;
+/// Suspicious turns listed.
+const LEAKS: usize = 100;
+
+/// Attempts that did not pass. Ours come first, then what the computer lost, then the rest by name.
+pub(super) fn failures(groups: &[Group], sources: &[Source]) -> Listed<Failure> {
+    let (mut total, mut items) = (0, Vec::new());
+    for (system, group) in groups.iter().enumerate() {
+        let means = means(group, sources);
+        let mut kinds: BTreeMap<(&str, Mode), Vec<Found>> = BTreeMap::new();
+        for (run, fact) in facts(group, sources).filter(|(_, fact)| !fact.passed()) {
+            let (task, mode) = (fact.attempt.key.task.as_str(), fact.attempt.key.mode);
+            let other = means.get(&(task, other(mode), fact.attempt.key.id.as_str())).copied();
+            total += 1;
+            kinds.entry((task, mode)).or_default().push(Found { run, fact, other });
+        }
+        for mut found in kinds.into_values() {
+            found.sort_by(|a, b| {
+                (a.kind(), &a.fact.attempt.key).cmp(&(b.kind(), &b.fact.attempt.key))
+            });
+            items.extend(found.iter().take(EACH).map(|found| found.listed(system, sources)));
+        }
+    }
+    items.truncate(ALL);
+    Listed { total, items }
+}
+
+/// Suspicious turns.
+pub(super) fn leaks(groups: &[Group], sources: &[Source]) -> Listed<Leak> {
+    let (mut total, mut items) = (0, Vec::new());
+    for (system, group) in groups.iter().enumerate() {
+        for (run, fact) in facts(group, sources) {
+            total += fact.leaks_total;
+            for leak in &fact.leaks {
+                if items.len() < LEAKS {
+                    items.push(Leak {
+                        place: place(system, run, fact, sources),
+                        turn: leak.turn,
+                        why: why(leak),
+                        seen: excerpt(&leak.snippet, 200),
+                    });
+                }
+            }
+        }
+    }
+    Listed { total, items }
+}
+
+struct Found<'a> {
+    run: usize,
+    fact: &'a Fact,
+    other: Option<f64>,
+}
+
+impl Found<'_> {
+    fn kind(&self) -> Kind {
+        let fact = self.fact;
+        match fact.attempt.score {
+            _ if !fact.attempt.is_of_the_model() => Kind::Infrastructure,
+            None => Kind::Ungraded,
+            Some(_)
+                if fact.attempt.key.mode == Mode::Sandbox
+                    && self.other.is_some_and(|s| s >= PASS) =>
+            {
+                Kind::LostWithComputer
+            }
+            Some(_) => Kind::Wrong,
+        }
+    }
+
+    fn listed(&self, system: usize, sources: &[Source]) -> Failure {
+        let fact = self.fact;
+        Failure {
+            place: place(system, self.run, fact, sources),
+            kind: self.kind(),
+            outcome: fact.attempt.outcome.name().to_owned(),
+            score: fact.attempt.score,
+            other_mode: self.other,
+            cause: fact.cause.clone(),
+            answer: fact.attempt.answer.clone(),
+            expected: fact.attempt.ground_truth.clone(),
+        }
+    }
+}
+
+fn facts<'a>(
+    group: &'a Group,
+    sources: &'a [Source],
+) -> impl Iterator<Item = (usize, &'a Fact)> + 'a {
+    group.runs.iter().flat_map(|run| sources[*run].facts.iter().map(|fact| (*run, fact)))
+}
+
+/// The mean score of each problem in each mode.
+fn means<'a>(group: &'a Group, sources: &'a [Source]) -> HashMap<(&'a str, Mode, &'a str), f64> {
+    let mut sums: HashMap<(&str, Mode, &str), (f64, f64)> = HashMap::new();
+    for (_, fact) in facts(group, sources) {
+        if let Some(score) = fact.graded() {
+            let Key { task, mode, id, .. } = &fact.attempt.key;
+            let sum = sums.entry((task, *mode, id)).or_default();
+            *sum = (sum.0 + score, sum.1 + 1.0);
+        }
+    }
+    sums.into_iter().map(|(key, (sum, count))| (key, sum / count)).collect()
+}
+
+/// Why a turn is to be looked at, in words.
+fn why(leak: &analysis::Leak) -> String {
+    let why = match &leak.why {
+        Why::Benchmark { name } => format!("names the benchmark: {}", excerpt(name, NAME)),
+        Why::Answer { known_before: false } => "holds the answer".to_owned(),
+        Why::Answer { known_before: true } => {
+            "holds the answer, which the model had before".to_owned()
+        }
+        Why::Dataset => "asks for a dataset".to_owned(),
+    };
+    if leak.failed { format!("{why}; the network refused") } else { why }
+}
+
+fn other(mode: Mode) -> Mode {
+    match mode {
+        Mode::Llm => Mode::Sandbox,
+        Mode::Sandbox => Mode::Llm,
+    }
+}
+
+fn place(system: usize, run: usize, fact: &Fact, sources: &[Source]) -> Place {
+    let Key { task, mode, id, repeat } = &fact.attempt.key;
+    let below = Folder::new("").trajectory_path(&fact.attempt.key);
+    let below = below.to_string_lossy();
+    let link = &sources[run].link;
+    let trajectory = if link.is_empty() { below.into_owned() } else { format!("{link}/{below}") };
+    Place {
+        system,
+        task: excerpt(task, NAME),
+        mode: *mode,
+        id: excerpt(id, NAME),
+        repeat: *repeat,
+        trajectory,
+    }
+}

@@ -1,0 +1,95 @@
+//! One task in one mode: score, ends, turns, tokens, time, memory, money.
+
+use std::collections::BTreeMap;
+
+use super::by_problem;
+use crate::{
+    Fact,
+    analysis::Shares,
+    data::{Bin, Cost, ModeReport, Times, TokenMeans, Turns},
+    stats::{clustered, mean, median, pass_at},
+};
+
+/// Bars of a histogram, at most.
+const BARS: u32 = 25;
+
+/// Sums up; none without attempts.
+pub(super) fn report(facts: &[&Fact], asked: usize) -> Option<ModeReport> {
+    let clusters = |score| by_problem(facts, score).into_values().collect::<Vec<_>>();
+    let counted = clusters(|fact: &Fact| Some(fact.attempt.counted()));
+    let graded = clusters(Fact::graded);
+    // What failed on our side says nothing about the model's habits either.
+    let own: Vec<&Fact> =
+        facts.iter().copied().filter(|fact| fact.attempt.is_of_the_model()).collect();
+    let shares = Shares::of(own.iter().map(|fact| &fact.attempt));
+    let mut outcomes = BTreeMap::new();
+    for fact in facts {
+        *outcomes.entry(fact.attempt.outcome.name().to_owned()).or_insert(0) += 1;
+    }
+    Some(ModeReport {
+        missing: asked.saturating_sub(facts.len()),
+        infrastructure: facts.len() - own.len(),
+        ungraded: own.iter().filter(|fact| fact.attempt.score.is_none()).count(),
+        passed: facts.iter().filter(|fact| fact.passed()).count(),
+        retried: facts.iter().filter(|fact| fact.attempt.tries > 1).count(),
+        score: clustered(&counted)?,
+        pass_at: pass_at(&counted),
+        graded: clustered(&graded),
+        outcomes,
+        turns: turns(&own),
+        tokens: tokens(&own, &shares),
+        time: times(&own, &shares),
+        memory: shares.peak_memory,
+        cost: cost(facts),
+    })
+}
+
+fn turns(facts: &[&Fact]) -> Turns {
+    let each = || facts.iter().map(|fact| f64::from(fact.attempt.spent.turns));
+    let most = facts.iter().map(|fact| fact.attempt.spent.turns).max().unwrap_or(0);
+    let width = most.div_ceil(BARS).max(1);
+    let mut histogram: Vec<Bin> = Vec::new();
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    for turns in facts.iter().map(|fact| fact.attempt.spent.turns).filter(|turns| *turns > 0) {
+        *counts.entry((turns - 1) / width).or_default() += 1;
+    }
+    for at in 0..=counts.keys().next_back().copied().unwrap_or(0) {
+        let count = counts.get(&at).copied().unwrap_or(0);
+        histogram.push(Bin { from: at * width + 1, to: (at + 1).saturating_mul(width), count });
+    }
+    Turns {
+        mean: mean(each()).unwrap_or(0.0),
+        median: median(each().collect()).unwrap_or(0.0),
+        most,
+        histogram,
+    }
+}
+
+fn tokens(facts: &[&Fact], shares: &Shares) -> TokenMeans {
+    let average =
+        |pick: fn(&Fact) -> u64| mean(facts.iter().map(|fact| pick(fact) as f64)).unwrap_or(0.0);
+    let prompt = average(|fact| fact.attempt.tokens.prompt);
+    let model = average(|fact| fact.attempt.tokens.model);
+    let environment = average(|fact| fact.attempt.tokens.environment);
+    let total = prompt + model + environment;
+    TokenMeans { prompt, model, environment, total, environment_share: shares.environment }
+}
+
+fn times(facts: &[&Fact], shares: &Shares) -> Times {
+    let seconds = || facts.iter().map(|fact| fact.attempt.wall_ms as f64 / 1000.0);
+    let calls: f64 = facts.iter().map(|fact| f64::from(fact.attempt.spent.turns)).sum();
+    let each = (calls > 0.0).then(|| facts.len() as f64 / calls);
+    Times {
+        mean_s: mean(seconds()).unwrap_or(0.0),
+        median_s: median(seconds().collect()).unwrap_or(0.0),
+        execution_share: shares.execution,
+        calls_per_minute: shares.queries_per_minute,
+        attempts_per_minute: shares.queries_per_minute.zip(each).map(|(calls, each)| calls * each),
+    }
+}
+
+fn cost(facts: &[&Fact]) -> Option<Cost> {
+    let priced = facts.iter().filter_map(|fact| fact.attempt.spent.cost);
+    let known: Vec<f64> = priced.filter(|cost| cost.is_finite() && *cost >= 0.0).collect();
+    (!known.is_empty()).then(|| Cost { total: known.iter().sum(), known: known.len() })
+}

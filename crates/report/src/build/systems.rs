@@ -1,0 +1,101 @@
+//! Which runs belong together: a model under the same conditions is one row, however many runs it took.
+
+use std::collections::HashSet;
+
+use results::{Mode, Run};
+
+use super::{NAME, asked};
+use crate::{Source, text::excerpt};
+
+/// Runs that are one row.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// What it is called.
+    pub(super) label: String,
+    /// The runs, as places in the list of sources; at least one.
+    pub(super) runs: Vec<usize>,
+}
+
+/// Runs of the same model under the same conditions become one, unless they did the same task in the same
+/// mode: then they are two measurements, and shown side by side.
+pub(super) fn group(sources: &[Source]) -> Vec<Group> {
+    let mut groups: Vec<(Group, HashSet<(&str, Mode)>)> = Vec::new();
+    for (at, source) in sources.iter().enumerate() {
+        let done = done(source);
+        let fits = |(group, taken): &&mut (Group, HashSet<(&str, Mode)>)| {
+            alike(&sources[group.runs[0]].run, &source.run) && taken.is_disjoint(&done)
+        };
+        match groups.iter_mut().find(fits) {
+            Some((group, taken)) => {
+                group.runs.push(at);
+                taken.extend(done);
+            }
+            None => groups.push((Group { label: String::new(), runs: vec![at] }, done)),
+        }
+    }
+    let mut groups: Vec<Group> = groups.into_iter().map(|(group, _)| group).collect();
+    label(&mut groups, sources);
+    groups
+}
+
+/// The tasks of all runs, in the order they were asked, then those only attempts know of.
+pub(super) fn tasks(sources: &[Source]) -> Vec<String> {
+    let asked = sources.iter().flat_map(|source| &source.run.tasks).map(|task| &task.name);
+    let found = sources.iter().flat_map(|source| &source.facts).map(|fact| &fact.attempt.key.task);
+    let mut seen = HashSet::new();
+    asked.chain(found).filter(|name| seen.insert(name.as_str())).cloned().collect()
+}
+
+/// How many attempts were asked of a group.
+pub(super) fn asked_of(group: &Group, sources: &[Source], task: &str, mode: Mode) -> usize {
+    let runs = group.runs.iter().map(|run| &sources[*run].run);
+    let infos = runs.filter(|run| run.modes.contains(&mode)).flat_map(|run| &run.tasks);
+    let counts = infos.filter(|info| info.name == task).map(|i| asked(i.problems, i.repeats));
+    counts.fold(0, usize::saturating_add)
+}
+
+fn done(source: &Source) -> HashSet<(&str, Mode)> {
+    let asked = source.run.tasks.iter().map(|task| task.name.as_str());
+    let asked = asked.flat_map(|task| source.run.modes.iter().map(move |mode| (task, *mode)));
+    let found =
+        source.facts.iter().map(|fact| (fact.attempt.key.task.as_str(), fact.attempt.key.mode));
+    asked.chain(found).collect()
+}
+
+fn alike(one: &Run, other: &Run) -> bool {
+    let sorted = |run: &Run| {
+        let mut without = run.without.clone();
+        without.sort();
+        without
+    };
+    one.model == other.model && one.context == other.context && sorted(one) == sorted(other)
+}
+
+/// The model, what it had to do without, and the run's name where that is not enough.
+fn label(groups: &mut [Group], sources: &[Source]) {
+    let plain: Vec<String> = groups
+        .iter()
+        .map(|group| {
+            let run = &sources[group.runs[0]].run;
+            let model = excerpt(&run.model, NAME);
+            let words: Vec<String> = run.without.iter().take(8).map(|w| excerpt(w, 20)).collect();
+            let without = if words.is_empty() {
+                String::new()
+            } else {
+                format!(" without {}", words.join(", "))
+            };
+            format!("{model}{without}")
+        })
+        .collect();
+    for (at, group) in groups.iter_mut().enumerate() {
+        let twins = plain.iter().filter(|label| **label == plain[at]).count();
+        let name = &sources[group.runs[0]].name;
+        group.label = if twins > 1 { format!("{} ({name})", plain[at]) } else { plain[at].clone() };
+    }
+    for at in 1..groups.len() {
+        let before = groups[..at].iter().filter(|group| group.label == groups[at].label).count();
+        if before > 0 {
+            groups[at].label = format!("{} #{}", groups[at].label, before + 1);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The report as Markdown: for terminals, notebooks and pull requests. Figures are left to the page.
+
+use crate::{
+    Report,
+    sections::{Align, Block, Cell, Section, Table, sections, summary},
+};
+
+/// The whole report.
+pub fn markdown(report: &Report) -> String {
+    write(&sections(report))
+}
+
+/// What matters most: sentences, scores, differences.
+pub fn markdown_summary(report: &Report) -> String {
+    write(&summary(report))
+}
+
+fn write(sections: &[Section]) -> String {
+    let mut out = "# With and without a computer\n".to_owned();
+    for section in sections {
+        out.push_str(&format!("\n## {}\n", section.title));
+        for block in &section.blocks {
+            match block {
+                Block::Text(text) => out.push_str(&format!("\n{}\n", plain(text))),
+                Block::List(points) => {
+                    out.push('\n');
+                    points.iter().for_each(|point| out.push_str(&format!("- {}\n", plain(point))));
+                }
+                Block::Table(table) => write_table(&mut out, table),
+                Block::Figure(_) => {}
+            }
+        }
+    }
+    out
+}
+
+fn write_table(out: &mut String, table: &Table) {
+    let heads = table.columns.iter().map(|column| plain(&column.name)).collect::<Vec<_>>();
+    let rules = table.columns.iter().map(|column| match column.align {
+        Align::Left => "---",
+        Align::Right => "---:",
+    });
+    out.push_str(&format!("\n| {} |\n", heads.join(" | ")));
+    out.push_str(&format!("|{}|\n", rules.collect::<Vec<_>>().join("|")));
+    for row in &table.rows {
+        let cells = row.iter().map(cell).collect::<Vec<_>>();
+        out.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    out.push_str(&format!("\n{}\n", plain(&table.caption)));
+}
+
+fn cell(cell: &Cell) -> String {
+    match &cell.link {
+        Some(path) => format!("[{}]({})", plain(&cell.text), crate::html::href(path)),
+        None => plain(&cell.text),
+    }
+}
+
+/// Text that means itself: whatever could be markup is escaped. Underscores inside words stay: they mean
+/// nothing there.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = ' ';
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let inside = before.is_alphanumeric() && rest.peek().is_some_and(|c| c.is_alphanumeric());
+        let escaped = match c {
+            '_' => !inside,
+            '\\' | '`' | '*' | '[' | ']' | '|' | '&' | '~' | '$' => true,
+            // A tag begins with a letter or one of these; `<0.001` is none.
+            '<' => rest.peek().is_some_and(|c| c.is_alphabetic() || "/!?".contains(*c)),
+            '>' => out.trim().is_empty(),
+            // An image begins so; an exclamation mark alone does not.
+            '!' => rest.peek() == Some(&'['),
+            '#' => before == ' ' && out.trim().is_empty(),
+            _ => false,
+        };
+        if escaped {
+            out.push('\\');
+        }
+        // A line end would end the cell.
+        out.push(if c == '\n' || c == '\r' { ' ' } else { c });
+        before = c;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_means_itself() {
+        assert_eq!(plain("instruct_follow _x_"), "instruct_follow \\_x\\_");
+        assert_eq!(plain("a|b\nc"), "a\\|b c");
+        assert_eq!(plain("<img src=x>"), "\\<img src=x>");
+        assert_eq!(plain("[a](javascript:x) ![b](c)"), "\\[a\\](javascript:x) \\!\\[b\\](c)");
+        assert_eq!(plain("p <0.001 > # quote"), "p <0.001 > # quote");
+        assert_eq!(plain("> quote"), "\\> quote");
+        assert_eq!(plain("95% ± 1.2, Qwen/Qwen3-32B"), "95% ± 1.2, Qwen/Qwen3-32B");
+    }
+}

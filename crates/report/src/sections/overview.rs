@@ -1,0 +1,105 @@
+//! The first thing a reader sees: what came out, in sentences.
+
+use super::{Block, Section};
+use crate::{
+    Report,
+    data::{System, TaskReport},
+    numbers::{count, p_value, percent, points},
+    stats::Paired,
+};
+
+/// Sentences told before the tables take over.
+const SENTENCES: usize = 24;
+
+/// What came out.
+pub(super) fn overview(report: &Report) -> Section {
+    let mut blocks = vec![Block::Text(about(report))];
+    let told: Vec<String> =
+        report.systems.iter().flat_map(|system| sentences(report, system)).collect();
+    let more = told.len().saturating_sub(SENTENCES);
+    let mut list: Vec<String> = told.into_iter().take(SENTENCES).collect();
+    if more > 0 {
+        list.push(format!("{more} more comparisons are in the tables."));
+    }
+    if !list.is_empty() {
+        blocks.push(Block::List(list));
+    }
+    if !report.notes.is_empty() {
+        blocks.push(Block::Text("Before believing a number:".to_owned()));
+        blocks.push(Block::List(report.notes.clone()));
+    }
+    Section { id: "summary", title: "Summary", blocks }
+}
+
+fn about(report: &Report) -> String {
+    let attempts: usize = report.runs.iter().map(|run| run.read).sum();
+    let plural = |number: usize, one: &str, many: &str| {
+        format!("{} {}", count(number as f64), if number == 1 { one } else { many })
+    };
+    format!(
+        "The same problems with a computer (sandbox) and without one (llm): {}, {}, {}, {}.",
+        plural(report.systems.len(), "model or condition", "models or conditions"),
+        plural(report.tasks.len(), "task", "tasks"),
+        plural(attempts, "attempt", "attempts"),
+        plural(report.runs.len(), "run", "runs"),
+    )
+}
+
+fn sentences(report: &Report, system: &System) -> Vec<String> {
+    let average = &system.average;
+    let overall = match (average.llm, average.sandbox, average.difference) {
+        (Some(llm), Some(sandbox), Some(gain)) if system.tasks.len() > 1 => Some(format!(
+            "{}mean over {} tasks: {}% without a computer, {}% with one, {} points.",
+            prefix(report, system),
+            system.tasks.len(),
+            percent(llm.mean),
+            percent(sandbox.mean),
+            points(gain.mean)
+        )),
+        _ => None,
+    };
+    let compared = system.tasks.iter().filter_map(|task| sentence(&prefix(report, system), task));
+    overall.into_iter().chain(compared).collect()
+}
+
+/// Whom a sentence is about, where that is not clear.
+fn prefix(report: &Report, system: &System) -> String {
+    let label = super::group(report, &system.label);
+    if label.is_empty() { label } else { format!("{label}, ") }
+}
+
+fn sentence(prefix: &str, task: &TaskReport) -> Option<String> {
+    let label = format!("{prefix}{}", task.task);
+    match (&task.llm, &task.sandbox, &task.difference) {
+        (Some(llm), Some(sandbox), Some(found)) => Some(format!(
+            "{label}: {}% without a computer, {}% with one; {} points over {} problems{}.",
+            percent(llm.score.mean),
+            percent(sandbox.score.mean),
+            points(found.difference),
+            count(found.problems as f64),
+            verdict(found)
+        )),
+        (Some(only), None, _) => {
+            Some(format!("{label}: {}% without a computer.", percent(only.score.mean)))
+        }
+        (None, Some(only), _) => {
+            Some(format!("{label}: {}% with a computer.", percent(only.score.mean)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a difference can be told from chance, and what could have been.
+fn verdict(found: &Paired) -> String {
+    let p = p_value(found.p);
+    let sign = if p.starts_with('<') { "p " } else { "p = " };
+    let clear = found.p < 0.05;
+    match (clear, found.detectable) {
+        (true, _) => format!(" ({sign}{p})"),
+        (false, Some(least)) => format!(
+            " ({sign}{p}: no difference that can be told from chance; one of {} points would be seen in 80% of such studies)",
+            percent(least)
+        ),
+        (false, None) => format!(" ({sign}{p})"),
+    }
+}

@@ -1,0 +1,85 @@
+//! A mean over attempts, and how far it may be off when the attempts at one problem hang together.
+
+use serde::{Deserialize, Serialize};
+
+/// A mean and its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The plain mean over all attempts.
+    pub mean: f64,
+    /// Its standard error, clustered by problem; none with a single problem.
+    pub se: Option<f64>,
+    /// How many problems.
+    pub problems: usize,
+    /// How many attempts.
+    pub attempts: usize,
+}
+
+/// The mean of all scores, each inner list being the attempts at one problem; none where there are none.
+///
+/// The standard error is the cluster-robust one of a regression on a constant, with the usual factor
+/// G/(G-1) for G problems. Lists of equal length make it the standard error of the problems' means.
+pub fn clustered(problems: &[Vec<f64>]) -> Option<Estimate> {
+    let filled = || problems.iter().filter(|scores| !scores.is_empty());
+    let clusters = filled().count();
+    let attempts: usize = filled().map(Vec::len).sum();
+    let mean = mean(filled().flatten().copied())?;
+    let residuals = filled().map(|scores| scores.iter().map(|score| score - mean).sum::<f64>());
+    let squares: f64 = residuals.map(|sum| sum * sum).sum();
+    let count = clusters as f64;
+    let se = (clusters > 1).then(|| (squares * count / (count - 1.0)).sqrt() / attempts as f64);
+    Some(Estimate { mean, se, problems: clusters, attempts })
+}
+
+/// The mean of numbers; none where there are none.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0_u64);
+    for value in values {
+        sum += value;
+        count += 1;
+    }
+    (count > 0).then(|| sum / count as f64)
+}
+
+/// The middle of numbers, the mean of the two middle ones where their count is even.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    super::paired::quantile(&values, 0.5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_clusters_give_the_error_of_the_problems_means() {
+        let problems = [vec![1.0, 0.0], vec![1.0, 1.0], vec![0.0, 0.0]];
+        let estimate = clustered(&problems).unwrap();
+        assert_eq!((estimate.mean, estimate.problems, estimate.attempts), (0.5, 3, 6));
+        // The problems' means are 0.5, 1 and 0: standard deviation 0.5, over the root of 3.
+        assert!((estimate.se.unwrap() - 0.5 / 3.0_f64.sqrt()).abs() < 1e-15);
+    }
+
+    #[test]
+    fn little_data_claims_no_precision() {
+        assert_eq!(clustered(&[]), None);
+        assert_eq!(clustered(&[vec![]]), None);
+        let one = clustered(&[vec![1.0, 0.0, 1.0, 1.0]]).unwrap();
+        assert_eq!((one.mean, one.se, one.problems), (0.75, None, 1));
+    }
+
+    #[test]
+    fn repeating_every_attempt_adds_no_certainty() {
+        let once = [vec![1.0], vec![0.0], vec![0.0], vec![1.0], vec![1.0]];
+        let often: Vec<Vec<f64>> = once.iter().map(|scores| scores.repeat(16)).collect();
+        let (once, often) = (clustered(&once).unwrap(), clustered(&often).unwrap());
+        assert!((once.se.unwrap() - often.se.unwrap()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_middle() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}

@@ -1,0 +1,221 @@
+//! What the computer adds: each problem with it against the same problem without it.
+//!
+//! Problems are the independent units throughout; repeats of one are averaged first.
+
+use serde::{Deserialize, Serialize};
+
+use super::{HALF_WIDTH, POWER, SEED, random::Random};
+
+/// Numbers drawn in a resampling, at most about.
+const DRAWS: usize = 4_000_000;
+
+/// Up to this many problems that differ, every pattern of signs is tried.
+const EXACT: usize = 16;
+
+/// How a p-value came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Test {
+    /// McNemar's test, exact: every score is 0 or 1 and every problem has one attempt in each mode.
+    Mcnemar,
+    /// The signs of the problems' differences flipped in every way.
+    SignFlipsExact,
+    /// The signs flipped at random, many times.
+    SignFlips,
+}
+
+/// A difference over problems that were tried both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Paired {
+    /// How many problems.
+    pub problems: usize,
+    /// The mean over problems of score with minus score without.
+    pub difference: f64,
+    /// Its standard error; none with a single problem.
+    pub se: Option<f64>,
+    /// The 95% interval if the mean is taken as normal.
+    pub normal: Option<[f64; 2]>,
+    /// The 95% interval by drawing problems anew (percentiles).
+    pub bootstrap: Option<[f64; 2]>,
+    /// How many times problems were drawn anew.
+    pub resamples: usize,
+    /// How likely a difference at least this large is if the computer changes nothing, in either direction.
+    pub p: f64,
+    /// The test the p-value is from.
+    pub test: Test,
+    /// The least true difference that as many problems would show (p below 5%) in 80% of studies.
+    pub detectable: Option<f64>,
+    /// Problems that went better with the computer.
+    pub better: usize,
+    /// Problems that went worse.
+    pub worse: usize,
+}
+
+/// Compares modes. Each pair is a problem's attempts without and with the computer; problems that lack
+/// either are left out. None where none is left.
+pub fn paired(problems: &[(Vec<f64>, Vec<f64>)]) -> Option<Paired> {
+    let both = |(without, with): &&(Vec<f64>, Vec<f64>)| !without.is_empty() && !with.is_empty();
+    let problems: Vec<_> = problems.iter().filter(both).collect();
+    let average = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
+    let differences: Vec<f64> =
+        problems.iter().map(|(without, with)| average(with) - average(without)).collect();
+    let difference = super::mean(differences.iter().copied())?;
+    let se = standard_error(&differences, difference);
+    let better = differences.iter().filter(|d| **d > 1e-12).count();
+    let worse = differences.iter().filter(|d| **d < -1e-12).count();
+    let single = |scores: &[f64]| matches!(scores, [score] if *score == 0.0 || *score == 1.0);
+    let (p, test) = if problems.iter().all(|(a, b)| single(a) && single(b)) {
+        (mcnemar(better, worse), Test::Mcnemar)
+    } else {
+        sign_flips(&differences)
+    };
+    let resamples = resamples(differences.len());
+    Some(Paired {
+        problems: differences.len(),
+        difference,
+        se,
+        normal: se.map(|se| [difference - HALF_WIDTH * se, difference + HALF_WIDTH * se]),
+        bootstrap: bootstrap(&differences, resamples),
+        resamples,
+        p,
+        test,
+        detectable: se.filter(|se| *se > 0.0).map(|se| (HALF_WIDTH + POWER) * se),
+        better,
+        worse,
+    })
+}
+
+/// The exact two-sided p-value of McNemar's test, from the counts of pairs that differ.
+pub fn mcnemar(better: usize, worse: usize) -> f64 {
+    let (pairs, fewer) = (better + worse, better.min(worse));
+    // The logarithm of the chance of exactly `fewer`, then the chances of less as shares of it.
+    let choose: f64 = (0..fewer).map(|at| ((pairs - at) as f64 / (at + 1) as f64).ln()).sum();
+    let exactly = (choose - pairs as f64 * std::f64::consts::LN_2).exp();
+    let (mut share, mut tail) = (1.0, 1.0);
+    for at in (1..=fewer).rev() {
+        share *= at as f64 / (pairs - at + 1) as f64;
+        tail += share;
+    }
+    (2.0 * exactly * tail).min(1.0)
+}
+
+/// The two-sided p-value of flipping the signs of differences: exact where few problems differ.
+pub fn sign_flips(differences: &[f64]) -> (f64, Test) {
+    let moved: Vec<f64> = differences.iter().copied().filter(|d| d.abs() > 1e-12).collect();
+    let observed = moved.iter().sum::<f64>().abs() - 1e-9;
+    let sum = |bits: &mut dyn FnMut() -> u64| {
+        let chunks = moved.chunks(64);
+        chunks.map(|chunk| signed_sum(chunk, bits())).sum::<f64>().abs()
+    };
+    if moved.len() <= EXACT {
+        let patterns = 1_u64 << moved.len();
+        let extreme = (0..patterns).filter(|pattern| sum(&mut || *pattern) >= observed).count();
+        return (extreme as f64 / patterns as f64, Test::SignFlipsExact);
+    }
+    let mut random = Random::new(SEED ^ 1);
+    let rounds = resamples(moved.len());
+    let extreme = (0..rounds).filter(|_| sum(&mut || random.bits()) >= observed).count();
+    // The observed signs are one of the patterns: without them p could be 0.
+    ((extreme + 1) as f64 / (rounds + 1) as f64, Test::SignFlips)
+}
+
+/// Holm's step-down correction: p-values that hold for all comparisons together.
+pub fn holm(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mut adjusted = vec![1.0; values.len()];
+    let mut least = 0.0_f64;
+    for (rank, at) in order.into_iter().enumerate() {
+        least = least.max((values[at] * (values.len() - rank) as f64).min(1.0));
+        adjusted[at] = least;
+    }
+    adjusted
+}
+
+/// The value below which this share of sorted numbers lies, interpolated.
+pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let place = share * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (place.floor() as usize, place.ceil() as usize);
+    let (low, high, part) = (sorted.get(low)?, sorted.get(high)?, place.fract());
+    Some(low + (high - low) * part)
+}
+
+fn standard_error(values: &[f64], mean: f64) -> Option<f64> {
+    let count = values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt())
+}
+
+/// Fewer rounds for more problems: with many, each round says more.
+fn resamples(problems: usize) -> usize {
+    (DRAWS / problems.max(1)).clamp(1_000, 10_000)
+}
+
+fn bootstrap(differences: &[f64], rounds: usize) -> Option<[f64; 2]> {
+    let count = differences.len();
+    if count < 2 {
+        return None;
+    }
+    let mut random = Random::new(SEED);
+    let mut draw = || (0..count).map(|_| differences[random.below(count)]).sum::<f64>();
+    let mut means: Vec<f64> = (0..rounds).map(|_| draw() / count as f64).collect();
+    means.sort_by(f64::total_cmp);
+    Some([quantile(&means, 0.025)?, quantile(&means, 0.975)?])
+}
+
+fn signed_sum(values: &[f64], signs: u64) -> f64 {
+    let signed = |(at, value): (usize, &f64)| if signs >> at & 1 == 1 { -value } else { *value };
+    values.iter().enumerate().map(signed).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn singles(without: &[f64], with: &[f64]) -> Vec<(Vec<f64>, Vec<f64>)> {
+        without.iter().zip(with).map(|(a, b)| (vec![*a], vec![*b])).collect()
+    }
+
+    #[test]
+    fn one_attempt_each_way_is_mcnemars_case() {
+        let pairs = singles(&[0.0, 0.0, 0.0, 1.0, 1.0, 0.0], &[1.0, 1.0, 1.0, 0.0, 1.0, 1.0]);
+        let found = paired(&pairs).unwrap();
+        assert_eq!((found.better, found.worse, found.test), (4, 1, Test::Mcnemar));
+        assert!((found.p - 0.375).abs() < 1e-12, "{}", found.p);
+        assert!((found.difference - 0.5).abs() < 1e-12);
+        let parts = singles(&[0.5, 0.0], &[1.0, 1.0]);
+        assert_eq!(paired(&parts).unwrap().test, Test::SignFlipsExact);
+    }
+
+    #[test]
+    fn nothing_that_differs_means_nothing() {
+        let same = paired(&singles(&[1.0, 0.0], &[1.0, 0.0])).unwrap();
+        assert_eq!((same.p, same.detectable, same.normal), (1.0, None, Some([0.0, 0.0])));
+        let one = paired(&singles(&[0.0], &[1.0])).unwrap();
+        assert_eq!((one.se, one.bootstrap, one.p), (None, None, 1.0));
+        assert_eq!(paired(&[(vec![], vec![1.0])]), None);
+        assert_eq!(paired(&[]), None);
+    }
+
+    #[test]
+    fn few_differences_are_tried_in_every_way() {
+        let (p, test) = sign_flips(&[0.5, 0.25, 0.0, 0.75]);
+        assert_eq!((p, test), (0.25, Test::SignFlipsExact));
+        // 17 alike: only all-plus and all-minus are as extreme, 2 in 2^17.
+        let (p, test) = sign_flips(&[0.5; 17]);
+        assert_eq!(test, Test::SignFlips);
+        assert!(p < 0.001, "{p}");
+        let (p, _) = sign_flips(&[0.5, -0.5].repeat(50));
+        assert!(p > 0.9, "{p}");
+    }
+
+    #[test]
+    fn large_counts_do_not_underflow() {
+        assert!(mcnemar(25_000, 25_000) > 0.99);
+        let p = mcnemar(25_600, 24_400);
+        // The normal approximation with continuity: z = 1199 / sqrt(50000) = 5.362, p = 8.2e-8.
+        assert!((7e-8..1e-7).contains(&p), "{p}");
+        assert_eq!(mcnemar(0, 0), 1.0);
+        assert!(mcnemar(40_000, 0) < 1e-300);
+    }
+}

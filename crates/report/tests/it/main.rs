@@ -1,0 +1,8 @@
+//! What a reader of reports relies on: right numbers, the same each time, from any directory, however hostile.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod agrees_with_the_oracle;
+mod fabricate;
+mod finds_true_effects;
+mod reads_runs;
+mod shows_hostile_texts;

@@ -1,0 +1,120 @@
+//! Directories of runs: whole, half done, damaged.
+
+use std::fs;
+
+use report::{Kind, Report, html, markdown, read};
+use results::{Folder, Key, Mode};
+
+use crate::fabricate::Plan;
+
+fn plan() -> Plan {
+    Plan {
+        model: "small",
+        seed: 5,
+        problems: 12,
+        repeats: 1,
+        tasks: vec![("math", 0.3, 0.6)],
+        broken: 0,
+    }
+}
+
+fn key(mode: Mode, problem: usize) -> Key {
+    Key { task: "math".to_owned(), mode, id: format!("p{problem:05}"), repeat: 0 }
+}
+
+#[test]
+fn a_run_on_disk_is_the_run_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = plan().write(&dir.path().join("run"));
+    let sources = read(&[path], &dir.path().join("run/report")).unwrap();
+    let report = Report::of(&sources);
+    let in_memory = Report::of(&[plan().source()]);
+    assert_eq!(report.systems[0].tasks, in_memory.systems[0].tasks);
+    assert_eq!(report.runs[0].missing, 0);
+    let domains = &report.systems[0].domains;
+    assert_eq!(domains.iter().map(|domain| domain.attempts).sum::<usize>(), 12);
+    let counts = domains[0].capabilities.paper;
+    assert!(counts.file > 0 && counts.computation > 0 && counts.external == 0, "{counts:?}");
+}
+
+#[test]
+fn a_run_under_way_says_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = plan().write(dir.path());
+    let folder = Folder::new(&path);
+    for problem in 0..3 {
+        fs::remove_file(folder.attempt_path(&key(Mode::Sandbox, problem))).unwrap();
+    }
+    fs::remove_file(folder.trajectory_path(&key(Mode::Sandbox, 5))).unwrap();
+    let report = Report::of(&read(&[path], dir.path()).unwrap());
+    assert_eq!((report.runs[0].missing, report.runs[0].without_events), (3, 1));
+    let task = &report.systems[0].tasks[0];
+    assert_eq!(task.sandbox.as_ref().unwrap().missing, 3);
+    assert_eq!(task.llm.as_ref().unwrap().missing, 0);
+    assert_eq!(task.difference.unwrap().problems, 9);
+    assert!(report.notes[0].contains("3 of 24 attempts are missing"), "{:?}", report.notes);
+}
+
+#[test]
+fn damaged_files_are_listed_and_hide_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = plan().write(&dir.path().join("run"));
+    let folder = Folder::new(&path);
+    fs::write(folder.attempt_path(&key(Mode::Llm, 0)), "{").unwrap();
+    fs::write(folder.trajectory_path(&key(Mode::Sandbox, 1)), "nonsense\n").unwrap();
+    let mut wild = folder.attempt(&key(Mode::Llm, 2)).unwrap().unwrap();
+    wild.score = Some(7.0);
+    folder.keep(&wild).unwrap();
+    let copy = folder.attempt_path(&key(Mode::Llm, 3));
+    fs::copy(&copy, copy.with_file_name("copy.0.json")).unwrap();
+    fs::write(path.join("run.json"), "[").unwrap();
+    let report = Report::of(&read(std::slice::from_ref(&path), dir.path()).unwrap());
+    let damaged = &report.runs[0].damaged;
+    assert_eq!((damaged.total, damaged.items.len()), (5, 5), "{damaged:?}");
+    let said = damaged.items.join("\n");
+    for word in ["run.json", "p00000.0.json", "p00001.0.jsonl", "p00002.0.json", "another record"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    // The directories of this machine are nobody's business.
+    assert!(!said.contains(dir.path().to_str().unwrap()), "{said}");
+    assert_eq!(report.runs[0].read, 22);
+    assert_eq!(report.systems[0].label, "unknown model");
+    assert!(markdown(&report).contains("p00000.0.json"));
+}
+
+#[test]
+fn failures_lead_to_their_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("runs of mine/50%");
+    plan().write(&run);
+    let out = dir.path().join("reports");
+    fs::create_dir(&out).unwrap();
+    let report = Report::of(&read(&[run], &out).unwrap());
+    assert!(!report.failures.items.is_empty());
+    for failure in &report.failures.items {
+        let path = out.join(&failure.place.trajectory);
+        assert!(path.exists(), "{}", path.display());
+        assert!(!failure.answer.is_empty() && failure.expected == "42");
+    }
+    let lost = report.failures.items.iter().find(|failure| failure.kind == Kind::LostWithComputer);
+    assert!(lost.is_none_or(|failure| failure.other_mode == Some(1.0)));
+    assert!(html(&report).contains("href=\"./../runs%20of%20mine/50%25/trajectories/math/"));
+}
+
+#[test]
+fn an_empty_run_is_reported_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    Folder::new(dir.path()).keep_run(&plan().run()).unwrap();
+    let report = Report::of(&read(&[dir.path().to_owned()], dir.path()).unwrap());
+    assert_eq!((report.runs[0].asked, report.runs[0].read), (24, 0));
+    assert!(markdown(&report).contains("24 of 24 attempts are missing"));
+    assert!(html(&report).contains("24 of 24"));
+}
+
+#[test]
+fn a_run_is_named_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = plan().write(dir.path());
+    let error = read(&[path.clone(), path.join(".")], dir.path()).unwrap_err();
+    assert!(error.to_string().contains("twice"), "{error}");
+}
