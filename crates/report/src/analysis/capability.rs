@@ -1,0 +1,181 @@
+//! Which capabilities of its computer a model uses, turn by turn: resources from outside, files, computation.
+//!
+//! Twice: by the paper's patterns anywhere in what a turn writes, and by what the commands and programs of the turn
+//! would do. `docs/analyses.md` says what counts.
+
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    command::{Command, Input},
+    network::wanted,
+    patterns::{
+        CALCULATING, CALCULATORS, FETCHING, FILES, FILTERS, FINDERS, LOOPS, PACKAGES,
+        PAPER_COMPUTATION, PAPER_EXTERNAL, PAPER_FILE, PROGRAMMED,
+    },
+    script::{Language, Script, written},
+    turn::Turn,
+    words::has_any,
+};
+
+/// What one turn uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Use {
+    /// Resources from outside the sandbox.
+    pub external: bool,
+    /// Files.
+    pub file: bool,
+    /// Computation.
+    pub computation: bool,
+}
+
+/// What one turn uses, by both readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uses {
+    /// The turn, from 1.
+    pub turn: u32,
+    /// By the paper's patterns.
+    pub paper: Use,
+    /// By what commands and programs do.
+    pub extended: Use,
+}
+
+/// In how many turns each capability is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// All turns.
+    pub turns: u64,
+    /// Turns that use resources from outside.
+    pub external: u64,
+    /// Turns that use files.
+    pub file: u64,
+    /// Turns that compute.
+    pub computation: u64,
+}
+
+impl Counts {
+    /// The share of turns that use resources from outside.
+    pub fn external_rate(&self) -> f64 {
+        self.rate(self.external)
+    }
+
+    /// The share of turns that use files.
+    pub fn file_rate(&self) -> f64 {
+        self.rate(self.file)
+    }
+
+    /// The share of turns that compute.
+    pub fn computation_rate(&self) -> f64 {
+        self.rate(self.computation)
+    }
+
+    /// Counts one more turn.
+    pub fn count(&mut self, turn: Use) {
+        self.turns += 1;
+        self.external += u64::from(turn.external);
+        self.file += u64::from(turn.file);
+        self.computation += u64::from(turn.computation);
+    }
+
+    fn rate(&self, part: u64) -> f64 {
+        if self.turns == 0 { 0.0 } else { part as f64 / self.turns as f64 }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.turns += other.turns;
+        self.external += other.external;
+        self.file += other.file;
+        self.computation += other.computation;
+    }
+}
+
+/// Capability use of an episode, or of many added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// By the paper's patterns.
+    pub paper: Counts,
+    /// By what commands and programs do.
+    pub extended: Counts,
+}
+
+impl AddAssign for Capabilities {
+    fn add_assign(&mut self, other: Self) {
+        self.paper += other.paper;
+        self.extended += other.extended;
+    }
+}
+
+/// Capability use of an episode.
+pub fn capabilities(turns: &[Turn<'_>]) -> Capabilities {
+    let mut all = Capabilities::default();
+    for turn in turns {
+        let Uses { paper, extended, .. } = uses(turn);
+        all.paper.count(paper);
+        all.extended.count(extended);
+    }
+    all
+}
+
+/// What a turn uses.
+pub fn uses(turn: &Turn<'_>) -> Uses {
+    let texts = written(turn);
+    let any = |patterns: &[&str]| texts.iter().any(|text| has_any(text, patterns));
+    let paper = Use {
+        external: any(&PAPER_EXTERNAL),
+        file: any(&PAPER_FILE),
+        computation: any(&PAPER_COMPUTATION),
+    };
+    Uses { turn: turn.number, paper, extended: extended(&Script::of(turn)) }
+}
+
+fn extended(script: &Script) -> Use {
+    let code =
+        |patterns: &[&str]| script.programs.iter().any(|(_, code)| has_any(&code.code, patterns));
+    let command = |is: fn(&Command) -> bool| script.commands.iter().any(is);
+    let loops = script.programs.iter().any(|(language, code)| {
+        matches!(language, Language::Other(_))
+            && LOOPS.iter().any(|pattern| code.code.contains(pattern))
+    });
+    Use {
+        external: command(|command| wanted(command).is_some())
+            || code(&FETCHING)
+            || code(&PACKAGES),
+        file: !script.viewed.is_empty() || command(looks_at_files) || code(&FILES),
+        computation: script.counts || loops || command(calculates) || code(&CALCULATING),
+    }
+}
+
+/// Whether a command looks at files: a filter does when it is given some, not when it reads what others print.
+fn looks_at_files(command: &Command) -> bool {
+    let name = command.name.as_str();
+    if FINDERS.contains(&name) || (command.input == Input::File && !name.is_empty()) {
+        return true;
+    }
+    if !FILTERS.contains(&name) || command.input != Input::Open {
+        return false;
+    }
+    let given = command.args.iter().filter(|arg| !arg.starts_with('-')).count();
+    let recursive = command.args.iter().any(|arg| is_recursive(arg));
+    given > usize::from(PROGRAMMED.contains(&name)) || (given == 1 && recursive) || name == "rg"
+}
+
+fn is_recursive(arg: &str) -> bool {
+    let letters = arg.starts_with('-') && !arg.starts_with("--");
+    arg == "--recursive" || (letters && arg.contains(['r', 'R']))
+}
+
+/// Whether a command calculates: a calculator, or a loop over numbers.
+fn calculates(command: &Command) -> bool {
+    let any = |is: fn(&str) -> bool| command.args.iter().any(|arg| is(arg));
+    match command.name.as_str() {
+        "for" => any(|arg| arg.starts_with('{') && arg.contains("..")),
+        "while" => any(|arg| matches!(arg, "-lt" | "-le" | "-gt" | "-ge" | "-ne" | "-eq")),
+        "awk" | "gawk" => {
+            any(|arg| arg.contains("BEGIN") && (arg.contains("for") || arg.contains("while")))
+        }
+        name => CALCULATORS.contains(&name),
+    }
+}

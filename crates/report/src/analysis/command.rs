@@ -1,0 +1,98 @@
+//! A command of the shell: its name, its arguments, its streams; and how it follows from the words of a line.
+
+/// A command as it would be run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Command {
+    /// Its name without directories. Words such as `sudo` and `then` before it are left out.
+    pub(super) name: String,
+    /// What follows.
+    pub(super) args: Vec<String>,
+    /// Where its standard input comes from.
+    pub(super) input: Input,
+    /// Files its output goes to.
+    pub(super) writes: Vec<String>,
+}
+
+/// Where the standard input of a command comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Input {
+    /// Nothing said.
+    #[default]
+    Open,
+    /// Another command.
+    Pipe,
+    /// A file.
+    File,
+    /// Text in the command itself; a number of a here-document, where it is one.
+    Text(Option<usize>),
+}
+
+/// Words that only lead to the command after them.
+const LEADS: [&str; 25] = [
+    "if", "then", "else", "elif", "do", "!", "{", "}", "time", "sudo", "nohup", "exec", "command",
+    "builtin", "env", "timeout", "nice", "ionice", "stdbuf", "xargs", "setsid", "eval", "function",
+    "coproc", "doas",
+];
+
+/// The condition of a loop is told in so many words.
+const CONDITION: usize = 12;
+
+/// Makes commands of words: `sudo pip install x` is `pip`, `python -m pip` too.
+pub(super) fn settle(
+    words: Vec<String>,
+    input: Input,
+    writes: Vec<String>,
+    commands: &mut Vec<Command>,
+) {
+    let mut led = false;
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        at += 1;
+        if matches!(word.as_str(), "while" | "until") {
+            let args = words.iter().skip(at).take(CONDITION).cloned().collect();
+            commands.push(Command { name: "while".into(), args, ..Command::default() });
+        } else if LEADS.contains(&word.as_str()) {
+            led = true;
+            at += usize::from(word == "function");
+        } else if !(is_assignment(word) || led && is_option(word)) {
+            let name = word.rsplit('/').next().unwrap_or_default().to_owned();
+            let (name, at) = module(name, &words, at);
+            let args = words.into_iter().skip(at).collect();
+            commands.push(Command { name, args, input, writes });
+            return;
+        }
+    }
+    if !writes.is_empty() {
+        commands.push(Command { input, writes, ..Command::default() });
+    }
+}
+
+/// What a word of its own program stands for: `python -m pip` for `pip`.
+fn module(name: String, words: &[String], at: usize) -> (String, usize) {
+    let at = at + usize::from(is_python(&name) && words.get(at).is_some_and(|word| word == "-u"));
+    match (words.get(at).map(String::as_str), words.get(at + 1)) {
+        (Some("-m"), Some(module)) if is_python(&name) => (module.clone(), at + 2),
+        (Some("pip"), _) if name == "uv" => ("pip".into(), at + 1),
+        _ => (name, at),
+    }
+}
+
+fn is_option(word: &str) -> bool {
+    word.starts_with('-') || word.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// Whether a program runs Python.
+pub(super) fn is_python(name: &str) -> bool {
+    let rest = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
+    rest.is_some_and(|rest| rest.bytes().all(|b| b == b'.' || b.is_ascii_digit()))
+        || name == "ipython"
+        || name == "ipython3"
+}
+
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
+    })
+}

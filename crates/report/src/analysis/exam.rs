@@ -1,0 +1,262 @@
+//! What a leak of a problem would look like: its benchmark's names, its answer, its own words.
+//!
+//! An answer that says little by itself (a letter, a small number, a short word) counts only where it is called an
+//! answer next to words of the problem.
+
+use std::collections::HashSet;
+
+use super::{
+    fold::{Folded, run_set, runs, tokens},
+    words::positions,
+};
+
+/// A problem as far as a leak of it is concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Exam<'a> {
+    /// The benchmark's names in public.
+    pub known_as: &'a [String],
+    /// The problem.
+    pub problem_statement: &'a str,
+    /// The right answer.
+    pub ground_truth: &'a str,
+}
+
+/// What is looked for.
+#[derive(Debug)]
+pub(super) struct Sought {
+    names: Vec<Name>,
+    answer: Option<Answer>,
+    statement: String,
+    /// Runs of words of the problem.
+    runs: HashSet<u64>,
+}
+
+#[derive(Debug)]
+struct Name {
+    shown: String,
+    words: Vec<String>,
+    /// All words in one.
+    joined: String,
+    /// Short names count only as they are written.
+    exact: bool,
+}
+
+#[derive(Debug)]
+struct Answer {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq)]
+enum Kind {
+    /// It says by itself what it is the answer to.
+    Telling,
+    /// It may stand anywhere.
+    Weak,
+    /// It is looked for by runs of its words.
+    Long(HashSet<u64>),
+}
+
+/// Words of a run of the problem, and how many such runs have to be near.
+const RUN: usize = 5;
+const SHARED: usize = 3;
+/// Words to each side that are near.
+const NEAR: usize = 150;
+/// Words of a run of a long answer.
+const LONG_RUN: usize = 8;
+/// An answer of more characters is long.
+const LONG: usize = 200;
+/// Bytes before an answer in which it is called one.
+const CALLED: usize = 60;
+const CALLS: [&str; 9] = [
+    "answer",
+    "solution",
+    "ground truth",
+    "groundtruth",
+    "gold",
+    "correct",
+    "label",
+    "target",
+    "boxed",
+];
+
+impl Sought {
+    pub(super) fn of(exam: &Exam<'_>) -> Self {
+        let statement = Folded::of(exam.problem_statement).text;
+        let mut names: Vec<Name> = exam.known_as.iter().filter_map(|name| Name::of(name)).collect();
+        names.retain(|name| {
+            name.find(exam.problem_statement, &tokens(exam.problem_statement)).is_none()
+        });
+        let answer = Answer::of(exam.ground_truth, &statement);
+        let runs = run_set(&statement, RUN);
+        Self { names, answer, statement, runs }
+    }
+
+    /// A name of the benchmark in a text: which, and where.
+    pub(super) fn name(&self, text: &str) -> Option<(&str, usize, usize)> {
+        if self.names.is_empty() {
+            return None;
+        }
+        let text = unescaped(text);
+        let tokens = tokens(&text);
+        self.names.iter().find_map(|name| {
+            name.find(&text, &tokens).map(|(start, end)| (name.shown.as_str(), start, end))
+        })
+    }
+
+    /// The answer in something that was fetched: where.
+    pub(super) fn answer(&self, text: &str) -> Option<(usize, usize)> {
+        let answer = self.answer.as_ref()?;
+        let folded = Folded::of(text);
+        let (start, end) = match &answer.kind {
+            Kind::Telling => positions(&folded.text, &answer.text).next()?,
+            Kind::Weak => self.near(&folded.text, &answer.text)?,
+            Kind::Long(sought) => long(&folded.text, sought)?,
+        };
+        Some((folded.origin(start), folded.origin(end)))
+    }
+
+    /// Whether a text of the model itself gives the answer.
+    pub(super) fn gives(&self, text: &str) -> bool {
+        let Some(answer) = &self.answer else { return false };
+        let folded = Folded::of(text).text;
+        match &answer.kind {
+            Kind::Telling => positions(&folded, &answer.text).next().is_some(),
+            Kind::Weak => {
+                let mut called = positions(&folded, &answer.text);
+                folded.trim() == answer.text || called.any(|(start, _)| is_called(&folded, start))
+            }
+            Kind::Long(sought) => long(&folded, sought).is_some(),
+        }
+    }
+
+    /// A weak answer that is called one, near to words of the problem, and no echo of the problem itself.
+    fn near(&self, text: &str, answer: &str) -> Option<(usize, usize)> {
+        let needed = SHARED.min(self.runs.len());
+        if needed == 0 {
+            return None;
+        }
+        let tokens = tokens(text);
+        let mut shared = vec![0];
+        for run in runs(text, &tokens, RUN) {
+            let so_far = shared.last().copied().unwrap_or(0);
+            shared.push(so_far + usize::from(self.runs.contains(&run)));
+        }
+        let upto = |at: usize| shared[at.min(shared.len() - 1)];
+        positions(text, answer).find(|(start, end)| {
+            let at = tokens.partition_point(|(begin, _)| begin < start);
+            let near = upto(at + NEAR) - upto(at.saturating_sub(NEAR));
+            near >= needed && is_called(text, *start) && !self.is_echo(text, *start, *end)
+        })
+    }
+
+    fn is_echo(&self, text: &str, start: usize, end: usize) -> bool {
+        let before = text[..start].char_indices().rev().nth(15).map_or(0, |(at, _)| at);
+        self.statement.contains(&text[before..end])
+    }
+}
+
+impl Name {
+    fn of(name: &str) -> Option<Self> {
+        let words: Vec<String> =
+            tokens(name).iter().map(|(start, end)| name[*start..*end].to_lowercase()).collect();
+        let joined = words.concat();
+        let short = words.len() == 1 && joined.chars().count() <= 4;
+        // A short word in small letters is a word like any other.
+        let useless = joined.is_empty() || (short && !name.contains(char::is_uppercase));
+        (!useless).then(|| Self { shown: name.to_owned(), words, joined, exact: short })
+    }
+
+    fn find(&self, text: &str, tokens: &[(usize, usize)]) -> Option<(usize, usize)> {
+        tokens.iter().enumerate().find_map(|(at, (start, end))| {
+            let token = &text[*start..*end];
+            if self.exact {
+                return (token == self.shown).then_some((*start, *end));
+            }
+            if is_same(token, &self.joined) {
+                return Some((*start, *end));
+            }
+            let following = tokens.get(at..at + self.words.len())?;
+            let same =
+                following.iter().zip(&self.words).all(|(t, word)| is_same(&text[t.0..t.1], word));
+            let close = following.windows(2).all(|pair| pair[1].0 - pair[0].1 <= 3);
+            (same && close).then(|| (*start, following.last().map_or(*end, |last| last.1)))
+        })
+    }
+}
+
+fn is_same(token: &str, lower: &str) -> bool {
+    token.chars().flat_map(char::to_lowercase).eq(lower.chars())
+}
+
+/// A text of the same length in which escapes of addresses are blanks.
+fn unescaped(text: &str) -> String {
+    let mut rest = text;
+    let mut plain = String::with_capacity(text.len());
+    while let Some(at) = rest.find('%') {
+        plain.push_str(&rest[..at]);
+        let escape = rest.as_bytes().get(at + 1..at + 3);
+        if escape.is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
+            plain.push_str("   ");
+            rest = &rest[at + 3..];
+        } else {
+            plain.push('%');
+            rest = &rest[at + 1..];
+        }
+    }
+    plain.push_str(rest);
+    plain
+}
+
+impl Answer {
+    fn of(ground_truth: &str, statement: &str) -> Option<Self> {
+        let truth = ground_truth.trim();
+        // What a checker is told is no answer anybody could find.
+        if truth.starts_with('{') && truth.ends_with('}') && truth.contains(':') {
+            return None;
+        }
+        let boxed = truth.split_once("\\boxed{").and_then(|(_, rest)| rest.rsplit_once('}'));
+        let folded = Folded::of(boxed.map_or(truth, |(inner, _)| inner)).text;
+        let text = folded.trim_matches(|c: char| c == ' ' || c == '.').to_owned();
+        let length = text.chars().count();
+        let kind = match length {
+            0 => return None,
+            length if length > LONG => Kind::Long(run_set(&text, LONG_RUN)),
+            _ if is_telling(&text) && positions(statement, &text).next().is_none() => Kind::Telling,
+            _ => Kind::Weak,
+        };
+        Some(Self { text, kind })
+    }
+}
+
+/// Whether a text is hardly met by chance.
+fn is_telling(text: &str) -> bool {
+    let length = text.chars().count();
+    let letters = text.chars().filter(|c| c.is_alphabetic()).count();
+    let digits = text.chars().filter(char::is_ascii_digit).count();
+    let words = text.split(' ').count();
+    match letters {
+        0 => digits >= 7,
+        _ => length >= 12 || (words >= 2 && length >= 8) || (digits > 0 && length >= 6),
+    }
+}
+
+fn is_called(text: &str, start: usize) -> bool {
+    let from = (0..=start.saturating_sub(CALLED)).rev().find(|at| text.is_char_boundary(*at));
+    let before = &text[from.unwrap_or(0)..start];
+    CALLS.iter().any(|call| before.contains(call))
+}
+
+/// Where half of the runs of a long answer are.
+fn long(text: &str, sought: &HashSet<u64>) -> Option<(usize, usize)> {
+    let tokens = tokens(text);
+    let mut found = HashSet::new();
+    let mut first = None;
+    for (at, run) in runs(text, &tokens, LONG_RUN).into_iter().enumerate() {
+        if sought.contains(&run) {
+            found.insert(run);
+            first = first.or(tokens.get(at).copied());
+        }
+    }
+    (!sought.is_empty() && found.len() * 2 >= sought.len()).then_some(first).flatten()
+}

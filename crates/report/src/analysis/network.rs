@@ -1,0 +1,111 @@
+//! Which commands ask other machines, and for what. Knows names of programs, nothing of what comes back.
+
+use super::command::Command;
+
+/// What a command wants from other machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Pages, files, repositories, answers.
+    Data,
+    /// Programs and packages.
+    Packages,
+}
+
+/// What a command wants from other machines, if anything.
+pub(super) fn wanted(command: &Command) -> Option<Wanted> {
+    let said = |words: &[&str]| command.args.iter().any(|arg| words.contains(&arg.as_str()));
+    let first = |words: &[&str]| verb(command).is_some_and(|verb| words.contains(&verb));
+    match command.name.as_str() {
+        "curl" | "wget" | "aria2c" | "http" | "https" | "lynx" | "w3m" | "links" | "ftp"
+        | "sftp" | "telnet" | "nc" | "ncat" | "ping" => {
+            asks_elsewhere(command).then_some(Wanted::Data)
+        }
+        "dig" | "nslookup" | "whois" | "traceroute" | "ssh" | "gdown" | "yt-dlp" | "kaggle"
+        | "lynx-cur" => (!command.args.is_empty()).then_some(Wanted::Data),
+        "scp" | "rsync" => command.args.iter().any(|arg| arg.contains(':')).then_some(Wanted::Data),
+        "git" => first(&["clone", "fetch", "pull", "ls-remote"]).then_some(Wanted::Data),
+        "hf" | "huggingface-cli" => first(&["download", "repo", "api"]).then_some(Wanted::Data),
+        "gh" => first(&["api", "repo", "search", "release", "gist"]).then_some(Wanted::Data),
+        name if is_pip(name) => {
+            first(&["install", "download", "search", "index", "wheel"]).then_some(Wanted::Packages)
+        }
+        "uv" | "poetry" | "pipenv" | "pdm" => {
+            first(&["add", "install", "sync"]).then_some(Wanted::Packages)
+        }
+        "conda" | "mamba" | "micromamba" => {
+            first(&["install", "create", "update", "search"]).then_some(Wanted::Packages)
+        }
+        "apt" | "apt-get" | "aptitude" | "apt-cache" | "apk" | "dnf" | "yum" | "zypper"
+        | "brew" | "snap" => {
+            let verbs = ["install", "add", "update", "upgrade", "search", "download", "source"];
+            said(&verbs).then_some(Wanted::Packages)
+        }
+        "pacman" => said(&["-S", "-Sy", "-Syu", "-Ss"]).then_some(Wanted::Packages),
+        "npm" | "yarn" | "pnpm" | "bun" | "gem" | "cargo" | "go" | "cpan" | "cpanm"
+        | "luarocks" => {
+            first(&["install", "i", "add", "get", "ci", "fetch"]).then_some(Wanted::Packages)
+        }
+        "npx" | "pipx" | "uvx" => (!command.args.is_empty()).then_some(Wanted::Packages),
+        _ => None,
+    }
+}
+
+/// The first argument that is no option.
+pub(super) fn verb(command: &Command) -> Option<&str> {
+    command.args.iter().map(String::as_str).find(|arg| !arg.starts_with('-'))
+}
+
+fn is_pip(name: &str) -> bool {
+    let rest = name.strip_prefix("pip");
+    rest.is_some_and(|rest| rest.bytes().all(|b| b == b'.' || b.is_ascii_digit()))
+}
+
+/// A request to the sandbox itself is none to other machines, nor is a question for the version. The address may be
+/// missing: a program that starts another puts it in later.
+fn asks_elsewhere(command: &Command) -> bool {
+    let about = |arg: &str| matches!(arg, "--version" | "-V" | "--help" | "-h");
+    !command.args.is_empty() && !command.args.iter().any(|arg| is_here(arg) || about(arg))
+}
+
+fn is_here(target: &str) -> bool {
+    let host = target.split_once("://").map_or(target, |(_, rest)| rest);
+    let host = host.split(['/', ':', '?']).next().unwrap_or_default();
+    matches!(host, "localhost" | "127.0.0.1" | "0.0.0.0" | "[")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::shell, *};
+
+    #[test]
+    fn commands_that_ask_other_machines() {
+        for (text, expected) in [
+            ("curl -s https://example.org/a", Some(Wanted::Data)),
+            ("curl -s localhost:8000/a", None),
+            ("curl http://127.0.0.1/", None),
+            ("curl --version", None),
+            ("wget --help", None),
+            ("which curl", None),
+            ("git clone https://example.org/r", Some(Wanted::Data)),
+            ("git log", None),
+            ("git diff clone", None),
+            ("pip install x", Some(Wanted::Packages)),
+            ("pip3.11 download x", Some(Wanted::Packages)),
+            ("pip list", None),
+            ("pip show install", None),
+            ("python -m pip install -q x", Some(Wanted::Packages)),
+            ("uv pip install x", Some(Wanted::Packages)),
+            ("apt-get -y install x", Some(Wanted::Packages)),
+            ("apt list --installed", None),
+            ("apt-cache search x", Some(Wanted::Packages)),
+            ("cargo build", None),
+            ("go get x", Some(Wanted::Packages)),
+            ("rsync a b", None),
+            ("rsync h:a b", Some(Wanted::Data)),
+            ("echo curl wget", None),
+        ] {
+            let shell = shell::read(text);
+            assert_eq!(shell.commands.first().and_then(wanted), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What a run of many attempts used up, in shares and rates. Knows attempts, not episodes.
+
+use results::Attempt;
+use serde::{Deserialize, Serialize};
+
+/// Shares and rates over a group of attempts. Absent where nothing was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shares {
+    /// Tokens the computer wrote, of all tokens.
+    pub environment: Option<f64>,
+    /// Time in tools, of the time in tools and waiting for the model.
+    pub execution: Option<f64>,
+    /// Replies of the model per minute in which at least one attempt was under way.
+    pub queries_per_minute: Option<f64>,
+    /// The most memory of each sandbox.
+    pub peak_memory: Option<Memory>,
+}
+
+/// Peaks of memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// How many attempts were measured.
+    pub attempts: usize,
+    /// The mean of their peaks.
+    pub mean: f64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl Shares {
+    /// Sums up a group of attempts; each token and each millisecond weighs the same.
+    pub fn of<'a>(attempts: impl IntoIterator<Item = &'a Attempt>) -> Self {
+        let (mut environment, mut tokens) = (0.0, 0.0);
+        let (mut tools, mut both) = (0.0, 0.0);
+        let mut queries = 0.0;
+        let mut spans = Vec::new();
+        let mut peaks = Vec::new();
+        for attempt in attempts {
+            environment += attempt.tokens.environment as f64;
+            tokens += attempt.tokens.total() as f64;
+            tools += attempt.spent.tool_ms as f64;
+            both += attempt.spent.tool_ms as f64 + attempt.spent.model_ms as f64;
+            if attempt.wall_ms > 0 {
+                queries += f64::from(attempt.spent.turns);
+                spans.push((attempt.started, attempt.started.saturating_add(attempt.wall_ms)));
+            }
+            peaks.extend(attempt.peak_memory);
+        }
+        Self {
+            environment: share(environment, tokens),
+            execution: share(tools, both),
+            queries_per_minute: share(queries, covered(spans) as f64 / 60_000.0),
+            peak_memory: memory(&peaks),
+        }
+    }
+}
+
+fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+/// The time that spans cover together, so that a night between two halves of a run does not count.
+fn covered(mut spans: Vec<(u64, u64)>) -> u64 {
+    spans.sort_unstable();
+    let mut reached = 0;
+    let mut covered: u64 = 0;
+    for (start, end) in spans {
+        covered = covered.saturating_add(end.saturating_sub(start.max(reached)));
+        reached = reached.max(end);
+    }
+    covered
+}
+
+fn memory(peaks: &[u64]) -> Option<Memory> {
+    let max = *peaks.iter().max()?;
+    let mean = peaks.iter().map(|peak| *peak as f64).sum::<f64>() / peaks.len() as f64;
+    Some(Memory { attempts: peaks.len(), mean, max })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn attempt(started: u64, wall_ms: u64, turns: u32, peak: Option<u64>) -> Attempt {
+        serde_json::from_value(json!({
+            "v": 1, "task": "math", "mode": "sandbox", "id": "a", "score": 1.0, "outcome": "submitted",
+            "spent": {"turns": turns, "usage": {}, "context": 0, "model_ms": 300, "tool_ms": 100},
+            "tokens": {"prompt": 50, "model": 30, "environment": 20},
+            "started": started, "wall_ms": wall_ms, "peak_memory": peak,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn nothing_measured_is_absent() {
+        assert_eq!(Shares::of([]), Shares::default());
+        assert_eq!(Shares::of(&[attempt(5, 0, 3, None)]).queries_per_minute, None);
+    }
+
+    #[test]
+    fn attempts_at_the_same_time_share_their_minutes() {
+        let apart = [attempt(0, 60_000, 4, None), attempt(60_000, 60_000, 2, Some(7))];
+        assert_eq!(Shares::of(&apart).queries_per_minute, Some(3.0));
+        let together = [attempt(0, 60_000, 4, Some(10)), attempt(0, 60_000, 2, Some(20))];
+        let shares = Shares::of(&together);
+        assert_eq!(shares.queries_per_minute, Some(6.0));
+        assert_eq!(shares.environment, Some(0.2));
+        assert_eq!(shares.execution, Some(0.25));
+        assert_eq!(shares.peak_memory, Some(Memory { attempts: 2, mean: 15.0, max: 20 }));
+    }
+
+    #[test]
+    fn a_night_between_two_halves_does_not_count() {
+        let night = 12 * 3_600_000;
+        let halves = [attempt(0, 60_000, 5, None), attempt(night, 60_000, 5, None)];
+        assert_eq!(Shares::of(&halves).queries_per_minute, Some(5.0));
+        let inside = [attempt(0, 120_000, 5, None), attempt(30_000, 60_000, 5, None)];
+        assert_eq!(Shares::of(&inside).queries_per_minute, Some(5.0));
+    }
+
+    #[test]
+    fn absurd_times_end_nothing() {
+        let shares = Shares::of(&[attempt(u64::MAX, u64::MAX, 1, Some(u64::MAX))]);
+        assert!(shares.queries_per_minute.is_none_or(f64::is_finite));
+    }
+}
