@@ -84,13 +84,15 @@ pub fn leaks(turns: &[Turn<'_>], exam: &Exam<'_>) -> Vec<Leak> {
         {
             find(Why::Dataset, text, start, end);
         }
-        let shown = turn.observed.iter().find_map(|text| Some((*text, sought.answer(text)?)));
+        let mut fetched = turn.observed.iter().filter(|_| reached == Reached::Fetched);
+        let shown = fetched.find_map(|text| Some((*text, sought.answer(text)?)));
         if let Some((text, (start, end))) = shown {
             let known = *known.get_or_insert_with(|| first_given(turns, &sought));
             let known_before = known < (at, Moment::Seen);
             find(Why::Answer { known_before }, text, start, end);
         }
     }
+    found.truncate(MOST);
     found
 }
 

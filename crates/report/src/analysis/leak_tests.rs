@@ -145,7 +145,7 @@ fn only_what_was_fetched_can_leak() {
     let truth = "Treaty of Utrecht";
     let local = [("cat documents/a.txt", truth), ("python3 solve.py", truth), ("echo x", truth)];
     assert_eq!(episode(&local, truth, &[]), []);
-    let packages = [("pip install x", "done")];
+    let packages = [("pip install x", truth)];
     assert_eq!(episode(&packages, truth, &[]), []);
 }
 
