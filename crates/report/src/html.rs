@@ -14,6 +14,9 @@ use crate::{
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/script.js");
 
+/// Texts with more characters are broken into lines.
+const LONG: usize = 36;
+
 /// The page.
 pub fn html(report: &Report) -> String {
     let sections = sections(report);
@@ -142,7 +145,7 @@ fn write_figure(out: &mut String, figure: &Figure, counter: &mut Counter) {
     let (number, caption) = (counter.figures, bdi(&figure.caption));
     let _ = writeln!(
         out,
-        "<figure>{}<figcaption><b>Figure {number}.</b> {caption}</figcaption></figure>",
+        "<figure><div class=\"plot\">{}</div><figcaption><b>Figure {number}.</b> {caption}</figcaption></figure>",
         figure.svg
     );
 }
@@ -180,7 +183,9 @@ fn write_cell(out: &mut String, cell: &Cell, align: Align) {
         Some(path) => format!("<a href=\"{}\">{text}</a>", href(path)),
         None => text,
     };
-    let _ = write!(out, "<td{}{value}>{text}</td>", number_class(align));
+    let long = align == Align::Left && cell.text.chars().count() > LONG;
+    let class = if long { " class=\"w\"" } else { number_class(align) };
+    let _ = write!(out, "<td{class}{value}>{text}</td>");
 }
 
 fn number_class(align: Align) -> &'static str {

@@ -51,9 +51,10 @@ pub(crate) fn bars(rows: &[BarRow], title: &str) -> Option<String> {
     let mut group = "";
     for row in rows {
         if row.group != group {
+            y += if group.is_empty() { 0.0 } else { 8.0 };
             group = &row.group;
             canvas.heading(y + 8.0, group);
-            y += 18.0;
+            y += 16.0;
         }
         let height = BAR * row.bars.len() as f64;
         canvas.label(y + height / 2.0 + 4.0, &row.label);

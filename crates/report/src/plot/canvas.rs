@@ -8,11 +8,11 @@ use crate::html::escape;
 /// Units from left to right.
 pub(super) const WIDTH: f64 = 520.0;
 /// Where plots begin, right of their labels.
-pub(super) const LEFT: f64 = 132.0;
+pub(super) const LEFT: f64 = 148.0;
 /// Where they end.
 pub(super) const RIGHT: f64 = 506.0;
 /// Characters of a label that fit left of a plot.
-const LABEL: usize = 20;
+const LABEL: usize = 24;
 
 /// Where a text hangs.
 #[derive(Clone, Copy, Debug)]

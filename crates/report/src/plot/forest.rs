@@ -27,28 +27,22 @@ const ROW: f64 = 22.0;
 /// Draws them; none where there are none.
 pub(crate) fn forest(rows: &[ForestRow], title: &str) -> Option<String> {
     let rows = &rows[..rows.len().min(ROWS)];
-    let ends = rows.iter().flat_map(|row| {
-        let [low, high] = row.interval.unwrap_or([row.value; 2]);
-        [low, high]
-    });
-    let reach = ends.fold(0.0_f64, |reach, end| reach.max(end.abs()));
-    let ends = |pick: fn(f64, f64) -> f64| {
-        rows.iter().flat_map(|row| row.interval.unwrap_or([row.value; 2])).fold(0.0, pick)
-    };
-    let air = (reach * 0.12).max(0.02);
-    let [low, high] = [ends(f64::min) - air, ends(f64::max) + air];
+    let ends = || rows.iter().flat_map(|row| row.interval.unwrap_or([row.value; 2]));
+    let [low, high] = [ends().fold(0.0, f64::min), ends().fold(0.0, f64::max)];
+    let air = (0.06 * (high - low)).max(0.02);
     if rows.is_empty() {
         return None;
     }
-    let scale = Scale::new([low.max(-1.0), high.min(1.0)], [LEFT, RIGHT - 96.0]);
+    let scale = Scale::new([(low - air).max(-1.0), (high + air).min(1.0)], [LEFT, RIGHT - 96.0]);
     let (mut grid, mut canvas) = (Canvas::default(), Canvas::default());
     let mut y = 12.0;
     let mut group = "";
     for row in rows {
         if row.group != group {
+            y += if group.is_empty() { 0.0 } else { 10.0 };
             group = &row.group;
             canvas.heading(y + 8.0, group);
-            y += 18.0;
+            y += 12.0;
         }
         let middle = y + ROW / 2.0;
         canvas.label(middle + 4.0, &row.label);

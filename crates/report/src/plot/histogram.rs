@@ -42,7 +42,7 @@ fn draw(canvas: &mut Canvas, panel: &Panel, [left, top]: [f64; 2], width: f64, w
     let across = Scale::new([0.5, f64::from(widest) + 0.5], [left + 26.0, left + width - 6.0]);
     let highest = panel.bins.iter().map(|(_, _, count)| *count).max().unwrap_or(0).max(1);
     let up = Scale::new([0.0, highest as f64], [bottom, top + 6.0]);
-    canvas.text("heading", [left, top - 4.0], Anchor::Start, &short(&panel.title, 38));
+    canvas.text("heading", [left, top - 4.0], Anchor::Start, &short(&panel.title, 33));
     for tick in up.ticks(2.0).into_iter().filter(|tick| tick.fract() == 0.0) {
         let y = up.at(tick);
         canvas.line("grid", [left + 26.0, y], [left + width - 6.0, y]);

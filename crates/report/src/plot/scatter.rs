@@ -40,7 +40,7 @@ pub(crate) fn scatter(journeys: &[Journey], title: &str) -> Option<String> {
     let logs = || amounts().map(|(amount, _)| amount.max(1.0).log10());
     let low = logs().reduce(f64::min)?.floor();
     let high = logs().reduce(f64::max)?.ceil().max(low + 1.0);
-    let across = Scale::new([low, high], [left + 8.0, right - 8.0]);
+    let across = Scale::new([low, high], [left + 8.0, right - 104.0]);
     let up = Scale::new([0.0, 1.0], [bottom, top]);
     let mut canvas = Canvas::default();
     frame(&mut canvas, up);
@@ -61,6 +61,7 @@ pub(crate) fn scatter(journeys: &[Journey], title: &str) -> Option<String> {
             canvas.line("join", place(from), place(to));
         }
     }
+    let mut labels = Vec::new();
     for journey in journeys {
         let ends = [(Ink::Llm, "llm", journey.from), (Ink::Sandbox, "sandbox", journey.to)];
         for (ink, mode, end) in ends {
@@ -70,11 +71,10 @@ pub(crate) fn scatter(journeys: &[Journey], title: &str) -> Option<String> {
             canvas.dot(ink.class(), place(end), 4.5, &shown);
         }
         if let Some([x, y]) = journey.to.or(journey.from).map(place) {
-            let (x, anchor) =
-                if x > right - 110.0 { (x - 8.0, Anchor::End) } else { (x + 8.0, Anchor::Start) };
-            canvas.text("tick", [x, y - 5.0], anchor, &short(&journey.label, 30));
+            labels.push(([x + 8.0, y], short(&journey.label, 20)));
         }
     }
+    write_apart(&mut canvas, labels);
     canvas.legend(12.0, &[(Ink::Llm, "llm"), (Ink::Sandbox, "sandbox")]);
     Some(canvas.finish(bottom + 34.0, title))
 }
@@ -94,7 +94,7 @@ pub(crate) fn lines(lines: &[Lines], title: &str) -> Option<String> {
         canvas.text("tick", [x, bottom + 13.0], Anchor::Middle, &k.to_string());
     }
     canvas.text("tick", [right - 90.0, bottom + 28.0], Anchor::End, "attempts k (logarithmic)");
-    let mut labels: Vec<(f64, &str)> = Vec::new();
+    let mut labels = Vec::new();
     for line in lines {
         let place = |(k, share): &(usize, f64)| [across.at((*k as f64).log2()), up.at(*share)];
         let class = format!("curve {}", line.ink.class());
@@ -106,19 +106,24 @@ pub(crate) fn lines(lines: &[Lines], title: &str) -> Option<String> {
             canvas.dot(line.ink.class(), place(point), 2.5, &shown);
         }
         if let Some([_, y]) = line.points.last().map(place) {
-            labels.push((y, &line.label));
+            labels.push(([right - 82.0, y], short(&line.label, 17)));
         }
     }
-    // Labels that would lie on each other move down.
-    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let lowest = write_apart(&mut canvas, labels);
+    canvas.legend(12.0, &[(Ink::Llm, "llm"), (Ink::Sandbox, "sandbox")]);
+    Some(canvas.finish((bottom + 34.0).max(lowest + 8.0), title))
+}
+
+/// Writes labels beside their places; those that would lie on each other move down. Says where they end.
+fn write_apart(canvas: &mut Canvas, mut labels: Vec<([f64; 2], String)>) -> f64 {
+    labels.sort_by(|a, b| a.0[1].total_cmp(&b.0[1]));
     let mut free = 0.0_f64;
-    for (y, label) in labels {
+    for ([x, y], label) in labels {
         let y = y.max(free);
-        canvas.text("tick", [right - 82.0, y + 4.0], Anchor::Start, &short(label, 17));
+        canvas.text("tick", [x, y + 4.0], Anchor::Start, &label);
         free = y + 12.0;
     }
-    canvas.legend(12.0, &[(Ink::Llm, "llm"), (Ink::Sandbox, "sandbox")]);
-    Some(canvas.finish((bottom + 34.0).max(free + 8.0), title))
+    free
 }
 
 fn frame(canvas: &mut Canvas, up: Scale) {

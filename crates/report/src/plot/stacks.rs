@@ -32,9 +32,10 @@ pub(crate) fn stacks(rows: &[StackRow], names: [&str; 3], title: &str) -> Option
     let mut group = "";
     for row in rows {
         if row.group != group {
+            y += if group.is_empty() { 0.0 } else { 8.0 };
             group = &row.group;
             canvas.heading(y + 8.0, group);
-            y += 18.0;
+            y += 16.0;
         }
         canvas.label(y + ROW / 2.0 + 2.0, &row.label);
         let mut sum = 0.0;

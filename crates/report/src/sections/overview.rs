@@ -72,7 +72,7 @@ fn sentence(prefix: &str, task: &TaskReport) -> Option<String> {
     let label = format!("{prefix}{}", task.task);
     match (&task.llm, &task.sandbox, &task.difference) {
         (Some(llm), Some(sandbox), Some(found)) => Some(format!(
-            "{label}: {}% without a computer, {}% with one; {} points over {} problems{}.",
+            "{label}: {}% without a computer, {}% with one; {} points over {} problems ({}).",
             percent(llm.score.mean),
             percent(sandbox.score.mean),
             points(found.difference),
@@ -89,17 +89,12 @@ fn sentence(prefix: &str, task: &TaskReport) -> Option<String> {
     }
 }
 
-/// Whether a difference can be told from chance, and what could have been.
+/// How sure a difference is.
 fn verdict(found: &Paired) -> String {
     let p = p_value(found.p);
-    let sign = if p.starts_with('<') { "p " } else { "p = " };
-    let clear = found.p < 0.05;
-    match (clear, found.detectable) {
-        (true, _) => format!(" ({sign}{p})"),
-        (false, Some(least)) => format!(
-            " ({sign}{p}: no difference that can be told from chance; one of {} points would be seen in 80% of such studies)",
-            percent(least)
-        ),
-        (false, None) => format!(" ({sign}{p})"),
-    }
+    let p = if p.starts_with('<') { format!("p {p}") } else { format!("p = {p}") };
+    let interval =
+        found.bootstrap.map(|[low, high]| format!("{} to {}, ", points(low), points(high)));
+    let chance = if found.p < 0.05 { "" } else { ", not told from chance" };
+    format!("{}{p}{chance}", interval.unwrap_or_default())
 }

@@ -11,6 +11,9 @@ use crate::{
     stats::{Estimate, HALF_WIDTH},
 };
 
+/// Figures of pass@k, one for each model.
+const CURVES: usize = 12;
+
 /// The main table: models below each other, tasks side by side.
 pub(super) fn scores(report: &Report) -> Section {
     let mut table = Table::new(
@@ -115,26 +118,37 @@ pub(super) fn pass(report: &Report) -> Section {
         &["model", "task", "mode"],
     );
     table.columns.extend(ks.iter().map(|k| Column::new(&format!(">k = {k}"))));
-    let mut curves = Vec::new();
-    for (system, task) in each(report) {
-        for (mode, found) in modes(task) {
-            let mut row =
-                vec![Cell::text(&*system.label), Cell::text(&*task.task), Cell::text(mode.name())];
-            let at =
-                |k: usize| found.pass_at.iter().find(|found| found.k == k).map(|found| found.mean);
-            row.extend(ks.iter().map(|k| Cell::known(at(*k), percent)));
-            table.push(row);
-            curves.push(plot::Lines {
-                label: curve_label(report, system, task),
-                ink: if mode == Mode::Llm { Ink::Llm } else { Ink::Sandbox },
-                points: found.pass_at.iter().map(|found| (found.k, found.mean)).collect(),
-            });
+    let mut figures = Vec::new();
+    for system in &report.systems {
+        let mut curves = Vec::new();
+        for task in &system.tasks {
+            for (mode, found) in modes(task) {
+                let names = [&*system.label, &*task.task, mode.name()];
+                let mut row = names.map(Cell::text).to_vec();
+                let at =
+                    |k| found.pass_at.iter().find(|found| found.k == k).map(|found| found.mean);
+                row.extend(ks.iter().map(|k| Cell::known(at(*k), percent)));
+                table.push(row);
+                curves.push(curve(task, mode, found));
+            }
+        }
+        curves.retain(|curve| curve.points.len() > 1);
+        let drawing = plot::lines(&curves, "pass@k against the number of attempts");
+        let caption = format!("pass@k by task, {}: how much more attempts help.", system.label);
+        if figures.len() < CURVES {
+            figures.extend(figure(drawing, &caption));
         }
     }
-    let drawing = plot::lines(&curves, "pass@k against the number of attempts");
-    let caption = "pass@k by task: how much more attempts help, without and with a computer.";
-    let blocks = table.block().into_iter().chain(figure(drawing, caption)).collect();
+    let blocks = table.block().into_iter().chain(figures).collect();
     Section { id: "pass", title: "pass@k", blocks }
+}
+
+fn curve(task: &TaskReport, mode: Mode, found: &ModeReport) -> plot::Lines {
+    plot::Lines {
+        label: task.task.clone(),
+        ink: if mode == Mode::Llm { Ink::Llm } else { Ink::Sandbox },
+        points: found.pass_at.iter().map(|found| (found.k, found.mean)).collect(),
+    }
 }
 
 /// Every task of every system.

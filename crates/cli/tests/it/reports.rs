@@ -1,0 +1,122 @@
+//! A user asks what runs mean.
+
+use std::{fs, path::Path};
+
+use results::{Attempt, Folder, Key, Mode, Run, TaskInfo};
+use serde_json::{Value, json};
+
+use crate::support::{Home, code, err, out, refusal};
+
+/// A run of ten problems: without a computer three are right, with one eight, and the last attempt is missing.
+fn run(directory: &Path, model: &str) -> String {
+    let folder = Folder::new(directory);
+    let task = TaskInfo {
+        name: "math".to_owned(),
+        problems: 10,
+        repeats: 1,
+        grader: "math".to_owned(),
+        ..TaskInfo::default()
+    };
+    let asked = Run {
+        v: results::VERSION,
+        program: "0.1.0".to_owned(),
+        started: 1_768_521_600_000,
+        model: model.to_owned(),
+        tasks: vec![task],
+        modes: vec![Mode::Llm, Mode::Sandbox],
+        without: Vec::new(),
+        context: "files".to_owned(),
+        settings: Value::Null,
+    };
+    folder.keep_run(&asked).unwrap();
+    for (mode, right) in [(Mode::Llm, 3), (Mode::Sandbox, 8)] {
+        for problem in 0..10 - usize::from(mode == Mode::Sandbox) {
+            let key = Key { task: "math".to_owned(), mode, id: format!("p{problem}"), repeat: 0 };
+            folder.keep(&attempt(&key, problem < right)).unwrap();
+        }
+    }
+    directory.to_str().unwrap().to_owned()
+}
+
+fn attempt(key: &Key, right: bool) -> Attempt {
+    let score = if right { 1.0 } else { 0.0 };
+    let answer = if right { "2" } else { "<img src=x onerror=alert(1)>\u{202e}" };
+    serde_json::from_value(json!({
+        "v": 1, "task": key.task, "mode": key.mode, "id": key.id, "repeat": 0, "answer": answer,
+        "ground_truth": "2", "score": score, "outcome": "submitted",
+        "spent": {"turns": 2, "usage": {}, "context": 10, "model_ms": 5, "tool_ms": 5},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn one_run_is_reported_beside_its_results() {
+    let home = Home::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = run(&dir.path().join("run"), "small");
+    let done = home.run(["report", &path]);
+    assert_eq!(code(&done), 0, "{}", err(&done));
+    let text = out(&done);
+    assert!(text.contains("math: 30.0% without a computer, 88.9% with one"), "{text}");
+    assert!(text.contains("1 of 20 attempts are missing"), "{text}");
+    assert!(err(&done).contains("report.html, report.md, report.json"), "{}", err(&done));
+    let report = Path::new(&path).join("report");
+    let read = |name: &str| fs::read_to_string(report.join(name)).unwrap();
+    let page = read("report.html");
+    assert!(page.contains("<svg") && !page.contains("<img") && page.contains("&lt;img"));
+    assert!(page.contains("href=\"./../trajectories/math/llm/p3.0.jsonl\""));
+    assert!(read("report.md").contains("## Failures"));
+    let data: Value = serde_json::from_str(&read("report.json")).unwrap();
+    assert_eq!(data["runs"][0]["missing"], 1);
+    assert_eq!(data["systems"][0]["tasks"][0]["difference"]["test"], "mcnemar");
+    let files = || ["report.html", "report.md", "report.json"].map(read);
+    let before = files();
+    assert_eq!(code(&home.run(["report", &path])), 0);
+    assert!(before == files(), "the same run gave another report");
+}
+
+#[test]
+fn several_runs_stand_side_by_side() {
+    let home = Home::new();
+    let dir = tempfile::tempdir().unwrap();
+    let small = run(&dir.path().join("a"), "small");
+    let large = run(&dir.path().join("b"), "large");
+    let output = dir.path().join("here");
+    let told = [
+        "report",
+        &small,
+        &large,
+        "--output",
+        output.to_str().unwrap(),
+        "--json",
+        "--format",
+        "md",
+    ];
+    let done = home.run(told);
+    assert_eq!(code(&done), 0, "{}", err(&done));
+    let data: Value = serde_json::from_str(&out(&done)).unwrap();
+    let labels: Vec<_> =
+        data["systems"].as_array().unwrap().iter().map(|system| &system["label"]).collect();
+    assert_eq!(labels, ["small", "large"]);
+    let files: Vec<_> =
+        fs::read_dir(output).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(files, ["report.md"]);
+}
+
+#[test]
+fn a_directory_of_something_else_is_refused() {
+    let home = Home::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let why = refusal(&home.run(["report", path]), 2);
+    assert!(why.contains("holds no run") && why.contains("benchmark --output"), "{why}");
+    let why = refusal(&home.run(["report", &format!("{path}/gone")]), 2);
+    assert!(why.contains("there is no directory"), "{why}");
+    let run = run(&dir.path().join("run"), "small");
+    let why = refusal(&home.run(["report", &run, &run]), 2);
+    assert!(why.contains("named twice"), "{why}");
+    fs::write(dir.path().join("file"), "").unwrap();
+    let why = refusal(&home.run(["report", &run, "--output", &format!("{path}/file")]), 4);
+    assert!(why.contains("--output names another place"), "{why}");
+    assert!(!dir.path().join("run/report").exists());
+}
