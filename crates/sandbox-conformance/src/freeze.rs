@@ -32,7 +32,7 @@ const WAYS: [&str; 24] = [
     "rm p/f",
     "rm -r p",
     "chmod 600 p/f",
-    "chown 1 p/f",
+    "chown 0 p/f",
     "truncate -s 0 p/f",
     "cp p/f p/new",
     "sed -i s/old/new/ p/f",
