@@ -17,6 +17,9 @@ const SCRIPT: &str = include_str!("html/script.js");
 /// Texts with more characters are broken into lines.
 const LONG: usize = 36;
 
+/// Tables with more rows scroll below their heading.
+const TALL: usize = 30;
+
 /// The page.
 pub fn html(report: &Report) -> String {
     let sections = sections(report);
@@ -153,11 +156,11 @@ fn write_figure(out: &mut String, figure: &Figure, counter: &mut Counter) {
 fn write_table(out: &mut String, table: &Table, counter: &mut Counter) {
     counter.tables += 1;
     let (number, caption) = (counter.tables, bdi(&table.caption));
-    let wide = if table.columns.len() > 5 { " wide" } else { "" };
+    let long = if table.rows.len() > TALL { " long" } else { "" };
     let _ = write!(
         out,
-        "<div class=\"table{wide}\">\n<p class=\"caption\" id=\"t{number}\"><b>Table {number}.</b> {caption}</p>\n\
-         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"t{number}\">\
+        "<div class=\"table\">\n<p class=\"caption\" id=\"t{number}\"><b>Table {number}.</b> {caption}</p>\n\
+         <div class=\"scroll{long}\" tabindex=\"0\" role=\"region\" aria-labelledby=\"t{number}\">\
          <table aria-labelledby=\"t{number}\">\n<thead><tr>"
     );
     for column in &table.columns {

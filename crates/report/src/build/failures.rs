@@ -20,24 +20,24 @@ const ALL: usize = 400;
 /// Suspicious turns listed.
 const LEAKS: usize = 100;
 
-/// Attempts that did not pass. Ours come first, then what the computer lost, then the rest by name.
+/// Attempts that did not pass. Of each system, task and mode ours come first, then what the computer lost, then
+/// the rest by name; all get the same room.
 pub(super) fn failures(groups: &[Group], sources: &[Source]) -> Listed<Failure> {
-    let (mut total, mut items) = (0, Vec::new());
+    let mut all: BTreeMap<(usize, &str, Mode), Vec<Found>> = BTreeMap::new();
     for (system, group) in groups.iter().enumerate() {
         let means = means(group, sources);
-        let mut kinds: BTreeMap<(&str, Mode), Vec<Found>> = BTreeMap::new();
         for (run, fact) in facts(group, sources).filter(|(_, fact)| !fact.passed()) {
-            let (task, mode) = (fact.attempt.key.task.as_str(), fact.attempt.key.mode);
-            let other = means.get(&(task, other(mode), fact.attempt.key.id.as_str())).copied();
-            total += 1;
-            kinds.entry((task, mode)).or_default().push(Found { run, fact, other });
+            let Key { task, mode, id, .. } = &fact.attempt.key;
+            let other = means.get(&(task.as_str(), other(*mode), id.as_str())).copied();
+            all.entry((system, task, *mode)).or_default().push(Found { run, fact, other });
         }
-        for mut found in kinds.into_values() {
-            found.sort_by(|a, b| {
-                (a.kind(), &a.fact.attempt.key).cmp(&(b.kind(), &b.fact.attempt.key))
-            });
-            items.extend(found.iter().take(EACH).map(|found| found.listed(system, sources)));
-        }
+    }
+    let total = all.values().map(Vec::len).sum();
+    let each = (ALL / all.len().max(1)).clamp(1, EACH);
+    let mut items = Vec::new();
+    for ((system, ..), mut found) in all {
+        found.sort_by(|a, b| (a.kind(), &a.fact.attempt.key).cmp(&(b.kind(), &b.fact.attempt.key)));
+        items.extend(found.iter().take(each).map(|found| found.listed(system, sources)));
     }
     items.truncate(ALL);
     Listed { total, items }

@@ -40,7 +40,7 @@ pub(super) fn failures(report: &Report) -> Section {
     let failures = &report.failures;
     let mut table = Table::new(
         listed(
-            "Attempts that did not pass: first what failed on our side, then what has no score, then what was right without a \
+            "Attempts that did not pass; of each task and mode first what failed on our side, then what has no score, then what was right without a \
              computer and wrong with one, then the rest. “other mode” is the mean score of the same problem there. The attempt \
              leads to its record.",
             failures.items.len(),
