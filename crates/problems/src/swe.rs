@@ -124,7 +124,8 @@ pub(crate) fn grading(problem: &Problem, diff: &str, place: Place<'_>) -> Gradin
 /// The change in a plain reply: the last block of that kind. What git wrote has no need of one.
 fn fenced(reply: &str) -> Option<&str> {
     let block = reply.rsplit_once("```diff\n").filter(|_| !reply.starts_with("diff --git "))?.1;
-    Some(block.split_once("\n```").map_or(block, |(change, _)| change))
+    let change = block.split_once("\n```").map_or(block, |(change, _)| change);
+    Some(if change.starts_with("```") { "" } else { change })
 }
 
 /// The tests under a key: a list of names, or such a list as JSON text.

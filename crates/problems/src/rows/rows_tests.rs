@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use parquet::{
+use ::parquet::{
     basic::Compression,
     data_type::{ByteArray, ByteArrayType},
     file::{properties::WriterProperties, writer::SerializedFileWriter},

@@ -63,16 +63,18 @@ pub struct TestLog {
     pub machinery: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// From good to bad: the worst that is said of a test counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
     Passed,
+    Skipped,
     Failed,
 }
 
 /// What a log says.
 #[derive(Debug, Default)]
 pub(super) struct Results {
-    /// By name. What failed once has failed.
+    /// By name.
     pub(super) tests: HashMap<String, Status>,
     /// Other names that lists of tests have for them: cut at a space, or the first line of a docstring.
     pub(super) aliases: HashMap<String, Status>,
@@ -109,7 +111,11 @@ impl TestLog {
     }
 
     fn decide(&self, results: &Results, code: i32) -> Grade {
-        let passed = |name: &&String| results.status(name) == Some(Status::Passed);
+        let known = |name: &str| match self.style {
+            Style::Unittest => results.status(&canonical(name)),
+            Style::Pytest | Style::Sympy => results.status(name),
+        };
+        let passed = |name: &&String| known(name) == Some(Status::Passed);
         let failing: Vec<&String> = self
             .fail_to_pass
             .iter()
@@ -155,21 +161,22 @@ impl TestLog {
 }
 
 impl Results {
-    fn status(&self, name: &str) -> Option<Status> {
+    pub(super) fn status(&self, name: &str) -> Option<Status> {
         self.tests.get(name).or_else(|| self.aliases.get(name)).copied()
     }
 
     fn add(&mut self, name: &str, status: Status) {
-        let known = self.tests.entry(name.to_owned()).or_insert(status);
-        if status == Status::Failed {
-            *known = Status::Failed;
-        }
+        note(&mut self.tests, name, status);
     }
 
-    /// The last one counts, as it did when the lists were made.
     fn alias(&mut self, name: &str, status: Status) {
-        self.aliases.insert(name.to_owned(), status);
+        note(&mut self.aliases, name, status);
     }
+}
+
+fn note(results: &mut HashMap<String, Status>, name: &str, status: Status) {
+    let known = results.entry(name.to_owned()).or_insert(status);
+    *known = status.max(*known);
 }
 
 pub(super) fn read(style: Style, lines: &[&str]) -> Results {
@@ -202,7 +209,8 @@ fn pytest(lines: &[String]) -> Results {
             _ => continue,
         }
         if let Some((first, _)) = rest.split_once(' ') {
-            let status = if word == "PASSED" { Status::Passed } else { Status::Failed };
+            let passed = matches!(word, "PASSED" | "XFAIL");
+            let status = if passed { Status::Passed } else { Status::Failed };
             results.alias(first, status);
         }
     }
@@ -224,46 +232,48 @@ fn total(line: &str, word: &str) -> Option<u64> {
 
 fn unittest(lines: &[String]) -> Results {
     let mut results = Results::default();
-    let (mut pending, mut previous): (Option<&str>, &str) = (None, "");
+    let (mut current, mut previous) = (None, "");
     for line in lines {
-        if let Some(ran) =
-            line.strip_prefix("Ran ").and_then(|rest| rest.split(' ').next()?.parse().ok())
-        {
+        if let Some(ran) = ran(line) {
             results.total = Some(results.total.unwrap_or(0).saturating_add(ran));
-        } else if let Some(name) =
-            line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "))
-        {
-            results.add(name, Status::Failed);
+        } else if let Some(name) = heading(line) {
+            results.add(&canonical(name), Status::Failed);
             if let Some(end) = name.find(')') {
-                results.add(&name[..=end], Status::Failed);
+                results.add(&canonical(&name[..=end]), Status::Failed);
             }
         } else if let Some((name, word)) = line.split_once(" ... ") {
             let test = if is_test(name) { name } else { previous };
-            match status(word.trim()) {
-                Some(status) if is_test(test) => {
-                    results.add(test, status);
-                    results.alias(&other_version(test), status);
-                    if test != name {
-                        results.alias(name, status);
-                    }
+            current = is_test(test).then(|| canonical(test));
+            if let (Some(test), Some(status)) = (&current, verdict(word.trim())) {
+                results.add(test, status);
+                if is_test(previous) && !is_test(name) {
+                    results.alias(name, status);
                 }
-                Some(_) => {}
-                None => pending = Some(test).filter(|test| is_test(test)),
             }
-        } else if let (Some(test), Some(status)) = (pending, status(line.trim())) {
+        } else if let (Some(test), Some(status)) = (&current, verdict(line.trim())) {
+            // What a test prints stands between its name and its verdict, and may look like one itself.
             results.add(test, status);
-            results.alias(&other_version(test), status);
-            pending = None;
         }
         previous = line.as_str();
     }
     results
 }
 
-fn status(word: &str) -> Option<Status> {
+/// `Ran 3 tests in 0.1s`.
+fn ran(line: &str) -> Option<u64> {
+    line.strip_prefix("Ran ")?.split(' ').next()?.parse().ok()
+}
+
+/// What stands above the description of a failure.
+fn heading(line: &str) -> Option<&str> {
+    line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "))
+}
+
+fn verdict(word: &str) -> Option<Status> {
     match word {
         "ok" | "expected failure" => Some(Status::Passed),
         "FAIL" | "ERROR" | "unexpected success" => Some(Status::Failed),
+        word if word == "skipped" || word.starts_with("skipped ") => Some(Status::Skipped),
         _ => None,
     }
 }
@@ -278,34 +288,43 @@ fn is_test(name: &str) -> bool {
     word(method) && class.is_some_and(|class| class.split('.').all(word))
 }
 
-/// `test_name (module.Class)` is `test_name (module.Class.test_name)` since Python 3.11.
-fn other_version(test: &str) -> String {
+/// `test_name (module.Class)`, which is `test_name (module.Class.test_name)` since Python 3.11. One test has one
+/// name here, or a forged line in the other form would stand beside the true one.
+fn canonical(test: &str) -> String {
     let (method, class) = test.split_once(' ').unwrap_or((test, ""));
     match class.strip_suffix(&format!(".{method})")) {
         Some(class) => format!("{method} {class})"),
-        None => format!("{method} {}.{method})", class.trim_end_matches(')')),
+        None => test.to_owned(),
     }
 }
 
 fn sympy(lines: &[String]) -> Results {
     let mut results = Results::default();
+    let mut current = None;
     for line in lines {
-        if let Some(rest) =
-            line.trim_matches(|char| "= ".contains(char)).strip_prefix("tests finished:")
-        {
+        let inside = line.trim_matches(|char| "= ".contains(char));
+        if let Some(rest) = inside.strip_prefix("tests finished:") {
             results.total = total(rest, " passed");
-        } else if line.starts_with("test_") {
-            let mut words = line.split_whitespace();
-            let (name, word) = (words.next(), words.next_back());
-            match (name, word) {
-                (Some(name), Some("ok")) => results.add(name, Status::Passed),
-                (Some(name), Some("F" | "E")) => results.add(name, Status::Failed),
-                _ => {}
-            }
-        } else if let Some((_, name)) =
-            line.strip_prefix("__").and_then(|line| line.split_once(".py:"))
-        {
+            continue;
+        }
+        if let Some((_, name)) = line.strip_prefix("__").and_then(|line| line.split_once(".py:")) {
             results.add(name.trim_matches(|char| "_ ".contains(char)), Status::Failed);
+            continue;
+        }
+        // The last line of a file has its verdict behind that of the test.
+        let mut words =
+            line.split_whitespace().filter(|word| !matches!(*word, "[OK]" | "[FAIL]")).peekable();
+        if let Some(name) = words.next_if(|word| word.starts_with("test_")) {
+            current = Some(name);
+        }
+        let status = match words.last() {
+            Some("ok") => Status::Passed,
+            Some("F" | "E") => Status::Failed,
+            Some("s" | "f" | "w" | "X" | "T" | "K") => Status::Skipped,
+            _ => continue,
+        };
+        if let Some(test) = current {
+            results.add(test, status);
         }
     }
     results

@@ -141,12 +141,13 @@ fn unittest_and_django_have_a_line_for_each_test() {
     assert_eq!(status("one"), Some(Status::Passed));
     assert_eq!(status("two"), Some(Status::Passed));
     assert_eq!(results.status("The second one is good."), Some(Status::Passed));
-    assert_eq!(status("three"), None);
+    assert_eq!(status("three"), Some(Status::Skipped));
     assert_eq!(status("four"), Some(Status::Failed));
     assert_eq!(status("five"), Some(Status::Passed));
     assert_eq!(status("six"), Some(Status::Passed));
     assert_eq!(status("seven"), Some(Status::Failed));
-    assert_eq!(results.status("test_one (app.tests.ATests.test_one)"), Some(Status::Passed));
+    let newer = log(Style::Unittest, &["test_one (app.tests.ATests.test_one)"], &[]);
+    assert_eq!(graded(&newer, DJANGO, 1).score, 1.0);
     let resolved =
         log(Style::Unittest, &["test_one (app.tests.ATests)"], &["test_two (app.tests.ATests)"]);
     assert_eq!(graded(&resolved, DJANGO, 1).score, 1.0);
@@ -162,6 +163,29 @@ fn forged_lines_of_unittest_are_one_too_many() {
     let forged = honest.replace("FAIL", "ok");
     let grade = graded(&other, &format!("test_b (t.T) ... ok\n{forged}"), 0);
     assert_eq!(grade.details["why"], "more tests are listed than ran");
+}
+
+#[test]
+fn a_test_cannot_speak_for_itself() {
+    let wanted = log(Style::Unittest, &["test_a (t.T)"], &[]);
+    let end = "\nRan 1 test in 0.001s\n\nOK (skipped=1)";
+    for word in ["skipped 'no'", "FAIL", "ERROR"] {
+        let grade = graded(&wanted, &format!("test_a (t.T.test_a) ... ok\n{word}\n{end}"), 0);
+        assert_eq!(grade.score, 0.0, "{word}");
+        // In the form of another Python.
+        let output = format!("test_a (t.T) ... ok\ntest_a (t.T.test_a) ... {word}\n{end}");
+        assert_eq!(graded(&wanted, &output, 0).score, 0.0, "{word}");
+    }
+    assert_eq!(graded(&wanted, &format!("test_a (t.T) ... printed\nok\n{end}"), 0).score, 1.0);
+    let documented = log(Style::Unittest, &["It works."], &[]);
+    let honest = "test_a (t.T)\nIt works. ... FAIL\n";
+    let forged = "test_b (t.T)\nIt works. ... ok\n";
+    let output = format!("{honest}{forged}\nRan 2 tests in 0.001s");
+    assert_eq!(graded(&documented, &output, 1).score, 0.0);
+    let sympy = log(Style::Sympy, &["test_a"], &[]);
+    let end = "tests finished: 1 passed, 1 skipped, in 0.50 seconds";
+    assert_eq!(graded(&sympy, &format!("test_a ok\ns\n{end}"), 0).score, 0.0);
+    assert_eq!(graded(&sympy, &format!("test_a ok\n{end}"), 0).score, 1.0);
 }
 
 const SYMPY: &str = "\

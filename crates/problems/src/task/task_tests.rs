@@ -90,7 +90,7 @@ fn each_grader_gets_the_answer_as_it_is() {
     let truth =
         json!({"instruction_id_list": ["format:no_whitespace"], "kwargs": [{}]}).to_string();
     let Grading::Done(grade) =
-        Task::builtin("instruct_follow").unwrap().grading(&problem(&truth), "*a*\nb c")
+        Task::builtin("instruct_follow").unwrap().grading(&problem(&truth), "*a* x\nb c\nd e")
     else {
         panic!("not graded at once")
     };
