@@ -18,6 +18,8 @@ pub fn claim(folder: &Folder, mut asked: Run) -> Result<(Lock, Run), Error> {
     let lock = folder.lock().map_err(Error::Results)?;
     let run = match folder.run().map_err(Error::Results)? {
         None => asked,
+        // Nothing is lost if a run that never got anywhere is asked differently.
+        Some(_) if is_empty(folder) => asked,
         Some(mut then) => {
             inherit_judge(&then.settings, &mut asked.settings);
             inherit_judge(&asked.settings, &mut then.settings);
@@ -31,6 +33,10 @@ pub fn claim(folder: &Folder, mut asked: Run) -> Result<(Lock, Run), Error> {
     };
     folder.keep_run(&run).map_err(Error::Results)?;
     Ok((lock, run))
+}
+
+fn is_empty(folder: &Folder) -> bool {
+    folder.attempts().is_ok_and(|mut attempts| attempts.next().is_none())
 }
 
 /// What has to be the same.
@@ -118,17 +124,38 @@ mod tests {
         }
     }
 
+    /// Something that would be lost.
+    fn finish_one(folder: &Folder) {
+        let path = folder.path().join("attempts/math/llm/x.0.json");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "{}").unwrap();
+    }
+
+    #[test]
+    fn a_run_without_results_may_be_asked_differently() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        drop(claim(&folder, run(&[Mode::Llm], json!({"same": 1}))).unwrap());
+        drop(claim(&folder, run(&[Mode::Llm], json!({"same": 2}))).unwrap());
+        finish_one(&folder);
+        claim(&folder, run(&[Mode::Llm], json!({"same": 1}))).unwrap_err();
+    }
+
     #[test]
     fn the_same_settings_may_go_on_and_modes_add_up() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
         let first = run(&[Mode::Sandbox], json!({"same": {"a": 1}, "free": {"b": 1}}));
         drop(claim(&folder, first).unwrap());
+        finish_one(&folder);
         let again = run(&[Mode::Llm], json!({"same": {"a": 1}, "free": {"b": 2}}));
         let (_lock, kept) = claim(&folder, Run { started: 9, ..again.clone() }).unwrap();
         assert_eq!((kept.started, kept.modes.as_slice()), (5, &[Mode::Llm, Mode::Sandbox][..]));
         assert_eq!(kept.settings["free"]["b"], 2);
-        assert!(matches!(claim(&folder, again), Err(Error::Results(results::Error::Locked { .. }))));
+        assert!(matches!(
+            claim(&folder, again),
+            Err(Error::Results(results::Error::Locked { .. }))
+        ));
     }
 
     #[test]
@@ -137,6 +164,7 @@ mod tests {
         let folder = Folder::new(dir.path());
         let with = |judge: Value| run(&[Mode::Llm], json!({"same": 1, "judge": judge}));
         drop(claim(&folder, with(Value::Null)).unwrap());
+        finish_one(&folder);
         drop(claim(&folder, with("j".into())).unwrap());
         let (_, kept) = claim(&folder, with(Value::Null)).unwrap();
         assert_eq!(kept.settings["judge"], "j");
@@ -150,6 +178,7 @@ mod tests {
         let folder = Folder::new(dir.path());
         let first = run(&[Mode::Llm], json!({"same": {"limits": {"turns": 1}}}));
         drop(claim(&folder, first.clone()).unwrap());
+        finish_one(&folder);
         let check = |change: &dyn Fn(&mut Run), named: &str| {
             let mut other = first.clone();
             change(&mut other);

@@ -118,8 +118,7 @@ pub(crate) async fn command<S: Sandbox>(
     command: &str,
     timeout: Duration,
 ) -> Result<(Captured, Status), Error> {
-    let process =
-        Process { timeout: Some(timeout), ..Process::new(["bash", "-c", command]) };
+    let process = Process { timeout: Some(timeout), ..Process::new(["bash", "-c", command]) };
     let kept = Kept::default();
     let streams = Streams::Pipes {
         stdin: None,
@@ -154,7 +153,11 @@ impl Default for Kept {
 }
 
 impl AsyncWrite for Kept {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
         Poll::Ready(Ok(bytes.len()))
     }

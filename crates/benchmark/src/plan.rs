@@ -286,3 +286,7 @@ fn mixed(seed: u64, key: &Key) -> u64 {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
     (hash ^ (hash >> 32)) & 0x7fff_ffff
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -15,13 +15,8 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::{
-    Error, News, Plan, Progress, Summary, Tally,
-    breaker::Breaker,
-    computer::Computers,
-    error::chain,
-    gate::Gated,
-    judge::Judge,
-    plan::Job,
+    Error, News, Plan, Progress, Summary, Tally, breaker::Breaker, computer::Computers,
+    error::chain, gate::Gated, judge::Judge, plan::Job,
 };
 
 /// Sandboxes made ahead, where a run is long enough for it to matter.
@@ -159,8 +154,7 @@ impl<M: Model, R: Runtime> Benchmark<M, R> {
             shared.progress.tell(&News::Note(&format!("a sandbox may be left: {}", chain(&error))));
         }
         let seconds = began.elapsed().as_secs_f64();
-        let summary =
-            Summary::of(&folder, &shared.plan, &run, config, bad_rows, seconds);
+        let summary = Summary::of(&folder, &shared.plan, &run, config, bad_rows, seconds);
         let kept = folder.keep_results(&summary).map_err(Error::Results);
         let end = match (shared.breaker.cause(), stop.is_stopped()) {
             (Some(cause), _) => End::Broken { cause },

@@ -110,7 +110,7 @@ pub(crate) struct AgentArgs {
 }
 
 /// Which model, and how it is asked.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
     /// The model's name at its server; local:NAME of `model list` or FILE.gguf runs in this process

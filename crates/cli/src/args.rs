@@ -8,9 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     agent_args::AgentArgs,
+    benchmark::BenchmarkArgs,
+    grade::GradeArgs,
     models::ModelCommand,
     perf::PerfCommand,
     replay::ReplayArgs,
+    report::ReportArgs,
     values::{self, CopyPair, Limit, Variable},
 };
 
@@ -42,6 +45,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Give a model a task and a computer; keep its answer, its files and a record
     Run(Box<AgentArgs>),
+    /// Measure a model on tasks, with and without a computer; keep every attempt
+    Benchmark(Box<BenchmarkArgs>),
+    /// Say what runs of `benchmark` mean: Markdown, JSON, and one page with figures
+    Report(ReportArgs),
     /// Show a recorded episode, or repeat its actions in a fresh sandbox
     Replay(ReplayArgs),
     /// Say what this machine can enforce, and what to install for more
@@ -55,6 +62,8 @@ pub(crate) enum Command {
     /// Get, list and remove models that run on this machine
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Grade answers as the benchmarks' own graders do
+    Grade(GradeArgs),
     /// Measure
     #[command(subcommand)]
     Perf(PerfCommand),

@@ -5,11 +5,13 @@
 
 mod agent_args;
 mod args;
+mod benchmark;
 mod config;
 mod console;
 mod doctor;
 mod environment;
 mod exit;
+mod grade;
 mod images;
 mod interrupt;
 mod local;
@@ -18,6 +20,7 @@ mod output;
 mod perf;
 mod progress;
 mod replay;
+mod report;
 mod request;
 mod run;
 mod runtime;
@@ -83,6 +86,7 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
     let mut interrupts = Interrupts::listen()?;
     let exit: Exit = match command {
         Command::Run(args) => run::run(*args, settings, &mut interrupts).await?,
+        Command::Benchmark(args) => benchmark::run(*args, settings, &mut interrupts).await?,
         Command::Replay(args) => {
             until_cancelled(replay::run(args, settings), &mut interrupts).await?
         }
@@ -103,6 +107,8 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         }
         Command::Image(command) => images::run(command, settings, &mut interrupts).await?,
         Command::Model(command) => models::run(command, settings, &mut interrupts).await?,
+        Command::Grade(args) => until_cancelled(grade::run(args), &mut interrupts).await?,
+        Command::Report(args) => until_cancelled(report::run(args), &mut interrupts).await?,
         Command::Perf(command) => {
             until_cancelled(perf::run(command, settings), &mut interrupts).await?
         }

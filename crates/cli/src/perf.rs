@@ -3,7 +3,10 @@
 //! A benchmark, not a test: nothing here fails for being slow.
 
 mod agent;
+mod benchmark;
+mod answers;
 mod figures;
+mod grade;
 mod measure;
 mod model;
 mod table;
@@ -21,6 +24,7 @@ use sandbox_docker::{DockerOptions, DockerRuntime};
 
 use crate::{exit::Exit, output, settings::Settings};
 
+pub(crate) use self::figures::memory_line;
 use self::{
     figures::{Comparison, Images, Machine},
     measure::Effort,
@@ -41,12 +45,25 @@ pub(crate) enum PerfCommand {
         cargo run --release -p testkit --bin mock-server -- --turns 10   # prints its address\n  \
         llm-in-sandbox perf agent --base-url http://127.0.0.1:PORT/v1")]
     Agent(agent::AgentPerfArgs),
+    /// Measure a benchmark: one-command episodes a second, beside the reference package.
+    #[command(after_help = "Examples:\n  \
+        cargo run --release -p testkit --bin mock-server -- --turns 2 --command 'echo A > /testbed/answer.txt'\n  \
+        llm-in-sandbox perf benchmark --base-url http://127.0.0.1:PORT/v1\n  \
+        llm-in-sandbox perf benchmark --base-url URL --image ./rootfs --python venv/bin/python --docker-image NAME")]
+    Benchmark(benchmark::BenchmarkPerfArgs),
     /// Measure a model in this process: tokens per second, and what remembering saves.
     #[command(after_help = "Examples:\n  \
         llm-in-sandbox perf model\n  \
         llm-in-sandbox perf model --model ./file.gguf --threads 2 --against http://127.0.0.1:PORT --json\n\n\
         A server to compare with, such as llama.cpp's own, must serve the same file with as many threads.")]
     Model(model::ModelPerfArgs),
+    /// Measure the math grader, beside the official Math-Verify on the same answers
+    #[command(after_help = "Examples:\n  \
+        python3 -m venv official && official/bin/pip install math-verify\n  \
+        llm-in-sandbox perf grade --python official/bin/python\n  \
+        llm-in-sandbox perf grade --input answers.jsonl --python official/bin/python --json\n\n\
+        Both judge the same answers on one processor each, one after the other.")]
+    Grade(grade::GradePerfArgs),
 }
 
 /// What to measure.
@@ -85,7 +102,9 @@ pub(crate) async fn run(command: PerfCommand, settings: &Settings) -> Result<Exi
     match command {
         PerfCommand::Sandbox(args) => sandboxes(args, settings).await,
         PerfCommand::Agent(args) => agent::run(&args, settings).await,
+        PerfCommand::Benchmark(args) => benchmark::run(&args, settings).await,
         PerfCommand::Model(args) => model::run(args, settings).await,
+        PerfCommand::Grade(args) => grade::run(args).await,
     }
 }
 

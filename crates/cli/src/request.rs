@@ -80,6 +80,24 @@ impl Computer {
         Ok(Self { runtime: args.runtime, spec, weakness })
     }
 
+    /// Puts in the values of variables, which records do not hold.
+    pub(crate) fn give_again(&mut self, env: Vec<Variable>) -> anyhow::Result<()> {
+        let env = values(env)?;
+        let given = |name: &String| env.iter().any(|(known, _)| known == name);
+        let names = self.spec.env.iter().map(|(name, _)| name);
+        let missing: Vec<_> = names.filter(|name| !given(name)).map(String::as_str).collect();
+        if !missing.is_empty() {
+            let text = format!(
+                "the values of variables are not recorded; give them again: --env {}",
+                missing.join(" --env ")
+            );
+            return Err(Usage(text).into());
+        }
+        self.spec.env = env;
+        self.spec.validate().map_err(sandbox::Error::from)?;
+        Ok(())
+    }
+
     /// Refuses a sandbox that does not enforce what was asked for, if the user wants that.
     pub(crate) fn accept(&self, protection: &Protection) -> Result<(), sandbox::Error> {
         let weak = self.weak(protection);
@@ -112,7 +130,7 @@ impl Computer {
 }
 
 /// Names and values of variables.
-pub(crate) fn values(env: Vec<Variable>) -> Result<Vec<(String, String)>, Usage> {
+fn values(env: Vec<Variable>) -> Result<Vec<(String, String)>, Usage> {
     env.into_iter().map(value).collect()
 }
 

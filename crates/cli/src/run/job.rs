@@ -124,9 +124,18 @@ impl Job {
     }
 }
 
-fn seal(settings: &Settings) -> anyhow::Result<Seal> {
+/// The seal of this user's records.
+pub(crate) fn seal(settings: &Settings) -> anyhow::Result<Seal> {
     let home = settings.writable_home()?;
     Seal::of(home).with_context(|| format!("cannot use {}", home.join("record.key").display()))
+}
+
+/// What tools may show to a model.
+pub(crate) fn vision(images: Images) -> Vision {
+    match images {
+        Images::Yes => Vision::Images,
+        Images::No => Vision::TextOnly,
+    }
 }
 
 impl Plan {
@@ -134,10 +143,7 @@ impl Plan {
     pub(crate) fn episode(&self) -> EpisodeSettings {
         let mut tools = Tools { workdir: self.prompts.working_dir.clone(), ..Tools::default() };
         tools.timeout = self.command_timeout.unwrap_or(FOREVER);
-        tools.vision = match self.model.images {
-            Images::Yes => Vision::Images,
-            Images::No => Vision::TextOnly,
-        };
+        tools.vision = vision(self.model.images);
         EpisodeSettings {
             limits: self.limits.clone(),
             tools,

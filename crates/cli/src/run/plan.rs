@@ -19,7 +19,7 @@ use crate::{
     args::RuntimeKind,
     exit::{self, Usage},
     output,
-    request::{self, Computer},
+    request::Computer,
     settings::Settings,
 };
 
@@ -79,10 +79,10 @@ impl Plan {
         let computer = Computer::check(computer_args, prompts.working_dir.clone())?;
         let limits = Limits {
             turns: args.limits.max_turns,
-            tokens_per_call: args.limits.max_tokens_per_call.unwrap_or(match model.place {
-                Place::Server { .. } => LONGEST_REPLY,
-                Place::Here(_) => LONGEST_LOCAL_REPLY,
-            }),
+            tokens_per_call: args
+                .limits
+                .max_tokens_per_call
+                .unwrap_or_else(|| longest_reply(&model.place)),
             tokens: args.limits.max_tokens,
             time: args.limits.deadline.0,
             cost: args.limits.max_cost,
@@ -124,19 +124,7 @@ impl Plan {
         let mut plan: Self = serde_json::from_value(recorded.clone()).map_err(|error| {
             Usage(format!("the record does not say how to go on ({error}); start anew"))
         })?;
-        let env = request::values(args.computer.env)?;
-        let given = |name: &String| env.iter().any(|(known, _)| known == name);
-        let names = plan.computer.spec.env.iter().map(|(name, _)| name);
-        let missing: Vec<_> = names.filter(|name| !given(name)).map(String::as_str).collect();
-        if !missing.is_empty() {
-            let text = format!(
-                "the values of variables are not recorded; give them again: --env {}",
-                missing.join(" --env ")
-            );
-            return Err(Usage(text).into());
-        }
-        plan.computer.spec.env = env;
-        plan.computer.spec.validate().map_err(sandbox::Error::from)?;
+        plan.computer.give_again(args.computer.env)?;
         let config = settings.config(args.prompt.settings.as_deref())?;
         let secrets = plan.model.override_with(args.model, &config, settings)?;
         plan.priced()?;
@@ -152,6 +140,14 @@ impl Plan {
         Err(Usage(format!(
             "--max-cost: the price of `{name}` is not known; give it with --prices FILE"
         )))
+    }
+}
+
+/// Tokens of one reply of a model there, unless the user says otherwise.
+pub(crate) fn longest_reply(place: &Place) -> u64 {
+    match place {
+        Place::Server { .. } => LONGEST_REPLY,
+        Place::Here(_) => LONGEST_LOCAL_REPLY,
     }
 }
 

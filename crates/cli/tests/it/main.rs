@@ -11,10 +11,12 @@
 )]
 
 mod accepts_the_reference;
+mod benchmarks;
 mod copies_files;
 mod diagnoses;
 mod episodes;
 mod fails_well;
+mod grades;
 mod keeps_images;
 mod keeps_models;
 mod keeps_secrets;
@@ -25,6 +27,7 @@ mod opens_a_shell;
 mod real_model;
 mod refuses_bad_input;
 mod replays;
+mod reports;
 mod resumes_a_run;
 mod resumes_after_any_kill;
 mod runs_a_command;

@@ -1,0 +1,86 @@
+//! Which attempts a plan makes, in which order, and with which seeds.
+
+use serde_json::json;
+
+use super::*;
+
+fn problem(id: &str, repeats: u32) -> Problem {
+    let row = json!({"id": id, "problem_statement": "?", "ground_truth": "1"});
+    Problem { repeats, ..Problem::from_row(row).unwrap() }
+}
+
+fn plan(problems: Vec<Problem>, repeats: u32) -> Plan {
+    let task = Task::builtin("math").unwrap();
+    let method = Method {
+        spec: Spec::default(),
+        caps: Caps {
+            turns: None,
+            tokens: Some(7),
+            tokens_per_call: 1,
+            plain_tokens: 1,
+            time: None,
+            cost: None,
+        },
+        command_timeout: Duration::from_secs(1),
+        vision: agent::tools::Vision::TextOnly,
+        sampling: Sampling { seed: Some(1), ..Sampling::default() },
+        price: None,
+        compaction: None,
+        context: Context::Files,
+        without: BTreeSet::from([Capability::External]),
+        settings: Value::Null,
+        program: String::new(),
+    };
+    let questions = Questions { task, problems, repeats, rows_sha256: "x".into() };
+    Plan { tasks: vec![questions], modes: vec![Mode::Llm, Mode::Sandbox], method }
+}
+
+#[test]
+fn the_modes_of_a_problem_stand_side_by_side() {
+    let plan = plan(vec![problem("a", 1), problem("b", 2)], 1);
+    let jobs = plan.jobs(&plan.modes);
+    let keys: Vec<_> = jobs.map(|job| (job.key.id, job.key.repeat, job.key.mode)).collect();
+    let both =
+        |id: &str, repeat| [Mode::Llm, Mode::Sandbox].map(|mode| (id.to_owned(), repeat, mode));
+    assert_eq!(keys, [both("a", 0), both("b", 0), both("b", 1)].concat());
+    assert_eq!(plan.tasks[0].attempts(), 3);
+    assert_eq!(plan.tasks[0].info().repeats, 2);
+}
+
+#[test]
+fn every_attempt_has_a_seed_of_its_own_and_keeps_it() {
+    let plan = plan(vec![problem("a", 1), problem("b", 1)], 3);
+    let seed = |job: &Job| plan.method.sampling(&job.key).seed.unwrap();
+    let seeds: BTreeSet<u64> = plan.jobs(&plan.modes).map(|job| seed(&job)).collect();
+    assert_eq!(seeds.len(), 12);
+    assert!(seeds.iter().all(|seed| *seed < 1 << 31));
+    let again: BTreeSet<u64> = plan.jobs(&plan.modes).map(|job| seed(&job)).collect();
+    assert_eq!(seeds, again);
+}
+
+#[test]
+fn what_the_user_says_wins_over_the_task() {
+    let plan = plan(vec![problem("a", 1)], 1);
+    let limits = plan.method.limits(&plan.tasks[0].task);
+    assert_eq!((limits.tokens, limits.turns), (7, plan.tasks[0].task.turns));
+    assert!(!plan.method.allows(Capability::External) && plan.method.allows(Capability::Files));
+}
+
+#[test]
+fn problems_are_selected_by_row_then_id_then_number() {
+    let all = || ["a", "b", "c", "d"].map(|id| problem(id, 1)).to_vec();
+    let ids = |selection: Selection| {
+        let chosen = selection.of(all())?;
+        Ok(chosen.into_iter().map(|problem| problem.id).collect::<Vec<_>>().concat())
+    };
+    let (start, end) = (Some(1), Some(3));
+    assert_eq!(ids(Selection::default()), Ok("abcd".into()));
+    assert_eq!(ids(Selection { start, end, ..Selection::default() }), Ok("bc".into()));
+    assert_eq!(ids(Selection { start, limit: Some(2), ..Selection::default() }), Ok("bc".into()));
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(ids(Selection { ids: named(&["d", "b"]), ..Selection::default() }), Ok("bd".into()));
+    let missing = ids(Selection { ids: named(&["a"]), start, ..Selection::default() });
+    assert_eq!(missing, Err(SelectionError::Unknown("\"a\"".into())));
+    let none = ids(Selection { limit: Some(0), ..Selection::default() });
+    assert_eq!(none, Err(SelectionError::Nothing { rows: 4 }));
+}

@@ -1,0 +1,251 @@
+//! Runs that were cut short: what finished is never made again, what did not is, and the end is the same.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testkit::{Keep, MockServer, say};
+
+use super::{Script, attempts, bench, benched, sum, sums, sums_script, text};
+use crate::{
+    episodes::json as read_json,
+    support::{Home, Running, code, err, refusal, setting, wait_for},
+};
+
+/// Kills in the test command; the variable asks for more.
+const KILLS: u64 = 8;
+
+#[test]
+fn random_moment_kills_of_a_benchmark_change_nothing() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let kills =
+        setting("LIS_KILLS").map_or(KILLS, |kills| kills.to_str().unwrap().parse().unwrap());
+    let count = usize::try_from(kills).unwrap() * 3;
+    let data = sums(&home, count);
+    // Some answers are wrong, and each takes a moment.
+    let rows: Vec<Value> = (0..count).map(sum).collect();
+    let script = Script::new(&rows, |row| match text(&row["id"]).len() % 2 {
+        0 => format!("\\boxed{{{}}}", text(&row["ground_truth"])),
+        _ => "\\boxed{0}".to_owned(),
+    });
+    let server = MockServer::answering_and(Keep::Counts, move |asked| {
+        script.reply(asked).after(Duration::from_millis(30))
+    })
+    .unwrap();
+    let url = server.base_url();
+    let args = ["math", "--data", data.to_str().unwrap(), "--mode", "both", "--quiet", "--json"];
+    let began = Instant::now();
+    let undisturbed =
+        bench(&home, &url, args.into_iter().chain(["--output", "whole"])).output().unwrap();
+    assert_eq!(code(&undisturbed), 0, "{}", err(&undisturbed));
+    let whole = began.elapsed();
+    let began = Instant::now();
+    assert_eq!(
+        code(&bench(&home, &url, args.into_iter().chain(["--output", "whole"])).output().unwrap()),
+        0
+    );
+    let start = began.elapsed();
+
+    let (mut seed, mut killed) = (0x9E37_79B9_7F4A_7C15_u64, 0);
+    let mut finished: HashMap<PathBuf, String> = HashMap::new();
+    for _ in 0..kills {
+        let mut running = Running(bench(&home, &url, args).spawn().unwrap());
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let share = whole.saturating_sub(start) / u32::try_from(kills).unwrap();
+        std::thread::sleep(start.mul_f64(0.5) + share.mul_f64((seed % 1000) as f64 / 600.0));
+        if running.0.try_wait().unwrap().is_none() {
+            running.signal(Signal::KILL);
+            killed += 1;
+        }
+        running.0.wait().unwrap();
+        wait_for("clean-up", || home.traces().is_empty().then_some(()));
+        // What was finished once is not touched again.
+        let now = files(&home.file("out/attempts"));
+        for (path, text) in &finished {
+            assert_eq!(now.get(path), Some(text), "{}", path.display());
+        }
+        finished = now;
+    }
+    assert!(killed > kills / 2, "only {killed} of {kills} kills came in time");
+    let last = bench(&home, &url, args).output().unwrap();
+    assert_eq!(code(&last), 0, "{}", err(&last));
+    let (whole, pieces) = (home.file("whole"), home.file("out"));
+    assert_eq!(lasting(&whole), lasting(&pieces));
+    let figures = |dir: &Path| {
+        let mut results = read_json(&dir.join("results.json"));
+        results["elapsed_time_seconds"] = Value::Null;
+        results
+    };
+    assert_eq!(figures(&whole), figures(&pieces));
+    let left: Vec<PathBuf> =
+        files(&pieces).into_keys().filter(|path| path.ends_with("partial")).collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+}
+
+/// What of the attempts does not depend on the clock.
+fn lasting(dir: &Path) -> Vec<Value> {
+    let mut all = attempts(dir);
+    for attempt in &mut all {
+        for clock in ["started", "wall_ms", "peak_memory"] {
+            attempt.as_object_mut().unwrap().remove(clock);
+        }
+        for clock in ["model_ms", "tool_ms"] {
+            attempt["spent"][clock] = Value::Null;
+        }
+    }
+    all
+}
+
+/// The finished files below a directory and what is in them.
+fn files(dir: &Path) -> HashMap<PathBuf, String> {
+    let mut found = HashMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            match path.is_dir() {
+                true => open.push(path),
+                false if path.extension().is_some_and(|extension| extension == "json") => {
+                    found.insert(path.clone(), fs::read_to_string(&path).unwrap());
+                }
+                false => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_same_command_repeats_nothing_and_other_settings_are_refused() {
+    let home = Home::new();
+    let data = sums(&home, 4);
+    let data = data.to_str().unwrap();
+    let server = sums_script(4).serve();
+    let args = ["math", "--data", data, "--mode", "llm"];
+    benched(&home, &server, &args, 0);
+    assert_eq!(server.count(), 4);
+    let again = benched(&home, &server, &[&args[..], &["--concurrency", "1"]].concat(), 0);
+    assert_eq!((server.count(), &again["total"]), (4, &json!(4)));
+    for (more, named) in [
+        (&["--temperature", "0.3"][..], "settings.sampling.temperature was absent, now it is 0.3"),
+        (&["--repeat", "2"], "tasks.math.repeats was 1, now it is 2"),
+        (&["--limit", "2"], "selection.limit was absent, now it is 2"),
+        (&["--without", "external"], "without was []"),
+        (&["--max-response-len", "5"], "plain_tokens"),
+    ] {
+        let args = [&args[..], more, &["--quiet"]].concat();
+        let output = bench(&home, &server.base_url(), args).output().unwrap();
+        let said = refusal(&output, 2);
+        assert!(said.contains(named) && said.contains("--output"), "{said}");
+    }
+    assert_eq!(server.count(), 4);
+    // Other rows under the same name are noticed.
+    let text = fs::read_to_string(data).unwrap();
+    fs::write(data, text.replace("what is 3 + 1", "what is 3 plus 1")).unwrap();
+    let output = bench(&home, &server.base_url(), args).output().unwrap();
+    assert!(refusal(&output, 2).contains("tasks.math.rows was"));
+}
+
+#[test]
+fn a_run_goes_on_by_its_directory_alone() {
+    let home = Home::new();
+    let data = sums(&home, 4);
+    let data = data.to_str().unwrap();
+    // Every second call fails for good.
+    let server = sums_script(4).serve();
+    let script = sums_script(4);
+    let half = MockServer::answering(move |asked| {
+        match script.answer(asked) == "\\boxed{1}" || script.answer(asked) == "\\boxed{3}" {
+            true => script.reply(asked),
+            false => testkit::Answer::error(400, "no"),
+        }
+    })
+    .unwrap();
+    let args = ["math", "--data", data, "--mode", "llm", "--tries", "1"];
+    let first = benched(&home, &half, &args, 4);
+    assert_eq!((&first["num_errors"], &first["mean_score"]), (&json!(2), &json!(0.5)));
+    let resume = |more: &[&str]| {
+        let mut command = home.command(["benchmark", "--resume", "out", "--json", "--quiet"]);
+        command.args(more).env("HOME", home.file("nobody")).output().unwrap()
+    };
+    let output = resume(&["--base-url", &server.base_url()]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let second = super::printed(&output);
+    assert_eq!((&second["num_errors"], &second["mean_score"]), (&json!(0), &json!(1.0)));
+    assert_eq!(server.count(), 2, "only what had failed is made again");
+    // A record somebody else wrote is not obeyed unasked.
+    let path = home.file("out/run.json");
+    let mut run = read_json(&path);
+    run["settings"]["asked"]["model"]["place"]["server"]["base_url"] =
+        "http://evil.example/v1".into();
+    fs::write(&path, run.to_string()).unwrap();
+    assert!(refusal(&resume(&[]), 2).contains("--trust"));
+    let nothing = home.command(["benchmark", "--resume", "nowhere"]).output().unwrap();
+    assert!(refusal(&nothing, 2).contains("run.json"));
+}
+
+#[test]
+fn two_processes_do_not_share_a_directory() {
+    let home = Home::new();
+    let data = sums(&home, 1);
+    let data = data.to_str().unwrap();
+    let server = MockServer::start().unwrap();
+    server.push(testkit::Answer::hang());
+    let args = ["math", "--data", data, "--mode", "llm"];
+    let mut running = Running(bench(&home, &server.base_url(), args).spawn().unwrap());
+    server.wait_for_requests(1).unwrap();
+    let second = bench(&home, &server.base_url(), args).output().unwrap();
+    assert!(refusal(&second, 2).contains("another process"));
+    running.signal(Signal::INT);
+    assert_eq!(running.end(), 130);
+    let results = read_json(&home.file("out/results.json"));
+    assert_eq!((&results["total"], &results["missing"]), (&json!(0), &json!(1)));
+    assert_eq!(attempts(&home.file("out")).len(), 0);
+}
+
+#[test]
+fn a_judge_may_come_later_and_is_not_asked_twice() {
+    let home = Home::new();
+    let data = sums(&home, 3);
+    let data = data.to_str().unwrap();
+    let server = sums_script(3).serve();
+    let args = ["physics", "--data", data, "--mode", "llm", "--quiet", "--json"];
+    let output = bench(&home, &server.base_url(), args).output().unwrap();
+    assert_eq!(code(&output), 4, "{}", err(&output));
+    assert!(err(&output).contains("--judge-model"), "{}", err(&output));
+    assert_eq!(super::printed(&output)["ungraded"], 3);
+    // A judge that breaks off in the middle.
+    let judge = MockServer::start().unwrap();
+    (0..6).for_each(|_| judge.push(say("CORRECT")));
+    let url = judge.base_url();
+    let judged = [
+        "--judge-model",
+        "judge",
+        "--judge-base-url",
+        &url,
+        "--model-calls",
+        "1",
+        "--concurrency",
+        "1",
+    ];
+    let args = [&args[..], &judged].concat();
+    let output = bench(&home, &server.base_url(), args.clone()).output().unwrap();
+    assert_eq!(code(&output), 4, "{}", err(&output));
+    let so_far = super::printed(&output);
+    assert!(so_far["ungraded"].as_u64().unwrap() >= 1, "{so_far}");
+    // Once more: it is asked for the votes that are missing, and nobody else for anything.
+    let asked = judge.count();
+    (0..6).for_each(|_| judge.push(say("correct, I think")));
+    let output = bench(&home, &server.base_url(), args).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(super::printed(&output)["mean_score"], 1.0);
+    assert_eq!((judge.count() - asked, judge.left()), (6, 0));
+    assert_eq!(server.count(), 3);
+}
