@@ -1,4 +1,5 @@
-//! OpenAI's Python package, for the tests of our endpoint. Fetched once and kept in the cache directory.
+//! Python packages for tests: OpenAI's, which speaks to our endpoint, and the official Math-Verify, which our grader is
+//! measured against. Fetched once and kept in the cache directory.
 
 use std::{fs, path::PathBuf};
 
@@ -6,21 +7,41 @@ use anyhow::{Context, Result};
 
 use crate::{llama, places::Places, run::run};
 
-/// The package. What it needs comes with it.
-const OPENAI: &str = "openai==3.49.0";
+/// A package and what it wants besides; other dependencies come with it.
+type Package = (&'static str, &'static [&'static str]);
 
-/// Where the package lies.
+const OPENAI: Package = ("openai==3.49.0", &[]);
+const MATH_VERIFY: Package = ("math-verify==0.9.0", &["antlr4-python3-runtime==4.13.2"]);
+
+/// Where OpenAI's package lies.
 pub(crate) fn openai(places: &Places) -> PathBuf {
-    places.cache.join("python").join(OPENAI)
+    place(places, OPENAI)
 }
 
-/// Fetches it, unless it is there.
+/// Where Math-Verify lies.
+pub(crate) fn math_verify(places: &Places) -> PathBuf {
+    place(places, MATH_VERIFY)
+}
+
+/// Fetches them, unless they are there.
 pub(crate) fn fetch(places: &Places) -> Result<()> {
-    let to = openai(places);
-    if to.exists() {
-        return Ok(());
+    for package in [OPENAI, MATH_VERIFY] {
+        let to = place(places, package);
+        if to.exists() {
+            continue;
+        }
+        let (name, besides) = package;
+        let partial = to.with_extension("partial");
+        run(llama::pip()?
+            .args(["install", "--quiet", "--target"])
+            .arg(&partial)
+            .arg(name)
+            .args(besides))?;
+        fs::rename(&partial, &to).with_context(|| format!("moving {name} in place"))?;
     }
-    let partial = to.with_extension("partial");
-    run(llama::pip()?.args(["install", "--quiet", "--target"]).arg(&partial).arg(OPENAI))?;
-    fs::rename(&partial, &to).context("moving OpenAI's package in place")
+    Ok(())
+}
+
+fn place(places: &Places, (name, _): Package) -> PathBuf {
+    places.cache.join("python").join(name)
 }

@@ -31,7 +31,8 @@ const ON_MAC: [&str; 9] = [
 ];
 
 /// What a prepared machine must offer to the tests, so that none of them is skipped unseen.
-const REQUIRED: &str = "docker,gguf,llama,pip,registry,mmdebstrap,overlay,userns,rootless";
+const REQUIRED: &str =
+    "docker,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,userns,rootless";
 
 /// The fast checks, with nothing installed and nothing started.
 pub(crate) fn check(places: &Places) -> ExitCode {
@@ -81,6 +82,7 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
             .env("LIS_TEST_TINY_GGUF", llama::tiny(places))
             .env("LIS_TEST_LLAMA", llama::server(places))
             .env("LIS_TEST_OPENAI", python::openai(places))
+            .env("LIS_TEST_MATH_VERIFY", python::math_verify(places))
             .env("LIS_REQUIRE", &required))
     });
     if root {

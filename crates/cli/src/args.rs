@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     agent_args::AgentArgs,
+    grade::GradeArgs,
     benchmark::BenchmarkArgs,
     grade::GradeArgs,
     models::ModelCommand,

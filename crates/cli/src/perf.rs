@@ -3,6 +3,7 @@
 //! A benchmark, not a test: nothing here fails for being slow.
 
 mod agent;
+mod answers;
 mod benchmark;
 mod answers;
 mod figures;

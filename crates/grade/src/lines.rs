@@ -90,15 +90,27 @@ pub enum LineError {
     Write(#[source] serde_json::Error),
 }
 
-/// Grades one line. The result holds the line's `id`, as it stands there, if there is one.
-pub fn grade_line(kind: Kind, line: &str) -> Result<String, LineError> {
+/// The grade of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graded {
+    /// One line of JSON with the line's `id`, as it stands there, if there is one.
+    pub json: String,
+    /// The grade as one number between 0 and 1: of constraints the loose verdict, of judges 1 for `CORRECT`.
+    pub score: f64,
+}
+
+/// Grades one line.
+pub fn grade_line(kind: Kind, line: &str) -> Result<Graded, LineError> {
     let fields = Fields::parse(line)?;
-    let graded = Graded { id: fields.0.get("id").copied(), grade: grade(kind, &fields)? };
-    serde_json::to_string(&graded).map_err(LineError::Write)
+    let grade = grade(kind, &fields)?;
+    let score = grade.score();
+    let written = Written { id: fields.0.get("id").copied(), grade };
+    let json = serde_json::to_string(&written).map_err(LineError::Write)?;
+    Ok(Graded { json, score })
 }
 
 #[derive(Serialize)]
-struct Graded<'a> {
+struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a RawValue>,
     #[serde(flatten)]
@@ -112,6 +124,19 @@ enum Grade {
     Follows { strict: bool, loose: bool, loose8: bool },
     Rouge { fmeasure: f64 },
     Verdict { verdict: &'static str },
+}
+
+impl Grade {
+    fn score(&self) -> f64 {
+        match self {
+            Self::Score { score } => *score,
+            Self::Follows { loose, .. } => f64::from(u8::from(*loose)),
+            Self::Rouge { fmeasure } => *fmeasure,
+            Self::Verdict { verdict } => {
+                f64::from(u8::from(*verdict == judge::Verdict::Correct.as_str()))
+            }
+        }
+    }
 }
 
 fn grade(kind: Kind, fields: &Fields) -> Result<Grade, LineError> {
@@ -286,7 +311,21 @@ mod tests {
                 r#"{"id":[1.50],"verdict":"INCORRECT"}"#,
             ),
         ] {
-            assert_eq!(grade_line(kind, line).unwrap(), expected, "{kind:?}");
+            assert_eq!(grade_line(kind, line).unwrap().json, expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_grade_is_also_one_number() {
+        for (kind, line, expected) in [
+            (Kind::Choice, r#"{"agent_answer": "A", "ground_truth": "B"}"#, 0.0),
+            (Kind::Ifbench, r#"{"instruction_id": "words:vowel", "response": "abba"}"#, 1.0),
+            (Kind::Rouge, r#"{"reference": "a b", "prediction": "b"}"#, 2.0 / 3.0),
+            (Kind::JudgeVerdict, r#"{"response": "correct"}"#, 1.0),
+            (Kind::JudgeVerdict, r#"{"response": "who knows"}"#, 0.0),
+        ] {
+            let score = grade_line(kind, line).unwrap().score;
+            assert!((score - expected).abs() < 1e-9, "{line}: {score}");
         }
     }
 
@@ -294,12 +333,12 @@ mod tests {
     fn fields_may_be_empty_where_the_grader_allows_it() {
         let line =
             r#"{"domain": "chem", "qa_type": null, "ground_truth": "A", "agent_answer": "A"}"#;
-        assert_eq!(grade_line(Kind::Context, line).unwrap(), r#"{"score":1.0}"#);
+        assert_eq!(grade_line(Kind::Context, line).unwrap().json, r#"{"score":1.0}"#);
         for kwargs in ["", r#""kwargs": null,"#, r#""kwargs": {},"#] {
             let line =
                 format!(r#"{{"instruction_id": "words:vowel", {kwargs} "response": "abba"}}"#);
             assert!(
-                grade_line(Kind::Ifbench, &line).unwrap().contains(r#""strict":true"#),
+                grade_line(Kind::Ifbench, &line).unwrap().json.contains(r#""strict":true"#),
                 "{line}"
             );
         }
@@ -324,7 +363,7 @@ mod tests {
     #[test]
     fn halves_of_surrogate_pairs_are_no_obstacle() {
         let line = r#"{"agent_answer": "\ud83d\ude00 \ude00\ud83d B \ud83d", "ground_truth": "b", "x": "\ud83d"}"#;
-        assert_eq!(grade_line(Kind::Choice, line).unwrap(), r#"{"score":1.0}"#);
+        assert_eq!(grade_line(Kind::Choice, line).unwrap().json, r#"{"score":1.0}"#);
         assert_eq!(whole(b"a\xed\xa0\x80\xed\xb0\x80b"), "a\u{fffd}\u{fffd}b");
         assert_eq!(whole(b"\xff"), "\u{fffd}");
     }
@@ -332,6 +371,9 @@ mod tests {
     #[test]
     fn of_equal_fields_the_last_counts() {
         let line = r#"{"response": "correct", "response": "incorrect"}"#;
-        assert_eq!(grade_line(Kind::JudgeVerdict, line).unwrap(), r#"{"verdict":"INCORRECT"}"#);
+        assert_eq!(
+            grade_line(Kind::JudgeVerdict, line).unwrap().json,
+            r#"{"verdict":"INCORRECT"}"#
+        );
     }
 }

@@ -259,21 +259,24 @@ impl Converter<'_> {
 
     fn wrapped(&self, wrap: Wrap, inner: Id) -> Option<Expr> {
         if wrap == Wrap::Negate {
-            let mut negative = true;
-            let mut inner = inner;
+            let (mut signs, mut inner) = (1, inner);
             while let Node::Wrapped(Wrap::Negate, deeper) = self.get(inner) {
-                negative = !negative;
+                signs += 1;
                 inner = *deeper;
             }
-            let value = self.expr(inner)?;
-            if let Expr::Matrix { .. } = value {
-                return eval::matrix_operation(
-                    Operator::Mul,
-                    Expr::int(if negative { -1 } else { 1 }),
-                    value,
-                );
+            if signs > MOST_TERMS {
+                return None;
             }
-            return Some(if negative { value.negated() } else { value });
+            let mut value = self.expr(inner)?;
+            if let Expr::Matrix { .. } = value {
+                let sign = Expr::int(if signs % 2 == 1 { -1 } else { 1 });
+                return eval::matrix_operation(Operator::Mul, sign, value);
+            }
+            // Two signs cancel each other in numbers only: `--x` is a product, and no longer a bare name.
+            for _ in 0..signs {
+                value = value.negated();
+            }
+            return Some(value);
         }
         let value = self.expr(inner)?;
         if let Expr::Matrix { rows, columns, cells } = &value {

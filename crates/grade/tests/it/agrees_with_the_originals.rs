@@ -13,8 +13,8 @@ use crate::support::{own_cases, shared_cases};
 fn check(cases: &[Value], kind: Kind, (ours, theirs): (&str, &str)) {
     let mut wrong = Vec::new();
     for case in cases {
-        let line = grade_line(kind, &case.to_string()).unwrap();
-        let line: Value = serde_json::from_str(&line).unwrap();
+        let graded = grade_line(kind, &case.to_string()).unwrap();
+        let line: Value = serde_json::from_str(&graded.json).unwrap();
         assert_eq!(line.get("id"), case.get("id"));
         let same = match (&line[ours], &case[theirs]) {
             (Value::Number(one), Value::Number(other)) => {
