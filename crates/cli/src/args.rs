@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     agent_args::AgentArgs,
-    grade::GradeArgs,
     benchmark::BenchmarkArgs,
     grade::GradeArgs,
     models::ModelCommand,

@@ -109,7 +109,6 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         Command::Model(command) => models::run(command, settings, &mut interrupts).await?,
         Command::Grade(args) => until_cancelled(grade::run(args), &mut interrupts).await?,
         Command::Report(args) => until_cancelled(report::run(args), &mut interrupts).await?,
-        Command::Grade(args) => until_cancelled(grade::run(args), &mut interrupts).await?,
         Command::Perf(command) => {
             until_cancelled(perf::run(command, settings), &mut interrupts).await?
         }

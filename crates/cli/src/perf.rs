@@ -3,7 +3,6 @@
 //! A benchmark, not a test: nothing here fails for being slow.
 
 mod agent;
-mod answers;
 mod benchmark;
 mod answers;
 mod figures;
