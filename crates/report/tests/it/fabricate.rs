@@ -77,9 +77,13 @@ impl Plan {
                         let id = format!("p{problem:05}");
                         let key = Key { task: (*task).to_owned(), mode, id, repeat };
                         clock += 900;
-                        let broken = self.broken > 0 && dice.roll() % self.broken == 0;
-                        let passed = dice.share() < chance(mean);
-                        all.push(attempt(key, passed, broken, clock, &mut dice));
+                        let broken = self.broken > 0 && dice.roll().is_multiple_of(self.broken);
+                        let end = match dice.share() < chance(mean) {
+                            _ if broken => End::Broken,
+                            true => End::Right,
+                            false => End::Wrong,
+                        };
+                        all.push(attempt(key, end, clock, &mut dice));
                     }
                 }
             }
@@ -112,24 +116,42 @@ impl Plan {
     }
 }
 
-fn attempt(key: Key, passed: bool, broken: bool, started: u64, dice: &mut Dice) -> Attempt {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Right,
+    Wrong,
+    Broken,
+}
+
+fn attempt(key: Key, end: End, started: u64, dice: &mut Dice) -> Attempt {
     let boxed = key.mode == Mode::Sandbox;
     let turns =
         if boxed { 1 + (dice.roll() % 4 + dice.roll() % 5 + dice.roll() % 3) as u32 } else { 1 };
-    let outcome = match (broken, dice.roll() % 12) {
-        (true, _) => Outcome::Infrastructure { cause: "no space left on device".to_owned() },
-        (false, 0) if boxed && !passed => Outcome::MaxTurns,
+    let outcome = match (end, dice.roll() % 12) {
+        (End::Broken, _) => Outcome::Infrastructure { cause: "no space left on device".to_owned() },
+        (End::Wrong, 0) if boxed => Outcome::MaxTurns,
         _ => Outcome::Submitted,
     };
     let environment = if boxed { u64::from(turns) * (80 + dice.roll() % 200) } else { 0 };
     Attempt {
         v: results::VERSION,
-        domain: format!("{} {}", key.task, if dice.roll() % 2 == 0 { "easy" } else { "hard" }),
+        domain: format!(
+            "{} {}",
+            key.task,
+            if dice.roll().is_multiple_of(2) { "easy" } else { "hard" }
+        ),
         subject: None,
         problem_statement: "What is it?".to_owned(),
         ground_truth: "42".to_owned(),
-        answer: if passed { "42".to_owned() } else { format!("{}", dice.roll() % 1000 + 43) },
-        score: (!broken).then_some(if passed { 1.0 } else { 0.0 }),
+        answer: match end {
+            End::Right => "42".to_owned(),
+            _ => format!("{}", dice.roll() % 1000 + 43),
+        },
+        score: match end {
+            End::Right => Some(1.0),
+            End::Wrong => Some(0.0),
+            End::Broken => None,
+        },
         grade: json!(null),
         outcome,
         spent: Spent {
