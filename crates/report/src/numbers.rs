@@ -38,9 +38,9 @@ pub(crate) fn short_count(number: f64) -> String {
         n if n >= 999.5 => (n / 1e3, "k"),
         n => (n, ""),
     };
-    let digits =
-        usize::from(scaled < 9.95 && scaled.fract() > 0.04 && !(unit.is_empty() && scaled >= 1.0));
-    format!("{scaled:.digits$}{unit}")
+    let fine = scaled < 9.95 && (scaled < 1.0 || !unit.is_empty());
+    let text = if fine { format!("{scaled:.1}") } else { format!("{scaled:.0}") };
+    format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
 }
 
 /// Seconds.
