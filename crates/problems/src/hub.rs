@@ -241,7 +241,7 @@ fn no_rows(source: &Source, listing: &Listing) -> HubError {
     let some: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
     let has = match names.len() {
         0 => "none".to_owned(),
-        ..=8 => some.join(", "),
+        1..=8 => some.join(", "),
         more => format!("{} and {} more", some.join(", "), more - 8),
     };
     let Source { dataset, config, split } = source.clone();

@@ -188,7 +188,7 @@ fn damaged_parquet_is_an_error_whatever_the_damage() {
         assert!(error.contains("is damaged or no Parquet file"), "{end}: {error}");
     }
     assert!(refusal("rows.parquet", row("a").to_string()).contains("no Parquet file"));
-    for at in 0..whole.len() {
+    for at in (0..whole.len()).step_by(5) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x55;
         // Any result will do, as long as there is one.

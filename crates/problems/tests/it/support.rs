@@ -24,7 +24,7 @@ pub(crate) fn skip(capability: &str, reason: &str) {
     let required = variable("LIS_REQUIRE").unwrap_or_default();
     let required = required.split(',').any(|name| name.trim() == capability);
     assert!(!required, "{capability} is required but missing: {reason}");
-    println!("skip: {capability}: {reason}");
+    eprintln!("skip: {capability}: {reason}");
 }
 
 #[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
