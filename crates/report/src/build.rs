@@ -38,6 +38,7 @@ impl Report {
             notes: Vec::new(),
         };
         report.notes = notes(&report);
+        report.notes.extend(systems::doubts(&groups, sources));
         report
     }
 }

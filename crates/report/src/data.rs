@@ -280,8 +280,8 @@ pub struct Place {
     pub id: String,
     /// Which repetition, from 0.
     pub repeat: u32,
-    /// The file of its events, seen from the report.
-    pub trajectory: String,
+    /// The file of its events, seen from the report, where there is one.
+    pub trajectory: Option<String>,
 }
 
 /// An attempt that did not pass.

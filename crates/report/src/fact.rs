@@ -28,6 +28,8 @@ pub struct Fact {
     pub attempt: Attempt,
     /// Why it has no score, where it has none.
     pub cause: String,
+    /// Whether there is a record of its events to look at.
+    pub recorded: bool,
     /// What the model did with its computer, where its events could be read.
     pub capabilities: Option<Capabilities>,
     /// Its suspicious turns, the first of them.
@@ -69,7 +71,7 @@ impl Fact {
         if attempt.domain.is_empty() {
             attempt.domain.clone_from(&attempt.key.task);
         }
-        Self { attempt, cause, capabilities, leaks, leaks_total, plain }
+        Self { attempt, cause, recorded: events.is_some(), capabilities, leaks, leaks_total, plain }
     }
 
     /// Its score in a mean of what says something about the model.
@@ -85,7 +87,7 @@ impl Fact {
 
 /// Why our side failed, or why a grader gave no score, in whatever field it said so.
 fn cause(attempt: &Attempt) -> String {
-    let fields = ["cause", "error", "why"];
+    let fields = ["ungraded", "cause", "error"];
     let said = fields.iter().find_map(|field| attempt.grade.get(field)?.as_str());
     match &attempt.outcome {
         Outcome::Infrastructure { cause } => excerpt(cause, CAUSE),

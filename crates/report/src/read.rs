@@ -122,7 +122,8 @@ impl Reader<'_> {
         let events = self.events(source, key);
         let task = source.run.tasks.iter().find(|task| task.name == key.task);
         let known_as = task.map(|task| task.known_as.as_slice()).unwrap_or_default();
-        let fact = Fact::of(attempt, events.as_deref(), known_as);
+        let recorded = self.folder.trajectory_path(key).exists();
+        let fact = Fact { recorded, ..Fact::of(attempt, events.as_deref(), known_as) };
         source.facts.push(fact);
     }
 

@@ -178,11 +178,6 @@ impl Cell {
     fn none() -> Self {
         Self::text("–")
     }
-
-    /// A text that leads to a file.
-    fn link(text: impl Into<String>, path: &str) -> Self {
-        Self { text: text.into(), value: None, link: Some(path.to_owned()) }
-    }
 }
 
 /// Takes the column of models out of tables that would repeat a single one in every row.

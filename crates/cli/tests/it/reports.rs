@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use results::{Attempt, Folder, Key, Mode, Run, TaskInfo};
 use serde_json::{Value, json};
 
-use crate::support::{Home, code, err, out, refusal};
+use crate::support::{Home, code, err, out, refusal, write};
 
 /// A run of ten problems: without a computer three are right, with one eight, and the last attempt is missing.
 fn run(directory: &Path, model: &str) -> String {
@@ -32,6 +32,9 @@ fn run(directory: &Path, model: &str) -> String {
     for (mode, right) in [(Mode::Llm, 3), (Mode::Sandbox, 8)] {
         for problem in 0..10 - usize::from(mode == Mode::Sandbox) {
             let key = Key { task: "math".to_owned(), mode, id: format!("p{problem}"), repeat: 0 };
+            if mode == Mode::Llm {
+                write(&folder.trajectory_path(&key), "");
+            }
             folder.keep(&attempt(&key, problem < right)).unwrap();
         }
     }
@@ -68,6 +71,7 @@ fn one_run_is_reported_beside_its_results() {
     assert!(read("report.md").contains("## Failures"));
     let data: Value = serde_json::from_str(&read("report.json")).unwrap();
     assert_eq!(data["runs"][0]["missing"], 1);
+    assert_eq!(data["runs"][0]["without_events"], 9);
     assert_eq!(data["systems"][0]["tasks"][0]["difference"]["test"], "mcnemar");
     let files = || ["report.html", "report.md", "report.json"].map(read);
     let before = files();

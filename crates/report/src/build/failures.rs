@@ -144,9 +144,9 @@ fn other(mode: Mode) -> Mode {
 fn place(system: usize, run: usize, fact: &Fact, sources: &[Source]) -> Place {
     let Key { task, mode, id, repeat } = &fact.attempt.key;
     let below = Folder::new("").trajectory_path(&fact.attempt.key);
-    let below = below.to_string_lossy();
     let link = &sources[run].link;
-    let trajectory = if link.is_empty() { below.into_owned() } else { format!("{link}/{below}") };
+    let slash = if link.is_empty() { "" } else { "/" };
+    let trajectory = fact.recorded.then(|| format!("{link}{slash}{}", below.to_string_lossy()));
     Place {
         system,
         task: excerpt(task, NAME),

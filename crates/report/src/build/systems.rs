@@ -54,6 +54,38 @@ pub(super) fn asked_of(group: &Group, sources: &[Source], task: &str, mode: Mode
     counts.fold(0, usize::saturating_add)
 }
 
+/// What makes rows less alike than they look: other settings within one, other problems between them.
+pub(super) fn doubts(groups: &[Group], sources: &[Source]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    // What may change a result lies below `same`, where the run says so.
+    let settings = |run: &usize| {
+        let settings = &sources[*run].run.settings;
+        settings.get("same").unwrap_or(settings)
+    };
+    for group in groups {
+        if group.runs.iter().any(|run| settings(run) != settings(&group.runs[0])) {
+            doubts.push(format!(
+                "{}: its runs are one row, though their settings differ.",
+                group.label
+            ));
+        }
+    }
+    for task in tasks(sources) {
+        let infos = sources.iter().flat_map(|source| &source.run.tasks);
+        let asked = infos.filter(|info| info.name == task && !info.rows_sha256.is_empty());
+        let rows: HashSet<(&str, usize)> =
+            asked.map(|info| (info.rows_sha256.as_str(), info.problems)).collect();
+        if rows.len() > 1 {
+            doubts.push(format!(
+                "{}: its runs did not ask the same problems; compare their scores with care.",
+                excerpt(&task, NAME)
+            ));
+        }
+    }
+    doubts.truncate(20);
+    doubts
+}
+
 fn done(source: &Source) -> HashSet<(&str, Mode)> {
     let asked = source.run.tasks.iter().map(|task| task.name.as_str());
     let asked = asked.flat_map(|task| source.run.modes.iter().map(move |mode| (task, *mode)));

@@ -83,7 +83,8 @@ fn attempt(report: &Report, place: &Place) -> Vec<Cell> {
     let label = report.systems.get(place.system).map(|system| system.label.as_str());
     let Place { task, mode, id, repeat, trajectory, .. } = place;
     let name = format!("{task} {mode} {id} #{repeat}");
-    vec![Cell::text(label.unwrap_or_default()), Cell::link(name, trajectory)]
+    let link = trajectory.clone();
+    vec![Cell::text(label.unwrap_or_default()), Cell { text: name, value: None, link }]
 }
 
 fn listed(caption: &str, shown: usize, total: usize) -> String {

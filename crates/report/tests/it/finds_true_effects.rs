@@ -124,10 +124,27 @@ fn models_stand_side_by_side() {
 fn two_runs_of_one_model_become_one_row() {
     let math = Plan { tasks: vec![("math", 0.3, 0.6)], ..plan(1) }.source();
     let chem = Plan { tasks: vec![("chem", 0.3, 0.6)], ..plan(2) }.source();
-    let report = Report::of(&[math, chem]);
+    let report = Report::of(&[math.clone(), chem.clone()]);
+    assert!(report.notes.is_empty(), "{:?}", report.notes);
     assert_eq!(report.systems.len(), 1);
     assert_eq!(report.systems[0].runs, [0, 1]);
     assert_eq!(report.systems[0].tasks.len(), 2);
+    let mut hotter = chem;
+    hotter.run.settings = serde_json::json!({"same": {"temperature": 1.0}});
+    let report = Report::of(&[math, hotter]);
+    assert!(report.notes[0].contains("settings differ"), "{:?}", report.notes);
+}
+
+#[test]
+fn other_problems_are_pointed_out() {
+    let sources = [("small", "a"), ("large", "b")].map(|(model, rows)| {
+        let mut source = Plan { model, ..plan(1) }.source();
+        source.run.tasks.iter_mut().for_each(|task| task.rows_sha256 = rows.to_owned());
+        source
+    });
+    let report = Report::of(&sources);
+    assert!(report.notes[0].contains("math: its runs did not ask the same problems"));
+    assert_eq!(report.notes.len(), 3);
 }
 
 #[test]

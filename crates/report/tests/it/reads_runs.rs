@@ -89,16 +89,20 @@ fn failures_lead_to_their_records() {
     plan().write(&run);
     let out = dir.path().join("reports");
     fs::create_dir(&out).unwrap();
-    let report = Report::of(&read(&[run], &out).unwrap());
+    let report = Report::of(&read(std::slice::from_ref(&run), &out).unwrap());
     assert!(!report.failures.items.is_empty());
     for failure in &report.failures.items {
-        let path = out.join(&failure.place.trajectory);
+        let path = out.join(failure.place.trajectory.as_ref().unwrap());
         assert!(path.exists(), "{}", path.display());
         assert!(!failure.answer.is_empty() && failure.expected == "42");
     }
     let lost = report.failures.items.iter().find(|failure| failure.kind == Kind::LostWithComputer);
     assert!(lost.is_none_or(|failure| failure.other_mode == Some(1.0)));
     assert!(html(&report).contains("href=\"./../runs%20of%20mine/50%25/trajectories/math/"));
+    let first = report.failures.items[0].place.trajectory.as_ref().unwrap();
+    fs::remove_file(out.join(first)).unwrap();
+    let report = Report::of(&read(&[run], &out).unwrap());
+    assert_eq!(report.failures.items[0].place.trajectory, None);
 }
 
 #[test]

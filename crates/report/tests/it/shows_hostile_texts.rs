@@ -42,7 +42,8 @@ fn hostile(texts: &[&str]) -> Source {
         }
         attempt
     });
-    source.facts = attempts.map(|attempt| Fact::of(attempt, None, &[])).collect();
+    let facts = attempts.map(|attempt| Fact { recorded: true, ..Fact::of(attempt, None, &[]) });
+    source.facts = facts.collect();
     source
 }
 
