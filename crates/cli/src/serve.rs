@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use model::{Formatted, ToolFormat};
-use model_server::{ServeOptions, Served};
+use model_server::{ServeOptions, Served, Sight};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -97,7 +97,7 @@ pub(crate) async fn run(
         Forcing::Yes => model.forced(),
         Forcing::No => model,
     };
-    let served = Served::new(model, USUAL_REPLY);
+    let served = Served { sight: Sight::Blind, ..Served::new(model, USUAL_REPLY) };
     let at = listener.local_addr()?;
     output::note(&format!("{} is served at http://{at}/v1; Ctrl-C ends it", plan.file.name()));
     let options = ServeOptions {

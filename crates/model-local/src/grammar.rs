@@ -12,7 +12,7 @@ use llama_cpp_2::{
     sampling::LlamaSampler,
     token::{LlamaToken, data::LlamaTokenData, data_array::LlamaTokenDataArray},
 };
-use model::{Body, Shape, ToolSpec, think};
+use model::{Before, Body, Shape, ToolSpec, think};
 use serde_json::Value;
 
 use crate::{
@@ -33,6 +33,7 @@ pub(crate) struct Form {
     opens: String,
     /// The mark as tokens, on a line of its own.
     opening: VecDeque<LlamaToken>,
+    allowed: Before,
     /// What ends the thinking, as tokens.
     wakes: VecDeque<LlamaToken>,
     lead: Lead,
@@ -96,6 +97,7 @@ impl Form {
             opens: shape.opens.clone(),
             opening: tokens(&format!("\n{}{}", shape.opens, shape.then)),
             wakes: tokens(&format!("\n{}\n\n", think::CLOSE)),
+            allowed: shape.before,
             lead: Lead::new(begins),
             before: String::new(),
             forced: VecDeque::new(),
@@ -114,7 +116,8 @@ impl Form {
         if self.is_thought(token, model) && !vocabulary.is_eog(token) {
             return Some(token);
         }
-        if ends && !self.has_begun() {
+        let now = self.allowed == Before::Nothing && !self.lead.is_thinking();
+        if (ends || now) && !self.has_begun() {
             self.forced.clone_from(instead);
             return self.forced.pop_front();
         }

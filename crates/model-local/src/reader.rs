@@ -11,7 +11,7 @@ use model::{
     think::{self, Splitter},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use trajectory::Message;
+use trajectory::{Content, Message};
 
 use crate::{
     grammar::Form,
@@ -95,6 +95,7 @@ impl Reader {
         self: &Arc<Self>,
         request: &Request<'_>,
     ) -> Result<Conversation, Error> {
+        self.fits(written_in(request.messages))?;
         let turn = self.turns.next().await;
         let asked = Asked {
             messages: request.messages.to_vec(),
@@ -136,14 +137,7 @@ impl Reader {
             .template
             .render(&asked.messages, &asked.tools, &self.guard)
             .map_err(|error| refused(error.to_string()))?;
-        // What cannot fit is not even counted: that takes long and much memory.
-        if text.len() as u64 > u64::from(self.context).saturating_mul(MOST_BYTES) {
-            let context = u64::from(self.context);
-            let numbers = Overflow { context: Some(context), prompt: None, output: None };
-            let message =
-                format!("it has {} bytes, and the context is {context} tokens", text.len());
-            return Err(Error::Overflow { numbers, message });
-        }
+        self.fits(text.len())?;
         let vocabulary = self.model.vocab();
         let bos = written(&self.model, vocabulary.bos());
         // Most templates write the first token themselves; a second one confuses models.
@@ -161,6 +155,17 @@ impl Reader {
         Ok((tokens, if thinks { Begins::Thinking } else { Begins::Anew }))
     }
 
+    /// Refuses what cannot fit before its tokens are counted: that takes long and much memory.
+    fn fits(&self, bytes: usize) -> Result<(), Error> {
+        let context = u64::from(self.context);
+        if bytes as u64 <= context.saturating_mul(MOST_BYTES) {
+            return Ok(());
+        }
+        let numbers = Overflow { context: Some(context), prompt: None, output: None };
+        let message = format!("it has {bytes} bytes, and the context is {context} tokens");
+        Err(Error::Overflow { numbers, message })
+    }
+
     /// How many tokens a reply may have.
     fn room(&self, prompt: usize, most: u64) -> Result<u64, Error> {
         let (context, prompt) = (u64::from(self.context), prompt as u64);
@@ -172,6 +177,20 @@ impl Reader {
         }
         Ok(room.min(most))
     }
+}
+
+/// Bytes of text in a conversation. Templates may leave out what a model said or thought.
+fn written_in(messages: &[Message]) -> usize {
+    let text = |content: &[Content]| {
+        content.iter().filter_map(Content::as_text).map(str::len).sum::<usize>()
+    };
+    let written = messages.iter().map(|message| match message {
+        Message::System { text } => text.len(),
+        Message::User { content } => text(content),
+        Message::Tool(result) => text(&result.content),
+        Message::Assistant(_) => 0,
+    });
+    written.sum()
 }
 
 fn refused(message: String) -> Error {

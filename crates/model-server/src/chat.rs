@@ -8,14 +8,15 @@ use axum::{
     http::{Response, StatusCode},
 };
 use model::{Model, Sampling};
+use trajectory::Message;
 
 use crate::{
-    Served,
+    Served, Sight,
     answer::Heading,
     app::{App, json},
     body,
     failure::Failure,
-    generation::Generation,
+    generation::{Generation, broken},
     hold::Calls,
     question::{Delivery, Question, question},
     stream,
@@ -27,10 +28,14 @@ pub(crate) async fn complete<M: Model>(
     request: Request,
 ) -> Result<Response<Body>, Failure> {
     let (body, room) = body::receive(request, &app.options, &app.admission).await?;
-    let mut question = question(&body)?;
-    drop(body);
+    // A long body takes a while, and others' words are not to wait for it.
+    let reading = tokio::task::spawn_blocking(move || question(&body));
+    let mut question = reading.await.map_err(|_| broken())??;
     let which = app.find(&question.model)?;
     let served = app.models.get(which).ok_or_else(|| unknown(&question.model))?;
+    if served.sight == Sight::Blind && question.messages.iter().any(shows) {
+        return Err(Failure::field("messages", "this model cannot look at pictures"));
+    }
     let heading = Heading::new(named(served, &question));
     question.sampling = over(question.sampling, &served.sampling);
     let calls = if question.tools.is_empty() { Calls::Impossible } else { Calls::Possible };
@@ -43,6 +48,15 @@ pub(crate) async fn complete<M: Model>(
             stream::respond(generation, heading, calls, usage, app.options.heartbeat).await
         }
     }
+}
+
+fn shows(message: &Message) -> bool {
+    let content = match message {
+        Message::User { content } => content,
+        Message::Tool(result) => &result.content,
+        Message::System { .. } | Message::Assistant(_) => return false,
+    };
+    content.iter().any(|part| part.as_text().is_none())
 }
 
 /// No model has this name.

@@ -10,7 +10,7 @@ use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     task::JoinHandle,
 };
-use trajectory::{Message, Usage};
+use trajectory::{Message, Stop, Usage};
 
 use crate::{
     Served,
@@ -121,14 +121,21 @@ async fn answer<M: Model>(
             }
             return Ok(Reply { usage, ..reply });
         }
+        if reply.stop == Stop::Length {
+            let message = "tool_choice: the reply was cut off before its call was complete; allow more tokens";
+            return Err(no_call(message.into()));
+        }
         // Calls nobody can answer would make the conversation invalid.
         reply.message.calls.clear();
         messages.push(Message::Assistant(reply.message));
         let how = served.model.how_to_call(&tools);
         messages.push(Message::user(format!("This reply has to be a call of a tool: {how}.")));
     }
-    let message = format!("tool_choice: the model called none of the tools in {ATTEMPTS} attempts");
-    Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message).code("no_tool_call"))
+    Err(no_call(format!("tool_choice: the model called none of the tools in {ATTEMPTS} attempts")))
+}
+
+fn no_call(message: String) -> Failure {
+    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message).code("no_tool_call")
 }
 
 struct Ear(UnboundedSender<News>);

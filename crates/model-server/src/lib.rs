@@ -20,5 +20,5 @@ mod serve;
 mod stream;
 mod values;
 
-pub use options::{ServeOptions, Served};
+pub use options::{ServeOptions, Served, Sight};
 pub use serve::serve;

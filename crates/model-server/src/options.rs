@@ -15,13 +15,24 @@ pub struct Served<M> {
     pub max_tokens: u64,
     /// How words are chosen where the client does not say.
     pub sampling: Sampling,
+    /// Whether it can look at pictures.
+    pub sight: Sight,
+}
+
+/// Whether a model can look at pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// It can.
+    Sees,
+    /// It cannot: requests with pictures are refused.
+    Blind,
 }
 
 impl<M: Model> Served<M> {
     /// A model under its own name.
     pub fn new(model: M, max_tokens: u64) -> Self {
         let names = vec![model.name().to_owned()];
-        Self { model, names, max_tokens, sampling: Sampling::default() }
+        Self { model, names, max_tokens, sampling: Sampling::default(), sight: Sight::Sees }
     }
 }
 

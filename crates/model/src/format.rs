@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use trajectory::{Assistant, Message, Stop, ToolCall};
 
 use crate::{
-    Calling, Delta, Error, Listener, Model, Reply, Request, Sampling, ToolSpec,
+    Before, Calling, Delta, Error, Listener, Model, Reply, Request, Sampling, ToolSpec,
     repair::Complete,
     think,
     wire::{self, Ids},
@@ -138,10 +138,7 @@ impl<M: Model> Formatted<M> {
             ToolFormat::Auto if !self.refused.load(Ordering::Relaxed) => None,
             ToolFormat::Auto | ToolFormat::Hermes => Some(Form::Hermes),
             ToolFormat::Qwen3Coder => Some(Form::Qwen3Coder),
-            // Without a shell there is nothing a block could be for.
-            ToolFormat::Fenced if !tools.iter().any(|tool| tool.name == fenced::BASH) => {
-                Some(Form::Hermes)
-            }
+            ToolFormat::Fenced if !fit_into_blocks(tools) => Some(Form::Hermes),
             ToolFormat::Fenced => Some(Form::Fenced),
         }
     }
@@ -156,8 +153,12 @@ impl<M: Model> Formatted<M> {
             None => self.model.complete(request, listener).await?,
             Some(form) => {
                 let messages = rewrite(request.messages, request.tools, form);
-                let held = self.calls == Calls::Forced || self.must_call(request);
-                let shape = if held { form.shape(request.tools) } else { None };
+                let before = match (self.must_call(request), self.calls) {
+                    (true, _) => Some(Before::Nothing),
+                    (false, Calls::Forced) => Some(Before::Text),
+                    (false, Calls::Free) => None,
+                };
+                let shape = before.and_then(|before| form.shape(request.tools, before));
                 let sampling = &Sampling { shape, ..request.sampling.clone() };
                 let request = Request { messages: &messages, tools: &[], sampling, ..*request };
                 self.model.complete(&request, listener).await?
@@ -215,6 +216,15 @@ impl<M: Model> Model for Formatted<M> {
             other => other,
         }
     }
+}
+
+/// Without a shell there is nothing a block could be for, and none can say with what to end the work.
+fn fit_into_blocks(tools: &[ToolSpec]) -> bool {
+    let wants_more = |tool: &ToolSpec| {
+        let required = tool.parameters.get("required").and_then(serde_json::Value::as_array);
+        tool.name == fenced::SUBMIT && required.is_some_and(|names| !names.is_empty())
+    };
+    tools.iter().any(|tool| tool.name == fenced::BASH) && !tools.iter().any(wants_more)
 }
 
 /// Whether the server says that it, or the model's template, has no tools.

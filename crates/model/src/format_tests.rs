@@ -415,7 +415,10 @@ fn a_reply_that_has_to_be_a_call_is_held_to_that() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(model.complete(&request, &Silent)).unwrap();
         let shape = model.model.held.as_ref().and_then(|held| held.lock().unwrap().clone());
-        shape.map(|shape| shape.opens)
+        shape.map(|shape| {
+            assert_eq!(shape.before, Before::Nothing);
+            shape.opens
+        })
     };
     let said = || vec![Ok(reply("", Stop::End))];
     let tools = tools();
@@ -440,9 +443,12 @@ fn a_reply_that_has_to_be_a_call_is_held_to_that() {
 #[test]
 fn a_reminder_asks_for_calls_as_they_are_read() {
     let tools = tools();
+    let mut answering = tools.clone();
+    answering[2].parameters["required"] = json!(["answer"]);
     for (format, offered, word) in [
         (ToolFormat::Fenced, &tools[..], "```bash"),
         (ToolFormat::Fenced, &tools[1..], "<tool_call>{"),
+        (ToolFormat::Fenced, &answering[..], "<tool_call>{"),
         (ToolFormat::Hermes, &tools[..], "<tool_call>{"),
         (ToolFormat::Qwen3Coder, &tools[..], "<function=NAME>"),
         (ToolFormat::Native, &tools[..], "call one of the tools"),

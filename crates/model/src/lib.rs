@@ -37,4 +37,4 @@ pub use reply::{Delta, Listener, Reply, Silent};
 pub use request::{Calling, Model, Request, Sampling, ToolSpec};
 pub use retry::{Retry, Retrying};
 pub use secret::Secret;
-pub use shape::{Body, Shape};
+pub use shape::{Before, Body, Shape};

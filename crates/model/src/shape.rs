@@ -9,6 +9,8 @@ use crate::ToolSpec;
 /// The form of a reply that ends with exactly one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
+    /// What may stand before the call.
+    pub before: Before,
     /// What begins the call; it occurs nowhere before.
     pub opens: String,
     /// What must follow the opening at once.
@@ -17,6 +19,16 @@ pub struct Shape {
     pub body: Body,
     /// What ends the call, and the reply.
     pub closes: String,
+}
+
+/// What may stand before a call. Thinking may in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Before {
+    /// Any text: most models call better after a word about it.
+    Text,
+    /// Nothing: nobody wants to hear it.
+    Nothing,
 }
 
 /// What stands between a call's marks.

@@ -1,6 +1,6 @@
 //! Replies that are forced into a form have it, whatever was asked.
 
-use model::{Body, Sampling, Shape, ToolSpec};
+use model::{Before, Body, Sampling, Shape, ToolSpec};
 use serde_json::{Value, json};
 use trajectory::{Message, Stop};
 
@@ -17,6 +17,7 @@ fn hermes() -> Shape {
     });
     let tool = ToolSpec { name: "execute_bash".into(), description: "Runs it.".into(), parameters };
     Shape {
+        before: Before::Text,
         opens: "<tool_call>".into(),
         then: "\n".into(),
         body: Body::Call(vec![tool]),
@@ -25,7 +26,13 @@ fn hermes() -> Shape {
 }
 
 fn fenced() -> Shape {
-    Shape { opens: "```".into(), then: "bash\n".into(), body: Body::Text, closes: "\n```".into() }
+    Shape {
+        before: Before::Text,
+        opens: "```".into(),
+        then: "bash\n".into(),
+        body: Body::Text,
+        closes: "\n```".into(),
+    }
 }
 
 #[tokio::test]

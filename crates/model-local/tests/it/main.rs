@@ -9,3 +9,4 @@ mod many_at_once;
 mod refuses_bad_files;
 mod speaks;
 mod support;
+mod tiny;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::{Calling, Formatted, ToolFormat};
 use serde_json::{Value, json};
 use testkit::{Call, Scripted, calls, say};
-use trajectory::Message;
+use trajectory::{Message, Stop};
 
 use crate::support::{Got, Server, question, tools};
 
@@ -97,6 +97,15 @@ async fn a_required_call_that_never_comes_is_a_failure() {
     let got = server.ask(&question(json!({ "tools": tools(), "tool_choice": "required" }))).await;
     assert_eq!((got.status, &got.error()["code"]), (422, &json!("no_tool_call")));
     assert_eq!(scripted.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn a_required_call_that_is_cut_off_is_not_asked_for_again() {
+    let scripted = Arc::new(Scripted::answering(|_| say("Let me").stop(Stop::Length)));
+    let server = Server::of(scripted.clone()).await;
+    let got = server.ask(&question(json!({ "tools": tools(), "tool_choice": "required" }))).await;
+    assert_eq!((got.status, &got.error()["code"]), (422, &json!("no_tool_call")));
+    assert_eq!(scripted.asked().len(), 1);
 }
 
 #[tokio::test]

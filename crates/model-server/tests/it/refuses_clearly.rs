@@ -1,6 +1,6 @@
 //! What is asked for and not there, or asked for wrongly.
 
-use model_server::{ServeOptions, Served};
+use model_server::{ServeOptions, Served, Sight};
 use serde_json::{Value, json};
 use testkit::{Scripted, say};
 
@@ -34,6 +34,22 @@ async fn models_are_listed_and_found_by_name() {
     }
     let got = server.get("/v1/models/third").await;
     assert_eq!((got.status, &got.error()["code"]), (404, &json!("model_not_found")));
+}
+
+#[tokio::test]
+async fn pictures_are_not_shown_to_the_blind() {
+    let seen = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,aGk=" } });
+    let body = json!({ "messages": [{ "role": "user", "content": [seen] }] });
+    for (sight, status) in [(Sight::Blind, 400), (Sight::Sees, 200)] {
+        let model = Scripted::answering(|_| say("a cat"));
+        let served = Served { sight, ..Served::new(model, 100) };
+        let server = Server::with(vec![served], ServeOptions::default()).await;
+        let got = server.ask(&body).await;
+        assert_eq!(got.status, status, "{got:?}");
+        if sight == Sight::Blind {
+            assert_eq!(got.error()["param"], "messages");
+        }
+    }
 }
 
 #[tokio::test]

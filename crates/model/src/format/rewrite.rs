@@ -10,7 +10,7 @@ use super::{
     fenced::{BASH, SUBMIT},
     xml,
 };
-use crate::{Body, Shape, ToolSpec};
+use crate::{Before, Body, Shape, ToolSpec};
 
 /// How calls are written in text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,9 @@ pub(super) enum Form {
 
 impl Form {
     /// What a reply in this form is forced into, if it can be.
-    pub(super) fn shape(self, tools: &[ToolSpec]) -> Option<Shape> {
+    pub(super) fn shape(self, tools: &[ToolSpec], before: Before) -> Option<Shape> {
         let shape = |opens: &str, then: &str, body, closes: &str| Shape {
+            before,
             opens: opens.into(),
             then: then.into(),
             body,
