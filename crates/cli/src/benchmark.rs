@@ -4,8 +4,10 @@
 
 mod args;
 mod asked;
+mod judging;
 mod load;
 mod show;
+mod sources;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -16,7 +18,8 @@ use serde_json::Value;
 
 pub(crate) use self::args::BenchmarkArgs;
 use self::{
-    asked::{Asked, Judging, PaceAsked},
+    asked::{Asked, PaceAsked},
+    judging::Judging,
     load::Loaded,
     show::{Shown, Told},
 };

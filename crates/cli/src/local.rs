@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+#[cfg(feature = "local")]
 use catalogue::Store;
 use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,7 @@
 //! What a run of a benchmark is to do, finished and checked: flags over the settings file over the environment
 //! over defaults. It is recorded with the run and read again to resume it; secrets are kept apart.
 
-use std::{
-    collections::BTreeSet,
-    num::NonZeroU32,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, num::NonZeroU32, path::Path, time::Duration};
 
 use benchmark::{Capability, Caps, Context, Method, Pace, Selection};
 use results::{Folder, Mode};
@@ -15,11 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    args::{BenchmarkArgs, CapArgs, ContextIn, JudgeArgs},
-    show::Judged,
+    args::{BenchmarkArgs, CapArgs, ContextIn},
+    sources::{Source, sources},
 };
 use crate::{
-    agent_args::ModelArgs,
     args::RuntimeKind,
     exit::Usage,
     perf,
@@ -54,26 +48,6 @@ pub(crate) struct Asked {
     pub(crate) command_timeout: Option<Duration>,
     pub(crate) compact: Compact,
     pub(crate) computer: Computer,
-}
-
-/// A task and where its rows are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Source {
-    /// A built-in name, or a folder.
-    pub(crate) task: String,
-    /// The rows, where the user names them.
-    pub(crate) data: Option<PathBuf>,
-}
-
-/// Who judges.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Judging {
-    /// Nobody.
-    Nobody,
-    /// The model that is measured.
-    Itself,
-    /// Somebody else.
-    Other(Box<JudgeArgs>),
 }
 
 impl Asked {
@@ -286,54 +260,6 @@ impl PaceAsked {
     }
 }
 
-impl Judging {
-    /// Who judges, given what the measured model is called.
-    pub(crate) fn of(args: JudgeArgs, measured: Option<&str>) -> Self {
-        match &args.judge_model {
-            None => Self::Nobody,
-            Some(name) if args.judge_base_url.is_none() && Some(name.as_str()) == measured => {
-                Self::Itself
-            }
-            Some(_) => Self::Other(Box::new(args)),
-        }
-    }
-
-    /// What the judge is called.
-    pub(crate) fn name(&self, asked: &Asked) -> Option<String> {
-        match self {
-            Self::Nobody => None,
-            Self::Itself => Some(asked.model.name.clone()),
-            Self::Other(args) => args.judge_model.clone(),
-        }
-    }
-
-    /// Whether somebody judges.
-    pub(crate) fn judged(&self) -> Judged {
-        match self {
-            Self::Nobody => Judged::ByNobody,
-            Self::Itself | Self::Other(_) => Judged::BySomebody,
-        }
-    }
-}
-
-impl JudgeArgs {
-    /// The plan of the judge's model. It is asked as patiently as the other.
-    pub(crate) fn plan(
-        &self,
-        measured: &ModelPlan,
-        settings: &Settings,
-    ) -> anyhow::Result<(ModelPlan, Secrets)> {
-        let args = ModelArgs {
-            retries: Some(measured.retries),
-            model: self.judge_model.clone(),
-            base_url: self.judge_base_url.clone(),
-            api_key_env: self.judge_api_key_env.clone(),
-            ..ModelArgs::default()
-        };
-        ModelPlan::check(args, &settings.config(None)?, settings)
-    }
-}
-
 fn caps(args: &CapArgs, model: &ModelPlan) -> Caps {
     let tokens_per_call = args.max_tokens_per_call.unwrap_or_else(|| longest_reply(&model.place));
     Caps {
@@ -344,43 +270,6 @@ fn caps(args: &CapArgs, model: &ModelPlan) -> Caps {
         time: args.deadline.0,
         cost: args.max_cost,
     }
-}
-
-/// Tasks with the rows that belong to them.
-fn sources(tasks: Vec<String>, data: Vec<String>) -> Result<Vec<Source>, Usage> {
-    let mut sources: Vec<Source> = Vec::new();
-    for task in tasks {
-        if sources.iter().any(|known| known.task == task) {
-            return Err(Usage(format!(
-                "the task {task} is named twice; --repeat N asks it more often"
-            )));
-        }
-        sources.push(Source { task, data: None });
-    }
-    for text in data {
-        let named = text.split_once('=');
-        let named = named.filter(|(task, _)| sources.iter().any(|known| known.task == *task));
-        let (at, file) = match (named, sources.len()) {
-            (Some((task, file)), _) => {
-                (sources.iter().position(|known| known.task == task).unwrap_or(0), file)
-            }
-            (None, 1) => (0, text.as_str()),
-            (None, _) => {
-                let text = format!("--data {text}: say which task it is for, as in TASK=FILE");
-                return Err(Usage(text));
-            }
-        };
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.into());
-        sources[at].data = Some(file);
-    }
-    for source in &mut sources {
-        // A resumed run may start elsewhere.
-        if problems::Task::builtin(&source.task).is_none() {
-            let path = std::path::absolute(&source.task).unwrap_or_else(|_| (&source.task).into());
-            source.task = path.to_string_lossy().into_owned();
-        }
-    }
-    Ok(sources)
 }
 
 /// Eight for each processor, but no more than fit into memory if each uses a quarter of what it may.
@@ -399,41 +288,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_belong_to_tasks() {
-        let of = |tasks: &[&str], data: &[&str]| {
-            let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-            sources(owned(tasks), owned(data))
-        };
-        let one = of(&["math"], &["/a=b.jsonl"]).unwrap();
-        assert_eq!(one[0].data.as_deref(), Some(Path::new("/a=b.jsonl")));
-        let two = of(&["math", "chem"], &["chem=/c.json", "math=/m.json"]).unwrap();
-        assert_eq!(two[0].data.as_deref(), Some(Path::new("/m.json")));
-        assert_eq!(two[1].data.as_deref(), Some(Path::new("/c.json")));
-        for (tasks, data) in [(&["math", "math"][..], &[][..]), (&["math", "chem"], &["/x"])] {
-            assert!(of(tasks, data).is_err(), "{tasks:?}");
-        }
-        assert!(Path::new(&of(&["./mine"], &[]).unwrap()[0].task).is_absolute());
-    }
-
-    #[test]
     fn a_machine_always_runs_some_and_never_too_many() {
         assert_eq!(usual_sandboxes(Some(u64::MAX)), 1);
         assert!((1..=MOST_SANDBOXES).contains(&usual_sandboxes(None)));
         assert!((1..=MOST_SANDBOXES).contains(&usual_sandboxes(Some(0))));
-    }
-
-    #[test]
-    fn who_judges() {
-        let judge = |name: Option<&str>, url: Option<&str>| JudgeArgs {
-            judge_model: name.map(str::to_owned),
-            judge_base_url: url.map(str::to_owned),
-            judge_api_key_env: None,
-        };
-        assert_eq!(Judging::of(judge(None, None), Some("m")), Judging::Nobody);
-        assert_eq!(Judging::of(judge(Some("m"), None), Some("m")), Judging::Itself);
-        let others = [judge(Some("m"), Some("http://x/v1")), judge(Some("n"), None)];
-        for other in others {
-            assert!(matches!(Judging::of(other, Some("m")), Judging::Other(_)));
-        }
     }
 }

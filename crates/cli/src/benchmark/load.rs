@@ -6,7 +6,7 @@ use benchmark::Questions;
 use problems::{Grader, Rows, Task, hub::Hub};
 use results::Mode;
 
-use super::asked::{Asked, Source};
+use super::{asked::Asked, sources::Source};
 use crate::{
     exit::{self, Usage},
     output,

@@ -164,14 +164,17 @@ impl Progress for Shown {
         match news {
             News::Begun { tally, due } => {
                 self.state.lock().unwrap_or_else(PoisonError::into_inner).before = tally.finished();
-                if tally.finished() > 0 {
-                    self.say(&format!("{} attempts are finished, {due} are due", tally.finished()));
+                self.say(&match tally.finished() {
+                    0 => format!("{due} attempts are due"),
+                    finished => format!("{finished} attempts are finished, {due} are due"),
+                });
+                if let Sink::Bar(_) = self.how {
+                    self.go_on(tally);
                 }
-                self.go_on(tally);
             }
             News::Finished { tally, .. } => self.go_on(tally),
             News::Retried { key, tries, wait, cause } => self.complain(&format!(
-                "{}: try {tries} failed, again in {}: {cause}",
+                "{}: try {tries} failed, again in {:#}: {cause}",
                 name(key),
                 HumanDuration(*wait)
             )),
@@ -249,9 +252,10 @@ impl Figures {
     fn words(&self, tally: &Tally) -> String {
         let scores = tally.groups.iter().filter(|group| group.finished > 0);
         let scores: Vec<String> = scores.map(score).collect();
-        let mut parts = vec![scores.join(", "), format!("{:.1}/min", self.per_minute)];
+        let digits = if self.per_minute < 10.0 { 1 } else { 0 };
+        let mut parts = vec![scores.join(", "), format!("{:.*}/min", digits, self.per_minute)];
         if let Some(left) = self.left.filter(|left| !left.is_zero()) {
-            parts.push(format!("{} left", HumanDuration(left)));
+            parts.push(format!("{:#} left", HumanDuration(left)));
         }
         if tally.infrastructure() > 0 {
             parts.push(format!("{} failed", tally.infrastructure()));

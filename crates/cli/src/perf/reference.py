@@ -11,7 +11,13 @@ import time
 
 image, url, episodes, workers, directory = sys.argv[1:6]
 os.environ.setdefault("OPENAI_API_KEY", "none")
+# Not to wait for a table of prices on the network.
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
+# Loaded before the clock starts, so that every worker has it.
+import litellm
+import llm_in_sandbox.agent
+import llm_in_sandbox.docker_runtime
 from llm_in_sandbox.benchmark import runner
 
 rows = [

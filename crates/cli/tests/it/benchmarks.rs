@@ -20,7 +20,7 @@ use testkit::{Answer, Call, MockServer, Received, calls, say};
 
 use crate::{
     episodes::json as read_json,
-    support::{Home, err, skip, write},
+    support::{Home, err, setting, skip, write},
 };
 
 /// `benchmark` with a model at this server, into `out`; the rest of the arguments follow.
@@ -290,4 +290,34 @@ fn many_one_command_episodes_are_measured() {
     assert!(ours["episodes_per_second"].as_f64().unwrap() > 0.0, "{figures}");
     assert_eq!(server.count(), 48);
     assert_eq!(home.traces(), Vec::<PathBuf>::new());
+}
+
+/// Needs a Docker daemon, its image's root file system, and a directory with the reference package.
+#[test]
+fn many_more_episodes_than_the_reference_in_the_same_time() {
+    let needed = ["DOCKER_HOST", "LIS_TEST_IMAGE", "LIS_TEST_ROOTFS", "LIS_TEST_REFERENCE"];
+    let [Some(host), Some(image), Some(rootfs), Some(package)] = needed.map(setting) else {
+        return skip(
+            "reference",
+            "LIS_TEST_REFERENCE names no directory with the reference package",
+        );
+    };
+    let Some(home) = Home::with_sandboxes() else { return };
+    let command = "echo A > /testbed/answer.txt".into();
+    let conversation = testkit::Conversation { turns: 2, command, ..Default::default() };
+    let server =
+        MockServer::answering_and(testkit::Keep::Counts, move |asked| conversation.answer(asked))
+            .unwrap();
+    let mut command =
+        home.command(["perf", "benchmark", "--episodes", "60", "--json", "--base-url"]);
+    command.arg(server.base_url()).arg("--image").arg(rootfs).arg("--docker-image").arg(image);
+    command.args(["--reference-episodes", "3", "--python", "python3"]);
+    let output = command.env("DOCKER_HOST", host).env("PYTHONPATH", package).output().unwrap();
+    assert!(output.status.success(), "{}", err(&output));
+    let figures = printed(&output);
+    for who in ["ours", "reference"] {
+        assert_eq!(figures[who]["failures"], 0, "{figures}");
+    }
+    // A busy machine and an unoptimised build leave much of the distance.
+    assert!(figures["ratio"].as_f64().unwrap() > 10.0, "{figures}");
 }
