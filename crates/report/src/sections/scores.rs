@@ -8,7 +8,7 @@ use crate::{
     data::{Mean, ModeReport, System, TaskReport},
     numbers::{percent, points},
     plot::{self, Bar, BarRow, Ink},
-    stats::{Estimate, HALF_WIDTH},
+    stats::Estimate,
 };
 
 /// Figures of pass@k, one for each model.
@@ -19,7 +19,7 @@ pub(super) fn scores(report: &Report) -> Section {
     let mut table = Table::new(
         "Mean score in percent ± its standard error, clustered by problem; differences in percentage points, over problems \
          tried both ways. What failed on our side or has no score counts as 0. The average is over all tasks and absent \
-         where a task is. An error of 0.0 only says that all problems scored alike.",
+         where a task is. An error of 0.0 only says that all problems scored alike; the figure shows what may be behind it.",
         &["model", "mode"],
     );
     let names = report.tasks.iter().map(|task| format!(">{task}"));
@@ -37,7 +37,8 @@ pub(super) fn scores(report: &Report) -> Section {
     let bars: Vec<BarRow> =
         each(report).map(|(system, task)| bar_row(report, system, task)).collect();
     let drawing = plot::bars(&bars, "Mean score of each task, without and with a computer");
-    let caption = "Mean score by task. Whiskers are 95% intervals: 1.96 standard errors, clustered by problem, to each side.";
+    let caption = "Mean score by task. Whiskers are 95% intervals: 1.96 standard errors, clustered by problem, to each side; \
+                   where all problems scored 0 or all 1, Wilson's interval for as many problems.";
     let blocks = table.block().into_iter().chain(figure(drawing, caption)).collect();
     Section { id: "scores", title: "Scores", blocks }
 }
@@ -227,10 +228,9 @@ fn mean(found: Option<Mean>, show: fn(f64) -> String) -> Cell {
 
 fn bar_row(report: &Report, system: &System, task: &TaskReport) -> BarRow {
     let bars = modes(task).map(|(mode, found)| {
-        let Estimate { mean, se, .. } = found.score;
-        let reach = |se: f64| [mean - HALF_WIDTH * se, mean + HALF_WIDTH * se];
+        let Estimate { mean, interval, .. } = found.score;
         let ink = if mode == Mode::Llm { Ink::Llm } else { Ink::Sandbox };
-        Bar { ink, name: mode.name(), value: mean, interval: se.map(reach) }
+        Bar { ink, name: mode.name(), value: mean, interval }
     });
     BarRow { group: group(report, &system.label), label: task.task.clone(), bars: bars.collect() }
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::HALF_WIDTH;
+
 /// A mean and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
@@ -9,6 +11,9 @@ pub struct Estimate {
     pub mean: f64,
     /// Its standard error, clustered by problem; none with a single problem.
     pub se: Option<f64>,
+    /// The 95% interval, within 0 and 1: 1.96 standard errors to each side; Wilson's for as many problems where
+    /// all scored 0 or all 1, which has no error to go by.
+    pub interval: Option<[f64; 2]>,
     /// How many problems.
     pub problems: usize,
     /// How many attempts.
@@ -28,7 +33,18 @@ pub fn clustered(problems: &[Vec<f64>]) -> Option<Estimate> {
     let squares: f64 = residuals.map(|sum| sum * sum).sum();
     let count = clusters as f64;
     let se = (clusters > 1).then(|| (squares * count / (count - 1.0)).sqrt() / attempts as f64);
-    Some(Estimate { mean, se, problems: clusters, attempts })
+    let interval = se.map(|se| interval(mean, se, count));
+    Some(Estimate { mean, se, interval, problems: clusters, attempts })
+}
+
+fn interval(mean: f64, se: f64, problems: f64) -> [f64; 2] {
+    let square = HALF_WIDTH * HALF_WIDTH;
+    let reach = square / (problems + square);
+    match mean {
+        0.0 => [0.0, reach],
+        1.0 => [1.0 - reach, 1.0],
+        _ => [(mean - HALF_WIDTH * se).max(0.0), (mean + HALF_WIDTH * se).min(1.0)],
+    }
 }
 
 /// The mean of numbers; none where there are none.
@@ -66,6 +82,18 @@ mod tests {
         assert_eq!(clustered(&[vec![]]), None);
         let one = clustered(&[vec![1.0, 0.0, 1.0, 1.0]]).unwrap();
         assert_eq!((one.mean, one.se, one.problems), (0.75, None, 1));
+    }
+
+    #[test]
+    fn all_wrong_is_no_proof_of_never_right() {
+        let none = clustered(&vec![vec![0.0; 4]; 40]).unwrap();
+        // statsmodels: proportion_confint(0, 40, method="wilson").
+        let [low, high] = none.interval.unwrap();
+        assert!(low == 0.0 && (high - 0.087_621_601_197_286_68).abs() < 1e-12, "{high}");
+        let all = clustered(&vec![vec![1.0]; 40]).unwrap().interval.unwrap();
+        assert!((all[0] + high - 1.0).abs() < 1e-12 && all[1] == 1.0);
+        let most = clustered(&[vec![1.0], vec![1.0], vec![0.9]]).unwrap().interval.unwrap();
+        assert_eq!(most[1], 1.0);
     }
 
     #[test]

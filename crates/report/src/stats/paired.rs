@@ -33,7 +33,8 @@ pub struct Paired {
     pub difference: f64,
     /// Its standard error; none with a single problem.
     pub se: Option<f64>,
-    /// The 95% interval if the mean is taken as normal.
+    /// The 95% interval if the mean is taken as normal; none, like the next, where no two problems differ: then
+    /// nothing is known about its width.
     pub normal: Option<[f64; 2]>,
     /// The 95% interval by drawing problems anew (percentiles).
     pub bootstrap: Option<[f64; 2]>,
@@ -70,16 +71,17 @@ pub fn paired(problems: &[(Vec<f64>, Vec<f64>)]) -> Option<Paired> {
         sign_flips(&differences)
     };
     let resamples = resamples(differences.len());
+    let varies = se.filter(|se| *se > 1e-12);
     Some(Paired {
         problems: differences.len(),
         difference,
         se,
-        normal: se.map(|se| [difference - HALF_WIDTH * se, difference + HALF_WIDTH * se]),
-        bootstrap: bootstrap(&differences, resamples),
+        normal: varies.map(|se| [difference - HALF_WIDTH * se, difference + HALF_WIDTH * se]),
+        bootstrap: varies.and_then(|_| bootstrap(&differences, resamples)),
         resamples,
         p,
         test,
-        detectable: se.filter(|se| *se > 0.0).map(|se| (HALF_WIDTH + POWER) * se),
+        detectable: varies.map(|se| (HALF_WIDTH + POWER) * se),
         better,
         worse,
     })
@@ -190,7 +192,7 @@ mod tests {
     #[test]
     fn nothing_that_differs_means_nothing() {
         let same = paired(&singles(&[1.0, 0.0], &[1.0, 0.0])).unwrap();
-        assert_eq!((same.p, same.detectable, same.normal), (1.0, None, Some([0.0, 0.0])));
+        assert_eq!((same.p, same.detectable, same.normal), (1.0, None, None));
         let one = paired(&singles(&[0.0], &[1.0])).unwrap();
         assert_eq!((one.se, one.bootstrap, one.p), (None, None, 1.0));
         assert_eq!(paired(&[(vec![], vec![1.0])]), None);
