@@ -112,6 +112,8 @@ impl Asked {
         let mut asked: Self = serde_json::from_value(recorded).map_err(|error| {
             Usage(format!("the record does not say how to go on ({error}); give the whole command"))
         })?;
+        // Another mode may have been asked for before the last.
+        asked.modes = run.modes;
         asked.computer.give_again(args.computer.env)?;
         let config = settings.config(args.settings.as_deref())?;
         let secrets = asked.model.override_with(args.model, &config, settings)?;

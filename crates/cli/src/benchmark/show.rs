@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::args::BenchmarkArgs;
 use crate::{
+    console::sanitize,
     exit::Exit,
     output::{self, OutputError},
     settings::Settings,
@@ -375,7 +376,7 @@ fn table(tally: &Tally) -> String {
     for group in &tally.groups {
         let per = |sum: f64| sum / group.finished.max(1) as f64;
         rows.push(vec![
-            group.task.clone(),
+            sanitize(&group.task).into_owned(),
             group.mode.to_string(),
             match group.finished {
                 0 => "-".into(),

@@ -192,6 +192,29 @@ fn a_run_goes_on_by_its_directory_alone() {
 }
 
 #[test]
+fn a_run_in_one_mode_is_taken_up_in_the_other() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let data = sums(&home, 2);
+    let data = data.to_str().unwrap();
+    let server = sums_script(2).serve();
+    let first = benched(&home, &server, &["math", "--data", data, "--mode", "llm"], 0);
+    assert_eq!(first["groups"].as_array().unwrap().len(), 1);
+    let second = benched(&home, &server, &["math", "--data", data, "--mode", "sandbox"], 0);
+    assert_eq!((&second["total"], server.count()), (&json!(4), 4));
+    for mode in ["llm", "sandbox"] {
+        assert_eq!(super::group(&second, "math", mode)["mean_score"], 1.0);
+    }
+    // Its directory alone means both.
+    for entry in fs::read_dir(home.file("out/attempts/math/llm")).unwrap().flatten() {
+        fs::remove_file(entry.path()).unwrap();
+    }
+    let mut command = home.command(["benchmark", "--resume", "out", "--json", "--quiet"]);
+    let output = command.env("HOME", home.file("nobody")).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!((&super::printed(&output)["total"], server.count()), (&json!(4), 6));
+}
+
+#[test]
 fn two_processes_do_not_share_a_directory() {
     let home = Home::new();
     let data = sums(&home, 1);
