@@ -46,7 +46,7 @@ impl Gate {
         if self.hosts == Hosts::Loopback {
             self.local_name(request)?;
         }
-        if request.headers().contains_key(header::ORIGIN) {
+        if is_of_a_page(request) {
             let message = "pages of a browser are not served";
             return Err(Failure::new(StatusCode::FORBIDDEN, message));
         }
@@ -57,11 +57,13 @@ impl Gate {
     }
 
     fn local_name(&self, request: &Request<Body>) -> Result<(), Failure> {
-        let named = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+        let mut named = request.headers().get_all(header::HOST).iter().peekable();
         let authority = request.uri().authority().map(|authority| authority.as_str());
         // Programs older than the header cannot be browsers.
-        let nameless = named.is_none() && request.version() < Version::HTTP_11;
-        let fine = named.map_or(nameless, is_local) && authority.is_none_or(is_local);
+        let nameless = named.peek().is_none() && request.version() < Version::HTTP_11;
+        let named = nameless
+            || named.peek().is_some() && named.all(|host| is_local(host.to_str().unwrap_or("?")));
+        let fine = named && authority.is_none_or(is_local);
         if fine {
             return Ok(());
         }
@@ -98,6 +100,13 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
     }
+}
+
+/// Whether a page in a browser is behind a request. What users type into the address themselves is not.
+fn is_of_a_page(request: &Request<Body>) -> bool {
+    let headers = request.headers();
+    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    headers.contains_key(header::ORIGIN) || site.is_some_and(|site| site != b"none")
 }
 
 fn hash(key: &[u8]) -> [u8; 32] {

@@ -27,6 +27,10 @@ async fn only_names_of_this_machine_are_answered() {
         let named = request.replacen("host: localhost", &format!("host: {host}"), 1);
         assert_eq!(server.send(named).await.status, status, "{host}");
     }
+    for hosts in ["localhost\r\nhost: evil.example", "evil.example\r\nhost: localhost"] {
+        let twice = request.replacen("host: localhost", &format!("host: {hosts}"), 1);
+        assert_ne!(server.send(twice).await.status, 200, "{hosts}");
+    }
     let nameless = request.replacen("host: localhost\r\n", "", 1);
     assert_eq!(server.send(&nameless).await.status, 403);
     let old = nameless.replacen("HTTP/1.1", "HTTP/1.0", 1);
@@ -47,6 +51,11 @@ async fn pages_get_neither_an_answer_nor_leave_to_ask() {
         assert_eq!(got.status, 403, "{origin}");
         assert_eq!(got.header("access-control-allow-origin"), None);
         got.error();
+    }
+    // Not every request of a page says where the page is from.
+    for (site, status) in [("cross-site", 403), ("same-site", 403), ("none", 200)] {
+        let headers = format!("sec-fetch-site: {site}\r\nconnection: close\r\n");
+        assert_eq!(server.send(chat(&body, &headers)).await.status, status, "{site}");
     }
     let preflight = "OPTIONS /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n\
                      access-control-request-method: POST\r\nconnection: close\r\n\r\n";

@@ -129,6 +129,19 @@ fn options_of_local_models_are_refused_for_servers() {
 }
 
 #[test]
+fn the_default_model_is_told_about_unless_nobody_wants_to_hear() {
+    let home = Home::new();
+    for (quiet, told) in [(&[][..], 1), (&["--quiet"][..], 0)] {
+        // There is no such daemon, so that nothing is fetched.
+        let mut command = home.command(["run", "task", "--runtime", "docker"]);
+        let output = command.args(quiet).env("DOCKER_HOST", "unix:///nowhere").output().unwrap();
+        assert_ne!(code(&output), 0);
+        let said = err(&output);
+        assert_eq!(said.matches("no model is named").count(), told, "{said}");
+    }
+}
+
+#[test]
 fn a_served_model_answers_and_ends() {
     let Some(tiny) = tiny() else { return };
     let home = Home::new();
@@ -153,6 +166,25 @@ fn a_served_model_answers_and_ends() {
     let long = json!({"messages": [{"role": "user", "content": "word ".repeat(9000)}]});
     let long = curl(&[&chat, "-H", "content-type: application/json", "-d", &long.to_string()]);
     assert_eq!(long["error"]["code"], "context_length_exceeded", "{long}");
+
+    // A model that could not call anything by itself does so where it has to.
+    let parameters = json!({
+        "type": "object", "properties": {"times": {"type": "integer"}}, "required": ["times"]
+    });
+    let tool = json!({"type": "function", "function": {"name": "ring", "parameters": parameters}});
+    let named = json!({"type": "function", "function": {"name": "ring"}});
+    for choice in [json!("required"), named] {
+        let body = json!({
+            "max_tokens": 100, "tools": [tool], "tool_choice": choice,
+            "messages": [{"role": "user", "content": "Ring the bell three times."}]
+        });
+        let reply = curl(&[&chat, "-H", "content-type: application/json", "-d", &body.to_string()]);
+        let call = &reply["choices"][0]["message"]["tool_calls"][0]["function"];
+        assert_eq!(call["name"], "ring", "{reply}");
+        let arguments = call["arguments"].as_str().unwrap();
+        let arguments: Value = serde_json::from_str(arguments).unwrap();
+        assert!(arguments["times"].is_i64(), "{reply}");
+    }
 
     // Whoever hangs up frees the only place there is: the next answer does not wait for what nobody reads.
     let no_end = json!({
