@@ -64,7 +64,11 @@ fn send(path: &PathBuf, rows: &SyncSender<Value>) -> Result<(), String> {
 }
 
 fn said(error: &ParquetError) -> String {
-    error.to_string().chars().take(300).collect()
+    let text: String = error.to_string().chars().take(300).collect();
+    match text.contains("isabled feature") {
+        true => format!("{text}; convert it to Snappy, gzip, LZ4 or no compression"),
+        false => text,
+    }
 }
 
 /// About how long the row is as JSON.

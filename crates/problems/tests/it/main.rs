@@ -7,6 +7,7 @@
 mod fetches_from_a_hub;
 #[cfg(target_os = "linux")]
 mod grades_in_a_sandbox;
+mod reads_files_of_others;
 mod reads_real_rows;
 #[cfg(target_os = "linux")]
 mod sandboxes;
