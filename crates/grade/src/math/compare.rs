@@ -295,7 +295,7 @@ pub(super) fn identical(a: &Expr, b: &Expr) -> bool {
     if let (Some(x), Some(y)) = (mixed(a), mixed(b)) {
         return x.minus(y).value.is_zero();
     }
-    let mut agreed = 0;
+    let (mut agreed, mut largest) = (0, 1.0_f64);
     for point in 0..if symbolic { 12 } else { 1 } {
         let mut evaluator = Evaluator::at(point);
         let (Some(x), Some(y)) = (evaluator.value(a), evaluator.value(b)) else {
@@ -314,11 +314,35 @@ pub(super) fn identical(a: &Expr, b: &Expr) -> bool {
             return false;
         }
         agreed += 1;
+        largest = largest.max(size);
         if agreed == 5 {
             break;
         }
     }
     agreed >= if symbolic { 2 } else { 1 }
+        && (floats || !symbolic || largest < LARGE || cancels(a, b))
+}
+
+/// Values beyond this hide what else is in a sum.
+const LARGE: f64 = 1e8;
+
+/// Whether the difference of two formulas is nothing beside the terms that are left of it: large numbers that both
+/// have are gone, and with them the error they bring.
+fn cancels(a: &Expr, b: &Expr) -> bool {
+    let difference = tidy(&Expr::plus(a.clone(), b.clone().negated()));
+    let terms = match &difference {
+        Expr::Add(terms) => terms.as_slice(),
+        other => std::slice::from_ref(other),
+    };
+    (0..3).all(|point| {
+        let mut evaluator = Evaluator::at(point);
+        let values: Option<Vec<_>> = terms.iter().map(|term| evaluator.value(term)).collect();
+        // What cannot be told there was told before.
+        let Some(values) = values else { return true };
+        let size = values.iter().map(|value| value.abs().hi).fold(1.0, f64::max);
+        let sum = values.into_iter().reduce(|sum, value| sum + value);
+        sum.is_none_or(|sum| sum.abs().hi <= 1e-9 * size)
+    })
 }
 
 /// Whether something infinite stands in the expression, so that a difference with itself is not zero.

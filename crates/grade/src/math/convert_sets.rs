@@ -168,7 +168,8 @@ fn chained(left: Expr, compare: Compare, right: Expr) -> Expr {
     }
 }
 
-/// Whether a chain repeats or contradicts itself word for word; the reference fails on such chains.
+/// Whether a chain contradicts itself word for word, or begins by saying the same twice; the reference fails on
+/// such chains.
 fn collapses(parts: &[Expr]) -> bool {
     let forward = |part: &Expr| match part {
         Expr::Relation(Compare::Gt, a, b) => Some((Compare::Lt, (**b).clone(), (**a).clone())),
@@ -176,19 +177,23 @@ fn collapses(parts: &[Expr]) -> bool {
         Expr::Relation(compare, a, b) => Some((*compare, (**a).clone(), (**b).clone())),
         _ => None,
     };
+    let same = |one: (Compare, &Expr, &Expr), other: (Compare, &Expr, &Expr)| {
+        let swapped = matches!(one.0, Compare::Eq | Compare::Ne)
+            && (one.0, one.2, one.1) == (other.0, other.1, other.2);
+        one == other || swapped
+    };
     let parts: Vec<_> = parts.iter().filter_map(forward).collect();
-    parts.iter().enumerate().any(|(at, (compare, a, b))| {
-        let denied = match compare {
-            Compare::Lt => (Compare::Le, b, a),
-            Compare::Le => (Compare::Lt, b, a),
-            Compare::Eq => (Compare::Ne, a, b),
-            _ => (Compare::Eq, a, b),
-        };
-        parts[at + 1..]
-            .iter()
-            .take(20)
-            .any(|(other, c, d)| (*other, c, d) == (*compare, a, b) || (*other, c, d) == denied)
-    })
+    let parts: Vec<_> = parts.iter().map(|(compare, a, b)| (*compare, a, b)).collect();
+    let repeats = matches!(parts.as_slice(), [one, two, ..] if same(*one, *two));
+    let denied = |(compare, a, b)| match compare {
+        Compare::Lt => (Compare::Le, b, a),
+        Compare::Le => (Compare::Lt, b, a),
+        Compare::Eq => (Compare::Ne, a, b),
+        _ => (Compare::Eq, a, b),
+    };
+    let pairs = |at: usize| parts.iter().skip(at + 1).take(20);
+    let contradicts = |(at, part): (usize, _)| pairs(at).any(|other| same(denied(part), *other));
+    repeats || parts.iter().copied().enumerate().any(contradicts)
 }
 
 /// An interval; a pair where it would be empty, a point where it is one.

@@ -100,21 +100,36 @@ fn vanishes(value: Cx) -> bool {
 /// Whether two equations `a = 0` and `b = 0` have the same solutions, as the reference would find them.
 fn same_solutions(a: &Expr, b: &Expr) -> bool {
     let (names, more) = (a.symbols(), b.symbols());
-    match (names.as_slice(), more.as_slice()) {
+    let none = |expr: &Expr, names: &[Name]| match names {
+        // Nothing to solve for, be the equation true or false.
+        [] => true,
+        [name] => has_no_solution(expr, name),
+        _ => false,
+    };
+    match (names.len(), more.len()) {
         // Solutions in one unknown are never compared, except that none equals none.
-        ([x], [y]) => has_no_solution(a, x) && has_no_solution(b, y),
-        ([], _) | (_, []) | ([_], _) | (_, [_]) => false,
+        (0 | 1, 0 | 1) => none(a, &names) && none(b, &more),
+        (0 | 1, _) | (_, 0 | 1) => false,
         _ => names == more && names.iter().any(|name| same_roots(a, b, name)),
     }
 }
 
+/// Solutions that are not what the unknown may be, real or not real, do not count.
 fn has_no_solution(expr: &Expr, name: &Name) -> bool {
-    let Some(found) = parabola(expr, name, 0) else { return false };
-    if !vanishes(found.a) {
-        let discriminant = found.b * found.b - Cx::from_f64(4.0) * found.a * found.c;
-        return name.real && discriminant.is_real() && discriminant.re.hi < -1e-20;
+    let Some(Parabola { a, b, c }) = parabola(expr, name, 0) else { return false };
+    // Beside a number this large the others cannot be told from zero.
+    if c.abs().hi > 1e10 {
+        return false;
     }
-    vanishes(found.b)
+    if vanishes(a) {
+        return vanishes(b) || (!name.real && (c / b).is_real());
+    }
+    let discriminant = b * b - Cx::from_f64(4.0) * a * c;
+    if name.real {
+        return discriminant.is_real() && discriminant.re.hi < -1e-20;
+    }
+    [b / a, discriminant / (a * a)].iter().all(|value| value.is_real())
+        && (discriminant / (a * a)).re.hi >= -1e-20
 }
 
 fn same_roots(a: &Expr, b: &Expr, name: &Name) -> bool {
