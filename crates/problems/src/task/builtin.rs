@@ -16,8 +16,8 @@ pub(super) fn task(name: &str) -> Option<Task> {
     let (grader, plain_form, known_as): (_, _, &[&str]) = match name {
         "math" => (Grader::Math, PlainForm::Boxed, &["AIME 2025", "AIME2025", "AIME25"]),
         "physics" => (Grader::Judge, PlainForm::Statement, &["UGPhysics"]),
-        "chem" => (Grader::Choice, PlainForm::Letter, &["ChemBench4K", "ChemBench"]),
-        "biomed" => (Grader::Choice, PlainForm::Letter, &["MedXpertQA"]),
+        "chem" => (Grader::Choice, PlainForm::Statement, &["ChemBench4K", "ChemBench"]),
+        "biomed" => (Grader::Choice, PlainForm::Statement, &["MedXpertQA"]),
         "long_context" => (Grader::Judge, PlainForm::Statement, &["AA-LCR"]),
         "instruct_follow" => (Grader::Ifbench, PlainForm::Statement, &["IFBench"]),
         "instruct_pretrain" => (Grader::Context, PlainForm::Brief, &["llm-in-sandbox-rl"]),
