@@ -104,8 +104,8 @@ pub enum LoadError {
     },
     /// There is not enough memory for the model and its conversations.
     #[error(
-        "about {} MiB of memory are needed ({} for the model, {} for {sequences} of {context} tokens), and {} \
-         are free; use a smaller model, a shorter context or fewer conversations at once",
+        "about {} MiB of memory are needed ({} for the model, {} for {sequences} conversations of {context} tokens), \
+         and {} are free; use a smaller model, a shorter context or fewer conversations at once",
         mebibytes(*needed), mebibytes(*weights), mebibytes(needed.saturating_sub(*weights)), mebibytes(*free)
     )]
     NoMemory {

@@ -111,17 +111,17 @@ async fn what_is_thought_has_no_form() {
         let (opens, then, closes) = ("```".into(), "bash\n".into(), "\n```".into());
         Shape { before, opens, then, body: Body::Text, closes }
     };
-    let wish = [Message::user("Show a ```python block.")];
+    let wish = [Message::user("Say hi.")];
     for before in [Before::Text, Before::Nothing] {
         let sampling = Sampling { shape: Some(shape(before)), ..greedy() };
-        let reply = ask_as(&model, &wish, 500, &sampling, &Silent).await.unwrap();
+        let reply = ask_as(&model, &wish, 200, &sampling, &Silent).await.unwrap();
         let Assistant { text, reasoning, .. } = reply.message;
-        if reply.stop == Stop::Length {
-            assert!(text.is_empty() || text.contains("```bash\n"), "{text}");
-            continue;
-        }
-        assert!(!reasoning.is_empty() && !reasoning.contains("</think>"), "{reasoning}");
-        assert!(text.contains("```bash\n") && text.ends_with("\n```"), "{reasoning} | {text}");
+        // It would rather have ended: first its thinking ends, and then its call begins.
+        assert!(!reasoning.contains("```") && !reasoning.contains("</think>"), "{reasoning}");
+        let cut_off = reply.stop == Stop::Length;
+        let called = text.contains("```bash\n");
+        assert!(called || cut_off && before == Before::Text, "{reasoning} | {text}");
+        assert!(cut_off || text.ends_with("\n```"), "{text}");
     }
 }
 
