@@ -38,6 +38,9 @@ pub(crate) fn needed(path: &Path, options: &Options) -> Option<Need> {
     let number = |key: &str| number(&header, &format!("{architecture}.{key}"));
     let trained = u32::try_from(number("context_length")?).ok()?;
     let context = options.context.map_or(trained.min(USUAL_CONTEXT), |asked| asked.get());
+    if context > trained {
+        return None;
+    }
     let cache = Cache {
         layers: number("block_count")?,
         heads: number("attention.head_count"),
