@@ -26,6 +26,7 @@ use self::{
 use crate::{
     exit::Exit,
     interrupt::Interrupts,
+    output,
     run::{AnyModel, Secrets, seal},
     runtime::AnyRuntime,
     settings::Settings,
@@ -46,6 +47,9 @@ pub(crate) async fn run(
         Some(dir) => Asked::resume(dir, args, settings)?,
         None => Asked::check(args, settings)?,
     };
+    if let Some(hint) = asked.model.hint.take().filter(|_| told.is_for_people()) {
+        output::note(&hint);
+    }
     let named = named.as_deref().or(Some(asked.model.name.as_str()));
     let judging = Judging::of(judge_args, named);
     let pace = asked.pace(&pace);

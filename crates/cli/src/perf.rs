@@ -3,8 +3,8 @@
 //! A benchmark, not a test: nothing here fails for being slow.
 
 mod agent;
-mod benchmark;
 mod answers;
+mod benchmark;
 mod figures;
 mod grade;
 mod measure;

@@ -9,10 +9,7 @@ use crate::{none, root, texts};
 /// Each crate and those of ours it may build upon.
 const ALLOWED: [(&str, &[&str]); 19] = [
     ("agent", &["model", "sandbox", "trajectory"]),
-    (
-        "benchmark",
-        &["agent", "grade", "model", "problems", "results", "sandbox", "trajectory"],
-    ),
+    ("benchmark", &["agent", "grade", "model", "problems", "results", "sandbox", "trajectory"]),
     ("catalogue", &[]),
     ("grade", &[]),
     ("image", &[]),

@@ -57,6 +57,11 @@ impl Told {
         };
         Self { progress, result: if args.json { Form::Json } else { Form::Table } }
     }
+
+    /// Whether people may be reading along.
+    pub(crate) fn is_for_people(self) -> bool {
+        self.progress == How::Suited
+    }
 }
 
 /// Shows how it goes on.
