@@ -1,20 +1,13 @@
 //! Sandboxes for attempts: so many at once and no more, made ahead where many are alike, and what is done in
 //! them apart from episodes.
 
-use std::{
-    io,
-    path::Path,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use sandbox::{
-    Capture, Captured, Error, OutputCap, Pool, Process, Runtime, Sandbox, Spec, Status, Streams,
+    Captured, Error, Kept, OutputCap, Pool, Process, Runtime, Sandbox, Spec, Status, Streams,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWrite},
+    io::AsyncReadExt,
     sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit},
 };
 
@@ -119,17 +112,12 @@ pub(crate) async fn command<S: Sandbox>(
     timeout: Duration,
 ) -> Result<(Captured, Status), Error> {
     let process = Process { timeout: Some(timeout), ..Process::new(["bash", "-c", command]) };
-    let kept = Kept::default();
-    let streams = Streams::Pipes {
-        stdin: None,
-        stdout: Box::new(kept.clone()),
-        stderr: Box::new(tokio::io::sink()),
-    };
+    let kept = Kept::new(CAP);
+    let streams =
+        Streams::Pipes { stdin: None, stdout: kept.writer(), stderr: Box::new(tokio::io::sink()) };
     let exit = sandbox.process(&process, streams);
     let exit = within(timeout.saturating_add(PATIENCE), "running a command", exit).await?;
-    let mut capture = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let captured = std::mem::replace(&mut *capture, Capture::new(CAP)).finish();
-    Ok((captured, exit.status))
+    Ok((kept.take(), exit.status))
 }
 
 async fn within<T>(
@@ -140,33 +128,4 @@ async fn within<T>(
     tokio::time::timeout(patience, work).await.unwrap_or_else(|_| {
         Err(Error::Io { what: doing.to_owned(), source: io::ErrorKind::TimedOut.into() })
     })
-}
-
-/// Keeps what is written to it, within bounds.
-#[derive(Clone)]
-struct Kept(Arc<Mutex<Capture>>);
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Capture::new(CAP))))
-    }
-}
-
-impl AsyncWrite for Kept {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
 }

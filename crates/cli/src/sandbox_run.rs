@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbox::{Cause, Process, Protection, Status, Streams};
+use sandbox::{Cause, Kept, OutputCap, Process, Protection, Status, Streams};
 use serde::Serialize;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     request::Request,
     session::{self, Copied, Ended, Session},
     settings::Settings,
-    streams::{self, Kept},
+    streams,
 };
 
 /// A command that was given no limit ends after this long.
@@ -28,7 +28,8 @@ pub(crate) async fn run(
     let request = Request::check(args.sandbox, Some(TIMEOUT))?;
     let process = Process { timeout: request.timeout, ..Process::new(args.command) };
     process.validate()?;
-    let kept = args.json.then(|| (Kept::new(), Kept::new()));
+    let kept =
+        args.json.then(|| (Kept::new(OutputCap::default()), Kept::new(OutputCap::default())));
     let (stdout, stderr) = match &kept {
         Some((out, err)) => (out.writer(), err.writer()),
         None => (streams::output()?, streams::errors()?),

@@ -5,13 +5,12 @@ use std::{
     io::{self, Read},
     os::fd::AsFd,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
-use sandbox::{Capture, Captured, Input, Output, OutputCap};
+use sandbox::{Input, Output};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, ReadBuf},
     sync::mpsc,
 };
 
@@ -91,45 +90,4 @@ pub(crate) fn errors() -> io::Result<Output> {
 fn direct(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<Output> {
     let file = File::from(fd.try_clone_to_owned()?);
     Ok(Box::new(tokio::fs::File::from_std(file)))
-}
-
-/// Keeps what is written to it, within a cap.
-#[derive(Clone)]
-pub(crate) struct Kept(Arc<Mutex<Capture>>);
-
-impl Kept {
-    /// Nothing yet.
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Capture::new(OutputCap::default()))))
-    }
-
-    /// A writer that ends up here.
-    pub(crate) fn writer(&self) -> Output {
-        Box::new(self.clone())
-    }
-
-    /// What was kept so far.
-    pub(crate) fn take(&self) -> Captured {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *kept, Capture::new(OutputCap::default())).finish()
-    }
-}
-
-impl AsyncWrite for Kept {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
 }

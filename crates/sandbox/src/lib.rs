@@ -8,6 +8,7 @@ mod capture;
 mod error;
 mod exec;
 mod files;
+mod kept;
 mod pool;
 mod protection;
 mod runtime;
@@ -20,6 +21,7 @@ pub use exec::{
     Cause, ExecOutput, Exit, Input, Output, Process, ShellCommand, Status, Streams, TerminalSize,
 };
 pub use files::{CopyReport, Entry, EntryKind, Skipped};
+pub use kept::Kept;
 pub use pool::Pool;
 pub use protection::{Layer, LayerState, Protection};
 pub use runtime::{Runtime, Sandbox, SandboxInfo};
