@@ -5,7 +5,8 @@
 pub enum Answer {
     /// In this file of the output directory; read it through [`clean_answer`].
     File(String),
-    /// In the change of a repository: run `Task::diff_command`, then read [`crate::swe::DIFF_FILE`] as it is.
+    /// In the change of a repository: run `Task::diff_command`, then read [`crate::swe::DIFF_FILE`]. Where that is not
+    /// UTF-8, do it again in ASCII, since a diff with a byte replaced fits nothing.
     Diff,
 }
 

@@ -1,37 +1,28 @@
 //! A check that has to happen in a sandbox, and how its output becomes a grade.
 //!
-//! Describes only: which sandbox that is and how a command gets there is the caller's business.
+//! Describes only: how a command gets there is the caller's business. The sandbox has to be a new one, which no model has
+//! touched.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::json;
 
 use crate::{Grade, swe::TestLog};
 
-/// Something to be done in a sandbox.
+/// Something to be done in a new sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
     /// The image of the sandbox, where it is not the usual one.
     pub image: Option<String>,
-    /// Which sandbox.
-    pub same_sandbox: SameSandbox,
     /// Files to be there first: absolute path and content.
-    pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// What its shell runs. At least the first and the last megabyte of standard output are wanted.
+    pub files: Vec<(PathBuf, Arc<[u8]>)>,
+    /// What its shell runs. At least the first and the last eight megabytes of standard
+    /// output are wanted.
     pub command: String,
     /// After this long it has failed.
     pub timeout: Duration,
     /// What its output means.
     pub score: ScoreFrom,
-}
-
-/// Which sandbox a check runs in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SameSandbox {
-    /// The one the model worked in.
-    Same,
-    /// A new one, which no model has touched.
-    Fresh,
 }
 
 /// How output becomes a score.

@@ -13,6 +13,7 @@ mod tests;
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use agent::prompt::PromptError;
@@ -117,7 +118,7 @@ fn incomplete(path: &Path, why: impl Into<String>) -> TaskError {
 }
 
 /// What goes along with a grader: all files but hidden ones, links, and the rows.
-fn files(dir: &Path, rows: Option<&Path>) -> Result<Vec<(PathBuf, Vec<u8>)>, TaskError> {
+fn files(dir: &Path, rows: Option<&Path>) -> Result<Vec<(PathBuf, Arc<[u8]>)>, TaskError> {
     let mut found = Vec::new();
     let mut left = LARGEST_FOLDER;
     walk(dir, Path::new(""), rows, &mut left, &mut found)?;
@@ -130,7 +131,7 @@ fn walk(
     below: &Path,
     rows: Option<&Path>,
     left: &mut u64,
-    found: &mut Vec<(PathBuf, Vec<u8>)>,
+    found: &mut Vec<(PathBuf, Arc<[u8]>)>,
 ) -> Result<(), TaskError> {
     let here = dir.join(below);
     let failed = |source| TaskError::Io { path: here.clone(), source };
@@ -156,7 +157,7 @@ fn walk(
             if found.len() >= MOST_FILES {
                 return Err(too_large());
             }
-            found.push((path, fs::read(entry.path()).map_err(failed)?));
+            found.push((path, fs::read(entry.path()).map_err(failed)?.into()));
         }
     }
     Ok(())

@@ -2,15 +2,15 @@
 //!
 //! Asks no judge and runs no command; it says what to ask and to run, and what the replies mean.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use grade::judge::{self, Verdict};
 use serde_json::{Value, json};
 
 use crate::{
     Check, Problem,
-    check::{SameSandbox, ScoreFrom},
-    swe,
+    check::ScoreFrom,
+    swe::{self, Place},
 };
 
 /// Where a command that grades finds its files and the folder of its task.
@@ -46,9 +46,9 @@ pub enum Grader {
 pub struct Command {
     /// What a shell runs.
     pub command: String,
-    /// The files of the task, by their path below the directory.
-    pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// The image it runs in, where it is not the usual one.
+    /// The files of the task, by their path below the directory. Many checks may wait at a time, so they share them.
+    pub files: Vec<(PathBuf, Arc<[u8]>)>,
+    /// The image it runs in, where it is not the task's.
     pub image: Option<String>,
     /// After this long it has failed.
     pub timeout: Duration,
@@ -176,7 +176,7 @@ impl Grader {
         }
     }
 
-    pub(crate) fn grading(&self, problem: &Problem, answer: &str, swe: swe::Place<'_>) -> Grading {
+    pub(crate) fn grading(&self, problem: &Problem, answer: &str, place: Place<'_>) -> Grading {
         let truth = problem.ground_truth.as_str();
         Grading::Done(match self {
             Self::Math => Grade::plain(grade::math::reward(truth, answer)),
@@ -189,8 +189,12 @@ impl Grader {
             Self::Context => context(problem, answer),
             Self::Exact => Grade::plain(f64::from(u8::from(answer.trim() == truth.trim()))),
             Self::Judge => return Grading::Judge(job(problem, answer)),
-            Self::Tests => return swe::grading(problem, answer, swe),
-            Self::Command(command) => return Grading::InSandbox(command.check(problem, answer)),
+            Self::Tests => return swe::grading(problem, answer, place),
+            Self::Command(command) => {
+                let mut check = command.check(problem, answer);
+                check.image = check.image.or_else(|| place.image.map(str::to_owned));
+                return Grading::InSandbox(check);
+            }
         })
     }
 }
@@ -202,13 +206,12 @@ impl Command {
         let mut files: Vec<_> = self
             .files
             .iter()
-            .map(|(path, bytes)| (PathBuf::from(TASK_DIR).join(path), bytes.clone()))
+            .map(|(path, bytes)| (PathBuf::from(TASK_DIR).join(path), Arc::clone(bytes)))
             .collect();
-        files.push((inside("answer.txt"), answer.as_bytes().to_vec()));
-        files.push((inside("row.json"), row.into_bytes()));
+        files.push((inside("answer.txt"), answer.as_bytes().into()));
+        files.push((inside("row.json"), row.into_bytes().into()));
         Check {
             image: self.image.clone(),
-            same_sandbox: SameSandbox::Fresh,
             files,
             command: script(&self.command),
             timeout: self.timeout,

@@ -13,15 +13,16 @@ mod tests;
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use serde_json::{Value, json};
 
-use crate::{Check, Grade, Grading, Problem, SameSandbox, ScoreFrom};
+use crate::{Check, Grade, Grading, Problem, ScoreFrom};
 
 pub use log::{Style, TestLog};
-pub use script::{DIFF_FILE, diff_command};
+pub use script::{DIFF_FILE, DiffForm, diff_command};
 
 /// Tests that run longer than this have failed.
 const TIMEOUT: Duration = Duration::from_secs(1800);
@@ -101,19 +102,17 @@ pub(crate) fn grading(problem: &Problem, diff: &str, place: Place<'_>) -> Gradin
     let script = script::Evaluation {
         repository: place.repository,
         setup: &setup(problem, place.repository),
-        test_files: &changed_files(test_patch),
         command: &command,
         marker: &log.marker,
     };
-    let mut files: Vec<(PathBuf, Vec<u8>)> = problem
+    let mut files: Vec<(PathBuf, Arc<[u8]>)> = problem
         .files
         .iter()
-        .map(|(name, text)| (place.input_dir.join(name), text.clone().into_bytes()))
+        .map(|(name, text)| (place.input_dir.join(name), text.as_bytes().into()))
         .collect();
     files.extend(script.files(diff, test_patch));
     Grading::InSandbox(Check {
         image: image_of(problem).or_else(|| place.image.map(str::to_owned)),
-        same_sandbox: SameSandbox::Fresh,
         files,
         command: script::Evaluation::COMMAND.to_owned(),
         timeout: TIMEOUT,
@@ -161,11 +160,9 @@ fn command(problem: &Problem) -> Result<(String, Style), String> {
 fn changed_files(patch: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in patch.lines() {
-        let Some((_, name)) =
-            line.strip_prefix("diff --git a/").and_then(|rest| rest.split_once(" b/"))
-        else {
-            continue;
-        };
+        let of_git = line.strip_prefix("diff --git a/").and_then(|rest| rest.split_once(" b/"));
+        let of_diff = || line.strip_prefix("+++ b/")?.split('\t').next();
+        let Some(name) = of_git.map(|(_, name)| name).or_else(of_diff) else { continue };
         let plain = !name.split('/').any(|part| matches!(part, "" | "." | ".."));
         if plain && !name.contains(char::is_control) && !files.iter().any(|file| file == name) {
             files.push(name.to_owned());

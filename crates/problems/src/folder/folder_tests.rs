@@ -122,7 +122,7 @@ fn a_grader_of_ones_own_gets_the_folder_the_answer_and_the_row() {
         (".git/config", "secret"),
     ]);
     let task = load(dir.path()).unwrap();
-    let rows = task.read_rows(task.data.as_ref().unwrap()).unwrap();
+    let rows = task.read_files(task.data.as_slice()).unwrap();
     let Grading::InSandbox(check) = task.grading(&rows.problems[0], "42") else {
         panic!("no check")
     };
@@ -138,11 +138,25 @@ fn a_grader_of_ones_own_gets_the_folder_the_answer_and_the_row() {
             "/task/row.json"
         ]
     );
-    assert_eq!(check.files[3].1, b"42");
+    assert_eq!(*check.files[3].1, *b"42");
     let row: serde_json::Value = serde_json::from_slice(&check.files[4].1).unwrap();
     assert_eq!((&row["ground_truth"], &row["level"]), (&"t".into(), &2.into()));
     assert!(check.command.contains("cd /task") && check.command.contains("python3 check.py"));
     assert_eq!((check.image.as_deref(), check.timeout.as_secs()), (Some("base"), 9));
+    // Files of the folder are there once, however many answers wait for their grade.
+    let Grader::Command(command) = &task.grader else { panic!("{:?}", task.grader) };
+    assert!(std::sync::Arc::ptr_eq(&command.files[0].1, &check.files[0].1));
+}
+
+#[test]
+fn the_image_of_a_task_is_that_of_its_grader() {
+    for (grader_image, expected) in [("", "python:3.12"), ("image = 'other:1'", "other:1")] {
+        let text = format!("image = 'python:3.12'\n[grader]\ncommand = 'x'\n{grader_image}");
+        let task = load(folder(&[("task.toml", &text)]).path()).unwrap();
+        let problem = Problem::from_row(serde_json::from_str(ROW).unwrap()).unwrap();
+        let Grading::InSandbox(check) = task.grading(&problem, "42") else { panic!("no check") };
+        assert_eq!(check.image.as_deref(), Some(expected));
+    }
 }
 
 const CONFIG: &str = "dataset: json\ndata_files: demo/data.json\nsystem_prompt: |-\n  Use {input_dir}.\n\

@@ -112,7 +112,7 @@ fn grader(dir: &Path, path: &Path, data: Option<&Path>) -> Result<Grader, TaskEr
         return Err(incomplete(path, "there is no reward.py beside it"));
     }
     let mut files = files(dir, data)?;
-    files.push((PathBuf::from(DRIVER_NAME), DRIVER.as_bytes().to_vec()));
+    files.push((PathBuf::from(DRIVER_NAME), DRIVER.as_bytes().into()));
     Ok(Grader::Command(Command {
         command: format!("python3 {DRIVER_NAME}"),
         files,

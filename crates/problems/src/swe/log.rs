@@ -94,6 +94,9 @@ impl TestLog {
         if at("unfit").is_some() {
             return Ok(self.unresolved("the change does not apply"));
         }
+        if at("clash").is_some() {
+            return Ok(self.unresolved("the tests do not fit on top of the change"));
+        }
         let Some(start) = at("start") else {
             let last = stdout.trim_end().lines().next_back().unwrap_or_default();
             let last: String = last.chars().take(200).collect();

@@ -100,6 +100,7 @@ fn only_what_stands_between_the_markers_counts() {
     };
     assert_eq!(why(&format!("{MARKER} start\n{summary}\n")), "the tests broke off");
     assert_eq!(why(&format!("{MARKER} unfit\n")), "the change does not apply");
+    assert_eq!(why(&format!("{MARKER} clash\n")), "the tests do not fit on top of the change");
     let late = format!("{MARKER} start\n{MARKER} end 0\n{summary}\n");
     assert_eq!(why(&late), "the runner did not reach its end");
     let wrong = format!("{MARKER}0 start\n{summary}\n{MARKER}0 end 0\n");
@@ -272,15 +273,14 @@ fn a_change_is_tested_in_a_sandbox_nobody_has_touched() {
     let Grading::InSandbox(check) = grading_of(&row, diff) else {
         panic!("not graded in a sandbox")
     };
-    assert_eq!((check.same_sandbox, check.image.as_deref()), (SameSandbox::Fresh, Some("usual")));
+    assert_eq!(check.image.as_deref(), Some("usual"));
     let text = |path: &str| {
         let file = check.files.iter().find(|(file, _)| file == Path::new(path));
-        String::from_utf8(file.unwrap().1.clone()).unwrap()
+        String::from_utf8(file.unwrap().1.to_vec()).unwrap()
     };
     assert_eq!(text("/testbed/a.py"), "x = 1\n");
     assert_eq!(text("/tmp/llm-in-sandbox-check/change.diff"), diff);
     assert!(text("/tmp/llm-in-sandbox-check/tests.diff").ends_with("+x\n"));
-    assert!(text("/tmp/llm-in-sandbox-check/run.sh").contains(r"rm -rf -- 't'\''s.py'"));
     let ScoreFrom::Tests(log) = &check.score else { panic!("not graded by tests") };
     assert_eq!(log.machinery, ["t/conftest.py"]);
     let Grading::InSandbox(second) = grading_of(&row, diff) else {
@@ -308,6 +308,7 @@ fn hostile_names_stay_out_of_scripts() {
     for name in ["../x", "a/../x", "a//b", "/etc/passwd", "a\u{7}b"] {
         assert!(names(name).is_empty(), "{name}");
     }
+    assert_eq!(changed_files("--- a/x.py\t2020\n+++ b/x.py\t2021\n@@ -1 +1 @@\n"), ["x.py"]);
     assert_eq!(script::quoted("a'; rm -rf /"), r"'a'\''; rm -rf /'");
 }
 

@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use problems::{Check, Grading, Problem, Task, swe::DIFF_FILE};
+use problems::{
+    Check, Grading, Problem, Task,
+    swe::{DIFF_FILE, DiffForm},
+};
 use sandbox::{Runtime, Sandbox, Spec};
 use sandbox_native::{NativeRuntime, NativeSandbox};
 
@@ -13,7 +16,7 @@ use crate::{
 
 fn loaded(dir: &Path) -> (Task, Vec<Problem>) {
     let task = Task::load(dir).unwrap();
-    let rows = task.read_rows(task.data.as_ref().unwrap()).unwrap();
+    let rows = task.read_files(task.data.as_slice()).unwrap();
     assert_eq!(rows.bad, []);
     (task, rows.problems)
 }
@@ -49,7 +52,7 @@ fn a_repository_is_mended_or_not() {
             );
             let (_, status) = run(&sandbox, &script).await;
             assert!(status.success(), "{status:?}");
-            let (_, status) = run(&sandbox, &task.diff_command()).await;
+            let (_, status) = run(&sandbox, &task.diff_command(DiffForm::Text)).await;
             assert!(status.success(), "{status:?}");
             let diff = read(&sandbox, DIFF_FILE).await;
             sandbox.destroy().await.unwrap();
@@ -99,6 +102,104 @@ fn a_repository_cannot_be_talked_into_passing() {
             "diff --git a/tests/test_money.py b/tests/test_money.py\ndeleted file mode 100644\n";
         let grade = graded(&runtime, &check(&task, problem, own_tests)).await.unwrap();
         assert_eq!(grade.score, 0.0, "{}", grade.details);
+    });
+}
+
+const MENDED: &str =
+    "diff --git a/m.py b/m.py\n--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-VALUE = 1\n+VALUE = 2\n";
+
+/// A repository with a fault and a test of it, whose next version `test_patch` brings.
+fn faulty(test: &str, test_patch: &str) -> Problem {
+    let old = "import unittest\nimport m\n\nclass T(unittest.TestCase):\n    def test_m(self):\n        \
+               self.assertEqual(m.VALUE, 1)\n";
+    let row = serde_json::json!({
+        "id": "a", "problem_statement": "VALUE has to be 2", "test_patch": test_patch,
+        "test_command": "python3 -m unittest discover -v -t . -s tests", "FAIL_TO_PASS": [test],
+        "input_files": {"m.py": "VALUE = 1\n", "tests/__init__.py": "", "tests/test_old.py": old},
+    });
+    Problem::from_row(row).unwrap()
+}
+
+#[test]
+fn a_change_does_not_choose_to_stay_ungraded() {
+    let hunk = "@@ -4,3 +4,3 @@\n class T(unittest.TestCase):\n     def test_m(self):\n-        \
+                self.assertEqual(m.VALUE, 1)\n+        self.assertEqual(m.VALUE, 2)\n";
+    let renamed = format!(
+        "diff --git a/tests/test_old.py b/tests/test_new.py\nsimilarity index 80%\nrename from tests/test_old.py\n\
+         rename to tests/test_new.py\n--- a/tests/test_old.py\n+++ b/tests/test_new.py\n{hunk}"
+    );
+    let plain = format!("--- a/tests/test_old.py\n+++ b/tests/test_old.py\n{hunk}");
+    let below = "diff --git a/tests/more/a.py b/tests/more/a.py\nnew file mode 100644\n--- /dev/null\n\
+                 +++ b/tests/more/a.py\n@@ -0,0 +1 @@\n+x = 1\n";
+    let own_test = "diff --git a/tests/test_old.py b/tests/test_old.py\n--- a/tests/test_old.py\n\
+                    +++ b/tests/test_old.py\n@@ -6 +6 @@\n-        self.assertEqual(m.VALUE, 1)\n+        pass\n";
+    let in_the_way = "diff --git a/tests/more b/tests/more\nnew file mode 100644\n--- /dev/null\n\
+                      +++ b/tests/more\n@@ -0,0 +1 @@\n+x = 1\n";
+    with_runtime(|runtime| async move {
+        let (task, _) = loaded(&example("repository"));
+        let grade = async |test: &str, test_patch: &str, change: &str| {
+            let problem = faulty(test, test_patch);
+            graded(&runtime, &check(&task, &problem, &format!("{MENDED}{change}"))).await
+        };
+        // The file under its old name was changed too.
+        let grade_1 = grade("test_m (tests.test_new.T)", &renamed, own_test).await.unwrap();
+        assert_eq!(grade_1.score, 1.0, "{}", grade_1.details);
+        // Nothing but names before and after, as `diff` writes them.
+        let grade_2 = grade("test_m (tests.test_old.T)", &plain, own_test).await.unwrap();
+        assert_eq!(grade_2.score, 1.0, "{}", grade_2.details);
+        // A file where the tests want a directory.
+        let grade_3 = grade("test_m (tests.test_old.T)", below, in_the_way).await.unwrap();
+        assert_eq!(grade_3.details["why"], "the tests do not fit on top of the change");
+        // Tests that fit nothing are the row's fault.
+        let unfit = plain.replace("(self)", "(it)");
+        let error = grade("test_m (tests.test_old.T)", &unfit, "").await.unwrap_err();
+        assert!(error.contains("could not be prepared"), "{error}");
+    });
+}
+
+#[test]
+fn a_long_log_is_read_from_its_beginning() {
+    with_runtime(|runtime| async move {
+        let (task, _) = loaded(&example("repository"));
+        let problem = Problem::from_row(serde_json::json!({
+            "id": "a", "problem_statement": "x", "FAIL_TO_PASS": ["test_a (tests.test_m.T)"],
+            "test_command": "python3 -m unittest discover -v -t . -s tests",
+            "input_files": {"m.py": "VALUE = 1\n", "tests/__init__.py": "", "tests/test_m.py": "import m, unittest\n\n\
+                class T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(m.VALUE, 2)\n    \
+                def test_b(self):\n        print('a line of some length\\n' * 250_000)\n"},
+        }));
+        let check = check(&task, &problem.unwrap(), MENDED);
+        let grade = graded(&runtime, &check).await.unwrap();
+        assert_eq!(grade.score, 1.0, "{}", grade.details);
+    });
+}
+
+#[test]
+fn a_change_to_a_file_that_is_no_utf_8_can_be_carried_over() {
+    with_runtime(|runtime| async move {
+        let (task, _) = loaded(&example("repository"));
+        let problem = Problem::from_row(serde_json::json!({
+            "id": "a", "problem_statement": "x", "FAIL_TO_PASS": ["test_m (tests.test_m.T)"],
+            "test_command": "python3 -m unittest discover -v -t . -s tests",
+            "setup": "printf '# caf\\351\\nVALUE = 1\\n' > m.py; echo '*.py diff' > .gitattributes",
+            "input_files": {"tests/__init__.py": "", "tests/test_m.py": "import unittest\n\n\
+                class T(unittest.TestCase):\n    def test_m(self):\n        with open('m.py', 'rb') as file:\n            \
+                self.assertEqual(file.read(), b'# caf\\xe9\\nVALUE = 2\\n')\n"},
+        }));
+        let problem = problem.unwrap();
+        let sandbox = prepared(&runtime, &task, &problem).await;
+        let change = "printf '# caf\\351\\nVALUE = 2\\n' > /testbed/m.py";
+        for command in
+            [change, &task.diff_command(DiffForm::Text), &task.diff_command(DiffForm::Ascii)]
+        {
+            let (_, status) = run(&sandbox, command).await;
+            assert!(status.success(), "{status:?}");
+        }
+        let diff = read(&sandbox, DIFF_FILE).await;
+        sandbox.destroy().await.unwrap();
+        assert!(diff.is_ascii() && diff.contains("GIT binary patch"), "{diff}");
+        let grade = graded(&runtime, &check(&task, &problem, &diff)).await.unwrap();
+        assert_eq!(grade.score, 1.0, "{}", grade.details);
     });
 }
 
