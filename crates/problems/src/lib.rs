@@ -14,9 +14,9 @@ pub mod swe;
 mod task;
 
 pub use answer::{Answer, clean_answer};
-pub use check::{Check, SameSandbox, ScoreFrom};
+pub use check::{Check, ScoreFrom};
 pub use folder::TaskError;
 pub use grading::{Command, Grade, Grader, Grading, JudgeJob};
 pub use problem::Problem;
-pub use rows::{BadRow, Rows, RowsError, read_rows};
+pub use rows::{BadRow, Rows, RowsError};
 pub use task::{PlainForm, Task};

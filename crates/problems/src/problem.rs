@@ -89,9 +89,12 @@ impl Problem {
 
     /// Whether two rows are the same problem asked again.
     pub(crate) fn is_repeat_of(&self, other: &Self) -> bool {
+        let same_kind = self.domain == other.domain
+            && self.subject == other.subject
+            && self.qa_type == other.qa_type;
         let same_text =
             self.statement == other.statement && self.ground_truth == other.ground_truth;
-        same_text && self.files == other.files && self.extra == other.extra
+        same_kind && same_text && self.files == other.files && self.extra == other.extra
     }
 
     /// A text field beyond the common ones.

@@ -104,27 +104,12 @@ pub struct Rows {
     pub sha256: String,
 }
 
-/// Reads a file; its kind is told by its ending: `.jsonl`, `.json` or `.parquet`.
-///
-/// What a task wants of its rows beyond that is not looked at; [`crate::Task::read_rows`] does.
-pub fn read_rows(path: &Path) -> Result<Rows, RowsError> {
-    read_files(&[path], &|_| Ok(()))
-}
-
-/// Reads several files as if they were one. Problems that do not fit are bad rows.
+/// Reads several files as if they were one; the kind of each is told by its ending. Problems that do not fit are bad rows.
 pub(crate) fn read_files(
     paths: &[impl AsRef<Path>],
     fits: &dyn Fn(&Problem) -> Result<(), String>,
 ) -> Result<Rows, RowsError> {
-    let mut reading = Reading {
-        fits,
-        file: PathBuf::new(),
-        problems: Vec::new(),
-        seen: HashMap::new(),
-        bad: Vec::new(),
-        undescribed: 0,
-        digest: Sha256::default(),
-    };
+    let mut reading = Reading::new(fits);
     for path in paths {
         read_file(path.as_ref(), &mut reading)?;
     }
@@ -161,7 +146,19 @@ struct Reading<'a> {
     digest: Sha256,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    fn new(fits: &'a dyn Fn(&Problem) -> Result<(), String>) -> Self {
+        Self {
+            fits,
+            file: PathBuf::new(),
+            problems: Vec::new(),
+            seen: HashMap::new(),
+            bad: Vec::new(),
+            undescribed: 0,
+            digest: Sha256::default(),
+        }
+    }
+
     /// Bytes of the file, in their order.
     fn bytes(&mut self, bytes: &[u8]) {
         self.digest.update(bytes);

@@ -16,7 +16,7 @@ use crate::{
     Answer, Grader, Grading, Problem, Rows, RowsError, TaskError, folder,
     hub::Source,
     rows::read_files,
-    swe::{self, Place},
+    swe::{self, DiffForm, Place},
 };
 
 /// A benchmark task.
@@ -86,12 +86,8 @@ impl Task {
         folder::load(dir)
     }
 
-    /// Reads rows for this task from a file; those it cannot grade are bad ones.
-    pub fn read_rows(&self, path: &Path) -> Result<Rows, RowsError> {
-        self.read_files(&[path])
-    }
-
-    /// Reads several files as if they were one.
+    /// Reads rows for this task, several files as if they were one: `.jsonl`, `.json` or `.parquet`. Rows it cannot grade
+    /// are bad ones.
     pub fn read_files(&self, paths: &[impl AsRef<Path>]) -> Result<Rows, RowsError> {
         read_files(paths, &|problem| self.grader.fits(problem))
     }
@@ -157,8 +153,8 @@ impl Task {
 
     /// What writes the model's change to [`swe::DIFF_FILE`], where [`Self::answer_of`] is a change. To be run as a
     /// program of its own (`bash -c`).
-    pub fn diff_command(&self) -> String {
-        swe::diff_command(&self.prompts.working_dir)
+    pub fn diff_command(&self, form: DiffForm) -> String {
+        swe::diff_command(&self.prompts.working_dir, form)
     }
 
     /// The grade of an answer, or what has to be done for one.
@@ -198,7 +194,9 @@ fn filled(template: &str, problem: &Problem) -> String {
     let documents = documents(problem);
     let values = [("problem_statement", problem.statement.as_str()), ("documents", &documents)];
     let text = fill(template, &values).unwrap_or_else(|_| problem.statement.clone());
-    match problem.files.is_empty() || template.contains("{documents}") {
+    // Doubled braces are no name.
+    let asked_for = template.replace("{{", "").contains("{documents}");
+    match problem.files.is_empty() || asked_for {
         true => text,
         false => format!("{documents}\n\n{text}"),
     }

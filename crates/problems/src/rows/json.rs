@@ -1,7 +1,7 @@
 //! JSON: a list of rows, an object with such a list under `data`, or an object of columns of equal length. A file
 //! that holds JSON lines in spite of its name is read as such.
 //!
-//! Lists are read row by row, so that a file may be larger than memory would allow.
+//! Lists are read row by row, so that only problems have to fit into memory, not the file beside them.
 
 use std::{
     cell::Cell,
@@ -20,12 +20,21 @@ use serde_json::{Map, Value};
 
 use super::{Digested, LARGEST_ROW, Reading, RowsError, lines};
 
-/// Columns are read whole, so a file of them may have this many bytes.
-const LARGEST_COLUMN: usize = 512 << 20;
+/// Columns are read whole, so all of them together may have this many bytes.
+const LARGEST_COLUMNS: usize = 512 << 20;
 /// So much of a file is looked at to tell what it is.
 const PEEKED: usize = 1 << 18;
 
 pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsError> {
+    read_columns(path, reading, LARGEST_COLUMNS)
+}
+
+/// Reads a file whose columns, if it holds some, have so many bytes together.
+pub(super) fn read_columns(
+    path: &Path,
+    reading: &mut Reading<'_>,
+    columns: usize,
+) -> Result<(), RowsError> {
     let failed = |source| RowsError::Io { path: path.to_owned(), source };
     if are_lines(File::open(path).map_err(failed)?).map_err(failed)? {
         return lines::read(path, reading);
@@ -38,7 +47,7 @@ pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsErr
     }
     let left = Cell::new(LARGEST_ROW);
     let mut reader = serde_json::Deserializer::from_reader(Bounded { inner: file, left: &left });
-    let whole = Whole { reading, left: &left };
+    let whole = Whole { reading, left: &left, columns };
     let result = (&mut reader).deserialize_any(whole).and_then(|()| reader.end());
     drop(reader);
     reading.digest = digest;
@@ -78,6 +87,7 @@ impl<R: Read> Read for Bounded<'_, R> {
 struct Whole<'a, 'b, 'c> {
     reading: &'a mut Reading<'c>,
     left: &'b Cell<usize>,
+    columns: usize,
 }
 
 impl<'de> Visitor<'de> for Whole<'_, '_, '_> {
@@ -98,13 +108,13 @@ impl<'de> Visitor<'de> for Whole<'_, '_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { reading, left } = self;
+        let Self { reading, left, columns: most } = self;
         let mut columns = Map::new();
         let mut found = false;
+        left.set(most);
         while let Some(key) = map.next_key::<String>()? {
-            left.set(LARGEST_COLUMN);
             if key == "data" {
-                map.next_value_seed(Whole { reading: &mut *reading, left })?;
+                map.next_value_seed(Whole { reading: &mut *reading, left, columns: most })?;
                 found = true;
             } else {
                 columns.insert(key, map.next_value()?);

@@ -14,20 +14,31 @@ use std::{
 use parquet::{
     errors::ParquetError,
     file::reader::{FileReader, SerializedFileReader},
+    record::{Field, Row},
 };
 use serde_json::Value;
 
 use super::{Digested, LARGEST_FILE, LARGEST_ROW, Reading, RowsError};
 
 pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsError> {
+    read_at_most(path, reading, LARGEST_FILE)
+}
+
+/// Reads rows of so many bytes together. What a file announces is no bound: a text it holds once may stand in any
+/// number of rows.
+pub(super) fn read_at_most(
+    path: &Path,
+    reading: &mut Reading<'_>,
+    most: u64,
+) -> Result<(), RowsError> {
     digest(path, reading).map_err(|source| RowsError::Io { path: path.to_owned(), source })?;
     let (sender, rows) = sync_channel(4);
     let file = path.to_owned();
     let worker = thread::Builder::new().name("parquet".into()).spawn(move || send(&file, &sender));
     let worker = worker.map_err(|source| RowsError::Io { path: path.to_owned(), source })?;
-    receive(&rows, reading);
+    let received = receive(rows, reading, most);
     let result = worker.join().unwrap_or_else(|_| Err("its parts do not fit together".into()));
-    result.map_err(|why| RowsError::Parquet { path: path.to_owned(), why })
+    result.and(received).map_err(|why| RowsError::Parquet { path: path.to_owned(), why })
 }
 
 fn digest(path: &Path, reading: &mut Reading<'_>) -> io::Result<()> {
@@ -37,13 +48,22 @@ fn digest(path: &Path, reading: &mut Reading<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(rows: &Receiver<Value>, reading: &mut Reading<'_>) {
-    for (row, number) in rows.iter().zip(1..) {
-        match length(&row) {
+/// Takes the receiver, so that the other side ends where this one does.
+fn receive(rows: Receiver<Value>, reading: &mut Reading<'_>, most: u64) -> Result<(), String> {
+    let mut left = most;
+    for (row, number) in rows.into_iter().zip(1..) {
+        let length = length(&row);
+        // A row without fields takes its time too.
+        let Some(rest) = left.checked_sub(length as u64 + 1) else {
+            return Err(format!("its rows have more than {most} bytes together"));
+        };
+        left = rest;
+        match length {
             ..=LARGEST_ROW => reading.row(number, row),
             _ => reading.bad(number, format!("it is longer than {LARGEST_ROW} bytes")),
         }
     }
+    Ok(())
 }
 
 fn send(path: &PathBuf, rows: &SyncSender<Value>) -> Result<(), String> {
@@ -56,11 +76,34 @@ fn send(path: &PathBuf, rows: &SyncSender<Value>) -> Result<(), String> {
     }
     for row in reader.get_row_iter(None).map_err(|error| said(&error))? {
         // The other side is gone when nobody wants to know any more.
-        if rows.send(row.map_err(|error| said(&error))?.to_json_value()).is_err() {
+        if rows.send(object(&row.map_err(|error| said(&error))?)).is_err() {
             return Ok(());
         }
     }
     Ok(())
+}
+
+fn object(row: &Row) -> Value {
+    let fields = row.get_column_iter();
+    Value::Object(fields.map(|(name, field)| (name.clone(), json(field))).collect())
+}
+
+/// A field as JSON. Older writers do not say that bytes are text; those that are none are left out.
+fn json(field: &Field) -> Value {
+    match field {
+        Field::Bytes(bytes) => bytes.as_utf8().map_or(Value::Null, Value::from),
+        Field::Group(row) => object(row),
+        Field::ListInternal(list) => list.elements().iter().map(json).collect(),
+        Field::MapInternal(map) => {
+            let entries = map.entries().iter().map(|(key, value)| (json(key), json(value)));
+            let named = entries.map(|(key, value)| match key {
+                Value::String(key) => (key, value),
+                key => (key.to_string(), value),
+            });
+            Value::Object(named.collect())
+        }
+        plain => plain.to_json_value(),
+    }
 }
 
 fn said(error: &ParquetError) -> String {

@@ -23,6 +23,10 @@ fn file(dir: &TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
+fn read_rows(path: &Path) -> Result<Rows, RowsError> {
+    read_files(&[path], &|_| Ok(()))
+}
+
 fn read(name: &str, content: impl AsRef<[u8]>) -> Result<Rows, RowsError> {
     let dir = tempfile::tempdir().unwrap();
     read_rows(&file(&dir, name, content))
@@ -77,6 +81,12 @@ fn equal_rows_are_repetitions_and_unequal_ones_an_error() {
     assert_eq!(rows.bad.len(), 1);
     assert_eq!(rows.bad[0].row, 4);
     assert_eq!(rows.bad[0].why, "id `a` stands for another problem in row 1");
+    for key in ["domain", "subject", "qa_type"] {
+        let mut second = row("a");
+        second[key] = "another kind".into();
+        let rows = read("rows.jsonl", format!("{}\n{second}", row("a"))).unwrap();
+        assert_eq!((rows.problems[0].repeats, rows.bad.len()), (1, 1), "{key}");
+    }
 }
 
 #[test]
@@ -117,6 +127,20 @@ fn json_comes_in_four_shapes() {
 }
 
 #[test]
+fn columns_have_one_bound_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let columns = json!({"id": ["a"], "problem_statement": ["q"], "ground_truth": ["t"]}).to_string();
+    let path = file(&dir, "rows.json", &columns);
+    let read = |most| {
+        let fits = |_: &Problem| Ok(());
+        let mut reading = Reading::new(&fits);
+        json::read_columns(&path, &mut reading, most).map(|()| reading.finish())
+    };
+    assert_eq!(ids(&read(columns.len()).unwrap()), ["a"]);
+    assert!(matches!(read(columns.len() - 10), Err(RowsError::Json { .. })));
+}
+
+#[test]
 fn other_files_are_refused() {
     assert!(refusal("rows.csv", "a,b").contains(".jsonl, .json or .parquet"));
     assert!(refusal("rows", "").contains("no data file"));
@@ -144,6 +168,16 @@ fn parquet_file(path: &Path, compression: Compression, rows: &[[&str; 4]]) {
     let schema =
         "message rows { required binary id (UTF8); required binary problem_statement (UTF8);
         required binary ground_truth (UTF8); required binary input_files (UTF8); }";
+    let rows: Vec<[&[u8]; 4]> = rows.iter().map(|row| row.map(str::as_bytes)).collect();
+    parquet_file_of(path, schema, compression, &rows);
+}
+
+fn parquet_file_of<const N: usize>(
+    path: &Path,
+    schema: &str,
+    compression: Compression,
+    rows: &[[&[u8]; N]],
+) {
     let schema = Arc::new(parse_message_type(schema).unwrap());
     let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
     let file = fs::File::create(path).unwrap();
@@ -151,7 +185,7 @@ fn parquet_file(path: &Path, compression: Compression, rows: &[[&str; 4]]) {
     let mut group = writer.next_row_group().unwrap();
     let mut at = 0;
     while let Some(mut column) = group.next_column().unwrap() {
-        let values: Vec<ByteArray> = rows.iter().map(|row| row[at].into()).collect();
+        let values: Vec<ByteArray> = rows.iter().map(|row| row[at].to_vec().into()).collect();
         column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
         column.close().unwrap();
         at += 1;
@@ -175,6 +209,42 @@ fn parquet_is_read_in_every_compression_we_have() {
         assert_eq!(rows.problems[0].files["a.txt"], "text");
         assert_eq!((rows.bad.len(), rows.bad[0].row), (1, 2));
     }
+}
+
+#[test]
+fn rows_of_parquet_have_a_bound_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    let statement = "x".repeat(1 << 19);
+    let ids: Vec<String> = (0..50).map(|id| id.to_string()).collect();
+    let rows: Vec<_> = ids.iter().map(|id| [id.as_str(), &statement, "t", ""]).collect();
+    parquet_file(&path, Compression::UNCOMPRESSED, &rows);
+    let stored = fs::metadata(&path).unwrap().len();
+    assert!(stored < 4 << 20, "the statement is stored once, {stored} bytes");
+    let read = |most| {
+        let fits = |_: &Problem| Ok(());
+        let mut reading = Reading::new(&fits);
+        parquet::read_at_most(&path, &mut reading, most).map(|()| reading.finish())
+    };
+    assert_eq!(read(30 << 20).unwrap().problems.len(), 50);
+    let error = read(20 << 20).unwrap_err().to_string();
+    assert!(error.contains("its rows have more than 20971520 bytes together"), "{error}");
+}
+
+#[test]
+fn bytes_in_parquet_are_text_where_they_can_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    let schema = "message rows { required binary id; required binary problem_statement;
+        required binary ground_truth; required binary input_files; required binary picture; }";
+    let rows: [[&[u8]; 5]; 2] =
+        [[b"a", "é?".as_bytes(), b"t", b"", b"\xff\xd8"], [b"b", b"\xff", b"t", b"", b""]];
+    parquet_file_of(&path, schema, Compression::UNCOMPRESSED, &rows);
+    let rows = read_rows(&path).unwrap();
+    assert_eq!(ids(&rows), ["a"]);
+    assert_eq!(rows.problems[0].statement, "é?");
+    assert_eq!(rows.problems[0].extra["picture"], Value::Null);
+    assert_eq!(rows.bad[0].why, "field `problem_statement` is null, not a text");
 }
 
 #[test]

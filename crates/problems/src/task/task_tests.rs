@@ -72,6 +72,10 @@ fn templates_are_filled_once() {
     let text = fill("{documents}\n{problem_statement}", &with_files("1"));
     assert!(text.starts_with("--- document 1") && text.ends_with("\nWhy {x}?"));
     assert!(fill("{problem_statement}", &with_files("1")).starts_with("--- document 1"));
+    let text = fill("Not {{documents}}: {problem_statement}", &with_files("1"));
+    assert!(text.starts_with("--- document 1") && text.ends_with("Not {documents}: Why {x}?"));
+    let text = fill("{{{documents}}} {problem_statement}", &with_files("1"));
+    assert!(text.starts_with("{--- document 1"));
     for (template, why) in
         [("{x}", "{x}"), ("{", "lone brace"), ("a}", "lone brace"), ("{{}", "lone brace")]
     {

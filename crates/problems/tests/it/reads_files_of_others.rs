@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use problems::{Task, read_rows};
+use problems::Task;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -10,7 +10,7 @@ fn data(name: &str) -> PathBuf {
 
 #[test]
 fn rows_of_pyarrow_are_problems() {
-    let rows = Task::builtin("math").unwrap().read_rows(&data("snappy.parquet")).unwrap();
+    let rows = Task::builtin("math").unwrap().read_files(&[data("snappy.parquet")]).unwrap();
     assert_eq!(rows.bad, []);
     assert_eq!(rows.problems.len(), 3);
     for (problem, number) in rows.problems.iter().zip(0..) {
@@ -24,6 +24,7 @@ fn rows_of_pyarrow_are_problems() {
 
 #[test]
 fn an_unknown_compression_is_named() {
-    let error = read_rows(&data("zstd.parquet")).unwrap_err().to_string();
+    let task = Task::builtin("math").unwrap();
+    let error = task.read_files(&[data("zstd.parquet")]).unwrap_err().to_string();
     assert!(error.contains("zstd") && error.contains("convert it"), "{error}");
 }

@@ -1,13 +1,13 @@
 //! The real rows of the benchmarks: all are problems, right answers are right and wrong ones wrong.
 
-use problems::{Grading, Problem, SameSandbox, ScoreFrom, Task};
+use problems::{Grading, Problem, ScoreFrom, Task};
 
 use crate::support::shared_rows;
 
 /// The task and its rows; none where the rows are missing.
 fn task(name: &str, file: &str, count: usize) -> Option<(Task, Vec<Problem>)> {
     let task = Task::builtin(name).unwrap();
-    let rows = task.read_rows(&shared_rows(file)?).unwrap();
+    let rows = task.read_files(&[shared_rows(file)?]).unwrap();
     assert_eq!(rows.bad, []);
     assert_eq!(rows.problems.len(), count);
     assert!(rows.problems.iter().all(|problem| problem.repeats == 1));
@@ -108,7 +108,7 @@ fn repositories_know_their_images_and_tests() {
         let Grading::InSandbox(check) = task.grading(problem, patch) else {
             panic!("{}", problem.id)
         };
-        assert_eq!((check.same_sandbox, check.image), (SameSandbox::Fresh, Some(image)));
+        assert_eq!(check.image, Some(image));
         let ScoreFrom::Tests(log) = check.score else { panic!("{}", problem.id) };
         assert!(!log.fail_to_pass.is_empty());
     }
