@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Delta, Listener, Model, Price, Request, Sampling, ToolSpec};
+use model::{Delta, Listener, Model, Place, Price, Request, Sampling, ToolSpec};
 use sandbox::{EntryKind, Error, Sandbox};
 use trajectory::{
     Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent, Started, Stop,
@@ -192,6 +192,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     pub(crate) async fn ask(&mut self) -> ControlFlow<Outcome, Assistant> {
         let turn = self.spent.turns + 1;
         self.compact(turn)?;
+        let _place = self.place().await?;
         let began = Instant::now();
         let shown = Compaction::apply(&self.history, self.compacted);
         let sampling = restless(&self.settings.sampling, std::mem::take(&mut self.repeats));
@@ -203,14 +204,17 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         };
         let hearing = Hearing { journal: self.journal, turn, _sandbox: std::marker::PhantomData };
         let asked = self.model.complete(&request, &hearing);
-        let reply = match unless_stopped(asked, &mut self.watch, self.deadline).await? {
+        let asked = unless_stopped(asked, &mut self.watch, self.deadline).await;
+        let millis = millis_since(began);
+        // A call that is cut short took its time as well.
+        self.spent.model_ms = self.spent.model_ms.saturating_add(millis);
+        let reply = match asked? {
             Ok(reply) => reply,
             Err(model::Error::Overflow { .. }) => return Break(Outcome::ContextFull),
             Err(error) => return Break(infrastructure(&error)),
         };
         let sent: usize = shown.iter().map(Message::size).sum();
         drop(shown);
-        let millis = millis_since(began);
         let cost = match (&self.settings.price, reply.from_cache) {
             (Some(_), true) => Some(0.0),
             (Some(price), false) => Some(price.cost(&reply.usage)),
@@ -221,7 +225,6 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         // A server that counts too few tokens, or none, must not make the conversation endless.
         let least = (sent + reply.message.size()) as u64 / MOST_BYTES;
         self.spent.context = reply.usage.total().max(least);
-        self.spent.model_ms = self.spent.model_ms.saturating_add(millis);
         self.spent.cost = cost.map(|cost| cost + self.spent.cost.unwrap_or(0.0));
         let message = reply.message;
         self.open = message.calls.len().max(1);
@@ -239,6 +242,14 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             from_cache: reply.from_cache,
         })))?;
         Continue(message)
+    }
+
+    /// Waits until the model may be asked. Others are why, so the deadline moves along.
+    async fn place(&mut self) -> ControlFlow<Outcome, Place> {
+        let began = Instant::now();
+        let place = unless_stopped(self.model.place(), &mut self.watch, None).await?;
+        self.deadline = self.deadline.and_then(|deadline| deadline.checked_add(began.elapsed()));
+        Continue(place)
     }
 
     /// Tells a model that called no tool how to go on.
@@ -267,12 +278,13 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         }
         let began = Instant::now();
         let doing = self.settings.tools.call(call, self.calls, self.sandbox);
-        let done = match unless_stopped(doing, &mut self.watch, self.deadline).await? {
+        let done = unless_stopped(doing, &mut self.watch, self.deadline).await;
+        let millis = millis_since(began);
+        self.spent.tool_ms = self.spent.tool_ms.saturating_add(millis);
+        let done = match done? {
             Ok(done) => done,
             Err(error) => return Break(infrastructure(&error)),
         };
-        let millis = millis_since(began);
-        self.spent.tool_ms = self.spent.tool_ms.saturating_add(millis);
         let Observation { mut content, is_error, exit_code } = match done {
             Done::Observed(observation) => {
                 self.understood += 1;

@@ -1,29 +1,22 @@
 //! A model that is asked by so many at once and no more. Knows nothing of what it is asked.
 
-use model::{Error, Listener, Model, Reply, Request};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use std::sync::Arc;
+
+use model::{Error, Listener, Model, Place, Reply, Request};
+use tokio::sync::Semaphore;
 
 /// A model behind a gate.
 #[derive(Debug)]
 pub(crate) struct Gated<M> {
     model: M,
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 impl<M: Model> Gated<M> {
     /// Lets so many calls through at once.
     pub(crate) fn new(model: M, calls: usize) -> Self {
-        Self { model, places: Semaphore::new(calls.clamp(1, Semaphore::MAX_PERMITS)) }
-    }
-
-    /// Waits until one more may ask. The gate is never closed; were it, everybody could pass.
-    pub(crate) async fn place(&self) -> Option<SemaphorePermit<'_>> {
-        self.places.acquire().await.ok()
-    }
-
-    /// The model itself, for who has a place.
-    pub(crate) fn inner(&self) -> &M {
-        &self.model
+        let places = Semaphore::new(calls.clamp(1, Semaphore::MAX_PERMITS));
+        Self { model, places: Arc::new(places) }
     }
 }
 
@@ -40,12 +33,18 @@ impl<M: Model> Model for Gated<M> {
         self.model.can_be_held()
     }
 
+    /// The gate is never closed; were it, everybody could pass.
+    async fn place(&self) -> Place {
+        let held = Arc::clone(&self.places).acquire_owned().await;
+        held.map_or_else(|_| Place::default(), Place::new)
+    }
+
+    /// For who has a place.
     async fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
     ) -> Result<Reply, Error> {
-        let _place = self.place().await;
         self.model.complete(request, listener).await
     }
 }

@@ -34,7 +34,7 @@ pub use openai::OpenAi;
 pub use overflow::Overflow;
 pub use price::{Price, PriceError, Prices};
 pub use reply::{Delta, Listener, Reply, Silent};
-pub use request::{Calling, Model, Request, Sampling, ToolSpec};
+pub use request::{Calling, Model, Place, Request, Sampling, ToolSpec};
 pub use retry::{Retry, Retrying};
 pub use secret::Secret;
 pub use shape::{Before, Body, Shape};

@@ -24,12 +24,31 @@ pub trait Model: Send + Sync + 'static {
         false
     }
 
+    /// Waits until one more may ask, where only so many may at once. The place is held until the reply is there.
+    /// This wait is nobody's work: it is timed apart from the call, and no limit of time counts it.
+    fn place(&self) -> impl Future<Output = Place> + Send {
+        std::future::ready(Place::default())
+    }
+
     /// The next message. `listener` hears of it while it is being written.
     fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
     ) -> impl Future<Output = Result<Reply, Error>> + Send;
+}
+
+/// A place among those who may ask a model, given back when it is dropped.
+#[derive(Debug, Default)]
+pub struct Place {
+    _held: Option<Box<dyn std::any::Any + Send>>,
+}
+
+impl Place {
+    /// The place that dropping this gives back.
+    pub fn new(held: impl Send + 'static) -> Self {
+        Self { _held: Some(Box::new(held)) }
+    }
 }
 
 impl<M: Model> Model for std::sync::Arc<M> {
@@ -43,6 +62,10 @@ impl<M: Model> Model for std::sync::Arc<M> {
 
     fn can_be_held(&self) -> bool {
         M::can_be_held(self)
+    }
+
+    async fn place(&self) -> Place {
+        M::place(self).await
     }
 
     async fn complete(

@@ -9,7 +9,7 @@ use std::{
 };
 
 use agent::{Episode, Journal, Limits, Opening, Settings, Stopper};
-use model::{Delta, Listener, Sampling};
+use model::{Delta, Listener, Model, Place, Reply, Request, Sampling};
 use sandbox::Spec;
 use sandbox_native::NativeSandbox;
 use serde_json::{Value, json};
@@ -192,10 +192,51 @@ fn stopping_and_time_break_off_a_command() {
 
         let model = Scripted::new([bash("sleep 1000")]);
         let limits = Limits { time: Some(Duration::from_millis(300)), ..Limits::default() };
-        let ended = play(&hand, &model, &Memory::new(), limits, fresh()).await;
+        let ended = play(&hand, &model, &Memory::new(), limits.clone(), fresh()).await;
         assert_eq!(ended.outcome, Outcome::Deadline);
+        // What was cut short took its time as well.
+        assert!(ended.spent.tool_ms >= 100, "{:?}", ended.spent);
+        let ended = play(&hand, &Scripted::new([Line::Hangs]), &Memory::new(), limits, fresh()).await;
+        assert_eq!(ended.outcome, Outcome::Deadline);
+        assert!(ended.spent.model_ms >= 300, "{:?}", ended.spent);
         // The sandbox goes on.
         assert_eq!(hand.bash("pgrep -c sleep; true").await, "[exit code 0]\n[stdout]\n0");
+    });
+}
+
+/// A model with a long queue before it.
+struct Busy(Scripted);
+
+impl Model for Busy {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    async fn place(&self) -> Place {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Place::default()
+    }
+
+    async fn complete(
+        &self,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, model::Error> {
+        self.0.complete(request, listener).await
+    }
+}
+
+#[test]
+fn waiting_for_a_place_is_not_the_time_of_an_episode() {
+    with_sandbox(&Spec::default(), async |hand| {
+        let limits = Limits { time: Some(Duration::from_millis(1500)), ..Limits::default() };
+        let settings = Settings { limits, ..Settings::default() };
+        let (model, journal) = (Busy(Scripted::new([bash("true"), submit()])), Memory::new());
+        let (_stopper, watch) = agent::stopper();
+        let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), watch);
+        let Ended { outcome, spent } = agent::run(episode).await;
+        assert_eq!(outcome, Outcome::Submitted);
+        assert!(spent.model_ms < 1500, "{spent:?}");
     });
 }
 
