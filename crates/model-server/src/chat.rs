@@ -28,9 +28,11 @@ pub(crate) async fn complete<M: Model>(
     request: Request,
 ) -> Result<Response<Body>, Failure> {
     let (body, room) = body::receive(request, &app.options, &app.admission).await?;
-    // A long body takes a while, and others' words are not to wait for it.
-    let reading = tokio::task::spawn_blocking(move || question(&body));
-    let mut question = reading.await.map_err(|_| broken())??;
+    // A long body takes a while, and others' words are not to wait for it. Its room goes along: it is taken for as long
+    // as the body is there, even where the client has hung up.
+    let reading = tokio::task::spawn_blocking(move || (question(&body), room));
+    let (question, room) = reading.await.map_err(|_| broken())?;
+    let mut question = question?;
     let which = app.find(&question.model)?;
     let served = app.models.get(which).ok_or_else(|| unknown(&question.model))?;
     if served.sight == Sight::Blind && question.messages.iter().any(shows) {

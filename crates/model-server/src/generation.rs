@@ -115,7 +115,10 @@ async fn answer<M: Model>(
         let mut reply = served.model.complete(&request, listener).await?;
         usage += reply.usage;
         let offered = |name: &str| tools.iter().any(|tool| tool.name == name);
-        if choice == Choice::Auto || reply.message.calls.iter().any(|call| offered(&call.name)) {
+        if choice == Choice::Required {
+            reply.message.calls.retain(|call| offered(&call.name));
+        }
+        if choice == Choice::Auto || !reply.message.calls.is_empty() {
             if parallel == Parallel::One {
                 reply.message.calls.truncate(1);
             }
@@ -125,8 +128,6 @@ async fn answer<M: Model>(
             let message = "tool_choice: the reply was cut off before its call was complete; allow more tokens";
             return Err(no_call(message.into()));
         }
-        // Calls nobody can answer would make the conversation invalid.
-        reply.message.calls.clear();
         messages.push(Message::Assistant(reply.message));
         let how = served.model.how_to_call(&tools);
         messages.push(Message::user(format!("This reply has to be a call of a tool: {how}.")));

@@ -91,6 +91,20 @@ async fn a_required_call_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_required_call_is_one_of_those_offered() {
+    let both = || calls([Call::new("rm_rf", json!({})), Call::submit()]);
+    let server = Server::of(Scripted::answering(move |_| both())).await;
+    let choice = json!({ "type": "function", "function": { "name": "submit" } });
+    for parallel in [true, false] {
+        let wish = json!({ "tools": tools(), "tool_choice": choice, "parallel_tool_calls": parallel });
+        let got = server.ask(&question(wish)).await;
+        let made = &got.json()["choices"][0]["message"]["tool_calls"];
+        assert_eq!(made.as_array().unwrap().len(), 1, "{made}");
+        assert_eq!(made[0]["function"]["name"], "submit");
+    }
+}
+
+#[tokio::test]
 async fn a_required_call_that_never_comes_is_a_failure() {
     let scripted = Arc::new(Scripted::answering(|_| say("No.")));
     let server = Server::of(scripted.clone()).await;
