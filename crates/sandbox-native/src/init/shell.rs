@@ -120,10 +120,9 @@ impl Shell {
             self.alive = Some(Alive::launch(&self.pipes, init)?);
         }
         let Some(alive) = &mut self.alive else { return Err(io::Error::other("no shell")) };
-        self.pipes.store(&format!("c{number}"), File::from(script))?;
-        let wake = self.pipes.both_ways(&format!("b{number}"))?;
-        let (out, our_out) = self.pipes.output(&format!("o{number}"))?;
-        let (err, our_err) = self.pipes.output(&format!("e{number}"))?;
+        // What is left of one that does not fit would stay for ever: nobody else may remove it.
+        let opened = open(&self.pipes, number, script).inspect_err(|_| forget(&self.pipes, number));
+        let Opened { wake, outputs: [(out, our_out), (err, our_err)] } = opened?;
         let before = Present::now();
         alive.running = Some(Running {
             id,
@@ -336,6 +335,20 @@ fn control_lines(number: u32) -> String {
 }
 
 /// Removes a command's names. Whoever has them open goes on.
+/// What a command is run with: its way back, and both ends of its output and of its errors.
+struct Opened {
+    wake: File,
+    outputs: [(File, File); 2],
+}
+
+/// Stores the script of a command and makes its pipes.
+fn open(pipes: &Pipes, number: u32, script: OwnedFd) -> io::Result<Opened> {
+    pipes.store(&format!("c{number}"), File::from(script))?;
+    let wake = pipes.both_ways(&format!("b{number}"))?;
+    let outputs = [pipes.output(&format!("o{number}"))?, pipes.output(&format!("e{number}"))?];
+    Ok(Opened { wake, outputs })
+}
+
 fn forget(pipes: &Pipes, number: u32) {
     for kind in ["b", "c", "o", "e"] {
         pipes.remove(&format!("{kind}{number}"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbox::{ByteSize, Cause, Limits, Process, Runtime, Sandbox, Spec};
+use sandbox::{ByteSize, Cause, Limits, Process, Runtime, Sandbox, ShellCommand, Spec};
 
 use super::{
     Ground, ok, on_both, on_the_host, perl, perl_behind, perl_outside, program, sh_within, soon,
@@ -181,6 +181,20 @@ fn commands_are_the_first_to_go() {
         }
         let sandbox = h.sandbox().await;
         assert_eq!(perl(&sandbox, "print qq(fine\n)").await, "fine\n");
+    });
+}
+
+/// A command that is longer than there is room takes none from those after it.
+#[test]
+fn a_command_that_does_not_fit_leaves_nothing_behind() {
+    on_the_host(async |h| {
+        let limits = Limits { memory: Some(ByteSize::mib(32)), ..Limits::default() };
+        let sandbox = h.create(&Spec { limits, ..h.spec() }).await;
+        let long = ShellCommand::new(format!(": '{}'", "x".repeat(9 << 20)));
+        for _ in 0..2 {
+            soon("a long command", sandbox.shell(&long)).await.unwrap_err();
+        }
+        assert_eq!(ok(&sandbox, "echo fine").await, "fine\n");
     });
 }
 
