@@ -7,6 +7,9 @@ use std::collections::HashSet;
 
 use crate::{choice, python::strip, rouge};
 
+/// Characters of a domain that an error repeats.
+const SHOWN: usize = 80;
+
 /// What the reward depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
@@ -26,7 +29,10 @@ pub struct Row<'a> {
     "unknown domain `{0}`: expected one that starts with math, physics, chem, biomed, instruct_follow, \
      instruct_pretrain or long_context"
 )]
-pub struct UnknownDomain(pub String);
+pub struct UnknownDomain(
+    /// The beginning of it: rows may hold anything.
+    pub String,
+);
 
 /// Scores an answer from 0 to 1. Without an answer, or without a right one, 0 whatever the domain.
 pub fn reward(row: &Row) -> Result<f64, UnknownDomain> {
@@ -45,7 +51,7 @@ pub fn reward(row: &Row) -> Result<f64, UnknownDomain> {
     } else if within(&["instruct_pretrain", "long_context"]) {
         Ok(question(row.qa_type.unwrap_or_default(), answer, truth))
     } else {
-        Err(UnknownDomain(row.domain.to_owned()))
+        Err(UnknownDomain(row.domain.chars().take(SHOWN).collect()))
     }
 }
 

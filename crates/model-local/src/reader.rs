@@ -96,7 +96,9 @@ impl Reader {
         request: &Request<'_>,
     ) -> Result<Conversation, Error> {
         self.fits(written_in(request.messages))?;
+        let failed = |why: String| Error::Refused { status: 500, message: why };
         let turn = self.turns.next().await;
+        let turn = turn.ok_or_else(|| failed("the model is being put away".into()))?;
         let asked = Asked {
             messages: request.messages.to_vec(),
             tools: request.tools.to_vec(),
@@ -112,7 +114,6 @@ impl Reader {
             let _ = to.send(read);
         };
         let thread = thread::Builder::new().name("prompt".into()).stack_size(STACK);
-        let failed = |why: String| Error::Refused { status: 500, message: why };
         thread
             .spawn(reading)
             .map_err(|error| failed(format!("no thread to read the conversation: {error}")))?;
