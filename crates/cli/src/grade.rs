@@ -100,10 +100,9 @@ fn open(path: &Path) -> Result<Box<dyn Read + Send>, Usage> {
 /// A batch's grades, on their way.
 type Reply = Receiver<Vec<Result<grade::lines::Graded, Bad>>>;
 
-/// Some lines, the number of the first, and where their grades go.
+/// Some lines with their numbers, and where their grades go.
 struct Batch {
-    first: u64,
-    lines: Vec<Line>,
+    lines: Vec<(u64, Line)>,
     reply: SyncSender<Vec<Result<grade::lines::Graded, Bad>>>,
 }
 
@@ -142,9 +141,9 @@ fn read_batches(
     hand_out: &SyncSender<Batch>,
     in_order: &SyncSender<io::Result<Reply>>,
 ) {
-    let mut first = 1;
+    let mut read = 0;
     loop {
-        let lines = match next_batch(&mut input) {
+        let lines = match next_batch(&mut input, &mut read) {
             Ok(lines) if lines.is_empty() => return,
             Ok(lines) => lines,
             Err(error) => {
@@ -153,28 +152,31 @@ fn read_batches(
                 return;
             }
         };
-        let count = lines.len() as u64;
         let (reply, replied) = sync_channel(1);
-        if in_order.send(Ok(replied)).is_err()
-            || hand_out.send(Batch { first, lines, reply }).is_err()
-        {
+        if in_order.send(Ok(replied)).is_err() || hand_out.send(Batch { lines, reply }).is_err() {
             return;
         }
-        first += count;
     }
 }
 
-/// The lines that are there already, at least one while there are any.
-fn next_batch(input: &mut BufReader<impl Read>) -> io::Result<Vec<Line>> {
+/// The lines that are there already, at least one while there are any. `read` counts them, blank ones too, though these
+/// are left out.
+fn next_batch(input: &mut BufReader<impl Read>, read: &mut u64) -> io::Result<Vec<(u64, Line)>> {
     let (mut lines, mut bytes) = (Vec::new(), 0);
-    while let Some(line) = next_line(input)? {
-        bytes += match &line {
-            Line::Text(text) => text.len(),
-            Line::TooLong => 0,
-        };
-        lines.push(line);
+    while let Some(mut line) = next_line(input)? {
+        *read += 1;
+        if let Line::Text(text) = &mut line {
+            if *read == 1 && text.starts_with(b"\xef\xbb\xbf") {
+                text.drain(..3);
+            }
+            bytes += text.len();
+        }
+        if !matches!(&line, Line::Text(text) if text.trim_ascii().is_empty()) {
+            lines.push((*read, line));
+        }
         // Another line may be long in coming: who writes one and waits for its grade must not wait in vain.
-        if lines.len() >= BATCH.0 || bytes >= BATCH.1 || !input.buffer().contains(&b'\n') {
+        let full = lines.len() >= BATCH.0 || bytes >= BATCH.1 || !input.buffer().contains(&b'\n');
+        if full && !lines.is_empty() {
             break;
         }
     }
@@ -197,9 +199,8 @@ fn next_line(input: &mut BufReader<impl Read>) -> io::Result<Option<Line>> {
 fn grade_batches(kind: Kind, work: &Mutex<Receiver<Batch>>) {
     loop {
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Batch { first, lines, reply }) = next else { return };
-        let lines = (first..).zip(lines);
-        let grades = lines.map(|(number, line)| grade_one(kind, number, &line)).collect();
+        let Ok(Batch { lines, reply }) = next else { return };
+        let grades = lines.iter().map(|(number, line)| grade_one(kind, *number, line)).collect();
         // The writer has left: the next batch will not come.
         let _ = reply.send(grades);
     }
@@ -269,14 +270,15 @@ mod tests {
 
     fn lines(text: &[u8]) -> Vec<Vec<String>> {
         let mut input = BufReader::with_capacity(BATCH.1, text);
-        let mut batches = Vec::new();
+        let (mut batches, mut read) = (Vec::new(), 0);
         loop {
-            let batch = next_batch(&mut input).unwrap();
+            let batch = next_batch(&mut input, &mut read).unwrap();
             if batch.is_empty() {
                 return batches;
             }
-            let shown = batch.into_iter().map(|line| match line {
-                Line::Text(bytes) => String::from_utf8(bytes).unwrap(),
+            let shown = batch.into_iter().map(|(number, line)| match line {
+                Line::Text(bytes) if bytes.len() > 9 => "x".repeat(bytes.len()),
+                Line::Text(bytes) => format!("{number}{}", String::from_utf8(bytes).unwrap()),
                 Line::TooLong => "too long".into(),
             });
             batches.push(shown.collect());
@@ -285,11 +287,17 @@ mod tests {
 
     #[test]
     fn lines_come_in_batches() {
-        assert_eq!(lines(b"a\n\nb"), [vec!["a", ""], vec!["b"]]);
-        assert_eq!(lines(b"a\n"), [["a"]]);
+        assert_eq!(lines(b"a\nb\nc"), [vec!["1a", "2b"], vec!["3c"]]);
+        assert_eq!(lines(b"a\n"), [["1a"]]);
         assert!(lines(b"").is_empty());
         let many = lines(&b"x\n".repeat(BATCH.0 + 1));
         assert_eq!(many.iter().map(Vec::len).collect::<Vec<_>>(), [BATCH.0, 1]);
+    }
+
+    #[test]
+    fn blank_lines_are_counted_and_left_out() {
+        assert_eq!(lines(b"\xef\xbb\xbfa\n \r\n\nb\n\n"), [vec!["1a", "4b"]]);
+        assert!(lines(b"\n\n").is_empty());
     }
 
     #[test]
@@ -299,6 +307,6 @@ mod tests {
         text.extend(vec![b'x'; LONGEST + 1]);
         text.extend(b"\nz");
         let lines = lines(&text).concat();
-        assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [LONGEST, 8, 1]);
+        assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [LONGEST, 8, 2]);
     }
 }

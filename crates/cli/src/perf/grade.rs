@@ -88,6 +88,9 @@ pub(crate) async fn run(args: GradePerfArgs) -> Result<Exit> {
         None => answers::cases(args.seed, args.count),
         Some(path) => read(path, args.count)?,
     };
+    if cases.is_empty() {
+        return Err(Usage("there is no case to measure".into()).into());
+    }
     let ours = tokio::task::spawn_blocking({
         let cases = cases.clone();
         move || judge(&cases)
@@ -95,7 +98,7 @@ pub(crate) async fn run(args: GradePerfArgs) -> Result<Exit> {
     let (scores, ours_per_second) = ours.await?;
     let theirs = match ask(args.python.clone(), &cases).await {
         Ok(theirs) => Some(theirs),
-        Err(error) if args.python.is_some() => return Err(error),
+        Err(error) if args.python.is_some() || !is_missing(&error) => return Err(error),
         Err(_) => {
             output::note(
                 "nothing to compare with: python3 has no math-verify; install it with \
@@ -122,6 +125,12 @@ pub(crate) async fn run(args: GradePerfArgs) -> Result<Exit> {
         false => output::print(&render(&figures))?,
     }
     Ok(Exit::Done)
+}
+
+/// Whether there is no Python, or none with the library.
+fn is_missing(error: &anyhow::Error) -> bool {
+    let said = format!("{error:#}");
+    said.contains("cannot start") || said.contains("No module named")
 }
 
 /// Our verdicts, and how many we give in a second.

@@ -158,6 +158,8 @@ fn math_is_graded_many_times_faster_than_by_the_original() {
 #[test]
 fn a_python_without_the_original_is_named() {
     let home = Home::new();
+    let line = refusal(&home.run(["perf", "grade", "--count", "0"]), 2);
+    assert!(line.contains("no case"), "{line}");
     let args = ["perf", "grade", "--count", "2", "--python", "surely-no-python"];
     let line = refusal(&home.run(args), 4);
     assert!(line.contains("cannot start surely-no-python"), "{line}");
