@@ -14,7 +14,7 @@ pub(crate) fn excerpt(text: &str, most: usize) -> String {
             continue;
         }
         let piece = if is_hidden(c) { format!("\\u{{{:x}}}", u32::from(c)) } else { c.to_string() };
-        let taken = piece.len().min(piece.chars().count()) + usize::from(gap);
+        let taken = piece.chars().count() + usize::from(gap);
         if taken > room {
             shown.push('…');
             return shown;

@@ -34,6 +34,18 @@ const LEADS: [&str; 25] = [
     "coproc", "doas",
 ];
 
+/// Their options whose value is a word of its own.
+const VALUED: [(&str, &[&str]); 8] = [
+    ("timeout", &["-s", "-k", "--signal", "--kill-after"]),
+    ("sudo", &["-u", "-g", "-C", "-h", "-p", "-r", "-t", "-U", "-D", "-R", "--user", "--group"]),
+    ("doas", &["-u", "-C"]),
+    ("xargs", &["-I", "-n", "-P", "-d", "-L", "-s", "-E", "-a", "--replace", "--max-args", "--max-procs"]),
+    ("nice", &["-n", "--adjustment"]),
+    ("ionice", &["-c", "-n", "--class", "--classdata"]),
+    ("env", &["-u", "-C", "--unset", "--chdir"]),
+    ("stdbuf", &["-i", "-o", "-e"]),
+];
+
 /// The condition of a loop is told in so many words.
 const CONDITION: usize = 12;
 
@@ -44,7 +56,7 @@ pub(super) fn settle(
     writes: Vec<String>,
     commands: &mut Vec<Command>,
 ) {
-    let mut led = false;
+    let mut led = None;
     let mut at = 0;
     while let Some(word) = words.get(at) {
         at += 1;
@@ -52,9 +64,14 @@ pub(super) fn settle(
             let args = words.iter().skip(at).take(CONDITION).cloned().collect();
             commands.push(Command { name: "while".into(), args, ..Command::default() });
         } else if LEADS.contains(&word.as_str()) {
-            led = true;
+            led = Some(word.as_str());
             at += usize::from(word == "function");
-        } else if !(is_assignment(word) || led && is_option(word)) {
+        } else if let Some(lead) = led.filter(|_| is_option(word)) {
+            let valued = VALUED.iter().any(|(name, options)| {
+                *name == lead && options.contains(&word.as_str())
+            });
+            at += usize::from(valued);
+        } else if !is_assignment(word) {
             let name = word.rsplit('/').next().unwrap_or_default().to_owned();
             let (name, at) = module(name, &words, at);
             let args = words.into_iter().skip(at).collect();

@@ -219,9 +219,11 @@ impl Answer {
         let folded = Folded::of(boxed.map_or(truth, |(inner, _)| inner)).text;
         let text = folded.trim_matches(|c: char| c == ' ' || c == '.').to_owned();
         let length = text.chars().count();
-        let kind = match length {
-            0 => return None,
-            length if length > LONG => Kind::Long(run_set(&text, LONG_RUN)),
+        // A formula may be long and have hardly a word.
+        let runs = || Some(run_set(&text, LONG_RUN)).filter(|runs| !runs.is_empty());
+        let kind = match (length, (length > LONG).then(runs).flatten()) {
+            (0, _) => return None,
+            (_, Some(runs)) => Kind::Long(runs),
             _ if is_telling(&text) && positions(statement, &text).next().is_none() => Kind::Telling,
             _ => Kind::Weak,
         };

@@ -237,7 +237,11 @@ fn address(text: &str) -> &str {
     const LONGEST: usize = 500;
     let ends = |c: char| c.is_whitespace() || "\"'`|;)>?".contains(c);
     let end = text.char_indices().take(LONGEST).find(|(_, c)| ends(*c));
-    end.map_or(text, |(end, _)| &text[..end])
+    match end {
+        Some((end, _)) => &text[..end],
+        None if text.chars().nth(LONGEST).is_some() => "",
+        None => text,
+    }
 }
 
 /// How programs say that the network is closed.

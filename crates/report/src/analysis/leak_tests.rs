@@ -79,10 +79,26 @@ fn names_that_mean_nothing() {
     assert_eq!(statement_names_it, []);
 }
 
+#[test]
+fn an_address_has_an_end() {
+    let fetched = |length: usize| {
+        let command = format!("curl https://github.com/{}.json", "x".repeat(length));
+        episode(&[(&command, "")], "seventeen zebras", &[]).len()
+    };
+    assert_eq!((fetched(60), fetched(600)), (1, 0));
+}
+
 #[track_caller]
 fn answered(truth: &str, observed: &str, expected: &[(u32, &str)]) {
     let found = episode(&[("curl -s https://example.org/page", observed)], truth, &[]);
     assert_eq!(reasons(&found), expected, "{truth}: {observed}");
+}
+
+#[test]
+fn a_long_formula_is_looked_for_as_it_is() {
+    let formula = format!("\\frac{{{}}}{{2}}", "123+".repeat(60));
+    answered(&formula, &format!("it is {formula} indeed"), &[(1, "answer")]);
+    answered(&formula, "it is \\frac{1}{2}", &[]);
 }
 
 #[test]

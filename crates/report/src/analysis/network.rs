@@ -50,9 +50,41 @@ pub(super) fn wanted(command: &Command) -> Option<Wanted> {
     }
 }
 
-/// The first argument that is no option.
+/// Options before a verb whose value is a word of its own.
+const VALUED: [&str; 20] = [
+    "-C",
+    "-c",
+    "--git-dir",
+    "--work-tree",
+    "--namespace",
+    "--proxy",
+    "--python",
+    "--cache-dir",
+    "--log",
+    "--timeout",
+    "--retries",
+    "--cert",
+    "--trusted-host",
+    "--prefix",
+    "--registry",
+    "--directory",
+    "--project",
+    "--config",
+    "--color",
+    "--toolchain",
+];
+
+/// The first argument that is neither an option nor the value of one.
 pub(super) fn verb(command: &Command) -> Option<&str> {
-    command.args.iter().map(String::as_str).find(|arg| !arg.starts_with('-'))
+    let mut args = command.args.iter().map(String::as_str);
+    while let Some(arg) = args.next() {
+        if VALUED.contains(&arg) {
+            args.next();
+        } else if !arg.starts_with('-') {
+            return Some(arg);
+        }
+    }
+    None
 }
 
 fn is_pip(name: &str) -> bool {
@@ -61,10 +93,14 @@ fn is_pip(name: &str) -> bool {
 }
 
 /// A request to the sandbox itself is none to other machines, nor is a question for the version. The address may be
-/// missing: a program that starts another puts it in later.
+/// missing: a program that starts another puts it in later. A proxy may be here for addresses that are not.
 fn asks_elsewhere(command: &Command) -> bool {
     let about = |arg: &str| matches!(arg, "--version" | "-V" | "--help" | "-h");
-    !command.args.is_empty() && !command.args.iter().any(|arg| is_here(arg) || about(arg))
+    let is_proxy = |at: usize| at > 0 && matches!(command.args[at - 1].as_str(), "-x" | "--proxy");
+    let here = |(at, arg): (usize, &String)| {
+        about(arg) || is_here(arg) && !arg.starts_with('-') && !is_proxy(at)
+    };
+    !command.args.is_empty() && !command.args.iter().enumerate().any(here)
 }
 
 fn is_here(target: &str) -> bool {
@@ -83,14 +119,26 @@ mod tests {
             ("curl -s https://example.org/a", Some(Wanted::Data)),
             ("curl -s localhost:8000/a", None),
             ("curl http://127.0.0.1/", None),
+            ("curl -x http://127.0.0.1:3128 https://example.org/a", Some(Wanted::Data)),
+            ("curl --proxy=http://127.0.0.1:3128 https://example.org/a", Some(Wanted::Data)),
+            ("curl -x http://127.0.0.1:3128 http://localhost/a", None),
+            ("timeout -s KILL 60 curl https://example.org", Some(Wanted::Data)),
+            ("sudo -u nobody curl https://example.org", Some(Wanted::Data)),
+            ("cat urls | xargs -n 1 -I {} curl {}", None),
+            ("xargs -n 1 -I {} curl {}", Some(Wanted::Data)),
+            ("nice -n 5 wget https://example.org", Some(Wanted::Data)),
             ("curl --version", None),
             ("wget --help", None),
             ("which curl", None),
             ("git clone https://example.org/r", Some(Wanted::Data)),
+            ("git -C /tmp clone https://example.org/r", Some(Wanted::Data)),
+            ("git -c http.proxy=x fetch", Some(Wanted::Data)),
+            ("git -C clone log", None),
             ("git log", None),
             ("git diff clone", None),
             ("pip install x", Some(Wanted::Packages)),
             ("pip3.11 download x", Some(Wanted::Packages)),
+            ("pip --proxy http://127.0.0.1 install x", Some(Wanted::Packages)),
             ("pip list", None),
             ("pip show install", None),
             ("python -m pip install -q x", Some(Wanted::Packages)),

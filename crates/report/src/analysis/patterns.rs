@@ -42,7 +42,9 @@ pub(super) const PAPER_COMPUTATION: [&str; 10] = [
 ];
 
 /// Code that asks other machines.
-pub(super) const FETCHING: [&str; 44] = [
+pub(super) const FETCHING: [&str; 46] = [
+    "import requests as",
+    "from requests import",
     "requests.get(",
     "requests.post(",
     "requests.head(",

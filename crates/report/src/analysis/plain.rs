@@ -177,11 +177,6 @@ impl PlainSummary {
         all
     }
 
-    /// How often a pattern occurs in an answer, on average.
-    pub fn per_answer(&self, pattern: Pattern) -> f64 {
-        share(self.counts[pattern as usize], self.answers)
-    }
-
     /// How often a pattern occurs in a thousand words.
     pub fn per_thousand_words(&self, pattern: Pattern) -> f64 {
         1000.0 * share(self.counts[pattern as usize], self.words)
