@@ -12,7 +12,7 @@ pub struct Estimate {
     /// Its standard error, clustered by problem; none with a single problem.
     pub se: Option<f64>,
     /// The 95% interval, within 0 and 1: 1.96 standard errors to each side; Wilson's for as many problems where
-    /// all scored 0 or all 1, which has no error to go by.
+    /// all scored alike, which has no error to go by.
     pub interval: Option<[f64; 2]>,
     /// How many problems.
     pub problems: usize,
@@ -38,13 +38,19 @@ pub fn clustered(problems: &[Vec<f64>]) -> Option<Estimate> {
 }
 
 fn interval(mean: f64, se: f64, problems: f64) -> [f64; 2] {
+    let (middle, reach) =
+        if se < 1e-12 { wilson(mean, problems) } else { (mean, HALF_WIDTH * se) };
+    let low = if mean == 0.0 { 0.0 } else { (middle - reach).max(0.0) };
+    let high = if mean == 1.0 { 1.0 } else { (middle + reach).min(1.0) };
+    [low, high]
+}
+
+/// The middle of Wilson's interval, and how far it reaches to each side.
+fn wilson(mean: f64, problems: f64) -> (f64, f64) {
     let square = HALF_WIDTH * HALF_WIDTH;
-    let reach = square / (problems + square);
-    match mean {
-        0.0 => [0.0, reach],
-        1.0 => [1.0 - reach, 1.0],
-        _ => [(mean - HALF_WIDTH * se).max(0.0), (mean + HALF_WIDTH * se).min(1.0)],
-    }
+    let spread = mean * (1.0 - mean) / problems + square / (4.0 * problems * problems);
+    let shrunk = 1.0 + square / problems;
+    ((mean + square / (2.0 * problems)) / shrunk, HALF_WIDTH * spread.sqrt() / shrunk)
 }
 
 /// The mean of numbers; none where there are none.
@@ -92,6 +98,9 @@ mod tests {
         assert!(low == 0.0 && (high - 0.087_621_601_197_286_68).abs() < 1e-12, "{high}");
         let all = clustered(&vec![vec![1.0]; 40]).unwrap().interval.unwrap();
         assert!((all[0] + high - 1.0).abs() < 1e-12 && all[1] == 1.0);
+        let half = clustered(&vec![vec![1.0, 0.0]; 40]).unwrap().interval.unwrap();
+        // statsmodels: proportion_confint(20, 40, method="wilson").
+        assert!((half[0] - 0.351_995_269_334_653_86).abs() < 1e-12 && (half[0] + half[1] - 1.0).abs() < 1e-12);
         let most = clustered(&[vec![1.0], vec![1.0], vec![0.9]]).unwrap().interval.unwrap();
         assert_eq!(most[1], 1.0);
     }

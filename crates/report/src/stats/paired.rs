@@ -12,6 +12,9 @@ const DRAWS: usize = 4_000_000;
 /// Up to this many problems that differ, every pattern of signs is tried.
 const EXACT: usize = 16;
 
+/// So few problems that differ cannot bring any of these tests below 5%: 2 in 2^5 is more.
+const TOO_FEW: usize = 5;
+
 /// How a p-value came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -44,7 +47,9 @@ pub struct Paired {
     pub p: f64,
     /// The test the p-value is from.
     pub test: Test,
-    /// The least true difference that as many problems would show (p below 5%) in 80% of studies.
+    /// The least true difference that as many problems would show (p below 5%) in 80% of studies, going by how the
+    /// problems' differences vary and, for McNemar's test, by how many have to differ at all. None with so few problems
+    /// that no outcome is below 5%.
     pub detectable: Option<f64>,
     /// Problems that went better with the computer.
     pub better: usize,
@@ -81,10 +86,42 @@ pub fn paired(problems: &[(Vec<f64>, Vec<f64>)]) -> Option<Paired> {
         resamples,
         p,
         test,
-        detectable: varies.map(|se| (HALF_WIDTH + POWER) * se),
+        detectable: detectable(differences.len(), varies, test),
         better,
         worse,
     })
+}
+
+fn detectable(problems: usize, se: Option<f64>, test: Test) -> Option<f64> {
+    let by_spread = se.map(|se| (HALF_WIDTH + POWER) * se).filter(|_| problems > TOO_FEW);
+    match test {
+        // Where few problems differed, their spread says little about that of a study in which more do.
+        Test::Mcnemar => Some(least_seen(problems)?.max(by_spread.unwrap_or(0.0))),
+        Test::SignFlipsExact | Test::SignFlips => by_spread,
+    }
+}
+
+/// The share of problems that has to differ, all in one direction, for more than [`TOO_FEW`] to do so in 80% of studies.
+fn least_seen(problems: usize) -> Option<f64> {
+    if problems <= TOO_FEW {
+        return None;
+    }
+    let count = problems as f64;
+    let too_few = |share: f64| {
+        let mut exactly = (count * (-share).ln_1p()).exp();
+        let mut sum = exactly;
+        for at in 0..TOO_FEW {
+            exactly *= (count - at as f64) / (at as f64 + 1.0) * share / (1.0 - share);
+            sum += exactly;
+        }
+        sum
+    };
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if too_few(middle) > 0.2 { low = middle } else { high = middle }
+    }
+    Some(high)
 }
 
 /// The exact two-sided p-value of McNemar's test, from the counts of pairs that differ.
@@ -193,10 +230,32 @@ mod tests {
     fn nothing_that_differs_means_nothing() {
         let same = paired(&singles(&[1.0, 0.0], &[1.0, 0.0])).unwrap();
         assert_eq!((same.p, same.detectable, same.normal), (1.0, None, None));
+        let same = paired(&singles(&[1.0; 40], &[1.0; 40])).unwrap();
+        assert_eq!((same.normal, same.detectable), (None, least_seen(40)));
         let one = paired(&singles(&[0.0], &[1.0])).unwrap();
         assert_eq!((one.se, one.bootstrap, one.p), (None, None, 1.0));
         assert_eq!(paired(&[(vec![], vec![1.0])]), None);
         assert_eq!(paired(&[]), None);
+    }
+
+    #[test]
+    fn what_could_be_seen_is_no_less_than_the_test_allows() {
+        // The shares at which a binomial distribution is at 6 or more in 80% of cases.
+        for (problems, share) in [(6, 0.963_492_483_998_996_1), (40, 0.190_463_788_405_037_17), (500, 0.015_766_036_916_001_702)] {
+            assert!((least_seen(problems).unwrap() - share).abs() < 1e-9, "{problems}");
+        }
+        assert_eq!(least_seen(5), None);
+        assert!(least_seen(1_000_000).unwrap() < 1e-5);
+        // One problem of 40 went better: the spread alone would promise 7 points.
+        let mut with = [0.0; 40];
+        with[0] = 1.0;
+        let found = paired(&singles(&[0.0; 40], &with)).unwrap();
+        assert!(found.se.unwrap() < 0.026);
+        assert_eq!(found.detectable, least_seen(40));
+        // Where many differ, their spread is what counts.
+        let many: Vec<f64> = (0..40).map(|at| f64::from(at % 2)).collect();
+        let found = paired(&singles(&many, &[many.as_slice(), &[0.0]].concat()[1..])).unwrap();
+        assert!((found.detectable.unwrap() - (HALF_WIDTH + POWER) * found.se.unwrap()).abs() < 1e-12);
     }
 
     #[test]
