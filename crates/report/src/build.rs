@@ -6,13 +6,16 @@ mod systems;
 
 use std::collections::BTreeMap;
 
-use results::Mode;
+use results::{Mode, TaskInfo};
 
 use crate::{
     Fact, Source,
     analysis::{Capabilities, PlainSummary},
-    data::{Average, Domain, Listed, Mean, Method, Report, RunInfo, System, TaskReport, VERSION},
-    stats::{self, Estimate, Paired, holm, paired},
+    data::{
+        Average, Domain, Listed, Mean, Method, ModeReport, Report, RunInfo, System, TaskReport,
+        VERSION,
+    },
+    stats::{self, Estimate, Paired, holm, mean, paired},
     text::excerpt,
 };
 
@@ -44,13 +47,14 @@ impl Report {
 }
 
 fn run_info(source: &Source) -> RunInfo {
-    let asked = source.run.tasks.iter().map(|task| asked(task.problems, task.repeats));
-    let asked = asked.sum::<usize>().saturating_mul(source.run.modes.len());
+    let asked = source.run.tasks.iter().map(asked).fold(0, usize::saturating_add);
+    let asked = asked.saturating_mul(source.run.modes.len());
     RunInfo {
         name: source.name.clone(),
         link: source.link.clone(),
         model: excerpt(&source.run.model, NAME),
         program: excerpt(&source.run.program, NAME),
+        judge: excerpt(systems::judge(&source.run).unwrap_or_default(), NAME),
         started: source.run.started,
         asked,
         read: source.facts.len(),
@@ -60,9 +64,12 @@ fn run_info(source: &Source) -> RunInfo {
     }
 }
 
-/// Attempts of a task in one mode.
-fn asked(problems: usize, repeats: u32) -> usize {
-    problems.saturating_mul(repeats as usize)
+/// Attempts of a task in one mode, for records that do not say it as if every problem were asked equally often.
+fn asked(task: &TaskInfo) -> usize {
+    match task.attempts {
+        0 => task.problems.saturating_mul(task.repeats as usize),
+        known => known,
+    }
 }
 
 fn system(group: &systems::Group, sources: &[Source], tasks: &[String]) -> System {
@@ -108,26 +115,38 @@ fn task_report(group: &systems::Group, sources: &[Source], task: &str) -> Option
         let pairs = with.into_iter().filter_map(|(id, with)| Some((without.remove(id)?, with)));
         paired(&pairs.collect::<Vec<_>>())
     };
+    let scored = |mode: &Option<ModeReport>| mode.as_ref().is_some_and(|mode| mode.score.is_some());
+    let both_scored = scored(&llm) && scored(&sandbox);
     let excused = |facts: &[&Fact]| facts.iter().any(|fact| fact.graded().is_none());
-    let token_ratio = match (&llm, &sandbox) {
-        (Some(llm), Some(sandbox)) if llm.tokens.total > 0.0 => {
-            Some(sandbox.tokens.total / llm.tokens.total)
-        }
-        _ => None,
-    };
     Some(TaskReport {
         task: excerpt(task, NAME),
         grader: excerpt(grader.unwrap_or_default(), NAME),
-        difference: compare(|fact| Some(fact.attempt.counted())),
+        difference: both_scored.then(|| compare(|fact| Some(fact.attempt.counted()))).flatten(),
         difference_graded: (excused(&without) || excused(&with))
             .then(|| compare(Fact::graded))
             .flatten(),
         p_holm: None,
-        token_ratio,
+        token_ratio: token_ratio(&without, &with),
         answers: answers(&without),
         llm,
         sandbox,
     })
+}
+
+/// Tokens with the computer over tokens without, each problem tried both ways with its mean.
+fn token_ratio(without: &[&Fact], with: &[&Fact]) -> Option<f64> {
+    let tokens = |fact: &Fact| {
+        fact.attempt.is_of_the_model().then(|| fact.attempt.tokens.total() as f64)
+    };
+    let (mut without, with) = (by_problem(without, tokens), by_problem(with, tokens));
+    let (mut less, mut more) = (0.0, 0.0);
+    for (id, with) in with {
+        if let Some(without) = without.remove(id) {
+            less += mean(without)?;
+            more += mean(with)?;
+        }
+    }
+    (less > 0.0).then(|| more / less)
 }
 
 /// Scores by problem, problems in the order of their names.
@@ -154,6 +173,9 @@ fn domains(group: &systems::Group, sources: &[Source]) -> Vec<Domain> {
     let mut domains: BTreeMap<&str, Domain> = BTreeMap::new();
     for fact in group.runs.iter().flat_map(|run| &sources[*run].facts) {
         let Some(capabilities) = &fact.capabilities else { continue };
+        if !fact.attempt.is_of_the_model() {
+            continue;
+        }
         let mut name = fact.attempt.domain.as_str();
         if domains.len() >= DOMAINS && !domains.contains_key(name) {
             name = "other domains";
@@ -186,8 +208,8 @@ fn average(reports: &[TaskReport], tasks: usize) -> Average {
         over(reports.iter().filter_map(pick).map(of).collect())
     };
     Average {
-        llm: modes(|task| Some(task.llm.as_ref()?.score)),
-        sandbox: modes(|task| Some(task.sandbox.as_ref()?.score)),
+        llm: modes(|task| task.llm.as_ref()?.score),
+        sandbox: modes(|task| task.sandbox.as_ref()?.score),
         difference: over(reports.iter().filter_map(|task| task.difference.map(gained)).collect()),
     }
 }
@@ -238,12 +260,12 @@ fn notes(report: &Report) -> Vec<String> {
     say(
         ungraded,
         format!(
-            "{ungraded} attempts have no score yet. They count as 0 in the main table; the table of attempts shows the \
-             scores without them."
+            "{ungraded} attempts have no score yet. They count as 0 in the main table, unless a task has no score at all; \
+             the table of attempts shows the scores without them."
         ),
     );
-    let known = |mode: &&crate::data::ModeReport| mode.score.problems < 10;
-    let few = modes().filter(known).count();
+    let few = |mode: &&ModeReport| mode.score.is_some_and(|score| score.problems < 10);
+    let few = modes().filter(few).count();
     say(
         few,
         "Some scores rest on fewer than 10 problems: their intervals are rough at best.".to_owned(),
@@ -258,6 +280,6 @@ fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-fn both(task: &TaskReport) -> impl Iterator<Item = &crate::data::ModeReport> {
+fn both(task: &TaskReport) -> impl Iterator<Item = &ModeReport> {
     task.llm.iter().chain(&task.sandbox)
 }

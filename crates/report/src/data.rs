@@ -69,6 +69,9 @@ pub struct RunInfo {
     pub model: String,
     /// The program that ran it.
     pub program: String,
+    /// The model that judged its answers; empty where none did.
+    #[serde(default)]
+    pub judge: String,
     /// When it first began, in milliseconds since 1970.
     pub started: u64,
     /// Attempts that were asked for.
@@ -141,7 +144,7 @@ pub struct TaskReport {
     pub difference_graded: Option<Paired>,
     /// The p-value corrected for the number of this system's tasks (Holm).
     pub p_holm: Option<f64>,
-    /// Tokens with the computer over tokens without, a mean attempt each.
+    /// Tokens with the computer over tokens without, over problems tried both ways.
     pub token_ratio: Option<f64>,
     /// How its plain answers are written.
     pub answers: Option<PlainSummary>,
@@ -160,20 +163,24 @@ pub struct ModeReport {
     pub passed: usize,
     /// Attempts that were begun more than once.
     pub retried: usize,
-    /// The score, failures of ours and ungraded attempts counted as 0.
-    pub score: Estimate,
+    /// How many problems there are attempts at.
+    pub problems: usize,
+    /// How many attempts.
+    pub attempts: usize,
+    /// The score, failures of ours and ungraded attempts counted as 0; absent where no attempt has a score.
+    pub score: Option<Estimate>,
     /// The score without those; absent where nothing is left.
     pub graded: Option<Estimate>,
     /// pass@k.
     pub pass_at: Vec<PassAt>,
     /// How attempts ended.
     pub outcomes: BTreeMap<String, usize>,
-    /// How often the model replied.
-    pub turns: Turns,
+    /// How often the model replied; absent, like the next two, where all attempts failed on our side.
+    pub turns: Option<Turns>,
     /// Tokens of a mean attempt.
-    pub tokens: TokenMeans,
+    pub tokens: Option<TokenMeans>,
     /// Where the time went.
-    pub time: Times,
+    pub time: Option<Times>,
     /// Memory of the sandboxes, where known.
     pub memory: Option<Memory>,
     /// Money, where prices are known.
@@ -222,9 +229,9 @@ pub struct TokenMeans {
 /// Where the time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// Seconds of a mean attempt.
+    /// Seconds of a mean attempt, in the model and in tools: waiting for either is not in it.
     pub mean_s: f64,
-    /// Seconds of the middle attempt.
+    /// Seconds of the middle attempt, likewise.
     pub median_s: f64,
     /// The share of running tools in the time of models and tools.
     pub execution_share: Option<f64>,
@@ -248,7 +255,7 @@ pub struct Cost {
 pub struct Domain {
     /// The domain.
     pub domain: String,
-    /// Attempts whose events were read.
+    /// Attempts of the model whose events were read.
     pub attempts: usize,
     /// Their turns, and those that use each capability.
     pub capabilities: Capabilities,

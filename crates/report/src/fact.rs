@@ -2,6 +2,8 @@
 //!
 //! Texts are cut here, where they arrive; everything later works with bounded ones.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use results::{Attempt, Mode};
 use serde_json::Value;
 use trajectory::{Line, Outcome};
@@ -18,6 +20,8 @@ const ANSWER: usize = 240;
 const EXPECTED: usize = 120;
 /// Characters kept of a cause.
 const CAUSE: usize = 240;
+/// Characters kept of a domain.
+const DOMAIN: usize = 100;
 /// Suspicious turns kept of an attempt.
 const LEAKS: usize = 20;
 
@@ -38,6 +42,8 @@ pub struct Fact {
     pub leaks_total: usize,
     /// How a plain answer is written.
     pub plain: Option<Plain>,
+    /// A digest of the problem and its right answer, where the attempt has them: the same for equal ones.
+    pub content: Option<u64>,
 }
 
 impl Fact {
@@ -55,7 +61,11 @@ impl Fact {
         let leaks_total = leaks.len();
         leaks.truncate(LEAKS);
         let capabilities = turns.as_deref().map(analysis::capabilities);
-        let is_plain = attempt.key.mode == Mode::Llm && attempt.is_of_the_model();
+        // No reply is no way to write one.
+        let is_plain = attempt.key.mode == Mode::Llm
+            && attempt.is_of_the_model()
+            && !attempt.answer.trim().is_empty();
+        let content = content(&attempt);
         let plain = is_plain.then(|| Plain::of(&attempt.answer));
         let cause = cause(&attempt);
         let failed = attempt.score.is_none_or(|score| score < PASS);
@@ -71,7 +81,9 @@ impl Fact {
         if attempt.domain.is_empty() {
             attempt.domain.clone_from(&attempt.key.task);
         }
-        Self { attempt, cause, recorded: events.is_some(), capabilities, leaks, leaks_total, plain }
+        attempt.domain = excerpt(&attempt.domain, DOMAIN);
+        let recorded = events.is_some();
+        Self { attempt, cause, recorded, capabilities, leaks, leaks_total, plain, content }
     }
 
     /// Its score in a mean of what says something about the model.
@@ -83,6 +95,12 @@ impl Fact {
     pub fn passed(&self) -> bool {
         self.graded().is_some_and(|score| score >= PASS)
     }
+}
+
+fn content(attempt: &Attempt) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    (&attempt.problem_statement, &attempt.ground_truth).hash(&mut hasher);
+    (!attempt.problem_statement.is_empty()).then(|| hasher.finish())
 }
 
 /// Why our side failed, or why a grader gave no score, in whatever field it said so.

@@ -16,6 +16,12 @@ pub(crate) fn p_value(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
+/// A p-value in a sentence.
+pub(crate) fn p_said(p: f64) -> String {
+    let value = p_value(p);
+    if value.starts_with('<') { format!("p {value}") } else { format!("p = {value}") }
+}
+
 /// A whole number, with commas.
 pub(crate) fn count(number: f64) -> String {
     let digits = format!("{:.0}", number.max(0.0));

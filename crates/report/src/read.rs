@@ -14,6 +14,10 @@ use crate::{Fact, text::excerpt};
 
 /// Damaged files named one by one.
 const DAMAGES: usize = 20;
+/// Tasks of a run that are looked at.
+const TASKS: usize = 500;
+/// The longest name of a task or a problem, in bytes.
+const LONGEST_NAME: usize = 4096;
 
 /// What was found in the directory of a run.
 #[derive(Clone, Debug)]
@@ -24,6 +28,8 @@ pub struct Source {
     pub link: String,
     /// What was asked.
     pub run: Run,
+    /// Whether `run` was read, and not made up because it could not be.
+    pub begun: bool,
     /// The attempts that could be read.
     pub facts: Vec<Fact>,
     /// Files that could not be, the first of them.
@@ -70,6 +76,7 @@ fn source(directory: &Path, from: &Path) -> Option<Source> {
         name: excerpt(&name.unwrap_or_default(), 80),
         link: link(from, directory),
         run: nothing_asked(),
+        begun: false,
         facts: Vec::new(),
         damaged: Vec::new(),
         damages: 0,
@@ -82,25 +89,34 @@ fn source(directory: &Path, from: &Path) -> Option<Source> {
             None
         }
     };
-    let begun = asked.is_some();
     if let Some(run) = asked {
+        source.begun = true;
         source.run = run;
     }
-    let mut reader = Reader { folder: &folder, directory, seen: HashSet::new() };
+    let named = source.run.tasks.len();
+    if named > TASKS {
+        source.run.tasks.truncate(TASKS);
+        let why = format!("run.json: it names {named} tasks; only {TASKS} are looked at");
+        source.damage(directory, &why);
+    }
+    let tasks = source.run.tasks.iter().map(|task| task.name.clone()).collect();
+    let mut reader = Reader { folder: &folder, directory, seen: HashSet::new(), tasks };
     match folder.attempts() {
         Ok(attempts) => attempts.for_each(|attempt| reader.take(&mut source, attempt)),
         Err(error) => source.damage(directory, &error.to_string()),
     }
-    if !begun {
+    if !source.begun {
         source.run.tasks = found(&source.facts);
     }
-    (begun || !source.facts.is_empty() || source.damages > 0).then_some(source)
+    (source.begun || !source.facts.is_empty() || source.damages > 0).then_some(source)
 }
 
 struct Reader<'a> {
     folder: &'a Folder,
     directory: &'a Path,
     seen: HashSet<Key>,
+    /// The tasks that were named so far.
+    tasks: HashSet<String>,
 }
 
 impl Reader<'_> {
@@ -112,12 +128,21 @@ impl Reader<'_> {
         let key = &attempt.key;
         let wrong = match attempt.score {
             Some(score) if !(0.0..=1.0).contains(&score) => Some("its score is not from 0 to 1"),
+            _ if key.id.len() > LONGEST_NAME || key.task.len() > LONGEST_NAME => {
+                Some("its names are too long")
+            }
+            _ if !self.tasks.contains(&key.task) && self.tasks.len() >= TASKS => {
+                Some("too many tasks are named")
+            }
             _ if !self.seen.insert(key.clone()) => Some("there is another record of this attempt"),
             _ => None,
         };
         if let Some(wrong) = wrong {
             let path = self.folder.attempt_path(key);
             return source.damage(self.directory, &format!("{}: {wrong}", path.display()));
+        }
+        if !self.tasks.contains(&key.task) {
+            self.tasks.insert(key.task.clone());
         }
         let events = self.events(source, key);
         let task = source.run.tasks.iter().find(|task| task.name == key.task);

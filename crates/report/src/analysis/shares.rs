@@ -12,6 +12,9 @@ pub struct Shares {
     pub execution: Option<f64>,
     /// Replies of the model per minute in which at least one attempt was under way.
     pub queries_per_minute: Option<f64>,
+    /// Attempts per such minute.
+    #[serde(default)]
+    pub attempts_per_minute: Option<f64>,
     /// The most memory of each sandbox.
     pub peak_memory: Option<Memory>,
 }
@@ -46,10 +49,13 @@ impl Shares {
             }
             peaks.extend(attempt.peak_memory);
         }
+        let timed = spans.len() as f64;
+        let minutes = covered(spans) as f64 / 60_000.0;
         Self {
             environment: share(environment, tokens),
             execution: share(tools, both),
-            queries_per_minute: share(queries, covered(spans) as f64 / 60_000.0),
+            queries_per_minute: share(queries, minutes),
+            attempts_per_minute: share(timed, minutes),
             peak_memory: memory(&peaks),
         }
     }
@@ -103,6 +109,11 @@ mod tests {
     fn attempts_at_the_same_time_share_their_minutes() {
         let apart = [attempt(0, 60_000, 4, None), attempt(60_000, 60_000, 2, Some(7))];
         assert_eq!(Shares::of(&apart).queries_per_minute, Some(3.0));
+        assert_eq!(Shares::of(&apart).attempts_per_minute, Some(1.0));
+        // One without a time counts in neither, one without a reply only as an attempt.
+        let odd = [attempt(0, 60_000, 4, None), attempt(0, 0, 9, None), attempt(0, 60_000, 0, None)];
+        let shares = Shares::of(&odd);
+        assert_eq!((shares.queries_per_minute, shares.attempts_per_minute), (Some(4.0), Some(2.0)));
         let together = [attempt(0, 60_000, 4, Some(10)), attempt(0, 60_000, 2, Some(20))];
         let shares = Shares::of(&together);
         assert_eq!(shares.queries_per_minute, Some(6.0));

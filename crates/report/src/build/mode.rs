@@ -15,6 +15,9 @@ const BARS: u32 = 25;
 
 /// Sums up; none without attempts.
 pub(super) fn report(facts: &[&Fact], asked: usize) -> Option<ModeReport> {
+    if facts.is_empty() {
+        return None;
+    }
     let clusters = |score| by_problem(facts, score).into_values().collect::<Vec<_>>();
     let counted = clusters(|fact: &Fact| Some(fact.attempt.counted()));
     let graded = clusters(Fact::graded);
@@ -32,8 +35,11 @@ pub(super) fn report(facts: &[&Fact], asked: usize) -> Option<ModeReport> {
         ungraded: own.iter().filter(|fact| fact.attempt.score.is_none()).count(),
         passed: facts.iter().filter(|fact| fact.passed()).count(),
         retried: facts.iter().filter(|fact| fact.attempt.tries > 1).count(),
-        score: clustered(&counted)?,
-        pass_at: pass_at(&counted),
+        problems: counted.len(),
+        attempts: facts.len(),
+        // Where nothing was graded, nothing is known: 0 would be a claim.
+        score: clustered(&counted).filter(|_| !graded.is_empty()),
+        pass_at: if graded.is_empty() { Vec::new() } else { pass_at(&counted) },
         graded: clustered(&graded),
         outcomes,
         turns: turns(&own),
@@ -44,9 +50,9 @@ pub(super) fn report(facts: &[&Fact], asked: usize) -> Option<ModeReport> {
     })
 }
 
-fn turns(facts: &[&Fact]) -> Turns {
+fn turns(facts: &[&Fact]) -> Option<Turns> {
     let each = || facts.iter().map(|fact| f64::from(fact.attempt.spent.turns));
-    let most = facts.iter().map(|fact| fact.attempt.spent.turns).max().unwrap_or(0);
+    let most = facts.iter().map(|fact| fact.attempt.spent.turns).max()?;
     let width = most.div_ceil(BARS).max(1);
     let mut histogram: Vec<Bin> = Vec::new();
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
@@ -57,39 +63,35 @@ fn turns(facts: &[&Fact]) -> Turns {
         let count = counts.get(&at).copied().unwrap_or(0);
         histogram.push(Bin { from: at * width + 1, to: (at + 1).saturating_mul(width), count });
     }
-    Turns {
-        mean: mean(each()).unwrap_or(0.0),
-        median: median(each().collect()).unwrap_or(0.0),
-        most,
-        histogram,
-    }
+    Some(Turns { mean: mean(each())?, median: median(each().collect())?, most, histogram })
 }
 
-fn tokens(facts: &[&Fact], shares: &Shares) -> TokenMeans {
-    let average =
-        |pick: fn(&Fact) -> u64| mean(facts.iter().map(|fact| pick(fact) as f64)).unwrap_or(0.0);
-    let prompt = average(|fact| fact.attempt.tokens.prompt);
-    let model = average(|fact| fact.attempt.tokens.model);
-    let environment = average(|fact| fact.attempt.tokens.environment);
+fn tokens(facts: &[&Fact], shares: &Shares) -> Option<TokenMeans> {
+    let average = |pick: fn(&Fact) -> u64| mean(facts.iter().map(|fact| pick(fact) as f64));
+    let prompt = average(|fact| fact.attempt.tokens.prompt)?;
+    let model = average(|fact| fact.attempt.tokens.model)?;
+    let environment = average(|fact| fact.attempt.tokens.environment)?;
     let total = prompt + model + environment;
-    TokenMeans { prompt, model, environment, total, environment_share: shares.environment }
+    Some(TokenMeans { prompt, model, environment, total, environment_share: shares.environment })
 }
 
-fn times(facts: &[&Fact], shares: &Shares) -> Times {
-    let seconds = || facts.iter().map(|fact| fact.attempt.wall_ms as f64 / 1000.0);
-    let calls: f64 = facts.iter().map(|fact| f64::from(fact.attempt.spent.turns)).sum();
-    let each = (calls > 0.0).then(|| facts.len() as f64 / calls);
-    Times {
-        mean_s: mean(seconds()).unwrap_or(0.0),
-        median_s: median(seconds().collect()).unwrap_or(0.0),
+fn times(facts: &[&Fact], shares: &Shares) -> Option<Times> {
+    let seconds = |fact: &&Fact| {
+        let spent = &fact.attempt.spent;
+        (spent.model_ms as f64 + spent.tool_ms as f64) / 1000.0
+    };
+    Some(Times {
+        mean_s: mean(facts.iter().map(seconds))?,
+        median_s: median(facts.iter().map(seconds).collect())?,
         execution_share: shares.execution,
         calls_per_minute: shares.queries_per_minute,
-        attempts_per_minute: shares.queries_per_minute.zip(each).map(|(calls, each)| calls * each),
-    }
+        attempts_per_minute: shares.attempts_per_minute,
+    })
 }
 
 fn cost(facts: &[&Fact]) -> Option<Cost> {
     let priced = facts.iter().filter_map(|fact| fact.attempt.spent.cost);
     let known: Vec<f64> = priced.filter(|cost| cost.is_finite() && *cost >= 0.0).collect();
-    (!known.is_empty()).then(|| Cost { total: known.iter().sum(), known: known.len() })
+    let total: f64 = known.iter().sum();
+    (!known.is_empty() && total.is_finite()).then(|| Cost { total, known: known.len() })
 }

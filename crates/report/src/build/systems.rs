@@ -1,6 +1,6 @@
 //! Which runs belong together: a model under the same conditions is one row, however many runs it took.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use results::{Mode, Run};
 
@@ -23,7 +23,7 @@ pub(super) fn group(sources: &[Source]) -> Vec<Group> {
     for (at, source) in sources.iter().enumerate() {
         let done = done(source);
         let fits = |(group, taken): &&mut (Group, HashSet<(&str, Mode)>)| {
-            alike(&sources[group.runs[0]].run, &source.run) && taken.is_disjoint(&done)
+            group.runs.iter().all(|run| alike(&sources[*run], source)) && taken.is_disjoint(&done)
         };
         match groups.iter_mut().find(fits) {
             Some((group, taken)) => {
@@ -50,7 +50,7 @@ pub(super) fn tasks(sources: &[Source]) -> Vec<String> {
 pub(super) fn asked_of(group: &Group, sources: &[Source], task: &str, mode: Mode) -> usize {
     let runs = group.runs.iter().map(|run| &sources[*run].run);
     let infos = runs.filter(|run| run.modes.contains(&mode)).flat_map(|run| &run.tasks);
-    let counts = infos.filter(|info| info.name == task).map(|i| asked(i.problems, i.repeats));
+    let counts = infos.filter(|info| info.name == task).map(asked);
     counts.fold(0, usize::saturating_add)
 }
 
@@ -75,15 +75,45 @@ pub(super) fn doubts(groups: &[Group], sources: &[Source]) -> Vec<String> {
         let asked = infos.filter(|info| info.name == task && !info.rows_sha256.is_empty());
         let rows: HashSet<(&str, usize)> =
             asked.map(|info| (info.rows_sha256.as_str(), info.problems)).collect();
+        let task_name = excerpt(&task, NAME);
         if rows.len() > 1 {
             doubts.push(format!(
-                "{}: its runs did not ask the same problems; compare their scores with care.",
-                excerpt(&task, NAME)
+                "{task_name}: its runs did not ask the same problems; compare their scores with care."
+            ));
+        }
+        let judged = |source: &&Source| {
+            source.run.tasks.iter().any(|info| info.name == task && info.grader == "judge")
+        };
+        let judged = sources.iter().filter(judged);
+        let judges: HashSet<&str> = judged.filter_map(|source| judge(&source.run)).collect();
+        if judges.len() > 1 {
+            doubts.push(format!(
+                "{task_name}: its answers were judged by different models; compare their scores with care."
+            ));
+        }
+        let alike = alike_problems(sources, &task);
+        if alike > 0 {
+            doubts.push(format!(
+                "{task_name}: {alike} problems ask the same as another one, with the same right answer. If they are repeats of \
+                 it, errors, intervals and p-values look smaller than they are."
             ));
         }
     }
     doubts.truncate(20);
     doubts
+}
+
+/// How many problems of a task have the text and the right answer of another one.
+fn alike_problems(sources: &[Source], task: &str) -> usize {
+    let facts = sources.iter().flat_map(|source| &source.facts);
+    let facts = facts.filter(|fact| fact.attempt.key.task == task);
+    let mut names: HashMap<u64, HashSet<&str>> = HashMap::new();
+    for fact in facts {
+        if let Some(content) = fact.content {
+            names.entry(content).or_default().insert(&fact.attempt.key.id);
+        }
+    }
+    names.values().map(|names| names.len() - 1).sum()
 }
 
 fn done(source: &Source) -> HashSet<(&str, Mode)> {
@@ -94,7 +124,28 @@ fn done(source: &Source) -> HashSet<(&str, Mode)> {
     asked.chain(found).collect()
 }
 
-fn alike(one: &Run, other: &Run) -> bool {
+/// Who judged the answers of a run.
+pub(super) fn judge(run: &Run) -> Option<&str> {
+    let judge = run.settings.get("judge")?;
+    judge.get("name").unwrap_or(judge).as_str()
+}
+
+/// Whether two runs may be one row. Of a run without a record nobody knows which model it is about; and problems of
+/// other rows may share their names.
+fn alike(one: &Source, other: &Source) -> bool {
+    one.begun && other.begun && same_conditions(&one.run, &other.run) && same_rows(&one.run, &other.run)
+}
+
+fn same_rows(one: &Run, other: &Run) -> bool {
+    let known = |run: &'_ Run| {
+        let known = run.tasks.iter().filter(|task| !task.rows_sha256.is_empty());
+        known.map(|task| (task.name.clone(), task.rows_sha256.clone())).collect::<HashMap<_, _>>()
+    };
+    let (one, other) = (known(one), known(other));
+    one.iter().all(|(task, rows)| other.get(task).is_none_or(|others| others == rows))
+}
+
+fn same_conditions(one: &Run, other: &Run) -> bool {
     let sorted = |run: &Run| {
         let mut without = run.without.clone();
         without.sort();
@@ -103,7 +154,8 @@ fn alike(one: &Run, other: &Run) -> bool {
     one.model == other.model && one.context == other.context && sorted(one) == sorted(other)
 }
 
-/// The model, what it had to do without, and the run's name where that is not enough.
+/// The model, what it had to do without, where its documents were if not in files, and the run's name where that is
+/// not enough.
 fn label(groups: &mut [Group], sources: &[Source]) {
     let plain: Vec<String> = groups
         .iter()
@@ -116,7 +168,8 @@ fn label(groups: &mut [Group], sources: &[Source]) {
             } else {
                 format!(" without {}", words.join(", "))
             };
-            format!("{model}{without}")
+            let documents = if run.context == "prompt" { ", documents in the prompt" } else { "" };
+            format!("{model}{without}{documents}")
         })
         .collect();
     for (at, group) in groups.iter_mut().enumerate() {

@@ -19,8 +19,8 @@ pub(super) fn turns(report: &Report) -> Section {
     );
     let mut panels = Vec::new();
     for (system, task) in each(report) {
-        let Some(found) = &task.sandbox else { continue };
-        let turns = &found.turns;
+        let found = task.sandbox.as_ref().and_then(|found| found.turns.as_ref());
+        let Some(turns) = found else { continue };
         table.push(vec![
             Cell::text(&*system.label),
             Cell::text(&*task.task),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Report,
-    numbers::{p_value, percent, points},
+    numbers::{p_said, p_value, percent, points},
     plot::{self, ForestRow},
     stats::{Paired, Test},
 };
@@ -83,7 +83,5 @@ fn test(found: &Paired) -> &'static str {
 }
 
 fn note(found: &Paired) -> String {
-    let p = p_value(found.p);
-    let p = if p.starts_with('<') { format!("p {p}") } else { format!("p = {p}") };
-    format!("{}  {p}", points(found.difference))
+    format!("{}  {}", points(found.difference), p_said(found.p))
 }

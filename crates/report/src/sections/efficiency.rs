@@ -17,7 +17,7 @@ use crate::{
 pub(super) fn tokens(report: &Report) -> Section {
     let mut table = Table::new(
         "Tokens of a mean attempt, each counted once however often it was sent: the first messages (prompt), what the model \
-         wrote, what the computer answered (environment). “sandbox/llm” is the ratio of the totals.",
+         wrote, what the computer answered (environment). “sandbox/llm” is the ratio of the totals over problems tried both ways.",
         &[
             "model",
             "task",
@@ -33,7 +33,7 @@ pub(super) fn tokens(report: &Report) -> Section {
     let (mut rows, mut journeys) = (Vec::new(), Vec::new());
     for (system, task) in each(report) {
         for (mode, found) in modes(task) {
-            let tokens = &found.tokens;
+            let Some(tokens) = &found.tokens else { continue };
             let ratio = task.token_ratio.filter(|_| mode == Mode::Sandbox);
             let mut row =
                 vec![Cell::text(&*system.label), Cell::text(&*task.task), Cell::text(mode.name())];
@@ -48,11 +48,11 @@ pub(super) fn tokens(report: &Report) -> Section {
                 parts: [tokens.prompt, tokens.model, tokens.environment],
             });
         }
-        let end = |found: &ModeReport| (found.tokens.total, found.score.mean);
+        let end = |found: &ModeReport| Some((found.tokens?.total, found.score?.mean));
         journeys.push(Journey {
             label: curve_label(report, system, task),
-            from: task.llm.as_ref().map(end),
-            to: task.sandbox.as_ref().map(end),
+            from: task.llm.as_ref().and_then(end),
+            to: task.sandbox.as_ref().and_then(end),
         });
     }
     let names = ["prompt", "model", "environment"];
@@ -75,7 +75,7 @@ pub(super) fn tokens(report: &Report) -> Section {
 /// Time, memory and money.
 pub(super) fn resources(report: &Report) -> Section {
     let mut table = Table::new(
-        "Time of an attempt; “execution %” is the share of running tools in the time of models and tools. Rates count the \
+        "Time of an attempt is that of the model and the tools, without waiting for either; “execution %” is the share of running tools in the time of models and tools. Rates count the \
          minutes in which at least one attempt was under way, so they depend on how many ran at once. Memory is the most a \
          sandbox had in use.",
         &[
@@ -94,7 +94,7 @@ pub(super) fn resources(report: &Report) -> Section {
     );
     for (system, task) in each(report) {
         for (mode, found) in modes(task) {
-            let time = &found.time;
+            let Some(time) = &found.time else { continue };
             let rate = |rate: f64| {
                 if rate < 100.0 { format!("{rate:.1}") } else { short_count(rate) }
             };

@@ -12,6 +12,7 @@ pub(super) fn runs(report: &Report) -> Section {
             "model",
             "begun",
             "program",
+            "judge",
             ">asked",
             ">read",
             ">missing",
@@ -20,8 +21,10 @@ pub(super) fn runs(report: &Report) -> Section {
         ],
     );
     for run in &report.runs {
-        let texts = [run.name.clone(), run.model.clone(), day(run.started), run.program.clone()];
-        let mut row: Vec<Cell> = texts.into_iter().map(Cell::text).collect();
+        let begun = day(run.started);
+        let judge = if run.judge.is_empty() { "–" } else { &run.judge };
+        let texts = [run.name.as_str(), &run.model, &begun, &run.program, judge];
+        let mut row: Vec<Cell> = texts.map(Cell::text).to_vec();
         let counts = [run.asked, run.read, run.missing, run.damaged.total, run.without_events];
         row.extend(counts.map(Cell::count));
         table.push(row);
@@ -57,7 +60,10 @@ pub(super) fn method(report: &Report) -> Section {
          is exact. Otherwise the signs of the problems' differences are flipped: in every way up to 16 problems that differ, \
          at random beyond."
             .to_owned(),
-        "The least difference a comparison could see is (1.96 + 0.84) standard errors of the difference found.".to_owned(),
+        "The least difference a comparison could see is (1.96 + 0.84) standard errors of the difference found. For McNemar's \
+         test it is no less than the share of problems that must differ, none of them the other way, for 6 to do so in 80% \
+         of studies: fewer cannot show anything."
+            .to_owned(),
         "An attempt passes with a score of 1, less a billionth for rounding.".to_owned(),
         "Tokens, time, turns and memory leave out attempts that failed on our side.".to_owned(),
     ];

@@ -3,8 +3,8 @@
 use super::{Block, Section};
 use crate::{
     Report,
-    data::{System, TaskReport},
-    numbers::{count, p_value, percent, points},
+    data::{ModeReport, System, TaskReport},
+    numbers::{count, p_said, percent, points},
     stats::Paired,
 };
 
@@ -70,31 +70,33 @@ fn prefix(report: &Report, system: &System) -> String {
 
 fn sentence(prefix: &str, task: &TaskReport) -> Option<String> {
     let label = format!("{prefix}{}", task.task);
-    match (&task.llm, &task.sandbox, &task.difference) {
+    let mean = |mode: &Option<ModeReport>| Some(mode.as_ref()?.score?.mean);
+    match (mean(&task.llm), mean(&task.sandbox), &task.difference) {
         (Some(llm), Some(sandbox), Some(found)) => Some(format!(
             "{label}: {}% without a computer, {}% with one; {} points over {} problems ({}).",
-            percent(llm.score.mean),
-            percent(sandbox.score.mean),
+            percent(llm),
+            percent(sandbox),
             points(found.difference),
             count(found.problems as f64),
-            verdict(found)
+            verdict(found, task.p_holm)
         )),
         (Some(only), None, _) => {
-            Some(format!("{label}: {}% without a computer.", percent(only.score.mean)))
+            Some(format!("{label}: {}% without a computer.", percent(only)))
         }
         (None, Some(only), _) => {
-            Some(format!("{label}: {}% with a computer.", percent(only.score.mean)))
+            Some(format!("{label}: {}% with a computer.", percent(only)))
         }
         _ => None,
     }
 }
 
-/// How sure a difference is.
-fn verdict(found: &Paired) -> String {
-    let p = p_value(found.p);
-    let p = if p.starts_with('<') { format!("p {p}") } else { format!("p = {p}") };
+/// How sure a difference is. Of many tasks one is told from chance by chance, so the corrected p-value decides.
+fn verdict(found: &Paired, p_holm: Option<f64>) -> String {
+    let decides = p_holm.unwrap_or(found.p);
+    let corrected = if decides == found.p { "" } else { " corrected for the number of tasks" };
+    let p = format!("{}{corrected}", p_said(decides));
     let interval =
         found.bootstrap.map(|[low, high]| format!("{} to {}, ", points(low), points(high)));
-    let chance = if found.p < 0.05 { "" } else { ", not told from chance" };
+    let chance = if decides < 0.05 { "" } else { ", not told from chance" };
     format!("{}{p}{chance}", interval.unwrap_or_default())
 }

@@ -18,7 +18,7 @@ const CURVES: usize = 12;
 pub(super) fn scores(report: &Report) -> Section {
     let mut table = Table::new(
         "Mean score in percent ± its standard error, clustered by problem; differences in percentage points, over problems \
-         tried both ways. What failed on our side or has no score counts as 0. The average is over all tasks and absent \
+         tried both ways. What failed on our side or has no score counts as 0, unless a task has no score at all. The average is over all tasks and absent \
          where a task is. An error of 0.0 only says that all problems scored alike; the figure shows what may be behind it.",
         &["model", "mode"],
     );
@@ -34,11 +34,12 @@ pub(super) fn scores(report: &Report) -> Section {
             .filter_map(|row| row.cells(report, system))
             .for_each(|row| table.push(row));
     }
-    let bars: Vec<BarRow> =
+    let mut bars: Vec<BarRow> =
         each(report).map(|(system, task)| bar_row(report, system, task)).collect();
+    bars.retain(|row| !row.bars.is_empty());
     let drawing = plot::bars(&bars, "Mean score of each task, without and with a computer");
     let caption = "Mean score by task. Whiskers are 95% intervals: 1.96 standard errors, clustered by problem, to each side; \
-                   where all problems scored 0 or all 1, Wilson's interval for as many problems.";
+                   where all problems scored alike, Wilson's interval for as many problems.";
     let blocks = table.block().into_iter().chain(figure(drawing, caption)).collect();
     Section { id: "scores", title: "Scores", blocks }
 }
@@ -75,8 +76,8 @@ pub(super) fn attempts(report: &Report) -> Section {
             row.push(Cell::text(mode.name()));
             let mut end = row.clone();
             let counts = [
-                found.score.problems,
-                found.score.attempts,
+                found.problems,
+                found.attempts,
                 found.missing,
                 found.infrastructure,
                 found.ungraded,
@@ -84,7 +85,7 @@ pub(super) fn attempts(report: &Report) -> Section {
                 found.passed,
             ];
             row.extend(counts.map(Cell::count));
-            row.push(estimate(Some(found.score)));
+            row.push(estimate(found.score));
             row.push(estimate(found.graded));
             let without = task.difference_graded.filter(|_| mode == Mode::Sandbox);
             row.push(Cell::known(without.map(|found| found.difference), points));
@@ -205,8 +206,8 @@ impl Row {
 
     fn cell(self, task: &TaskReport) -> Cell {
         match self {
-            Self::Llm => estimate(task.llm.as_ref().map(|found| found.score)),
-            Self::Sandbox => estimate(task.sandbox.as_ref().map(|found| found.score)),
+            Self::Llm => estimate(task.llm.as_ref().and_then(|found| found.score)),
+            Self::Sandbox => estimate(task.sandbox.as_ref().and_then(|found| found.score)),
             Self::Difference => {
                 let found =
                     task.difference.map(|found| Mean { mean: found.difference, se: found.se });
@@ -227,10 +228,10 @@ fn mean(found: Option<Mean>, show: fn(f64) -> String) -> Cell {
 }
 
 fn bar_row(report: &Report, system: &System, task: &TaskReport) -> BarRow {
-    let bars = modes(task).map(|(mode, found)| {
-        let Estimate { mean, interval, .. } = found.score;
+    let bars = modes(task).filter_map(|(mode, found)| {
+        let Estimate { mean, interval, .. } = found.score?;
         let ink = if mode == Mode::Llm { Ink::Llm } else { Ink::Sandbox };
-        Bar { ink, name: mode.name(), value: mean, interval }
+        Some(Bar { ink, name: mode.name(), value: mean, interval })
     });
     BarRow { group: group(report, &system.label), label: task.task.clone(), bars: bars.collect() }
 }

@@ -97,6 +97,7 @@ impl Plan {
             name: self.model.to_owned(),
             link: "..".to_owned(),
             run: self.run(),
+            begun: true,
             facts: self.attempts().map(|attempt| Fact::of(attempt, None, &[])).collect(),
             damaged: Vec::new(),
             damages: 0,
@@ -141,7 +142,7 @@ fn attempt(key: Key, end: End, started: u64, dice: &mut Dice) -> Attempt {
             if dice.roll().is_multiple_of(2) { "easy" } else { "hard" }
         ),
         subject: None,
-        problem_statement: "What is it?".to_owned(),
+        problem_statement: format!("What is it, {}?", key.id),
         ground_truth: "42".to_owned(),
         answer: match end {
             End::Right => "42".to_owned(),

@@ -32,7 +32,8 @@ fn scores_and_differences_are_near_the_truth() {
     for (name, without, with) in &plan.tasks {
         let task = task(&report, name);
         let near = |found: &report::ModeReport, truth: f64| {
-            let (mean, se) = (found.score.mean, found.score.se.unwrap());
+            let score = found.score.unwrap();
+            let (mean, se) = (score.mean, score.se.unwrap());
             assert!((mean - truth).abs() < 4.0 * se, "{name}: {mean} ± {se}, not {truth}");
             // 400 problems with chances that vary: between one and two attempts' worth of them.
             assert!((0.015..0.03).contains(&se), "{se}");
@@ -74,9 +75,9 @@ fn what_failed_on_our_side_is_told_apart() {
     let report = report(&plan);
     let task = task(&report, "math");
     let found = task.sandbox.as_ref().unwrap();
-    let share = found.infrastructure as f64 / found.score.attempts as f64;
+    let share = found.infrastructure as f64 / found.attempts as f64;
     assert!((0.2..0.3).contains(&share), "{share}");
-    let (counted, graded) = (found.score.mean, found.graded.unwrap().mean);
+    let (counted, graded) = (found.score.unwrap().mean, found.graded.unwrap().mean);
     assert!((counted - graded * (1.0 - share)).abs() < 1e-9, "{counted} {graded} {share}");
     let (with, without) = (task.difference.unwrap(), task.difference_graded.unwrap());
     assert!(without.difference > with.difference);
@@ -94,7 +95,7 @@ fn more_attempts_reach_more() {
     let found = &task(&report, "math").llm.as_ref().unwrap().pass_at;
     assert_eq!(found.iter().map(|found| found.k).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
     assert!(found.windows(2).all(|pair| pair[0].mean <= pair[1].mean));
-    let score = task(&report, "math").llm.as_ref().unwrap().score.mean;
+    let score = task(&report, "math").llm.as_ref().unwrap().score.unwrap().mean;
     assert!((found[0].mean - score).abs() < 1e-12);
     assert!(found[7].mean > 0.85, "{}", found[7].mean);
 }
@@ -113,8 +114,8 @@ fn models_stand_side_by_side() {
     assert!(report.systems[1].average.difference.is_some());
     assert_eq!(report.systems[3].average, report::Average::default());
     let average = report.systems[0].average.sandbox.unwrap();
-    let tasks =
-        report.systems[0].tasks.iter().map(|task| task.sandbox.as_ref().unwrap().score.mean);
+    let tasks = report.systems[0].tasks.iter();
+    let tasks = tasks.map(|task| task.sandbox.as_ref().unwrap().score.unwrap().mean);
     assert!((average.mean - tasks.sum::<f64>() / 3.0).abs() < 1e-12);
     let text = markdown(&report);
     assert!(text.contains("| large | difference |"), "{text}");

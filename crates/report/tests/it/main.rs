@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod agrees_with_the_oracle;
+mod claims_no_more_than_it_knows;
 mod fabricate;
 mod finds_true_effects;
 mod reads_runs;
