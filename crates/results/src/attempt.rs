@@ -1,6 +1,6 @@
 //! One attempt at one problem: what came of it, and what it used up.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,23 +29,6 @@ impl Mode {
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// A mode nobody knows.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mode `{0}`; there are llm and sandbox")]
-pub struct UnknownMode(pub String);
-
-impl FromStr for Mode {
-    type Err = UnknownMode;
-
-    fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        match text {
-            "llm" => Ok(Self::Llm),
-            "sandbox" | "llm-in-sandbox" => Ok(Self::Sandbox),
-            other => Err(UnknownMode(other.to_owned())),
-        }
     }
 }
 
@@ -120,7 +103,8 @@ pub struct Attempt {
     /// When it began, in milliseconds since 1970.
     #[serde(default)]
     pub started: u64,
-    /// How long it took from its first to its last moment, waiting for a free place not counted.
+    /// How long it took from its first to its last moment. Waiting for a sandbox, or for the only call of a plain
+    /// attempt, is before that; waiting for a call between turns is in it.
     #[serde(default)]
     pub wall_ms: u64,
     /// The most memory its sandbox had in use, where the runtime can tell.

@@ -1,11 +1,14 @@
-//! The directory of a run. Files appear whole or not at all.
+//! The directory of a run. Files appear whole or not at all. It may come from a stranger: no link below it is
+//! written through, and what is read is bounded.
 
 use std::{
     fs, io,
-    io::Write,
+    io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
 use serde::{Serialize, de::DeserializeOwned};
 use trajectory::Line;
 
@@ -34,7 +37,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A file that holds something else.
-    #[error("{path} is damaged or none of ours: {why}; move it away to have it made again")]
+    #[error("{path} is damaged or none of ours: {why}")]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -65,7 +68,11 @@ impl Folder {
     pub fn lock(&self) -> Result<Lock, Error> {
         fs::create_dir_all(&self.path).map_err(io_error("make", &self.path))?;
         let path = self.path.join("lock");
-        let file = fs::File::create(&path).map_err(io_error("write", &path))?;
+        // A prepared directory may have a link there, to a file that would be emptied, or a pipe that would block.
+        let careful = flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(false).custom_flags(careful);
+        let file = options.open(&path).map_err(io_error("write", &path))?;
         match file.try_lock() {
             Ok(()) => Ok(Lock { _file: file }),
             Err(fs::TryLockError::WouldBlock) => Err(Error::Locked { path: self.path.clone() }),
@@ -76,20 +83,26 @@ impl Folder {
     /// What was asked; none where no run was begun.
     pub fn run(&self) -> Result<Option<Run>, Error> {
         let path = self.path.join("run.json");
-        match path.try_exists() {
-            Ok(false) => Ok(None),
-            _ => read_json(&path).map(Some),
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(None);
         }
+        let run: Run = read_json(&path)?;
+        readable(&path, run.v).map(|()| Some(run))
     }
 
     /// Writes down what is asked.
     pub fn keep_run(&self, run: &Run) -> Result<(), Error> {
-        write_json(&self.path.join("run.json"), run)
+        self.write_json(&self.path.join("run.json"), run)
     }
 
     /// Sums up.
     pub fn keep_results(&self, results: &impl Serialize) -> Result<(), Error> {
-        write_json(&self.path.join("results.json"), results)
+        self.write_json(&self.path.join("results.json"), results)
+    }
+
+    /// What it came to so far; none where that was never summed up, or nothing that can be read is left of it.
+    pub fn results<T: DeserializeOwned>(&self) -> Option<T> {
+        read_json(&self.path.join("results.json")).ok()
     }
 
     /// The file of an attempt.
@@ -102,9 +115,13 @@ impl Folder {
         self.below("trajectories", key, "jsonl")
     }
 
-    /// The file of the events of an episode that goes on.
-    pub fn partial_trajectory_path(&self, key: &Key) -> PathBuf {
-        self.below("trajectories", key, "jsonl.partial")
+    /// A new file for the events of an episode that goes on, and where it is. What an earlier process left there is
+    /// gone.
+    pub fn begin_trajectory(&self, key: &Key) -> Result<(PathBuf, fs::File), Error> {
+        let path = self.below("trajectories", key, "jsonl.partial");
+        self.make_parent(&path)?;
+        let file = new_file(&path).map_err(io_error("write", &path))?;
+        Ok((path, file))
     }
 
     /// What a judge said so far; none where it was not asked, or nothing that can be read is left of it.
@@ -114,33 +131,44 @@ impl Folder {
 
     /// Keeps what a judge said.
     pub fn keep_judgement(&self, key: &Key, judgement: &Judgement) -> Result<(), Error> {
-        write_json(&self.below("judgements", key, "json"), judgement)
+        self.write_json(&self.below("judgements", key, "json"), judgement)
     }
 
     /// Keeps an attempt. Its events have to be in place before.
     pub fn keep(&self, attempt: &Attempt) -> Result<(), Error> {
-        write_json(&self.attempt_path(&attempt.key), attempt)
+        self.write_json(&self.attempt_path(&attempt.key), attempt)
     }
 
     /// A kept attempt; none where there is none.
     pub fn attempt(&self, key: &Key) -> Result<Option<Attempt>, Error> {
         let path = self.attempt_path(key);
-        match path.try_exists() {
-            Ok(false) => Ok(None),
-            _ => read_attempt(&path).map(Some),
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(None);
+        }
+        let attempt = read_attempt(&path)?;
+        match attempt.key == *key {
+            true => Ok(Some(attempt)),
+            false => Err(malformed(&path, &"it is about another attempt")),
         }
     }
 
     /// All kept attempts, in the order of their names; what cannot be read does not hide the rest.
     pub fn attempts(&self) -> Result<impl Iterator<Item = Result<Attempt, Error>>, Error> {
-        let mut files = Vec::new();
-        let top = self.path.join("attempts");
-        for task in directories(&top)? {
-            for mode in directories(&task)? {
-                files.extend(entries(&mode)?.into_iter().filter(|path| is_json(path)));
+        // What cannot be read does not hide the rest.
+        let mut found: Vec<Result<PathBuf, Error>> = Vec::new();
+        for task in directories(&self.path.join("attempts"))? {
+            let modes = directories(&task).unwrap_or_else(|error| {
+                found.push(Err(error));
+                Vec::new()
+            });
+            for mode in modes {
+                match entries(&mode) {
+                    Ok(files) => found.extend(files.into_iter().filter(|path| is_json(path)).map(Ok)),
+                    Err(error) => found.push(Err(error)),
+                }
             }
         }
-        Ok(files.into_iter().map(|path| read_attempt(&path)))
+        Ok(found.into_iter().map(|path| read_attempt(&path?)))
     }
 
     /// The events of an attempt.
@@ -154,6 +182,35 @@ impl Folder {
         let file = format!("{}.{}.{extension}", name::of(&key.id), key.repeat);
         self.path.join(kind).join(name::of(&key.task)).join(key.mode.name()).join(file)
     }
+
+    /// Makes the directory of a file of the run. A link on the way would lead out of it.
+    fn make_parent(&self, file: &Path) -> Result<(), Error> {
+        let dir = file.parent().unwrap_or(file);
+        let inside = dir.ancestors().take_while(|above| *above != self.path);
+        for above in inside {
+            if above.is_symlink() {
+                return Err(malformed(above, &"it is a link, and nothing is written through one"));
+            }
+        }
+        fs::create_dir_all(dir).map_err(io_error("make", dir))
+    }
+
+    /// Writes beside the place, then moves in: a reader sees the old or the new, a crash leaves one of them.
+    fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), Error> {
+        self.make_parent(path)?;
+        let mut text = serde_json::to_vec(value).map_err(|error| malformed(path, &error))?;
+        text.push(b'\n');
+        // Whoever writes holds the lock, so that one name is enough, and what a killed process left is replaced.
+        let partial = path.with_extension("json.partial");
+        let written = new_file(&partial).and_then(|mut file| {
+            file.write_all(&text)?;
+            fs::rename(&partial, path)
+        });
+        written.map_err(|error| {
+            let _ = fs::remove_file(&partial);
+            io_error("write", path)(error)
+        })
+    }
 }
 
 /// Holds the directory of a run until it is dropped.
@@ -164,8 +221,13 @@ pub struct Lock {
 
 fn read_attempt(path: &Path) -> Result<Attempt, Error> {
     let attempt: Attempt = read_json(path)?;
-    match attempt.v {
-        1..=VERSION => Ok(attempt),
+    readable(path, attempt.v).map(|()| attempt)
+}
+
+/// A newer program may mean something else by the same words.
+fn readable(path: &Path, version: u32) -> Result<(), Error> {
+    match version {
+        1..=VERSION => Ok(()),
         v => Err(malformed(path, &format!("it has version {v}, this program reads {VERSION}"))),
     }
 }
@@ -194,29 +256,32 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     serde_json::from_str(&read_text(path)?).map_err(|error| malformed(path, &error))
 }
 
+/// Reads a file that may be anything: a pipe would block for ever, a device never end.
 fn read_text(path: &Path) -> Result<String, Error> {
-    let length = fs::metadata(path).map_err(io_error("read", path))?.len();
-    if length > LARGEST {
-        return Err(malformed(path, &"it is too large"));
+    let mut options = fs::OpenOptions::new();
+    options.read(true).custom_flags(flags(OFlags::NONBLOCK));
+    let file = options.open(path).map_err(io_error("read", path))?;
+    if !file.metadata().map_err(io_error("read", path))?.is_file() {
+        return Err(malformed(path, &"it is no file"));
     }
-    fs::read_to_string(path).map_err(io_error("read", path))
+    let mut text = String::new();
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(io_error("read", path))?;
+    match text.len() as u64 {
+        ..=LARGEST => Ok(text),
+        _ => Err(malformed(path, &"it is too large")),
+    }
 }
 
-/// Writes beside the place, then moves in: a reader sees the old or the new, a crash leaves one of them.
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
-    let dir = path.parent().unwrap_or(path);
-    fs::create_dir_all(dir).map_err(io_error("make", dir))?;
-    let mut text = serde_json::to_vec(value).map_err(|error| malformed(path, &error))?;
-    text.push(b'\n');
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    let written = fs::File::create(&partial).and_then(|mut file| {
-        file.write_all(&text)?;
-        fs::rename(&partial, path)
-    });
-    written.map_err(|error| {
-        let _ = fs::remove_file(&partial);
-        io_error("write", path)(error)
-    })
+/// A file that was not there before. Whatever has its name goes, a link without what it leads to.
+fn new_file(path: &Path) -> io::Result<fs::File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => fs::File::create_new(path),
+    }
+}
+
+fn flags(flags: OFlags) -> i32 {
+    flags.bits().cast_signed()
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -229,69 +294,5 @@ fn malformed(path: &Path, why: &dyn std::fmt::Display) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::Value;
-    use trajectory::{Outcome, Spent};
-
-    use super::*;
-    use crate::{Mode, Tokens};
-
-    fn attempt(id: &str, repeat: u32) -> Attempt {
-        let key = Key { task: "math".into(), mode: Mode::Sandbox, id: id.into(), repeat };
-        Attempt {
-            v: VERSION,
-            key,
-            domain: "math".into(),
-            subject: None,
-            problem_statement: "1+1".into(),
-            ground_truth: "2".into(),
-            answer: "2".into(),
-            score: Some(1.0),
-            grade: Value::Null,
-            outcome: Outcome::Infrastructure { cause: "no disk".into() },
-            spent: Spent::default(),
-            tokens: Tokens::default(),
-            started: 1,
-            wall_ms: 2,
-            peak_memory: None,
-            tries: 1,
-        }
-    }
-
-    #[test]
-    fn attempts_come_back_as_they_were() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path());
-        assert_eq!(folder.attempts().unwrap().count(), 0);
-        let all = [attempt("../../etc/x", 0), attempt("a", 0), attempt("a", 1)];
-        for attempt in &all {
-            assert_eq!(folder.attempt(&attempt.key).unwrap(), None);
-            folder.keep(attempt).unwrap();
-            assert_eq!(folder.attempt(&attempt.key).unwrap().as_ref(), Some(attempt));
-        }
-        let read: Vec<_> = folder.attempts().unwrap().map(Result::unwrap).collect();
-        assert_eq!(read, all);
-    }
-
-    #[test]
-    fn one_process_at_a_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path().join("new"));
-        let lock = folder.lock().unwrap();
-        let error = folder.lock().unwrap_err();
-        assert!(matches!(error, Error::Locked { .. }), "{error}");
-        drop(lock);
-        folder.lock().unwrap();
-    }
-
-    #[test]
-    fn a_damaged_file_is_named_and_hides_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path());
-        folder.keep(&attempt("a", 0)).unwrap();
-        fs::write(folder.attempt_path(&attempt("b", 0).key), "{").unwrap();
-        let read: Vec<_> = folder.attempts().unwrap().collect();
-        let [Ok(_), Err(error)] = &read[..] else { panic!("{read:?}") };
-        assert!(error.to_string().contains("b.0.json"), "{error}");
-    }
-}
+#[path = "folder_tests.rs"]
+mod tests;

@@ -11,7 +11,7 @@ mod name;
 mod run;
 mod tokens;
 
-pub use attempt::{Attempt, Key, Mode, Tokens, UnknownMode};
+pub use attempt::{Attempt, Key, Mode, Tokens};
 pub use folder::{Error, Folder, Lock};
 pub use judgement::Judgement;
 pub use run::{Run, TaskInfo};

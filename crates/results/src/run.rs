@@ -12,8 +12,11 @@ pub struct TaskInfo {
     pub name: String,
     /// How many problems are asked.
     pub problems: usize,
-    /// How often each is asked.
+    /// How often each is asked, at most: rows may repeat some problems and others not.
     pub repeats: u32,
+    /// How many attempts that makes in one mode; 0 in records of programs that did not count them.
+    #[serde(default)]
+    pub attempts: usize,
     /// The grader, by name.
     pub grader: String,
     /// The benchmark the rows come from, by the names it has in public, for the check of leaks.
@@ -22,6 +25,12 @@ pub struct TaskInfo {
     /// A digest of the rows, so that a run is not resumed with others.
     #[serde(default)]
     pub rows_sha256: String,
+    /// A digest of the words around the problems, the limits and the image.
+    #[serde(default)]
+    pub words_sha256: String,
+    /// A digest of the grader: of its command and files, where it is a command.
+    #[serde(default)]
+    pub grader_sha256: String,
 }
 
 /// What a run was asked to do. Two runs with the same `settings` may be one.
