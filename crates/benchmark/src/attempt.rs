@@ -7,10 +7,12 @@ use problems::Grading;
 use results::{Attempt, Mode, Tokens, VERSION};
 use sandbox::Runtime;
 use serde_json::Value;
+use tokio::task::JoinError;
 use trajectory::{Outcome, Spent};
 
 use crate::{
     Error, News,
+    error::chain,
     journal::Record,
     plan::Job,
     run::{Done, Shared},
@@ -26,19 +28,10 @@ pub(crate) struct Played {
     pub(crate) outcome: Outcome,
     pub(crate) spent: Spent,
     /// What its grade is, or takes.
-    pub(crate) grading: Graded,
+    pub(crate) grading: Grading,
     pub(crate) started: u64,
     pub(crate) wall_ms: u64,
     pub(crate) peak_memory: Option<u64>,
-}
-
-/// What is known of a grade when the sandbox is gone.
-#[derive(Debug)]
-pub(crate) enum Graded {
-    /// It is still to be found.
-    Later(Grading),
-    /// It was found in the sandbox, or cannot be.
-    Here(Result<problems::Grade, String>),
 }
 
 /// An episode that says nothing about the model.
@@ -53,12 +46,26 @@ pub(crate) enum Trouble {
         /// What it used up until then.
         spent: Box<Spent>,
     },
+    /// What the problem asks for cannot be had, however often it is tried: an image that is not there. That says
+    /// nothing about the other problems either.
+    Unfit {
+        /// Why.
+        cause: String,
+    },
 }
 
 impl Trouble {
     /// A failure before the model was asked anything.
     pub(crate) fn failed(cause: impl Into<String>) -> Self {
         Self::Failed { cause: cause.into(), spent: Box::default() }
+    }
+
+    /// A sandbox that could not be made or filled.
+    pub(crate) fn of_sandbox(error: &sandbox::Error) -> Self {
+        match error.is_usage() {
+            true => Self::Unfit { cause: chain(error) },
+            false => Self::failed(chain(error)),
+        }
     }
 
     /// What the end of an episode says about us, if anything.
@@ -92,14 +99,18 @@ impl<M: Model, R: Runtime> Shared<M, R> {
                     record.discard();
                     return Ok(Done::Stopped);
                 }
+                Err(Trouble::Unfit { cause }) => {
+                    return self.keep_failure(job, cause, Spent::default(), record, tries);
+                }
                 Err(Trouble::Failed { cause, spent }) => (cause, spent),
             };
-            self.breaker.failed(&cause);
             if self.watch.is_stopped() {
                 record.discard();
                 return Ok(Done::Stopped);
             }
             if tries >= self.pace.tries {
+                // Attempts count, not tries: few rows that never work must not end the run.
+                self.breaker.failed(&cause);
                 return self.keep_failure(job, cause, *spent, record, tries);
             }
             self.wait(job, tries, &cause).await;
@@ -108,10 +119,28 @@ impl<M: Model, R: Runtime> Shared<M, R> {
     }
 
     /// Grades an answer that has no grade yet.
-    pub(crate) async fn grade_again(&self, job: &Job, attempt: Attempt) -> Result<Done, Error> {
+    pub(crate) async fn grade_again(&self, job: &Job) -> Result<Done, Error> {
+        let Some(attempt) = self.folder.attempt(&job.key).map_err(Error::Results)? else {
+            return self.attempt(job).await;
+        };
         let (task, problem) = self.plan.of(job);
-        let grading = Graded::Later(task.grading(problem, &attempt.answer));
+        let grading = task.grading(problem, &attempt.answer);
         self.keep_graded(job, attempt, grading).await
+    }
+
+    /// Keeps what there is of work that panicked: a defect of ours that the other attempts have no part in.
+    pub(crate) fn broken_off(&self, job: &Job, lost: &JoinError) -> Result<Done, Error> {
+        let cause = format!("it broke off: {lost}");
+        match self.folder.attempt(&job.key) {
+            Ok(Some(attempt)) if attempt.is_of_the_model() => {
+                self.progress.tell(&News::Ungraded { key: &job.key, cause: &cause });
+                Ok(Done::Kept(Box::new(attempt)))
+            }
+            _ => {
+                self.breaker.failed(&cause);
+                self.keep_failure(job, cause, Spent::default(), self.record(job)?, 1)
+            }
+        }
     }
 
     async fn keep(
@@ -133,7 +162,7 @@ impl<M: Model, R: Runtime> Shared<M, R> {
             tries,
             ..self.blank(job)
         };
-        if let Graded::Later(Grading::Judge(_) | Grading::InSandbox(_)) = played.grading {
+        if let Grading::Judge(_) | Grading::InSandbox(_) = played.grading {
             // The answer cost more than its grade will: it is not lost while somebody else thinks.
             self.folder.keep(&attempt).map_err(Error::Results)?;
         }
@@ -144,13 +173,9 @@ impl<M: Model, R: Runtime> Shared<M, R> {
         &self,
         job: &Job,
         mut attempt: Attempt,
-        grading: Graded,
+        grading: Grading,
     ) -> Result<Done, Error> {
-        let graded = match grading {
-            Graded::Later(grading) => self.grade(job, &grading).await,
-            Graded::Here(graded) => graded,
-        };
-        match graded {
+        match self.grade(job, &grading).await {
             Ok(grade) => (attempt.score, attempt.grade) = (Some(grade.score), grade.details),
             Err(cause) => {
                 self.progress.tell(&News::Ungraded { key: &job.key, cause: &cause });
@@ -188,8 +213,8 @@ impl<M: Model, R: Runtime> Shared<M, R> {
     }
 
     fn record(&self, job: &Job) -> Result<Record, Error> {
-        let path = self.folder.partial_trajectory_path(&job.key);
-        Record::begin(path.clone()).map_err(|source| Error::Record { path, source })
+        let (path, file) = self.folder.begin_trajectory(&job.key).map_err(Error::Results)?;
+        Ok(Record::new(path, file))
     }
 
     /// Gives the record its name and counts its tokens.

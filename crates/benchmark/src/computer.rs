@@ -11,8 +11,8 @@ use tokio::{
     sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit},
 };
 
-/// A sandbox that takes longer to make, fill or read than this has failed.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// A sandbox that takes longer to make, fill, read or remove than this has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// So much of a command's output is kept, from its beginning and from its end.
 const CAP: OutputCap = OutputCap { head: 8 << 20, tail: 8 << 20 };
@@ -78,11 +78,16 @@ impl<R: Runtime> Computers<R> {
         let pools = std::mem::take(&mut *self.pools.lock().await);
         for (_, pool) in pools {
             if let Some(pool) = Arc::into_inner(pool) {
-                pool.close().await?;
+                within(PATIENCE, "removing sandboxes", pool.close()).await?;
             }
         }
         Ok(())
     }
+}
+
+/// Removes a sandbox.
+pub(crate) async fn destroy<S: Sandbox>(sandbox: S) -> Result<(), Error> {
+    within(PATIENCE, "removing a sandbox", sandbox.destroy()).await
 }
 
 /// A file of a sandbox, up to so many bytes; nothing where there is none, or no file.
@@ -120,7 +125,8 @@ pub(crate) async fn command<S: Sandbox>(
     Ok((kept.take(), exit.status))
 }
 
-async fn within<T>(
+/// Waits for something that could take for ever.
+pub(crate) async fn within<T>(
     patience: Duration,
     doing: &str,
     work: impl Future<Output = Result<T, Error>>,

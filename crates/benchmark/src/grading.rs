@@ -27,7 +27,7 @@ impl<M: Model, R: Runtime> Shared<M, R> {
         };
         match graded {
             Ok(graded) => graded,
-            Err(Trouble::Failed { cause, .. }) => Err(cause),
+            Err(Trouble::Failed { cause, .. } | Trouble::Unfit { cause }) => Err(cause),
             Err(Trouble::Stopped) => Err("the run was stopped".into()),
         }
     }
@@ -43,19 +43,23 @@ impl<M: Model, R: Runtime> Shared<M, R> {
         let sandbox = made.map_err(|error| chain(&error))?;
         let graded = checked(check, &sandbox).await;
         // Whether it is gone for good does not change the grade, and dropping it would end it too.
-        let _ = sandbox.destroy().await;
+        let _ = computer::destroy(sandbox).await;
         graded.map_err(|error| chain(&error))?
     }
 }
 
 /// Runs a check in a sandbox. The inner error is the check's own failure.
-pub(crate) async fn checked<S: Sandbox>(
+async fn checked<S: Sandbox>(
     check: &Check,
     sandbox: &S,
 ) -> Result<Result<Grade, String>, sandbox::Error> {
-    for (path, bytes) in &check.files {
-        sandbox.write_file(path, bytes).await?;
-    }
+    let filling = async {
+        for (path, bytes) in &check.files {
+            sandbox.write_file(path, bytes).await?;
+        }
+        Ok(())
+    };
+    computer::within(computer::PATIENCE, "filling a sandbox", filling).await?;
     let (stdout, status) = computer::command(sandbox, &check.command, check.timeout).await?;
     let code = match status {
         Status::TimedOut => None,

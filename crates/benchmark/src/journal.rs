@@ -21,13 +21,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// An empty record; what an earlier process left is gone.
-    pub(crate) fn begin(path: PathBuf) -> io::Result<Self> {
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        let file = File::create(&path)?;
-        Ok(Self { path, file, lines: Mutex::default() })
+    /// An empty record in an empty file.
+    pub(crate) fn new(path: PathBuf, file: File) -> Self {
+        Self { path, file, lines: Mutex::default() }
     }
 
     /// Adds an event.

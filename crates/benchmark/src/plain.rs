@@ -9,7 +9,7 @@ use serde_json::Value;
 use trajectory::{Ended, Event, Message, Outcome, Replied, Spent, Started, Stop};
 
 use crate::{
-    attempt::{Graded, Played, Trouble},
+    attempt::{Played, Trouble},
     journal::Record,
     plan::Job,
     run::Shared,
@@ -31,7 +31,7 @@ impl<M: Model, R: Runtime> Shared<M, R> {
             max_tokens: self.plan.method.caps.plain_tokens,
         };
         let hearing = Hearing(record);
-        let asked = self.model.inner().complete(&request, &hearing);
+        let asked = self.model.complete(&request, &hearing);
         let (reply, outcome) = match self.unless_stopped(self.in_time(asked)).await? {
             None => (None, Outcome::Deadline),
             Some(Ok(reply)) if reply.stop == Stop::Length => (Some(reply), Outcome::MaxTokens),
@@ -54,7 +54,7 @@ impl<M: Model, R: Runtime> Shared<M, R> {
         }
         write(record, Event::Ended(Ended { outcome: outcome.clone(), spent }))?;
         Ok(Played {
-            grading: Graded::Later(task.grading(problem, &answer)),
+            grading: task.grading(problem, &answer),
             answer,
             outcome,
             spent,
@@ -86,7 +86,7 @@ impl<M: Model, R: Runtime> Shared<M, R> {
         Started {
             problem_statement: problem.statement.clone(),
             messages: messages.to_vec(),
-            model: self.model.inner().name().to_owned(),
+            model: self.model.name().to_owned(),
             settings: method.settings.clone(),
             protection,
             program: method.program.clone(),

@@ -1,18 +1,18 @@
 //! The run: attempts that are due are made, so many at once, until none is left or nothing works any more.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use agent::Watch;
 use model::Model;
-use problems::{Grading, SameSandbox};
+use problems::Grader;
 use results::{Attempt, Folder, Run};
 use sandbox::Runtime;
 use serde_json::Value;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::{
     Error, News, Plan, Progress, Summary, Tally, breaker::Breaker, computer::Computers,
@@ -117,8 +117,8 @@ pub(crate) struct Shared<M, R: Runtime> {
 pub(crate) enum Work {
     /// An attempt to be made.
     Make(Job),
-    /// An answer to be graded.
-    Grade(Job, Box<Attempt>),
+    /// An answer to be graded. It is read when its turn comes: all of them could be large.
+    Grade(Job),
 }
 
 /// What came of it.
@@ -148,7 +148,7 @@ impl<M: Model, R: Runtime> Benchmark<M, R> {
                 shared.breaker.stop();
             }
         });
-        shared.work_off(&mut due, &mut tally).await;
+        let undone = shared.work_off(&mut due, &mut tally).await + due.len();
         stopping.abort();
         if let Err(error) = shared.computers.close().await {
             shared.progress.tell(&News::Note(&format!("a sandbox may be left: {}", chain(&error))));
@@ -158,8 +158,8 @@ impl<M: Model, R: Runtime> Benchmark<M, R> {
         let kept = folder.keep_results(&summary).map_err(Error::Results);
         let end = match (shared.breaker.cause(), stop.is_stopped()) {
             (Some(cause), _) => End::Broken { cause },
-            (None, true) => End::Stopped,
-            (None, false) => kept.map(|()| End::Complete)?,
+            (None, true) if undone + summary.ungraded > 0 => End::Stopped,
+            (None, _) => kept.map(|()| End::Complete)?,
         };
         Ok(Finished { summary, end })
     }
@@ -184,25 +184,32 @@ impl<M: Model, R: Runtime> Benchmark<M, R> {
 }
 
 impl<M: Model, R: Runtime> Shared<M, R> {
-    /// The main loop: begins what is due, takes what is done.
-    async fn work_off(self: &Arc<Self>, due: &mut VecDeque<Work>, tally: &mut Tally) {
+    /// The main loop: begins what is due, takes what is done. Says how much of what it began was stopped.
+    async fn work_off(self: &Arc<Self>, due: &mut VecDeque<Work>, tally: &mut Tally) -> usize {
         // Attempts without a sandbox wait for the model only, so both bounds count.
         let crowd = self.pace.sandboxes.saturating_add(self.pace.model_calls).max(1);
-        let mut running = JoinSet::new();
+        let (mut running, mut begun) = (JoinSet::new(), HashMap::new());
+        let mut stopped = 0;
         loop {
             while running.len() < crowd && !self.watch.is_stopped() {
                 let Some(work) = due.pop_front() else { break };
-                running.spawn(Arc::clone(self).work(work));
+                let job = work.job().clone();
+                begun.insert(running.spawn(Arc::clone(self).work(work)).id(), job);
             }
-            let Some(done) = running.join_next().await else { return };
+            let Some(joined) = running.join_next_with_id().await else { return stopped };
+            let id = joined.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+            let done = match (joined, begun.remove(&id)) {
+                (Ok((_, done)), _) => done,
+                (Err(lost), Some(job)) => self.broken_off(&job, &lost),
+                (Err(_), None) => Ok(Done::Stopped),
+            };
             match done {
-                Ok(Ok(Done::Kept(attempt))) => {
+                Ok(Done::Kept(attempt)) => {
                     tally.add(&attempt);
                     self.progress.tell(&News::Finished { attempt: &attempt, tally });
                 }
-                Ok(Ok(Done::Stopped)) => {}
-                Ok(Err(error)) => self.breaker.end(chain(&error)),
-                Err(lost) => self.breaker.end(format!("an attempt broke off: {lost}")),
+                Ok(Done::Stopped) => stopped += 1,
+                Err(error) => self.breaker.end(chain(&error)),
             }
         }
     }
@@ -210,13 +217,14 @@ impl<M: Model, R: Runtime> Shared<M, R> {
     async fn work(self: Arc<Self>, work: Work) -> Result<Done, Error> {
         match work {
             Work::Make(job) => self.attempt(&job).await,
-            Work::Grade(job, attempt) => self.grade_again(&job, *attempt).await,
+            Work::Grade(job) => self.grade_again(&job).await,
         }
     }
 
-    /// What is not finished yet; what is, is counted.
+    /// What is not finished yet; what is, is counted. What failed before comes last: it may fail again, and nothing
+    /// else should have to wait for it.
     fn due(&self, tally: &mut Tally) -> VecDeque<Work> {
-        let mut due = VecDeque::new();
+        let (mut due, mut failed) = (VecDeque::new(), Vec::new());
         for job in self.plan.jobs(&self.plan.modes) {
             let attempt = match self.folder.attempt(&job.key) {
                 Ok(attempt) => attempt,
@@ -227,35 +235,33 @@ impl<M: Model, R: Runtime> Shared<M, R> {
             };
             match attempt {
                 Some(attempt) if attempt.score.is_some() => tally.add(&attempt),
-                Some(attempt) if attempt.is_of_the_model() => match self.gradable(&job, &attempt) {
-                    Gradable::Now => due.push_back(Work::Grade(job, Box::new(attempt))),
-                    Gradable::AfterAll => due.push_back(Work::Make(job)),
-                    Gradable::NotHere => tally.add(&attempt),
+                Some(attempt) if attempt.is_of_the_model() => match self.is_gradable(&job) {
+                    true => due.push_back(Work::Grade(job)),
+                    false => tally.add(&attempt),
                 },
-                _ => due.push_back(Work::Make(job)),
+                Some(_) => failed.push(Work::Make(job)),
+                None => due.push_back(Work::Make(job)),
             }
         }
+        due.extend(failed);
         due
     }
 
     /// Whether an answer without a grade can get one.
-    fn gradable(&self, job: &Job, attempt: &Attempt) -> Gradable {
-        let (task, problem) = self.plan.of(job);
-        match task.grading(problem, &attempt.answer) {
-            Grading::Judge(_) if self.judge.is_none() => Gradable::NotHere,
-            Grading::InSandbox(check) if check.same_sandbox == SameSandbox::Same => {
-                Gradable::AfterAll
-            }
-            _ => Gradable::Now,
+    fn is_gradable(&self, job: &Job) -> bool {
+        let (task, _) = self.plan.of(job);
+        task.grader != Grader::Judge || self.judge.is_some()
+    }
+}
+
+impl Work {
+    fn job(&self) -> &Job {
+        match self {
+            Self::Make(job) | Self::Grade(job) => job,
         }
     }
 }
 
-/// When an answer can be graded.
-enum Gradable {
-    Now,
-    /// Only where it was given: it has to be given again.
-    AfterAll,
-    /// There is no judge.
-    NotHere,
-}
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -12,17 +12,19 @@ use agent::{
     tools::{ToolSet, Tools},
 };
 use model::Model;
-use problems::{Answer, Grading, Problem, SameSandbox, Task};
+use problems::{
+    Answer, Grading, Problem, Task,
+    swe::{DIFF_FILE, DiffForm},
+};
 use sandbox::{ImageRef, Network, Process, Runtime, Sandbox, Spec, Streams};
-use serde_json::{Value, json};
+use serde_json::Value;
 use trajectory::{Ended, Outcome, Spent};
 
 use crate::{
     Capability, Context, News,
-    attempt::{Graded, Played, Trouble},
+    attempt::{Played, Trouble},
     computer::{self, Alike},
     error::chain,
-    grading,
     journal::Record,
     plan::Job,
     run::Shared,
@@ -45,7 +47,7 @@ struct Worked {
     answer: String,
     outcome: Outcome,
     spent: Spent,
-    grading: Graded,
+    grading: Grading,
     peak_memory: Option<u64>,
 }
 
@@ -56,9 +58,9 @@ impl<M: Model, R: Runtime> Shared<M, R> {
         let (started, began) = (crate::now(), Instant::now());
         let (spec, alike) = self.spec(job);
         let made = self.unless_stopped(self.computers.make(&spec, alike)).await?;
-        let sandbox = made.map_err(|error| Trouble::failed(chain(&error)))?;
+        let sandbox = made.map_err(|error| Trouble::of_sandbox(&error))?;
         let worked = self.worked(job, record, &sandbox, &spec.network).await;
-        if let Err(error) = sandbox.destroy().await {
+        if let Err(error) = computer::destroy(sandbox).await {
             let note = format!("a sandbox may not be gone: {}", chain(&error));
             self.progress.tell(&News::Note(&note));
         }
@@ -95,8 +97,10 @@ impl<M: Model, R: Runtime> Shared<M, R> {
     ) -> Result<Worked, Trouble> {
         let (task, problem) = self.plan.of(job);
         let method = &self.plan.method;
-        let prepared = self.unless_stopped(self.prepare(task, problem, sandbox)).await?;
-        prepared.map_err(|error| Trouble::failed(chain(&error)))?;
+        let preparing = self.prepare(task, problem, sandbox);
+        let preparing = computer::within(SETUP + computer::PATIENCE, "filling a sandbox", preparing);
+        let prepared = self.unless_stopped(preparing).await?;
+        prepared.map_err(|error| Trouble::of_sandbox(&error))?;
         let opening = self.opening(task, problem, sandbox, network)?;
         let mut settings = self.settings(task);
         settings.sampling = method.sampling(&job.key);
@@ -107,13 +111,13 @@ impl<M: Model, R: Runtime> Shared<M, R> {
         let closing = async {
             let answer = self.answer(task, record, sandbox).await?;
             let peak_memory = sandbox.peak_memory().await.ok().flatten();
-            let grading = graded(task, problem, &answer, sandbox).await?;
-            Ok((answer, peak_memory, grading))
+            Ok((answer, peak_memory))
         };
         let closed = self.unless_stopped(closing).await?;
-        let (answer, peak_memory, grading) = closed.map_err(|error: sandbox::Error| {
+        let (answer, peak_memory) = closed.map_err(|error: sandbox::Error| {
             Trouble::Failed { cause: chain(&error), spent: Box::new(spent) }
         })?;
+        let grading = task.grading(problem, &answer);
         let peak_memory = peak_memory.map(|size| size.0);
         Ok(Worked { answer, outcome, spent, grading, peak_memory })
     }
@@ -222,36 +226,26 @@ impl<M: Model, R: Runtime> Shared<M, R> {
                 Ok(problems::clean_answer(&bytes))
             }
             Answer::Diff => {
-                // A model may have spoilt its repository: then there is no patch, which is an answer as well.
-                computer::command(sandbox, &task.diff_command(), DIFF).await?;
-                let path = Path::new(problems::swe::DIFF_FILE);
-                let bytes = computer::read(sandbox, path, LONGEST_PATCH).await?;
-                Ok(String::from_utf8_lossy(&bytes).into_owned())
+                match String::from_utf8(patch(task, sandbox, DiffForm::Text).await?) {
+                    Ok(patch) => Ok(patch),
+                    Err(_) => {
+                        let ascii = patch(task, sandbox, DiffForm::Ascii).await?;
+                        Ok(String::from_utf8_lossy(&ascii).into_owned())
+                    }
+                }
             }
         }
     }
 }
 
-/// The grade, where it has to be found in the sandbox the model worked in.
-async fn graded<S: Sandbox>(
+/// The change of a repository. A model may have spoilt it: then there is no patch, which is an answer as well.
+async fn patch<S: Sandbox>(
     task: &Task,
-    problem: &Problem,
-    answer: &str,
     sandbox: &S,
-) -> Result<Graded, sandbox::Error> {
-    let check = match task.grading(problem, answer) {
-        Grading::InSandbox(check) if check.same_sandbox == SameSandbox::Same => check,
-        other => return Ok(Graded::Later(other)),
-    };
-    match grading::checked(&check, sandbox).await {
-        Ok(graded) => Ok(Graded::Here(graded)),
-        // Where a model made its own sandbox unfit for the check, its answer is worth nothing.
-        Err(error) if error.is_usage() => {
-            let details = json!({ "error": error.to_string() });
-            Ok(Graded::Here(Ok(problems::Grade { score: 0.0, details })))
-        }
-        Err(error) => Err(error),
-    }
+    form: DiffForm,
+) -> Result<Vec<u8>, sandbox::Error> {
+    computer::command(sandbox, &task.diff_command(form), DIFF).await?;
+    computer::read(sandbox, Path::new(DIFF_FILE), LONGEST_PATCH).await
 }
 
 /// Runs a program of ours, which has to end well.

@@ -95,7 +95,6 @@ fn earlier(folder: &Folder) -> f64 {
     struct Then {
         elapsed_time_seconds: f64,
     }
-    let text = std::fs::read_to_string(folder.path().join("results.json")).unwrap_or_default();
-    let then = serde_json::from_str(&text).map(|then: Then| then.elapsed_time_seconds);
-    then.ok().filter(|seconds| seconds.is_finite() && *seconds >= 0.0).unwrap_or(0.0)
+    let then = folder.results().map(|then: Then| then.elapsed_time_seconds);
+    then.filter(|seconds| seconds.is_finite() && *seconds >= 0.0).unwrap_or(0.0)
 }
