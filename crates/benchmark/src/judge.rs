@@ -1,7 +1,10 @@
 //! A language model as judge: asked so often as votes are wanted, each reply kept at once. Replies are a
 //! server's words: they are read by the grader, never trusted.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use model::{Error, Model, Request, Sampling, Silent};
 use problems::{Grade, JudgeJob};
@@ -13,20 +16,52 @@ use crate::gate::Gated;
 /// A longer reply is nonsense, and not kept whole.
 const LONGEST: usize = 256 << 10;
 
+/// A judge that could not be reached is left alone for this long.
+const PAUSE: Duration = Duration::from_secs(60);
+
 /// Who judges.
 #[derive(Debug)]
 pub(crate) struct Judge<M> {
     model: Gated<M>,
-    /// How often in a row it could not be reached.
-    failures: AtomicU32,
-    /// After so many it is not asked any more.
+    reached: Mutex<Reached>,
+    /// After so many failures in a row it is left alone for a while.
     limit: u32,
+}
+
+/// Whether a judge can be reached.
+#[derive(Debug, Default)]
+struct Reached {
+    /// How often in a row it could not be.
+    failures: u32,
+    /// When it is asked again.
+    rests_until: Option<Instant>,
+}
+
+impl Reached {
+    /// Whether it may be asked. After a rest one may, and shows the others how it is.
+    fn may_ask(&mut self, now: Instant) -> bool {
+        match self.rests_until {
+            Some(until) if now < until => false,
+            Some(_) => {
+                self.rests_until = Some(now + PAUSE);
+                true
+            }
+            None => true,
+        }
+    }
+
+    fn failed(&mut self, limit: u32, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures >= limit {
+            self.rests_until = Some(now + PAUSE);
+        }
+    }
 }
 
 impl<M: Model> Judge<M> {
     /// A judge that is asked by so many at once.
     pub(crate) fn new(model: M, calls: usize, limit: u32) -> Self {
-        Self { model: Gated::new(model, calls), failures: AtomicU32::new(0), limit: limit.max(1) }
+        Self { model: Gated::new(model, calls), reached: Mutex::default(), limit: limit.max(1) }
     }
 
     /// What it says of an answer, or why it says nothing. Votes that were given before are not asked for again.
@@ -66,8 +101,8 @@ impl<M: Model> Judge<M> {
 
     /// One vote; none where the prompt is too long for the judge.
     async fn ask(&self, job: &JudgeJob) -> Result<Option<String>, String> {
-        if self.failures.load(Ordering::Relaxed) >= self.limit {
-            return Err("the judge could not be reached before, and is not asked any more".into());
+        if !self.reached().may_ask(Instant::now()) {
+            return Err("the judge could not be reached before, and is left alone for a while".into());
         }
         let messages = [Message::user(job.prompt.as_str())];
         let sampling = Sampling { temperature: Some(job.temperature), ..Sampling::default() };
@@ -77,17 +112,29 @@ impl<M: Model> Judge<M> {
             sampling: &sampling,
             max_tokens: u64::from(job.max_tokens),
         };
+        let _place = self.model.place().await;
         match self.model.complete(&request, &Silent).await {
             Ok(reply) => {
-                self.failures.store(0, Ordering::Relaxed);
+                *self.reached() = Reached::default();
                 Ok(Some(ending(&reply.message.text).to_owned()))
             }
-            Err(Error::Overflow { .. }) => Ok(None),
+            Err(Error::Overflow { .. }) => {
+                *self.reached() = Reached::default();
+                Ok(None)
+            }
             Err(error) => {
-                self.failures.fetch_add(1, Ordering::Relaxed);
+                match error {
+                    // Whoever refuses one prompt is there, and may well answer the others.
+                    Error::Refused { .. } => *self.reached() = Reached::default(),
+                    _ => self.reached().failed(self.limit, Instant::now()),
+                }
                 Err(format!("the judge does not answer: {}", error.with_causes()))
             }
         }
+    }
+
+    fn reached(&self) -> MutexGuard<'_, Reached> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,4 +143,22 @@ fn ending(text: &str) -> &str {
     let from = text.len().saturating_sub(LONGEST);
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[from..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_judge_that_was_down_is_tried_again_by_one() {
+        let (mut reached, now) = (Reached::default(), Instant::now());
+        reached.failed(2, now);
+        assert!(reached.may_ask(now));
+        reached.failed(2, now);
+        assert!(!reached.may_ask(now));
+        let later = now + PAUSE;
+        assert!(reached.may_ask(later));
+        assert!(!reached.may_ask(later), "the others wait for what it finds");
+        assert!(reached.may_ask(later + PAUSE));
+    }
 }
