@@ -7,6 +7,7 @@ mod attempt;
 mod breaker;
 mod claim;
 mod computer;
+mod digest;
 mod error;
 mod gate;
 mod grading;
@@ -30,7 +31,7 @@ pub use run::{Benchmark, End, Finished, Pace};
 pub use summary::{Summary, reference_mode};
 
 /// Milliseconds since 1970.
-fn now() -> u64 {
+pub fn now() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

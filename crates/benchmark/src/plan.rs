@@ -12,6 +12,8 @@ use sandbox::Spec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::digest;
+
 /// What is to be measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -148,11 +150,11 @@ impl FromStr for Capability {
 /// Which problems of a task are asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selection {
-    /// The first row, from 0.
+    /// The first problem, from 0. Rows that repeat another count with it, bad ones not at all.
     pub start: Option<usize>,
-    /// The row after the last.
+    /// The problem after the last.
     pub end: Option<usize>,
-    /// These alone; all where there are none.
+    /// These alone; all where there are none. Other tasks may have some of them.
     pub ids: Vec<String>,
     /// No more than these.
     pub limit: Option<usize>,
@@ -164,36 +166,47 @@ pub enum SelectionError {
     /// These problems are not there.
     #[error("there is no problem {0}; ids are those of the rows")]
     Unknown(String),
-    /// No row is left.
-    #[error("no problem is left of {rows} rows; widen the selection")]
+    /// No problem is left.
+    #[error("no problem is left of {problems}; widen the selection")]
     Nothing {
         /// How many there were.
-        rows: usize,
+        problems: usize,
     },
 }
 
 impl Selection {
-    /// The problems that are asked, in the order of their rows.
-    pub fn of(&self, problems: Vec<Problem>) -> Result<Vec<Problem>, SelectionError> {
-        let rows = problems.len();
-        let range = self.start.unwrap_or(0)..self.end.unwrap_or(usize::MAX);
-        let rest = problems.into_iter().enumerate().filter(|(at, _)| range.contains(at));
+    /// The problems that are asked, in the order of their rows. What it finds of the ids is taken from `missing`.
+    pub fn of(
+        &self,
+        problems: Vec<Problem>,
+        missing: &mut BTreeSet<String>,
+    ) -> Result<Vec<Problem>, SelectionError> {
+        let all = problems.len();
+        let (start, end) = (self.start.unwrap_or(0), self.end.unwrap_or(usize::MAX));
+        let within = problems.into_iter().take(end).skip(start);
         let wanted: BTreeSet<&str> = self.ids.iter().map(String::as_str).collect();
-        let mut missing = wanted.clone();
-        let chosen: Vec<Problem> = rest
-            .map(|(_, problem)| problem)
-            .filter(|problem| {
-                missing.remove(problem.id.as_str());
-                wanted.is_empty() || wanted.contains(problem.id.as_str())
+        let mut chosen: Vec<Problem> = within
+            .filter(|problem| wanted.is_empty() || wanted.contains(problem.id.as_str()))
+            .inspect(|problem| {
+                missing.remove(&problem.id);
             })
             .collect();
-        if !missing.is_empty() {
-            let names: Vec<String> = missing.iter().take(5).map(|id| format!("{id:?}")).collect();
-            return Err(SelectionError::Unknown(names.join(", ")));
+        if chosen.is_empty() && !wanted.is_empty() {
+            return Err(SelectionError::unknown(&self.ids));
         }
-        let chosen: Vec<Problem> =
-            chosen.into_iter().take(self.limit.unwrap_or(usize::MAX)).collect();
-        if chosen.is_empty() { Err(SelectionError::Nothing { rows }) } else { Ok(chosen) }
+        chosen.truncate(self.limit.unwrap_or(usize::MAX));
+        if chosen.is_empty() {
+            return Err(SelectionError::Nothing { problems: all });
+        }
+        Ok(chosen)
+    }
+}
+
+impl SelectionError {
+    /// Nobody knows these.
+    pub fn unknown<'a>(ids: impl IntoIterator<Item = &'a String>) -> Self {
+        let names: Vec<String> = ids.into_iter().take(5).map(|id| format!("{id:?}")).collect();
+        Self::Unknown(names.join(", "))
     }
 }
 
@@ -203,16 +216,24 @@ impl Questions {
         TaskInfo {
             name: self.task.name.clone(),
             problems: self.problems.len(),
-            repeats: self.problems.iter().map(|problem| self.times(problem)).max().unwrap_or(0),
+            repeats: self.most(),
+            attempts: self.attempts(),
             grader: self.task.grader.name().to_owned(),
             known_as: self.task.known_as.clone(),
             rows_sha256: self.rows_sha256.clone(),
+            words_sha256: digest::words(&self.task),
+            grader_sha256: digest::grader(&self.task),
         }
     }
 
     /// How many attempts it makes in one mode.
     pub fn attempts(&self) -> usize {
         self.problems.iter().map(|problem| self.times(problem) as usize).sum()
+    }
+
+    /// How often the problem is asked that is asked most often.
+    fn most(&self) -> u32 {
+        self.problems.iter().map(|problem| self.times(problem)).max().unwrap_or(0)
     }
 
     /// How often a problem is asked.
@@ -233,7 +254,7 @@ impl Plan {
     /// Every attempt, the modes of a problem side by side, so that an unfinished run compares what it has.
     pub(crate) fn jobs<'a>(&'a self, modes: &'a [Mode]) -> impl Iterator<Item = Job> + use<'a> {
         self.tasks.iter().enumerate().flat_map(move |(task, questions)| {
-            (0..questions.info().repeats).flat_map(move |repeat| {
+            (0..questions.most()).flat_map(move |repeat| {
                 let asked = questions.problems.iter().enumerate();
                 let asked = asked.filter(move |(_, problem)| repeat < questions.times(problem));
                 asked.flat_map(move |(problem, asked)| {
@@ -289,4 +310,4 @@ fn mixed(seed: u64, key: &Key) -> u64 {
 
 #[cfg(test)]
 #[path = "plan_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::*;
 
-fn problem(id: &str, repeats: u32) -> Problem {
+pub(crate) fn problem(id: &str, repeats: u32) -> Problem {
     let row = json!({"id": id, "problem_statement": "?", "ground_truth": "1"});
     Problem { repeats, ..Problem::from_row(row).unwrap() }
 }
 
-fn plan(problems: Vec<Problem>, repeats: u32) -> Plan {
+pub(crate) fn plan(problems: Vec<Problem>, repeats: u32) -> Plan {
     let task = Task::builtin("math").unwrap();
     let method = Method {
         spec: Spec::default(),
@@ -44,7 +44,8 @@ fn the_modes_of_a_problem_stand_side_by_side() {
         |id: &str, repeat| [Mode::Llm, Mode::Sandbox].map(|mode| (id.to_owned(), repeat, mode));
     assert_eq!(keys, [both("a", 0), both("b", 0), both("b", 1)].concat());
     assert_eq!(plan.tasks[0].attempts(), 3);
-    assert_eq!(plan.tasks[0].info().repeats, 2);
+    let info = plan.tasks[0].info();
+    assert_eq!((info.repeats, info.attempts), (2, 3));
 }
 
 #[test]
@@ -67,10 +68,10 @@ fn what_the_user_says_wins_over_the_task() {
 }
 
 #[test]
-fn problems_are_selected_by_row_then_id_then_number() {
+fn problems_are_selected_by_place_then_id_then_number() {
     let all = || ["a", "b", "c", "d"].map(|id| problem(id, 1)).to_vec();
     let ids = |selection: Selection| {
-        let chosen = selection.of(all())?;
+        let chosen = selection.of(all(), &mut BTreeSet::new())?;
         Ok(chosen.into_iter().map(|problem| problem.id).collect::<Vec<_>>().concat())
     };
     let (start, end) = (Some(1), Some(3));
@@ -82,5 +83,18 @@ fn problems_are_selected_by_row_then_id_then_number() {
     let missing = ids(Selection { ids: named(&["a"]), start, ..Selection::default() });
     assert_eq!(missing, Err(SelectionError::Unknown("\"a\"".into())));
     let none = ids(Selection { limit: Some(0), ..Selection::default() });
-    assert_eq!(none, Err(SelectionError::Nothing { rows: 4 }));
+    assert_eq!(none, Err(SelectionError::Nothing { problems: 4 }));
+}
+
+#[test]
+fn an_id_may_be_another_tasks() {
+    let ids = ["a", "x"].map(str::to_owned);
+    let mut missing = BTreeSet::from(ids.clone());
+    let selection = Selection { ids: ids.to_vec(), limit: Some(1), ..Selection::default() };
+    let of = |id: &str, missing: &mut BTreeSet<String>| selection.of(vec![problem(id, 1)], missing);
+    assert_eq!(of("a", &mut missing).unwrap()[0].id, "a");
+    assert_eq!(missing.iter().collect::<Vec<_>>(), ["x"]);
+    assert_eq!(of("x", &mut missing).unwrap()[0].id, "x");
+    assert!(missing.is_empty());
+    assert_eq!(of("b", &mut missing), Err(SelectionError::Unknown("\"a\", \"x\"".into())));
 }
