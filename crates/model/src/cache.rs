@@ -45,6 +45,11 @@ impl<M: Model> Cached<M> {
         Ok(Self { dir: Arc::new(dir), scope, model, taken: Mutex::default() })
     }
 
+    /// The model itself, which is asked each time.
+    pub fn inner(&self) -> &M {
+        &self.model
+    }
+
     fn key(&self, request: &Request<'_>) -> Result<Key, Error> {
         let said = Said {
             version: VERSION,

@@ -1,6 +1,6 @@
 //! The one place where a model is chosen and dressed: server, retries, tool-call format, cache.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use model::{
     Anthropic, Cached, Endpoint, Error, Formatted, Listener, Model, OpenAi, Reply, Request, Retry,
@@ -31,9 +31,9 @@ pub(crate) enum AnyServer {
 /// A model as an episode sees it.
 pub(crate) enum AnyModel {
     /// Asked each time.
-    Plain(Formatted<Retrying<AnyServer>>),
+    Plain(Arc<Formatted<Retrying<AnyServer>>>),
     /// Asked once.
-    Cached(Cached<Formatted<Retrying<AnyServer>>>),
+    Cached(Cached<Arc<Formatted<Retrying<AnyServer>>>>),
 }
 
 impl AnyModel {
@@ -71,6 +71,7 @@ impl AnyModel {
             Forcing::Yes => model.forced(),
             Forcing::No => model,
         };
+        let model = Arc::new(model);
         let Some(dir) = &plan.cache else { return Ok((Self::Plain(model), context)) };
         let scope = json!({
             "place": plan.place,
@@ -79,6 +80,14 @@ impl AnyModel {
             "forced": plan.forced,
         });
         Ok((Self::Cached(Cached::open(dir, scope, model)?), context))
+    }
+
+    /// The same model, asked each time: whoever asks one question several times wants several answers.
+    pub(crate) fn uncached(&self) -> Self {
+        Self::Plain(Arc::clone(match self {
+            Self::Plain(model) => model,
+            Self::Cached(model) => model.inner(),
+        }))
     }
 }
 
