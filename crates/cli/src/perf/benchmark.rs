@@ -101,6 +101,14 @@ pub(crate) async fn run(args: &BenchmarkPerfArgs, settings: &Settings) -> Result
         Some(python) => Some(reference(args, python, settings).await?),
         None => None,
     };
+    for (who, played) in [("our", Some(&ours)), ("the reference's", reference.as_ref())] {
+        let failures = played.map_or(0, |played| played.failures);
+        anyhow::ensure!(
+            failures == 0,
+            "{failures} of {who} episodes did not come to the right answer, so their speed says nothing; does the \
+             server follow the script?"
+        );
+    }
     let ratio =
         reference.as_ref().map(|theirs| ours.episodes_per_second / theirs.episodes_per_second);
     let figures = Figures {
