@@ -9,12 +9,15 @@ mod load;
 mod show;
 mod sources;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use benchmark::{Benchmark, Finished, Plan, Progress};
 use results::{Folder, Run, VERSION};
 use sandbox::{ImageRef, Runtime, Sandbox, Spec};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(crate) use self::args::BenchmarkArgs;
 use self::{
@@ -22,6 +25,7 @@ use self::{
     judging::Judging,
     load::Loaded,
     show::{Shown, Told},
+    sources::Source,
 };
 use crate::{
     exit::Exit,
@@ -34,7 +38,7 @@ use crate::{
 
 /// Runs a benchmark, new or resumed.
 pub(crate) async fn run(
-    mut args: BenchmarkArgs,
+    args: BenchmarkArgs,
     settings: &Settings,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Exit> {
@@ -42,7 +46,6 @@ pub(crate) async fn run(
     let pace = PaceAsked::of(&args);
     let (named, output, resumed) =
         (args.model.model.clone(), args.output.clone(), args.resume.clone());
-    let judge_args = std::mem::take(&mut args.judge);
     let (mut asked, secrets) = match &resumed {
         Some(dir) => Asked::resume(dir, args, settings)?,
         None => Asked::check(args, settings)?,
@@ -50,18 +53,18 @@ pub(crate) async fn run(
     if let Some(hint) = asked.model.hint.take().filter(|_| told.is_for_people()) {
         output::note(&hint);
     }
-    let named = named.as_deref().or(Some(asked.model.name.as_str()));
-    let judging = Judging::of(judge_args, named);
+    let judging = Judging::of(&asked.judge, &asked.model, named.as_deref());
     let pace = asked.pace(&pace);
-    let loading = load::load(&asked, settings);
+    let loading = load::load(&asked, told, settings);
     let loaded = tokio::select! {
         loaded = loading => loaded?,
         exit = interrupts.cancelled() => return Ok(exit),
     };
     let folder =
-        Folder::new(resumed.or(output).unwrap_or_else(|| usual_directory(&asked, &loaded)));
-    let judge = judging.name(&asked);
-    let (_lock, run) = benchmark::claim(&folder, written(&asked, &loaded, judge, settings)?)?;
+        Folder::new(resumed.or(output).unwrap_or_else(|| usual_directory(&asked)));
+    let seal = seal(settings)?;
+    let written = written(&asked, &loaded, judging.name(&asked));
+    let (_lock, run) = benchmark::claim(&folder, written, |record| seal.put_on(record))?;
     let opening = open(&asked, secrets, &judging, &loaded, settings);
     let opened = tokio::select! {
         opened = opening => opened?,
@@ -138,7 +141,7 @@ async fn open(
     let model = Arc::new(model);
     let judge = match judging {
         Judging::Nobody => None,
-        Judging::Itself => Some(Arc::clone(&model)),
+        Judging::Itself => Some(Arc::new(model.uncached())),
         Judging::Other(args) => {
             let (plan, secrets) = args.plan(&asked.model, settings)?;
             Some(Arc::new(AnyModel::open(&plan, secrets, settings).await?.0))
@@ -162,32 +165,30 @@ async fn try_out(asked: &Asked, loaded: &Loaded, runtime: &AnyRuntime) -> anyhow
 }
 
 /// What is written down about the run.
-fn written(
-    asked: &Asked,
-    loaded: &Loaded,
-    judge: Option<String>,
-    settings: &Settings,
-) -> anyhow::Result<Run> {
+fn written(asked: &Asked, loaded: &Loaded, judge: Option<String>) -> Run {
     let mut record = asked.record();
-    record["judge"] = judge.map_or(Value::Null, Value::String);
-    seal(settings)?.put_on(&mut record);
-    Ok(Run {
+    record["judge"] =
+        judge.map_or(Value::Null, |name| json!({ "name": name, "asked": asked.judge }));
+    Run {
         v: VERSION,
         program: env!("CARGO_PKG_VERSION").to_owned(),
-        started: show::now(),
+        started: benchmark::now(),
         model: asked.model.name.clone(),
         tasks: loaded.questions.iter().map(benchmark::Questions::info).collect(),
         modes: asked.modes.clone(),
         without: asked.without.iter().map(ToString::to_string).collect(),
         context: asked.context.name().to_owned(),
         settings: record,
-    })
+    }
 }
 
-/// The same command always means the same directory.
-fn usual_directory(asked: &Asked, loaded: &Loaded) -> PathBuf {
-    let tasks: Vec<&str> =
-        loaded.questions.iter().map(|questions| questions.task.name.as_str()).collect();
+/// The same command always means the same directory, whichever of its tasks can be read today.
+fn usual_directory(asked: &Asked) -> PathBuf {
+    let last = |source: &Source| {
+        let name = Path::new(&source.task).file_name();
+        name.map_or_else(|| "task".into(), |name| name.to_string_lossy().into_owned())
+    };
+    let tasks: Vec<String> = asked.tasks.iter().map(last).collect();
     let mut name = format!("{}-{}", tasks.join("+"), asked.model.name);
     for capability in &asked.without {
         name.push_str(&format!("-without-{capability}"));

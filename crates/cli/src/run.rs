@@ -21,7 +21,7 @@ pub(crate) use self::{
     computer::fill,
     folder::{Folder, text_of},
     job::{FOREVER, seal, vision},
-    model_plan::{ModelPlan, Place, Secrets},
+    model_plan::{ModelPlan, Place, Secrets, without_vendor},
     plan::{Compact, longest_reply, readable},
     server::AnyModel,
 };

@@ -6,6 +6,7 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use benchmark::Capability;
 use clap::{Args, ValueEnum};
 use results::Mode;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     agent_args::ModelArgs,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// What the record of a resumed run decides.
-const NOT_ANEW: [&str; 26] = [
+const NOT_ANEW: [&str; 30] = [
     "tasks",
     "task",
     "data",
@@ -38,6 +39,10 @@ const NOT_ANEW: [&str; 26] = [
     "docker_image",
     "runtime",
     "image",
+    "memory",
+    "cpus",
+    "pids",
+    "disk",
     "network",
     "tool_format",
     "strict",
@@ -83,13 +88,13 @@ pub(crate) struct BenchmarkArgs {
     /// No more than so many problems of each task
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Only these problems, separated by commas. May be repeated
+    /// Only these problems, separated by commas; with several tasks those of any. May be repeated
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub(crate) ids: Vec<String>,
-    /// The first row, from 0
+    /// The first problem, from 0. Rows that repeat another count with it, those that are left out not at all
     #[arg(long, value_name = "N", alias = "start_id")]
     pub(crate) start_id: Option<usize>,
-    /// The row after the last
+    /// The problem after the last
     #[arg(long, value_name = "N", alias = "end_id")]
     pub(crate) end_id: Option<usize>,
     /// Where documents are: in files of the sandbox, or in the prompt. A plain reply always has them there
@@ -103,8 +108,8 @@ pub(crate) struct BenchmarkArgs {
     /// The directory of the run [default: benchmark-runs/TASK-MODEL]
     #[arg(long, value_name = "DIR", alias = "output_dir", alias = "output-dir")]
     pub(crate) output: Option<PathBuf>,
-    /// Go on with a run. Settings are those of its record; options of the server and the judge may be given
-    /// anew, variables and headers must be
+    /// Go on with a run. Settings and the judge are those of its record; options of the server and the judge may be
+    /// given anew, variables and headers must be
     #[arg(long, value_name = "DIR", conflicts_with_all = NOT_ANEW)]
     pub(crate) resume: Option<PathBuf>,
     /// Obey the settings of a record that was not written by you on this machine
@@ -151,16 +156,16 @@ pub(crate) struct BenchmarkArgs {
 }
 
 /// Who judges answers that no program can.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[command(next_help_heading = "Judge")]
 pub(crate) struct JudgeArgs {
     /// The model that compares answers with the right ones, for tasks that need it; may be the same
     #[arg(long, value_name = "NAME")]
     pub(crate) judge_model: Option<String>,
-    /// Its server [else: as for --base-url]
+    /// Its server [else: that of the model if it judges itself, $LLM_BASE_URL, or as --base-url is without it]
     #[arg(long, value_name = "URL", requires = "judge_model")]
     pub(crate) judge_base_url: Option<String>,
-    /// The variable that holds its key [else: as for --api-key-env]
+    /// The variable that holds its key [else: the usual ones]
     #[arg(long, value_name = "VAR", requires = "judge_model")]
     pub(crate) judge_api_key_env: Option<String>,
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    args::{BenchmarkArgs, CapArgs, ContextIn},
+    args::{BenchmarkArgs, CapArgs, ContextIn, JudgeArgs},
     sources::{Source, sources},
 };
 use crate::{
@@ -48,6 +48,9 @@ pub(crate) struct Asked {
     pub(crate) command_timeout: Option<Duration>,
     pub(crate) compact: Compact,
     pub(crate) computer: Computer,
+    /// Who judges. It stands beside the rest in the record, since it may be named later.
+    #[serde(skip)]
+    pub(crate) judge: JudgeArgs,
 }
 
 impl Asked {
@@ -57,7 +60,8 @@ impl Asked {
         settings: &Settings,
     ) -> anyhow::Result<(Self, Secrets)> {
         let config = settings.config(args.settings.as_deref())?;
-        let (model, secrets) = ModelPlan::check(args.model, &config, settings)?;
+        let (mut model, secrets) = ModelPlan::check(args.model, &config, settings)?;
+        usual_sampling(&mut model);
         let mut computer_args = args.computer;
         if let Some(image) = args.docker_image {
             computer_args.runtime = RuntimeKind::Docker;
@@ -85,6 +89,7 @@ impl Asked {
             compact: if args.limits.compact { Compact::NearTheLimit } else { Compact::Never },
             model,
             computer,
+            judge: args.judge,
         };
         asked.possible()?;
         Ok((asked, secrets))
@@ -112,6 +117,10 @@ impl Asked {
         let mut asked: Self = serde_json::from_value(recorded).map_err(|error| {
             Usage(format!("the record does not say how to go on ({error}); give the whole command"))
         })?;
+        asked.judge = match args.judge.judge_model {
+            Some(_) => args.judge,
+            None => serde_json::from_value(run.settings["judge"]["asked"].clone()).unwrap_or_default(),
+        };
         // Another mode may have been asked for before the last.
         asked.modes = run.modes;
         asked.computer.give_again(args.computer.env)?;
@@ -235,6 +244,11 @@ impl Asked {
                         use --runtime native";
             return Err(Usage(text.into()));
         }
+        if self.model.cache.is_some() && self.model.sampling.seed.is_none() {
+            let text = "--cache: without --seed N the same question, asked again by a run that goes on, would get the \
+                        reply that was counted before";
+            return Err(Usage(text.into()));
+        }
         if self.caps.cost.is_some() && self.model.price.is_none() {
             let name = &self.model.name;
             return Err(Usage(format!(
@@ -242,6 +256,24 @@ impl Asked {
             )));
         }
         Ok(())
+    }
+}
+
+/// How models at servers choose their words unless the user says so: as in the paper.
+fn usual_sampling(model: &mut ModelPlan) {
+    if let Place::Here(_) = model.place {
+        return;
+    }
+    let sampling = &mut model.sampling;
+    match model.name.to_lowercase().contains("qwen3") {
+        true if sampling.temperature.is_none() => {
+            sampling.temperature = Some(0.7);
+            sampling.top_p.get_or_insert(0.8);
+            sampling.top_k.get_or_insert(20);
+        }
+        _ => {
+            sampling.temperature.get_or_insert(1.0);
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use super::{args::JudgeArgs, asked::Asked, show::Judged};
 use crate::{
     agent_args::ModelArgs,
-    run::{ModelPlan, Secrets},
+    local::ModelFile,
+    run::{ModelPlan, Place, Secrets, without_vendor},
     settings::Settings,
 };
 
@@ -19,14 +20,15 @@ pub(crate) enum Judging {
 }
 
 impl Judging {
-    /// Who judges, given what the measured model is called.
-    pub(crate) fn of(args: JudgeArgs, measured: Option<&str>) -> Self {
-        match &args.judge_model {
-            None => Self::Nobody,
-            Some(name) if args.judge_base_url.is_none() && Some(name.as_str()) == measured => {
-                Self::Itself
-            }
-            Some(_) => Self::Other(Box::new(args)),
+    /// Who judges, given the measured model and what the user calls it.
+    pub(crate) fn of(args: &JudgeArgs, measured: &ModelPlan, called: Option<&str>) -> Self {
+        let Some(name) = &args.judge_model else { return Self::Nobody };
+        // A model in this process has several names, and is loaded once.
+        let here = matches!(measured.place, Place::Here(_)) == ModelFile::named(name).is_some();
+        let same = Some(name.as_str()) == called || (here && measured.name == recorded(name));
+        match same && args.judge_base_url.is_none() {
+            true => Self::Itself,
+            false => Self::Other(Box::new(args.clone())),
         }
     }
 
@@ -35,7 +37,7 @@ impl Judging {
         match self {
             Self::Nobody => None,
             Self::Itself => Some(asked.model.name.clone()),
-            Self::Other(args) => args.judge_model.clone(),
+            Self::Other(args) => args.judge_model.as_deref().map(recorded),
         }
     }
 
@@ -46,6 +48,11 @@ impl Judging {
             Self::Itself | Self::Other(_) => Judged::BySomebody,
         }
     }
+}
+
+/// What a model is called in records.
+fn recorded(name: &str) -> String {
+    ModelFile::named(name).map_or_else(|| without_vendor(name).to_owned(), |file| file.name())
 }
 
 impl JudgeArgs {
@@ -68,7 +75,34 @@ impl JudgeArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use model::{Sampling, ToolFormat};
+
     use super::*;
+    use crate::{
+        agent_args::{Forcing, Images, LocalArgs, Provider},
+        local::LocalPlan,
+    };
+
+    fn plan(name: &str, place: Place) -> ModelPlan {
+        ModelPlan {
+            name: name.into(),
+            place,
+            api_key_env: None,
+            tool_format: ToolFormat::Native,
+            forced: Forcing::No,
+            images: Images::No,
+            sampling: Sampling::default(),
+            extra_body: serde_json::Map::new(),
+            silence: None,
+            retries: 0,
+            cache: None,
+            price: None,
+            context: None,
+            hint: None,
+        }
+    }
 
     #[test]
     fn who_judges() {
@@ -77,11 +111,29 @@ mod tests {
             judge_base_url: url.map(str::to_owned),
             judge_api_key_env: None,
         };
-        assert_eq!(Judging::of(judge(None, None), Some("m")), Judging::Nobody);
-        assert_eq!(Judging::of(judge(Some("m"), None), Some("m")), Judging::Itself);
-        let others = [judge(Some("m"), Some("http://x/v1")), judge(Some("n"), None)];
-        for other in others {
-            assert!(matches!(Judging::of(other, Some("m")), Judging::Other(_)));
+        let base_url = "http://x/v1".into();
+        let m = plan("m", Place::Server { provider: Provider::Openai, base_url });
+        let of = |name, url| Judging::of(&judge(name, url), &m, Some("openai/m"));
+        assert_eq!(of(None, None), Judging::Nobody);
+        assert_eq!(of(Some("m"), None), Judging::Itself);
+        assert_eq!(of(Some("openai/m"), None), Judging::Itself);
+        let resumed = judge(Some("openai/m"), None);
+        assert_eq!(Judging::of(&resumed, &m, None), Judging::Itself);
+        for (name, url) in [("m", Some("http://x/v1")), ("n", None), ("local:m", None)] {
+            assert!(matches!(of(Some(name), url), Judging::Other(_)), "{name}");
         }
+    }
+
+    #[test]
+    fn a_model_in_this_process_is_known_by_all_its_names() {
+        let file = ModelFile::named("local:q").unwrap();
+        let place = Place::Here(LocalPlan::new(file, LocalArgs::default(), NonZeroU32::MIN));
+        let q = plan("q", place);
+        let judge = |name: &str| JudgeArgs { judge_model: Some(name.into()), ..JudgeArgs::default() };
+        // As it is named first, and when its run is taken up.
+        for called in [Some("local:q"), None] {
+            assert_eq!(Judging::of(&judge("local:q"), &q, called), Judging::Itself);
+        }
+        assert!(matches!(Judging::of(&judge("q"), &q, None), Judging::Other(_)));
     }
 }

@@ -1,15 +1,20 @@
 //! Tasks and their rows: found, read and selected. A task or a row that is wrong is told, and the rest goes on.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
-use benchmark::Questions;
-use problems::{Grader, Rows, Task, hub::Hub};
+use benchmark::{Capability, Context, Questions, SelectionError};
+use problems::{
+    Grader, Problem, Rows, Task,
+    hub::{Hub, HubError},
+};
 use results::Mode;
 
-use super::{asked::Asked, sources::Source};
+use super::{asked::Asked, show::Told, sources::Source};
 use crate::{
     exit::{self, Usage},
-    output,
     settings::Settings,
 };
 
@@ -24,6 +29,8 @@ pub(crate) struct Loaded {
     pub(crate) bad_rows: Vec<String>,
     /// Tasks that could not be used.
     pub(crate) broken: Vec<String>,
+    /// Ids that no task has.
+    missing: BTreeSet<String>,
 }
 
 impl Loaded {
@@ -35,12 +42,17 @@ impl Loaded {
     }
 }
 
-/// Reads all tasks. It is an error if none is left.
-pub(crate) async fn load(asked: &Asked, settings: &Settings) -> anyhow::Result<Loaded> {
-    let mut loaded = Loaded::default();
+/// Reads all tasks. It is an error if none is left, or if one could be there another time.
+pub(crate) async fn load(
+    asked: &Asked,
+    told: Told,
+    settings: &Settings,
+) -> anyhow::Result<Loaded> {
+    let missing = asked.selection.ids.iter().cloned().collect();
+    let mut loaded = Loaded { missing, ..Loaded::default() };
     for source in &asked.tasks {
-        let read = read(source, settings).await;
-        let questions = read.and_then(|(task, rows)| select(asked, task, rows, &mut loaded));
+        let read = read(source, told, settings).await;
+        let questions = read.and_then(|(task, rows)| select(asked, task, rows, told, &mut loaded));
         match questions {
             Ok(questions) if loaded.has(&questions.task.name) => {
                 let name = &questions.task.name;
@@ -48,19 +60,28 @@ pub(crate) async fn load(asked: &Asked, settings: &Settings) -> anyhow::Result<L
                 return Err(Usage(text).into());
             }
             Ok(questions) => loaded.questions.push(questions),
-            // With nothing else to do, this is the end.
-            Err(error) if asked.tasks.len() == 1 => return Err(error),
+            // With nothing else to do, this is the end; and a hub that does not answer is no fault of the task.
+            Err(error) if asked.tasks.len() == 1 || is_passing(&error) => return Err(error),
             Err(error) => {
                 let text = format!("the task {} is left out: {}", source.task, exit::line(&error));
-                output::note(&text);
+                told.note(&text);
                 loaded.broken.push(text);
             }
         }
     }
-    match loaded.questions.is_empty() {
-        true => Err(Usage("no task is left that could be run".into()).into()),
-        false => Ok(loaded),
+    if loaded.questions.is_empty() {
+        return Err(Usage("no task is left that could be run".into()).into());
     }
+    if !loaded.missing.is_empty() {
+        return Err(Usage(SelectionError::unknown(&loaded.missing).to_string()).into());
+    }
+    Ok(loaded)
+}
+
+/// Whether the same may work later.
+fn is_passing(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<HubError>();
+    matches!(error, Some(HubError::Connect { .. } | HubError::Status { status: 429 | 500.., .. }))
 }
 
 impl Loaded {
@@ -70,25 +91,52 @@ impl Loaded {
 }
 
 /// The problems of a task that are asked.
-fn select(asked: &Asked, task: Task, rows: Rows, loaded: &mut Loaded) -> anyhow::Result<Questions> {
+fn select(
+    asked: &Asked,
+    task: Task,
+    rows: Rows,
+    told: Told,
+    loaded: &mut Loaded,
+) -> anyhow::Result<Questions> {
     for note in &task.notes {
-        output::note(&format!("{}: {note}", task.name));
+        told.note(&format!("{}: {note}", task.name));
     }
     let bad = rows.bad.len();
     for row in rows.bad.iter().take(TOLD) {
-        output::note(&format!("a row is left out: {row}"));
+        told.note(&format!("a row is left out: {row}"));
     }
     if bad > TOLD {
-        output::note(&format!("{} more rows are left out; results.json lists them", bad - TOLD));
+        told.note(&format!("{} more rows are left out; results.json lists them", bad - TOLD));
     }
     loaded.bad_rows.extend(rows.bad.iter().map(ToString::to_string));
-    let problems = asked.selection.of(rows.problems);
+    let problems = asked.selection.of(rows.problems, &mut loaded.missing);
     let problems = problems.map_err(|error| Usage(format!("{}: {error}", task.name)))?;
+    possible(asked, &task, &problems)?;
     Ok(Questions { task, problems, repeats: asked.repeats, rows_sha256: rows.sha256 })
 }
 
+/// Refuses what can be seen to fail in every attempt at this task.
+fn possible(asked: &Asked, task: &Task, problems: &[Problem]) -> Result<(), Usage> {
+    if task.grader != Grader::Tests || !asked.modes.contains(&Mode::Sandbox) {
+        return Ok(());
+    }
+    let name = &task.name;
+    if asked.without.contains(&Capability::Files) {
+        let text = format!("{name}: --without files leaves a repository that cannot be changed");
+        return Err(Usage(text));
+    }
+    let of_files = |problem: &Problem| !problem.files.is_empty() && task.image(problem).is_none();
+    if asked.context == Context::Prompt && problems.iter().any(of_files) {
+        let text = format!(
+            "{name}: --context prompt leaves no repository, since it is made of the documents; use --context files"
+        );
+        return Err(Usage(text));
+    }
+    Ok(())
+}
+
 /// A task and its rows. Files may be large and the hub far away.
-async fn read(source: &Source, settings: &Settings) -> anyhow::Result<(Task, Rows)> {
+async fn read(source: &Source, told: Told, settings: &Settings) -> anyhow::Result<(Task, Rows)> {
     let task = match Task::builtin(&source.task) {
         Some(task) => task,
         None => folder(&source.task)?,
@@ -96,7 +144,7 @@ async fn read(source: &Source, settings: &Settings) -> anyhow::Result<(Task, Row
     let named = source.data.clone().or_else(|| task.data.clone());
     let files = match named {
         Some(file) => vec![file],
-        None => from_hub(&task, settings).await?,
+        None => from_hub(&task, told, settings).await?,
     };
     let reading = tokio::task::spawn_blocking(move || {
         let rows = task.read_files(&files);
@@ -117,13 +165,13 @@ fn folder(path: &str) -> anyhow::Result<Task> {
 }
 
 /// The files of a built-in task, fetched where they are missing.
-async fn from_hub(task: &Task, settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
+async fn from_hub(task: &Task, told: Told, settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
     let Some(source) = &task.hub else {
         let text = format!("the task {} comes without rows; give them with --data FILE", task.name);
         return Err(Usage(text).into());
     };
     let hub = Hub::new(settings.writable_home()?.join("rows"));
     let fetched = hub.fetch(source).await?;
-    output::note(&format!("{}: rows of {} at {}", task.name, source.dataset, fetched.revision));
+    told.note(&format!("{}: rows of {} at {}", task.name, source.dataset, fetched.revision));
     Ok(fetched.files)
 }

@@ -4,7 +4,7 @@
 use std::{
     io::{self, Write},
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use benchmark::{End, Finished, Group, News, Progress, Tally};
@@ -56,6 +56,17 @@ impl Told {
             (false, false) => How::Suited,
         };
         Self { progress, result: if args.json { Form::Json } else { Form::Table } }
+    }
+
+    /// Something the user should know, in the form the rest is told in.
+    pub(crate) fn note(self, text: &str) {
+        match self.progress {
+            How::Json => {
+                // A closed standard error is no reason to fail.
+                let _ = writeln!(io::stderr(), "{}", json!({"event": "note", "text": text}));
+            }
+            How::Suited | How::Nothing => output::note(text),
+        }
     }
 
     /// Whether people may be reading along.
@@ -308,30 +319,30 @@ pub(crate) fn tell(
         Form::Table => output::print(&table(&summary.groups)),
     };
     match &finished.end {
-        End::Broken { cause } => output::note(&format!("error: the run was ended: {cause}")),
-        End::Stopped => output::note("the run was stopped"),
+        End::Broken { cause } => told.note(&format!("error: the run was ended: {cause}")),
+        End::Stopped => told.note("the run was stopped"),
         End::Complete => {}
     }
     if summary.missing > 0 || summary.num_errors > 0 {
-        output::note(&format!(
+        told.note(&format!(
             "{} attempts are missing and {} failed; they are made with: llm-in-sandbox benchmark --resume {dir}",
             summary.missing, summary.num_errors
         ));
     }
     match judge {
         _ if summary.ungraded == 0 => {}
-        Judged::ByNobody => output::note(&format!(
+        Judged::ByNobody => told.note(&format!(
             "{} answers are not graded, because no judge is named; grade them with: llm-in-sandbox benchmark \
              --resume {dir} --judge-model NAME --judge-base-url URL",
             summary.ungraded
         )),
-        Judged::BySomebody => output::note(&format!(
+        Judged::BySomebody => told.note(&format!(
             "{} answers could not be graded; grade them with the same command once more",
             summary.ungraded
         )),
     }
     if told.progress == How::Suited {
-        output::note(&format!(
+        told.note(&format!(
             "results are in {dir}; explain them with: llm-in-sandbox report {dir}"
         ));
     }
@@ -396,10 +407,4 @@ fn table(tally: &Tally) -> String {
         ]);
     }
     output::table(&rows)
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -40,7 +40,10 @@ pub(crate) fn sources(tasks: Vec<String>, data: Vec<String>) -> Result<Vec<Sourc
             }
         };
         let file = std::path::absolute(file).unwrap_or_else(|_| file.into());
-        sources[at].data = Some(file);
+        if sources[at].data.replace(file).is_some() {
+            let task = &sources[at].task;
+            return Err(Usage(format!("--data is given twice for the task {task}; it takes one file")));
+        }
     }
     for source in &mut sources {
         // A resumed run may start elsewhere.
@@ -69,7 +72,11 @@ mod tests {
         let two = of(&["math", "chem"], &["chem=/c.json", "math=/m.json"]).unwrap();
         assert_eq!(two[0].data.as_deref(), Some(Path::new("/m.json")));
         assert_eq!(two[1].data.as_deref(), Some(Path::new("/c.json")));
-        for (tasks, data) in [(&["math", "math"][..], &[][..]), (&["math", "chem"], &["/x"])] {
+        for (tasks, data) in [
+            (&["math", "math"][..], &[][..]),
+            (&["math", "chem"], &["/x"]),
+            (&["math"], &["/x", "math=/y"]),
+        ] {
             assert!(of(tasks, data).is_err(), "{tasks:?}");
         }
         assert!(Path::new(&of(&["./mine"], &[]).unwrap()[0].task).is_absolute());

@@ -423,7 +423,7 @@ fn provider_of(name: &str, base_url: Option<&str>) -> Provider {
 }
 
 /// A name without the word that chose a vendor. `openai/gpt-oss…` is a model's full name.
-fn without_vendor(name: &str) -> &str {
+pub(crate) fn without_vendor(name: &str) -> &str {
     let rest = ["openai/", "anthropic/", "hosted_vllm/"].iter().find_map(|p| name.strip_prefix(p));
     rest.filter(|rest| !rest.starts_with("gpt-oss") && !rest.is_empty()).unwrap_or(name)
 }
