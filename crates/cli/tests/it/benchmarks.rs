@@ -263,13 +263,17 @@ fn the_references_spelling_works() {
 fn progress_is_told_as_json_lines() {
     let Some(home) = Home::with_sandboxes() else { return };
     let data = sums(&home, 2);
+    let rows = fs::read_to_string(&data).unwrap();
+    write(&data, rows + "not a row\n");
     let server = sums_script(2).serve();
     let args = ["math", "--data", data.to_str().unwrap(), "--mode", "llm", "--json-progress"];
     let output = bench(&home, &server.base_url(), args).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let lines = err(&output);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&lines[0]["event"], &lines[0]["due"]), (&json!("begun"), &json!(2)));
+    assert_eq!(lines[0]["event"], "note");
+    assert!(text(&lines[0]["text"]).contains("row 3:"), "{lines:?}");
+    assert_eq!((&lines[1]["event"], &lines[1]["due"]), (&json!("begun"), &json!(2)));
     let last = lines.last().unwrap();
     assert_eq!(
         (&last["event"], &last["done"], &last["score"]),
@@ -297,6 +301,16 @@ fn many_one_command_episodes_are_measured() {
     assert!(ours["episodes_per_second"].as_f64().unwrap() > 0.0, "{figures}");
     assert_eq!(server.count(), 48);
     assert_eq!(home.traces(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn episodes_that_fail_are_not_fast() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::answering(|_| testkit::submit()).unwrap();
+    let url = server.base_url();
+    let output = home.run(["perf", "benchmark", "--base-url", &url, "--episodes", "2", "--json"]);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(err(&output).contains("2 of our episodes"), "{}", err(&output));
 }
 
 /// Needs a Docker daemon, its image's root file system, and a directory with the reference package.

@@ -94,6 +94,21 @@ fn a_task_with_errors_does_not_stop_the_others() {
     assert!(said.contains("broken is left out") && said.contains("line 2"), "{said}");
     let alone = bench(&home, &server.base_url(), ["./broken", "--mode", "llm"]).output().unwrap();
     assert!(refusal(&alone, 2).contains("line 2"));
+    // Mended, it joins the run.
+    write(&home.file("broken/rows.jsonl"), sum(1).to_string());
+    let task = "name = \"broken\"\ndata = \"rows.jsonl\"\n[grader]\nkind = \"math\"\n";
+    write(&home.file("broken/task.toml"), task);
+    let output = bench(&home, &server.base_url(), args).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!((&super::printed(&output)["total"], server.count()), (&json!(3), 3));
+    // Ids belong to any of the tasks.
+    let ids = ["--output", "ids", "--ids", "sum-0,sum-1"];
+    let output = bench(&home, &server.base_url(), [&args[..], &ids].concat()).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(super::printed(&output)["total"], 3);
+    let ids = ["--output", "none", "--ids", "sum-1,sum-9"];
+    let output = bench(&home, &server.base_url(), [&args[..], &ids].concat()).output().unwrap();
+    assert!(refusal(&output, 2).contains("\"sum-9\""), "{}", err(&output));
 }
 
 #[test]
@@ -142,6 +157,24 @@ fn a_judge_that_talks_nonsense_gives_no_points() {
     let results = benched(&home, &server, &[&args[..], &["--judge-base-url", &url]].concat(), 0);
     assert_eq!((&results["mean_score"], &results["ungraded"]), (&json!(0.0), &json!(0)));
     assert_eq!(attempts(&home.file("out"))[0]["grade"]["votes"], json!(vec!["UNKNOWN"; 4]));
+}
+
+#[test]
+fn what_a_judge_refuses_does_not_keep_it_from_the_rest() {
+    let home = Home::new();
+    let data = sums(&home, 3);
+    let server = sums_script(3).serve();
+    let judge = MockServer::answering(|asked| match asked.mentions("Sum number 0:") {
+        true => Answer::error(400, "not this one"),
+        false => say("CORRECT").into(),
+    })
+    .unwrap();
+    let url = judge.base_url();
+    let args = ["physics", "--data", data.to_str().unwrap(), "--mode", "llm", "--judge-model", "j"];
+    let more = ["--judge-base-url", &url, "--max-failures", "1", "--concurrency", "1"];
+    let results = benched(&home, &server, &[&args[..], &more].concat(), 4);
+    let figures = group(&results, "physics", "llm");
+    assert_eq!((&figures["graded"], &figures["ungraded"]), (&json!(2), &json!(1)));
 }
 
 #[test]
@@ -229,11 +262,9 @@ fn a_server_that_goes_down_ends_the_run_and_loses_nothing() {
     assert!(said.contains("6 failures in a row") && said.contains("going down"), "{said}");
     assert!(said.contains("--resume out"), "{said}");
     let results = super::printed(&output);
-    assert_eq!(
-        (&results["groups"][0]["graded"], &results["mean_score"]),
-        (&json!(20), &json!(1.0))
-    );
-    assert!(server.count() < 40, "{} calls to a dead server", server.count());
+    let figures = group(&results, "math", "llm");
+    assert_eq!((&figures["graded"], &figures["mean_of_graded"]), (&json!(20), &json!(1.0)));
+    assert!(server.count() < 60, "{} calls to a dead server", server.count());
     // It is back: the rest is made.
     let server = sums_script(200).serve();
     let args = ["math", "--data", data, "--mode", "llm"];

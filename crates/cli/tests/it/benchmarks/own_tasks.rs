@@ -1,12 +1,15 @@
 //! The example tasks from end to end: a repository whose tests decide, and receipts a command checks.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Value, json};
 use testkit::{Answer, Keep, MockServer, Received, bash, calls, say, submit};
 
 use super::{Script, attempts, benched, group, rows, text};
-use crate::support::{Home, err, skip};
+use crate::support::{Home, err, refusal, skip, write};
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tasks").join(name)
@@ -57,6 +60,36 @@ fn a_repository_is_mended_and_its_tests_decide() {
         let patch = |attempt: &&Value| attempt["mode"] == "sandbox";
         let answer = text(&kept.iter().find(patch).unwrap()["answer"]);
         assert_eq!(answer.is_empty(), out == "untouched", "{out}: {answer}");
+    }
+}
+
+#[test]
+fn an_image_that_is_not_there_costs_its_problem_alone() {
+    let Some(home) = home_with("command -v git && command -v python3") else { return };
+    let dir = example("repository");
+    write(&home.file("mine/task.toml"), fs::read_to_string(dir.join("task.toml")).unwrap());
+    let mut all = rows(&dir.join("rows.jsonl"));
+    all[1]["image"] = "nowhere".into();
+    write(&home.file("mine/rows.jsonl"), format!("{}\n{}\n", all[0], all[1]));
+    let server = MockServer::answering(|_| submit()).unwrap();
+    let results = benched(&home, &server, &["./mine", "--max-failures", "1"], 4);
+    let figures = group(&results, "repository", "sandbox");
+    assert_eq!((&figures["graded"], &figures["infrastructure"]), (&json!(1), &json!(1)));
+    let kept = attempts(&home.file("out"));
+    let failed = kept.iter().find(|attempt| attempt["outcome"] == "infrastructure").unwrap();
+    assert_eq!(failed["tries"], 1, "{failed}");
+    assert!(text(&failed["cause"]).contains("nowhere"), "{failed}");
+}
+
+#[test]
+fn a_repository_that_cannot_be_there_or_change_is_refused() {
+    let home = Home::new();
+    let dir = example("repository");
+    let server = MockServer::start().unwrap();
+    for (option, value) in [("--without", "files"), ("--context", "prompt")] {
+        let args = [dir.to_str().unwrap(), option, value];
+        let output = super::bench(&home, &server.base_url(), args).output().unwrap();
+        assert!(refusal(&output, 2).contains(&format!("{option} {value}")), "{}", err(&output));
     }
 }
 

@@ -14,7 +14,7 @@ use testkit::{Keep, MockServer, say};
 use super::{Script, attempts, bench, benched, sum, sums, sums_script, text};
 use crate::{
     episodes::json as read_json,
-    support::{Home, Running, code, err, refusal, setting, wait_for},
+    support::{Home, Running, code, err, refusal, setting, wait_for, write},
 };
 
 /// Kills, unless the variable asks for another number.
@@ -84,8 +84,9 @@ fn random_moment_kills_of_a_benchmark_change_nothing() {
         results
     };
     assert_eq!(figures(&whole), figures(&pieces));
-    let left: Vec<PathBuf> =
-        files(&pieces).into_keys().filter(|path| path.ends_with("partial")).collect();
+    let mut left = below(&pieces);
+    assert!(left.len() > 4 * count, "{left:?}");
+    left.retain(|path| path.extension().is_some_and(|extension| extension == "partial"));
     assert_eq!(left, Vec::<PathBuf>::new());
 }
 
@@ -105,18 +106,19 @@ fn lasting(dir: &Path) -> Vec<Value> {
 
 /// The finished files below a directory and what is in them.
 fn files(dir: &Path) -> HashMap<PathBuf, String> {
-    let mut found = HashMap::new();
-    let mut open = vec![dir.to_owned()];
+    let mut paths = below(dir);
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let with_text = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
+    paths.into_iter().map(with_text).collect()
+}
+
+/// All files below a directory.
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(dir) = open.pop() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let path = entry.path();
-            match path.is_dir() {
-                true => open.push(path),
-                false if path.extension().is_some_and(|extension| extension == "json") => {
-                    found.insert(path.clone(), fs::read_to_string(&path).unwrap());
-                }
-                false => {}
-            }
+            if path.is_dir() { open.push(path) } else { found.push(path) }
         }
     }
     found
@@ -134,7 +136,7 @@ fn the_same_command_repeats_nothing_and_other_settings_are_refused() {
     let again = benched(&home, &server, &[&args[..], &["--concurrency", "1"]].concat(), 0);
     assert_eq!((server.count(), &again["total"]), (4, &json!(4)));
     for (more, named) in [
-        (&["--temperature", "0.3"][..], "settings.sampling.temperature was absent, now it is 0.3"),
+        (&["--temperature", "0.3"][..], "settings.sampling.temperature was 1.0, now it is 0.3"),
         (&["--repeat", "2"], "tasks.math.repeats was 1, now it is 2"),
         (&["--limit", "2"], "selection.limit was absent, now it is 2"),
         (&["--without", "external"], "without was []"),
@@ -187,6 +189,7 @@ fn a_run_goes_on_by_its_directory_alone() {
         "http://evil.example/v1".into();
     fs::write(&path, run.to_string()).unwrap();
     assert!(refusal(&resume(&[]), 2).contains("--trust"));
+    assert!(refusal(&resume(&["--memory", "4G"]), 2).contains("--memory"));
     let nothing = home.command(["benchmark", "--resume", "nowhere"]).output().unwrap();
     assert!(refusal(&nothing, 2).contains("run.json"));
 }
@@ -271,4 +274,74 @@ fn a_judge_may_come_later_and_is_not_asked_twice() {
     assert_eq!(super::printed(&output)["mean_score"], 1.0);
     assert_eq!((judge.count() - asked, judge.left()), (6, 0));
     assert_eq!(server.count(), 3);
+}
+
+#[test]
+fn a_run_goes_on_with_its_judge_and_its_record_stays_ours() {
+    let home = Home::new();
+    let data = sums(&home, 2);
+    let data = data.to_str().unwrap();
+    let server = sums_script(2).serve();
+    let judge = MockServer::answering(|_| say("CORRECT")).unwrap();
+    let url = judge.base_url();
+    let args = ["physics", "--data", data, "--mode", "llm"];
+    let judged = [&args[..], &["--judge-model", "judge", "--judge-base-url", &url]].concat();
+    benched(&home, &server, &judged, 0);
+    let lost = home.file("out/attempts/physics/llm/sum-0.0.json");
+    for round in 1..=2 {
+        fs::remove_file(&lost).unwrap();
+        let mut command = home.command(["benchmark", "--resume", "out", "--json", "--quiet"]);
+        let output = command.env("HOME", home.file("nobody")).output().unwrap();
+        assert_eq!(code(&output), 0, "{round}: {}", err(&output));
+        assert_eq!(super::printed(&output)["mean_score"], 1.0);
+    }
+    // Nor does the command without its judge break the seal.
+    benched(&home, &server, &args, 0);
+    let mut command = home.command(["benchmark", "--resume", "out", "--quiet"]);
+    let output = command.env("HOME", home.file("nobody")).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+}
+
+#[test]
+fn a_task_whose_words_changed_is_not_taken_up() {
+    let home = Home::new();
+    let rows: String = (0..2).map(|n| sum(n).to_string() + "\n").collect();
+    write(&home.file("mine/rows.jsonl"), rows);
+    let task = |plain: &str| {
+        let text = format!(
+            "data = \"rows.jsonl\"\n[prompt]\nplain = \"{plain}\"\n[grader]\nkind = \"math\"\n"
+        );
+        write(&home.file("mine/task.toml"), text);
+    };
+    let server = sums_script(2).serve();
+    task("{problem_statement}");
+    let args = ["./mine", "--mode", "llm"];
+    benched(&home, &server, &args, 0);
+    task("Think hard. {problem_statement}");
+    let output = bench(&home, &server.base_url(), args).output().unwrap();
+    assert!(refusal(&output, 2).contains("tasks.mine.prompts_and_limits"), "{}", err(&output));
+    task("{problem_statement}");
+    benched(&home, &server, &args, 0);
+    assert_eq!(server.count(), 2);
+}
+
+#[test]
+fn no_reply_from_a_cache_counts_twice() {
+    let home = Home::new();
+    let data = sums(&home, 2);
+    let args = ["physics", "--data", data.to_str().unwrap(), "--mode", "llm", "--cache", "cache"];
+    let server = MockServer::answering(|asked| match asked.mentions("Sum number") {
+        true if asked.mentions("CORRECT") => say("CORRECT"),
+        _ => say("\\boxed{1}"),
+    })
+    .unwrap();
+    let output = bench(&home, &server.base_url(), args).output().unwrap();
+    assert!(refusal(&output, 2).contains("--seed"), "{}", err(&output));
+    // Votes of a model about itself are its own each time, its answers are not asked for again.
+    let judged = ["--seed", "1", "--judge-model", "mock"];
+    let args = [&args[..], &judged].concat();
+    benched(&home, &server, &args, 0);
+    assert_eq!(server.count(), 2 + 2 * 4);
+    benched(&home, &server, &[&args[..], &["--output", "again"]].concat(), 0);
+    assert_eq!(server.count(), 2 + 2 * 4 + 2 * 4);
 }
