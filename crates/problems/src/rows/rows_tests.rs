@@ -132,7 +132,7 @@ fn columns_have_one_bound_together() {
     let columns = json!({"id": ["a"], "problem_statement": ["q"], "ground_truth": ["t"]}).to_string();
     let path = file(&dir, "rows.json", &columns);
     let read = |most| {
-        let fits = |_: &Problem| Ok(());
+        let fits = |_: &Problem| -> Result<(), String> { Ok(()) };
         let mut reading = Reading::new(&fits);
         json::read_columns(&path, &mut reading, most).map(|()| reading.finish())
     };
@@ -222,7 +222,7 @@ fn rows_of_parquet_have_a_bound_together() {
     let stored = fs::metadata(&path).unwrap().len();
     assert!(stored < 4 << 20, "the statement is stored once, {stored} bytes");
     let read = |most| {
-        let fits = |_: &Problem| Ok(());
+        let fits = |_: &Problem| -> Result<(), String> { Ok(()) };
         let mut reading = Reading::new(&fits);
         parquet::read_at_most(&path, &mut reading, most).map(|()| reading.finish())
     };
