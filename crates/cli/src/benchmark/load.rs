@@ -72,7 +72,8 @@ pub(crate) async fn load(
     if loaded.questions.is_empty() {
         return Err(Usage("no task is left that could be run".into()).into());
     }
-    if !loaded.missing.is_empty() {
+    // A task that was left out may have had them, and was told already.
+    if loaded.broken.is_empty() && !loaded.missing.is_empty() {
         return Err(Usage(SelectionError::unknown(&loaded.missing).to_string()).into());
     }
     Ok(loaded)
