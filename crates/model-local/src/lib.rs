@@ -2,10 +2,8 @@
 //!
 //! Many conversations share one loaded model. Knows no catalogue, no network and no tool-call format.
 
-mod date;
 mod engine;
 mod grammar;
-mod guard;
 mod lead;
 mod load;
 mod local;
@@ -15,9 +13,8 @@ mod reader;
 mod sampler;
 mod schema;
 mod slots;
-mod template;
 mod words;
 
+pub use chat_template::TemplateError;
 pub use load::{Cancel, LoadError, Options};
 pub use local::LocalModel;
-pub use template::TemplateError;

@@ -9,6 +9,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use chat_template::{Guard, Template};
 use llama_cpp_2::{model::LlamaModel, token::LlamaToken};
 use model::{Delta, Error, Listener, Model, Reply, Request, think::Piece};
 use tokio::sync::mpsc;
@@ -17,10 +18,8 @@ use trajectory::Assistant;
 use crate::{
     Cancel, LoadError, Options,
     engine::{Job, News},
-    guard::Guard,
     load::{self, Loaded},
     reader::{Conversation, Reader, Turns},
-    template::Template,
 };
 
 /// A model in this process. Its clones share one loaded file and one thread, and any number of

@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use chat_template::{Guard, SPLIT, Template};
 use llama_cpp_2::{model::LlamaModel, token::LlamaToken};
 use model::{
     Error, Overflow, Request, Shape, ToolSpec,
@@ -15,11 +16,9 @@ use trajectory::{Content, Message};
 
 use crate::{
     grammar::Form,
-    guard::{Guard, SPLIT},
     lead::Begins,
     local::written,
     slots::Thread,
-    template::Template,
 };
 
 /// Conversations that are read at the same time.

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("agent", &["model", "sandbox", "trajectory"]),
     ("benchmark", &["agent", "grade", "model", "problems", "results", "sandbox", "trajectory"]),
     ("catalogue", &[]),
+    ("chat-template", &["model", "trajectory"]),
     ("grade", &[]),
     ("image", &[]),
     (
@@ -34,7 +35,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         ],
     ),
     ("model", &["trajectory"]),
-    ("model-local", &["model", "trajectory"]),
+    ("model-local", &["chat-template", "model", "trajectory"]),
     ("model-server", &["model", "trajectory"]),
     ("problems", &["agent", "grade"]),
     ("report", &["results", "trajectory"]),

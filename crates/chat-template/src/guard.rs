@@ -6,18 +6,18 @@
 use std::collections::HashMap;
 
 /// A character that no text contains: Unicode reserves it for programs.
-pub(crate) const SPLIT: char = '\u{fdd0}';
+pub const SPLIT: char = '\u{fdd0}';
 
 /// The texts of a model's control tokens.
 #[derive(Debug, Default)]
-pub(crate) struct Guard {
+pub struct Guard {
     /// By their first two characters.
     marks: HashMap<(char, char), Vec<String>>,
 }
 
 impl Guard {
     /// Knows these texts. One of a single character cannot be split, and is left out.
-    pub(crate) fn new(marks: impl IntoIterator<Item = String>) -> Self {
+    pub fn new(marks: impl IntoIterator<Item = String>) -> Self {
         let mut known: HashMap<_, Vec<String>> = HashMap::new();
         for mark in marks {
             if let Some(begin) = begin(&mark) {
@@ -28,7 +28,7 @@ impl Guard {
     }
 
     /// The text with [`SPLIT`] inside everything that is written like a control token.
-    pub(crate) fn split(&self, text: &str) -> String {
+    pub fn split(&self, text: &str) -> String {
         let text = text.replace(SPLIT, "");
         let mut split = String::with_capacity(text.len());
         for (at, char) in text.char_indices() {

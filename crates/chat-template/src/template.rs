@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, json};
 use trajectory::{Arguments, Assistant, Content, Message, ToolCall};
 
-use crate::{date, guard::Guard};
+use crate::{Guard, date};
 
 /// A chat template cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ const NAME: &str = "chat";
 
 /// A template, ready for use.
 #[derive(Debug)]
-pub(crate) struct Template {
+pub struct Template {
     environment: Environment<'static>,
     takes_tools: bool,
     bos: String,
@@ -58,7 +58,7 @@ enum Calls {
 impl Template {
     /// The template of this text, or ChatML without one. `bos` and `eos` are the texts of the model's
     /// first and last token.
-    pub(crate) fn new(
+    pub fn new(
         source: Option<String>,
         bos: String,
         eos: String,
@@ -82,7 +82,7 @@ impl Template {
     }
 
     /// The prompt for the next reply. `guard` splits what must stay text.
-    pub(crate) fn render(
+    pub fn render(
         &self,
         messages: &[Message],
         tools: &[ToolSpec],
