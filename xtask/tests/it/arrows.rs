@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 22] = [
     ("agent", &["model", "sandbox", "trajectory"]),
     ("benchmark", &["agent", "grade", "model", "problems", "results", "sandbox", "trajectory"]),
     ("catalogue", &[]),
@@ -40,12 +40,25 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("problems", &["agent", "grade"]),
     ("report", &["results", "trajectory"]),
     ("results", &["trajectory"]),
+    (
+        "rollout",
+        &[
+            "agent",
+            "chat-template",
+            "model",
+            "problems",
+            "sandbox",
+            "trajectory",
+            "vocabulary",
+        ],
+    ),
     ("sandbox", &[]),
     ("sandbox-conformance", &["sandbox"]),
     ("sandbox-docker", &["sandbox"]),
     ("sandbox-native", &["image", "sandbox"]),
     ("testkit", &["model", "trajectory"]),
     ("trajectory", &[]),
+    ("vocabulary", &["gguf"]),
     ("xtask", &[]),
 ];
 
