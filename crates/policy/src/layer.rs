@@ -1,0 +1,115 @@
+//! One layer: norms, attention with rotary positions, and the gated feed-forward part. Queries, keys and values come
+//! out of one product, gate and up out of another. Refuses to know caches, batches of text and how gradients are kept.
+
+use tch::{Kind, Tensor};
+
+use crate::error::Fallible;
+use crate::lora::Adapted;
+use crate::rope::Tables;
+use crate::shape::Shape;
+
+/// The weights of one layer, as they lie in memory.
+pub(crate) struct Layer {
+    /// Weight of the norm before attention, `[hidden]`.
+    pub(crate) input_norm: Tensor,
+    /// Queries, keys and values, one above the other, `[query_rows + 2 * key_rows, hidden]`.
+    pub(crate) qkv: Tensor,
+    /// Bias of `qkv` (Qwen2).
+    pub(crate) qkv_bias: Option<Tensor>,
+    /// Weight of the norm on each head of the queries, `[head_dim]` (Qwen3).
+    pub(crate) query_norm: Option<Tensor>,
+    /// Weight of the norm on each head of the keys, `[head_dim]` (Qwen3).
+    pub(crate) key_norm: Option<Tensor>,
+    /// The projection back from the heads, `[hidden, query_rows]`.
+    pub(crate) output: Tensor,
+    /// Weight of the norm before the feed-forward part, `[hidden]`.
+    pub(crate) post_norm: Tensor,
+    /// Gate and up, one above the other, `[2 * intermediate, hidden]`.
+    pub(crate) gate_up: Tensor,
+    /// The projection back, `[hidden, intermediate]`.
+    pub(crate) down: Tensor,
+    /// What an adapter adds to the projections; nothing in a net that samples.
+    pub(crate) adapted: Adapted,
+}
+
+impl Layer {
+    /// The whole layer over sequences that begin at their first token: `[batch, length, hidden]` in and out.
+    pub(crate) fn forward(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> Fallible<Tensor> {
+        let (queries, keys, values) = self.heads(x, shape, rope)?;
+        let shared = shape.heads != shape.kv_heads;
+        let none = None::<&Tensor>;
+        let attended =
+            Tensor::f_scaled_dot_product_attention(&queries, &keys, &values, none, 0.0, true, None::<f64>, shared)?;
+        let (batch, length, _) = x.size3()?;
+        let attended = attended.f_transpose(1, 2)?.f_reshape([batch, length, shape.query_rows()])?;
+        self.conclude(x, &attended, shape)
+    }
+
+    /// Queries `[batch, heads, length, head_dim]`, keys and values `[batch, kv_heads, length, head_dim]` of the residual
+    /// stream `x`, turned by `rope`, whose tables must broadcast over `[batch, length, heads, head_dim]`.
+    pub(crate) fn heads(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> Fallible<(Tensor, Tensor, Tensor)> {
+        let (batch, length, _) = x.size3()?;
+        let normed = norm(x, &self.input_norm, shape.norm_eps)?;
+        let fused = normed.f_linear(&self.qkv, self.qkv_bias.as_ref())?;
+        let fused = self.adapted.add_qkv(fused, &normed, shape)?;
+        let turned_rows = shape.query_rows() + shape.key_rows();
+        let [turned, values] = split(&fused, [turned_rows, shape.key_rows()], -1)?;
+        let values = values.f_view([batch, length, shape.kv_heads, shape.head_dim])?;
+        let turned = turned.f_view([batch, length, shape.heads + shape.kv_heads, shape.head_dim])?;
+        let [queries, keys] = match (&self.query_norm, &self.key_norm) {
+            (Some(query_norm), Some(key_norm)) => {
+                let [queries, keys] = split(&turned, [shape.heads, shape.kv_heads], 2)?;
+                let queries = norm(&queries, query_norm, shape.norm_eps)?;
+                let keys = norm(&keys, key_norm, shape.norm_eps)?;
+                [rope.turn(&queries)?, rope.turn(&keys)?]
+            }
+            _ => split(&rope.turn(&turned)?, [shape.heads, shape.kv_heads], 2)?,
+        };
+        Ok((queries.f_transpose(1, 2)?, keys.f_transpose(1, 2)?, values.f_transpose(1, 2)?))
+    }
+
+    /// What follows attention: `attended` is `[batch, length, query_rows]`.
+    pub(crate) fn conclude(&self, x: &Tensor, attended: &Tensor, shape: &Shape) -> Fallible<Tensor> {
+        let projected = attended.f_linear(&self.output, None::<&Tensor>)?;
+        let x = x.f_add(&self.adapted.add_output(projected, attended)?)?;
+        let normed = norm(&x, &self.post_norm, shape.norm_eps)?;
+        let fused = normed.f_linear(&self.gate_up, None::<&Tensor>)?;
+        let fused = self.adapted.add_gate_up(fused, &normed, shape)?;
+        let [gate, up] = split(&fused, [shape.intermediate, shape.intermediate], -1)?;
+        let inner = gate.f_silu()?.f_mul(&up)?;
+        let projected = inner.f_linear(&self.down, None::<&Tensor>)?;
+        x.f_add(&self.adapted.add_down(projected, &inner)?)
+    }
+
+    /// The tensors of the base weights, each with the end of its name, in a fixed order.
+    pub(crate) fn base(&self) -> Vec<(&'static str, &Tensor)> {
+        let all = [
+            ("input_layernorm.weight", Some(&self.input_norm)),
+            ("self_attn.qkv_proj.weight", Some(&self.qkv)),
+            ("self_attn.qkv_proj.bias", self.qkv_bias.as_ref()),
+            ("self_attn.q_norm.weight", self.query_norm.as_ref()),
+            ("self_attn.k_norm.weight", self.key_norm.as_ref()),
+            ("self_attn.o_proj.weight", Some(&self.output)),
+            ("post_attention_layernorm.weight", Some(&self.post_norm)),
+            ("mlp.gate_up_proj.weight", Some(&self.gate_up)),
+            ("mlp.down_proj.weight", Some(&self.down)),
+        ];
+        all.into_iter().filter_map(|(name, tensor)| tensor.map(|tensor| (name, tensor))).collect()
+    }
+}
+
+/// The root-mean-square norm over the last dimension, computed in at least single precision.
+pub(crate) fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> Fallible<Tensor> {
+    x.f_rms_norm(weight.size(), Some(weight), eps)
+}
+
+/// Single precision, or double where the net itself is double: what sums and exponentials are computed in.
+pub(crate) fn wide(kind: Kind) -> Kind {
+    if kind == Kind::Double { Kind::Double } else { Kind::Float }
+}
+
+/// Splitting, unlike narrowing, joins the gradients of the parts in one operation.
+fn split(x: &Tensor, sizes: [i64; 2], dim: i64) -> Fallible<[Tensor; 2]> {
+    let parts = x.f_split_with_sizes(sizes, dim)?;
+    <[Tensor; 2]>::try_from(parts).map_err(|parts| tch::TchError::Shape(format!("split gave {} parts", parts.len())))
+}

@@ -1,0 +1,31 @@
+//! Language models that can be trained: Llama, Qwen2 and Qwen3 on libtorch. Weights in and out, forward and backward
+//! passes, log-probabilities, adapters of low rank, and a batched sampler over the same tensors.
+//!
+//! Knows tensors and files of weights. It knows no text, no rewards, no optimiser and no sandbox.
+
+mod adapter;
+mod backward;
+mod batch;
+mod config;
+mod convert;
+mod error;
+mod head;
+mod layer;
+mod load;
+mod lora;
+mod net;
+mod noise;
+mod rope;
+mod save;
+mod shape;
+
+pub use adapter::AdapterError;
+pub use backward::{Accumulated, Checkpointing};
+pub use batch::{BatchError, Row, Tokens};
+pub use error::{Fallible, out_of_memory};
+pub use head::Scored;
+pub use load::LoadError;
+pub use lora::{Lora, LoraError, Target};
+pub use net::{Net, RandomError};
+pub use save::SaveError;
+pub use shape::{Architecture, Output, Scaling, Shape, ShapeError};
