@@ -1,0 +1,145 @@
+//! Writing a GGUF file of version 3, tensors in single precision: enough for adapters. Refuses to quantise.
+
+use std::io::{self, Write};
+
+use crate::kind::Kind;
+use crate::value::{Array, Value};
+
+const ALIGNMENT: u64 = 32;
+
+/// A tensor to be written.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// Its name.
+    pub name: String,
+    /// Its dimensions, the one that is contiguous first.
+    pub dimensions: Vec<u64>,
+    /// Its numbers.
+    pub numbers: Vec<f32>,
+}
+
+/// Why a file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The numbers are not as many as the dimensions say.
+    #[error("tensor {name:?} has {numbers} numbers, which dimensions {dimensions:?} do not have")]
+    Numbers {
+        /// Which tensor.
+        name: String,
+        /// Its dimensions.
+        dimensions: Vec<u64>,
+        /// How many numbers were given.
+        numbers: usize,
+    },
+    /// The sink failed.
+    #[error("the file cannot be written")]
+    Io(#[from] io::Error),
+}
+
+/// Writes a whole file.
+pub fn write(sink: &mut impl Write, metadata: &[(String, Value)], tensors: &[Pending]) -> Result<(), WriteError> {
+    for tensor in tensors {
+        let expected = tensor.dimensions.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
+        if expected != Some(tensor.numbers.len() as u64) || !(1..=4).contains(&tensor.dimensions.len()) {
+            let (name, dimensions) = (tensor.name.clone(), tensor.dimensions.clone());
+            return Err(WriteError::Numbers { name, dimensions, numbers: tensor.numbers.len() });
+        }
+    }
+    let head = head(metadata, tensors);
+    sink.write_all(&head)?;
+    pad(sink, head.len() as u64)?;
+    for tensor in tensors {
+        let bytes: Vec<u8> = tensor.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        sink.write_all(&bytes)?;
+        pad(sink, bytes.len() as u64)?;
+    }
+    Ok(())
+}
+
+fn head(metadata: &[(String, Value)], tensors: &[Pending]) -> Vec<u8> {
+    let mut head = Vec::from(*b"GGUF");
+    head.extend(3u32.to_le_bytes());
+    head.extend((tensors.len() as u64).to_le_bytes());
+    head.extend((metadata.len() as u64).to_le_bytes());
+    for (key, value) in metadata {
+        put_text(&mut head, key);
+        put_value(&mut head, value);
+    }
+    let mut offset = 0u64;
+    for tensor in tensors {
+        put_text(&mut head, &tensor.name);
+        head.extend((tensor.dimensions.len() as u32).to_le_bytes());
+        head.extend(tensor.dimensions.iter().flat_map(|size| size.to_le_bytes()));
+        head.extend(Kind::F32.code().to_le_bytes());
+        head.extend(offset.to_le_bytes());
+        offset += (tensor.numbers.len() as u64 * 4).next_multiple_of(ALIGNMENT);
+    }
+    head
+}
+
+fn pad(sink: &mut impl Write, written: u64) -> io::Result<()> {
+    let zeros = [0; ALIGNMENT as usize];
+    sink.write_all(&zeros[..(written.next_multiple_of(ALIGNMENT) - written) as usize])
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+fn put_value(out: &mut Vec<u8>, value: &Value) {
+    let mut put = |code: u32, bytes: &[u8]| {
+        out.extend(code.to_le_bytes());
+        out.extend(bytes);
+    };
+    match value {
+        Value::U8(value) => put(0, &value.to_le_bytes()),
+        Value::I8(value) => put(1, &value.to_le_bytes()),
+        Value::U16(value) => put(2, &value.to_le_bytes()),
+        Value::I16(value) => put(3, &value.to_le_bytes()),
+        Value::U32(value) => put(4, &value.to_le_bytes()),
+        Value::I32(value) => put(5, &value.to_le_bytes()),
+        Value::F32(value) => put(6, &value.to_le_bytes()),
+        Value::Bool(value) => put(7, &[u8::from(*value)]),
+        Value::U64(value) => put(10, &value.to_le_bytes()),
+        Value::I64(value) => put(11, &value.to_le_bytes()),
+        Value::F64(value) => put(12, &value.to_le_bytes()),
+        Value::String(text) => {
+            put(8, &[]);
+            put_text(out, text);
+        }
+        Value::Array(array) => {
+            put(9, &[]);
+            put_array(out, array);
+        }
+    }
+}
+
+fn put_array(out: &mut Vec<u8>, array: &Array) {
+    let mut put = |code: u32, count: usize, bytes: Vec<u8>| {
+        out.extend(code.to_le_bytes());
+        out.extend((count as u64).to_le_bytes());
+        out.extend(bytes);
+    };
+    match array {
+        Array::U8(items) => put(0, items.len(), items.clone()),
+        Array::I8(items) => put(1, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::U16(items) => put(2, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::I16(items) => put(3, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::U32(items) => put(4, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::I32(items) => put(5, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::F32(items) => put(6, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::Bool(items) => put(7, items.len(), bytes(items, |item| [u8::from(item)])),
+        Array::U64(items) => put(10, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::I64(items) => put(11, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::F64(items) => put(12, items.len(), bytes(items, |item| item.to_le_bytes())),
+        Array::String(texts) => {
+            put(8, texts.len(), Vec::new());
+            texts.iter().for_each(|text| put_text(out, text));
+        }
+    }
+}
+
+fn bytes<T: Copy, const N: usize>(items: &[T], of: fn(T) -> [u8; N]) -> Vec<u8> {
+    items.iter().flat_map(|item| of(*item)).collect()
+}
