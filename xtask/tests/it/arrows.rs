@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{none, root, texts};
 
 /// Each crate and those of ours it may build upon.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 24] = [
     ("agent", &["model", "sandbox", "trajectory"]),
     ("benchmark", &["agent", "grade", "model", "problems", "results", "sandbox", "trajectory"]),
     ("catalogue", &[]),
@@ -57,6 +57,19 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("sandbox-docker", &["sandbox"]),
     ("sandbox-native", &["image", "sandbox"]),
     ("testkit", &["model", "trajectory"]),
+    (
+        "train",
+        &[
+            "image", "policy", "rollout", "sandbox", "sandbox-native", "training", "vocabulary",
+        ],
+    ),
+    (
+        "training",
+        &[
+            "agent", "curriculum", "model", "policy", "problems", "rollout", "sandbox", "trajectory",
+            "vocabulary",
+        ],
+    ),
     ("trajectory", &[]),
     ("vocabulary", &["gguf"]),
     ("xtask", &[]),

@@ -1,0 +1,3 @@
+//! Trains models in the sandbox: the command line.
+
+fn main() {}

@@ -1,0 +1,111 @@
+//! Configurations: what is refused, what is changed from outside, what the defaults are.
+
+use super::*;
+
+const LEAST: &str = "model = \"m\"\noutput = \"o\"\nsteps = 3\n[data]\ntrain = [\"t.jsonl\"]\n";
+
+fn refused(text: &str) -> String {
+    let error = RlConfig::parse(text, &[]).unwrap_err();
+    let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[test]
+fn the_defaults_are_the_released_recipe() {
+    let config = RlConfig::parse(LEAST, &[]).unwrap();
+    assert_eq!((config.rollout.problems, config.rollout.members, config.rollout.turns), (8, 8, 100));
+    assert_eq!(config.algorithm.name, AlgorithmName::Rloo);
+    assert_eq!(config.algorithm.steps_per_batch(), 1);
+    let optimiser = &config.optimiser;
+    assert_eq!((optimiser.rate, optimiser.betas, optimiser.clip), (1e-6, [0.9, 0.999], 1.0));
+    assert_eq!((optimiser.weight_decay, optimiser.eps), (0.01, 1e-8));
+    let validation = &config.validation;
+    assert_eq!((validation.every, validation.sampling.top_k), (10, 20));
+    assert_eq!(config.data.task, "instruct_pretrain");
+}
+
+#[test]
+fn unknown_keys_are_refused_by_name_and_line() {
+    let error = refused(&LEAST.replace("steps = 3", "steps = 3\nstesp = 4"));
+    assert!(error.contains("stesp") && error.contains("line 4"), "{error}");
+    let error = refused(&format!("{LEAST}[rollout]\nturn = 4\n"));
+    assert!(error.contains("turn"), "{error}");
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_by_key() {
+    for (more, key) in [
+        ("[rollout]\nproblems = 0", "rollout.problems"),
+        ("[rollout]\nproblems = 60000\nmembers = 60000", "rollout.problems times"),
+        ("[rollout.sampling]\ntemperature = nan", "rollout.sampling.temperature"),
+        ("[rollout.sampling]\ntemperature = 0", "rollout.sampling.temperature"),
+        ("[rollout]\ntimeout = -1", "rollout.timeout"),
+        ("[rollout]\nformat = \"auto\"", "rollout.format"),
+        ("[optimiser]\nrate = inf", "optimiser.rate"),
+        ("[optimiser]\nbetas = [0.9, 1.0]", "optimiser.betas"),
+        ("[algorithm]\nclip_low = 1.5", "algorithm.clip_low"),
+        ("[algorithm]\nkl = 0.1", "algorithm.kl"),
+        ("[algorithm]\nepochs = 0", "algorithm.epochs"),
+        ("[lora]\nrank = 0", "lora.rank"),
+        ("[lora]\ntargets = []", "lora.targets"),
+        ("[checkpoints]\nevery = 0", "checkpoints.every"),
+    ] {
+        let error = refused(&format!("{LEAST}{more}\n"));
+        assert!(error.contains(key), "{more}: {error}");
+    }
+    assert!(refused(&LEAST.replace("steps = 3", "steps = 0")).contains("`steps`"));
+    assert!(refused(&" ".repeat(LONGEST + 1)).contains("bytes"));
+}
+
+#[test]
+fn changes_from_outside_count_more() {
+    let changes = ["optimiser.rate=1e-5", "model=elsewhere/x", "rollout.sampling.top_k=7", "lora.rank=4"];
+    let config = RlConfig::parse(LEAST, &changes.map(String::from)).unwrap();
+    assert_eq!((config.optimiser.rate, config.rollout.sampling.top_k), (1e-5, 7));
+    assert_eq!(config.model, PathBuf::from("elsewhere/x"));
+    assert_eq!(config.lora.map(|lora| lora.rank), Some(4));
+    for bad in ["rate", "=3", "model.x=3"] {
+        assert!(matches!(RlConfig::parse(LEAST, &[bad.to_owned()]), Err(ConfigError::Change { .. })), "{bad}");
+    }
+    assert!(matches!(RlConfig::parse(LEAST, &["optimiser.rte=3".into()]), Err(ConfigError::Toml(_))));
+}
+
+#[test]
+fn a_configuration_says_the_same_once_written_down() {
+    let text = format!("{LEAST}[algorithm]\nname = \"grpo++\"\n[lora]\nrank = 8\n");
+    let text = text.replace("steps = 3", "steps = 3\ndevice = \"cuda:1\"");
+    let config = RlConfig::parse(&text, &[]).unwrap();
+    let written = serde_json::to_value(&config).unwrap();
+    assert_eq!(serde_json::from_value::<RlConfig>(written).unwrap(), config);
+}
+
+#[test]
+fn rates_rise_and_fall() {
+    let mut optimiser = OptimiserSettings { rate: 1.0, warmup: 2, ..OptimiserSettings::default() };
+    let rates = |optimiser: &OptimiserSettings| {
+        (1..=6).map(|step| (optimiser.rate_at(step, 6) * 1000.0).round() / 1000.0).collect::<Vec<_>>()
+    };
+    assert_eq!(rates(&optimiser), [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    optimiser.schedule = Schedule::Linear;
+    assert_eq!(rates(&optimiser), [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]);
+    optimiser.schedule = Schedule::Cosine;
+    assert_eq!(rates(&optimiser), [0.5, 1.0, 1.0, 0.854, 0.5, 0.146]);
+}
+
+#[test]
+fn supervised_runs_need_something_to_learn_from() {
+    let text = "model = \"m\"\noutput = \"o\"\n[data]\n";
+    assert!(matches!(SftConfig::parse(text, &[]), Err(ConfigError::Value { key: "data", .. })));
+    let text = format!("{text}trajectories = [\"runs\"]\n");
+    assert_eq!(SftConfig::parse(&text, &[]).unwrap().data.task(), "instruct_pretrain");
+}
+
+#[test]
+fn algorithms_keep_their_own_values_unless_told() {
+    let config = |text: &str| RlConfig::parse(&format!("{LEAST}[algorithm]\n{text}"), &[]).unwrap();
+    let objective = config("name = \"grpo++\"").algorithm.objective(500);
+    assert_eq!(objective.aggregation(), crate::Aggregation::Constant(500.0));
+    let objective = config("dual_clip = 0\nclip_high = 0.4\naggregation = \"token-mean\"").algorithm.objective(500);
+    assert_eq!(objective.clip(), crate::Clip { low: 0.2, high: 0.4, dual: None });
+    assert_eq!(objective.aggregation(), crate::Aggregation::TokenMean);
+}

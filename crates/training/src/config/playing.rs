@@ -1,0 +1,197 @@
+//! How episodes are played, for training and for validation.
+
+use model::ToolFormat;
+use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, MOST_EPISODES, check};
+
+/// What a model has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// A computer.
+    #[default]
+    Sandbox,
+    /// One reply.
+    Llm,
+}
+
+/// Where the documents of a problem are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Documents {
+    /// In files.
+    #[default]
+    Files,
+    /// In the prompt.
+    Prompt,
+}
+
+/// What becomes of episodes that run out of turns or tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overlong {
+    /// Their reward is 0; with `grpo++` they are masked.
+    #[default]
+    Auto,
+    /// Their reward is 0.
+    Zero,
+    /// They are not trained on, as those that run out of time.
+    Mask,
+    /// They keep their reward.
+    Keep,
+}
+
+/// How tokens are chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Choosing {
+    /// Randomness; 0 always takes the likeliest token.
+    pub temperature: f64,
+    /// Only the likeliest tokens that together have this probability.
+    pub top_p: f64,
+    /// Only this many of the likeliest tokens; 0 for all.
+    pub top_k: usize,
+}
+
+impl Default for Choosing {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_p: 1.0, top_k: 0 }
+    }
+}
+
+impl Choosing {
+    fn check(&self, keys: [&'static str; 2]) -> Result<(), ConfigError> {
+        let [temperature, top_p] = keys;
+        let sane = (0.0..=10.0).contains(&self.temperature);
+        check(temperature, self.temperature, sane, "between 0 and 10")?;
+        check(top_p, self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1")
+    }
+}
+
+/// How episodes are played.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlaySettings {
+    /// Problems of one step.
+    pub problems: usize,
+    /// Episodes of each.
+    pub members: usize,
+    /// `sandbox`, or `llm` for one reply without a computer.
+    pub mode: Mode,
+    /// Where documents are: `files` or `prompt`.
+    pub context: Documents,
+    /// How calls are written: `fenced`, `hermes` or `qwen3-coder`.
+    pub format: ToolFormat,
+    /// The most replies of an episode.
+    pub turns: u32,
+    /// The most tokens of an episode, all included.
+    pub tokens: usize,
+    /// The most tokens of a reply.
+    pub tokens_per_reply: usize,
+    /// How tokens are chosen.
+    pub sampling: Choosing,
+    /// What becomes of episodes that run out of turns or tokens: `auto`, `zero`, `mask` or `keep`.
+    pub overlong: Overlong,
+    /// Seconds a command may take.
+    pub command_timeout: f64,
+    /// Seconds an episode may take.
+    pub timeout: f64,
+    /// Sandboxes at once.
+    pub sandboxes: usize,
+    /// Sequences the sampler continues at once; 0 for one for each sandbox.
+    pub slots: usize,
+    /// What sandboxes are made of: `host`, or an image in the store.
+    pub image: String,
+    /// Memory a sandbox may use, in MiB.
+    pub memory: u64,
+}
+
+impl Default for PlaySettings {
+    fn default() -> Self {
+        Self {
+            problems: 8,
+            members: 8,
+            mode: Mode::default(),
+            context: Documents::default(),
+            format: ToolFormat::Fenced,
+            turns: 100,
+            tokens: 65_536,
+            tokens_per_reply: 65_536,
+            sampling: Choosing::default(),
+            overlong: Overlong::default(),
+            command_timeout: 120.0,
+            timeout: 5400.0,
+            sandboxes: 64,
+            slots: 0,
+            image: "host".to_owned(),
+            memory: 1024,
+        }
+    }
+}
+
+impl PlaySettings {
+    /// Episodes of one step.
+    pub fn episodes(&self) -> usize {
+        self.problems * self.members
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let some = |count: usize| (1..=MOST_EPISODES).contains(&count);
+        check("rollout.problems", self.problems, some(self.problems), "between 1 and 65536")?;
+        check("rollout.members", self.members, some(self.members), "between 1 and 65536")?;
+        let all = self.problems.saturating_mul(self.members);
+        check("rollout.problems times rollout.members", all, some(all), "at most 65536")?;
+        check("rollout.sandboxes", self.sandboxes, some(self.sandboxes), "between 1 and 65536")?;
+        check("rollout.slots", self.slots, self.slots <= MOST_EPISODES, "at most 65536")?;
+        check("rollout.turns", self.turns, self.turns > 0, "above 0")?;
+        check("rollout.tokens", self.tokens, self.tokens > 1, "above 1")?;
+        check("rollout.tokens_per_reply", self.tokens_per_reply, self.tokens_per_reply > 0, "above 0")?;
+        let written = matches!(
+            self.format,
+            ToolFormat::Fenced | ToolFormat::Hermes | ToolFormat::Qwen3Coder | ToolFormat::Native
+        );
+        check("rollout.format", self.format, written, "a format of calls in text, or native")?;
+        let seconds = |value: f64| value > 0.0 && value <= 1e6;
+        check("rollout.command_timeout", self.command_timeout, seconds(self.command_timeout), "above 0")?;
+        check("rollout.timeout", self.timeout, seconds(self.timeout), "above 0")?;
+        check("rollout.memory", self.memory, self.memory >= 16, "at least 16 MiB")?;
+        self.sampling.check(["rollout.sampling.temperature", "rollout.sampling.top_p"])?;
+        let spread = self.sampling.temperature > 0.0 || self.members == 1;
+        check("rollout.sampling.temperature", 0, spread, "above 0 where a problem has several episodes")
+    }
+}
+
+/// When and how held-out problems are played.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ValidationSettings {
+    /// After how many steps each; 0 for never. It also comes before the first step and after the last.
+    pub every: u64,
+    /// The first so many problems; 0 for all.
+    pub problems: usize,
+    /// Episodes of each.
+    pub members: usize,
+    /// How tokens are chosen.
+    pub sampling: Choosing,
+}
+
+impl Default for ValidationSettings {
+    fn default() -> Self {
+        let sampling = Choosing { temperature: 0.7, top_p: 0.8, top_k: 20 };
+        Self { every: 10, problems: 0, members: 1, sampling }
+    }
+}
+
+impl ValidationSettings {
+    /// Whether it is time after a step of so many.
+    pub fn is_due(&self, step: u64, steps: u64) -> bool {
+        self.every > 0 && (step.is_multiple_of(self.every) || step == steps)
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let some = (1..=MOST_EPISODES).contains(&self.members);
+        check("validation.members", self.members, some, "between 1 and 65536")?;
+        self.sampling.check(["validation.sampling.temperature", "validation.sampling.top_p"])
+    }
+}

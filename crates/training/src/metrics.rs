@@ -1,0 +1,159 @@
+//! The figures of a run: one line of JSON for each step, and the same as curves for TensorBoard.
+//!
+//! Knows names and numbers, not what they mean. A run that goes on first takes back the lines of steps it will take
+//! again.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::Value;
+
+use crate::tensorboard::EventFile;
+
+/// The file of lines in the directory of a run.
+pub const FILE: &str = "metrics.jsonl";
+
+/// No file of lines is longer.
+const LONGEST: u64 = 1 << 30;
+
+/// The figures of one step, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures(Vec<(String, f64)>);
+
+impl Figures {
+    /// Adds a figure.
+    pub fn add(&mut self, name: impl Into<String>, number: f64) {
+        self.0.push((name.into(), number));
+    }
+
+    /// Adds figures of a kind.
+    pub fn add_all(&mut self, kind: &str, figures: &Self) {
+        self.0.extend(figures.0.iter().map(|(name, number)| (format!("{kind}/{name}"), *number)));
+    }
+
+    /// A figure.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, number)| *number)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().map(|(name, number)| (name.as_str(), *number))
+    }
+}
+
+/// A line: the step, then its figures. Whole numbers are written as such, and what is no number as null.
+struct Line<'a> {
+    step: u64,
+    figures: &'a Figures,
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("step", &self.step)?;
+        for (name, number) in self.figures.iter() {
+            let whole = number.fract() == 0.0 && number.abs() < 1e15;
+            match (whole, number.is_finite()) {
+                (true, _) => map.serialize_entry(name, &(number as i64))?,
+                (false, true) => map.serialize_entry(name, &number)?,
+                (false, false) => map.serialize_entry(name, &Value::Null)?,
+            }
+        }
+        map.end()
+    }
+}
+
+/// Writes down figures as they come.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    lines: File,
+    events: EventFile,
+}
+
+impl Metrics {
+    /// Goes on in the directory of a run after a step; lines of later ones are taken back.
+    pub(crate) fn open(run: &Path, after: u64) -> io::Result<Self> {
+        let path = run.join(FILE);
+        take_back(&path, after)?;
+        let lines = OpenOptions::new().create(true).append(true).open(&path)?;
+        Ok(Self { lines, events: EventFile::create(&run.join("tensorboard"), after)? })
+    }
+
+    /// Writes down a step.
+    pub(crate) fn add(&mut self, step: u64, figures: &Figures) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&Line { step, figures })?;
+        line.push(b'\n');
+        self.lines.write_all(&line)?;
+        self.events.add(step, &figures.0)
+    }
+}
+
+/// Removes lines of later steps, and what a killed process left of a line.
+fn take_back(path: &Path, after: u64) -> io::Result<()> {
+    let text = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(file) => {
+            let mut text = String::new();
+            io::Read::read_to_string(&mut io::Read::take(file, LONGEST), &mut text)?;
+            text
+        }
+    };
+    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+    let kept: String = whole.split_inclusive('\n').take_while(|line| is_until(line, after)).collect();
+    if kept.len() == text.len() {
+        return Ok(());
+    }
+    let beside = PathBuf::from(format!("{}.new", path.display()));
+    let mut file = File::create(&beside)?;
+    file.write_all(kept.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+fn is_until(line: &str, after: u64) -> bool {
+    let line: Option<Value> = serde_json::from_str(line).ok();
+    line.and_then(|line| line.get("step")?.as_u64()).is_some_and(|step| step <= after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(reward: f64) -> Figures {
+        let mut figures = Figures::default();
+        figures.add("reward_mean", reward);
+        figures.add("tokens", 12.0);
+        figures
+    }
+
+    #[test]
+    fn a_step_is_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut metrics = Metrics::open(dir.path(), 0).unwrap();
+        metrics.add(1, &figures(0.25)).unwrap();
+        metrics.add(2, &figures(f64::NAN)).unwrap();
+        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        assert_eq!(
+            text,
+            "{\"step\":1,\"reward_mean\":0.25,\"tokens\":12}\n{\"step\":2,\"reward_mean\":null,\"tokens\":12}\n"
+        );
+    }
+
+    #[test]
+    fn going_on_takes_back_later_lines_and_half_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        fs::write(&path, "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st").unwrap();
+        Metrics::open(dir.path(), 2).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n");
+        fs::write(&path, "{\"step\":1}\nnonsense\n{\"step\":2}\n").unwrap();
+        Metrics::open(dir.path(), 2).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n");
+    }
+}

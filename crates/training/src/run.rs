@@ -1,0 +1,171 @@
+//! The directory of a run: one process at a time, one configuration, what it wrote so far.
+//!
+//! Knows nothing of what is trained in it.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// The file of the configuration in force.
+const CONFIG: &str = "config.json";
+
+/// What may change when a run goes on: how long it is, and how it is saved.
+const FREE: [&str; 2] = ["steps", "checkpoints"];
+
+/// The directory of a run, held by this process.
+#[derive(Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    /// Held as long as the run.
+    _lock: File,
+}
+
+/// A directory cannot hold this run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A file or directory cannot be used.
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What came of it.
+        #[source]
+        source: io::Error,
+    },
+    /// Somebody else is at it.
+    #[error("another process trains in {}; wait for it, or name another `output`", path.display())]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It was begun otherwise.
+    #[error(
+        "the run in {} was begun with another configuration; {} differ: restore them, or name another `output`",
+        path.display(), keys.join(", ")
+    )]
+    Differs {
+        /// The directory.
+        path: PathBuf,
+        /// The keys whose values differ.
+        keys: Vec<String>,
+    },
+    /// It holds no run.
+    #[error("{} holds no configuration of a run", path.display())]
+    Config {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl RunDirectory {
+    /// Takes a directory for a run of this configuration. One that was begun with another is refused.
+    pub fn open(path: &Path, config: &impl Serialize) -> Result<Self, RunError> {
+        let failed = |doing, path: &Path| {
+            let path = path.to_owned();
+            move |source| RunError::File { doing, path, source }
+        };
+        fs::create_dir_all(path).map_err(failed("make", path))?;
+        let lock_path = path.join("lock");
+        let lock = File::options().create(true).append(true).open(&lock_path);
+        let lock = lock.map_err(failed("open", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(RunError::Busy { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => return Err(failed("lock", &lock_path)(error)),
+        }
+        let broken = |source| RunError::Config { path: path.to_owned(), source };
+        let wanted = serde_json::to_value(config).map_err(broken)?;
+        let file = path.join(CONFIG);
+        if file.exists() {
+            let mut keys = Vec::new();
+            differing("", &read::<Value>(path)?, &wanted, &mut keys);
+            keys.retain(|key| !FREE.iter().any(|free| key.split('.').next() == Some(free)));
+            if !keys.is_empty() {
+                return Err(RunError::Differs { path: path.to_owned(), keys });
+            }
+        }
+        let text = serde_json::to_vec_pretty(&wanted).map_err(broken)?;
+        write_whole(&file, &text).map_err(failed("write", &file))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The configuration a run was begun with.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
+    let file = path.join(CONFIG);
+    let mut text = Vec::new();
+    let opened = File::open(&file).and_then(|file| file.take(1 << 20).read_to_end(&mut text));
+    opened.map_err(|source| RunError::File { doing: "read", path: file, source })?;
+    serde_json::from_slice(&text).map_err(|source| RunError::Config { path: path.to_owned(), source })
+}
+
+/// Writes a file that is there whole or not at all.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = PathBuf::from(format!("{}.new", path.display()));
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+/// The dotted keys under which two values differ.
+fn differing(key: &str, one: &Value, other: &Value, keys: &mut Vec<String>) {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let names: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            for name in names {
+                let below = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                let of = |map: &serde_json::Map<String, Value>| map.get(name).cloned().unwrap_or_default();
+                differing(&below, &of(one), &of(other), keys);
+            }
+        }
+        _ if one != other => keys.push(key.to_owned()),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_with_its_own_configuration_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/run");
+        let config = json!({"steps": 3, "seed": 1, "optimiser": {"rate": 0.1}});
+        drop(RunDirectory::open(&path, &config).unwrap());
+        let longer = json!({"steps": 9, "seed": 1, "optimiser": {"rate": 0.1}});
+        drop(RunDirectory::open(&path, &longer).unwrap());
+        assert_eq!(read::<Value>(&path).unwrap(), longer);
+        let other = json!({"steps": 9, "seed": 1, "optimiser": {"rate": 0.2}, "lora": {"rank": 4}});
+        let error = RunDirectory::open(&path, &other).unwrap_err();
+        assert!(matches!(&error, RunError::Differs { keys, .. } if *keys == ["lora", "optimiser.rate"]), "{error}");
+    }
+
+    #[test]
+    fn one_process_trains_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = RunDirectory::open(dir.path(), &json!({})).unwrap();
+        assert!(matches!(RunDirectory::open(dir.path(), &json!({})), Err(RunError::Busy { .. })));
+        drop(held);
+        assert!(RunDirectory::open(dir.path(), &json!({})).is_ok());
+    }
+}
