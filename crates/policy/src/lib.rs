@@ -9,13 +9,16 @@ mod batch;
 mod config;
 mod convert;
 mod error;
+mod graph;
 mod head;
 mod layer;
 mod load;
 mod lora;
 mod net;
 mod noise;
+pub mod perf;
 mod rope;
+mod sampler;
 mod save;
 mod shape;
 
@@ -23,9 +26,13 @@ pub use adapter::AdapterError;
 pub use backward::{Accumulated, Checkpointing};
 pub use batch::{BatchError, Row, Tokens};
 pub use error::{Fallible, out_of_memory};
+pub use graph::{CudaError, load_cuda};
 pub use head::Scored;
 pub use load::LoadError;
 pub use lora::{Lora, LoraError, Target};
 pub use net::{Net, RandomError};
+pub use sampler::{
+    Ask, Choice, Counts, Engine, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled, Settings, Until,
+};
 pub use save::SaveError;
 pub use shape::{Architecture, Output, Scaling, Shape, ShapeError};

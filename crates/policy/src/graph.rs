@@ -1,0 +1,218 @@
+//! CUDA graphs: the kernels of a step recorded once and replayed with one call. A small C++ library, compiled beside
+//! this crate and carried in the program, is loaded where libtorch's CUDA part is; elsewhere the reason why not is told.
+//! Refuses to know what is recorded.
+#![expect(unsafe_code, reason = "a library loaded at run time has no safe interface")]
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_ulonglong, c_void},
+    fs::File,
+    io::Write as _,
+    os::fd::AsRawFd as _,
+    ptr::NonNull,
+    sync::OnceLock,
+};
+
+use rustix::fs::MemfdFlags;
+
+/// The library, or nothing where the machine that compiled this crate had no CUDA headers.
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/graph.so"));
+
+/// Why CUDA, or its graphs, cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CudaError {
+    /// libtorch's CUDA part, or something it needs, is missing.
+    #[error("libtorch's CUDA part does not load ({0}); LD_LIBRARY_PATH must name the `lib` of a PyTorch made for CUDA")]
+    Missing(String),
+    /// It is there, and sees no device.
+    #[error("libtorch sees no CUDA device; is the driver there?")]
+    NoDevice,
+    /// The program was compiled without CUDA's headers.
+    #[error("the program was compiled without CUDA's headers")]
+    NotCompiled,
+    /// The library with the graphs cannot be loaded.
+    #[error("the library of graphs does not load: {0}")]
+    NotLoaded(String),
+    /// CUDA refused something.
+    #[error("CUDA refused: {0}")]
+    Refused(String),
+}
+
+/// Loads libtorch's CUDA part, so that `tch` sees the devices. Must come before anything else asks `tch` about CUDA:
+/// libtorch looks once.
+pub fn load_cuda() -> Result<(), CudaError> {
+    open(c"libtorch_cuda.so", libc::RTLD_LAZY | libc::RTLD_GLOBAL).map_err(CudaError::Missing)?;
+    match tch::Cuda::is_available() {
+        true => Ok(()),
+        false => Err(CudaError::NoDevice),
+    }
+}
+
+/// The functions of the library. They answer for the thread that calls them.
+#[derive(Clone, Copy)]
+pub(crate) struct Cuda {
+    stream_own: unsafe extern "C" fn(c_int) -> c_int,
+    stream_wait: unsafe extern "C" fn() -> c_int,
+    graph_begin: unsafe extern "C" fn() -> *mut c_void,
+    graph_end: unsafe extern "C" fn(*mut c_void) -> c_int,
+    graph_replay: unsafe extern "C" fn(*mut c_void) -> c_int,
+    graph_free: unsafe extern "C" fn(*mut c_void),
+    memory_free: unsafe extern "C" fn(c_int, *mut c_ulonglong) -> c_int,
+    error: unsafe extern "C" fn() -> *const c_char,
+}
+
+impl Cuda {
+    /// Loads the library, once in the life of the process.
+    pub(crate) fn load() -> Result<Self, CudaError> {
+        static LOADED: OnceLock<Result<Cuda, CudaError>> = OnceLock::new();
+        LOADED.get_or_init(load).clone()
+    }
+
+    /// Gives the calling thread a stream of its own on this device.
+    pub(crate) fn own_stream(self, device: usize) -> Result<(), CudaError> {
+        let device = index(device)?;
+        // SAFETY: the function takes a number, checks it, and keeps its exceptions to itself.
+        self.checked(unsafe { (self.stream_own)(device) })
+    }
+
+    /// Waits until the calling thread's stream has done everything.
+    pub(crate) fn wait(self) -> Result<(), CudaError> {
+        // SAFETY: the function takes nothing and keeps its exceptions to itself.
+        self.checked(unsafe { (self.stream_wait)() })
+    }
+
+    /// Bytes of the device that can still be had.
+    pub(crate) fn free_memory(self, device: usize) -> Result<u64, CudaError> {
+        let device = index(device)?;
+        let mut bytes = 0;
+        // SAFETY: the pointer is to a number that outlives the call.
+        self.checked(unsafe { (self.memory_free)(device, &raw mut bytes) })?;
+        Ok(bytes)
+    }
+
+    /// Records what `work` launches on this thread. Nothing of it is carried out until the graph is replayed. Everything
+    /// `work` reads or writes besides its own intermediate results must stay where it is as long as the graph is used.
+    pub(crate) fn record<E>(self, work: impl FnOnce() -> Result<(), E>) -> Result<Result<Graph, E>, CudaError> {
+        // SAFETY: the function takes nothing and keeps its exceptions to itself.
+        let begun = NonNull::new(unsafe { (self.graph_begin)() }).ok_or_else(|| self.refusal())?;
+        let graph = Graph { graph: begun, cuda: self };
+        let done = work();
+        // SAFETY: the graph was begun above by this thread and is not ended yet.
+        let ended = self.checked(unsafe { (self.graph_end)(graph.graph.as_ptr()) });
+        match done {
+            Ok(()) => ended.map(|()| Ok(graph)),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn checked(self, status: c_int) -> Result<(), CudaError> {
+        match status {
+            0 => Ok(()),
+            _ => Err(self.refusal()),
+        }
+    }
+
+    fn refusal(self) -> CudaError {
+        // SAFETY: the text belongs to this thread and stays until this thread's next call; it is copied before that.
+        let text = unsafe { CStr::from_ptr((self.error)()) };
+        let text = text.to_string_lossy();
+        CudaError::Refused(text.lines().next().unwrap_or("no reason given").to_owned())
+    }
+}
+
+/// A recorded step. Belongs to the thread that recorded it.
+pub(crate) struct Graph {
+    graph: NonNull<c_void>,
+    cuda: Cuda,
+}
+
+impl Graph {
+    /// Launches the step again on this thread's stream, without waiting for it.
+    pub(crate) fn replay(&self) -> Result<(), CudaError> {
+        // SAFETY: a `Graph` leaves `record` only when it was ended, and holds a pointer, so it stays on its thread.
+        self.cuda.checked(unsafe { (self.cuda.graph_replay)(self.graph.as_ptr()) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from `graph_begin` and nobody else frees it.
+        unsafe { (self.cuda.graph_free)(self.graph.as_ptr()) }
+    }
+}
+
+fn index(device: usize) -> Result<c_int, CudaError> {
+    c_int::try_from(device).map_err(|_| CudaError::Refused(format!("there is no device {device}")))
+}
+
+fn load() -> Result<Cuda, CudaError> {
+    if LIBRARY.is_empty() {
+        return Err(CudaError::NotCompiled);
+    }
+    let kept = in_memory().map_err(|error| CudaError::NotLoaded(error.to_string()))?;
+    let path = CString::new(format!("/proc/self/fd/{}", kept.as_raw_fd()))
+        .map_err(|error| CudaError::NotLoaded(error.to_string()))?;
+    let library = open(&path, libc::RTLD_NOW | libc::RTLD_LOCAL).map_err(CudaError::NotLoaded)?;
+    let find = |name: &CStr| find(library, name);
+    // SAFETY: the library was compiled with this crate from `cuda/graph.cpp`, where these names have these types; it is
+    // never unloaded.
+    unsafe {
+        Ok(Cuda {
+            stream_own: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(c_int) -> c_int>(find(
+                c"lis_stream_own",
+            )?),
+            stream_wait: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_int>(find(
+                c"lis_stream_wait",
+            )?),
+            graph_begin: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *mut c_void>(find(
+                c"lis_graph_begin",
+            )?),
+            graph_end: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> c_int>(find(
+                c"lis_graph_end",
+            )?),
+            graph_replay: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> c_int>(find(
+                c"lis_graph_replay",
+            )?),
+            graph_free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(find(
+                c"lis_graph_free",
+            )?),
+            memory_free: std::mem::transmute::<
+                NonNull<c_void>,
+                unsafe extern "C" fn(c_int, *mut c_ulonglong) -> c_int,
+            >(find(c"lis_memory_free")?),
+            error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *const c_char>(find(
+                c"lis_error",
+            )?),
+        })
+    }
+}
+
+/// The library as a file that has no name and goes with the process.
+fn in_memory() -> std::io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("graph", MemfdFlags::CLOEXEC)?);
+    file.write_all(LIBRARY)?;
+    Ok(file)
+}
+
+fn open(path: &CStr, flags: c_int) -> Result<NonNull<c_void>, String> {
+    // SAFETY: the path is a C string. Loading runs the initialisers of libtorch or of our own library, which is what
+    // linking against them would have done.
+    let library = unsafe { libc::dlopen(path.as_ptr(), flags) };
+    NonNull::new(library).ok_or_else(trouble)
+}
+
+fn find(library: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, CudaError> {
+    // SAFETY: the library is loaded and stays so, and the name is a C string.
+    let function = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
+    NonNull::new(function).ok_or_else(|| CudaError::NotLoaded(trouble()))
+}
+
+/// What the loader says about its last failure.
+fn trouble() -> String {
+    // SAFETY: the text is the calling thread's own until its next call to the loader, and copied at once.
+    let text = unsafe { libc::dlerror() };
+    match text.is_null() {
+        true => "no reason given".to_owned(),
+        // SAFETY: not null, so a C string, as above.
+        false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+    }
+}

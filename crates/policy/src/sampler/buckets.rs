@@ -1,0 +1,40 @@
+//! How much of the cache a step looks at: the longest of its sequences, rounded up, so that few different steps exist.
+//! Refuses to know tensors.
+
+/// The shortest view of the cache. The fused attention wants multiples of 16.
+const SHORTEST: usize = 256;
+
+/// The smallest rounded length that holds so many tokens: 256, 512, 768, 1024, 1536, 2048, 3072, ...
+pub(super) fn bucket(tokens: usize) -> usize {
+    if tokens <= SHORTEST {
+        return SHORTEST;
+    }
+    let power = tokens.next_power_of_two();
+    let between = power / 4 * 3;
+    match tokens <= between && between > SHORTEST * 2 {
+        true => between,
+        false => power,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bucket;
+
+    #[test]
+    fn holds_what_it_must_and_wastes_less_than_half() {
+        for tokens in 1..40_000 {
+            let rounded = bucket(tokens);
+            assert!(rounded >= tokens && rounded % 16 == 0, "{tokens}: {rounded}");
+            assert!(rounded <= 256 || rounded < 2 * tokens, "{tokens}: {rounded}");
+        }
+    }
+
+    #[test]
+    fn there_are_few() {
+        let mut all: Vec<usize> = (1..=32_768).map(bucket).collect();
+        all.dedup();
+        assert_eq!(all[..7], [256, 512, 768, 1024, 1536, 2048, 3072]);
+        assert_eq!(all.len(), 14);
+    }
+}

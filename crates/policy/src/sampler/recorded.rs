@@ -1,0 +1,93 @@
+//! Steps that are recorded as CUDA graphs: each rounded length once, after it was made the ordinary way. Where that
+//! fails, steps are made the ordinary way and the reason is kept. Refuses to know what a step does.
+
+use std::collections::HashMap;
+
+use crate::{
+    error::Fallible,
+    graph::{Cuda, CudaError, Graph},
+};
+
+use super::{Recording, steps::Steps};
+
+/// The recordings, or why there are none.
+pub(super) struct Recorded {
+    cuda: Option<Cuda>,
+    graphs: HashMap<usize, Graph>,
+    /// Why nothing is recorded.
+    reason: Option<String>,
+}
+
+/// Whether a step was replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replay {
+    /// It was.
+    Yes,
+    /// It was made the ordinary way.
+    No,
+}
+
+impl Recorded {
+    /// With the library of graphs, or the reason why it is not there.
+    pub(super) fn new(cuda: Result<Cuda, CudaError>, recording: Recording) -> Self {
+        let reason = match (&cuda, recording) {
+            (_, Recording::Never) => Some("it was not wanted".to_owned()),
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(_), Recording::WherePossible) => None,
+        };
+        Self { cuda: cuda.ok(), graphs: HashMap::new(), reason }
+    }
+
+    /// Whether steps are recorded, so that they must always be made over all slots.
+    pub(super) fn records(&self) -> bool {
+        self.reason.is_none()
+    }
+
+    /// Why they are not.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// Makes a step over `count` slots, by its recording where there is one.
+    pub(super) fn step(&mut self, steps: &mut Steps, first: i64, count: i64, looked: usize) -> Fallible<Replay> {
+        if let Some(graph) = self.graphs.get(&looked) {
+            match graph.replay() {
+                Ok(()) => return Ok(Replay::Yes),
+                Err(error) => self.give_up(&error.to_string()),
+            }
+        }
+        steps.write(first, count, looked)?;
+        if let (Some(cuda), None) = (self.cuda, &self.reason) {
+            self.record(cuda, steps, first, count, looked);
+        }
+        Ok(Replay::No)
+    }
+
+    /// The recordings are over tensors that are no longer used.
+    pub(super) fn forget(&mut self) {
+        self.graphs.clear();
+    }
+
+    /// Waits for the device, where it has a stream of this thread's own.
+    pub(super) fn wait(&self) -> Fallible<()> {
+        match self.cuda {
+            Some(cuda) => cuda.wait().map_err(|error| tch::TchError::Torch(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    fn record(&mut self, cuda: Cuda, steps: &mut Steps, first: i64, count: i64, looked: usize) {
+        // The outcome of the step that was just made must be there before it is read, and recording does not wait.
+        let recorded = cuda.wait().and_then(|()| cuda.record(|| steps.write(first, count, looked)));
+        match recorded {
+            Ok(Ok(graph)) => drop(self.graphs.insert(looked, graph)),
+            Ok(Err(error)) => self.give_up(&error.to_string()),
+            Err(error) => self.give_up(&error.to_string()),
+        }
+    }
+
+    fn give_up(&mut self, reason: &str) {
+        self.graphs.clear();
+        self.reason = Some(reason.lines().next().unwrap_or("no reason given").to_owned());
+    }
+}

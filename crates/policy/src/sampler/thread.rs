@@ -1,0 +1,388 @@
+//! The thread that owns the cache: takes questions in, and makes steps as long as somebody waits. New text of many
+//! conversations is read together and not after every step, since replies wait meanwhile. Refuses to know how a step
+//! is computed.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{Receiver, Sender},
+    },
+};
+
+use tch::{Device, TchError, Tensor};
+
+use crate::{
+    error::Fallible,
+    graph::{Cuda, CudaError},
+    shape::Shape,
+};
+
+use super::{
+    Ask, EngineError, SampleError, Settings, Shared,
+    buckets::bucket,
+    pick::{Draw, Narrowed, pick, pick_narrowed},
+    recorded::{Recorded, Replay},
+    seat::{self, Place, Seat, To},
+    steps::{self, FIELDS, Reading, Steps, readable},
+    weights::Weights,
+};
+
+/// New text of at most so many tokens comes in through the steps that write replies, one token each: its row of those
+/// steps is idle anyway.
+const TRICKLE: usize = 8;
+
+/// Steps between two readings of new text while replies are being written.
+const PATIENCE: usize = 8;
+
+/// New tokens of one conversation that are read at once.
+const CHUNK: usize = 512;
+
+/// What the thread is told.
+pub(super) enum Message {
+    /// Somebody wants a reply.
+    Ask(Ask, To),
+    /// A conversation is over.
+    Forget(u64),
+    /// The weights have other values, and may lie elsewhere.
+    Refresh(Option<Weights>, Sender<Result<(), TchError>>),
+}
+
+/// Works until nobody can ask for anything any more. Says first whether it could start.
+pub(super) fn run(
+    shape: &Shape,
+    weights: Weights,
+    settings: &Settings,
+    inbox: &Receiver<Message>,
+    ready: &Sender<Result<(), EngineError>>,
+    shared: &Arc<Shared>,
+) {
+    let _no_gradients = tch::no_grad_guard();
+    let worker = Worker::new(shape, weights, settings, shared);
+    // Whoever started this thread waits for the answer.
+    match worker {
+        Ok(mut worker) => {
+            let _ = ready.send(Ok(()));
+            worker.work(inbox);
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    }
+}
+
+struct Worker<'a> {
+    steps: Steps,
+    recorded: Recorded,
+    seats: Vec<Seat>,
+    waiting: VecDeque<(Ask, To)>,
+    shared: &'a Shared,
+    shape: Shape,
+    context: usize,
+    clock: u64,
+    /// Steps since new text was last read.
+    unread: usize,
+}
+
+/// What a row of scores is for.
+struct Row {
+    seat: usize,
+    draw: Draw,
+    wanted: bool,
+}
+
+impl<'a> Worker<'a> {
+    fn new(shape: &Shape, weights: Weights, settings: &Settings, shared: &'a Shared) -> Result<Self, EngineError> {
+        let (device, kind) = (weights.embedding.device(), weights.embedding.kind());
+        let cuda = match device {
+            Device::Cuda(index) => Cuda::load().and_then(|cuda| cuda.own_stream(index).map(|()| cuda)),
+            _ => Err(CudaError::Refused("the net is not on a CUDA device".to_owned())),
+        };
+        let needed = steps::memory(shape, kind, settings.slots, settings.length);
+        let left = match (&cuda, device) {
+            // What cannot be asked is tried.
+            (Ok(cuda), Device::Cuda(index)) => cuda.free_memory(index).unwrap_or(u64::MAX),
+            _ => u64::MAX,
+        };
+        let there = left.min(settings.most_memory.unwrap_or(u64::MAX));
+        let Settings { slots, length, .. } = *settings;
+        if needed > there {
+            return Err(EngineError::Memory { slots, length, needed, there });
+        }
+        let recorded = Recorded::new(cuda, settings.recording);
+        let worker = Self {
+            steps: Steps::new(shape, weights, slots, length)?,
+            recorded,
+            seats: (0..slots).map(|_| Seat::default()).collect(),
+            waiting: VecDeque::new(),
+            shared,
+            shape: shape.clone(),
+            context: length,
+            clock: 0,
+            unread: 0,
+        };
+        worker.tell_recording();
+        Ok(worker)
+    }
+
+    fn work(&mut self, inbox: &Receiver<Message>) {
+        loop {
+            if self.is_idle() {
+                let Ok(message) = inbox.recv() else { return };
+                self.hear(message);
+            }
+            loop {
+                match inbox.try_recv() {
+                    Ok(message) => self.hear(message),
+                    Err(std::sync::mpsc::TryRecvError::Empty) => break,
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+            self.seats.iter_mut().for_each(Seat::leave_if_unwanted);
+            self.waiting.retain(|(_, to)| !to.is_closed());
+            self.admit();
+            if let Err(error) = self.step() {
+                self.fail(&error);
+            }
+            let remembered = self.seats.iter().filter(|seat| seat.conversation.is_some()).count();
+            self.shared.remembered.store(remembered as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.seats.iter().all(|seat| seat.running.is_none())
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Ask(ask, to) => self.waiting.push_back((ask, to)),
+            Message::Forget(conversation) => {
+                let of_it = self.seats.iter_mut().filter(|seat| seat.conversation == Some(conversation));
+                of_it.for_each(Seat::forget);
+            }
+            Message::Refresh(weights, done) => {
+                self.seats.iter_mut().for_each(Seat::start_over);
+                if let Some(weights) = weights {
+                    self.recorded.forget();
+                    self.steps.weights = weights;
+                }
+                // Whoever refreshed waits for the answer.
+                let _ = done.send(self.recorded.wait());
+            }
+        }
+    }
+
+    /// Gives slots to those who wait, in order; who must wait for a slot of their own does not keep others waiting.
+    fn admit(&mut self) {
+        let mut later = VecDeque::new();
+        while let Some((ask, to)) = self.waiting.pop_front() {
+            let Place::Seat(index) = seat::place(ask.conversation, &self.seats) else {
+                later.push_back((ask, to));
+                continue;
+            };
+            self.clock += 1;
+            let Some(seat) = self.seats.get_mut(index) else { continue };
+            seat.used = self.clock;
+            let read = seat.begin(ask, to, self.context);
+            self.shared.read.fetch_add(read as u64, Ordering::Relaxed);
+        }
+        self.waiting = later;
+    }
+
+    fn step(&mut self) -> Fallible<()> {
+        let reading = self.seats.iter().filter(|seat| seat.pending() > TRICKLE).count();
+        let writing = self.seats.iter().filter(|seat| (1..=TRICKLE).contains(&seat.pending())).count();
+        if reading > 0 && (writing == 0 || self.unread >= PATIENCE || reading * 4 >= self.seats.len()) {
+            self.read()?;
+            self.unread = 0;
+        }
+        if writing > 0 {
+            self.write()?;
+            self.unread += 1;
+        }
+        Ok(())
+    }
+
+    /// Adds one token to every sequence that has only a few to evaluate.
+    fn write(&mut self) -> Fallible<()> {
+        let writes = |seat: &Seat| (1..=TRICKLE).contains(&seat.pending());
+        let first = self.seats.iter().position(writes).unwrap_or_default();
+        let behind = self.seats.iter().rposition(writes).map_or(0, |last| last + 1);
+        let (first, behind) = match self.recorded.records() {
+            true => (0, self.seats.len()),
+            false => (first, behind),
+        };
+        let count = self.seats.len();
+        let mut fields = vec![vec![0f64; count]; usize::try_from(FIELDS).unwrap_or_default()];
+        let mut rows = Vec::new();
+        let mut longest = 0;
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            let mut column = [0.0, 0.0, self.steps.nowhere as f64];
+            let mut draw = Draw::IDLE;
+            if writes(seat) {
+                let position = seat.tokens.len();
+                let fed = seat.feed(1);
+                column = [fed.first().copied().map_or(0.0, f64::from), position as f64, position as f64];
+                longest = longest.max(position + 1);
+                if let Some(running) = &seat.running {
+                    draw = Draw::new(&running.choice, position + 1);
+                    rows.push(Row { seat: index, draw, wanted: running.pending.is_empty() });
+                }
+            }
+            let column = column.into_iter().chain([draw.uniform, draw.sharpness, draw.greedy]);
+            for (field, value) in fields.iter_mut().zip(column) {
+                if let Some(place) = field.get_mut(index) {
+                    *place = value;
+                }
+            }
+        }
+        self.steps.input.f_copy_(&Tensor::f_from_slice(&fields.concat())?.f_view([FIELDS, count as i64])?)?;
+        let looked = bucket(longest);
+        let made = self.recorded.step(&mut self.steps, first as i64, (behind - first) as i64, looked)?;
+        self.shared.replayed.fetch_add(u64::from(made == Replay::Yes), Ordering::Relaxed);
+        self.shared.steps.fetch_add(1, Ordering::Relaxed);
+        self.tell_recording();
+        let (output, scores) = (self.steps.output.shallow_clone(), self.steps.scores.shallow_clone());
+        let row_of = |row: &Row| row.seat;
+        self.conclude(&output, &scores, &rows, row_of)
+    }
+
+    /// Evaluates new text of some sequences.
+    fn read(&mut self) -> Fallible<()> {
+        let mut who: Vec<usize> =
+            (0..self.seats.len()).filter(|&index| self.seats.get(index).is_some_and(|seat| seat.pending() > TRICKLE)).collect();
+        // Neighbours in length waste little padding; the shortest are soonest writing.
+        who.sort_by_key(|&index| self.seats.get(index).map_or(0, Seat::pending));
+        let of = |index: &usize| self.seats.get(*index);
+        let width = |who: &[usize]| who.iter().filter_map(of).map(Seat::pending).max().unwrap_or(1).min(CHUNK);
+        let ends = |who: &[usize]| who.iter().filter_map(of).map(|seat| seat.tokens.len() + seat.pending().min(CHUNK)).max();
+        let looked = |who: &[usize]| bucket(ends(who).unwrap_or(1));
+        let mut count = who.len();
+        while count > 1 && count > readable(&self.shape, width(&who[..count]), looked(&who[..count])) {
+            count -= 1;
+        }
+        who.truncate(count);
+        let (width, looked) = (width(&who), looked(&who));
+        let mut reading = Reading {
+            slots: Vec::new(),
+            tokens: Vec::new(),
+            positions: Vec::new(),
+            places: Vec::new(),
+            last: Vec::new(),
+            width: width as i64,
+            looked,
+        };
+        let mut rows = Vec::new();
+        for index in who {
+            let Some(seat) = self.seats.get_mut(index) else { continue };
+            let begin = seat.tokens.len();
+            let fed = seat.feed(width);
+            reading.slots.push(index as i64);
+            reading.last.push((reading.tokens.len() + fed.len()) as i64 - 1);
+            for place in 0..width {
+                let inside = place < fed.len();
+                let position = (begin + place.min(fed.len() - 1)) as i64;
+                reading.tokens.push(fed.get(place).copied().map_or(0, i64::from));
+                reading.positions.push(position);
+                reading.places.push(if inside { position } else { self.steps.nowhere });
+            }
+            if let Some(running) = &seat.running {
+                let draw = Draw::new(&running.choice, seat.tokens.len());
+                rows.push(Row { seat: index, draw, wanted: running.pending.is_empty() });
+            }
+        }
+        let scores = self.steps.read(&reading)?;
+        if rows.iter().all(|row| !row.wanted) {
+            return Ok(());
+        }
+        let field = |value: fn(&Draw) -> f64| rows.iter().map(|row| value(&row.draw)).collect::<Vec<_>>();
+        let draws = [field(|draw| draw.uniform), field(|draw| draw.sharpness), field(|draw| draw.greedy)].concat();
+        let draws = Tensor::f_from_slice(&draws)?.f_view([3, rows.len() as i64])?.f_to_device(self.steps.device())?;
+        let output = pick(&scores, &draws)?;
+        let order: Vec<usize> = rows.iter().map(|row| row.seat).collect();
+        let row_of = |row: &Row| order.iter().position(|&seat| seat == row.seat).unwrap_or_default();
+        self.conclude(&output, &scores, &rows, row_of)
+    }
+
+    /// Hands the chosen tokens to the replies that wait for one. Row `row_of` of scores and output is a row's.
+    fn conclude(
+        &mut self,
+        output: &Tensor,
+        scores: &Tensor,
+        rows: &[Row],
+        row_of: impl Fn(&Row) -> usize,
+    ) -> Fallible<()> {
+        let mut narrowed = Vec::new();
+        for row in rows.iter().filter(|row| row.wanted) {
+            let Some(running) = self.seats.get(row.seat).and_then(|seat| seat.running.as_ref()) else { continue };
+            narrowed.extend(narrow(running, row, row_of(row), self.shape.vocabulary));
+        }
+        let mut picked = Picked::read(output)?;
+        if !narrowed.is_empty() {
+            let replaced = Picked::read(&pick_narrowed(scores, &narrowed)?)?;
+            for (place, narrowed) in narrowed.iter().enumerate() {
+                picked.replace(usize::try_from(narrowed.row).unwrap_or_default(), &replaced, place);
+            }
+        }
+        for row in rows.iter().filter(|row| row.wanted) {
+            let (token, logprob) = picked.get(row_of(row));
+            self.clock += 1;
+            let Some(seat) = self.seats.get_mut(row.seat) else { continue };
+            seat.used = self.clock;
+            seat.chosen(token, logprob);
+            self.shared.sampled.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Tells everybody who waits for a reply that there will be none.
+    fn fail(&mut self, error: &TchError) {
+        let text: Arc<str> = error.to_string().lines().next().unwrap_or_default().into();
+        for seat in &mut self.seats {
+            seat.fail(SampleError::Torch(Arc::clone(&text)));
+        }
+    }
+
+    fn tell_recording(&self) {
+        if let Ok(mut told) = self.shared.unrecorded.lock()
+            && told.as_deref() != self.recorded.reason()
+        {
+            *told = self.recorded.reason().map(str::to_owned);
+        }
+    }
+}
+
+/// What the device chose.
+struct Picked {
+    tokens: Vec<f64>,
+    logprobs: Vec<f64>,
+}
+
+impl Picked {
+    fn read(output: &Tensor) -> Fallible<Self> {
+        let mut numbers = Vec::<f64>::try_from(&output.f_reshape([-1])?)?;
+        let logprobs = numbers.split_off(numbers.len() / 2);
+        Ok(Self { tokens: numbers, logprobs })
+    }
+
+    fn get(&self, row: usize) -> (u32, f32) {
+        let token = self.tokens.get(row).copied().unwrap_or_default();
+        (token as u32, self.logprobs.get(row).copied().unwrap_or(f64::NAN) as f32)
+    }
+
+    fn replace(&mut self, row: usize, other: &Self, from: usize) {
+        let pairs = [(&mut self.tokens, &other.tokens), (&mut self.logprobs, &other.logprobs)];
+        for (mine, others) in pairs {
+            if let (Some(place), Some(&value)) = (mine.get_mut(row), others.get(from)) {
+                *place = value;
+            }
+        }
+    }
+}
+
+/// How a row chooses among its likeliest tokens, if it does.
+fn narrow(running: &seat::Running, row: &Row, index: usize, vocabulary: i64) -> Option<Narrowed> {
+    let choice = &running.choice;
+    let most = choice.top_k.and_then(|most| i64::try_from(most).ok()).unwrap_or(vocabulary).min(vocabulary);
+    let narrows = choice.temperature > 0.0 && (choice.top_p < 1.0 || most < vocabulary);
+    narrows.then_some(Narrowed { row: index as i64, draw: row.draw, top_k: most, top_p: choice.top_p })
+}
