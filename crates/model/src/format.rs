@@ -68,6 +68,13 @@ impl ToolFormat {
     pub fn can_be_forced(self) -> bool {
         matches!(self, Self::Hermes | Self::Fenced)
     }
+
+    /// Whether a reply that is being written asks for all it can ask for: its block of commands is closed, and what
+    /// follows would not be read. Only fenced replies come to that point.
+    pub fn is_settled(self, reply: &str) -> bool {
+        let text = visible(reply).and_then(|from| reply.get(from..));
+        self == Self::Fenced && text.is_some_and(fenced::is_closed)
+    }
 }
 
 /// No such format.

@@ -474,3 +474,18 @@ fn other_refusals_are_passed_on() {
     let model = Formatted::new(Canned::new(vec![Err(refusal(words))]), ToolFormat::Native);
     assert!(matches!(ask(&model, &[]), Err(Error::Refused { .. })));
 }
+
+#[test]
+fn a_fenced_reply_is_settled_once_its_block_is_closed() {
+    let reply = "I write it.\n```bash\ncat > a.md <<'E'\n```\nE\necho 'a`b'\n```";
+    for end in reply.char_indices().map(|(at, _)| at) {
+        assert!(!ToolFormat::Fenced.is_settled(&reply[..end]), "{:?}", &reply[..end]);
+    }
+    assert!(ToolFormat::Fenced.is_settled(reply));
+    assert!(ToolFormat::Fenced.is_settled(&format!("{reply}\nand more")));
+    assert!(ToolFormat::Fenced.is_settled("<think>hm</think>\n```sh\nls\n```"));
+    for open in ["<think>\n```bash\nls\n```", "```\nls\n```", "```json\n{}\n```", "```bash\n```"] {
+        assert!(!ToolFormat::Fenced.is_settled(open), "{open:?}");
+    }
+    assert!(!ToolFormat::Hermes.is_settled(reply));
+}

@@ -125,6 +125,11 @@ impl Group {
         self.members.iter().filter(|played| played.reward.is_some())
     }
 
+    /// Whether all but one of several members left it: there is nothing to compare that one with.
+    pub fn is_lonely(&self) -> bool {
+        self.members.len() > 1 && self.present().count() == 1
+    }
+
     /// Whether rewards differ: otherwise there is nothing to learn from it.
     pub fn has_spread(&self) -> bool {
         let mut rewards = self.present().filter_map(|played| played.reward);

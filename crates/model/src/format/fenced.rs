@@ -50,6 +50,12 @@ pub(super) fn parse(text: &str, tools: &[ToolSpec], complete: Complete) -> Parse
     }
 }
 
+/// Whether the first block that can be run is closed, and says its language: no later block would come before it.
+pub(super) fn is_closed(text: &str) -> bool {
+    let block = block(text, Complete::CutOff);
+    block.is_some_and(|block| block.language != Language::Plain && block.script.is_ok())
+}
+
 /// The end of a call together with the mark or the fence that closes it.
 fn closed(text: &str, call: &Call) -> usize {
     let rest = text.get(call.end..).unwrap_or_default();

@@ -1,0 +1,3 @@
+//! Whole episodes, groups of them and demonstrations, with a scripted sampler in real sandboxes.
+
+mod support;

@@ -1,0 +1,7 @@
+//! Vocabularies: the same tokens as others make, the same text again, and nothing that hostile files could break.
+
+mod equals_llama_cpp;
+mod keeps_its_files;
+mod makes_tokens;
+mod refuses_bad_files;
+mod support;
