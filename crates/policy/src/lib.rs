@@ -21,10 +21,11 @@ mod rope;
 mod sampler;
 mod save;
 mod shape;
+mod tensor_file;
 
-pub use adapter::AdapterError;
 pub use backward::{Accumulated, Checkpointing};
 pub use batch::{BatchError, Row, Tokens};
+pub use config::ConfigError;
 pub use error::{Fallible, out_of_memory};
 pub use graph::{CudaError, load_cuda};
 pub use head::Scored;
@@ -36,3 +37,4 @@ pub use sampler::{
 };
 pub use save::SaveError;
 pub use shape::{Architecture, Output, Scaling, Shape, ShapeError};
+pub use tensor_file::{TensorFile, TensorFileError, write_tensors};

@@ -1,0 +1,44 @@
+//! Between the layout in memory and those of files: joined projections and their parts, and the order of rows that
+//! GGUF files of the Llama family keep. Refuses to know files.
+
+use tch::Tensor;
+
+use crate::error::Fallible;
+use crate::shape::Shape;
+
+/// The parts of a tensor under the names of the Hugging Face layout: views that share its numbers, without gradients.
+pub(crate) fn parts(name: &str, tensor: &Tensor, shape: &Shape) -> Fallible<Vec<(String, Tensor)>> {
+    let whole = tensor.f_detach()?;
+    let (query, key) = (shape.query_rows(), shape.key_rows());
+    let (joined, rows): (&str, &[(&str, i64)]) = if name.contains("qkv_proj") {
+        ("qkv_proj", &[("q_proj", query), ("k_proj", key), ("v_proj", key)])
+    } else if name.contains("gate_up_proj") {
+        ("gate_up_proj", &[("gate_proj", shape.intermediate), ("up_proj", shape.intermediate)])
+    } else {
+        return Ok(vec![(name.to_owned(), whole)]);
+    };
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for (part, rows) in rows {
+        parts.push((name.replace(joined, part), whole.f_narrow(0, start, *rows)?));
+        start += rows;
+    }
+    Ok(parts)
+}
+
+/// Rows of queries or keys as GGUF files of the Llama family keep them, in the order of the Hugging Face layout: there
+/// the pairs that turn together are neighbours, here they are half a head apart.
+pub(crate) fn from_neighbours(rows: &Tensor, heads: i64) -> Fallible<Tensor> {
+    reorder(rows, heads, |half| [heads, half, 2, -1])
+}
+
+/// The way back.
+pub(crate) fn to_neighbours(rows: &Tensor, heads: i64) -> Fallible<Tensor> {
+    reorder(rows, heads, |half| [heads, 2, half, -1])
+}
+
+fn reorder(rows: &Tensor, heads: i64, seen_as: impl Fn(i64) -> [i64; 4]) -> Fallible<Tensor> {
+    let size = rows.size();
+    let half = size.first().copied().unwrap_or(0) / heads / 2;
+    rows.f_reshape(seen_as(half))?.f_transpose(1, 2)?.f_reshape(size)
+}
