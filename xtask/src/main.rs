@@ -15,20 +15,23 @@ mod rootfs;
 mod run;
 mod setup;
 mod test;
+mod torch;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  install install what the build needs, then build the program into cargo's directory of programs
-  setup   install what the tests need, fetch a small model, make the test root file system
+  install install what the build needs, then build the program into cargo's directory of programs;
+          with --train the program that trains, and libtorch for it
+  setup   install what the tests need, fetch a small model and libtorch, make the test root file system
   check   formatting, clippy and unit tests: the fast ones, nothing installed
   test    setup, then every check and every test, as root also once more as an ordinary user
   ci      the same as test
 
 Files that are made once live in $LIS_CACHE, else $XDG_CACHE_HOME/llm-in-sandbox, else
-~/.cache/llm-in-sandbox; builds go to $CARGO_TARGET_DIR, else to `target` in there.
+~/.cache/llm-in-sandbox; builds go to $CARGO_TARGET_DIR, else to `target` in there. Where $LIBTORCH names a
+PyTorch 2.11.0, that one is used. Without any, `check` leaves out the crates that train.
 ";
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let command: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = places::Places::find().and_then(|places| match command[..] {
         ["install"] => setup::install(&places).map(|()| ExitCode::SUCCESS),
+        ["install", "--train"] => setup::install_training(&places).map(|()| ExitCode::SUCCESS),
         ["setup"] => setup::setup(&places).map(|()| ExitCode::SUCCESS),
         ["check"] => Ok(test::check(&places)),
         ["test" | "ci"] => test::test(&places),

@@ -1,5 +1,5 @@
-//! Python packages for tests: OpenAI's, which speaks to our endpoint, and the official Math-Verify, which our grader is
-//! measured against. Fetched once and kept in the cache directory.
+//! Python packages for tests: OpenAI's, which speaks to our endpoint, the official Math-Verify, which our grader is
+//! measured against, and Transformers, which our nets are. Fetched once and kept in the cache directory.
 
 use std::{fs, path::PathBuf};
 
@@ -12,6 +12,9 @@ type Package = (&'static str, &'static [&'static str]);
 
 const OPENAI: Package = ("openai==3.49.0", &[]);
 const MATH_VERIFY: Package = ("math-verify==0.9.0", &["antlr4-python3-runtime==4.13.2"]);
+/// With what PyTorch itself imports, which `torch.rs` fetches without.
+const TRANSFORMERS: Package =
+    ("transformers==5.22.2", &["jinja2", "networkx", "numpy", "sympy", "typing-extensions"]);
 
 /// Where OpenAI's package lies.
 pub(crate) fn openai(places: &Places) -> PathBuf {
@@ -23,9 +26,14 @@ pub(crate) fn math_verify(places: &Places) -> PathBuf {
     place(places, MATH_VERIFY)
 }
 
+/// Where Transformers lies, without PyTorch.
+pub(crate) fn transformers(places: &Places) -> PathBuf {
+    place(places, TRANSFORMERS)
+}
+
 /// Fetches them, unless they are there.
 pub(crate) fn fetch(places: &Places) -> Result<()> {
-    for package in [OPENAI, MATH_VERIFY] {
+    for package in [OPENAI, MATH_VERIFY, TRANSFORMERS] {
         let to = place(places, package);
         if to.exists() {
             continue;

@@ -14,6 +14,7 @@ use crate::{
     python, rootfs,
     run::{output, run, succeeds},
     test::cargo,
+    torch,
 };
 
 /// What proves that a package is there, and its name: what building the program wants, and pip, one of the
@@ -58,17 +59,32 @@ pub(crate) fn setup(places: &Places) -> Result<()> {
     packages(&[&TO_BUILD[..], &TO_TEST].concat())?;
     toolchain(places)?;
     rootfs::make(places)?;
+    torch::fetch(places)?;
     llama::fetch(places)?;
     python::fetch(places)
 }
 
 /// Builds the program and puts it where cargo puts programs, after installing what that wants.
 pub(crate) fn install(places: &Places) -> Result<()> {
-    match machine::program("apt-get") {
-        Some(_) => packages(&TO_BUILD)?,
-        None => eprintln!("the build needs cmake, a C++ compiler and libclang"),
-    }
+    build_tools()?;
     run(cargo(places, "install").args(["--locked", "--path", "crates/cli"]))
+}
+
+/// The same for the program that trains, which needs libtorch.
+pub(crate) fn install_training(places: &Places) -> Result<()> {
+    build_tools()?;
+    torch::fetch(places)?;
+    run(cargo(places, "install").args(["--locked", "--path", "crates/train"]))
+}
+
+fn build_tools() -> Result<()> {
+    match machine::program("apt-get") {
+        Some(_) => packages(&TO_BUILD),
+        None => {
+            eprintln!("the build needs cmake, a C++ compiler and libclang");
+            Ok(())
+        }
+    }
 }
 
 fn packages(needed: &[(&str, &str)]) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::{
     python,
     report::Report,
     run::run,
-    setup,
+    setup, torch,
 };
 
 /// The crates that must build on macOS, where the native runtime is left out.
@@ -32,14 +32,18 @@ const ON_MAC: [&str; 9] = [
 
 /// What a prepared machine must offer to the tests, so that none of them is skipped unseen.
 const REQUIRED: &str =
-    "docker,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,userns,rootless";
+    "docker,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,torch,transformers,userns,rootless";
 
 /// The fast checks, with nothing installed and nothing started.
 pub(crate) fn check(places: &Places) -> ExitCode {
     let mut report = Report::default();
     lint(places, &mut report);
     report.tests("unit tests", &places.root, || {
-        run(cargo(places, "nextest").args(["run", "--workspace", "--lib", "--bins"]))
+        run(cargo(places, "nextest")
+            .arg("run")
+            .args(torch::every_crate(places))
+            .args(["--lib", "--bins"])
+            .env("LD_LIBRARY_PATH", torch::library_path(places)?))
     });
     report.close()
 }
@@ -62,7 +66,8 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
             .args(packages))
     });
     report.step("examples in the documentation", || {
-        run(cargo(places, "test").args(["--doc", "--workspace", "--quiet"]))
+        // Of the default members only: examples cannot be told how to link libtorch.
+        run(cargo(places, "test").args(["--doc", "--quiet"]))
     });
 
     let daemon = Daemon::start()?;
@@ -83,6 +88,8 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
             .env("LIS_TEST_LLAMA", llama::server(places))
             .env("LIS_TEST_OPENAI", python::openai(places))
             .env("LIS_TEST_MATH_VERIFY", python::math_verify(places))
+            .env("LIS_TEST_TRANSFORMERS", python::transformers(places))
+            .env("LD_LIBRARY_PATH", torch::library_path(places)?)
             .env("LIS_REQUIRE", &required))
     });
     if root {
@@ -102,13 +109,17 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
 fn lint(places: &Places, report: &mut Report) {
     report.step("formatting", || run(cargo(places, "fmt").args(["--all", "--check"])));
     report.step("clippy", || {
-        run(cargo(places, "clippy").args(["--workspace", "--all-targets", "--", "-D", "warnings"]))
+        run(cargo(places, "clippy")
+            .args(torch::every_crate(places))
+            .args(["--all-targets", "--", "-D", "warnings"]))
     });
 }
 
-/// Cargo in the workspace. The build directory is always named: it need not be the default one.
+/// Cargo in the workspace. The build directory is always named: it need not be the default one. So is libtorch: a build
+/// that is told another way would be made anew.
 pub(crate) fn cargo(places: &Places, subcommand: &str) -> Command {
     let mut command = Command::new("cargo");
     command.arg(subcommand).current_dir(&places.root).env("CARGO_TARGET_DIR", &places.target);
+    torch::tell(&mut command, places);
     command
 }

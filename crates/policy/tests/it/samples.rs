@@ -1,0 +1,385 @@
+//! The engine continues sequences exactly as the net itself would, one token after another, whoever else is served.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use policy::{
+    Architecture, Ask, Choice, Engine, EngineError, Flow, Lora, Net, Output, Recording, Row, SampleEnd, SampleError,
+    Sampled, Scaling, Settings, Shape, Target,
+};
+use tch::{Device, Kind, Tensor};
+
+const VOCABULARY: u32 = 301;
+
+fn shape(architecture: Architecture) -> Shape {
+    Shape {
+        architecture,
+        hidden: 48,
+        layers: 3,
+        heads: 6,
+        kv_heads: 2,
+        head_dim: 8,
+        intermediate: 96,
+        vocabulary: i64::from(VOCABULARY),
+        rope_theta: 10_000.0,
+        rope_scaling: Scaling::None,
+        norm_eps: 1e-5,
+        output: if architecture == Architecture::Qwen3 { Output::Own } else { Output::Tied },
+        positions: 4096,
+    }
+}
+
+/// A random net whose scores differ enough that rounding decides nothing, and depend on every earlier token.
+fn net_on(architecture: Architecture, device: Device, kind: Kind) -> Net {
+    let net = Net::random(shape(architecture), 11, device, kind).unwrap();
+    tch::no_grad(|| {
+        for (name, mut tensor) in net.parameters().unwrap() {
+            let noise = (Tensor::arange(tensor.numel() as i64, (Kind::Float, Device::Cpu)) * 0.7).sin();
+            let noise = noise.view(tensor.size().as_slice()).to_device(device).to_kind(kind);
+            match name.contains("norm") || name.contains("bias") {
+                true => drop(tensor.f_add_(&(noise * 0.1)).unwrap()),
+                false => drop(tensor.f_mul_scalar_(8.0).unwrap()),
+            }
+        }
+    });
+    net
+}
+
+fn net(architecture: Architecture) -> Net {
+    net_on(architecture, Device::Cpu, Kind::Float)
+}
+
+fn engine(net: &Net, slots: usize, length: usize) -> Engine {
+    Engine::start(net, Settings { slots, length, recording: Recording::WherePossible, most_memory: None }).unwrap()
+}
+
+fn prompt(seed: u32, length: usize) -> Vec<u32> {
+    (0..length as u32).map(|place| (seed * 7919 + place * place * 31 + place * 17) % VOCABULARY).collect()
+}
+
+const GREEDY: Choice = Choice { temperature: 0.0, top_p: 1.0, top_k: None, seed: 0 };
+
+fn ask(conversation: u64, tokens: &[u32], most: usize, choice: Choice) -> Ask {
+    Ask { conversation, tokens: tokens.into(), most, choice, ends: Vec::new(), until: None }
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(100), future).await.unwrap() })
+}
+
+fn sampled(engine: &Engine, ask: Ask) -> Sampled {
+    wait(engine.sample(ask)).unwrap()
+}
+
+/// The likeliest continuation, by evaluating everything again for every token.
+fn naively(net: &Net, prompt: &[u32], most: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..most {
+        let ids: Vec<i64> = tokens.iter().copied().map(i64::from).collect();
+        let ids = Tensor::from_slice(&ids).unsqueeze(0).to_device(net.device());
+        let scores = tch::no_grad(|| net.logits(&ids).unwrap());
+        let last = scores.select(1, tokens.len() as i64 - 1);
+        tokens.push(u32::try_from(last.argmax(1, false).int64_value(&[0])).unwrap());
+    }
+    tokens.split_off(prompt.len())
+}
+
+/// The log-probabilities of a reply, as training computes them.
+fn scored(net: &Net, prompt: &[u32], reply: &[u32], temperature: f64) -> Vec<f32> {
+    let tokens = [prompt, reply].concat();
+    let marks: Vec<bool> = (0..tokens.len()).map(|place| place >= prompt.len()).collect();
+    let batch = net.batch(&[Row { tokens: &tokens, scored: &marks }]).unwrap();
+    let all = net.logprobs(&batch, temperature).unwrap().logprob.squeeze_dim(0).to_kind(Kind::Float);
+    Vec::<f32>::try_from(&all).unwrap().split_off(prompt.len() - 1)
+}
+
+fn close(ours: &[f32], theirs: &[f32], tolerance: f32) {
+    assert_eq!(ours.len(), theirs.len());
+    let worst = ours.iter().zip(theirs).map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max);
+    assert!(worst < tolerance, "off by {worst}");
+}
+
+#[test]
+fn greedy_replies_are_the_nets_own() {
+    for architecture in [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3] {
+        let net = net(architecture);
+        let engine = engine(&net, 2, 100);
+        for length in [1, 2, 9, 40] {
+            let prompt = prompt(5, length);
+            let reply = sampled(&engine, ask(length as u64, &prompt, 24, GREEDY));
+            assert_eq!(reply.tokens, naively(&net, &prompt, 24), "{architecture:?}, {length} tokens");
+            assert_eq!(reply.end, SampleEnd::Length);
+            close(&reply.logprobs, &scored(&net, &prompt, &reply.tokens, 1.0), 1e-4);
+        }
+    }
+}
+
+#[test]
+fn log_probabilities_are_those_of_training_at_every_temperature() {
+    let net = net(Architecture::Llama);
+    let engine = engine(&net, 1, 200);
+    for (temperature, top_p, top_k) in [(1.0, 1.0, None), (0.6, 1.0, None), (1.5, 0.8, Some(20))] {
+        let prompt = prompt(3, 30);
+        let choice = Choice { temperature, top_p, top_k, seed: 4 };
+        let reply = sampled(&engine, ask(1, &prompt, 60, choice));
+        close(&reply.logprobs, &scored(&net, &prompt, &reply.tokens, temperature), 1e-4);
+    }
+}
+
+#[test]
+fn long_questions_are_read_in_parts() {
+    let net = net(Architecture::Qwen2);
+    let engine = engine(&net, 2, 1600);
+    let prompt = prompt(8, 1300);
+    let choice = Choice { temperature: 1.0, ..GREEDY };
+    let reply = sampled(&engine, ask(1, &prompt, 260, choice));
+    close(&reply.logprobs, &scored(&net, &prompt, &reply.tokens, 1.0), 1e-4);
+    assert_eq!(engine.counts().read, 1300);
+}
+
+#[test]
+fn many_at_once_are_answered_as_one_by_one() {
+    let net = net(Architecture::Llama);
+    let choice = |row: u32| match row % 3 {
+        0 => GREEDY,
+        1 => Choice { temperature: 1.0, seed: u64::from(row), ..GREEDY },
+        _ => Choice { temperature: 0.7, top_p: 0.9, top_k: Some(50), seed: u64::from(row) },
+    };
+    let asks = || {
+        (0..17u32).map(|row| {
+            let length = [1, 3, 8, 9, 20, 60, 150, 300][row as usize % 8] + row as usize;
+            ask(u64::from(row), &prompt(row, length), 20 + row as usize * 3, choice(row))
+        })
+    };
+    let alone = engine(&net, 1, 600);
+    let expected: Vec<Sampled> = asks().map(|ask| sampled(&alone, ask)).collect();
+    for slots in [17, 5] {
+        let together = engine(&net, slots, 600);
+        let futures: Vec<_> = asks().map(|ask| together.sample(ask)).collect();
+        let replies = wait(async {
+            let mut replies = Vec::new();
+            for future in futures {
+                replies.push(future.await.unwrap());
+            }
+            replies
+        });
+        for (row, (reply, expected)) in replies.iter().zip(&expected).enumerate() {
+            assert_eq!(reply.tokens, expected.tokens, "row {row} of {slots} slots");
+            close(&reply.logprobs, &expected.logprobs, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn a_second_turn_reads_only_what_is_new() {
+    let net = net(Architecture::Qwen3);
+    let choice = Choice { temperature: 1.0, seed: 2, ..GREEDY };
+    let engine_with_memory = engine(&net, 2, 400);
+    let first = prompt(1, 50);
+    let reply = sampled(&engine_with_memory, ask(7, &first, 20, choice));
+    assert_eq!(engine_with_memory.counts().read, 50);
+    for added in [3, 70] {
+        let second = [&first[..], &reply.tokens, &prompt(9, added)].concat();
+        let before = engine_with_memory.counts().read;
+        let again = sampled(&engine_with_memory, ask(7, &second, 30, choice));
+        // The last token of the reply was chosen, and never evaluated.
+        assert!(engine_with_memory.counts().read - before <= added as u64 + 1);
+        let fresh = sampled(&engine(&net, 1, 400), ask(1, &second, 30, choice));
+        assert_eq!(again.tokens, fresh.tokens);
+        close(&again.logprobs, &fresh.logprobs, 1e-4);
+    }
+    // Another history than the remembered one is read from where it differs.
+    let other = [&first[..40], &prompt(4, 30)].concat();
+    let before = engine_with_memory.counts().read;
+    let again = sampled(&engine_with_memory, ask(7, &other, 10, GREEDY));
+    assert_eq!(engine_with_memory.counts().read - before, 30);
+    assert_eq!(again.tokens, naively(&net, &other, 10));
+}
+
+#[test]
+fn seeds_decide_and_nothing_else() {
+    let net = net(Architecture::Llama);
+    let engine = engine(&net, 3, 200);
+    let tokens = prompt(2, 12);
+    let of = |conversation, seed| {
+        sampled(&engine, ask(conversation, &tokens, 40, Choice { temperature: 1.0, seed, ..GREEDY })).tokens
+    };
+    assert_eq!(of(1, 5), of(2, 5));
+    assert_ne!(of(1, 5), of(1, 6));
+    let one = Choice { temperature: 1.3, top_k: Some(1), ..GREEDY };
+    assert_eq!(sampled(&engine, ask(4, &tokens, 15, one)).tokens, naively(&net, &tokens, 15));
+}
+
+#[test]
+fn replies_end_at_their_end_tokens_or_where_the_listener_says() {
+    let net = net(Architecture::Llama);
+    let engine = engine(&net, 1, 200);
+    let tokens = prompt(6, 20);
+    let whole = naively(&net, &tokens, 12);
+    let at = whole.iter().position(|token| *token == whole[7]).unwrap();
+    let ended = sampled(&engine, Ask { ends: vec![whole[7]], ..ask(1, &tokens, 12, GREEDY) });
+    assert_eq!((&ended.tokens[..], ended.end), (&whole[..=at], SampleEnd::Token));
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let until: policy::Until = Box::new({
+        let heard = Arc::clone(&heard);
+        move |token| {
+            let mut heard = heard.lock().unwrap();
+            heard.push(token);
+            if heard.len() == 5 { Flow::Stop } else { Flow::Continue }
+        }
+    });
+    let stopped = sampled(&engine, Ask { until: Some(until), ..ask(1, &tokens, 12, GREEDY) });
+    assert_eq!((&stopped.tokens[..], stopped.end), (&whole[..5], SampleEnd::Until));
+    assert_eq!(*heard.lock().unwrap(), whole[..5]);
+    // The context ends a reply too.
+    let long = prompt(1, 195);
+    let cut = sampled(&engine, ask(2, &long, 100, GREEDY));
+    assert_eq!((cut.tokens.len(), cut.end), (5, SampleEnd::Length));
+}
+
+#[test]
+fn a_dropped_future_frees_its_slot() {
+    let net = net(Architecture::Llama);
+    let engine = engine(&net, 1, 4000);
+    let begun = Instant::now();
+    let endless = engine.sample(ask(1, &prompt(1, 10), 3900, GREEDY));
+    while engine.counts().sampled < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the reply never began");
+        std::thread::yield_now();
+    }
+    drop(endless);
+    let tokens = prompt(2, 30);
+    assert_eq!(sampled(&engine, ask(2, &tokens, 5, GREEDY)).tokens, naively(&net, &tokens, 5));
+    assert!(engine.counts().sampled < 3900, "the unwanted reply was written to its end");
+}
+
+#[test]
+fn forgotten_conversations_leave_room() {
+    let net = net(Architecture::Llama);
+    let engine = engine(&net, 2, 64);
+    for conversation in 0..5 {
+        let tokens = prompt(conversation, 10);
+        let reply = sampled(&engine, ask(u64::from(conversation), &tokens, 4, GREEDY));
+        assert_eq!(reply.tokens, naively(&net, &tokens, 4));
+    }
+    assert_eq!(engine.counts().remembered, 2);
+    engine.forget(3);
+    engine.forget(4);
+    engine.forget(77);
+    sampled(&engine, ask(9, &prompt(9, 10), 4, GREEDY));
+    assert_eq!(engine.counts().remembered, 1);
+}
+
+#[test]
+fn what_cannot_be_continued_is_refused() {
+    let net = net(Architecture::Llama);
+    let engine = engine(&net, 1, 20);
+    let refused = |ask: Ask| wait(engine.sample(ask)).unwrap_err();
+    let full = refused(ask(1, &prompt(1, 20), 1, GREEDY));
+    assert!(matches!(full, SampleError::TooLong { tokens: 20, context: 20 }), "{full}");
+    assert!(matches!(refused(ask(1, &[], 1, GREEDY)), SampleError::Empty));
+    let unknown = refused(ask(1, &[1, VOCABULARY], 1, GREEDY));
+    assert!(matches!(unknown, SampleError::NoSuchToken { token: VOCABULARY, .. }), "{unknown}");
+    let bad = [
+        Choice { temperature: -1.0, ..GREEDY },
+        Choice { temperature: f64::NAN, ..GREEDY },
+        Choice { temperature: f64::INFINITY, ..GREEDY },
+        Choice { top_p: 0.0, ..GREEDY },
+        Choice { top_p: f64::NAN, ..GREEDY },
+        Choice { top_k: Some(0), ..GREEDY },
+    ];
+    for choice in bad {
+        assert!(matches!(refused(ask(1, &[1], 1, choice)), SampleError::Choice { .. }), "{choice:?}");
+    }
+    assert!(matches!(refused(ask(1, &[1], 0, GREEDY)), SampleError::Choice { .. }));
+    assert_eq!(engine.counts().read, 0);
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_before_memory_is_taken() {
+    let net = net(Architecture::Llama);
+    let settings = |slots, length, most_memory| Settings { slots, length, recording: Recording::Never, most_memory };
+    let start = |settings| Engine::start(&net, settings).map(|_| ()).unwrap_err();
+    assert!(matches!(start(settings(0, 10, None)), EngineError::Setting { .. }));
+    assert!(matches!(start(settings(1, 4097, None)), EngineError::Setting { most: 4096, .. }));
+    let large = settings(4096, 4096, Some(1 << 20));
+    let needed = Engine::memory(net.shape(), net.kind(), &large);
+    // Keys and values of 3 layers, 2 heads of 8 numbers, 4 bytes each, are the least.
+    assert!(needed > 4096 * 4096 * 3 * 2 * 2 * 8 * 4);
+    assert!(matches!(start(large), EngineError::Memory { there: 1_048_576, .. }));
+}
+
+#[test]
+fn updated_weights_are_sampled_after_a_refresh() {
+    let mut net = net(Architecture::Llama);
+    let engine = engine(&net, 2, 128);
+    let tokens = prompt(3, 25);
+    let before = sampled(&engine, ask(1, &tokens, 16, GREEDY)).tokens;
+    let change = |net: &Net| {
+        tch::no_grad(|| {
+            for (_, mut tensor) in net.trainable() {
+                let ramp = Tensor::arange(tensor.numel() as i64, (Kind::Float, Device::Cpu)).view(tensor.size().as_slice());
+                let _ = tensor.f_add_(&((ramp * 1.3).sin() * 0.05)).unwrap();
+            }
+        });
+    };
+    change(&net);
+    engine.refresh(&net).unwrap();
+    let after = sampled(&engine, ask(1, &tokens, 16, GREEDY));
+    assert_eq!(after.tokens, naively(&net, &tokens, 16));
+    assert_ne!(after.tokens, before, "the change was too small to show");
+    // An adapter that comes later, and its updates.
+    net.add_lora(&Lora { rank: 4, alpha: 8.0, targets: vec![Target::Query, Target::Value, Target::Down], seed: 1 }).unwrap();
+    for _ in 0..2 {
+        change(&net);
+        engine.refresh(&net).unwrap();
+        let adapted = sampled(&engine, ask(1, &tokens, 16, GREEDY));
+        assert_eq!(adapted.tokens, naively(&net, &tokens, 16));
+        close(&adapted.logprobs, &scored(&net, &tokens, &adapted.tokens, 1.0), 1e-4);
+    }
+    let other = Net::random(Shape { layers: 2, ..shape(Architecture::Llama) }, 1, Device::Cpu, Kind::Float).unwrap();
+    assert!(matches!(engine.refresh(&other), Err(EngineError::OtherShape)));
+}
+
+#[test]
+fn diverged_weights_fail_replies_and_not_the_engine() {
+    let net = net(Architecture::Llama);
+    let engine = engine(&net, 1, 64);
+    let norm = net.trainable().into_iter().find(|(name, _)| name == "model.norm.weight").unwrap().1;
+    let fill = |value: f64| tch::no_grad(|| drop(norm.shallow_clone().fill_(value)));
+    fill(f64::NAN);
+    engine.refresh(&net).unwrap();
+    let tokens = prompt(1, 5);
+    assert!(matches!(wait(engine.sample(ask(1, &tokens, 5, GREEDY))), Err(SampleError::NotFinite)));
+    fill(1.0);
+    engine.refresh(&net).unwrap();
+    assert_eq!(sampled(&engine, ask(1, &tokens, 5, GREEDY)).tokens, naively(&net, &tokens, 5));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
+fn recorded_steps_are_the_same_as_others() {
+    if let Err(error) = policy::load_cuda() {
+        let required = std::env::var("LIS_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|name| name == "cuda"), "{error}");
+        println!("skip: no CUDA");
+        return;
+    }
+    let net = net_on(Architecture::Qwen2, Device::Cuda(0), Kind::Float);
+    let start = |recording| Engine::start(&net, Settings { slots: 4, length: 700, recording, most_memory: None }).unwrap();
+    let (recorded, plain) = (start(Recording::WherePossible), start(Recording::Never));
+    assert_eq!(recorded.unrecorded(), None);
+    for row in 0..6 {
+        let tokens = prompt(row, 20 + row as usize * 40);
+        let choice = Choice { temperature: f64::from(row % 2), seed: 3, ..GREEDY };
+        let [ours, theirs] = [&recorded, &plain].map(|engine| sampled(engine, ask(u64::from(row), &tokens, 300, choice)));
+        assert_eq!(ours.tokens, theirs.tokens);
+        close(&ours.logprobs, &theirs.logprobs, 1e-3);
+        close(&ours.logprobs, &scored(&net, &tokens, &ours.tokens, 1.0), 1e-3);
+    }
+    assert!(recorded.counts().replayed > 1000);
+    assert_eq!(plain.counts().replayed, 0);
+}
