@@ -1,0 +1,72 @@
+//! llama.cpp computes the same from the same GGUF file, as nearly as its rounding allows; and it reads the adapters that
+//! are written here.
+
+use std::path::Path;
+
+use llama_cpp_2::context::params::LlamaContextParams;
+use llama_cpp_2::llama_backend::LlamaBackend;
+use llama_cpp_2::llama_batch::LlamaBatch;
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_2::token::LlamaToken;
+use policy::{Lora, Net, Target};
+use tch::{Device, Kind, Tensor};
+
+use crate::needs::{named, stir};
+
+const TOKENS: [i32; 12] = [1, 4093, 198, 7062, 314, 260, 3575, 282, 4649, 47, 2, 198];
+
+/// The scores after the last token, with an adapter or without.
+fn llama_cpp(file: &Path, adapter: Option<&Path>) -> Tensor {
+    let mut backend = LlamaBackend::init().unwrap();
+    backend.void_logs();
+    let model = LlamaModel::load_from_file(&backend, file, &LlamaModelParams::default()).unwrap();
+    let mut context = model.new_context(&backend, LlamaContextParams::default()).unwrap();
+    let mut adapter = adapter.map(|path| model.lora_adapter_init(path).unwrap());
+    if let Some(adapter) = &mut adapter {
+        context.lora_adapter_set(adapter, 1.0).unwrap();
+    }
+    let mut batch = LlamaBatch::new(TOKENS.len(), 1);
+    for (position, token) in TOKENS.into_iter().enumerate() {
+        batch.add(LlamaToken(token), position as i32, &[0], position + 1 == TOKENS.len()).unwrap();
+    }
+    context.decode(&mut batch).unwrap();
+    Tensor::from_slice(context.get_logits_ith(TOKENS.len() as i32 - 1))
+}
+
+fn ours(net: &Net) -> Tensor {
+    let tokens = Tensor::from_slice(&TOKENS.map(i64::from)).unsqueeze(0);
+    tch::no_grad(|| net.logits(&tokens)).unwrap().get(0).get(TOKENS.len() as i64 - 1)
+}
+
+/// How alike two vectors are: the cosine of the angle between them, around their means.
+fn alike(left: &Tensor, right: &Tensor) -> f64 {
+    let centred = |tensor: &Tensor| tensor - tensor.mean(Kind::Float);
+    let (left, right) = (centred(left), centred(right));
+    (left.dot(&right) / (left.norm() * right.norm())).double_value(&[])
+}
+
+#[test]
+fn scores_and_adapters_mean_the_same() {
+    let Some(file) = named("LIS_TEST_TINY_GGUF", "gguf") else { return };
+    let mut net = Net::load(&file, Device::Cpu, Kind::Float).unwrap();
+    let plain = ours(&net);
+    let theirs = llama_cpp(&file, None);
+    assert!(alike(&plain, &theirs) > 0.999, "{}", alike(&plain, &theirs));
+
+    let targets = vec![Target::Query, Target::Key, Target::Value, Target::Output, Target::Gate, Target::Up, Target::Down];
+    net.add_lora(&Lora { rank: 4, alpha: 8.0, targets, seed: 1 }).unwrap();
+    for (number, (name, mut factor)) in net.trainable().into_iter().enumerate() {
+        if name.contains("lora_B") {
+            stir(&mut factor, number as f64, 0.05);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let adapter = directory.path().join("adapter.gguf");
+    net.save_adapter_gguf(&adapter, "waves").unwrap();
+    let adapted = ours(&net);
+    let theirs_adapted = llama_cpp(&file, Some(&adapter));
+    assert!(alike(&plain, &adapted) < 0.98, "the adapter must matter: {}", alike(&plain, &adapted));
+    assert!(alike(&adapted, &theirs_adapted) > 0.998, "{}", alike(&adapted, &theirs_adapted));
+    assert!(alike(&(&adapted - &plain), &(&theirs_adapted - &theirs)) > 0.99);
+}

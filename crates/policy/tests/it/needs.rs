@@ -1,0 +1,109 @@
+//! What tests need of the machine, and nets they share. A test without what it needs says so and passes, unless
+//! `LIS_REQUIRE` names the capability.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use policy::{Architecture, Net, Output, Scaling, Shape};
+use tch::{Device, Kind, Tensor};
+
+/// The value of a variable, or a visible skip.
+pub(crate) fn named(variable: &str, capability: &str) -> Option<PathBuf> {
+    let value = var(variable);
+    if value.is_none() {
+        let required = var("LIS_REQUIRE").unwrap_or_default();
+        let required = required.to_string_lossy().split(',').any(|name| name == capability);
+        assert!(!required, "{variable} is not set, and LIS_REQUIRE names {capability}");
+        println!("skip: {variable} is not set");
+    }
+    value.map(PathBuf::from)
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests are told by the environment what the machine has")]
+fn var(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// Runs a Python program with PyTorch (the package that libtorch belongs to) and `transformers`; none with a visible skip.
+pub(crate) fn python(program: &str, arguments: &[&Path]) -> Option<String> {
+    let packages = named("LIS_TEST_TRANSFORMERS", "transformers")?;
+    let libtorch = named("LIBTORCH", "torch")?;
+    let torch = libtorch.parent().unwrap();
+    let stubs = tempfile::tempdir().unwrap();
+    stand_ins(torch, stubs.path());
+    let path = std::env::join_paths([torch, &packages]).unwrap();
+    let mut python = command("python3");
+    python.env("PYTHONPATH", path).env("LD_LIBRARY_PATH", stubs.path()).env("HF_HUB_OFFLINE", "1");
+    python.env_remove("LD_PRELOAD").arg("-c").arg(program).args(arguments);
+    let output = python.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// PyTorch in Python loads CUDA's libraries even where it computes on the processor. Where they are not installed,
+/// libraries with their names and the symbols that are asked for stand in; nobody calls into them.
+fn stand_ins(torch: &Path, to: &Path) {
+    let script = r#"
+        libraries=$(ls "$1"/torch/lib/*.so)
+        missing=$(for library in $libraries; do ldd "$library"; done | awk '/not found/ {print $1}' | sort -u)
+        if [ -z "$missing" ]; then exit 0; fi
+        symbols() { nm -D "$1" $2 2>/dev/null | awk 'NF > 1 {print $NF}' | sed 's/@.*//' | sort -u; }
+        symbols --undefined-only "$libraries" > "$2/asked"
+        symbols --defined-only "$libraries $(find "$1/nvidia" -name '*.so*')" > "$2/there"
+        comm -23 "$2/asked" "$2/there" | grep -E '^(cu|nv|nccl)' | sed 's/.*/char &[64];/' > "$2/all.c"
+        for library in $missing; do
+            cc -shared -o "$2/$library" -Wl,-soname="$library" -x c "$2/all.c" || exit 1
+        done
+    "#;
+    let made = command("bash").args(["-c", script, "stand-ins"]).arg(torch).arg(to).status().unwrap();
+    assert!(made.success());
+}
+
+#[expect(clippy::disallowed_methods, reason = "other implementations are programs of their own")]
+fn command(program: &str) -> Command {
+    Command::new(program)
+}
+
+/// The shape of a tiny net.
+pub(crate) fn shape(architecture: Architecture, output: Output, rope_scaling: Scaling) -> Shape {
+    Shape {
+        architecture,
+        hidden: 32,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        intermediate: 48,
+        vocabulary: 77,
+        rope_theta: 10000.0,
+        rope_scaling,
+        norm_eps: 1e-5,
+        output,
+        positions: 256,
+    }
+}
+
+/// A tiny net in which every weight matters, biases and norms too.
+pub(crate) fn tiny(architecture: Architecture, output: Output, scaling: Scaling) -> Net {
+    let net = Net::random(shape(architecture, output, scaling), 5, Device::Cpu, Kind::Float).unwrap();
+    for (number, (_, mut tensor)) in net.parameters().unwrap().into_iter().enumerate() {
+        stir(&mut tensor, number as f64, 0.2);
+    }
+    net
+}
+
+/// Adds waves to a tensor: numbers without a pattern that matters, the same everywhere.
+pub(crate) fn stir(tensor: &mut Tensor, phase: f64, height: f64) {
+    let waves = (Tensor::arange(tensor.numel() as i64, (Kind::Double, Device::Cpu)) * 1.7 + phase).sin() * height;
+    let waves = waves.view(tensor.size().as_slice()).to_kind(tensor.kind());
+    tch::no_grad(|| {
+        let _ = tensor.f_add_(&waves).unwrap();
+    });
+}
+
+/// The largest difference between two tensors.
+pub(crate) fn difference(left: &Tensor, right: &Tensor) -> f64 {
+    assert_eq!(left.size(), right.size());
+    (left.to_kind(Kind::Double) - right.to_kind(Kind::Double)).abs().max().double_value(&[])
+}

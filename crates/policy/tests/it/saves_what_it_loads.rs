@@ -1,0 +1,147 @@
+//! Saved and loaded again, a net is the same; adapters add nothing at first, can be merged, and are written as PEFT reads.
+
+use policy::{Architecture, LoraError, Lora, Net, Output, Row, SaveError, Scaling, Target, TensorFile};
+use tch::{Device, Kind, Tensor};
+
+use crate::needs::{difference, stir, tiny};
+
+fn logits(net: &Net) -> Tensor {
+    let tokens = Tensor::from_slice(&[3i64, 1, 4, 1, 5, 9, 2, 6]).view([2, 4]);
+    tch::no_grad(|| net.logits(&tokens)).unwrap()
+}
+
+fn lora(targets: Vec<Target>) -> Lora {
+    Lora { rank: 2, alpha: 3.0, targets, seed: 9 }
+}
+
+#[test]
+fn every_family_survives_saving_and_loading() {
+    let families = [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3];
+    for (architecture, output) in families.into_iter().flat_map(|family| [(family, Output::Tied), (family, Output::Own)]) {
+        let net = tiny(architecture, output, Scaling::None);
+        let directory = tempfile::tempdir().unwrap();
+        net.save(directory.path()).unwrap();
+        let loaded = Net::load(directory.path(), Device::Cpu, Kind::Float).unwrap();
+        assert_eq!(loaded.shape(), net.shape());
+        let (before, after) = (net.parameters().unwrap(), loaded.parameters().unwrap());
+        assert_eq!(before.len(), after.len());
+        for ((name, before), (other, after)) in before.iter().zip(&after) {
+            assert_eq!(name, other);
+            assert_eq!(difference(before, after), 0.0, "{name}");
+        }
+        assert_eq!(difference(&logits(&net), &logits(&loaded)), 0.0);
+        let half = Net::load(directory.path(), Device::Cpu, Kind::BFloat16).unwrap();
+        assert_eq!(half.kind(), Kind::BFloat16);
+        assert!(difference(&logits(&net), &logits(&half)) < 0.3);
+    }
+}
+
+#[test]
+fn several_files_with_an_index_are_one_net() {
+    let net = tiny(Architecture::Qwen2, Output::Own, Scaling::None);
+    let directory = tempfile::tempdir().unwrap();
+    net.save(directory.path()).unwrap();
+    std::fs::remove_file(directory.path().join("model.safetensors")).unwrap();
+    let parameters = net.parameters().unwrap();
+    let (left, right) = parameters.split_at(parameters.len() / 2);
+    let mut map = serde_json::Map::new();
+    for (file, part) in [("a.safetensors", left), ("b.safetensors", right)] {
+        let part: Vec<_> = part.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
+        policy::write_tensors(&directory.path().join(file), &part, &Default::default()).unwrap();
+        map.extend(part.iter().map(|(name, _)| (name.clone(), file.into())));
+    }
+    let index = serde_json::json!({"weight_map": map});
+    std::fs::write(directory.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+    let loaded = Net::load(directory.path(), Device::Cpu, Kind::Float).unwrap();
+    assert_eq!(difference(&logits(&net), &logits(&loaded)), 0.0);
+}
+
+#[test]
+fn a_change_in_place_changes_the_net() {
+    let net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
+    let before = logits(&net);
+    let (_, mut tensor) = net.trainable().swap_remove(2);
+    tch::no_grad(|| tensor.copy_(&(&tensor * 1.5)));
+    assert!(difference(&before, &logits(&net)) > 1e-3);
+}
+
+#[test]
+fn an_adapter_adds_nothing_at_first_and_is_all_that_is_trained() {
+    let mut net = tiny(Architecture::Qwen3, Output::Tied, Scaling::None);
+    let before = logits(&net);
+    net.add_lora(&lora(vec![Target::Value, Target::Query, Target::Query])).unwrap();
+    assert_eq!(difference(&before, &logits(&net)), 0.0);
+    let names: Vec<String> = net.trainable().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), 8);
+    assert_eq!(names[0], "model.layers.0.self_attn.q_proj.lora_A.weight");
+    assert_eq!(names[3], "model.layers.0.self_attn.v_proj.lora_B.weight");
+    let batch = net.batch(&[Row { tokens: &[1, 2, 3], scored: &[false, true, true] }]).unwrap();
+    let sum = |scored: &policy::Scored| scored.logprob.f_sum(Kind::Float);
+    net.accumulate(&batch, 1.0, policy::Checkpointing::Layers, sum).unwrap();
+    for (name, tensor) in net.trainable() {
+        let gradient = tensor.grad().abs().max().double_value(&[]);
+        assert_eq!(gradient > 0.0, name.contains("lora_B"), "{name}: {gradient}");
+    }
+}
+
+#[test]
+fn a_merged_net_follows_its_adapter_in_place() {
+    let mut net = tiny(Architecture::Qwen2, Output::Own, Scaling::None);
+    net.add_lora(&lora(vec![Target::Key, Target::Output, Target::Up, Target::Down])).unwrap();
+    let merged = net.merged().unwrap();
+    assert!(merged.lora().is_none());
+    let places = |net: &Net| net.parameters().unwrap().iter().map(|(_, tensor)| tensor.data_ptr()).collect::<Vec<_>>();
+    let before = places(&merged);
+    for (number, (_, mut factor)) in net.trainable().into_iter().enumerate() {
+        stir(&mut factor, number as f64, 0.1);
+    }
+    assert!(difference(&logits(&net), &logits(&merged)) > 1e-2);
+    net.merge_into(&merged).unwrap();
+    assert!(difference(&logits(&net), &logits(&merged)) < 1e-4);
+    net.merge_into(&merged).unwrap();
+    assert!(difference(&logits(&net), &logits(&merged)) < 1e-4);
+    assert_eq!(before, places(&merged));
+}
+
+#[test]
+fn an_adapter_is_written_as_peft_reads_it() {
+    let mut net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
+    let directory = tempfile::tempdir().unwrap();
+    assert!(matches!(net.save_adapter(directory.path(), "base"), Err(SaveError::NoAdapter)));
+    net.add_lora(&lora(vec![Target::Gate, Target::Query])).unwrap();
+    net.save_adapter(directory.path(), "base").unwrap();
+    let config = std::fs::read_to_string(directory.path().join("adapter_config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(config["target_modules"], serde_json::json!(["q_proj", "gate_proj"]));
+    assert_eq!((&config["r"], &config["lora_alpha"]), (&2.into(), &3.0.into()));
+    let file = TensorFile::open(&directory.path().join("adapter_model.safetensors")).unwrap();
+    assert_eq!(file.names().count(), 8);
+    let a = file.tensor("base_model.model.model.layers.1.mlp.gate_proj.lora_A.weight").unwrap();
+    assert_eq!(a.size(), [2, 32]);
+    assert_eq!(file.note()["format"], "pt");
+}
+
+#[test]
+fn impossible_adapters_are_refused() {
+    let mut net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
+    assert!(matches!(net.add_lora(&lora(vec![])), Err(LoraError::NoTargets)));
+    let wide = Lora { rank: 33, ..lora(vec![Target::Query]) };
+    assert!(matches!(net.add_lora(&wide), Err(LoraError::Rank { rank: 33, most: 32 })));
+    let nan = Lora { alpha: f64::NAN, ..lora(vec![Target::Query]) };
+    assert!(matches!(net.add_lora(&nan), Err(LoraError::Alpha(_))));
+    net.add_lora(&lora(vec![Target::Query])).unwrap();
+    assert!(matches!(net.add_lora(&lora(vec![Target::Query])), Err(LoraError::Already)));
+}
+
+#[test]
+fn batches_that_cannot_be_are_refused() {
+    use policy::BatchError;
+    let net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
+    let refused = |tokens: &[u32], scored: &[bool]| net.batch(&[Row { tokens, scored }]).unwrap_err();
+    assert_eq!(net.batch(&[]).unwrap_err(), BatchError::Empty);
+    assert_eq!(refused(&[], &[]), BatchError::Empty);
+    assert_eq!(refused(&[1, 2], &[true]), BatchError::Marks { row: 0, tokens: 2, marks: 1 });
+    assert_eq!(refused(&[77], &[true]), BatchError::Token { row: 0, token: 77, vocabulary: 77 });
+    let long = BatchError::Long { row: 0, tokens: 257, positions: 256 };
+    assert_eq!(refused(&[1; 257], &[true; 257]), long);
+}
