@@ -58,11 +58,7 @@ enum Calls {
 impl Template {
     /// The template of this text, or ChatML without one. `bos` and `eos` are the texts of the model's
     /// first and last token.
-    pub fn new(
-        source: Option<String>,
-        bos: String,
-        eos: String,
-    ) -> Result<Self, TemplateError> {
+    pub fn new(source: Option<String>, bos: String, eos: String) -> Result<Self, TemplateError> {
         let source = source.unwrap_or_else(|| CHATML.to_owned());
         let takes_tools = source.contains("tools");
         let mut environment = Environment::new();

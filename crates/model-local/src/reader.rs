@@ -14,12 +14,7 @@ use model::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use trajectory::{Content, Message};
 
-use crate::{
-    grammar::Form,
-    lead::Begins,
-    local::written,
-    slots::Thread,
-};
+use crate::{grammar::Form, lead::Begins, local::written, slots::Thread};
 
 /// Conversations that are read at the same time.
 const AT_ONCE: usize = 4;

@@ -135,10 +135,7 @@ pub(crate) async fn destroy<S: Sandbox>(sandbox: S) -> Result<(), Error> {
     within(PATIENCE, "removing a sandbox", sandbox.destroy()).await
 }
 
-async fn checked<S: Sandbox>(
-    check: &Check,
-    sandbox: &S,
-) -> Result<Result<Grade, String>, Error> {
+async fn checked<S: Sandbox>(check: &Check, sandbox: &S) -> Result<Result<Grade, String>, Error> {
     let filling = async {
         for (path, bytes) in &check.files {
             sandbox.write_file(path, bytes).await?;

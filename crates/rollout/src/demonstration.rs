@@ -21,7 +21,9 @@ pub enum DemonstrationError {
     #[error("the conversation cannot be put to this model: {0}")]
     Refused(String),
     /// What the template makes of a reply cannot be told from what stands around it.
-    #[error("reply {0} of the conversation is not to be found in what the chat template makes of it")]
+    #[error(
+        "reply {0} of the conversation is not to be found in what the chat template makes of it"
+    )]
     Lost(usize),
     /// The vocabulary refuses it.
     #[error("the conversation has no tokens")]
@@ -38,7 +40,8 @@ pub fn demonstration(
 ) -> Result<Vec<Segment>, DemonstrationError> {
     let replies = messages.iter().filter(|message| is_reply(message)).count();
     let shown = as_shown(format, tools, messages)?;
-    let at: Vec<usize> = (0..shown.messages.len()).filter(|at| is_reply(&shown.messages[*at])).collect();
+    let at: Vec<usize> =
+        (0..shown.messages.len()).filter(|at| is_reply(&shown.messages[*at])).collect();
     // What a format adds, such as an example, comes before the conversation, and is not trained on.
     let trained = at.get(at.len().saturating_sub(replies)..).unwrap_or_default();
     let mut stream = Stream::default();
@@ -96,7 +99,9 @@ fn as_shown(
     let request = Request { messages, tools, sampling: &Sampling::default(), max_tokens: 1 };
     let asked = formatted.complete(&request, &Silent).now_or_never();
     match asked {
-        Some(Ok(_)) => Ok(std::mem::take(&mut *seen.0.lock().unwrap_or_else(PoisonError::into_inner))),
+        Some(Ok(_)) => {
+            Ok(std::mem::take(&mut *seen.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        }
         Some(Err(error)) => Err(DemonstrationError::Refused(error.with_causes())),
         None => Err(DemonstrationError::Refused("it waits for something".into())),
     }

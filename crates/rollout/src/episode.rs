@@ -6,11 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agent::{
-    Compaction, Episode, Opening, Settings, Watch,
-    prompt::Inputs,
-    tools::Tools,
-};
+use agent::{Compaction, Episode, Opening, Settings, Watch, prompt::Inputs, tools::Tools};
 use model::{Formatted, ToolFormat};
 use problems::{Answer, Grading, Problem};
 use sandbox::{Runtime, Sandbox};
@@ -183,8 +179,7 @@ impl<R: Runtime> Shared<R> {
             Context::Prompt => (task.with_documents_in_prompt(problem), Inputs::default()),
         };
         let network = self.computers.as_ref().map(|computers| computers.spec().network.clone());
-        let rendered =
-            task.prompts.render_with(&statement, &network.unwrap_or_default(), &inputs);
+        let rendered = task.prompts.render_with(&statement, &network.unwrap_or_default(), &inputs);
         let rendered = rendered.map_err(|error| Trouble::Lasting(chain(&error)))?;
         let protection = serde_json::to_value(sandbox.protection()).unwrap_or(Value::Null);
         let started = self.started(problem, rendered.messages(), protection);

@@ -60,7 +60,8 @@ impl<R: Runtime> Shared<R> {
             let (message, stop, usage) = (reply.message, reply.stop, reply.usage);
             (spent.turns, spent.usage, spent.context) = (1, usage, usage.total());
             answer.clone_from(&message.text);
-            let replied = Replied { turn: 1, message, stop, usage, cost: None, millis, from_cache: false };
+            let replied =
+                Replied { turn: 1, message, stop, usage, cost: None, millis, from_cache: false };
             record.add(Event::Replied(Box::new(replied))).map_err(unwritten)?;
         }
         let ended = Ended { outcome: outcome.clone(), spent };

@@ -80,7 +80,8 @@ impl<S: Sampler> PolicyModel<S> {
     fn ask(&self, text: &str, request: &Request<'_>) -> Result<Ask, Error> {
         let context = self.sampler.context();
         if text.len() > context.saturating_mul(MOST_BYTES) {
-            let message = format!("it has {} bytes, and the context is {context} tokens", text.len());
+            let message =
+                format!("it has {} bytes, and the context is {context} tokens", text.len());
             return Err(overflow(context, None, message));
         }
         let mut stream = self.stream();

@@ -5,7 +5,9 @@ pub(crate) fn of_member(seed: u64, step: u64, problem: &str, member: u32) -> u64
     let problem = problem.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    [step, problem, u64::from(member)].into_iter().fold(mix(seed), |seed, part| mix(seed ^ mix(part)))
+    [step, problem, u64::from(member)]
+        .into_iter()
+        .fold(mix(seed), |seed, part| mix(seed ^ mix(part)))
 }
 
 /// The seed of one reply of an episode.
@@ -35,7 +37,10 @@ mod tests {
                 for member in 0..8 {
                     let seed = of_member(seed, step, problem, member);
                     for turn in 0..4 {
-                        assert!(seen.insert(of_turn(seed, turn)), "{step} {problem} {member} {turn}");
+                        assert!(
+                            seen.insert(of_turn(seed, turn)),
+                            "{step} {problem} {member} {turn}"
+                        );
                     }
                 }
             }

@@ -10,7 +10,7 @@ use problems::{Grader, Problem, Task};
 use sandbox::{ImageRef, Runtime, Spec};
 
 use crate::{
-    Choice, Method, Mode, Played, PlayError, Reward,
+    Choice, Method, Mode, PlayError, Played, Reward,
     computer::Computers,
     episode::{Job, Stopped},
     recital::Recital,

@@ -39,8 +39,10 @@ fn spelled(speech: &Speech, segment: &Segment) -> String {
 fn said(speech: &Speech, segment: &Segment) -> Vec<String> {
     let both: Vec<_> = segment.tokens.iter().zip(&segment.sampled).collect();
     let runs = both.chunk_by(|one, two| one.1 == two.1).filter(|run| *run[0].1);
-    runs.map(|run| speech.vocabulary().decode(&run.iter().map(|(token, _)| **token).collect::<Vec<_>>()))
-        .collect()
+    runs.map(|run| {
+        speech.vocabulary().decode(&run.iter().map(|(token, _)| **token).collect::<Vec<_>>())
+    })
+    .collect()
 }
 
 #[test]
@@ -96,7 +98,13 @@ fn a_changed_history_starts_a_new_segment() {
     let changed = [Message::user("a short one"), assistant("one"), Message::user("next")];
     let text = hear(&mut stream, &speech, &changed);
     stream.say(&speech, &reply(&speech, "two", SampleEnd::Token));
-    let reworded = [changed[0].clone(), changed[1].clone(), changed[2].clone(), assistant("twofold"), Message::user("last")];
+    let reworded = [
+        changed[0].clone(),
+        changed[1].clone(),
+        changed[2].clone(),
+        assistant("twofold"),
+        Message::user("last"),
+    ];
     hear(&mut stream, &speech, &reworded);
     let segments = stream.finish();
     assert_eq!(segments.len(), 2, "what was only heard is no segment");
@@ -163,8 +171,9 @@ struct Turn {
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
     let token = prop_oneof![8 => 0u32..256, 1 => 256u32..259, 1 => Just(300u32)];
-    let turn = (prop::collection::vec(token, 1..12), any::<bool>(), "[a-z<|>_ \n]{0,20}|<\\|im_end\\|>")
-        .prop_map(|(tokens, ends, heard)| Turn { tokens, ends, heard });
+    let turn =
+        (prop::collection::vec(token, 1..12), any::<bool>(), "[a-z<|>_ \n]{0,20}|<\\|im_end\\|>")
+            .prop_map(|(tokens, ends, heard)| Turn { tokens, ends, heard });
     prop::collection::vec(turn, 1..6)
 }
 

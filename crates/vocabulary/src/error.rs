@@ -16,7 +16,9 @@ pub enum VocabularyError {
         source: io::Error,
     },
     /// There is none.
-    #[error("{path} has no tokenizer.json and is no GGUF file; give the directory of a model, or its .gguf")]
+    #[error(
+        "{path} has no tokenizer.json and is no GGUF file; give the directory of a model, or its .gguf"
+    )]
     Missing {
         /// Where it was looked for.
         path: PathBuf,

@@ -2,10 +2,7 @@
 //!
 //! Cuts text into words as llama.cpp does for the same file, so that both make the same tokens of it.
 
-use std::{
-    collections::HashMap,
-    path::Path,
-};
+use std::{collections::HashMap, path::Path};
 
 use gguf::File;
 use serde_json::Value;
@@ -19,7 +16,7 @@ use crate::{
 
 /// What is supported, in words.
 const KINDS: &str = "byte-level vocabularies (`gpt2`)";
-const CUTS: &str = "qwen2, smollm, llama-bpe, gpt-2 and those that cut text as one of these";
+const CUTS: &str = "qwen2, llama-bpe, smollm, gpt-2 and those that cut text as one of these";
 
 /// Words as GPT-2 cuts them.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
@@ -43,7 +40,7 @@ pub(crate) fn load(path: &Path) -> Result<Vocabulary, VocabularyError> {
 fn of(file: &File) -> Result<Vocabulary, VocabularyError> {
     let kind = text(file, "tokenizer.ggml.model").unwrap_or_default();
     if kind != "gpt2" {
-        let what = format!("a vocabulary of kind {kind:.40?}");
+        let what = format!("a vocabulary of kind {}", short(kind));
         return Err(VocabularyError::Unsupported { what, supported: KINDS });
     }
     let tokens = texts(file, "tokenizer.ggml.tokens")?;
@@ -68,18 +65,12 @@ fn cut(name: &str) -> Result<(Value, Whole), VocabularyError> {
         cut_by(&[&pattern])
     };
     Ok(match name {
-        "qwen2" | "deepseek-r1-qwen" | "stablelm2" | "hunyuan" | "megrez" => {
-            (modern(r"\p{N}"), Whole::Merged)
-        }
-        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" => {
-            (modern(r"\p{N}{1,3}"), Whole::AsItIs)
-        }
-        "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" => {
-            (cut_by(&[r"\p{N}", GPT2]), Whole::Merged)
-        }
-        "gpt-2" | "default" | "phi-2" | "jina-es" | "jina-de" => (cut_by(&[GPT2]), Whole::Merged),
+        "qwen2" | "deepseek-r1-qwen" => (modern(r"\p{N}"), Whole::Merged),
+        "llama3" | "llama-v3" | "llama-bpe" => (modern(r"\p{N}{1,3}"), Whole::AsItIs),
+        "smollm" | "starcoder" | "refact" => (cut_by(&[r"\p{N}", GPT2]), Whole::Merged),
+        "gpt-2" | "phi-2" => (cut_by(&[GPT2]), Whole::Merged),
         other => {
-            let what = format!("text that is cut into words as for {other:.40?}");
+            let what = format!("text that is cut into words as for {}", short(other));
             return Err(VocabularyError::Unsupported { what, supported: CUTS });
         }
     })
@@ -121,7 +112,7 @@ fn check(tokens: &[String]) -> Result<(), VocabularyError> {
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(tokens.len());
     for (id, token) in tokens.iter().enumerate() {
         if let Some(first) = seen.insert(token, id) {
-            let why = format!("tokens {first} and {id} are written alike: {token:.40?}");
+            let why = format!("tokens {first} and {id} are written alike: {}", short(token));
             return Err(VocabularyError::Malformed(why));
         }
     }
@@ -135,4 +126,9 @@ fn text<'f>(file: &'f File, key: &str) -> Option<&'f str> {
 fn texts<'f>(file: &'f File, key: &str) -> Result<&'f [String], VocabularyError> {
     let missing = || VocabularyError::Malformed(format!("the file has no texts `{key}`"));
     file.get(key).and_then(gguf::Value::as_strings).ok_or_else(missing)
+}
+
+/// Text of a file for a message: quoted, escaped, cut.
+fn short(text: &str) -> String {
+    format!("{:?}", text.chars().take(40).collect::<String>())
 }

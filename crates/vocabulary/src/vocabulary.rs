@@ -144,7 +144,7 @@ impl Vocabulary {
 
     /// What a token stands for; nothing where there is no such token.
     pub fn bytes_of(&self, id: u32) -> &[u8] {
-        self.words.get(id as usize).map_or(&[], |word| word)
+        self.words.get(id as usize).map_or(&[][..], |word| word)
     }
 
     /// The token that is written like this, mark or not.

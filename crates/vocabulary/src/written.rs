@@ -30,9 +30,8 @@ pub(crate) fn check(json: &str) -> Result<(), VocabularyError> {
         VocabularyError::Malformed(format!("tokenizer.json cannot be read: {error}"))
     };
     let Kind { model, decoder } = serde_json::from_str(json).map_err(malformed)?;
-    let unsupported = |what: String| {
-        Err(VocabularyError::Unsupported { what, supported: SUPPORTED })
-    };
+    let unsupported =
+        |what: String| Err(VocabularyError::Unsupported { what, supported: SUPPORTED });
     match model.kind.as_deref() {
         None | Some("BPE") => {}
         Some(other) => return unsupported(format!("a vocabulary of type {other:.40}")),
@@ -198,7 +197,8 @@ mod tests {
 
     #[test]
     fn only_byte_level_vocabularies_are_taken() {
-        let file = |model: &str, decoder: &str| format!(r#"{{"model":{model},"decoder":{decoder}}}"#);
+        let file =
+            |model: &str, decoder: &str| format!(r#"{{"model":{model},"decoder":{decoder}}}"#);
         let level = r#"{"type":"ByteLevel"}"#;
         assert!(check(&file(r#"{"type":"BPE","vocab":{},"merges":[]}"#, level)).is_ok());
         let sequence = format!(r#"{{"type":"Sequence","decoders":[{level}]}}"#);
@@ -210,7 +210,10 @@ mod tests {
             (r#"{"type":"BPE"}"#, "null"),
         ] {
             let refused = check(&file(model, decoder));
-            assert!(matches!(refused, Err(VocabularyError::Unsupported { .. })), "{model} {decoder}");
+            assert!(
+                matches!(refused, Err(VocabularyError::Unsupported { .. })),
+                "{model} {decoder}"
+            );
         }
         for broken in ["", "{", "[]", r#"{"model":3}"#, "null"] {
             assert!(matches!(check(broken), Err(VocabularyError::Malformed(_))), "{broken}");

@@ -1,3 +1,10 @@
 //! Whole episodes, groups of them and demonstrations, with a scripted sampler in real sandboxes.
+#![cfg(target_os = "linux")]
 
+mod fails_well;
+mod keeps_tokens;
+mod plays_groups;
+mod plays_plainly;
+mod script;
 mod support;
+mod teaches;

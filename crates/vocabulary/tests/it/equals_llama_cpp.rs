@@ -67,7 +67,8 @@ fn on_any_text() {
     for variable in MODELS {
         let Some(path) = file(variable) else { continue };
         let both = Both::load(&path);
-        let mut runner = TestRunner::new(Config { cases: 400, failure_persistence: None, ..Config::default() });
+        let mut runner =
+            TestRunner::new(Config { cases: 400, failure_persistence: None, ..Config::default() });
         let outcome = runner.run(&text, |text| match both.differ(&text) {
             None => Ok(()),
             Some(why) => Err(TestCaseError::fail(why)),

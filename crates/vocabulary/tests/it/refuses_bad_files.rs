@@ -7,7 +7,8 @@ use vocabulary::{Vocabulary, VocabularyError};
 
 fn refusal(path: &Path) -> String {
     let error = Vocabulary::load(path).unwrap_err();
-    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let causes =
+        std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
@@ -53,13 +54,15 @@ fn gguf_with(metadata: &[(&str, Value)]) -> String {
     let path = dir.path().join("m.gguf");
     let metadata: Vec<(String, Value)> =
         metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    gguf::write(&path, &metadata, &[]).unwrap();
+    gguf::write(&mut fs::File::create(&path).unwrap(), &metadata, &[]).unwrap();
     refusal(&path)
 }
 
 #[test]
 fn broken_vocabularies_in_gguf_files_are_refused() {
-    let texts = |texts: &[&str]| Value::Array(Array::String(texts.iter().map(|text| (*text).to_owned()).collect()));
+    let texts = |texts: &[&str]| {
+        Value::Array(Array::String(texts.iter().map(|text| (*text).to_owned()).collect()))
+    };
     let kind = ("tokenizer.ggml.model", Value::from("gpt2"));
     let tokens = ("tokenizer.ggml.tokens", texts(&["a", "b", "<|im_end|>"]));
     let merges = ("tokenizer.ggml.merges", texts(&[]));

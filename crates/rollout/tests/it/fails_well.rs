@@ -1,0 +1,259 @@
+//! What goes wrong on our side is named, tried again, and never counted against the policy.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use rollout::{End, Method, PlayError, Reward};
+use sandbox::{
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Runtime,
+    Sandbox, SandboxInfo, ShellCommand, Spec, Streams,
+};
+use sandbox_native::{NativeRuntime, NativeSandbox};
+
+use crate::{
+    script::Script,
+    support::{answering, block, bytes, method, order, problem, stage, with_runtime},
+};
+
+/// Sandboxes of which some die.
+struct Mortal {
+    runtime: Arc<NativeRuntime>,
+    /// How many of the first die at a command that says `deadly`.
+    deaths: AtomicUsize,
+    /// How many of the first cannot be made.
+    stillborn: AtomicUsize,
+    made: AtomicUsize,
+}
+
+impl Mortal {
+    fn new(runtime: Arc<NativeRuntime>, deaths: usize, stillborn: usize) -> Arc<Self> {
+        let (deaths, stillborn) = (AtomicUsize::new(deaths), AtomicUsize::new(stillborn));
+        Arc::new(Self { runtime, deaths, stillborn, made: AtomicUsize::new(0) })
+    }
+}
+
+fn one_less(count: &AtomicUsize) -> bool {
+    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1)).is_ok()
+}
+
+impl Runtime for Mortal {
+    type Sandbox = Dying;
+
+    async fn create(&self, spec: &Spec) -> Result<Dying, Error> {
+        self.made.fetch_add(1, Ordering::SeqCst);
+        if one_less(&self.stillborn) {
+            return Err(Error::Gone("it was never there".into()));
+        }
+        let dies = one_less(&self.deaths);
+        Ok(Dying { sandbox: self.runtime.create(spec).await?, dies })
+    }
+
+    async fn list(&self) -> Result<Vec<SandboxInfo>, Error> {
+        self.runtime.list().await
+    }
+
+    async fn prune(&self) -> Result<Vec<SandboxInfo>, Error> {
+        self.runtime.prune().await
+    }
+}
+
+struct Dying {
+    sandbox: NativeSandbox,
+    dies: bool,
+}
+
+impl Sandbox for Dying {
+    fn id(&self) -> &str {
+        self.sandbox.id()
+    }
+
+    fn protection(&self) -> &Protection {
+        self.sandbox.protection()
+    }
+
+    async fn shell(&self, command: &ShellCommand) -> Result<ExecOutput, Error> {
+        if self.dies && format!("{command:?}").contains("deadly") {
+            return Err(Error::Gone("somebody killed it".into()));
+        }
+        self.sandbox.shell(command).await
+    }
+
+    async fn process(&self, process: &Process, streams: Streams) -> Result<Exit, Error> {
+        self.sandbox.process(process, streams).await
+    }
+
+    async fn read_file(&self, path: &Path) -> Result<Input, Error> {
+        self.sandbox.read_file(path).await
+    }
+
+    async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<(), Error> {
+        self.sandbox.write_file(path, contents).await
+    }
+
+    async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
+        self.sandbox.list(path).await
+    }
+
+    async fn copy_in(&self, host: &Path, path: &Path) -> Result<CopyReport, Error> {
+        self.sandbox.copy_in(host, path).await
+    }
+
+    async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
+        self.sandbox.copy_out(path, host).await
+    }
+
+    async fn fork(&self) -> Result<Self, Error> {
+        Ok(Self { sandbox: self.sandbox.fork().await?, dies: self.dies })
+    }
+
+    async fn snapshot(&self, name: &str) -> Result<(), Error> {
+        self.sandbox.snapshot(name).await
+    }
+
+    async fn freeze(&self) -> Result<(), Error> {
+        self.sandbox.freeze().await
+    }
+
+    async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
+        self.sandbox.peak_memory().await
+    }
+
+    async fn destroy(self) -> Result<(), Error> {
+        self.sandbox.destroy().await
+    }
+}
+
+fn replies() -> [String; 3] {
+    [block("echo deadly"), answering("42"), block("submit")]
+}
+
+fn script(speech: &Arc<rollout::Speech>) -> Arc<Script> {
+    let replies = replies();
+    Arc::new(Script::of(speech, &replies.each_ref().map(String::as_str)))
+}
+
+#[test]
+fn a_sandbox_that_dies_is_replaced() {
+    with_runtime(|runtime| async move {
+        for (deaths, stillborn) in [(2, 0), (0, 2), (1, 1)] {
+            let speech = bytes();
+            let mortal = Mortal::new(Arc::clone(&runtime), deaths, stillborn);
+            let stage = stage(&speech, &mortal, method(), Reward::Grader);
+            let order = order(&[problem("one", 42)], 1);
+            let groups = stage.play(&script(&speech), &order, |_| {}).await.unwrap();
+            let played = &groups[0].members[0];
+            assert_eq!((played.end, played.reward, played.tries), (End::Submitted, Some(1.0), 3));
+            assert_eq!(mortal.made.load(Ordering::SeqCst), 3);
+            // Nothing of the tries that failed is left in what is trained on.
+            assert_eq!((played.segments.len(), played.turns), (1, 3));
+        }
+    });
+}
+
+#[test]
+fn a_member_whose_sandboxes_keep_dying_leaves_its_group() {
+    with_runtime(|runtime| async move {
+        let speech = bytes();
+        let mortal = Mortal::new(runtime, 3, 0);
+        let stage = stage(&speech, &mortal, Method { sandboxes: 1, ..method() }, Reward::Grader);
+        let order = order(&[problem("one", 42)], 2);
+        let groups = stage.play(&script(&speech), &order, |_| {}).await.unwrap();
+        let (there, gone): (Vec<_>, Vec<_>) =
+            groups[0].members.iter().partition(|played| played.reward.is_some());
+        // One sandbox at a time: the tries of both take turns, and three deaths are enough for one or none to stay out.
+        assert_eq!(there.len() + gone.len(), 2);
+        for played in &gone {
+            assert_eq!((played.end, played.tries), (End::Infrastructure, 3));
+            assert!(played.why.as_ref().unwrap().contains("somebody killed it"));
+            assert!(played.segments.is_empty());
+        }
+        assert_eq!(groups[0].is_lonely(), gone.len() == 1);
+    });
+}
+
+#[test]
+fn where_nothing_works_the_step_fails_with_the_cause() {
+    with_runtime(|runtime| async move {
+        let speech = bytes();
+        let mortal = Mortal::new(runtime, usize::MAX, 0);
+        let stage = stage(&speech, &mortal, Method { tries: 2, ..method() }, Reward::Grader);
+        let order = order(&[problem("one", 42)], 2);
+        let failed = stage.play(&script(&speech), &order, |_| {}).await;
+        let Err(PlayError::NothingPlayed { episodes: 2, cause }) = failed else {
+            panic!("{failed:?}")
+        };
+        assert!(cause.contains("somebody killed it"), "{cause}");
+    });
+}
+
+#[test]
+fn a_sampler_that_fails_is_our_failure() {
+    with_runtime(|runtime| async move {
+        let speech = bytes();
+        let failing = AtomicUsize::new(1);
+        let script = Script::new(&speech, move |heard| match one_less(&failing) {
+            true => Err("out of memory".into()),
+            false => Ok(replies()[heard.turn.min(2)].clone()),
+        });
+        let stage = stage(&speech, &runtime, method(), Reward::Grader);
+        let order = order(&[problem("one", 42)], 1);
+        let groups = stage.play(&Arc::new(script), &order, |_| {}).await.unwrap();
+        assert_eq!((groups[0].members[0].reward, groups[0].members[0].tries), (Some(1.0), 2));
+    });
+}
+
+#[test]
+fn a_reward_that_is_no_number_leaves_the_group_and_is_named() {
+    with_runtime(|runtime| async move {
+        let speech = bytes();
+        for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let reward = Reward::Own(Arc::new(move |problem: &problems::Problem, _: &str| {
+                match problem.id.as_str() {
+                    "odd" => odd,
+                    _ => 0.25,
+                }
+            }));
+            let stage = stage(&speech, &runtime, method(), reward);
+            let order = order(&[problem("odd", 42), problem("even", 42)], 1);
+            let groups = stage.play(&script(&speech), &order, |_| {}).await.unwrap();
+            let played = &groups[0].members[0];
+            assert_eq!(
+                (played.end, played.reward, played.raw_reward),
+                (End::Infrastructure, None, None)
+            );
+            assert_eq!(played.tries, 1, "it would be the same again");
+            let why = played.why.as_ref().unwrap();
+            assert!(why.contains("`odd`") && why.contains(&odd.to_string()), "{why}");
+            assert_eq!(groups[1].members[0].reward, Some(0.25));
+        }
+    });
+}
+
+#[test]
+fn a_reward_that_panics_is_named() {
+    with_runtime(|runtime| async move {
+        let speech = bytes();
+        let reward = Reward::Own(Arc::new(|_: &problems::Problem, _: &str| panic!("no idea")));
+        let stage = stage(&speech, &runtime, method(), reward);
+        let failed = stage.play(&script(&speech), &order(&[problem("one", 42)], 1), |_| {}).await;
+        assert!(matches!(failed, Err(PlayError::NothingPlayed { episodes: 1, .. })), "{failed:?}");
+    });
+}
+
+#[test]
+fn events_that_cannot_be_kept_stop_the_play() {
+    with_runtime(|runtime| async move {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let speech = bytes();
+        let stage = stage(&speech, &runtime, method(), Reward::Grader);
+        let mut order = order(&[problem("one", 42)], 1);
+        order.events = Some(file.path().join("below"));
+        let failed = stage.play(&script(&speech), &order, |_| {}).await;
+        assert!(matches!(failed, Err(PlayError::Events { .. })), "{failed:?}");
+    });
+}

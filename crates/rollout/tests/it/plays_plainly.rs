@@ -1,0 +1,75 @@
+//! Mode `llm`: one reply, no sandbox.
+
+use std::sync::Arc;
+
+use agent::Limits;
+use problems::{Grader, Task};
+use rollout::{End, Method, Mode, PlayError, Played, Reward, Scene, Stage};
+use sandbox_native::NativeRuntime;
+use trajectory::Event;
+
+use crate::{
+    script::Script,
+    support::{bytes, in_time, method, order, problem, said, task},
+};
+
+async fn played(script: Script, limits: Limits) -> Played {
+    let method = Method { mode: Mode::Llm, limits, ..method() };
+    let scene =
+        Scene { speech: bytes(), task: task(), method, reward: Reward::Grader, runtime: None };
+    let stage: Stage<NativeRuntime> = Stage::new(scene).unwrap();
+    let order = order(&[problem("one", 42)], 1);
+    let mut groups = stage.play(&Arc::new(script), &order, |_| {}).await.unwrap();
+    groups.remove(0).members.remove(0)
+}
+
+#[test]
+fn the_reply_is_the_answer() {
+    in_time(async {
+        let speech = bytes();
+        let right = played(Script::of(&speech, &["42"]), Limits::default()).await;
+        assert_eq!((right.end, right.reward, right.turns), (End::Submitted, Some(1.0), 1));
+        assert_eq!(said(&speech, &right.segments[0]), ["42<|im_end|>"]);
+        let text = speech.vocabulary().decode(&right.segments[0].tokens);
+        assert!(text.contains("the number is 42"), "the documents stand in the prompt: {text}");
+        assert!(matches!(right.events.last().map(|line| &line.event), Some(Event::Ended(_))));
+        // A block is nothing special here.
+        let block = "```bash\nls\n```\nmore";
+        let whole = played(Script::of(&speech, &[block]), Limits::default()).await;
+        assert_eq!(whole.answer, block);
+        assert_eq!(whole.reward, Some(0.0));
+    });
+}
+
+#[test]
+fn a_reply_that_is_cut_off_is_worth_nothing() {
+    in_time(async {
+        let limits = Limits { tokens_per_call: 3, ..Limits::default() };
+        let cut = played(Script::of(&bytes(), &["42 it is"]), limits).await;
+        assert_eq!((cut.end, cut.reward), (End::Truncated, Some(0.0)));
+        assert_eq!(cut.answer, "42 ");
+        let mut narrow = Script::of(&bytes(), &["42"]);
+        narrow.context = 100;
+        let full = played(narrow, Limits::default()).await;
+        assert_eq!((full.end, full.reward, full.turns), (End::Truncated, Some(0.0), 0));
+        assert!(full.segments.is_empty());
+    });
+}
+
+#[test]
+fn what_cannot_give_rewards_is_refused_at_once() {
+    in_time(async {
+        let refused = |task: Task, mode: Mode| {
+            let method = Method { mode, ..method() };
+            let scene =
+                Scene { speech: bytes(), task, method, reward: Reward::Grader, runtime: None };
+            Stage::<NativeRuntime>::new(scene).err()
+        };
+        assert!(matches!(refused(task(), Mode::Sandbox), Some(PlayError::NoRuntime)));
+        assert!(refused(task(), Mode::Llm).is_none());
+        for grader in [Grader::Judge, Grader::Tests] {
+            let error = refused(Task { grader, ..task() }, Mode::Llm).unwrap();
+            assert!(matches!(error, PlayError::Grader { .. }), "{error}");
+        }
+    });
+}
