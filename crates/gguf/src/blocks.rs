@@ -13,7 +13,9 @@ pub(crate) fn numbers(kind: Kind, bytes: &[u8]) -> Option<Vec<f32>> {
         return None;
     }
     let fill: fn(&[u8], &mut [f32]) = match kind {
-        Kind::F32 => |block, out| out[0] = f32::from_le_bytes([block[0], block[1], block[2], block[3]]),
+        Kind::F32 => {
+            |block, out| out[0] = f32::from_le_bytes([block[0], block[1], block[2], block[3]])
+        }
         Kind::F16 => |block, out| out[0] = half_at(block, 0),
         Kind::Bf16 => |block, out| out[0] = bf16::from_le_bytes([block[0], block[1]]).to_f32(),
         Kind::Q4_0 => q4_0,
@@ -94,7 +96,8 @@ fn q2_k(block: &[u8], out: &mut [f32]) {
     let (scales, quants) = (&block[..16], &block[16..80]);
     let (scale, least) = (half_at(block, 80), half_at(block, 82));
     for (group, out) in out.chunks_exact_mut(16).enumerate() {
-        let (factor, offset) = (scale * f32::from(scales[group] & 15), least * f32::from(scales[group] >> 4));
+        let (factor, offset) =
+            (scale * f32::from(scales[group] & 15), least * f32::from(scales[group] >> 4));
         let (bytes, shift) = pairs(quants, group);
         for (byte, out) in bytes.iter().zip(out) {
             *out = factor * f32::from(byte >> shift & 3) - offset;
@@ -131,13 +134,17 @@ fn packed_scales(scales: &[u8], group: usize) -> [f32; 2] {
     let (scale, least) = if group < 4 {
         (scales[group] & 63, scales[group + 4] & 63)
     } else {
-        (scales[group + 4] & 15 | scales[group - 4] >> 6 << 4, scales[group + 4] >> 4 | scales[group] >> 6 << 4)
+        (
+            scales[group + 4] & 15 | scales[group - 4] >> 6 << 4,
+            scales[group + 4] >> 4 | scales[group] >> 6 << 4,
+        )
     };
     [f32::from(scale), f32::from(least)]
 }
 
 fn q4_k(block: &[u8], out: &mut [f32]) {
-    let (scale, least, scales, quants) = (half_at(block, 0), half_at(block, 2), &block[4..16], &block[16..144]);
+    let (scale, least, scales, quants) =
+        (half_at(block, 0), half_at(block, 2), &block[4..16], &block[16..144]);
     for (group, out) in out.chunks_exact_mut(32).enumerate() {
         let [factor, offset] = packed_scales(scales, group);
         let (factor, offset) = (scale * factor, least * offset);

@@ -142,7 +142,10 @@ impl TensorInfo {
         }
         let start = data.checked_add(self.start).ok_or_else(outside)?;
         // What is stored in an unknown way is as long as it is; nobody can read it anyway.
-        let bytes = self.kind.block().map_or(Some(0), |block| (self.numbers / block.numbers).checked_mul(block.bytes));
+        let bytes = self
+            .kind
+            .block()
+            .map_or(Some(0), |block| (self.numbers / block.numbers).checked_mul(block.bytes));
         let end = bytes.and_then(|bytes| start.checked_add(bytes)).ok_or_else(outside)?;
         if end > length {
             return Err(outside());
@@ -167,7 +170,10 @@ fn counts<R: io::Read>(head: &mut Head<R>) -> Result<(u64, u64), OpenError> {
     Ok((entries, tensors))
 }
 
-fn metadata<R: io::Read>(head: &mut Head<R>, count: u64) -> Result<Vec<(String, Value)>, OpenError> {
+fn metadata<R: io::Read>(
+    head: &mut Head<R>,
+    count: u64,
+) -> Result<Vec<(String, Value)>, OpenError> {
     let mut known = HashSet::new();
     let mut entries = Vec::new();
     for _ in 0..count {
@@ -213,7 +219,9 @@ fn numbers_of(dimensions: &[u64], kind: Kind) -> Option<u64> {
 }
 
 fn alignment(metadata: &[(String, Value)]) -> Result<u64, OpenError> {
-    let Some((_, value)) = metadata.iter().find(|(key, _)| key == "general.alignment") else { return Ok(32) };
+    let Some((_, value)) = metadata.iter().find(|(key, _)| key == "general.alignment") else {
+        return Ok(32);
+    };
     let usable = |alignment: &u64| alignment.is_power_of_two() && *alignment <= LARGEST_ALIGNMENT;
     value.as_u64().filter(usable).ok_or(OpenError::Alignment)
 }

@@ -55,7 +55,9 @@ impl Kind {
     pub fn code(self) -> u32 {
         match self {
             Self::Other(code) => code,
-            kind => CODES.iter().find(|(_, known)| *known == kind).map_or(u32::MAX, |(code, _)| *code),
+            kind => {
+                CODES.iter().find(|(_, known)| *known == kind).map_or(u32::MAX, |(code, _)| *code)
+            }
         }
     }
 

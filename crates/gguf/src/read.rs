@@ -45,7 +45,12 @@ impl<R: Read> Head<R> {
     }
 
     /// A number of things that each take at least `least` bytes.
-    pub(crate) fn count(&mut self, what: &'static str, most: u64, least: u64) -> Result<u64, OpenError> {
+    pub(crate) fn count(
+        &mut self,
+        what: &'static str,
+        most: u64,
+        least: u64,
+    ) -> Result<u64, OpenError> {
         let count = self.u64()?;
         if count > most || count.saturating_mul(least) > self.end - self.at {
             return Err(OpenError::Count { what, count });

@@ -37,10 +37,17 @@ pub enum WriteError {
 }
 
 /// Writes a whole file.
-pub fn write(sink: &mut impl Write, metadata: &[(String, Value)], tensors: &[Pending]) -> Result<(), WriteError> {
+pub fn write(
+    sink: &mut impl Write,
+    metadata: &[(String, Value)],
+    tensors: &[Pending],
+) -> Result<(), WriteError> {
     for tensor in tensors {
-        let expected = tensor.dimensions.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
-        if expected != Some(tensor.numbers.len() as u64) || !(1..=4).contains(&tensor.dimensions.len()) {
+        let expected =
+            tensor.dimensions.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
+        if expected != Some(tensor.numbers.len() as u64)
+            || !(1..=4).contains(&tensor.dimensions.len())
+        {
             let (name, dimensions) = (tensor.name.clone(), tensor.dimensions.clone());
             return Err(WriteError::Numbers { name, dimensions, numbers: tensor.numbers.len() });
         }
@@ -49,7 +56,8 @@ pub fn write(sink: &mut impl Write, metadata: &[(String, Value)], tensors: &[Pen
     sink.write_all(&head)?;
     pad(sink, head.len() as u64)?;
     for tensor in tensors {
-        let bytes: Vec<u8> = tensor.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            tensor.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         sink.write_all(&bytes)?;
         pad(sink, bytes.len() as u64)?;
     }

@@ -34,9 +34,14 @@ impl Net {
             "fan_in_fan_out": false,
             "inference_mode": true,
         });
-        let renamed = |(name, factor): (String, Tensor)| (format!("base_model.model.{name}"), factor);
+        let renamed =
+            |(name, factor): (String, Tensor)| (format!("base_model.model.{name}"), factor);
         let factors: Vec<_> = self.factors().into_iter().map(renamed).collect();
-        write_pair(directory, ("adapter_config.json", config), ("adapter_model.safetensors", &factors))
+        write_pair(
+            directory,
+            ("adapter_config.json", config),
+            ("adapter_model.safetensors", &factors),
+        )
     }
 
     /// Writes the adapter as a GGUF file, as llama.cpp reads it. `name` is shown to users.
@@ -69,7 +74,8 @@ impl Net {
         for (number, layer) in self.layers.iter().enumerate() {
             for target in TARGETS {
                 let Some(factors) = layer.adapted.get(target) else { continue };
-                let name = format!("model.layers.{number}.{}.{}.weight", target.part(), target.name());
+                let name =
+                    format!("model.layers.{number}.{}.{}.weight", target.part(), target.name());
                 let Some(name) = stored_name(&name) else { continue };
                 // Where rows of a projection are kept in another order, so are those of what is added to it.
                 let heads = match target {
@@ -90,7 +96,8 @@ impl Net {
 }
 
 fn pending(name: String, factor: &Tensor) -> Fallible<Pending> {
-    let host = factor.f_detach()?.f_to_kind(Kind::Float)?.f_to_device(Device::Cpu)?.f_contiguous()?;
+    let host =
+        factor.f_detach()?.f_to_kind(Kind::Float)?.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut numbers = vec![0.0; host.numel()];
     host.f_copy_data(&mut numbers, host.numel())?;
     let dimensions = host.size().iter().rev().map(|size| *size as u64).collect();

@@ -60,8 +60,10 @@ impl Net {
             Checkpointing::Off => Body::Whole(self.hidden(&batch.tokens)?),
             Checkpointing::Layers => self.kept_inputs(&batch.tokens)?,
         };
-        let (head, scored) = Head::forward(self.output_weight(), body.output(), batch, temperature, room)?;
-        let scored = Scored { logprob: scored.logprob.f_set_requires_grad(true)?, entropy: scored.entropy };
+        let (head, scored) =
+            Head::forward(self.output_weight(), body.output(), batch, temperature, room)?;
+        let scored =
+            Scored { logprob: scored.logprob.f_set_requires_grad(true)?, entropy: scored.entropy };
         let loss = loss(&scored)?;
         if loss.requires_grad() {
             loss.f_backward()?;
@@ -102,7 +104,11 @@ impl Net {
         for (layer, input) in self.layers.iter().zip(inputs).rev() {
             gradient = again(&input, &gradient, |input| layer.forward(input, &self.shape, &rope))?;
         }
-        if self.embedding.requires_grad() { push_back(&self.embed(tokens)?, &gradient) } else { Ok(()) }
+        if self.embedding.requires_grad() {
+            push_back(&self.embed(tokens)?, &gradient)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -123,7 +129,11 @@ impl Body {
 }
 
 /// Computes a step a second time, now with its graph, and sends the gradient of its output back through it.
-fn again(input: &Tensor, gradient: &Tensor, step: impl Fn(&Tensor) -> Fallible<Tensor>) -> Fallible<Tensor> {
+fn again(
+    input: &Tensor,
+    gradient: &Tensor,
+    step: impl Fn(&Tensor) -> Fallible<Tensor>,
+) -> Fallible<Tensor> {
     let input = input.f_detach()?.f_set_requires_grad(true)?;
     push_back(&step(&input)?, gradient)?;
     input.f_grad()

@@ -48,11 +48,22 @@ fn batch(net: &Net) -> Tokens {
 /// A loss in which every scored token has a weight of its own and a curvature.
 fn loss(scored: &Scored) -> crate::error::Fallible<Tensor> {
     let count = scored.logprob.numel() as i64;
-    let weights = Tensor::f_arange(count, (Kind::Double, Device::Cpu))?.f_add_scalar(1.0)?.f_view_as(&scored.logprob)?;
-    scored.logprob.f_mul(&weights)?.f_sum(Kind::Double)?.f_add(&scored.logprob.f_exp()?.f_sum(Kind::Double)?)
+    let weights = Tensor::f_arange(count, (Kind::Double, Device::Cpu))?
+        .f_add_scalar(1.0)?
+        .f_view_as(&scored.logprob)?;
+    scored
+        .logprob
+        .f_mul(&weights)?
+        .f_sum(Kind::Double)?
+        .f_add(&scored.logprob.f_exp()?.f_sum(Kind::Double)?)
 }
 
-fn gradients(net: &Net, room: Room, checkpointing: Checkpointing, temperature: f64) -> Vec<(String, Tensor)> {
+fn gradients(
+    net: &Net,
+    room: Room,
+    checkpointing: Checkpointing,
+    temperature: f64,
+) -> Vec<(String, Tensor)> {
     let trainable = net.trainable();
     trainable.iter().for_each(|(_, tensor)| tensor.shallow_clone().zero_grad());
     net.accumulate_within(room, &batch(net), temperature, checkpointing, loss).unwrap();
@@ -102,7 +113,10 @@ fn gradients_agree_with_finite_differences() {
                 let _ = values.get(place).fill_(before);
                 let expected = (above - below) / (2.0 * step);
                 let found = gradient.double_value(&[place]);
-                assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{name} {place}: {found} {expected}");
+                assert!(
+                    (found - expected).abs() < 1e-5 * expected.abs().max(1.0),
+                    "{name} {place}: {found} {expected}"
+                );
             }
         }
     }
@@ -112,7 +126,10 @@ fn gradients_agree_with_finite_differences() {
 fn every_way_to_compute_gives_the_same_gradients() {
     for net in nets() {
         let plain = gradients(&net, Room::default(), Checkpointing::Off, 1.0);
-        let largest = plain.iter().map(|(_, tensor)| tensor.abs().max().double_value(&[])).fold(0.0, f64::max);
+        let largest = plain
+            .iter()
+            .map(|(_, tensor)| tensor.abs().max().double_value(&[]))
+            .fold(0.0, f64::max);
         assert!(largest > 1e-3);
         same(&plain, &gradients(&net, Room::default(), Checkpointing::Layers, 1.0));
         same(&plain, &gradients(&net, LITTLE, Checkpointing::Off, 1.0));
@@ -130,14 +147,16 @@ fn gradients_of_the_plain_graph_are_the_same() {
         let logits = net.logits(&batch.tokens).unwrap() / 0.7;
         let all = logits.narrow(1, 0, batch.length - 1).log_softmax(-1, Kind::Double);
         let next = batch.tokens.narrow(1, 1, batch.length - 1).unsqueeze(-1);
-        let logprob = all.gather(-1, &next, false).squeeze_dim(-1) * batch.mask.to_kind(Kind::Double);
+        let logprob =
+            all.gather(-1, &next, false).squeeze_dim(-1) * batch.mask.to_kind(Kind::Double);
         let entropy = -(all.exp() * &all).sum_dim_intlist([-1i64].as_slice(), false, Kind::Double);
         let scored = net.logprobs(&batch, 0.7).unwrap();
         assert!((&scored.logprob - &logprob).abs().max().double_value(&[]) < 1e-10);
         let masked = entropy * batch.mask.to_kind(Kind::Double);
         assert!((&scored.entropy - masked).abs().max().double_value(&[]) < 1e-10);
         loss(&Scored { logprob, entropy: scored.entropy }).unwrap().backward();
-        let plain: Vec<_> = trainable.into_iter().map(|(name, tensor)| (name, tensor.grad().copy())).collect();
+        let plain: Vec<_> =
+            trainable.into_iter().map(|(name, tensor)| (name, tensor.grad().copy())).collect();
         same(&ours, &plain);
     }
 }
@@ -156,7 +175,9 @@ fn batches_add_up() {
 fn a_batch_with_nothing_to_score_changes_nothing() {
     let net = tiny(Architecture::Qwen2, Output::Own);
     let batch = net.batch(&[Row { tokens: &[1, 2], scored: &[false, false] }]).unwrap();
-    let given = net.accumulate(&batch, 1.0, Checkpointing::Layers, |scored| scored.logprob.f_sum(Kind::Double)).unwrap();
+    let given = net
+        .accumulate(&batch, 1.0, Checkpointing::Layers, |scored| scored.logprob.f_sum(Kind::Double))
+        .unwrap();
     assert_eq!(given.loss.double_value(&[]), 0.0);
     let batch = net.batch(&[Row { tokens: &[1], scored: &[true] }]).unwrap();
     assert_eq!(net.logprobs(&batch, 1.0).unwrap().logprob.size(), [1, 0]);

@@ -89,7 +89,9 @@ impl Net {
         for row in rows {
             layout.push(row, longest);
         }
-        layout.on(self.device(), rows.len() as i64, longest as i64).map_err(|error| BatchError::Torch(error.to_string()))
+        layout
+            .on(self.device(), rows.len() as i64, longest as i64)
+            .map_err(|error| BatchError::Torch(error.to_string()))
     }
 
     fn check(&self, row: usize, sequence: &Row<'_>) -> Result<(), BatchError> {
@@ -142,7 +144,9 @@ impl Layout {
         let there = |values: &[i64]| Tensor::f_from_slice(values)?.f_to_device(device);
         Ok(Tokens {
             tokens: there(&self.tokens)?.f_view([batch, length])?,
-            mask: Tensor::f_from_slice(&self.mask)?.f_to_device(device)?.f_view([batch, length - 1])?,
+            mask: Tensor::f_from_slice(&self.mask)?
+                .f_to_device(device)?
+                .f_view([batch, length - 1])?,
             batch,
             length,
             from: there(&self.from)?,

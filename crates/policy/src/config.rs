@@ -120,7 +120,9 @@ fn architecture(config: &Map<String, Value>) -> Result<Architecture, ConfigError
 
 fn refuse_extras(config: &Map<String, Value>) -> Result<(), ConfigError> {
     let flag = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(false);
-    if let Some(key) = ["attention_bias", "mlp_bias", "use_sliding_window"].into_iter().find(|key| flag(key)) {
+    if let Some(key) =
+        ["attention_bias", "mlp_bias", "use_sliding_window"].into_iter().find(|key| flag(key))
+    {
         return Err(ConfigError::Unsupported(key.to_owned()));
     }
     let set = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
@@ -128,7 +130,9 @@ fn refuse_extras(config: &Map<String, Value>) -> Result<(), ConfigError> {
         return Err(ConfigError::Unsupported("quantization_config".to_owned()));
     }
     if set("hidden_act") && config.get("hidden_act") != Some(&json!("silu")) {
-        return Err(ConfigError::Unsupported("an activation (hidden_act) other than silu".to_owned()));
+        return Err(ConfigError::Unsupported(
+            "an activation (hidden_act) other than silu".to_owned(),
+        ));
     }
     let partial = config.get("partial_rotary_factor").and_then(Value::as_f64);
     if partial.is_some_and(|part| part != 1.0) {
@@ -136,7 +140,9 @@ fn refuse_extras(config: &Map<String, Value>) -> Result<(), ConfigError> {
     }
     let layers = config.get("layer_types").and_then(Value::as_array);
     if layers.is_some_and(|layers| layers.iter().any(|layer| layer != "full_attention")) {
-        return Err(ConfigError::Unsupported("a layer of a type (layer_types) other than full_attention".to_owned()));
+        return Err(ConfigError::Unsupported(
+            "a layer of a type (layer_types) other than full_attention".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -144,7 +150,9 @@ fn refuse_extras(config: &Map<String, Value>) -> Result<(), ConfigError> {
 fn rope(config: &Map<String, Value>) -> Result<(f64, Scaling), ConfigError> {
     let nothing = Map::new();
     let parameters = config.get("rope_parameters").and_then(Value::as_object);
-    let scaling = parameters.or_else(|| config.get("rope_scaling").and_then(Value::as_object)).unwrap_or(&nothing);
+    let scaling = parameters
+        .or_else(|| config.get("rope_scaling").and_then(Value::as_object))
+        .unwrap_or(&nothing);
     let theta = match parameters.filter(|parameters| parameters.contains_key("rope_theta")) {
         Some(parameters) => number(parameters, "rope_theta", 10000.0)?,
         None => number(config, "rope_theta", 10000.0)?,

@@ -28,7 +28,10 @@ fn with(key: &str, value: Value) -> Map<String, Value> {
 fn a_configuration_is_read_with_its_defaults() {
     let read = shape(&map(&smollm())).unwrap();
     assert_eq!((read.architecture, read.head_dim, read.kv_heads), (Architecture::Llama, 64, 3));
-    assert_eq!((read.rope_theta, read.output, read.rope_scaling), (100000.0, Output::Tied, Scaling::None));
+    assert_eq!(
+        (read.rope_theta, read.output, read.rope_scaling),
+        (100000.0, Output::Tied, Scaling::None)
+    );
     let bare = json!({
         "model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
         "intermediate_size": 8, "vocab_size": 10, "rope_parameters": {"rope_type": "default", "rope_theta": 5e6},
@@ -56,7 +59,9 @@ fn what_is_written_is_read_again() {
 #[test]
 fn what_is_not_computed_is_refused_by_name() {
     let refused = |config: &Map<String, Value>| shape(config).unwrap_err();
-    assert!(matches!(refused(&with("model_type", json!("mamba"))), ConfigError::Architecture(name) if name == "mamba"));
+    assert!(
+        matches!(refused(&with("model_type", json!("mamba"))), ConfigError::Architecture(name) if name == "mamba")
+    );
     let yarn = with("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}));
     assert!(matches!(refused(&yarn), ConfigError::Rope(name) if name == "yarn"));
     for (key, value) in [
@@ -69,7 +74,9 @@ fn what_is_not_computed_is_refused_by_name() {
     ] {
         assert!(matches!(refused(&with(key, value)), ConfigError::Unsupported(_)), "{key}");
     }
-    assert!(matches!(refused(&with("vocab_size", json!("many"))), ConfigError::Field(key) if key == "vocab_size"));
+    assert!(
+        matches!(refused(&with("vocab_size", json!("many"))), ConfigError::Field(key) if key == "vocab_size")
+    );
 }
 
 #[test]

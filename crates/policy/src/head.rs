@@ -77,7 +77,11 @@ impl<'a> Head<'a> {
             let sums = scores.f_logsumexp([-1], true)?;
             let targets = batch.targets.f_narrow(0, start, rows)?.f_unsqueeze(1)?;
             logprobs.push(scores.f_gather(1, &targets, false)?.f_sub(&sums)?.f_squeeze_dim(1)?);
-            let mean = scores.f_sub(&sums)?.f_exp_()?.f_mul_(&scores)?.f_sum_dim_intlist([1i64].as_slice(), true, None::<Kind>)?;
+            let mean = scores.f_sub(&sums)?.f_exp_()?.f_mul_(&scores)?.f_sum_dim_intlist(
+                [1i64].as_slice(),
+                true,
+                None::<Kind>,
+            )?;
             entropies.push(sums.f_sub(&mean)?.f_squeeze_dim(1)?);
             left -= rows * vocabulary;
             head.chunks.push(Chunk { start, rows, sums, kept: (left >= 0).then_some(raw) });
@@ -96,15 +100,18 @@ impl<'a> Head<'a> {
         let by_logprob = by_logprob.f_reshape([-1])?.f_index_select(0, &self.batch.to)?;
         let by_logprob = by_logprob.f_div_scalar(self.temperature)?.f_unsqueeze(1)?;
         let mut by_hidden = Vec::new();
-        let mut by_weight = trained.then(|| self.weight.f_zeros_like()?.f_to_kind(wide(kind))).transpose()?;
+        let mut by_weight =
+            trained.then(|| self.weight.f_zeros_like()?.f_to_kind(wide(kind))).transpose()?;
         for chunk in &self.chunks {
             let raw = match &chunk.kept {
                 Some(raw) => raw.shallow_clone(),
                 None => self.product(chunk.start, chunk.rows)?,
             };
             let outer = by_logprob.f_narrow(0, chunk.start, chunk.rows)?;
-            let targets = self.batch.targets.f_narrow(0, chunk.start, chunk.rows)?.f_unsqueeze(1)?;
-            let mut by_scores = self.scores(&raw)?.f_sub(&chunk.sums)?.f_exp_()?.f_mul_(&outer.f_neg()?)?;
+            let targets =
+                self.batch.targets.f_narrow(0, chunk.start, chunk.rows)?.f_unsqueeze(1)?;
+            let mut by_scores =
+                self.scores(&raw)?.f_sub(&chunk.sums)?.f_exp_()?.f_mul_(&outer.f_neg()?)?;
             let by_scores = by_scores.f_scatter_add_(1, &targets, &outer)?.f_to_kind(kind)?;
             by_hidden.push(by_scores.f_matmul(self.weight)?);
             if let Some(by_weight) = &mut by_weight {

@@ -38,16 +38,30 @@ impl Layer {
         let (queries, keys, values) = self.heads(x, shape, rope)?;
         let shared = shape.heads != shape.kv_heads;
         let none = None::<&Tensor>;
-        let attended =
-            Tensor::f_scaled_dot_product_attention(&queries, &keys, &values, none, 0.0, true, None::<f64>, shared)?;
+        let attended = Tensor::f_scaled_dot_product_attention(
+            &queries,
+            &keys,
+            &values,
+            none,
+            0.0,
+            true,
+            None::<f64>,
+            shared,
+        )?;
         let (batch, length, _) = x.size3()?;
-        let attended = attended.f_transpose(1, 2)?.f_reshape([batch, length, shape.query_rows()])?;
+        let attended =
+            attended.f_transpose(1, 2)?.f_reshape([batch, length, shape.query_rows()])?;
         self.conclude(x, &attended, shape)
     }
 
     /// Queries `[batch, heads, length, head_dim]`, keys and values `[batch, kv_heads, length, head_dim]` of the residual
     /// stream `x`, turned by `rope`, whose tables must broadcast over `[batch, length, heads, head_dim]`.
-    pub(crate) fn heads(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> Fallible<(Tensor, Tensor, Tensor)> {
+    pub(crate) fn heads(
+        &self,
+        x: &Tensor,
+        shape: &Shape,
+        rope: &Tables,
+    ) -> Fallible<(Tensor, Tensor, Tensor)> {
         let (batch, length, _) = x.size3()?;
         let normed = norm(x, &self.input_norm, shape.norm_eps)?;
         let fused = normed.f_linear(&self.qkv, self.qkv_bias.as_ref())?;
@@ -55,7 +69,8 @@ impl Layer {
         let turned_rows = shape.query_rows() + shape.key_rows();
         let [turned, values] = split(&fused, [turned_rows, shape.key_rows()], -1)?;
         let values = values.f_view([batch, length, shape.kv_heads, shape.head_dim])?;
-        let turned = turned.f_view([batch, length, shape.heads + shape.kv_heads, shape.head_dim])?;
+        let turned =
+            turned.f_view([batch, length, shape.heads + shape.kv_heads, shape.head_dim])?;
         let [queries, keys] = match (&self.query_norm, &self.key_norm) {
             (Some(query_norm), Some(key_norm)) => {
                 let [queries, keys] = split(&turned, [shape.heads, shape.kv_heads], 2)?;
@@ -69,7 +84,12 @@ impl Layer {
     }
 
     /// What follows attention: `attended` is `[batch, length, query_rows]`.
-    pub(crate) fn conclude(&self, x: &Tensor, attended: &Tensor, shape: &Shape) -> Fallible<Tensor> {
+    pub(crate) fn conclude(
+        &self,
+        x: &Tensor,
+        attended: &Tensor,
+        shape: &Shape,
+    ) -> Fallible<Tensor> {
         let projected = attended.f_linear(&self.output, None::<&Tensor>)?;
         let x = x.f_add(&self.adapted.add_output(projected, attended)?)?;
         let normed = norm(&x, &self.post_norm, shape.norm_eps)?;
@@ -111,5 +131,6 @@ pub(crate) fn wide(kind: Kind) -> Kind {
 /// Splitting, unlike narrowing, joins the gradients of the parts in one operation.
 fn split(x: &Tensor, sizes: [i64; 2], dim: i64) -> Fallible<[Tensor; 2]> {
     let parts = x.f_split_with_sizes(sizes, dim)?;
-    <[Tensor; 2]>::try_from(parts).map_err(|parts| tch::TchError::Shape(format!("split gave {} parts", parts.len())))
+    <[Tensor; 2]>::try_from(parts)
+        .map_err(|parts| tch::TchError::Shape(format!("split gave {} parts", parts.len())))
 }

@@ -90,7 +90,8 @@ fn assemble(
 ) -> Result<Net, LoadError> {
     let _guard = tch::no_grad_guard();
     let loader = Loader { source, device, kind };
-    let layers = (0..shape.layers).map(|number| layer(&loader, &shape, number)).collect::<Result<_, _>>()?;
+    let layers =
+        (0..shape.layers).map(|number| layer(&loader, &shape, number)).collect::<Result<_, _>>()?;
     let head = match shape.output {
         Output::Tied => None,
         Output::Own => Some(loader.get("lm_head.weight", &[shape.vocabulary, shape.hidden])?),
@@ -113,9 +114,11 @@ fn layer(loader: &Loader<'_, impl Source>, shape: &Shape, number: i64) -> Result
     let (hidden, inner) = (shape.hidden, shape.intermediate);
     let (query, key) = (shape.query_rows(), shape.key_rows());
     let heads = [("q_proj", query), ("k_proj", key), ("v_proj", key)];
-    let weights = heads.map(|(part, rows)| (named(&format!("self_attn.{part}.weight")), vec![rows, hidden]));
+    let weights =
+        heads.map(|(part, rows)| (named(&format!("self_attn.{part}.weight")), vec![rows, hidden]));
     let biases = heads.map(|(part, rows)| (named(&format!("self_attn.{part}.bias")), vec![rows]));
-    let gates = ["gate_proj", "up_proj"].map(|part| (named(&format!("mlp.{part}.weight")), vec![inner, hidden]));
+    let gates = ["gate_proj", "up_proj"]
+        .map(|part| (named(&format!("mlp.{part}.weight")), vec![inner, hidden]));
     let head_norm = |name: &str| match shape.architecture {
         Architecture::Qwen3 => loader.get(&named(name), &[shape.head_dim]).map(Some),
         Architecture::Llama | Architecture::Qwen2 => Ok(None),
@@ -123,7 +126,9 @@ fn layer(loader: &Loader<'_, impl Source>, shape: &Shape, number: i64) -> Result
     Ok(Layer {
         input_norm: loader.get(&named("input_layernorm.weight"), &[hidden])?,
         qkv: loader.joined(&weights)?,
-        qkv_bias: (shape.architecture == Architecture::Qwen2).then(|| loader.joined(&biases)).transpose()?,
+        qkv_bias: (shape.architecture == Architecture::Qwen2)
+            .then(|| loader.joined(&biases))
+            .transpose()?,
         query_norm: head_norm("self_attn.q_norm.weight")?,
         key_norm: head_norm("self_attn.k_norm.weight")?,
         output: loader.get(&named("self_attn.o_proj.weight"), &[hidden, query])?,
@@ -145,14 +150,19 @@ impl<S: Source> Loader<'_, S> {
     fn get(&self, name: &str, size: &[i64]) -> Result<Tensor, LoadError> {
         let tensor = self.source.tensor(name)?;
         if tensor.size() != size {
-            return Err(LoadError::Size { name: name.to_owned(), found: tensor.size(), expected: size.to_vec() });
+            return Err(LoadError::Size {
+                name: name.to_owned(),
+                found: tensor.size(),
+                expected: size.to_vec(),
+            });
         }
         Ok(tensor.f_to_kind(self.kind)?.f_to_device(self.device)?.f_contiguous()?)
     }
 
     /// Several tensors as one, one above the other.
     fn joined(&self, parts: &[(String, Vec<i64>)]) -> Result<Tensor, LoadError> {
-        let parts = parts.iter().map(|(name, size)| self.get(name, size)).collect::<Result<Vec<_>, _>>()?;
+        let parts =
+            parts.iter().map(|(name, size)| self.get(name, size)).collect::<Result<Vec<_>, _>>()?;
         Ok(Tensor::f_cat(&parts, 0)?)
     }
 }

@@ -67,8 +67,15 @@ pub enum LoraError {
 }
 
 /// Every projection, in the order of a layer.
-pub(crate) const TARGETS: [Target; 7] =
-    [Target::Query, Target::Key, Target::Value, Target::Output, Target::Gate, Target::Up, Target::Down];
+pub(crate) const TARGETS: [Target; 7] = [
+    Target::Query,
+    Target::Key,
+    Target::Value,
+    Target::Output,
+    Target::Gate,
+    Target::Up,
+    Target::Down,
+];
 
 impl Target {
     /// The projection with this name in the Hugging Face layout.
@@ -157,13 +164,20 @@ impl Adapted {
     }
 
     /// Adds to the parts of a joined product.
-    fn add(&self, fused: Tensor, x: &Tensor, targets: &[Target], shape: &Shape) -> Fallible<Tensor> {
+    fn add(
+        &self,
+        fused: Tensor,
+        x: &Tensor,
+        targets: &[Target],
+        shape: &Shape,
+    ) -> Fallible<Tensor> {
         if targets.iter().all(|target| self.get(*target).is_none()) {
             return Ok(fused);
         }
         let sizes: Vec<i64> = targets.iter().map(|target| target.sides(shape).1).collect();
         let parts = fused.f_split_with_sizes(sizes, -1)?;
-        let added = parts.into_iter().zip(targets).map(|(part, target)| self.add_one(part, x, *target));
+        let added =
+            parts.into_iter().zip(targets).map(|(part, target)| self.add_one(part, x, *target));
         Tensor::f_cat(&added.collect::<Fallible<Vec<_>>>()?, -1)
     }
 
@@ -177,7 +191,11 @@ impl Adapted {
     fn merge(&self, weight: &Tensor, target: Target, shape: &Shape) -> Fallible<()> {
         let Some(factors) = self.get(target) else { return Ok(()) };
         let kind = wide(weight.kind());
-        let product = factors.b.f_to_kind(kind)?.f_matmul(&factors.a.f_to_kind(kind)?)?.f_mul_scalar(self.scale)?;
+        let product = factors
+            .b
+            .f_to_kind(kind)?
+            .f_matmul(&factors.a.f_to_kind(kind)?)?
+            .f_mul_scalar(self.scale)?;
         let mut rows = weight.f_narrow(0, target.first_row(shape), target.sides(shape).1)?;
         let sum = rows.f_to_kind(kind)?.f_add(&product)?;
         rows.f_copy_(&sum)
@@ -195,7 +213,9 @@ impl Net {
         targets.sort();
         targets.dedup();
         let sides = targets.iter().map(|target| target.sides(&self.shape));
-        let Some(most) = sides.map(|(columns, rows)| columns.min(rows)).min() else { return Err(LoraError::NoTargets) };
+        let Some(most) = sides.map(|(columns, rows)| columns.min(rows)).min() else {
+            return Err(LoraError::NoTargets);
+        };
         if !(1..=most).contains(&lora.rank) {
             return Err(LoraError::Rank { rank: lora.rank, most });
         }
@@ -206,7 +226,8 @@ impl Net {
         let mut noise = Noise::new(lora.seed);
         let mut adapted = Vec::new();
         for _ in &self.layers {
-            let mut of_layer = Adapted { scale: lora.alpha / lora.rank as f64, ..Default::default() };
+            let mut of_layer =
+                Adapted { scale: lora.alpha / lora.rank as f64, ..Default::default() };
             for target in &targets {
                 let (columns, rows) = target.sides(&self.shape);
                 let deviation = (3.0 * columns as f32).sqrt().recip();

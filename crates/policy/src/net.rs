@@ -31,16 +31,26 @@ pub struct Net {
 
 impl Net {
     /// A network of random weights, the same for the same seed on every device.
-    pub fn random(shape: Shape, seed: u64, device: Device, kind: Kind) -> Result<Self, RandomError> {
+    pub fn random(
+        shape: Shape,
+        seed: u64,
+        device: Device,
+        kind: Kind,
+    ) -> Result<Self, RandomError> {
         shape.check()?;
         let mut noise = Noise::new(seed);
-        let mut matrix = |rows: i64, columns: i64| noise.normal(&[rows, columns], 0.02, device, kind);
+        let mut matrix =
+            |rows: i64, columns: i64| noise.normal(&[rows, columns], 0.02, device, kind);
         let ones = |width: i64| Tensor::f_ones([width], (kind, device));
         let rows = shape.query_rows() + 2 * shape.key_rows();
         let embedding = matrix(shape.vocabulary, shape.hidden)?;
         let mut layers = Vec::new();
         for _ in 0..shape.layers {
-            let head_norm = || (shape.architecture == Architecture::Qwen3).then(|| ones(shape.head_dim)).transpose();
+            let head_norm = || {
+                (shape.architecture == Architecture::Qwen3)
+                    .then(|| ones(shape.head_dim))
+                    .transpose()
+            };
             let bias = shape.architecture == Architecture::Qwen2;
             layers.push(Layer {
                 input_norm: ones(shape.hidden)?,
@@ -60,7 +70,8 @@ impl Net {
             Output::Own => Some(matrix(shape.vocabulary, shape.hidden)?),
         };
         let norm = ones(shape.hidden)?;
-        let net = Self { shape, embedding, layers, norm, head, lora: None, origin: Default::default() };
+        let net =
+            Self { shape, embedding, layers, norm, head, lora: None, origin: Default::default() };
         net.require_gradients()?;
         Ok(net)
     }
@@ -88,7 +99,8 @@ impl Net {
     /// The base weights under the names of the Hugging Face layout, in a fixed order. They are views: a change in
     /// place changes the net. What an adapter adds is not in them.
     pub fn parameters(&self) -> Fallible<Vec<(String, Tensor)>> {
-        let mut all = vec![("model.embed_tokens.weight".to_owned(), self.embedding.shallow_clone())];
+        let mut all =
+            vec![("model.embed_tokens.weight".to_owned(), self.embedding.shallow_clone())];
         for (number, layer) in self.layers.iter().enumerate() {
             for (name, tensor) in layer.base() {
                 for (name, part) in convert::parts(name, tensor, &self.shape)? {
@@ -152,13 +164,18 @@ impl Net {
 
     /// The base weights as they lie in memory.
     pub(crate) fn base(&self) -> Vec<(String, Tensor)> {
-        let mut all = vec![("model.embed_tokens.weight".to_owned(), self.embedding.shallow_clone())];
+        let mut all =
+            vec![("model.embed_tokens.weight".to_owned(), self.embedding.shallow_clone())];
         for (number, layer) in self.layers.iter().enumerate() {
-            let named = |(name, tensor): (&str, &Tensor)| (format!("model.layers.{number}.{name}"), tensor.shallow_clone());
+            let named = |(name, tensor): (&str, &Tensor)| {
+                (format!("model.layers.{number}.{name}"), tensor.shallow_clone())
+            };
             all.extend(layer.base().into_iter().map(named));
         }
         all.push(("model.norm.weight".to_owned(), self.norm.shallow_clone()));
-        all.extend(self.head.iter().map(|head| ("lm_head.weight".to_owned(), head.shallow_clone())));
+        all.extend(
+            self.head.iter().map(|head| ("lm_head.weight".to_owned(), head.shallow_clone())),
+        );
         all
     }
 

@@ -16,7 +16,13 @@ impl Noise {
     }
 
     /// A tensor of independent normal numbers.
-    pub(crate) fn normal(&mut self, size: &[i64], deviation: f32, device: Device, kind: Kind) -> Fallible<Tensor> {
+    pub(crate) fn normal(
+        &mut self,
+        size: &[i64],
+        deviation: f32,
+        device: Device,
+        kind: Kind,
+    ) -> Fallible<Tensor> {
         let count = size.iter().product::<i64>() as usize;
         let mut numbers = Vec::with_capacity(count + 1);
         while numbers.len() < count {

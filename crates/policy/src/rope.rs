@@ -23,7 +23,8 @@ impl Tables {
     pub(crate) fn new(shape: &Shape, length: i64, kind: Kind, device: Device) -> Fallible<Self> {
         let options = (if kind == Kind::Double { Kind::Double } else { Kind::Float }, device);
         let positions = Tensor::f_arange(length, options)?.f_unsqueeze(1)?;
-        let frequencies = Tensor::f_from_slice(&frequencies(shape))?.f_to_device(device)?.f_to_kind(options.0)?;
+        let frequencies =
+            Tensor::f_from_slice(&frequencies(shape))?.f_to_device(device)?.f_to_kind(options.0)?;
         let angles = positions.f_mul(&frequencies.f_unsqueeze(0)?)?;
         let (cos, sin) = (angles.f_cos()?, angles.f_sin()?);
         let shaped = |left: &Tensor, right: &Tensor| {

@@ -43,7 +43,11 @@ impl Net {
         let merged = if self.lora.is_some() { Some(self.merged()?) } else { None };
         let parameters = merged.as_ref().unwrap_or(self).parameters()?;
         let config = config::config(&self.shape, &self.origin, self.kind());
-        write_pair(directory, ("config.json", Value::Object(config)), ("model.safetensors", &parameters))
+        write_pair(
+            directory,
+            ("config.json", Value::Object(config)),
+            ("model.safetensors", &parameters),
+        )
     }
 }
 
@@ -53,9 +57,14 @@ pub(crate) fn write_pair(
     (config, value): (&str, Value),
     (file, tensors): (&str, &[(String, Tensor)]),
 ) -> Result<(), SaveError> {
-    std::fs::create_dir_all(directory).map_err(|source| SaveError::Io { path: directory.to_owned(), source })?;
+    std::fs::create_dir_all(directory)
+        .map_err(|source| SaveError::Io { path: directory.to_owned(), source })?;
     // Readers want to know whose order of dimensions the tensors have.
-    write_tensors(&directory.join(file), tensors, &[("format".to_owned(), "pt".to_owned())].into())?;
+    write_tensors(
+        &directory.join(file),
+        tensors,
+        &[("format".to_owned(), "pt".to_owned())].into(),
+    )?;
     let path = directory.join(config);
     let written = File::create(&path).and_then(|mut file| {
         file.write_all(format!("{value:#}\n").as_bytes())?;

@@ -122,7 +122,9 @@ impl Shape {
             ("the size of the vocabulary", self.vocabulary, 1 << 24),
             ("the number of positions", self.positions, 1 << 26),
         ];
-        if let Some(&(name, value, most)) = sizes.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+        if let Some(&(name, value, most)) =
+            sizes.iter().find(|(_, value, most)| !(1..=*most).contains(value))
+        {
             return Err(ShapeError::Size { name, value, most });
         }
         if self.heads % self.kv_heads != 0 {
@@ -131,7 +133,10 @@ impl Shape {
         if self.head_dim % 2 != 0 {
             return Err(ShapeError::OddHead(self.head_dim));
         }
-        let mut numbers = vec![("the base of the rotary frequencies", self.rope_theta), ("the norms' epsilon", self.norm_eps)];
+        let mut numbers = vec![
+            ("the base of the rotary frequencies", self.rope_theta),
+            ("the norms' epsilon", self.norm_eps),
+        ];
         match self.rope_scaling {
             Scaling::None => {}
             Scaling::Linear { factor } => numbers.push(("the rotary factor", factor)),

@@ -73,19 +73,28 @@ impl TensorFile {
         let mut size = [0; 8];
         file.read_exact(&mut size).map_err(|_| damaged())?;
         let size = u64::from_le_bytes(size);
-        let data = size.checked_add(8).filter(|data| size <= LARGEST_HEAD && *data <= length).ok_or_else(damaged)?;
+        let data = size
+            .checked_add(8)
+            .filter(|data| size <= LARGEST_HEAD && *data <= length)
+            .ok_or_else(damaged)?;
         let mut head = Vec::new();
         file.by_ref().take(size).read_to_end(&mut head).map_err(failed)?;
         let head: Map<String, Value> = serde_json::from_slice(&head).map_err(|_| damaged())?;
-        let mut read = Self { path: path.to_owned(), file, places: BTreeMap::new(), note: BTreeMap::new() };
+        let mut read =
+            Self { path: path.to_owned(), file, places: BTreeMap::new(), note: BTreeMap::new() };
         for (name, value) in head {
             if name == "__metadata__" {
                 let texts = value.as_object().into_iter().flatten();
-                read.note = texts.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned()))).collect();
+                read.note = texts
+                    .filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())))
+                    .collect();
                 continue;
             }
             let place = place(&value, data, length);
-            let place = place.ok_or_else(|| TensorFileError::Place { path: path.to_owned(), name: name.clone() })?;
+            let place = place.ok_or_else(|| TensorFileError::Place {
+                path: path.to_owned(),
+                name: name.clone(),
+            })?;
             read.places.insert(name, place);
         }
         Ok(read)
@@ -103,7 +112,8 @@ impl TensorFile {
 
     /// A tensor, on the host.
     pub fn tensor(&self, name: &str) -> Result<Tensor, TensorFileError> {
-        let missing = || TensorFileError::Missing { path: self.path.clone(), name: name.to_owned() };
+        let missing =
+            || TensorFileError::Missing { path: self.path.clone(), name: name.to_owned() };
         let place = self.places.get(name).ok_or_else(missing)?;
         let mut bytes = vec![0; place.bytes as usize];
         let failed = |source| TensorFileError::Io { path: self.path.clone(), source };
@@ -133,8 +143,14 @@ pub fn write_tensors(
 fn place(value: &Value, data: u64, length: u64) -> Option<Place> {
     let name = value.get("dtype")?.as_str()?;
     let (_, kind, width) = *KINDS.iter().find(|(known, ..)| *known == name)?;
-    let shape = value.get("shape")?.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
-    let offsets = value.get("data_offsets")?.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
+    let shape =
+        value.get("shape")?.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
+    let offsets = value
+        .get("data_offsets")?
+        .as_array()?
+        .iter()
+        .map(Value::as_u64)
+        .collect::<Option<Vec<_>>>()?;
     let &[start, end] = offsets.as_slice() else { return None };
     let bytes = shape.iter().try_fold(width, |product, size| product.checked_mul(*size))?;
     let size = shape.iter().map(|size| i64::try_from(*size).ok()).collect::<Option<Vec<_>>>()?;
@@ -149,7 +165,10 @@ fn head(tensors: &[(String, Tensor)], note: &BTreeMap<String, String>) -> Fallib
     for (name, tensor) in tensors {
         let (dtype, width) = stored_as(tensor)?;
         let end = start + tensor.numel() as u64 * width;
-        head.insert(name.clone(), json!({"dtype": dtype, "shape": tensor.size(), "data_offsets": [start, end]}));
+        head.insert(
+            name.clone(),
+            json!({"dtype": dtype, "shape": tensor.size(), "data_offsets": [start, end]}),
+        );
         start = end;
     }
     let mut text = Value::Object(head).to_string();
@@ -161,7 +180,9 @@ fn head(tensors: &[(String, Tensor)], note: &BTreeMap<String, String>) -> Fallib
 fn stored_as(tensor: &Tensor) -> Fallible<(&'static str, u64)> {
     let kind = tensor.f_kind()?;
     let known = KINDS.iter().find(|(_, known, _)| *known == kind);
-    known.map(|(name, _, width)| (*name, *width)).ok_or_else(|| TchError::Kind(format!("{kind:?} are not stored")))
+    known
+        .map(|(name, _, width)| (*name, *width))
+        .ok_or_else(|| TchError::Kind(format!("{kind:?} are not stored")))
 }
 
 fn bytes(tensor: &Tensor) -> Fallible<Vec<u8>> {

@@ -3,7 +3,10 @@
 use gguf::{File, Value};
 
 /// The file named by a variable, or none with a visible skip.
-#[expect(clippy::disallowed_methods, reason = "tests are told by the environment what the machine has")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests are told by the environment what the machine has"
+)]
 fn file(variable: &str) -> Option<File> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(File::open(path.as_ref()).unwrap());
@@ -19,14 +22,21 @@ fn a_small_llama_is_read() {
     let Some(file) = file("LIS_TEST_TINY_GGUF") else { return };
     assert_eq!(file.get("general.architecture").and_then(Value::as_str), Some("llama"));
     assert_eq!(file.get("llama.block_count").and_then(Value::as_u64), Some(30));
-    assert_eq!(file.get("tokenizer.ggml.tokens").and_then(Value::as_strings).map(<[String]>::len), Some(49152));
+    assert_eq!(
+        file.get("tokenizer.ggml.tokens").and_then(Value::as_strings).map(<[String]>::len),
+        Some(49152)
+    );
     let embedding = file.tensor("token_embd.weight").unwrap();
     assert_eq!(embedding.dimensions, [576, 49152]);
     let norm = file.numbers("output_norm.weight").unwrap();
     assert_eq!(norm.len(), 576);
     for tensor in file.tensors().iter().filter(|tensor| tensor.name.starts_with("blk.0.")) {
         let numbers = file.numbers(&tensor.name).unwrap();
-        assert!(numbers.iter().all(|number| number.is_finite() && number.abs() < 1000.0), "{}", tensor.name);
+        assert!(
+            numbers.iter().all(|number| number.is_finite() && number.abs() < 1000.0),
+            "{}",
+            tensor.name
+        );
         let squares: f64 = numbers.iter().map(|number| f64::from(*number).powi(2)).sum();
         assert!(squares / numbers.len() as f64 > 1e-8, "{}", tensor.name);
     }

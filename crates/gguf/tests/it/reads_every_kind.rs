@@ -24,7 +24,10 @@ pub(crate) fn file_with(kind: u32, row: u64, bytes: &[u8]) -> tempfile::NamedTem
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 #[test]
@@ -42,7 +45,11 @@ fn quantised_blocks_are_read_as_the_reference_reads_them() {
         let read = File::open(file.path()).unwrap().numbers("t").unwrap();
         assert_eq!(read.len(), expected.len());
         for (at, (read, expected)) in read.iter().zip(&expected).enumerate() {
-            assert!((read - expected).abs() <= expected.abs() * 1e-6, "{} at {at}: {read} {expected}", case["name"]);
+            assert!(
+                (read - expected).abs() <= expected.abs() * 1e-6,
+                "{} at {at}: {read} {expected}",
+                case["name"]
+            );
         }
     }
 }
@@ -52,9 +59,13 @@ fn plain_numbers_are_read_exactly() {
     let numbers = [0.0, -1.5, 3.25, 65504.0];
     let singles: Vec<u8> = numbers.iter().flat_map(|number: &f32| number.to_le_bytes()).collect();
     // 0, -1.5, 3.25 and 65504 in half precision; in brain floats 65504 is rounded up to 65536.
-    let halves: Vec<u8> = [0u16, 0xbe00, 0x4280, 0x7bff].iter().flat_map(|bits| bits.to_le_bytes()).collect();
-    let brains: Vec<u8> = [0u16, 0xbfc0, 0x4050, 0x4780].iter().flat_map(|bits| bits.to_le_bytes()).collect();
-    let read = |kind: Kind, bytes: &[u8]| File::open(file_with(kind.code(), 4, bytes).path()).unwrap().numbers("t").unwrap();
+    let halves: Vec<u8> =
+        [0u16, 0xbe00, 0x4280, 0x7bff].iter().flat_map(|bits| bits.to_le_bytes()).collect();
+    let brains: Vec<u8> =
+        [0u16, 0xbfc0, 0x4050, 0x4780].iter().flat_map(|bits| bits.to_le_bytes()).collect();
+    let read = |kind: Kind, bytes: &[u8]| {
+        File::open(file_with(kind.code(), 4, bytes).path()).unwrap().numbers("t").unwrap()
+    };
     assert_eq!(read(Kind::F32, &singles), numbers);
     assert_eq!(read(Kind::F16, &halves), numbers);
     assert_eq!(read(Kind::Bf16, &brains), [0.0, -1.5, 3.25, 65536.0]);

@@ -32,7 +32,8 @@ fn every_type_of_value_comes_back() {
         Value::Array(Array::Bool(vec![true, false])),
         Value::Array(Array::String(vec![String::new(), "x".to_owned()])),
     ];
-    let metadata: Vec<_> = values.into_iter().enumerate().map(|(at, value)| (format!("k{at}"), value)).collect();
+    let metadata: Vec<_> =
+        values.into_iter().enumerate().map(|(at, value)| (format!("k{at}"), value)).collect();
     let tensors = [
         Pending { name: "a".to_owned(), dimensions: vec![3, 1], numbers: vec![1.0, 2.0, 3.0] },
         Pending { name: "b".to_owned(), dimensions: vec![1], numbers: vec![-4.0] },

@@ -61,8 +61,10 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
         return Err(LoadError::NoWeights { path: path.to_owned() });
     }
     let map = object(&index)?;
-    let names = map.get("weight_map").and_then(Value::as_object).ok_or(LoadError::Json { path: index })?;
-    let names: BTreeSet<&str> = names.values().map(|name| name.as_str().unwrap_or_default()).collect();
+    let names =
+        map.get("weight_map").and_then(Value::as_object).ok_or(LoadError::Json { path: index })?;
+    let names: BTreeSet<&str> =
+        names.values().map(|name| name.as_str().unwrap_or_default()).collect();
     let beside = |name: &str| {
         let mut parts = Path::new(name).components();
         matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))

@@ -19,7 +19,8 @@ pub(super) struct GgufFile {
 
 impl GgufFile {
     pub(super) fn open(path: &Path) -> Result<(Self, Shape, Map<String, Value>), LoadError> {
-        let file = gguf::File::open(path).map_err(|source| LoadError::Gguf { path: path.to_owned(), source })?;
+        let file = gguf::File::open(path)
+            .map_err(|source| LoadError::Gguf { path: path.to_owned(), source })?;
         let origin = configuration(&file)?;
         let shape = config::shape(&origin)?;
         Ok((Self { file, shape: shape.clone() }, shape, origin))
@@ -31,7 +32,10 @@ impl Source for GgufFile {
         let stored = stored_name(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
         let info = self.file.tensor(&stored).ok_or_else(|| LoadError::Missing(stored.clone()))?;
         let size: Vec<i64> = info.dimensions.iter().rev().map(|size| *size as i64).collect();
-        let numbers = self.file.numbers(&stored).map_err(|source| LoadError::Dequantise { name: stored.clone(), source })?;
+        let numbers = self
+            .file
+            .numbers(&stored)
+            .map_err(|source| LoadError::Dequantise { name: stored.clone(), source })?;
         let tensor = Tensor::f_from_slice(&numbers)?.f_view(size.as_slice())?;
         let heads = match self.shape.architecture {
             Architecture::Llama if stored.contains("attn_q.") => self.shape.heads,
@@ -80,10 +84,12 @@ pub(crate) fn stored_name(name: &str) -> Option<String> {
 
 /// The metadata in the words of a `config.json`.
 fn configuration(file: &gguf::File) -> Result<Map<String, Value>, LoadError> {
-    let architecture = file.get("general.architecture").and_then(gguf::Value::as_str).unwrap_or_default();
+    let architecture =
+        file.get("general.architecture").and_then(gguf::Value::as_str).unwrap_or_default();
     let get = |key: &str| file.get(&format!("{architecture}.{key}"));
     let unsupported = |what: &str| LoadError::Config(ConfigError::Unsupported(what.to_owned()));
-    let scaled = get("rope.scaling.type").and_then(gguf::Value::as_str).is_some_and(|kind| kind != "none");
+    let scaled =
+        get("rope.scaling.type").and_then(gguf::Value::as_str).is_some_and(|kind| kind != "none");
     if scaled || file.tensor("rope_freqs.weight").is_some() {
         return Err(unsupported("a stretching of rotary positions in a GGUF file"));
     }
@@ -100,22 +106,31 @@ fn configuration(file: &gguf::File) -> Result<Map<String, Value>, LoadError> {
         ("max_position_embeddings", "context_length"),
     ] {
         if let Some(value) = get(stored) {
-            let number = value.as_u64().ok_or_else(|| LoadError::Config(ConfigError::Field(stored.to_owned())))?;
+            let number = value
+                .as_u64()
+                .ok_or_else(|| LoadError::Config(ConfigError::Field(stored.to_owned())))?;
             set(key, json!(number));
         }
     }
-    for (key, stored) in [("rms_norm_eps", "attention.layer_norm_rms_epsilon"), ("rope_theta", "rope.freq_base")] {
+    for (key, stored) in
+        [("rms_norm_eps", "attention.layer_norm_rms_epsilon"), ("rope_theta", "rope.freq_base")]
+    {
         if let Some(value) = get(stored).and_then(gguf::Value::as_f64) {
             set(key, json!(shortest(value)));
         }
     }
     for (key, stored) in [("bos_token_id", "bos_token_id"), ("eos_token_id", "eos_token_id")] {
-        if let Some(id) = file.get(&format!("tokenizer.ggml.{stored}")).and_then(gguf::Value::as_u64) {
+        if let Some(id) =
+            file.get(&format!("tokenizer.ggml.{stored}")).and_then(gguf::Value::as_u64)
+        {
             set(key, json!(id));
         }
     }
     let rows = file.tensor("token_embd.weight").and_then(|tensor| tensor.dimensions.get(1));
-    set("vocab_size", json!(rows.ok_or_else(|| LoadError::Missing("token_embd.weight".to_owned()))?));
+    set(
+        "vocab_size",
+        json!(rows.ok_or_else(|| LoadError::Missing("token_embd.weight".to_owned()))?),
+    );
     set("tie_word_embeddings", json!(file.tensor("output.weight").is_none()));
     Ok(config)
 }

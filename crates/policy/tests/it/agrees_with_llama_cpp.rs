@@ -54,7 +54,15 @@ fn scores_and_adapters_mean_the_same() {
     let theirs = llama_cpp(&file, None);
     assert!(alike(&plain, &theirs) > 0.999, "{}", alike(&plain, &theirs));
 
-    let targets = vec![Target::Query, Target::Key, Target::Value, Target::Output, Target::Gate, Target::Up, Target::Down];
+    let targets = vec![
+        Target::Query,
+        Target::Key,
+        Target::Value,
+        Target::Output,
+        Target::Gate,
+        Target::Up,
+        Target::Down,
+    ];
     net.add_lora(&Lora { rank: 4, alpha: 8.0, targets, seed: 1 }).unwrap();
     for (number, (name, mut factor)) in net.trainable().into_iter().enumerate() {
         if name.contains("lora_B") {

@@ -28,8 +28,10 @@ out |= {"logits": logits.detach(), "logprob": logprob.detach()}
 save_file({name: tensor.contiguous() for name, tensor in out.items()}, sys.argv[2])
 "#;
 
-const TOKENS: [[u32; 12]; 2] = [[1, 5, 3, 2, 19, 0, 76, 4, 4, 11, 30, 31], [7, 70, 12, 12, 13, 50, 2, 9, 0, 0, 0, 0]];
-const SCORED: [[u8; 12]; 2] = [[0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1], [0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0]];
+const TOKENS: [[u32; 12]; 2] =
+    [[1, 5, 3, 2, 19, 0, 76, 4, 4, 11, 30, 31], [7, 70, 12, 12, 13, 50, 2, 9, 0, 0, 0, 0]];
+const SCORED: [[u8; 12]; 2] =
+    [[0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1], [0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0]];
 
 /// What `transformers` makes of a saved net.
 fn theirs(net: &Net) -> Option<TensorFile> {
@@ -56,7 +58,10 @@ fn compare(net: &Net, theirs: &TensorFile, checkpointing: Checkpointing) {
 
     let weights = (Tensor::arange(22, (Kind::Float, Device::Cpu)) + 1.0).view([2, 11]) / 10.0;
     net.trainable().iter().for_each(|(_, tensor)| tensor.shallow_clone().zero_grad());
-    net.accumulate(&batch, 0.8, checkpointing, |scored| scored.logprob.f_mul(&weights)?.f_sum(Kind::Float)).unwrap();
+    net.accumulate(&batch, 0.8, checkpointing, |scored| {
+        scored.logprob.f_mul(&weights)?.f_sum(Kind::Float)
+    })
+    .unwrap();
     let mut compared = 0;
     for (name, tensor) in net.trainable() {
         let grad = tensor.grad();
@@ -70,19 +75,28 @@ fn compare(net: &Net, theirs: &TensorFile, checkpointing: Checkpointing) {
 
 /// Their gradients in the layout of ours.
 fn joined(theirs: &TensorFile, name: &str) -> Tensor {
-    let parts: &[&str] = if name.contains("qkv_proj") { &["q_proj", "k_proj", "v_proj"] } else { &["gate_proj", "up_proj"] };
+    let parts: &[&str] = if name.contains("qkv_proj") {
+        &["q_proj", "k_proj", "v_proj"]
+    } else {
+        &["gate_proj", "up_proj"]
+    };
     if !name.contains("qkv_proj") && !name.contains("gate_up_proj") {
         return theirs.tensor(&format!("grad.{name}")).unwrap();
     }
     let part = |part: &&str| name.replace("gate_up_proj", part).replace("qkv_proj", part);
-    let parts: Vec<Tensor> = parts.iter().map(|name| theirs.tensor(&format!("grad.{}", part(name))).unwrap()).collect();
+    let parts: Vec<Tensor> =
+        parts.iter().map(|name| theirs.tensor(&format!("grad.{}", part(name))).unwrap()).collect();
     Tensor::cat(&parts, 0)
 }
 
 #[test]
 fn llama_scores_and_gradients_are_the_same() {
     let llama3 = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 64.0 };
-    for (output, scaling) in [(Output::Tied, Scaling::None), (Output::Own, Scaling::Linear { factor: 2.5 }), (Output::Tied, llama3)] {
+    for (output, scaling) in [
+        (Output::Tied, Scaling::None),
+        (Output::Own, Scaling::Linear { factor: 2.5 }),
+        (Output::Tied, llama3),
+    ] {
         let net = tiny(Architecture::Llama, output, scaling);
         let Some(theirs) = theirs(&net) else { return };
         compare(&net, &theirs, Checkpointing::Off);
@@ -107,13 +121,24 @@ fn qwen3_scores_and_gradients_are_the_same() {
 #[test]
 fn an_adapter_is_merged_when_it_is_saved() {
     let mut net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
-    let targets = vec![Target::Query, Target::Key, Target::Value, Target::Output, Target::Gate, Target::Up, Target::Down];
+    let targets = vec![
+        Target::Query,
+        Target::Key,
+        Target::Value,
+        Target::Output,
+        Target::Gate,
+        Target::Up,
+        Target::Down,
+    ];
     net.add_lora(&Lora { rank: 3, alpha: 6.0, targets, seed: 1 }).unwrap();
     for (number, (_, mut factor)) in net.trainable().into_iter().enumerate() {
         stir(&mut factor, number as f64, 0.1);
     }
     let Some(theirs) = theirs(&net) else { return };
-    let tokens = Tensor::from_slice(&TOKENS.concat().iter().map(|token| i64::from(*token)).collect::<Vec<_>>()).view([2, 12]);
+    let tokens = Tensor::from_slice(
+        &TOKENS.concat().iter().map(|token| i64::from(*token)).collect::<Vec<_>>(),
+    )
+    .view([2, 12]);
     let logits = tch::no_grad(|| net.logits(&tokens)).unwrap();
     assert!(difference(&logits, &theirs.tensor("logits").unwrap()) < 1e-4);
 }
@@ -143,7 +168,9 @@ fn a_gguf_file_gives_the_same_scores() {
     }
     let theirs = TensorFile::open(&out).unwrap().tensor("logits").unwrap();
     let net = Net::load(&file, Device::Cpu, Kind::Float).unwrap();
-    let tokens = Tensor::from_slice(&[1i64, 4093, 198, 7062, 314, 260, 3575, 282, 4649, 47, 2, 198]).view([1, 12]);
+    let tokens =
+        Tensor::from_slice(&[1i64, 4093, 198, 7062, 314, 260, 3575, 282, 4649, 47, 2, 198])
+            .view([1, 12]);
     let ours = tch::no_grad(|| net.logits(&tokens)).unwrap();
     assert!(difference(&ours, &theirs) < 1e-3, "{}", difference(&ours, &theirs));
     assert!(ours.abs().max().double_value(&[]) > 5.0);

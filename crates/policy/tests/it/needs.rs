@@ -20,7 +20,10 @@ pub(crate) fn named(variable: &str, capability: &str) -> Option<PathBuf> {
     value.map(PathBuf::from)
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests are told by the environment what the machine has")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests are told by the environment what the machine has"
+)]
 fn var(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
@@ -56,7 +59,8 @@ fn stand_ins(torch: &Path, to: &Path) {
             cc -shared -o "$2/$library" -Wl,-soname="$library" -x c "$2/all.c" || exit 1
         done
     "#;
-    let made = command("bash").args(["-c", script, "stand-ins"]).arg(torch).arg(to).status().unwrap();
+    let made =
+        command("bash").args(["-c", script, "stand-ins"]).arg(torch).arg(to).status().unwrap();
     assert!(made.success());
 }
 
@@ -86,7 +90,8 @@ pub(crate) fn shape(architecture: Architecture, output: Output, rope_scaling: Sc
 
 /// A tiny net in which every weight matters, biases and norms too.
 pub(crate) fn tiny(architecture: Architecture, output: Output, scaling: Scaling) -> Net {
-    let net = Net::random(shape(architecture, output, scaling), 5, Device::Cpu, Kind::Float).unwrap();
+    let net =
+        Net::random(shape(architecture, output, scaling), 5, Device::Cpu, Kind::Float).unwrap();
     for (number, (_, mut tensor)) in net.parameters().unwrap().into_iter().enumerate() {
         stir(&mut tensor, number as f64, 0.2);
     }
@@ -95,7 +100,9 @@ pub(crate) fn tiny(architecture: Architecture, output: Output, scaling: Scaling)
 
 /// Adds waves to a tensor: numbers without a pattern that matters, the same everywhere.
 pub(crate) fn stir(tensor: &mut Tensor, phase: f64, height: f64) {
-    let waves = (Tensor::arange(tensor.numel() as i64, (Kind::Double, Device::Cpu)) * 1.7 + phase).sin() * height;
+    let waves = (Tensor::arange(tensor.numel() as i64, (Kind::Double, Device::Cpu)) * 1.7 + phase)
+        .sin()
+        * height;
     let waves = waves.view(tensor.size().as_slice()).to_kind(tensor.kind());
     tch::no_grad(|| {
         let _ = tensor.f_add_(&waves).unwrap();

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use policy::{Architecture, LoadError, Net, Output, Scaling, TensorFile, TensorFileError, write_tensors};
+use policy::{
+    Architecture, LoadError, Net, Output, Scaling, TensorFile, TensorFileError, write_tensors,
+};
 use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
@@ -32,7 +34,11 @@ fn change_config(directory: &Path, change: impl FnOnce(&mut Value)) {
 fn change_tensor(directory: &Path, changed: &str, to: Option<Tensor>) {
     let path = directory.join("model.safetensors");
     let file = TensorFile::open(&path).unwrap();
-    let mut tensors: Vec<_> = file.names().filter(|name| *name != changed).map(|name| (name.to_owned(), file.tensor(name).unwrap())).collect();
+    let mut tensors: Vec<_> = file
+        .names()
+        .filter(|name| *name != changed)
+        .map(|name| (name.to_owned(), file.tensor(name).unwrap()))
+        .collect();
     tensors.extend(to.map(|tensor| (changed.to_owned(), tensor)));
     write_tensors(&path, &tensors, &Default::default()).unwrap();
 }
@@ -53,23 +59,40 @@ fn unknown_networks_are_named() {
 fn missing_and_misshapen_tensors_are_named() {
     let name = "model.layers.1.self_attn.k_proj.weight";
     let directory = saved();
-    change_tensor(directory.path(), name, Some(Tensor::zeros([32, 31], (Kind::Float, Device::Cpu))));
-    assert!(matches!(refused(directory.path()), LoadError::Size { name: wrong, .. } if wrong == name));
-    change_tensor(directory.path(), name, Some(Tensor::zeros([32, 32], (Kind::Int64, Device::Cpu))));
-    assert!(matches!(refused(directory.path()), LoadError::Numbers { name: wrong, .. } if wrong == name));
+    change_tensor(
+        directory.path(),
+        name,
+        Some(Tensor::zeros([32, 31], (Kind::Float, Device::Cpu))),
+    );
+    assert!(
+        matches!(refused(directory.path()), LoadError::Size { name: wrong, .. } if wrong == name)
+    );
+    change_tensor(
+        directory.path(),
+        name,
+        Some(Tensor::zeros([32, 32], (Kind::Int64, Device::Cpu))),
+    );
+    assert!(
+        matches!(refused(directory.path()), LoadError::Numbers { name: wrong, .. } if wrong == name)
+    );
     change_tensor(directory.path(), name, None);
     assert!(matches!(refused(directory.path()), LoadError::Missing(missing) if missing == name));
     let directory = saved();
     change_tensor(directory.path(), "lm_head.weight", None);
-    assert!(matches!(refused(directory.path()), LoadError::Missing(missing) if missing == "lm_head.weight"));
+    assert!(
+        matches!(refused(directory.path()), LoadError::Missing(missing) if missing == "lm_head.weight")
+    );
 }
 
 #[test]
 fn incomplete_directories_are_named() {
     let directory = saved();
-    std::fs::rename(directory.path().join("model.safetensors"), directory.path().join("else")).unwrap();
+    std::fs::rename(directory.path().join("model.safetensors"), directory.path().join("else"))
+        .unwrap();
     assert!(matches!(refused(directory.path()), LoadError::NoWeights { .. }));
-    let index = |text: &str| std::fs::write(directory.path().join("model.safetensors.index.json"), text).unwrap();
+    let index = |text: &str| {
+        std::fs::write(directory.path().join("model.safetensors.index.json"), text).unwrap()
+    };
     index(r#"{"weight_map": {"a": "../else"}}"#);
     assert!(matches!(refused(directory.path()), LoadError::Shard(name) if name == "../else"));
     index(r#"{"weight_map": {"a": 3}}"#);
@@ -92,7 +115,9 @@ fn damaged_heads_are_refused() {
         std::fs::write(&path, bytes).unwrap();
         TensorFile::open(&path).map(|file| file.tensor("t").map(|tensor| tensor.size()))
     };
-    let head = |shape: &str, offsets: &str| format!(r#"{{"t":{{"dtype":"F32","shape":{shape},"data_offsets":{offsets}}}}}"#);
+    let head = |shape: &str, offsets: &str| {
+        format!(r#"{{"t":{{"dtype":"F32","shape":{shape},"data_offsets":{offsets}}}}}"#)
+    };
     let sound = head("[2]", "[0,8]");
     assert_eq!(open(&sound, sound.len() as u64, 8).unwrap().unwrap(), [2]);
     assert!(matches!(open(&sound, sound.len() as u64, 7), Err(TensorFileError::Place { .. })));
@@ -110,7 +135,10 @@ fn damaged_heads_are_refused() {
         ("\"2\"", "[0,8]"),
     ] {
         let head = head(shape, offsets);
-        assert!(matches!(open(&head, head.len() as u64, 8), Err(TensorFileError::Place { .. })), "{head}");
+        assert!(
+            matches!(open(&head, head.len() as u64, 8), Err(TensorFileError::Place { .. })),
+            "{head}"
+        );
     }
     std::fs::write(&path, b"short").unwrap();
     assert!(matches!(TensorFile::open(&path), Err(TensorFileError::Head { .. })));
@@ -121,12 +149,19 @@ fn a_gguf_file_without_a_net_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("m.gguf");
     let write = |metadata: &[(&str, gguf::Value)]| {
-        let metadata: Vec<_> = metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-        let tensor = gguf::Pending { name: "token_embd.weight".to_owned(), dimensions: vec![8, 3], numbers: vec![0.0; 24] };
+        let metadata: Vec<_> =
+            metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        let tensor = gguf::Pending {
+            name: "token_embd.weight".to_owned(),
+            dimensions: vec![8, 3],
+            numbers: vec![0.0; 24],
+        };
         gguf::write(&mut std::fs::File::create(&path).unwrap(), &metadata, &[tensor]).unwrap();
     };
     write(&[("general.architecture", "gemma".into())]);
-    assert!(matches!(refused(&path), LoadError::Config(policy::ConfigError::Architecture(name)) if name == "gemma"));
+    assert!(
+        matches!(refused(&path), LoadError::Config(policy::ConfigError::Architecture(name)) if name == "gemma")
+    );
     let mut known = vec![("general.architecture", "llama".into())];
     write(&known);
     assert!(matches!(refused(&path), LoadError::Config(policy::ConfigError::Field(_))));

@@ -1,6 +1,8 @@
 //! Saved and loaded again, a net is the same; adapters add nothing at first, can be merged, and are written as PEFT reads.
 
-use policy::{Architecture, LoraError, Lora, Net, Output, Row, SaveError, Scaling, Target, TensorFile};
+use policy::{
+    Architecture, Lora, LoraError, Net, Output, Row, SaveError, Scaling, Target, TensorFile,
+};
 use tch::{Device, Kind, Tensor};
 
 use crate::needs::{difference, stir, tiny};
@@ -17,7 +19,9 @@ fn lora(targets: Vec<Target>) -> Lora {
 #[test]
 fn every_family_survives_saving_and_loading() {
     let families = [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3];
-    for (architecture, output) in families.into_iter().flat_map(|family| [(family, Output::Tied), (family, Output::Own)]) {
+    for (architecture, output) in
+        families.into_iter().flat_map(|family| [(family, Output::Tied), (family, Output::Own)])
+    {
         let net = tiny(architecture, output, Scaling::None);
         let directory = tempfile::tempdir().unwrap();
         net.save(directory.path()).unwrap();
@@ -46,12 +50,14 @@ fn several_files_with_an_index_are_one_net() {
     let (left, right) = parameters.split_at(parameters.len() / 2);
     let mut map = serde_json::Map::new();
     for (file, part) in [("a.safetensors", left), ("b.safetensors", right)] {
-        let part: Vec<_> = part.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
+        let part: Vec<_> =
+            part.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
         policy::write_tensors(&directory.path().join(file), &part, &Default::default()).unwrap();
         map.extend(part.iter().map(|(name, _)| (name.clone(), file.into())));
     }
     let index = serde_json::json!({"weight_map": map});
-    std::fs::write(directory.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+    std::fs::write(directory.path().join("model.safetensors.index.json"), index.to_string())
+        .unwrap();
     let loaded = Net::load(directory.path(), Device::Cpu, Kind::Float).unwrap();
     assert_eq!(difference(&logits(&net), &logits(&loaded)), 0.0);
 }
@@ -90,7 +96,9 @@ fn a_merged_net_follows_its_adapter_in_place() {
     net.add_lora(&lora(vec![Target::Key, Target::Output, Target::Up, Target::Down])).unwrap();
     let merged = net.merged().unwrap();
     assert!(merged.lora().is_none());
-    let places = |net: &Net| net.parameters().unwrap().iter().map(|(_, tensor)| tensor.data_ptr()).collect::<Vec<_>>();
+    let places = |net: &Net| {
+        net.parameters().unwrap().iter().map(|(_, tensor)| tensor.data_ptr()).collect::<Vec<_>>()
+    };
     let before = places(&merged);
     for (number, (_, mut factor)) in net.trainable().into_iter().enumerate() {
         stir(&mut factor, number as f64, 0.1);
@@ -137,7 +145,8 @@ fn impossible_adapters_are_refused() {
 fn batches_that_cannot_be_are_refused() {
     use policy::BatchError;
     let net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
-    let refused = |tokens: &[u32], scored: &[bool]| net.batch(&[Row { tokens, scored }]).unwrap_err();
+    let refused =
+        |tokens: &[u32], scored: &[bool]| net.batch(&[Row { tokens, scored }]).unwrap_err();
     assert_eq!(net.batch(&[]).unwrap_err(), BatchError::Empty);
     assert_eq!(refused(&[], &[]), BatchError::Empty);
     assert_eq!(refused(&[1, 2], &[true]), BatchError::Marks { row: 0, tokens: 2, marks: 1 });
