@@ -61,7 +61,7 @@ pub struct Engine {
     messages: Option<mpsc::Sender<Message>>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
-    sampled: Mutex<Source>,
+    source: Mutex<Source>,
     shape: Shape,
     length: usize,
 }
@@ -105,8 +105,8 @@ impl Engine {
                 move || thread::run(&shape, weights, &settings, &inbox, &ready, &shared)
             })
             .map_err(EngineError::Thread)?;
-        let sampled = Mutex::new(source);
-        let engine = Self { messages: Some(messages), thread: Some(thread), shared, sampled, shape, length };
+        let source = Mutex::new(source);
+        let engine = Self { messages: Some(messages), thread: Some(thread), shared, source, shape, length };
         started.recv().map_err(|_| EngineError::Stopped)??;
         Ok(engine)
     }
@@ -145,7 +145,7 @@ impl Engine {
         if *net.shape() != self.shape {
             return Err(EngineError::OtherShape);
         }
-        let mut source = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let weights = match source.is_of(net) {
             true => {
                 net.merge_into(&source.net)?;

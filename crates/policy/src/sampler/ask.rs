@@ -64,8 +64,8 @@ pub struct Choice {
     pub top_p: f64,
     /// Only this many of the likeliest tokens.
     pub top_k: Option<usize>,
-    /// The same seed and the same sequence give the same tokens, whatever else is sampled meanwhile, as far as the
-    /// device computes the same numbers.
+    /// The same seed and the same sequence give the same tokens, whoever else is served meanwhile: always on a processor,
+    /// and on a GPU but for rounding.
     pub seed: u64,
 }
 

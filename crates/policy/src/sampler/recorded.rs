@@ -38,27 +38,22 @@ impl Recorded {
         Self { cuda: cuda.ok(), graphs: HashMap::new(), reason }
     }
 
-    /// Whether steps are recorded, so that they must always be made over all slots.
-    pub(super) fn records(&self) -> bool {
-        self.reason.is_none()
-    }
-
-    /// Why they are not.
+    /// Why steps are not recorded, if they are not.
     pub(super) fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// Makes a step over `count` slots, by its recording where there is one.
-    pub(super) fn step(&mut self, steps: &mut Steps, first: i64, count: i64, looked: usize) -> Fallible<Replay> {
+    /// Makes a step, by its recording where there is one.
+    pub(super) fn step(&mut self, steps: &mut Steps, looked: usize) -> Fallible<Replay> {
         if let Some(graph) = self.graphs.get(&looked) {
             match graph.replay() {
                 Ok(()) => return Ok(Replay::Yes),
                 Err(error) => self.give_up(&error.to_string()),
             }
         }
-        steps.write(first, count, looked)?;
+        steps.write(looked)?;
         if let (Some(cuda), None) = (self.cuda, &self.reason) {
-            self.record(cuda, steps, first, count, looked);
+            self.record(cuda, steps, looked);
         }
         Ok(Replay::No)
     }
@@ -76,9 +71,9 @@ impl Recorded {
         }
     }
 
-    fn record(&mut self, cuda: Cuda, steps: &mut Steps, first: i64, count: i64, looked: usize) {
+    fn record(&mut self, cuda: Cuda, steps: &mut Steps, looked: usize) {
         // The outcome of the step that was just made must be there before it is read, and recording does not wait.
-        let recorded = cuda.wait().and_then(|()| cuda.record(|| steps.write(first, count, looked)));
+        let recorded = cuda.wait().and_then(|()| cuda.record(|| steps.write(looked)));
         match recorded {
             Ok(Ok(graph)) => drop(self.graphs.insert(looked, graph)),
             Ok(Err(error)) => self.give_up(&error.to_string()),

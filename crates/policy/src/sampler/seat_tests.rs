@@ -67,7 +67,7 @@ fn a_reply_ends_at_its_length_or_where_the_listener_says() {
         seat.chosen(token, -1.0);
     }
     assert_eq!(answer.try_recv().unwrap().unwrap().end, SampleEnd::Length);
-    let until: Until = Box::new(|token| if token == 3 { Flow::Stop } else { Flow::Continue });
+    let until: Until = Box::new(|token: u32| if token == 3 { Flow::Stop } else { Flow::Continue });
     let (_, mut answer) = seated(&mut seat, Ask { until: Some(until), ..ask(1, &[1]) });
     for token in [2, 3] {
         seat.feed(1);
@@ -94,7 +94,7 @@ fn what_is_no_number_or_panics_is_an_error_of_its_reply_alone() {
     let (_, mut answer) = seated(&mut seat, ask(1, &[1]));
     seat.chosen(2, f32::NAN);
     assert!(matches!(answer.try_recv().unwrap(), Err(SampleError::NotFinite)));
-    let until: Until = Box::new(|_| std::panic::resume_unwind(Box::new("on purpose")));
+    let until: Until = Box::new(|_: u32| -> Flow { std::panic::resume_unwind(Box::new("on purpose")) });
     let (_, mut answer) = seated(&mut seat, Ask { until: Some(until), ..ask(1, &[1]) });
     seat.chosen(2, -1.0);
     assert!(matches!(answer.try_recv().unwrap(), Err(SampleError::Panicked)));

@@ -75,9 +75,9 @@ struct Pass<'a> {
 /// Whose keys are seen.
 #[derive(Clone, Copy)]
 enum Seen<'a> {
-    /// Those of neighbours, where they lie.
-    Range { first: i64 },
-    /// Those of any, copied.
+    /// Those of all slots, where they lie.
+    All,
+    /// Those of some, copied.
     Chosen(&'a Tensor),
 }
 
@@ -102,28 +102,27 @@ impl Steps {
         })
     }
 
-    /// Adds one token to each of `count` neighbours: from `input` to `scores` and `output`. Can be recorded.
-    pub(super) fn write(&mut self, first: i64, count: i64, looked: usize) -> Fallible<()> {
-        let input = self.input.f_narrow(1, first, count)?;
-        let numbers = input.f_narrow(0, 0, 3)?.f_to_kind(Kind::Int64)?;
+    /// Adds one token to every sequence: from `input` to `scores` and `output`. Always the same operations, idle slots
+    /// included, so that they can be recorded, and that a sequence's numbers do not depend on who else is served.
+    pub(super) fn write(&mut self, looked: usize) -> Fallible<()> {
+        let numbers = self.input.f_narrow(0, 0, 3)?.f_to_kind(Kind::Int64)?;
         let [tokens, positions, places] = [numbers.f_select(0, 0)?, numbers.f_select(0, 1)?, numbers.f_select(0, 2)?];
-        let slots = self.slots.f_narrow(0, first, count)?;
-        let looked = looked as i64;
+        let slots = self.slots.shallow_clone();
+        let (count, looked) = (slots.size1()?, looked as i64);
         let pass = Pass {
             slots: &slots,
             places: &places,
             rope: self.turns(&positions)?,
             mask: self.mask(&positions, count, 1, looked)?,
-            seen: Seen::Range { first },
+            seen: Seen::All,
             sequences: count,
             width: 1,
             looked,
         };
         let x = self.layers(&tokens, &pass)?;
-        let scores = self.scores.f_narrow(0, first, count)?;
-        norm(&x, &self.weights.norm, self.shape.norm_eps)?.f_mm_out(&scores, &self.weights.head)?;
-        let picked = pick(&scores, &input.f_narrow(0, 3, 3)?)?;
-        self.output.f_narrow(1, first, count)?.f_copy_(&picked)
+        norm(&x, &self.weights.norm, self.shape.norm_eps)?.f_mm_out(&self.scores, &self.weights.head)?;
+        let picked = pick(&self.scores, &self.input.f_narrow(0, 3, 3)?)?;
+        self.output.f_copy_(&picked)
     }
 
     /// Evaluates many tokens of some sequences: the scores after the last of each, `[sequences, vocabulary]`.
@@ -238,7 +237,7 @@ fn attend(queries: &Tensor, cache: &Tensor, pass: &Pass, shape: &Shape) -> Falli
     let group = heads / kv_heads;
     let seen = cache.f_narrow(2, 0, pass.looked)?;
     let seen = match pass.seen {
-        Seen::Range { first } => seen.f_narrow(0, first, pass.sequences)?,
+        Seen::All => seen,
         Seen::Chosen(owners) => seen.f_index_select(0, owners)?,
     };
     let (keys, values) = (seen.f_narrow(1, 0, kv_heads)?, seen.f_narrow(1, kv_heads, kv_heads)?);
@@ -266,8 +265,12 @@ fn attend(queries: &Tensor, cache: &Tensor, pass: &Pass, shape: &Shape) -> Falli
         .f_reshape([pass.sequences * pass.width, heads * head_dim])
 }
 
-/// How many sequences of so many tokens each can be read at once.
-pub(super) fn readable(shape: &Shape, width: usize, looked: usize) -> usize {
+/// How many sequences of so many tokens each can be read at once. A processor gains nothing by reading several, and
+/// reading each alone keeps its numbers the same whoever else is served.
+pub(super) fn readable(device: Device, shape: &Shape, width: usize, looked: usize) -> usize {
+    if !device.is_cuda() {
+        return 1;
+    }
     let group = usize::try_from(shape.heads / shape.kv_heads).unwrap_or(1);
     let by_mask = MASK / (width * group * looked).max(1);
     (READ_AT_ONCE / width.max(1)).min(by_mask).max(1)

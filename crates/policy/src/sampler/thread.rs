@@ -85,8 +85,11 @@ struct Worker<'a> {
 
 /// What a row of scores is for.
 struct Row {
+    /// Which one.
+    index: usize,
     seat: usize,
     draw: Draw,
+    /// Whether a token is to be chosen: not where more of the question follows.
     wanted: bool,
 }
 
@@ -205,12 +208,6 @@ impl<'a> Worker<'a> {
     /// Adds one token to every sequence that has only a few to evaluate.
     fn write(&mut self) -> Fallible<()> {
         let writes = |seat: &Seat| (1..=TRICKLE).contains(&seat.pending());
-        let first = self.seats.iter().position(writes).unwrap_or_default();
-        let behind = self.seats.iter().rposition(writes).map_or(0, |last| last + 1);
-        let (first, behind) = match self.recorded.records() {
-            true => (0, self.seats.len()),
-            false => (first, behind),
-        };
         let count = self.seats.len();
         let mut fields = vec![vec![0f64; count]; usize::try_from(FIELDS).unwrap_or_default()];
         let mut rows = Vec::new();
@@ -225,7 +222,7 @@ impl<'a> Worker<'a> {
                 longest = longest.max(position + 1);
                 if let Some(running) = &seat.running {
                     draw = Draw::new(&running.choice, position + 1);
-                    rows.push(Row { seat: index, draw, wanted: running.pending.is_empty() });
+                    rows.push(Row { index, seat: index, draw, wanted: running.pending.is_empty() });
                 }
             }
             let column = column.into_iter().chain([draw.uniform, draw.sharpness, draw.greedy]);
@@ -237,13 +234,12 @@ impl<'a> Worker<'a> {
         }
         self.steps.input.f_copy_(&Tensor::f_from_slice(&fields.concat())?.f_view([FIELDS, count as i64])?)?;
         let looked = bucket(longest);
-        let made = self.recorded.step(&mut self.steps, first as i64, (behind - first) as i64, looked)?;
+        let made = self.recorded.step(&mut self.steps, looked)?;
         self.shared.replayed.fetch_add(u64::from(made == Replay::Yes), Ordering::Relaxed);
         self.shared.steps.fetch_add(1, Ordering::Relaxed);
         self.tell_recording();
         let (output, scores) = (self.steps.output.shallow_clone(), self.steps.scores.shallow_clone());
-        let row_of = |row: &Row| row.seat;
-        self.conclude(&output, &scores, &rows, row_of)
+        self.conclude(&output, &scores, &rows)
     }
 
     /// Evaluates new text of some sequences.
@@ -256,8 +252,8 @@ impl<'a> Worker<'a> {
         let width = |who: &[usize]| who.iter().filter_map(of).map(Seat::pending).max().unwrap_or(1).min(CHUNK);
         let ends = |who: &[usize]| who.iter().filter_map(of).map(|seat| seat.tokens.len() + seat.pending().min(CHUNK)).max();
         let looked = |who: &[usize]| bucket(ends(who).unwrap_or(1));
-        let mut count = who.len();
-        while count > 1 && count > readable(&self.shape, width(&who[..count]), looked(&who[..count])) {
+        let (device, mut count) = (self.steps.device(), who.len());
+        while count > 1 && count > readable(device, &self.shape, width(&who[..count]), looked(&who[..count])) {
             count -= 1;
         }
         who.truncate(count);
@@ -287,7 +283,7 @@ impl<'a> Worker<'a> {
             }
             if let Some(running) = &seat.running {
                 let draw = Draw::new(&running.choice, seat.tokens.len());
-                rows.push(Row { seat: index, draw, wanted: running.pending.is_empty() });
+                rows.push(Row { index: rows.len(), seat: index, draw, wanted: running.pending.is_empty() });
             }
         }
         let scores = self.steps.read(&reading)?;
@@ -298,23 +294,15 @@ impl<'a> Worker<'a> {
         let draws = [field(|draw| draw.uniform), field(|draw| draw.sharpness), field(|draw| draw.greedy)].concat();
         let draws = Tensor::f_from_slice(&draws)?.f_view([3, rows.len() as i64])?.f_to_device(self.steps.device())?;
         let output = pick(&scores, &draws)?;
-        let order: Vec<usize> = rows.iter().map(|row| row.seat).collect();
-        let row_of = |row: &Row| order.iter().position(|&seat| seat == row.seat).unwrap_or_default();
-        self.conclude(&output, &scores, &rows, row_of)
+        self.conclude(&output, &scores, &rows)
     }
 
-    /// Hands the chosen tokens to the replies that wait for one. Row `row_of` of scores and output is a row's.
-    fn conclude(
-        &mut self,
-        output: &Tensor,
-        scores: &Tensor,
-        rows: &[Row],
-        row_of: impl Fn(&Row) -> usize,
-    ) -> Fallible<()> {
+    /// Hands the chosen tokens to the replies that wait for one.
+    fn conclude(&mut self, output: &Tensor, scores: &Tensor, rows: &[Row]) -> Fallible<()> {
         let mut narrowed = Vec::new();
         for row in rows.iter().filter(|row| row.wanted) {
             let Some(running) = self.seats.get(row.seat).and_then(|seat| seat.running.as_ref()) else { continue };
-            narrowed.extend(narrow(running, row, row_of(row), self.shape.vocabulary));
+            narrowed.extend(narrow(running, row, self.shape.vocabulary));
         }
         let mut picked = Picked::read(output)?;
         if !narrowed.is_empty() {
@@ -324,7 +312,7 @@ impl<'a> Worker<'a> {
             }
         }
         for row in rows.iter().filter(|row| row.wanted) {
-            let (token, logprob) = picked.get(row_of(row));
+            let (token, logprob) = picked.get(row.index);
             self.clock += 1;
             let Some(seat) = self.seats.get_mut(row.seat) else { continue };
             seat.used = self.clock;
@@ -380,9 +368,9 @@ impl Picked {
 }
 
 /// How a row chooses among its likeliest tokens, if it does.
-fn narrow(running: &seat::Running, row: &Row, index: usize, vocabulary: i64) -> Option<Narrowed> {
+fn narrow(running: &seat::Running, row: &Row, vocabulary: i64) -> Option<Narrowed> {
     let choice = &running.choice;
     let most = choice.top_k.and_then(|most| i64::try_from(most).ok()).unwrap_or(vocabulary).min(vocabulary);
     let narrows = choice.temperature > 0.0 && (choice.top_p < 1.0 || most < vocabulary);
-    narrows.then_some(Narrowed { row: index as i64, draw: row.draw, top_k: most, top_p: choice.top_p })
+    narrows.then_some(Narrowed { row: row.index as i64, draw: row.draw, top_k: most, top_p: choice.top_p })
 }

@@ -156,6 +156,8 @@ fn many_at_once_are_answered_as_one_by_one() {
     };
     let alone = engine(&net, 1, 600);
     let expected: Vec<Sampled> = asks().map(|ask| sampled(&alone, ask)).collect();
+    let served_alone = engine(&net, 17, 600);
+    let exactly: Vec<Sampled> = asks().map(|ask| sampled(&served_alone, ask)).collect();
     for slots in [17, 5] {
         let together = engine(&net, slots, 600);
         let futures: Vec<_> = asks().map(|ask| together.sample(ask)).collect();
@@ -170,6 +172,7 @@ fn many_at_once_are_answered_as_one_by_one() {
             assert_eq!(reply.tokens, expected.tokens, "row {row} of {slots} slots");
             close(&reply.logprobs, &expected.logprobs, 1e-4);
         }
+        assert!(slots != 17 || replies == exactly, "numbers depend on who else is served");
     }
 }
 
