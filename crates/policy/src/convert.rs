@@ -42,3 +42,22 @@ fn reorder(rows: &Tensor, heads: i64, seen_as: impl Fn(i64) -> [i64; 4]) -> Fall
     let half = size.first().copied().unwrap_or(0) / heads / 2;
     rows.f_reshape(seen_as(half))?.f_transpose(1, 2)?.f_reshape(size)
 }
+
+#[cfg(test)]
+mod tests {
+    use tch::Tensor;
+
+    use super::{from_neighbours, to_neighbours};
+
+    #[test]
+    fn pairs_that_turn_together_come_half_a_head_apart() {
+        // Two heads of four rows; a row says which head, which pair and which of the pair it is.
+        let stored = Tensor::from_slice(&[100i64, 101, 110, 111, 200, 201, 210, 211]).view([8, 1]);
+        let ours = from_neighbours(&stored, 2).unwrap();
+        assert_eq!(
+            Vec::<i64>::try_from(ours.view(-1)).unwrap(),
+            [100, 110, 101, 111, 200, 210, 201, 211]
+        );
+        assert_eq!(to_neighbours(&ours, 2).unwrap(), stored);
+    }
+}

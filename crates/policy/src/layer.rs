@@ -129,7 +129,7 @@ pub(crate) fn wide(kind: Kind) -> Kind {
 }
 
 /// Splitting, unlike narrowing, joins the gradients of the parts in one operation.
-fn split(x: &Tensor, sizes: [i64; 2], dim: i64) -> Fallible<[Tensor; 2]> {
+pub(crate) fn split(x: &Tensor, sizes: [i64; 2], dim: i64) -> Fallible<[Tensor; 2]> {
     let parts = x.f_split_with_sizes(sizes, dim)?;
     <[Tensor; 2]>::try_from(parts)
         .map_err(|parts| tch::TchError::Shape(format!("split gave {} parts", parts.len())))

@@ -44,3 +44,24 @@ impl Noise {
         ((word >> 40) + 1) as f32 / (1u64 << 24) as f32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::Noise;
+
+    #[test]
+    fn numbers_are_normal_and_follow_from_the_seed() {
+        let draw =
+            |seed| Noise::new(seed).normal(&[3, 4001], 0.5, Device::Cpu, Kind::Float).unwrap();
+        let numbers = draw(1);
+        assert_eq!(numbers, draw(1));
+        assert_ne!(numbers, draw(2));
+        assert!(numbers.mean(Kind::Float).double_value(&[]).abs() < 0.02);
+        assert!((numbers.std(false).double_value(&[]) - 0.5).abs() < 0.02);
+        let far = numbers.abs().gt(1.0).to_kind(Kind::Float).mean(Kind::Float).double_value(&[]);
+        assert!((far - 0.0455).abs() < 0.01, "{far}");
+        assert!(numbers.isfinite().all().int64_value(&[]) == 1);
+    }
+}

@@ -6,6 +6,7 @@ use std::f64::consts::PI;
 use tch::{Device, Kind, Tensor};
 
 use crate::error::Fallible;
+use crate::layer::split;
 use crate::shape::{Scaling, Shape};
 
 /// Cosines and sines of positions. The sines of the first half of a head are negated, so that turning is one product
@@ -36,7 +37,8 @@ impl Tables {
     /// Heads `[batch, length, heads, head_dim]`, turned.
     pub(crate) fn turn(&self, heads: &Tensor) -> Fallible<Tensor> {
         let half = heads.size().last().copied().unwrap_or(0) / 2;
-        heads.f_mul(&self.cos)?.f_addcmul(&heads.f_roll([half], [-1])?, &self.sin)
+        let [left, right] = split(heads, [half, half], -1)?;
+        heads.f_mul(&self.cos)?.f_addcmul(&Tensor::f_cat(&[right, left], -1)?, &self.sin)
     }
 }
 
