@@ -24,8 +24,7 @@ impl Tables {
     pub(crate) fn new(shape: &Shape, length: i64, kind: Kind, device: Device) -> Fallible<Self> {
         let options = (if kind == Kind::Double { Kind::Double } else { Kind::Float }, device);
         let positions = Tensor::f_arange(length, options)?.f_unsqueeze(1)?;
-        let frequencies =
-            Tensor::f_from_slice(&frequencies(shape))?.f_to_device(device)?.f_to_kind(options.0)?;
+        let frequencies = frequencies(shape, device)?.f_to_kind(options.0)?;
         let angles = positions.f_mul(&frequencies.f_unsqueeze(0)?)?;
         let (cos, sin) = (angles.f_cos()?, angles.f_sin()?);
         let shaped = |left: &Tensor, right: &Tensor| {
@@ -42,26 +41,19 @@ impl Tables {
     }
 }
 
-/// Radians per position of each pair of a head.
-fn frequencies(shape: &Shape) -> Vec<f32> {
-    let half = shape.head_dim / 2;
-    let of_pair = |pair: i64| {
-        // The reference computes these in single precision; at distant positions the difference would show.
-        let exponent = (2 * pair) as f32 / shape.head_dim as f32;
-        1.0 / (shape.rope_theta as f32).powf(exponent)
-    };
-    (0..half).map(|pair| stretched(of_pair(pair), shape.rope_scaling)).collect()
-}
-
-fn stretched(frequency: f32, scaling: Scaling) -> f32 {
-    match scaling {
-        Scaling::None => frequency,
-        Scaling::Linear { factor } => frequency / factor as f32,
+/// Radians per position of each pair of a head. Computed on the device: a copy to it would make everybody wait.
+fn frequencies(shape: &Shape, device: Device) -> Fallible<Tensor> {
+    let exponents = Tensor::f_arange(shape.head_dim / 2, (Kind::Float, device))?;
+    let exponents = exponents.f_mul_scalar(2.0)?.f_div_scalar(shape.head_dim as f64)?;
+    let plain = Tensor::f_pow_scalar(shape.rope_theta, &exponents)?.f_reciprocal()?;
+    match shape.rope_scaling {
+        Scaling::None => Ok(plain),
+        Scaling::Linear { factor } => plain.f_div_scalar(factor),
         Scaling::Llama3 { factor, low, high, original } => {
-            let turns = original * f64::from(frequency) / (2.0 * PI);
-            let slow = f64::from(frequency) / factor;
-            let blend = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-            (slow * (1.0 - blend) + f64::from(frequency) * blend) as f32
+            let turns = plain.f_mul_scalar(original / (2.0 * PI))?;
+            let blend = turns.f_sub_scalar(low)?.f_div_scalar(high - low)?.f_clamp(0.0, 1.0)?;
+            let slow = plain.f_div_scalar(factor)?;
+            slow.f_lerp_tensor(&plain, &blend)
         }
     }
 }
