@@ -13,6 +13,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("benchmark", &["agent", "grade", "model", "problems", "results", "sandbox", "trajectory"]),
     ("catalogue", &[]),
     ("chat-template", &["model", "trajectory"]),
+    // Rows are tried out, in tests, as the tasks they are for.
+    ("curriculum", &["grade", "problems"]),
+    ("curves", &[]),
     ("gguf", &[]),
     ("grade", &[]),
     ("image", &[]),
@@ -22,6 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "agent",
             "benchmark",
             "catalogue",
+            "curriculum",
+            "curves",
             "grade",
             "image",
             "model",
@@ -69,7 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "training",
         &[
-            "agent", "curriculum", "model", "policy", "problems", "rollout", "sandbox", "trajectory",
+            "agent", "curriculum", "model", "policy", "problems", "report", "rollout", "sandbox", "trajectory",
             "vocabulary",
         ],
     ),

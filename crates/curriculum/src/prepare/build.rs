@@ -1,0 +1,211 @@
+//! One question into one row: its context in files with names that tell nothing, among documents of others.
+//!
+//! Which questions there are, and on which side, is decided already.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+use super::{
+    Placement, PrepareSettings, choices, find,
+    pool::{Asked, Entry, Place, Pool, domain, qa_type, truth},
+    shape::{Question, Right},
+};
+use crate::{
+    Row,
+    dice::Dice,
+    text::{normal, parts},
+};
+
+/// Documents longer than this are cut into parts of about the second number, in bytes.
+const PARTS: (usize, usize) = (12_000, 8_000);
+/// An example may have this many bytes.
+const LONGEST_EXAMPLE: usize = 600;
+/// Among so many documents those of a similar length are looked for.
+const LOOKED_AT: usize = 32;
+/// Names of files, before their number.
+const STYLES: [&str; 8] = ["text-", "document_", "", "file-", "paper-", "page-", "source_", "item-"];
+
+/// Makes the rows of one side.
+pub(super) struct Builder<'a> {
+    pool: &'a Pool,
+    settings: &'a PrepareSettings,
+    /// Documents of this side, with their groups.
+    around: Vec<(usize, usize)>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(pool: &'a Pool, settings: &'a PrepareSettings, places: &[Place]) -> Self {
+        let entries: BTreeSet<usize> = places.iter().map(|(entry, _)| *entry).collect();
+        let entries = entries.into_iter().map(|at| &pool.entries[at]);
+        let around: BTreeSet<(usize, usize)> = entries
+            .flat_map(|entry| entry.documents.iter().map(|document| (*document, entry.group)))
+            .collect();
+        let mut around: Vec<(usize, usize)> = around.into_iter().collect();
+        // By content, so that the order of the inputs does not matter.
+        around.sort_by(|a, b| pool.documents[a.0].key.cmp(&pool.documents[b.0].key));
+        Self { pool, settings, around }
+    }
+
+    pub(super) fn row(&self, (entry, number): Place) -> Row {
+        let entry = &self.pool.entries[entry];
+        let Asked { question, key } = &entry.questions[number];
+        let mut dice = Dice::new(self.settings.seed, &["row", key]);
+        let answer = truth(question);
+        let documents = self.documents(entry, &mut dice);
+        let texts: Vec<&str> = documents.iter().map(|at| self.pool.documents[*at].text.as_str()).collect();
+        let statement = format!("{}{}", self.examples(entry, number), asked(question));
+        let (input_files, problem_statement) = match self.settings.context {
+            Placement::Files => (named(&texts, &words_of(question), &mut dice), statement),
+            Placement::Prompt => (BTreeMap::new(), with_texts(&texts, &statement)),
+        };
+        let demonstration = match &question.right {
+            Right::Text(_) => find::demonstration(&question.text, &answer, &input_files).unwrap_or_default(),
+            Right::Choices { .. } => Vec::new(),
+        };
+        let answers = match &question.right {
+            Right::Text(answers) if answers.len() > 1 => answers.clone(),
+            _ => Vec::new(),
+        };
+        let subject = self.pool.sources[entry.input].clone();
+        Row {
+            id: format!("{subject}-{key}"),
+            domain: domain_of(entry, question).to_owned(),
+            qa_type: qa_type(question).to_owned(),
+            subject,
+            level: None,
+            problem_statement,
+            ground_truth: answer,
+            answers,
+            input_files,
+            demonstration,
+        }
+    }
+
+    /// The entry's own documents; a single one is joined by others of about its length from other groups. Any order.
+    fn documents(&self, entry: &Entry, dice: &mut Dice) -> Vec<usize> {
+        let mut documents = entry.documents.clone();
+        if let [own] = documents[..] {
+            let length = |at: usize| (self.pool.documents[at].text.len() as f64).ln_1p();
+            let strange: Vec<usize> =
+                self.around.iter().filter(|(_, group)| *group != entry.group).map(|(at, _)| *at).collect();
+            let mut others = dice.several(&strange, LOOKED_AT);
+            others.sort_by(|a, b| (length(*a) - length(own)).abs().total_cmp(&(length(*b) - length(own)).abs()));
+            documents.extend(others.into_iter().take(self.settings.distractors));
+        }
+        dice.shuffle(&mut documents);
+        documents
+    }
+
+    /// Earlier questions of the same context with their answers, as far as they do not hold this answer.
+    fn examples(&self, entry: &Entry, number: usize) -> String {
+        let own = words_of(&entry.questions[number].question);
+        let tells = |text: &str| own.iter().any(|word| within(&normal(text), word));
+        let fits = |example: &(&str, String)| {
+            let (question, answer) = example;
+            question.len() + answer.len() <= LONGEST_EXAMPLE && !tells(question) && !tells(answer)
+        };
+        let earlier = entry.questions[..number].iter().rev().map(|asked| {
+            let question = &asked.question;
+            (question.text.as_str(), told(question))
+        });
+        let mut examples: Vec<(&str, String)> = earlier.filter(fits).take(self.settings.examples).collect();
+        examples.reverse();
+        if examples.is_empty() {
+            return String::new();
+        }
+        let mut text = "Questions of the same kind with their answers:\n\n".to_owned();
+        for (question, answer) in examples {
+            let _ = write!(text, "Question: {question}\nAnswer: {answer}\n\n");
+        }
+        text + "The question to answer:\n\n"
+    }
+}
+
+/// Questions without a document whose answer is a number are right or wrong; the rest may be right in part.
+fn domain_of<'a>(entry: &Entry, question: &'a Question) -> &'a str {
+    let number = matches!(&question.right, Right::Text(_)) && truth(question).replace(',', "").parse::<f64>().is_ok();
+    match question.domain {
+        None if number && entry.documents.is_empty() => "math",
+        _ => domain(question),
+    }
+}
+
+/// The answer in words.
+fn told(question: &Question) -> String {
+    match &question.right {
+        Right::Text(_) => truth(question),
+        Right::Choices { choices, right } => {
+            right.iter().map(|at| choices[*at].as_str()).collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+/// What must stand neither in examples nor in names of files, in normal form.
+fn words_of(question: &Question) -> Vec<String> {
+    match &question.right {
+        Right::Text(answers) => answers.iter().map(|answer| normal(answer)).collect(),
+        Right::Choices { choices, right } => right.iter().map(|at| normal(&choices[*at])).collect(),
+    }
+}
+
+/// Whether whole words stand within a text; both in normal form.
+fn within(text: &str, words: &str) -> bool {
+    format!(" {text} ").contains(&format!(" {words} "))
+}
+
+fn asked(question: &Question) -> String {
+    let Right::Choices { choices, right } = &question.right else { return question.text.clone() };
+    let mut text = format!("{}\n\n", question.text);
+    for (at, choice) in choices.iter().enumerate() {
+        let _ = writeln!(text, "{}. {choice}", choices::letter(at));
+    }
+    let form = match right.len() {
+        1 => "Answer with the letter of the right choice.",
+        _ => "More than one choice is right. Answer with all their letters, with commas between them.",
+    };
+    text + "\n" + form
+}
+
+fn with_texts(texts: &[&str], statement: &str) -> String {
+    let count = texts.len();
+    let mut told = String::new();
+    for (text, at) in texts.iter().zip(1..) {
+        let _ = write!(told, "--- text {at} of {count} ---\n{}\n--- end of text {at} ---\n\n", text.trim_end());
+    }
+    told + statement
+}
+
+/// Files with names that tell nothing: a word that is the same for all and numbers in no order.
+fn named(texts: &[&str], answers: &[String], dice: &mut Dice) -> BTreeMap<String, String> {
+    let mut styles = STYLES;
+    dice.shuffle(&mut styles);
+    let lettered = texts.len() <= 26 && dice.once_in(3);
+    let mut files = BTreeMap::new();
+    for style in styles {
+        files = texts
+            .iter()
+            .enumerate()
+            .flat_map(|(at, text)| {
+                let number = if lettered { char::from(b'a' + at as u8).to_string() } else { (at + 1).to_string() };
+                filed(&format!("{style}{number}"), text)
+            })
+            .collect();
+        let tells = |name: &String| answers.iter().any(|answer| within(&normal(name), answer));
+        if !files.keys().any(tells) {
+            break;
+        }
+    }
+    files
+}
+
+/// A document as one file, or as several where it is long.
+fn filed(name: &str, text: &str) -> Vec<(String, String)> {
+    let cut = parts(text, PARTS.0, PARTS.1);
+    let ended = |part: &str| if part.ends_with('\n') { part.to_owned() } else { format!("{part}\n") };
+    match cut[..] {
+        [whole] => vec![(format!("{name}.txt"), ended(whole))],
+        _ => cut.iter().zip(1..).map(|(part, at)| (format!("{name}-part-{at:02}.txt"), ended(part))).collect(),
+    }
+}

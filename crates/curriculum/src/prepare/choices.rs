@@ -1,0 +1,104 @@
+//! Choices and which of them are right, in the forms common data sets have.
+
+use serde_json::Value;
+
+use super::shape::{Fault, Right};
+use crate::text::normal;
+
+/// As many as there are letters for them.
+const MOST: usize = 26;
+
+/// A choice and what the data set calls it.
+struct Choice {
+    label: String,
+    text: String,
+}
+
+/// The letter of a choice.
+pub(super) fn letter(at: usize) -> char {
+    char::from(b'A' + (at % MOST) as u8)
+}
+
+/// Reads choices and the answer: places from 0, labels, or the choices' own words; one or a list.
+pub(super) fn read(choices: &Value, answer: &Value) -> Result<Right, Fault> {
+    let choices = listed(choices).filter(|choices| (2..=MOST).contains(&choices.len()));
+    let Some(choices) = choices else {
+        return Err(Fault::unanswered(format!("its choices are not from 2 to {MOST} texts")));
+    };
+    let mut right = places(&choices, answer).filter(|places| !places.is_empty()).ok_or_else(|| {
+        Fault::unanswered("its answer is none of its choices: neither a place from 0, nor a label, nor a text of theirs")
+    })?;
+    right.sort_unstable();
+    right.dedup();
+    let choices = choices.into_iter().map(|choice| choice.text).collect();
+    Ok(Right::Choices { choices, right })
+}
+
+fn listed(choices: &Value) -> Option<Vec<Choice>> {
+    let lettered = |texts: Vec<&str>| {
+        let labelled = texts.into_iter().enumerate();
+        labelled.map(|(at, text)| Choice { label: letter(at).into(), text: text.trim().to_owned() }).collect()
+    };
+    let texts = |list: &'_ [Value]| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>().map(lettered);
+    let found: Vec<Choice> = match choices {
+        Value::Array(list) if list.iter().all(Value::is_object) => list
+            .iter()
+            .map(|choice| named(choice.get("label")?.as_str()?, choice.get("text")?.as_str()?))
+            .collect::<Option<_>>()?,
+        Value::Array(list) => texts(list)?,
+        Value::Object(object) => match (object.get("text"), object.get("label")) {
+            (Some(Value::Array(list)), Some(Value::Array(labels))) => list
+                .iter()
+                .zip(labels)
+                .map(|(text, label)| named(label.as_str()?, text.as_str()?))
+                .collect::<Option<_>>()?,
+            (Some(Value::Array(list)), None) => texts(list)?,
+            _ => {
+                let mut found: Vec<Choice> = object
+                    .iter()
+                    .map(|(label, text)| named(label, text.as_str()?))
+                    .collect::<Option<_>>()?;
+                found.sort_by(|a, b| a.label.cmp(&b.label));
+                found
+            }
+        },
+        _ => return None,
+    };
+    found.iter().all(|choice| !choice.text.is_empty()).then_some(found)
+}
+
+fn named(label: &str, text: &str) -> Option<Choice> {
+    Some(Choice { label: label.trim().to_owned(), text: text.trim().to_owned() })
+}
+
+/// The places an answer stands for, or none where a part of it stands for no choice.
+fn places(choices: &[Choice], answer: &Value) -> Option<Vec<usize>> {
+    match answer {
+        Value::Number(number) => {
+            let place = usize::try_from(number.as_u64()?).ok()?;
+            (place < choices.len()).then(|| vec![place])
+        }
+        Value::String(text) => place(choices, text).map(|place| vec![place]).or_else(|| {
+            let parts = text.split(',').map(|part| place(choices, part));
+            parts.collect::<Option<Vec<_>>>().filter(|places| places.len() > 1)
+        }),
+        Value::Array(list) => {
+            let each = list.iter().map(|answer| match answer {
+                Value::Array(_) => None,
+                answer => places(choices, answer),
+            });
+            each.collect::<Option<Vec<_>>>().map(|places| places.concat())
+        }
+        Value::Object(object) => object.get("text").filter(|text| !text.is_object()).and_then(|text| places(choices, text)),
+        _ => None,
+    }
+}
+
+fn place(choices: &[Choice], answer: &str) -> Option<usize> {
+    let bare = answer.trim().trim_matches(['(', ')', '.']);
+    let labelled = choices.iter().position(|choice| choice.label.eq_ignore_ascii_case(bare));
+    labelled.or_else(|| {
+        let wanted = normal(answer);
+        choices.iter().position(|choice| normal(&choice.text) == wanted)
+    })
+}

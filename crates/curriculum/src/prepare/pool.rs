@@ -1,0 +1,276 @@
+//! All contexts together: the same document once, the same question once, and who belongs to whom.
+//!
+//! Decides which questions are trained on and which are kept apart; makes no row.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{
+    PrepareSettings,
+    shape::{Context, Question, Right},
+};
+use crate::{
+    Manifest,
+    dice::mixed,
+    text::{normal, short_digest},
+};
+
+/// Contexts without repetitions.
+pub(super) struct Pool {
+    /// Every different document, in the order of their first appearance.
+    pub(super) documents: Vec<Document>,
+    pub(super) entries: Vec<Entry>,
+    /// The input files' names without their endings.
+    pub(super) sources: Vec<String>,
+}
+
+/// A document.
+pub(super) struct Document {
+    pub(super) text: String,
+    /// A digest of its normal form.
+    pub(super) key: String,
+}
+
+/// A context, with the questions of all contexts of the same documents.
+pub(super) struct Entry {
+    pub(super) input: usize,
+    /// Places of its documents.
+    pub(super) documents: Vec<usize>,
+    pub(super) questions: Vec<Asked>,
+    /// Entries of the same group are on the same side.
+    pub(super) group: usize,
+}
+
+/// A question and the digest it is known by.
+pub(super) struct Asked {
+    pub(super) question: Question,
+    pub(super) key: String,
+}
+
+/// A question's place: entry and number.
+pub(super) type Place = (usize, usize);
+
+/// Which questions are where.
+pub(super) struct Chosen {
+    pub(super) train: Vec<Place>,
+    pub(super) validation: Vec<Place>,
+}
+
+impl Pool {
+    /// Puts contexts together. Repeated questions, and those the grader would never call right, are left out.
+    pub(super) fn of(contexts: Vec<Context>, manifest: &mut Manifest) -> Self {
+        let files: Vec<String> = manifest.inputs.iter().map(|input| input.file.clone()).collect();
+        let mut pool =
+            Self { documents: Vec::new(), entries: Vec::new(), sources: files.iter().map(|file| stem(file)).collect() };
+        let mut known = Known::default();
+        let mut groups = Groups::default();
+        for context in contexts {
+            let documents = pool.documents(context.documents, &mut known);
+            let mut fresh = Vec::new();
+            for question in context.questions {
+                let key = pool.key(&documents, &question);
+                if !known.questions.insert(key.clone()) {
+                    let why = format!("it repeats a question: {}", shown(&question.text));
+                    manifest.leave_out("that repeat others", &files[context.input], context.line, why);
+                } else if let Err(why) = gradable(&question) {
+                    manifest.leave_out("that no grader accepts", &files[context.input], context.line, why);
+                } else {
+                    fresh.push(Asked { question, key });
+                }
+            }
+            if fresh.is_empty() {
+                continue;
+            }
+            let mut same = documents.clone();
+            same.sort_unstable();
+            let at = match known.entries.get(&same).copied().filter(|_| !documents.is_empty()) {
+                Some(at) => at,
+                None => {
+                    let entry = Entry { input: context.input, documents, questions: Vec::new(), group: 0 };
+                    pool.entries.push(entry);
+                    known.entries.insert(same.clone(), pool.entries.len() - 1);
+                    pool.entries.len() - 1
+                }
+            };
+            pool.entries[at].questions.extend(fresh);
+            let title = context.title.map(|title| format!("title {} {title}", context.input));
+            groups.join(at, same.iter().map(|document| format!("document {document}")).chain(title));
+        }
+        for (at, entry) in pool.entries.iter_mut().enumerate() {
+            entry.group = groups.root(at);
+        }
+        pool
+    }
+
+    fn documents(&mut self, texts: Vec<String>, known: &mut Known) -> Vec<usize> {
+        let mut places = Vec::new();
+        for text in texts {
+            let key = short_digest(&[&normal(&text)]);
+            let place = *known.documents.entry(key.clone()).or_insert_with(|| {
+                self.documents.push(Document { text, key });
+                self.documents.len() - 1
+            });
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        places
+    }
+
+    /// What a question is known by: its documents and its normal form.
+    fn key(&self, documents: &[usize], question: &Question) -> String {
+        let mut keys: Vec<String> = documents.iter().map(|at| self.documents[*at].key.clone()).collect();
+        keys.sort_unstable();
+        keys.push(normal(&question.text));
+        if let Right::Choices { choices, .. } = &question.right {
+            keys.extend(choices.iter().map(|choice| normal(choice)));
+        }
+        short_digest(&keys.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The questions to train on and those to validate with, in the order they are written.
+    pub(super) fn chosen(&self, settings: &PrepareSettings, manifest: &mut Manifest) -> Chosen {
+        let seed = settings.seed;
+        let key = |(entry, number): &Place| self.entries[*entry].questions[*number].key.as_str();
+        let all = self.entries.iter().enumerate();
+        let mut places: Vec<Place> =
+            all.flat_map(|(at, entry)| (0..entry.questions.len()).map(move |number| (at, number))).collect();
+        if let Some(limit) = settings.limit.filter(|limit| *limit < places.len()) {
+            places.sort_by_cached_key(|place| mixed(seed, &["limit", key(place)]));
+            for _ in limit..places.len() {
+                *manifest.left_out.entry("beyond the limit").or_default() += 1;
+            }
+            places.truncate(limit);
+        }
+        places.sort_by_cached_key(|place| (mixed(seed, &["order", key(place)]), *place));
+        let held = self.held_out(&places, settings);
+        let (validation, train) =
+            places.into_iter().partition(|(entry, _)| held.contains(&self.entries[*entry].group));
+        Chosen { train, validation }
+    }
+
+    /// The groups for validation: about as many questions as are wanted, and never all of them.
+    fn held_out(&self, places: &[Place], settings: &PrepareSettings) -> HashSet<usize> {
+        let mut groups: BTreeMap<usize, (usize, &str)> = BTreeMap::new();
+        for (entry, number) in places {
+            let entry = &self.entries[*entry];
+            let key = entry.questions[*number].key.as_str();
+            let group = groups.entry(entry.group).or_insert((0, key));
+            *group = (group.0 + 1, group.1.min(key));
+        }
+        let wanted = (places.len() as f64 * settings.validation).round() as usize;
+        if groups.len() < 2 || wanted == 0 {
+            return HashSet::new();
+        }
+        let mut order: Vec<(usize, usize, u64)> = groups
+            .iter()
+            .map(|(group, (size, key))| (*group, *size, mixed(settings.seed, &["group", key])))
+            .collect();
+        order.sort_unstable_by_key(|(_, _, at)| *at);
+        let (mut held, mut taken) = (HashSet::new(), 0);
+        for (group, size, _) in &order {
+            if taken < wanted && taken + size <= wanted + wanted / 2 + 1 && held.len() + 1 < order.len() {
+                held.insert(*group);
+                taken += size;
+            }
+        }
+        if held.is_empty() {
+            held.extend(order.iter().min_by_key(|(_, size, at)| (*size, *at)).map(|(group, _, _)| *group));
+        }
+        held
+    }
+}
+
+/// What was seen already.
+#[derive(Default)]
+struct Known {
+    documents: HashMap<String, usize>,
+    questions: HashSet<String>,
+    entries: HashMap<Vec<usize>, usize>,
+}
+
+/// Entries that share something, whatever it is, end up in one group.
+#[derive(Default)]
+struct Groups {
+    above: Vec<usize>,
+    holders: HashMap<String, usize>,
+}
+
+impl Groups {
+    fn join(&mut self, entry: usize, marks: impl Iterator<Item = String>) {
+        while self.above.len() <= entry {
+            self.above.push(self.above.len());
+        }
+        for mark in marks {
+            let holder = *self.holders.entry(mark).or_insert(entry);
+            let (one, other) = (self.root(holder), self.root(entry));
+            self.above[one.max(other)] = one.min(other);
+        }
+    }
+
+    fn root(&mut self, entry: usize) -> usize {
+        let mut at = entry;
+        while self.above[at] != at {
+            self.above[at] = self.above[self.above[at]];
+            at = self.above[at];
+        }
+        at
+    }
+}
+
+/// The domain a question is graded in.
+pub(super) fn domain(question: &Question) -> &str {
+    question.domain.as_deref().unwrap_or("instruct_pretrain")
+}
+
+/// The kind of a question, in the words of the grader.
+pub(super) fn qa_type(question: &Question) -> &'static str {
+    match question.right {
+        Right::Text(_) => "Free-form",
+        Right::Choices { .. } => "Multiple Choice",
+    }
+}
+
+/// The answer that counts: the one most often given, the first of those; letters for choices.
+pub(super) fn truth(question: &Question) -> String {
+    match &question.right {
+        Right::Choices { right, .. } => {
+            let letters: Vec<String> = right.iter().map(|at| super::choices::letter(*at).to_string()).collect();
+            letters.join(", ")
+        }
+        Right::Text(answers) => {
+            let often = |answer: &str| answers.iter().filter(|other| normal(other) == normal(answer)).count();
+            let best = answers.iter().rev().max_by_key(|answer| often(answer));
+            best.cloned().unwrap_or_default()
+        }
+    }
+}
+
+/// Whether the grader gives the right answer its full score.
+fn gradable(question: &Question) -> Result<(), String> {
+    let truth = truth(question);
+    let row = grade::context::Row {
+        domain: domain(question),
+        qa_type: Some(qa_type(question)),
+        ground_truth: &truth,
+        agent_answer: &truth,
+    };
+    match grade::context::reward(&row) {
+        Ok(1.0) => Ok(()),
+        Ok(score) => Err(format!("its own answer {} would score {score}", shown(&truth))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Text of an input for a message: quoted, escaped, cut.
+fn shown(text: &str) -> String {
+    let start: String = text.chars().take(60).collect();
+    let more = if start.len() < text.len() { "…" } else { "" };
+    format!("`{}{more}`", start.escape_debug())
+}
+
+/// A file's name without its ending, as a part of ids.
+fn stem(file: &str) -> String {
+    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' });
+    plain.take(60).collect()
+}

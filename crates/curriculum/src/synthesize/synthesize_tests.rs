@@ -1,0 +1,144 @@
+//! Made-up tasks: the same every time, different from each other, and nothing gives the answer away.
+
+use std::{cell::Cell, fs};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::solve;
+
+fn settings(count: usize, seed: u64) -> SynthesizeSettings {
+    SynthesizeSettings {
+        count,
+        seed,
+        levels: Level::ALL.to_vec(),
+        kinds: Kind::ALL.to_vec(),
+        validation: 0.1,
+    }
+}
+
+fn all(seed: u64) -> impl Iterator<Item = Row> {
+    let each = Kind::ALL.into_iter().flat_map(|kind| Level::ALL.map(|level| (kind, level)));
+    each.flat_map(move |(kind, level)| (0..4).map(move |number| synthetic(kind, level, seed, number)))
+}
+
+#[test]
+fn a_seed_decides_about_everything() {
+    assert!(all(1).eq(all(1)));
+    assert!(all(1).zip(all(2)).all(|(one, other)| one.input_files != other.input_files));
+}
+
+#[test]
+fn the_right_answer_is_right_and_stands_in_no_question_or_name() {
+    for row in all(3) {
+        let graded = grade::context::Row {
+            domain: &row.domain,
+            qa_type: Some(&row.qa_type),
+            ground_truth: &row.ground_truth,
+            agent_answer: &row.ground_truth,
+        };
+        assert_eq!(grade::context::reward(&graded), Ok(1.0), "{}", row.id);
+        let words = |text: &str| -> Vec<String> {
+            text.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect()
+        };
+        let given = |text: &str| words(text).contains(&row.ground_truth);
+        // A small number may stand in a question for another reason.
+        let number = row.ground_truth.parse::<i64>().is_ok();
+        assert!(number || !given(&row.problem_statement), "{}: {}", row.id, row.problem_statement);
+        assert!(!row.ground_truth.is_empty() && !row.input_files.is_empty(), "{}", row.id);
+    }
+}
+
+#[test]
+fn higher_levels_are_larger() {
+    for kind in Kind::ALL {
+        let size = |level: Level| -> usize {
+            let texts = (0..6).map(|number| synthetic(kind, level, 5, number).input_files);
+            texts.flat_map(BTreeMap::into_values).map(|text| text.len()).sum()
+        };
+        let sizes = Level::ALL.map(size);
+        assert!(sizes[0] < sizes[2] && sizes[2] < sizes[4], "{kind}: {sizes:?}");
+        assert!(sizes[0] < 6 * 2000, "{kind}: {sizes:?}");
+    }
+}
+
+#[test]
+fn every_task_comes_with_two_to_four_commands() {
+    for row in all(4) {
+        let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(&row) else { panic!("no row") };
+        let commands = solve(&fields).unwrap();
+        assert!((2..=4).contains(&commands.len()), "{}: {commands:?}", row.id);
+        assert!(commands.iter().all(|command| command.len() < 600), "{}: {commands:?}", row.id);
+    }
+}
+
+#[test]
+fn folders_are_the_same_every_time_and_divided() {
+    let dir = tempfile::tempdir().unwrap();
+    let wrote = Cell::new(0);
+    let made = |name: &str, seed| {
+        let watch = |step| {
+            if let Step::Wrote(many) = step {
+                wrote.set(wrote.get() + many);
+            }
+        };
+        synthesize(&settings(200, seed), &dir.path().join(name), &watch).unwrap()
+    };
+    let manifest = made("a", 9);
+    assert_eq!((manifest.counts.train, manifest.counts.validation, wrote.get()), (180, 20, 200));
+    assert_eq!(manifest.counts.subjects.len(), Kind::ALL.len());
+    assert_eq!(manifest.counts.levels.len(), 5);
+    made("b", 9);
+    made("c", 10);
+    let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    for file in ["train.jsonl", "validation.jsonl", "task.toml", "manifest.json"] {
+        let [a, b, c] = ["a", "b", "c"].map(|name| read(&format!("{name}/{file}")));
+        assert_eq!(a, b, "{file}");
+        assert_eq!(a == c, file == "task.toml", "{file}");
+    }
+    let ids = |name: &str| -> HashSet<String> {
+        let rows = read(name);
+        rows.lines().map(|row| serde_json::from_str::<Row>(row).unwrap().id).collect()
+    };
+    assert_eq!(ids("a/train.jsonl").len() + ids("a/validation.jsonl").len(), 200);
+    assert!(ids("a/train.jsonl").is_disjoint(&ids("a/validation.jsonl")));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn impossible_wishes_are_named_and_leave_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |settings: SynthesizeSettings, why: &str| {
+        let place = dir.path().join("x");
+        let error = synthesize(&settings, &place, &|_| ()).unwrap_err().to_string();
+        assert!(error.contains(why) && !place.exists(), "{error}");
+    };
+    refused(settings(0, 1), "from 1 to");
+    refused(settings(MOST + 1, 1), "from 1 to");
+    refused(SynthesizeSettings { kinds: Vec::new(), ..settings(5, 1) }, "one kind");
+    refused(SynthesizeSettings { levels: Vec::new(), ..settings(5, 1) }, "one level");
+    refused(SynthesizeSettings { validation: f64::NAN, ..settings(5, 1) }, "share");
+    assert!("tag".parse::<Kind>().unwrap_err().to_string().contains("follow"));
+    assert_eq!(Level::new(6), None);
+
+    let full = dir.path().join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("mine"), "").unwrap();
+    let error = synthesize(&settings(5, 1), &full, &|_| ()).unwrap_err().to_string();
+    assert!(error.contains("is there already"), "{error}");
+    assert_eq!(fs::read_dir(&full).unwrap().count(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn any_seed_makes_every_kind(seed: u64, number: u64) {
+        for kind in Kind::ALL {
+            for level in Level::ALL {
+                let row = synthetic(kind, level, seed, number);
+                prop_assert!(!row.ground_truth.trim().is_empty());
+                prop_assert!(row.ground_truth.trim() == row.ground_truth);
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Tables with numbers: added up, joined, put in order.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Level, Made, csv,
+    words::{CITIES, ITEMS, NAMES},
+};
+use crate::{dice::Dice, row::INPUT_DIR};
+
+/// A sale.
+struct Sale {
+    city: &'static str,
+    item: &'static str,
+    quantity: i64,
+    price: i64,
+}
+
+/// The sum of a column: of all rows, of some, of products, over several files.
+pub(super) fn sum(dice: &mut Dice, level: Level) -> Made {
+    let months = &["january", "february", "march", "april"][..level.of([1, 1, 1, 1, 4])];
+    let (cities, items) = (dice.several(&CITIES, 4), dice.several(&ITEMS, level.of([3, 3, 5, 6, 8])));
+    let (city, item) = (dice.pick(&cities), dice.pick(&items));
+    let lines = level.lines(dice) / months.len() + 1;
+    let mut files = BTreeMap::new();
+    let mut answer = 0;
+    for month in months {
+        let mut sales: Vec<Sale> = (0..lines)
+            .map(|_| Sale {
+                city: dice.pick(&cities),
+                item: dice.pick(&items),
+                quantity: dice.between(1, 40),
+                price: dice.between(2, 90),
+            })
+            .collect();
+        (sales[0].city, sales[0].item) = (city, item);
+        for sale in &sales {
+            let counts = match level.number() {
+                1 => true,
+                2 => sale.item == item,
+                _ => sale.item == item && sale.city == city,
+            };
+            let amount = if level.number() >= 4 { sale.quantity * sale.price } else { sale.quantity };
+            answer += if counts { amount } else { 0 };
+        }
+        dice.shuffle(&mut sales);
+        let rows = sales.iter().map(|sale| {
+            [sale.city.to_owned(), sale.item.to_owned(), sale.quantity.to_string(), sale.price.to_string()]
+        });
+        let name = if months.len() == 1 { "sales.csv".into() } else { format!("sales-{month}.csv") };
+        files.insert(name, csv("city,item,quantity,price", rows));
+    }
+    let place = if months.len() == 1 { "sales.csv" } else { "all sales files together" };
+    let (question, test, amount) = match level.number() {
+        1 => {
+            let question = dice.pick(&[
+                format!("What is the sum of the column quantity in {place}?"),
+                format!("Add up the quantities of all sales in {place}. What is the total?"),
+                format!("How many pieces were sold in all according to {place}?"),
+            ]);
+            (question, String::new(), "$3")
+        }
+        2 => {
+            let question = dice.pick(&[
+                format!("What quantity of the item {item} was sold in all according to {place}?"),
+                format!("Add up the quantity of every sale of a {item} in {place}."),
+            ]);
+            (question, format!(" && $2 == \"{item}\""), "$3")
+        }
+        3 => {
+            let question = dice.pick(&[
+                format!("What quantity of the item {item} was sold in {city} according to {place}?"),
+                format!("Add up the quantity of all sales of a {item} in {city} in {place}."),
+            ]);
+            (question, format!(" && $1 == \"{city}\" && $2 == \"{item}\""), "$3")
+        }
+        _ => {
+            let question = dice.pick(&[
+                format!("A sale is worth quantity times price. What are the sales of the item {item} in {city} worth, in {place}?"),
+                format!("What is the total of quantity times price over the sales of a {item} in {city}, in {place}?"),
+            ]);
+            (question, format!(" && $1 == \"{city}\" && $2 == \"{item}\""), "$3 * $4")
+        }
+    };
+    let look = format!("head -n 3 {INPUT_DIR}/*.csv");
+    let compute = format!("awk -F, 'FNR > 1{test} {{s += {amount}}} END {{print s}}' {INPUT_DIR}/*.csv");
+    Made::of(files, question, answer, &look, &compute)
+}
+
+/// Orders of customers, each in a file of their own; prices in a third.
+pub(super) fn join(dice: &mut Dice, level: Level) -> Made {
+    let many = level.of([3, 5, 10, 20, 40]);
+    let names = dice.several(&NAMES, many);
+    let cities = dice.several(&CITIES, level.of([2, 3, 4, 5, 6]));
+    let items = dice.several(&ITEMS, level.of([3, 4, 6, 8, 12]));
+    let customers: Vec<(i64, &str, &str)> = names
+        .iter()
+        .zip(1..)
+        .map(|(name, at)| (100 + at * 7, *name, dice.pick(&cities)))
+        .collect();
+    let prices: Vec<i64> = items.iter().map(|_| dice.between(2, 50)).collect();
+    let orders: Vec<(usize, usize, i64)> = (0..level.lines(dice))
+        .map(|_| (dice.below(many), dice.below(items.len()), dice.between(1, 60)))
+        .collect();
+    let (_, name, city) = customers[orders[0].0];
+    let total: i64 = orders
+        .iter()
+        .filter(|(who, _, _)| match level.number() {
+            1 | 2 => customers[*who].1 == name,
+            _ => customers[*who].2 == city,
+        })
+        .map(|(_, item, amount)| match level.number() {
+            3 => 1,
+            5 => amount * prices[*item],
+            _ => *amount,
+        })
+        .sum();
+    let order = |(at, (who, item, amount)): (usize, &(usize, usize, i64))| {
+        [(at + 1).to_string(), customers[*who].0.to_string(), items[*item].to_owned(), amount.to_string()]
+    };
+    let amount = if level.number() == 5 { "quantity" } else { "amount" };
+    let mut files = BTreeMap::from([
+        (
+            "customers.csv".to_owned(),
+            csv("id,name,city", customers.iter().map(|(id, name, city)| {
+                [id.to_string(), (*name).to_owned(), (*city).to_owned()]
+            })),
+        ),
+        (
+            "orders.csv".to_owned(),
+            csv(&format!("order,customer,item,{amount}"), orders.iter().enumerate().map(order)),
+        ),
+    ]);
+    if level.number() == 5 {
+        let rows = items.iter().zip(&prices).map(|(item, price)| [(*item).to_owned(), price.to_string()]);
+        files.insert("prices.csv".to_owned(), csv("item,price", rows));
+    }
+    let question = match level.number() {
+        1 | 2 => dice.pick(&[
+            format!("What do the orders of {name} add up to? The customers are in customers.csv."),
+            format!("How much did {name} order in all? Add up the amounts in orders.csv."),
+        ]),
+        3 => dice.pick(&[
+            format!("How many orders came from customers in {city}?"),
+            format!("Count the orders of all customers who live in {city}."),
+        ]),
+        4 => dice.pick(&[
+            format!("What do the amounts of all orders from customers in {city} add up to?"),
+            format!("Add up the amounts of the orders of all customers who live in {city}."),
+        ]),
+        _ => dice.pick(&[
+            format!("An order is worth quantity times the price of its item. What are the orders of all customers in {city} worth together?"),
+            format!("What do customers from {city} have to pay in all? Prices are in prices.csv, and an order is for a quantity of one item."),
+        ]),
+    };
+    let look = format!("head -n 3 {INPUT_DIR}/*.csv");
+    let compute = joined(level, name, city);
+    Made::of(files, question, total, &look, &compute)
+}
+
+fn joined(level: Level, name: &str, city: &str) -> String {
+    let (customers, orders) = (format!("{INPUT_DIR}/customers.csv"), format!("{INPUT_DIR}/orders.csv"));
+    let (column, value) = if level.number() <= 2 { ("$2", name) } else { ("$3", city) };
+    let known = format!("NR == FNR {{ours[$1] = ({column} == \"{value}\"); next}}");
+    match level.number() {
+        3 => format!("awk -F, '{known} FNR > 1 && ours[$2] {{n++}} END {{print n + 0}}' {customers} {orders}"),
+        5 => format!(
+            "awk -F, 'FILENAME ~ /prices/ {{price[$1] = $2; next}} FILENAME ~ /customers/ {{ours[$1] = ($3 == \"{city}\"); next}} \
+             FNR > 1 && ours[$2] {{s += $4 * price[$3]}} END {{print s + 0}}' {INPUT_DIR}/prices.csv {customers} {orders}"
+        ),
+        _ => format!("awk -F, '{known} FNR > 1 && ours[$2] {{s += $4}} END {{print s + 0}}' {customers} {orders}"),
+    }
+}
+
+/// Results of players, of which no two are alike.
+struct Results {
+    files: BTreeMap<String, String>,
+    place: &'static str,
+    /// Player, team and points.
+    rows: Vec<(String, &'static str, i64)>,
+    team: &'static str,
+}
+
+const TEAMS: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
+
+fn results(dice: &mut Dice, level: Level) -> Results {
+    let many = level.of([1, 1, 1, 3, 5]);
+    let lines = level.lines(dice);
+    let teams = dice.several(&TEAMS, level.of([2, 2, 3, 4, 5]));
+    let mut names: Vec<String> = dice.several(&NAMES, lines).into_iter().map(str::to_owned).collect();
+    // More players than names: some of them are numbered.
+    while names.len() < lines {
+        names.push(format!("{}{}", dice.pick(&NAMES), names.len()));
+    }
+    let mut points: Vec<i64> = (1..=lines as i64 * 4).collect();
+    dice.shuffle(&mut points);
+    let rows: Vec<_> = names
+        .into_iter()
+        .zip(points)
+        .map(|(name, points)| (name, dice.pick(&teams), points + 20))
+        .collect();
+    let files = rows
+        .chunks(lines.div_ceil(many))
+        .enumerate()
+        .map(|(at, rows)| {
+            let name = if many == 1 { "results.csv".into() } else { format!("results-{}.csv", at + 1) };
+            let rows = rows.iter().map(|(name, team, points)| {
+                [name.clone(), (*team).to_owned(), points.to_string()]
+            });
+            (name, csv("player,team,points", rows))
+        })
+        .collect();
+    let place = if many == 1 { "results.csv" } else { "the results files together" };
+    let team = dice.pick(&rows).1;
+    Results { files, place, rows, team }
+}
+
+/// Who has the most or the fewest points: of all, of a team; or which team has, all its players together.
+pub(super) fn extreme(dice: &mut Dice, level: Level) -> Made {
+    let Results { files, place, rows, team } = results(dice, level);
+    let most = dice.once_in(2);
+    let (word, end) = if most { ("most", "tail") } else { ("fewest", "head") };
+    let look = format!("head -n 3 {INPUT_DIR}/*.csv");
+    if level.number() == 5 {
+        let mut totals: BTreeMap<&str, i64> = BTreeMap::new();
+        for (_, team, points) in &rows {
+            *totals.entry(team).or_default() += points;
+        }
+        let mut ordered: Vec<(i64, &str)> = totals.into_iter().map(|(team, sum)| (sum, team)).collect();
+        ordered.sort_unstable();
+        if !most {
+            ordered.reverse();
+        }
+        let unique = ordered.len() < 2 || ordered[ordered.len() - 1].0 != ordered[ordered.len() - 2].0;
+        if let (Some((_, winner)), true) = (ordered.last(), unique) {
+            let question = dice.pick(&[
+                format!("Which team has the {word} points, all its players in {place} added up?"),
+                format!("Add up the points of each team over {place}. Which team has the {word}?"),
+            ]);
+            let compute = format!(
+                "awk -F, 'FNR > 1 {{s[$2] += $3}} END {{for (t in s) print s[t], t}}' {INPUT_DIR}/*.csv | sort -n | {end} -n 1 | cut -d' ' -f2"
+            );
+            return Made::of(files, question, *winner, &look, &compute);
+        }
+    }
+    let narrowed = level.number() >= 3;
+    let of = if narrowed { format!(" of team {team}") } else { String::new() };
+    let rows = rows.iter().filter(|row| !narrowed || row.1 == team);
+    let mut rows: Vec<(i64, &str)> = rows.map(|(name, _, points)| (*points, name.as_str())).collect();
+    rows.sort_unstable();
+    let answer = if most { rows.last() } else { rows.first() }.map_or("", |(_, name)| name);
+    let question = dice.pick(&[
+        format!("Which player{of} has the {word} points in {place}?"),
+        format!("Who{of} got the {word} points according to {place}?"),
+        format!("Name the player{of} with the {word} points in {place}."),
+    ]);
+    let test = if narrowed { format!(" && $2 == \"{team}\"") } else { String::new() };
+    let compute = format!(
+        "awk -F, 'FNR > 1{test} {{print $3, $1}}' {INPUT_DIR}/*.csv | sort -n | {end} -n 1 | cut -d' ' -f2"
+    );
+    Made::of(files, question, answer, &look, &compute)
+}
+
+/// Who comes n-th.
+pub(super) fn rank(dice: &mut Dice, level: Level) -> Made {
+    let Results { files, place, rows, team } = results(dice, level);
+    let narrowed = level.number() >= 3;
+    let rows = rows.iter().filter(|row| !narrowed || row.1 == team);
+    let mut rows: Vec<(i64, &str)> = rows.map(|(name, _, points)| (*points, name.as_str())).collect();
+    rows.sort_unstable_by(|a, b| b.cmp(a));
+    let at = dice.below(rows.len().min(level.of([3, 4, 6, 9, 15])));
+    let place_in_words = ["first", "second", "third", "fourth", "fifth"];
+    let nth = place_in_words.get(at).map_or_else(|| format!("{}th", at + 1), |word| (*word).to_owned());
+    let of = if narrowed { format!(" among the players of team {team}") } else { String::new() };
+    let question = dice.pick(&[
+        format!("Sort the players in {place} by points, the most first. Who comes {nth}{of}?"),
+        format!("Who is in {nth} place{of} if the players in {place} are ordered by points from most to fewest?"),
+    ]);
+    let test = if narrowed { format!(" && $2 == \"{team}\"") } else { String::new() };
+    let look = format!("head -n 3 {INPUT_DIR}/*.csv");
+    let compute = format!(
+        "awk -F, 'FNR > 1{test} {{print $3, $1}}' {INPUT_DIR}/*.csv | sort -nr | sed -n {}p | cut -d' ' -f2",
+        at + 1
+    );
+    Made::of(files, question, rows[at].1, &look, &compute)
+}
