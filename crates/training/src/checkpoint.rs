@@ -170,17 +170,18 @@ impl Checkpoints {
         if state.version != VERSION {
             return Err(CheckpointError::Version { path, found: state.version });
         }
-        let tensors = |name: &str| {
-            let path = dir.join(format!("{name}.safetensors"));
-            Tensor::read_safetensors(&path).map_err(CheckpointError::tensors("read", &path))
-        };
         let memory = Memory {
-            master: tensors("master")?,
-            first: tensors("first")?,
-            second: tensors("second")?,
+            master: tensors(&dir, "master")?,
+            first: tensors(&dir, "first")?,
+            second: tensors(&dir, "second")?,
             steps: state.optimiser_steps,
         };
         Ok((state.position, memory))
+    }
+
+    /// The weights alone of that of a step, by the names of parameters.
+    pub fn weights(&self, step: u64) -> Result<Vec<(String, Tensor)>, CheckpointError> {
+        tensors(&self.path(step), "master")
     }
 
     fn path(&self, step: u64) -> PathBuf {
@@ -198,6 +199,11 @@ impl Checkpoints {
             remove(&gone)
         })
     }
+}
+
+fn tensors(dir: &Path, name: &str) -> Result<Vec<(String, Tensor)>, CheckpointError> {
+    let path = dir.join(format!("{name}.safetensors"));
+    Tensor::read_safetensors(&path).map_err(CheckpointError::tensors("read", &path))
 }
 
 fn remove(dir: &Path) -> Result<(), CheckpointError> {

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use learning::{
-    AlgorithmName, AlgorithmSettings, CheckpointSettings, LoraSettings, Old, OptimiserSettings, Precision,
+    AggregationName, AlgorithmName, AlgorithmSettings, CheckpointSettings, LoraSettings, Old, OptimiserSettings, Precision,
     Projection, Schedule,
 };
-pub use playing::{Choosing, Documents, Mode, Overlong, PlaySettings, ValidationSettings};
+pub use playing::{Choosing, PlaySettings, ValidationSettings};
 
 /// A configuration may have so many bytes.
 pub const LONGEST: usize = 1 << 20;

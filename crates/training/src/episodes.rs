@@ -2,6 +2,7 @@
 //!
 //! Knows what was played and how an algorithm values it. Computes no loss.
 
+use report::analysis::{Capabilities, capabilities, turns};
 use rollout::{End, Group, Loss, Played};
 
 use crate::{
@@ -120,6 +121,13 @@ pub fn figures(groups: &[Group]) -> Figures {
     ] {
         figures.add(format!("end/{name}"), mean(&|played| share(played.end == end)));
     }
+    let mut uses = Capabilities::default();
+    for played in &stayed {
+        uses += capabilities(&turns(&played.events));
+    }
+    figures.add("use/external", uses.paper.external_rate());
+    figures.add("use/files", uses.paper.file_rate());
+    figures.add("use/computation", uses.paper.computation_rate());
     figures.add("episodes", played.len() as f64);
     figures.add("episodes_left", (played.len() - stayed.len()) as f64);
     let spread = groups.iter().filter(|group| has_spread(&rewards(group))).count();

@@ -129,6 +129,11 @@ impl Learner {
         Self { temperature: if temperature > 0.0 { temperature } else { 1.0 }, ..self }
     }
 
+    /// What logits are divided by.
+    pub fn temperature(&self) -> f64 {
+        self.temperature
+    }
+
     /// The network.
     pub fn net(&self) -> &Net {
         &self.net

@@ -30,9 +30,15 @@ impl Figures {
         self.0.push((name.into(), number));
     }
 
-    /// Adds figures of a kind.
-    pub fn add_all(&mut self, kind: &str, figures: &Self) {
-        self.0.extend(figures.0.iter().map(|(name, number)| (format!("{kind}/{name}"), *number)));
+    /// Adds all figures of another step, or of a part of one.
+    pub fn extend(&mut self, figures: &Self) {
+        self.0.extend(figures.0.iter().cloned());
+    }
+
+    /// The same figures with the name of their kind before their own.
+    #[must_use]
+    pub fn of_kind(&self, kind: &str) -> Self {
+        Self(self.0.iter().map(|(name, number)| (format!("{kind}/{name}"), *number)).collect())
     }
 
     /// A figure.
@@ -76,12 +82,12 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Goes on in the directory of a run after a step; lines of later ones are taken back.
-    pub(crate) fn open(run: &Path, after: u64) -> io::Result<Self> {
+    /// Goes on in the directory of a run after a step, or begins; lines of later steps are taken back.
+    pub(crate) fn open(run: &Path, after: Option<u64>) -> io::Result<Self> {
         let path = run.join(FILE);
         take_back(&path, after)?;
         let lines = OpenOptions::new().create(true).append(true).open(&path)?;
-        Ok(Self { lines, events: EventFile::create(&run.join("tensorboard"), after)? })
+        Ok(Self { lines, events: EventFile::create(&run.join("tensorboard"), after.unwrap_or(0))? })
     }
 
     /// Writes down a step.
@@ -94,7 +100,7 @@ impl Metrics {
 }
 
 /// Removes lines of later steps, and what a killed process left of a line.
-fn take_back(path: &Path, after: u64) -> io::Result<()> {
+fn take_back(path: &Path, after: Option<u64>) -> io::Result<()> {
     let text = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -116,9 +122,9 @@ fn take_back(path: &Path, after: u64) -> io::Result<()> {
     fs::rename(&beside, path)
 }
 
-fn is_until(line: &str, after: u64) -> bool {
+fn is_until(line: &str, after: Option<u64>) -> bool {
     let line: Option<Value> = serde_json::from_str(line).ok();
-    line.and_then(|line| line.get("step")?.as_u64()).is_some_and(|step| step <= after)
+    line.and_then(|line| line.get("step")?.as_u64()).is_some_and(|step| Some(step) <= after)
 }
 
 #[cfg(test)]
@@ -135,7 +141,7 @@ mod tests {
     #[test]
     fn a_step_is_a_line() {
         let dir = tempfile::tempdir().unwrap();
-        let mut metrics = Metrics::open(dir.path(), 0).unwrap();
+        let mut metrics = Metrics::open(dir.path(), None).unwrap();
         metrics.add(1, &figures(0.25)).unwrap();
         metrics.add(2, &figures(f64::NAN)).unwrap();
         let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
@@ -150,10 +156,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         fs::write(&path, "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st").unwrap();
-        Metrics::open(dir.path(), 2).unwrap();
+        Metrics::open(dir.path(), Some(2)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n");
         fs::write(&path, "{\"step\":1}\nnonsense\n{\"step\":2}\n").unwrap();
-        Metrics::open(dir.path(), 2).unwrap();
+        Metrics::open(dir.path(), Some(2)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n");
     }
 }

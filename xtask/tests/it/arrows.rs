@@ -68,7 +68,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "train",
         &[
-            "image", "policy", "rollout", "sandbox", "sandbox-native", "training", "vocabulary",
+            "agent", "policy", "sandbox-native", "training", "vocabulary",
         ],
     ),
     (

@@ -1,46 +1,17 @@
 //! How episodes are played, for training and for validation.
 
+use std::time::Duration;
+
+use agent::Limits;
 use model::ToolFormat;
+use rollout::{Choice, Context, Method, Mode, Overlong};
+use sandbox::{ByteSize, ImageRef, Network, Spec};
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, MOST_EPISODES, check};
 
-/// What a model has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// A computer.
-    #[default]
-    Sandbox,
-    /// One reply.
-    Llm,
-}
-
-/// Where the documents of a problem are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Documents {
-    /// In files.
-    #[default]
-    Files,
-    /// In the prompt.
-    Prompt,
-}
-
-/// What becomes of episodes that run out of turns or tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Overlong {
-    /// Their reward is 0; with `grpo++` they are masked.
-    #[default]
-    Auto,
-    /// Their reward is 0.
-    Zero,
-    /// They are not trained on, as those that run out of time.
-    Mask,
-    /// They keep their reward.
-    Keep,
-}
+/// Sequences at once where nobody says otherwise.
+const MOST_SLOTS: usize = 256;
 
 /// How tokens are chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +32,12 @@ impl Default for Choosing {
 }
 
 impl Choosing {
+    /// What a sampler is told.
+    pub fn choice(&self, seed: u64) -> Choice {
+        let top_k = (self.top_k > 0).then_some(self.top_k);
+        Choice { temperature: self.temperature, top_p: self.top_p, top_k, seed }
+    }
+
     fn check(&self, keys: [&'static str; 2]) -> Result<(), ConfigError> {
         let [temperature, top_p] = keys;
         let sane = (0.0..=10.0).contains(&self.temperature);
@@ -80,7 +57,7 @@ pub struct PlaySettings {
     /// `sandbox`, or `llm` for one reply without a computer.
     pub mode: Mode,
     /// Where documents are: `files` or `prompt`.
-    pub context: Documents,
+    pub context: Context,
     /// How calls are written: `fenced`, `hermes` or `qwen3-coder`.
     pub format: ToolFormat,
     /// The most replies of an episode.
@@ -91,8 +68,10 @@ pub struct PlaySettings {
     pub tokens_per_reply: usize,
     /// How tokens are chosen.
     pub sampling: Choosing,
-    /// What becomes of episodes that run out of turns or tokens: `auto`, `zero`, `mask` or `keep`.
-    pub overlong: Overlong,
+    /// What becomes of episodes that run out of turns or tokens: `zero`, `mask` or `keep`; absent, `mask` with `grpo++`
+    /// and else `zero`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlong: Option<Overlong>,
     /// Seconds a command may take.
     pub command_timeout: f64,
     /// Seconds an episode may take.
@@ -113,13 +92,13 @@ impl Default for PlaySettings {
             problems: 8,
             members: 8,
             mode: Mode::default(),
-            context: Documents::default(),
+            context: Context::default(),
             format: ToolFormat::Fenced,
             turns: 100,
             tokens: 65_536,
             tokens_per_reply: 65_536,
             sampling: Choosing::default(),
-            overlong: Overlong::default(),
+            overlong: None,
             command_timeout: 120.0,
             timeout: 5400.0,
             sandboxes: 64,
@@ -134,6 +113,46 @@ impl PlaySettings {
     /// Episodes of one step.
     pub fn episodes(&self) -> usize {
         self.problems * self.members
+    }
+
+    /// How episodes are played, with `overlong` as the algorithm has it where nobody said otherwise.
+    pub fn method(&self, overlong: Overlong) -> Method {
+        let limits = Limits {
+            turns: self.turns,
+            tokens: self.tokens as u64,
+            tokens_per_call: self.tokens_per_reply as u64,
+            time: Some(Duration::from_secs_f64(self.timeout)),
+            ..Limits::default()
+        };
+        let usual = Spec::default();
+        let spec = Spec {
+            image: self.image.parse().unwrap_or(ImageRef::Host),
+            limits: sandbox::Limits { memory: Some(ByteSize(self.memory << 20)), ..usual.limits.clone() },
+            network: Network::None,
+            ..usual
+        };
+        Method {
+            mode: self.mode,
+            context: self.context,
+            format: self.format,
+            limits,
+            command_timeout: Duration::from_secs_f64(self.command_timeout),
+            spec,
+            sandboxes: self.sandboxes,
+            ahead: self.sandboxes.min(8),
+            overlong: self.overlong.unwrap_or(overlong),
+            settings: serde_json::to_value(self).unwrap_or_default(),
+            ..Method::default()
+        }
+    }
+
+    /// Sequences the sampler continues at once.
+    pub fn slots(&self) -> usize {
+        match (self.slots, self.mode) {
+            (0, Mode::Sandbox) => self.sandboxes.min(self.episodes()),
+            (0, Mode::Llm) => self.episodes().min(MOST_SLOTS),
+            (slots, _) => slots,
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
@@ -155,7 +174,8 @@ impl PlaySettings {
         let seconds = |value: f64| value > 0.0 && value <= 1e6;
         check("rollout.command_timeout", self.command_timeout, seconds(self.command_timeout), "above 0")?;
         check("rollout.timeout", self.timeout, seconds(self.timeout), "above 0")?;
-        check("rollout.memory", self.memory, self.memory >= 16, "at least 16 MiB")?;
+        let memory = (16..=1 << 24).contains(&self.memory);
+        check("rollout.memory", self.memory, memory, "between 16 MiB and 16 TiB")?;
         self.sampling.check(["rollout.sampling.temperature", "rollout.sampling.top_p"])?;
         let spread = self.sampling.temperature > 0.0 || self.members == 1;
         check("rollout.sampling.temperature", 0, spread, "above 0 where a problem has several episodes")

@@ -1,0 +1,131 @@
+//! The command `perf`: tokens a second in sampling and in training, beside a plain PyTorch loop where one can be had.
+
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::Context;
+use policy::{
+    Checkpointing, Net, Recording,
+    perf::{self, Generated, Generation, Rate},
+};
+use serde_json::{Value, json};
+use training::{AdamW, Learner, Lesson, Machine, Precision, Row};
+
+use crate::{args::PerfArgs, exit::note, show};
+
+/// The same work in plain PyTorch.
+const EAGER: &str = include_str!("../perf/eager.py");
+
+/// Measures and prints.
+pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
+    let machine = Machine::of(args.device, Precision::Auto)?;
+    let net = Net::random(perf::small_shape(), 0, machine.device, machine.kind)?;
+    let recording = if args.no_graphs { Recording::Never } else { Recording::WherePossible };
+    let what = Generation { batch: args.batch, prompt: args.prompt, reply: args.reply, recording };
+    let generated = perf::generation(&net, &what)?;
+    if let Some(why) = &generated.unrecorded {
+        note(&format!("sampling went without CUDA graphs: {why}"));
+    }
+    let trained = training(args, net, machine)?;
+    let eager = args.python.as_deref().map(|python| eager(python, args, machine)).transpose()?;
+    match args.json {
+        true => show::print(&object(machine, &generated, trained, eager.as_ref())),
+        false => lines(machine, &generated, trained, eager.as_ref())?,
+    }
+    Ok(())
+}
+
+/// Times steps of full training on sequences all of whose tokens are learnt.
+fn training(args: &PerfArgs, net: Net, machine: Machine) -> anyhow::Result<Rate> {
+    let tokens = (args.train_batch * args.train_length) as u64;
+    let vocabulary = u32::try_from(net.shape().vocabulary)?;
+    let row = |number: u32| Row {
+        tokens: (0..args.train_length as u32).map(|at| (number * 7919 + at * 104_729) % vocabulary).collect(),
+        trained: vec![true; args.train_length],
+        weight: 1.0 / tokens as f64,
+        ..Row::default()
+    };
+    let rows: Vec<Row> = (0..args.train_batch as u32).map(row).collect();
+    let mut learner = Learner::new(net, AdamW::default(), tokens as usize, Checkpointing::Off)?;
+    let step = || learner.step(&rows, 1e-6, Lesson::Imitate).map(drop);
+    Ok(perf::training(machine.device, args.steps, tokens, step)?)
+}
+
+/// What plain PyTorch does with the same work.
+#[expect(clippy::disallowed_methods, reason = "the user names the program to compare with")]
+fn eager(python: &Path, args: &PerfArgs, machine: Machine) -> anyhow::Result<Value> {
+    let device = match machine.device {
+        tch::Device::Cuda(number) => format!("cuda:{number}"),
+        _ => "cpu".to_owned(),
+    };
+    let numbers = [
+        ("--batch", args.batch),
+        ("--prompt", args.prompt),
+        ("--reply", args.reply),
+        ("--train-batch", args.train_batch),
+        ("--train-length", args.train_length),
+        ("--train-steps", args.steps as usize),
+    ];
+    let mut command = Command::new(python);
+    command.args(["-", "--device", &device]);
+    for (name, number) in numbers {
+        command.args([name, &number.to_string()]);
+    }
+    // It brings its own libtorch.
+    command.env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+    let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = started.with_context(|| format!("cannot start {}", python.display()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(EAGER.as_bytes()).context("the program took no script")?;
+    }
+    let output = child.wait_with_output()?;
+    anyhow::ensure!(output.status.success(), "{} ended with {}", python.display(), output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).with_context(|| format!("{} printed no figures", python.display()))
+}
+
+fn object(machine: Machine, generated: &Generated, trained: Rate, eager: Option<&Value>) -> Value {
+    let (sampling, learning) = (generated.rate.per_second(), trained.per_second());
+    let mut object = json!({
+        "machine": machine.shown(),
+        "generation_tokens_per_s": sampling,
+        "generation_steps": generated.counts.steps,
+        "generation_steps_replayed": generated.counts.replayed,
+        "generation_memory": generated.memory,
+        "training_tokens_per_s": learning,
+    });
+    if let Some(eager) = eager {
+        let ratio = |ours: f64, name: &str| eager[name].as_f64().map(|theirs| ours / theirs);
+        object["eager"] = eager.clone();
+        object["generation_ratio"] = json!(ratio(sampling, "generation_tokens_per_s"));
+        object["training_ratio"] = json!(ratio(learning, "training_tokens_per_s"));
+    }
+    object
+}
+
+fn lines(
+    machine: Machine,
+    generated: &Generated,
+    trained: Rate,
+    eager: Option<&Value>,
+) -> anyhow::Result<()> {
+    let object = object(machine, generated, trained, eager);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "on {}", machine.shown())?;
+    for (what, key) in [("sampling", "generation"), ("training", "training")] {
+        let of = |name: String| object[name].as_f64();
+        let ours = of(format!("{key}_tokens_per_s")).unwrap_or(0.0);
+        let beside = object["eager"][format!("{key}_tokens_per_s")].as_f64();
+        match (beside, of(format!("{key}_ratio"))) {
+            (Some(theirs), Some(ratio)) => {
+                writeln!(out, "{what}: {ours:.0} tokens/s; plain PyTorch {theirs:.0}; ratio {ratio:.2}")?;
+            }
+            _ => writeln!(out, "{what}: {ours:.0} tokens/s")?,
+        }
+    }
+    Ok(())
+}

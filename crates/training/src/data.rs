@@ -1,0 +1,107 @@
+//! The problems of a run: rows of files, as the task reads them, without those nobody could grade.
+//!
+//! Knows no order; what is drawn when is the loop's business.
+
+use std::path::{Path, PathBuf};
+
+use problems::{Problem, RowsError, Task, TaskError};
+
+/// So many bad rows are named.
+const NAMED: usize = 5;
+
+/// Problems cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The task cannot be used.
+    #[error("cannot use task {name:?}; built in are {}", Task::BUILTIN.join(", "))]
+    Task {
+        /// What was asked for.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: TaskError,
+    },
+    /// The files cannot be read.
+    #[error("cannot read rows")]
+    Rows(#[from] RowsError),
+    /// There are too few.
+    #[error("`{key}` gives {found} problems, and a step wants {wanted} different ones; lower `rollout.problems`")]
+    Few {
+        /// Where they come from.
+        key: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many are wanted.
+        wanted: usize,
+    },
+}
+
+/// The task of that name, or in that folder.
+pub fn task(name: &str) -> Result<Task, DataError> {
+    match Task::builtin(name) {
+        Some(task) => Ok(task),
+        None => Task::load(Path::new(name))
+            .map_err(|source| DataError::Task { name: name.to_owned(), source }),
+    }
+}
+
+/// The problems of files, at least so many, and notes about rows that were left out.
+pub fn problems(
+    task: &Task,
+    paths: &[PathBuf],
+    key: &'static str,
+    least: usize,
+) -> Result<(Vec<Problem>, Vec<String>), DataError> {
+    let mut rows = task.read_files(paths)?;
+    let mut why: Vec<String> = rows.bad.iter().map(ToString::to_string).collect();
+    rows.problems.retain(|problem| {
+        let answered = !problem.ground_truth.trim().is_empty();
+        if !answered {
+            let id: String = problem.id.chars().take(80).collect();
+            why.push(format!("problem {id}: there is no right answer"));
+        }
+        answered
+    });
+    let mut notes = Vec::new();
+    if !why.is_empty() {
+        notes.push(format!("{} rows of `{key}` are left out", why.len()));
+        notes.extend(why.into_iter().take(NAMED));
+    }
+    let found = rows.problems.len();
+    match found < least {
+        true => Err(DataError::Few { key, found, wanted: least }),
+        false => Ok((rows.problems, notes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_without_an_answer_are_named_and_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        let row = |id: &str, truth: &str| {
+            format!(
+                "{{\"id\":\"{id}\",\"problem_statement\":\"?\",\"qa_type\":\"Free-form\",\"domain\":\"x\"{truth}}}\n"
+            )
+        };
+        let text = [row("a", ",\"ground_truth\":\"1\""), row("b", ""), row("c", ",\"ground_truth\":\" \"")].concat();
+        std::fs::write(&path, text).unwrap();
+        let task = task("instruct_pretrain").unwrap();
+        let (found, notes) = problems(&task, &[path.clone()], "data.train", 1).unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(notes[0].contains("2 rows"), "{notes:?}");
+        assert!(notes.iter().any(|note| note.contains("row 2")), "{notes:?}");
+        let error = problems(&task, &[path], "data.train", 2).unwrap_err();
+        assert!(error.to_string().contains("gives 1 problems"), "{error}");
+    }
+
+    #[test]
+    fn a_task_that_is_none_is_named() {
+        let error = task("nowhere/at/all").unwrap_err();
+        assert!(error.to_string().contains("nowhere/at/all"), "{error}");
+    }
+}

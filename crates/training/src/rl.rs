@@ -1,0 +1,363 @@
+//! The loop of reinforcement learning: problems are drawn, groups of episodes played, advantages learnt from, and the
+//! sampler takes over what was learnt.
+//!
+//! Everything that is chance follows from the seed and the step, so that a run that was killed goes on as if it had not
+//! been. Knows neither flags nor terminals.
+
+use std::{collections::HashSet, sync::Arc};
+
+use policy::{Engine, Net};
+use problems::Problem;
+use rollout::{Group, Order, Overlong, PlayError, Played, Reward, Scene, Speech, Stage};
+use sandbox::Runtime;
+
+use crate::{
+    batch::Row,
+    chance::Deck,
+    checkpoint::{Checkpoints, Position},
+    config::{AlgorithmName, Old, RlConfig},
+    data,
+    episodes::{self, Keep},
+    learner::{Importance, Learner, Learnt, Lesson, score},
+    metrics::{Figures, Metrics},
+    news::News,
+    objective::Objective,
+    outside::{Clock, Ending, Outside, TrainError},
+    run::RunDirectory,
+    sampler::EngineSampler,
+    setup::{Machine, learner, network},
+};
+
+/// Trains as the configuration says, from where the run stands.
+pub fn rl<R: Runtime>(config: &RlConfig, outside: &Outside<'_, R>) -> Result<Ending, TrainError> {
+    let mut run = Run::begin(config, outside)?;
+    let trained = run.train();
+    run.close();
+    match trained {
+        Err(TrainError::Play(PlayError::Stopped)) => {
+            run.save()?;
+            Ok(Ending::Stopped(run.position.step))
+        }
+        Err(error) => Err(error),
+        Ok(()) => Ok(Ending::Complete),
+    }
+}
+
+/// A run under way.
+struct Run<'a, R: Runtime> {
+    config: &'a RlConfig,
+    outside: &'a Outside<'a, R>,
+    directory: RunDirectory,
+    checkpoints: Checkpoints,
+    /// The step that was saved last.
+    saved: Option<u64>,
+    metrics: Metrics,
+    objective: Box<dyn Objective>,
+    problems: Vec<Arc<Problem>>,
+    validation: Vec<Arc<Problem>>,
+    deck: Deck,
+    learner: Learner,
+    /// The model as it was, where the algorithm holds on to it.
+    reference: Option<Net>,
+    sampler: Arc<EngineSampler>,
+    stage: Option<Stage<R>>,
+    position: Position,
+}
+
+impl<R: Runtime> Run<'_, R> {
+    /// Goes through all steps that are left.
+    fn train(&mut self) -> Result<(), TrainError> {
+        if self.position.step == 0 && self.is_measured() {
+            let figures = self.validate()?;
+            self.log(0, &figures)?;
+        }
+        while self.position.step < self.config.steps {
+            let mut figures = Figures::default();
+            let mut clock = Clock::start();
+            let (groups, mut position) = self.play(&mut figures)?;
+            let played = clock.lap();
+            let tokens = figures.get("response_tokens_mean").unwrap_or(0.0) * figures.get("episodes").unwrap_or(0.0);
+            figures.add("tokens_per_s", tokens / played.max(1e-9));
+            figures.add("seconds/play", played);
+            self.learn(position.step, &groups, &mut figures)?;
+            figures.add("seconds/learn", clock.lap());
+            self.sampler.0.refresh(self.learner.net())?;
+            std::mem::swap(&mut self.position, &mut position);
+            if self.config.validation.is_due(self.position.step, self.config.steps) && self.is_measured() {
+                figures.extend(&self.validate()?);
+                figures.add("seconds/validate", clock.lap());
+            }
+            self.log(self.position.step, &figures)?;
+            let last = self.position.step == self.config.steps;
+            if last || self.position.step.is_multiple_of(self.config.checkpoints.every) {
+                self.save()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The groups of the next step, and where the run will stand after it.
+    fn play(&mut self, figures: &mut Figures) -> Result<(Vec<Group>, Position), TrainError> {
+        let wanted = self.config.rollout.problems;
+        let mut position = Position { step: self.position.step + 1, ..self.position };
+        let mut taken = HashSet::new();
+        let (mut kept, mut flat, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..=self.config.algorithm.resample {
+            let problems = self.draw(wanted - kept.len(), &mut taken, &mut position);
+            if problems.is_empty() {
+                break;
+            }
+            let name = format!("step-{:06}-{round}", position.step);
+            let choice = self.config.rollout.sampling.choice(self.config.seed);
+            let members = self.config.rollout.members;
+            let groups = self.perform(problems, members, position.step, choice, &name, "training")?;
+            all.extend(groups.iter().cloned());
+            let (spread, equal): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(Group::has_spread);
+            kept.extend(spread);
+            flat = equal;
+            if kept.len() == wanted {
+                break;
+            }
+        }
+        figures.extend(&episodes::figures(&all));
+        flat.truncate(wanted - kept.len());
+        kept.extend(flat);
+        Ok((kept, position))
+    }
+
+    /// Problems that were not drawn in this step yet.
+    fn draw(
+        &self,
+        count: usize,
+        taken: &mut HashSet<usize>,
+        position: &mut Position,
+    ) -> Vec<Arc<Problem>> {
+        let count = count.min(self.problems.len() - taken.len());
+        let mut drawn = Vec::with_capacity(count);
+        while drawn.len() < count {
+            for at in self.deck.draw(position.drawn, 1) {
+                if taken.insert(at) {
+                    drawn.push(Arc::clone(&self.problems[at]));
+                }
+            }
+            position.drawn += 1;
+        }
+        drawn
+    }
+
+    /// Plays episodes and tells how far they are.
+    fn perform(
+        &self,
+        problems: Vec<Arc<Problem>>,
+        members: usize,
+        step: u64,
+        choice: rollout::Choice,
+        name: &str,
+        what: &str,
+    ) -> Result<Vec<Group>, TrainError> {
+        let Some(stage) = &self.stage else { return Ok(Vec::new()) };
+        let all = problems.len() * members;
+        let order = Order {
+            problems,
+            members: u32::try_from(members).unwrap_or(u32::MAX),
+            step,
+            choice,
+            events: Some(self.directory.path().join("episodes").join(name)),
+            watch: self.outside.watch.clone(),
+        };
+        let (mut done, watcher) = (0, self.outside.watcher);
+        let hear = |_: &Played| {
+            done += 1;
+            watcher.hear(News::Playing { done, all, what });
+        };
+        let playing = stage.play(&self.sampler, &order, hear);
+        self.outside.tokio.block_on(playing).map_err(TrainError::Play)
+    }
+
+    /// Learns from groups, in one step or in several.
+    fn learn(&mut self, step: u64, groups: &[Group], figures: &mut Figures) -> Result<(), TrainError> {
+        let settings = &self.config.algorithm;
+        let keep = if self.reference.is_some() { Keep::All } else { Keep::WithAdvantage };
+        let size = groups.len().div_ceil(settings.mini_batches()).max(1);
+        let mut batches = Vec::new();
+        for part in groups.chunks(size) {
+            let (rows, notes) = episodes::rows(part, self.config.rollout.members, &*self.objective, keep);
+            notes.0.iter().for_each(|note| self.outside.note(&format!("step {step}: {note}")));
+            batches.push(rows);
+        }
+        self.score(&mut batches)?;
+        let rate = self.config.optimiser.rate_at(step, self.config.steps);
+        let importance = settings.importance.map(|most| Importance { most });
+        let lesson = Lesson::Improve { objective: &*self.objective, importance };
+        let mut all = Vec::new();
+        for rows in (0..settings.epochs()).flat_map(|_| &batches) {
+            let learnt = self.learner.step(rows, rate, lesson)?;
+            if let Some(why) = learnt.skipped {
+                self.outside.note(&format!("step {step}: the weights stay as they are: {why}"));
+            }
+            all.push(learnt);
+        }
+        figures.add("lr", rate);
+        add_learnt(&all, figures);
+        Ok(())
+    }
+
+    /// Gives rows the log-probs they have to be compared with.
+    fn score(&mut self, batches: &mut [Vec<Row>]) -> Result<(), TrainError> {
+        let settings = &self.config.algorithm;
+        let recomputed = settings.old == Old::Recomputed || settings.steps_per_batch() > 1;
+        for rows in batches {
+            if recomputed {
+                let scores = self.learner.score(rows)?;
+                rows.iter_mut().zip(scores).for_each(|(row, old)| row.old = old);
+            }
+            if let Some(reference) = &self.reference {
+                let at_once = self.config.optimiser.tokens_at_once;
+                let temperature = self.learner.temperature();
+                let scores = score(reference, rows, at_once, temperature)?;
+                rows.iter_mut().zip(scores).for_each(|(row, found)| row.reference = found);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_measured(&self) -> bool {
+        self.config.validation.every > 0 && !self.validation.is_empty()
+    }
+
+    /// The figures of the held-out problems, always played with the same chance.
+    fn validate(&self) -> Result<Figures, TrainError> {
+        let settings = &self.config.validation;
+        let choice = settings.sampling.choice(self.config.seed ^ 1);
+        let name = format!("validation-{:06}", self.position.step);
+        let problems = self.validation.clone();
+        let groups = self.perform(problems, settings.members, 0, choice, &name, "validation")?;
+        Ok(episodes::figures(&groups).of_kind("validation"))
+    }
+
+    fn log(&mut self, step: u64, figures: &Figures) -> Result<(), TrainError> {
+        let path = self.directory.path().to_owned();
+        self.metrics.add(step, figures).map_err(|source| TrainError::Figures { path, source })?;
+        self.outside.watcher.hear(News::Step { step, steps: self.config.steps, figures });
+        Ok(())
+    }
+
+    /// Saves the run as it stands, unless it is saved already.
+    fn save(&mut self) -> Result<(), TrainError> {
+        let step = self.position.step;
+        if self.saved == Some(step) || step == 0 {
+            return Ok(());
+        }
+        self.checkpoints.save(&self.position, &self.learner.memory())?;
+        self.saved = Some(step);
+        self.outside.watcher.hear(News::Saved { step });
+        Ok(())
+    }
+
+    /// Removes the sandboxes that were made ahead.
+    fn close(&mut self) {
+        if let Some(stage) = self.stage.take()
+            && let Err(error) = self.outside.tokio.block_on(stage.close())
+        {
+            self.outside.note(&format!("sandboxes may be left: {error}"));
+        }
+    }
+}
+
+impl<'a, R: Runtime> Run<'a, R> {
+    /// Makes everything ready, and goes on where a former process stopped.
+    fn begin(config: &'a RlConfig, outside: &'a Outside<'a, R>) -> Result<Self, TrainError> {
+        let directory = RunDirectory::open(&config.output, config)?;
+        let task = data::task(&config.data.task)?;
+        let (least, held_out) = (config.rollout.problems, usize::from(!config.data.validation.is_empty()));
+        let (problems, notes) = data::problems(&task, &config.data.train, "data.train", least)?;
+        let (mut validation, more) =
+            data::problems(&task, &config.data.validation, "data.validation", held_out)?;
+        notes.iter().chain(&more).for_each(|note| outside.note(note));
+        if config.validation.problems > 0 {
+            validation.truncate(config.validation.problems);
+        }
+        let machine = Machine::of(config.device, config.precision)?;
+        let speech = Arc::new(Speech::load(&config.model)?);
+        let net = network(&config.model, machine, config.lora.as_ref(), config.seed)?;
+        let reference = match config.algorithm.kl > 0.0 {
+            true => Some(network(&config.model, machine, None, config.seed)?),
+            false => None,
+        };
+        let mut learner = learner(net, &config.optimiser)?.at(config.rollout.sampling.temperature);
+        let checkpoints = Checkpoints::of(directory.path(), config.checkpoints.keep);
+        let mut position = Position::default();
+        let mut saved = None;
+        if let Some((found, memory)) = checkpoints.last()? {
+            learner.recall(&memory)?;
+            saved = Some(found.step);
+            position = found;
+        }
+        let metrics = Metrics::open(directory.path(), saved).map_err(|source| {
+            let path = directory.path().to_owned();
+            TrainError::Figures { path, source }
+        })?;
+        let engine = Arc::new(Engine::start(learner.net(), engine_settings(config, learner.net()))?);
+        if let Some(why) = engine.unrecorded().filter(|_| machine.device.is_cuda()) {
+            outside.note(&format!("sampling goes without CUDA graphs: {why}"));
+        }
+        let what = format!("{} parameters on {}", learner.numbers(), machine.shown());
+        outside.watcher.hear(News::Begun { step: position.step, steps: config.steps, what: &what });
+        let overlong = match config.algorithm.name {
+            AlgorithmName::GrpoPlusPlus => Overlong::Mask,
+            AlgorithmName::Rloo | AlgorithmName::Grpo => Overlong::Zero,
+        };
+        let method = config.rollout.method(overlong);
+        let runtime = outside.runtime.clone();
+        let stage = {
+            let _within = outside.tokio.enter();
+            Stage::new(Scene { speech, task, method, reward: Reward::Grader, runtime }).map_err(TrainError::Play)?
+        };
+        Ok(Self {
+            config,
+            outside,
+            checkpoints,
+            saved,
+            metrics,
+            objective: config.algorithm.objective(config.rollout.tokens),
+            deck: Deck::new(config.seed, problems.len()),
+            problems: problems.into_iter().map(Arc::new).collect(),
+            validation: validation.into_iter().map(Arc::new).collect(),
+            learner,
+            reference,
+            sampler: Arc::new(EngineSampler(engine)),
+            stage: Some(stage),
+            position,
+            directory,
+        })
+    }
+}
+
+fn engine_settings(config: &RlConfig, net: &Net) -> policy::Settings {
+    let positions = usize::try_from(net.shape().positions).unwrap_or(usize::MAX);
+    policy::Settings {
+        slots: config.rollout.slots(),
+        length: config.rollout.tokens.min(positions),
+        recording: policy::Recording::WherePossible,
+        most_memory: None,
+    }
+}
+
+/// The figures of one or several steps of the optimiser.
+fn add_learnt(all: &[Learnt], figures: &mut Figures) {
+    let tokens: usize = all.iter().map(|learnt| learnt.learnt).sum();
+    // Where nothing was learnt there is nothing to tell.
+    let mean = |of: fn(&Learnt) -> f64| match tokens {
+        0 => f64::NAN,
+        _ => all.iter().map(|learnt| of(learnt) * learnt.learnt as f64).sum::<f64>() / tokens as f64,
+    };
+    let sum = |of: fn(&Learnt) -> f64| all.iter().map(of).sum::<f64>();
+    figures.add("loss", sum(|learnt| learnt.loss) / all.len().max(1) as f64);
+    figures.add("entropy", mean(|learnt| learnt.entropy));
+    figures.add("kl_to_sampler", mean(|learnt| learnt.divergence));
+    figures.add("clip_fraction", mean(|learnt| learnt.clipped));
+    figures.add("grad_norm", sum(|learnt| learnt.gradient) / all.len().max(1) as f64);
+    figures.add("learnt_tokens", tokens as f64);
+    figures.add("computed_tokens", sum(|learnt| learnt.computed as f64));
+    figures.add("skipped_steps", sum(|learnt| f64::from(u8::from(learnt.skipped.is_some()))));
+}
