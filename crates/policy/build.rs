@@ -18,15 +18,28 @@ fn graphs(libtorch: Option<&Path>) {
     const SOURCE: &str = "cuda/graph.cpp";
     println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-changed=build.rs");
-    #[expect(clippy::disallowed_methods, reason = "cargo tells a build script by the environment where to write")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "cargo tells a build script by the environment where to write"
+    )]
     let out = std::env::var_os("OUT_DIR").unwrap_or_default();
     let library = Path::new(&out).join("graph.so");
-    let compiled = libtorch.and_then(|libtorch| Some((libtorch, cuda_headers(libtorch)?))).is_some_and(
-        |(libtorch, headers)| {
-            let mut compiler: Command = cc::Build::new().cpp(true).opt_level(1).get_compiler().to_command();
+    let compiled = libtorch
+        .and_then(|libtorch| Some((libtorch, cuda_headers(libtorch)?)))
+        .is_some_and(|(libtorch, headers)| {
+            let mut compiler: Command =
+                cc::Build::new().cpp(true).opt_level(1).get_compiler().to_command();
             let include = libtorch.join("include");
             compiler
-                .args(["-std=c++17", "-shared", "-fPIC", "-w", "-g0", "-D_GLIBCXX_USE_CXX11_ABI=1", "-I"])
+                .args([
+                    "-std=c++17",
+                    "-shared",
+                    "-fPIC",
+                    "-w",
+                    "-g0",
+                    "-D_GLIBCXX_USE_CXX11_ABI=1",
+                    "-I",
+                ])
                 .arg(&include)
                 .arg("-I")
                 .arg(include.join("torch/csrc/api/include"))
@@ -35,10 +48,11 @@ fn graphs(libtorch: Option<&Path>) {
                 .args([SOURCE, "-o"])
                 .arg(&library);
             compiler.status().is_ok_and(|status| status.success())
-        },
-    );
+        });
     if !compiled {
-        println!("cargo::warning=no CUDA headers beside libtorch: sampling on a GPU will do without CUDA graphs");
+        println!(
+            "cargo::warning=no CUDA headers beside libtorch: sampling on a GPU will do without CUDA graphs"
+        );
         if let Err(error) = fs::write(&library, []) {
             println!("cargo::error=cannot write {}: {error}", library.display());
         }
@@ -48,6 +62,10 @@ fn graphs(libtorch: Option<&Path>) {
 /// CUDA's headers: of the package beside PyTorch's, or the system's.
 fn cuda_headers(libtorch: &Path) -> Option<std::path::PathBuf> {
     let packages = libtorch.parent()?.join("nvidia");
-    let places = [packages.join("cu13/include"), packages.join("cuda_runtime/include"), "/usr/local/cuda/include".into()];
-    places.into_iter().find(|place| place.join("cuda_runtime_api.h").is_file())
+    let places = [
+        packages.join("cu13/include"),
+        packages.join("cuda_runtime/include"),
+        "/usr/local/cuda/include".into(),
+    ];
+    places.into_iter().find(|place| place.join("crt/host_config.h").is_file())
 }

@@ -1,5 +1,5 @@
-//! libtorch, for the crates that train: from the package of PyTorch and the two of CUDA it does not start without. Fetched
-//! once and kept in the cache directory. Knows where it lies and what cargo must be told about it.
+//! libtorch, for the crates that train: from the package of PyTorch and a few of CUDA. Fetched once and kept in the cache
+//! directory. Knows where it lies and what cargo must be told about it.
 
 use std::{
     env,
@@ -13,12 +13,14 @@ use anyhow::{Context, Result};
 
 use crate::{llama, places::Places, run::run};
 
-/// The packages. Others that PyTorch names are for GPUs only, and gigabytes.
-const PACKAGES: [&str; 3] =
-    ["torch==2.11.0", "nvidia-cuda-runtime==13.4.92", "nvidia-cuda-cupti==13.4.92"];
-
-/// What shows that the first of them is unpacked.
-const PROOF: &str = "torch-2.11.0.dist-info";
+/// The packages: PyTorch, the two it does not start without, and headers of CUDA. Others that PyTorch names are for GPUs
+/// only, and gigabytes.
+const PACKAGES: [&str; 4] = [
+    "torch==2.11.0",
+    "nvidia-cuda-crt==13.4.92",
+    "nvidia-cuda-cupti==13.4.92",
+    "nvidia-cuda-runtime==13.4.92",
+];
 
 /// Fetches it, unless it is there.
 pub(crate) fn fetch(places: &Places) -> Result<()> {
@@ -72,9 +74,25 @@ fn said() -> Option<PathBuf> {
 }
 
 fn is_there(places: &Places) -> bool {
-    directory(places).join(PROOF).exists()
+    PACKAGES.iter().all(|package| directory(places).join(proof(package)).exists())
+}
+
+/// What shows that a package is unpacked.
+fn proof(package: &str) -> String {
+    format!("{}.dist-info", package.replace('-', "_").replace("==", "-"))
 }
 
 fn directory(places: &Places) -> PathBuf {
     places.cache.join("torch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::proof;
+
+    #[test]
+    fn packages_prove_themselves_by_their_unpacked_names() {
+        assert_eq!(proof("torch==2.11.0"), "torch-2.11.0.dist-info");
+        assert_eq!(proof("nvidia-cuda-crt==13.4.92"), "nvidia_cuda_crt-13.4.92.dist-info");
+    }
 }
