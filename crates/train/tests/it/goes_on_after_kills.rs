@@ -1,0 +1,89 @@
+//! A run that is killed, at any moment and however often, comes to the very figures of one that was left alone.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Toy, has_sandboxes};
+
+const CONFIG: &str = r#"
+model = "DIR/model"
+output = "DIR/OUT"
+steps = 5
+seed = 3
+device = "cpu"
+[data]
+task = "DIR/task"
+train = ["DIR/rows.jsonl"]
+[rollout]
+problems = 2
+members = 2
+format = "native"
+turns = 1
+tokens = 128
+tokens_per_reply = 12
+sandboxes = 2
+slots = 1
+overlong = "keep"
+[algorithm]
+resample = 1
+[optimiser]
+rate = 1e-3
+[checkpoints]
+every = 1
+"#;
+
+/// A learnt step without what depends on the clock.
+fn timeless(line: &Value) -> Value {
+    let mut line = line.clone();
+    line.as_object_mut().unwrap().retain(|name, _| !name.starts_with("seconds/") && name != "tokens_per_s");
+    line
+}
+
+#[test]
+fn killed_runs_come_to_the_same_losses() {
+    if !has_sandboxes() {
+        return;
+    }
+    let toy = Toy::new();
+    // Rewards that differ even among a random model's episodes: by the length of what was answered.
+    let alone = toy.config("alone.toml", &CONFIG.replace("OUT", "alone"));
+    toy.succeeds(&["rl", alone.to_str().unwrap()]);
+    let killed = toy.config("killed.toml", &CONFIG.replace("OUT", "killed"));
+    let args = ["rl", killed.to_str().unwrap()];
+    let mut kills = 0;
+    // Later and later, so that it comes to its end whatever the machine is like.
+    for wait in [300, 900, 1500, 2300, 3100, 4100] {
+        let mut child = toy.command(&args).stderr(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        if child.try_wait().unwrap().is_none() {
+            kills += 1;
+        }
+        // Gone already is fine.
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    assert!(kills > 0, "it was never killed");
+    toy.succeeds(&args);
+    let lines = |run: &str| toy.figures(run).iter().map(timeless).collect::<Vec<_>>();
+    let (alone, killed) = (lines("alone"), lines("killed"));
+    assert_eq!(alone.len(), 5);
+    assert_eq!(alone, killed);
+}
+
+#[test]
+fn another_configuration_is_refused_and_more_steps_are_not() {
+    if !has_sandboxes() {
+        return;
+    }
+    let toy = Toy::new();
+    let config = toy.config("run.toml", &CONFIG.replace("OUT", "run").replace("steps = 5", "steps = 1"));
+    let path = config.to_str().unwrap();
+    toy.succeeds(&["rl", path]);
+    let refused = toy.run(&["rl", path, "--set", "optimiser.rate=1e-4"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("optimiser.rate"), "{said}");
+    toy.succeeds(&["rl", path, "--set", "steps=2"]);
+    assert_eq!(toy.figures("run").len(), 2);
+}

@@ -1,0 +1,87 @@
+//! A model of a hundred thousand random numbers learns to work in a sandbox: demonstrations teach it how to call and
+//! nothing about answers, and rewards teach it the answers.
+
+use std::time::Instant;
+
+use crate::support::{ANSWERS, Toy, has_sandboxes, row};
+
+const WARM_START: &str = r#"
+model = "DIR/model"
+output = "DIR/warm"
+epochs = 60
+batch = 16
+seed = 5
+device = "cpu"
+[data]
+task = "DIR/task"
+demonstrations = ["DIR/demonstrations.jsonl"]
+[rollout]
+format = "native"
+turns = 2
+tokens = 512
+sandboxes = 8
+[optimiser]
+rate = 4e-3
+schedule = "cosine"
+warmup = 5
+weight_decay = 0
+[checkpoints]
+every = 1000
+"#;
+
+const REWARDS: &str = r#"
+model = "DIR/warmed"
+output = "DIR/rl"
+steps = 30
+seed = 7
+device = "cpu"
+[data]
+task = "DIR/task"
+train = ["DIR/rows.jsonl"]
+validation = ["DIR/rows.jsonl"]
+[rollout]
+problems = 4
+members = 8
+format = "native"
+turns = 2
+tokens = 512
+tokens_per_reply = 128
+sandboxes = 8
+slots = 32
+[optimiser]
+rate = 1e-3
+weight_decay = 0
+[validation]
+every = 30
+members = 16
+sampling = { temperature = 1.0, top_p = 1.0, top_k = 0 }
+[checkpoints]
+every = 1000
+"#;
+
+#[test]
+fn success_rises_from_chance_to_over_four_fifths() {
+    if !has_sandboxes() {
+        return;
+    }
+    let began = Instant::now();
+    let toy = Toy::new();
+    // Every letter with every digit: what is learnt from these is how to answer, not what.
+    let digits = ANSWERS.map(|(_, digit)| digit);
+    let rows = ANSWERS.iter().flat_map(|(letter, _)| {
+        digits.map(move |digit| row(&format!("{letter}{digit}"), letter, digit))
+    });
+    toy.write_rows("demonstrations.jsonl", rows);
+    let config = toy.config("warm.toml", WARM_START);
+    toy.succeeds(&["sft", config.to_str().unwrap()]);
+    let to = toy.path("warmed");
+    toy.succeeds(&["export", toy.path("warm").to_str().unwrap(), "--to", to.to_str().unwrap()]);
+    let config = toy.config("rl.toml", REWARDS);
+    toy.succeeds(&["rl", config.to_str().unwrap()]);
+    let figures = toy.figures("rl");
+    let success = |at: usize| figures[at]["validation/success"].as_f64().unwrap();
+    let (before, after) = (success(0), success(figures.len() - 1));
+    eprintln!("success {before} before, {after} after, {:?}", began.elapsed());
+    assert!(before < 0.5, "it knows too much: {before}");
+    assert!(after > 0.8, "it learnt too little: {after}");
+}

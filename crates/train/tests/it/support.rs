@@ -1,0 +1,131 @@
+//! A tiny model, a toy task, and the program run on both.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use policy::{Architecture, Net, Output as Head, Scaling, Shape};
+use serde_json::{Value, json};
+use tch::{Device, Kind};
+use vocabulary::Vocabulary;
+
+/// The letters problems are made of, and the digit each wants in `answer.txt`.
+pub(crate) const ANSWERS: [(&str, &str); 4] = [("A", "3"), ("B", "1"), ("C", "4"), ("D", "2")];
+
+/// A place for a test, with a model, a task and rows.
+pub(crate) struct Toy {
+    dir: tempfile::TempDir,
+}
+
+impl Toy {
+    pub(crate) fn new() -> Self {
+        let toy = Self { dir: tempfile::tempdir().unwrap() };
+        let model = toy.path("model");
+        let net = Net::random(shape(), 11, Device::Cpu, Kind::Float).unwrap();
+        net.save(&model).unwrap();
+        Vocabulary::bytes().unwrap().save(&model).unwrap();
+        fs::create_dir(toy.path("task")).unwrap();
+        let task = "[prompt]\nset = \"general\"\nsystem = \"\"\ntask = \"{problem_statement}\"\n\
+                    working_dir = \"/testbed\"\noutput_dir = \"/testbed\"\n[grader]\nkind = \"exact\"\n";
+        fs::write(toy.path("task/task.toml"), task).unwrap();
+        let rows = ANSWERS.iter().map(|(letter, digit)| row(letter, letter, digit));
+        toy.write_rows("rows.jsonl", rows);
+        toy
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write_rows(&self, name: &str, rows: impl Iterator<Item = Value>) {
+        let text: String = rows.map(|row| format!("{row}\n")).collect();
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// A configuration with its paths filled in.
+    pub(crate) fn config(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text.replace("DIR", &self.dir.path().to_string_lossy())).unwrap();
+        path
+    }
+
+    /// The program with these arguments, about to run.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = command(args);
+        command.env("LLM_IN_SANDBOX_HOME", self.path("home")).current_dir(self.dir.path());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs the program, which has to end well.
+    pub(crate) fn succeeds(&self, args: &[&str]) {
+        let output = self.run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+    }
+
+    /// The lines of the figures of a run.
+    pub(crate) fn figures(&self, run: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A problem, with the command that answers it.
+pub(crate) fn row(id: &str, letter: &str, digit: &str) -> Value {
+    json!({
+        "id": id,
+        "problem_statement": letter,
+        "ground_truth": digit,
+        "demonstration": [format!("echo {digit}>answer.txt")],
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_llm-in-sandbox-train"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn shape() -> Shape {
+    Shape {
+        architecture: Architecture::Llama,
+        hidden: 64,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        intermediate: 128,
+        vocabulary: 259,
+        rope_theta: 10_000.0,
+        rope_scaling: Scaling::None,
+        norm_eps: 1e-5,
+        output: Head::Tied,
+        positions: 1024,
+    }
+}
+
+/// Whether sandboxes can be made here. Says why a test does not run, or fails it where `LIS_REQUIRE` asks for them.
+pub(crate) fn has_sandboxes() -> bool {
+    let allowed = Path::new("/proc/sys/user/max_user_namespaces");
+    let allowed = fs::read_to_string(allowed).is_ok_and(|text| text.trim() != "0");
+    if !allowed {
+        let required = variable("LIS_REQUIRE").unwrap_or_default();
+        let required = required.split(',').any(|name| name.trim() == "userns");
+        assert!(!required, "userns is required but missing");
+        eprintln!("skip: userns: no user namespaces are allowed here");
+    }
+    allowed
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
