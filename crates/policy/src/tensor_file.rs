@@ -78,7 +78,7 @@ impl TensorFile {
             .filter(|data| size <= LARGEST_HEAD && *data <= length)
             .ok_or_else(damaged)?;
         let mut head = Vec::new();
-        file.by_ref().take(size).read_to_end(&mut head).map_err(failed)?;
+        (&file).take(size).read_to_end(&mut head).map_err(failed)?;
         let head: Map<String, Value> = serde_json::from_slice(&head).map_err(|_| damaged())?;
         let mut read =
             Self { path: path.to_owned(), file, places: BTreeMap::new(), note: BTreeMap::new() };
