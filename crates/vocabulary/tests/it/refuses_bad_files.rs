@@ -7,9 +7,8 @@ use vocabulary::{Vocabulary, VocabularyError};
 
 fn refusal(path: &Path) -> String {
     let error = Vocabulary::load(path).unwrap_err();
-    let causes =
-        std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let source = std::error::Error::source(&error);
+    format!("{error}: {}", source.map(ToString::to_string).unwrap_or_default())
 }
 
 #[test]
