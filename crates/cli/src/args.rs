@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::{
     agent_args::AgentArgs,
     benchmark::BenchmarkArgs,
+    data::DataCommand,
     grade::GradeArgs,
     models::ModelCommand,
     perf::PerfCommand,
     replay::ReplayArgs,
     report::ReportArgs,
+    train::TrainCommand,
     values::{self, CopyPair, Limit, Variable},
 };
 
@@ -64,6 +66,12 @@ pub(crate) enum Command {
     Model(ModelCommand),
     /// Grade answers as the benchmarks' own graders do
     Grade(GradeArgs),
+    /// Make tasks to train on
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Train a model in sandboxes; draw the curves of runs
+    #[command(subcommand)]
+    Train(TrainCommand),
     /// Measure
     #[command(subcommand)]
     Perf(PerfCommand),

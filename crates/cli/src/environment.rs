@@ -119,13 +119,20 @@ pub(crate) fn copied(name: &str) -> Option<OsString> {
 
 /// Whether a program can be found by its name.
 pub(crate) fn has_program(name: &str) -> bool {
+    program(name).is_some()
+}
+
+/// Where a program lies that is known by its name.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = variable(PATH).unwrap_or_default();
     env::split_paths(&path)
         // Administrators' programs are not always in an ordinary user's path.
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .any(|dir| is_program(&dir.join(name)))
+        .map(|dir| dir.join(name))
+        .find(|path| is_program(path))
 }
 
-fn is_program(path: &Path) -> bool {
+/// Whether a file can be run.
+pub(crate) fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

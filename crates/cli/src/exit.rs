@@ -85,6 +85,8 @@ pub(crate) fn of(error: &anyhow::Error) -> Exit {
             || cause.downcast_ref().is_some_and(image::Error::is_usage)
             || cause.downcast_ref().is_some_and(catalogue::Error::is_usage)
             || cause.downcast_ref().is_some_and(benchmark::Error::is_usage)
+            || cause.downcast_ref().is_some_and(curriculum::PrepareError::is_usage)
+            || cause.downcast_ref().is_some_and(curriculum::SynthesizeError::is_usage)
             || matches!(cause.downcast_ref(), Some(model::Error::Settings(_)))
             || cause.is::<sandbox::SpecError>();
         if usage {

@@ -8,6 +8,7 @@ mod args;
 mod benchmark;
 mod config;
 mod console;
+mod data;
 mod doctor;
 mod environment;
 mod exit;
@@ -32,6 +33,7 @@ mod settings;
 mod shell;
 mod streams;
 mod terminal;
+mod train;
 mod values;
 
 use std::process::ExitCode;
@@ -109,6 +111,8 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         Command::Model(command) => models::run(command, settings, &mut interrupts).await?,
         Command::Grade(args) => until_cancelled(grade::run(args), &mut interrupts).await?,
         Command::Report(args) => until_cancelled(report::run(args), &mut interrupts).await?,
+        Command::Data(command) => data::run(command, &mut interrupts).await?,
+        Command::Train(command) => until_cancelled(train::run(command), &mut interrupts).await?,
         Command::Perf(command) => {
             until_cancelled(perf::run(command, settings), &mut interrupts).await?
         }

@@ -39,6 +39,13 @@ impl Shown {
         }
     }
 
+    /// Begins a stage that is counted in things. Elsewhere than on a terminal it is too short to be told of.
+    pub(crate) fn things(&self, title: &str, total: u64) {
+        if let Self::Bar(bar) = self {
+            begin(bar, title, STEPS, Some(total));
+        }
+    }
+
     /// Takes the bar away, so that a result or an error stands alone.
     pub(crate) fn clear(&self) {
         if let Self::Bar(bar) = self {

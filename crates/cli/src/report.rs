@@ -104,7 +104,7 @@ fn report(args: &ReportArgs) -> Result<Exit> {
 }
 
 /// Writes a file whole or not at all.
-fn keep(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn keep(path: &Path, text: &str) -> Result<()> {
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, path));
     written.inspect_err(|_| drop(fs::remove_file(&partial))).with_context(|| cannot("write", path))

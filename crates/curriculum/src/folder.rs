@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufWriter, Write},
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
@@ -37,12 +38,22 @@ pub enum FolderError {
         #[source]
         source: io::Error,
     },
+    /// Whoever watches wants no more.
+    #[error("cancelled")]
+    Cancelled,
     /// No row is left to be written.
     #[error("no row is left: {why}")]
     Empty {
         /// What became of them.
         why: String,
     },
+}
+
+impl FolderError {
+    /// Whether the input is at fault, rather than the machine.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Exists { .. } | Self::Empty { .. })
+    }
 }
 
 /// How far a command has come.
@@ -52,10 +63,30 @@ pub enum Step {
     Reading(u64),
     /// So many more bytes are read.
     Read(u64),
+    /// So many tasks will be made.
+    Making(u64),
+    /// So many more are made.
+    Made(u64),
     /// So many rows will be written.
     Writing(u64),
     /// So many more rows are written.
     Wrote(u64),
+}
+
+/// Whoever is told how far a command has come, and may end it.
+pub type Watch<'a> = &'a dyn Fn(Step) -> ControlFlow<()>;
+
+/// Watches nothing.
+pub fn unwatched(_: Step) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// Tells how far it has come, and ends where nobody wants more.
+pub(crate) fn tell(watch: Watch<'_>, step: Step) -> Result<(), FolderError> {
+    match watch(step) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(FolderError::Cancelled),
+    }
 }
 
 /// What is in a folder and where it comes from.
@@ -212,7 +243,8 @@ impl Folder {
     /// Begins one.
     pub(crate) fn begin(place: &Path) -> Result<Self, FolderError> {
         Self::check(place)?;
-        let name = place.file_name().ok_or_else(|| FolderError::Exists { path: place.to_owned() })?;
+        let name =
+            place.file_name().ok_or_else(|| FolderError::Exists { path: place.to_owned() })?;
         let mut partial = name.to_owned();
         partial.push(format!(".partial-{}", std::process::id()));
         let beside = place.with_file_name(partial);
@@ -224,13 +256,14 @@ impl Folder {
     pub(crate) fn rows(
         &self,
         side: Side,
-        rows: impl Iterator<Item = Row>,
+        rows: impl ExactSizeIterator<Item = Row>,
         manifest: &mut Manifest,
-        watch: &dyn Fn(Step),
+        watch: Watch<'_>,
     ) -> Result<(), FolderError> {
         let path = self.beside.join(side.file());
         let mut out = BufWriter::new(File::create(&path).map_err(failed(&path))?);
         let (mut digest, mut bytes) = (Sha256::new(), 0);
+        tell(watch, Step::Writing(rows.len() as u64))?;
         for row in rows {
             count(&mut manifest.counts, side, &row);
             let mut line = serde_json::to_vec(&row).map_err(|error| failed(&path)(error.into()))?;
@@ -238,7 +271,7 @@ impl Folder {
             digest.update(&line);
             bytes += line.len() as u64;
             out.write_all(&line).map_err(failed(&path))?;
-            watch(Step::Wrote(1));
+            tell(watch, Step::Wrote(1))?;
         }
         let file = out.into_inner().map_err(|error| failed(&path)(error.into_error()))?;
         file.sync_all().map_err(failed(&path))?;
@@ -248,7 +281,11 @@ impl Folder {
     }
 
     /// Adds task and manifest, and puts the folder in its place.
-    pub(crate) fn finish(mut self, task: &Task, manifest: &mut Manifest) -> Result<(), FolderError> {
+    pub(crate) fn finish(
+        mut self,
+        task: &Task,
+        manifest: &mut Manifest,
+    ) -> Result<(), FolderError> {
         if manifest.counts.train == 0 {
             return Err(FolderError::Empty { why: manifest.losses() });
         }

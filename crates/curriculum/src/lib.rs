@@ -10,7 +10,9 @@ mod row;
 mod synthesize;
 mod text;
 
-pub use folder::{Counts, FileInfo, FolderError, InputInfo, LeftOut, Manifest, Step};
+pub use folder::{
+    Counts, FileInfo, FolderError, InputInfo, LeftOut, Manifest, Step, Watch, unwatched,
+};
 pub use prepare::{InputError, Placement, PrepareError, PrepareSettings, prepare};
 pub use row::{INPUT_DIR, OUTPUT_DIR, Row, solve};
 pub use synthesize::{Kind, Level, SynthesizeError, SynthesizeSettings, synthesize, synthetic};

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::{
-    FolderError, Manifest, Step,
+    FolderError, Manifest, Watch,
     folder::{Folder, Side, Task},
 };
 use build::Builder;
@@ -102,13 +102,23 @@ pub enum PrepareError {
     Folder(#[from] FolderError),
 }
 
+impl PrepareError {
+    /// Whether the input is at fault, rather than the machine.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Folder(error) => error.is_usage(),
+            _ => true,
+        }
+    }
+}
+
 /// Reads contexts with their questions from files and writes rows to a new folder. What cannot be used is counted and
 /// named in the manifest.
 pub fn prepare(
     inputs: &[PathBuf],
     settings: &PrepareSettings,
     output: &Path,
-    watch: &dyn Fn(Step),
+    watch: Watch<'_>,
 ) -> Result<Manifest, PrepareError> {
     check(settings)?;
     Folder::check(output)?;
@@ -119,7 +129,6 @@ pub fn prepare(
     manifest.counts.documents = pool.documents.len() as u64;
     let chosen = pool.chosen(settings, &mut manifest);
     let folder = Folder::begin(output)?;
-    watch(Step::Writing((chosen.train.len() + chosen.validation.len()) as u64));
     for (side, places) in [(Side::Train, &chosen.train), (Side::Validation, &chosen.validation)] {
         let builder = Builder::new(&pool, settings, places);
         let rows = places.iter().map(|place| builder.row(*place));

@@ -54,10 +54,7 @@ pub fn solve(row: &Map<String, Value>) -> Option<Vec<String>> {
         return None;
     }
     let usable = |command: &&str| !command.trim().is_empty() && command.len() <= LONGEST_COMMAND;
-    commands
-        .iter()
-        .map(|command| command.as_str().filter(usable).map(str::to_owned))
-        .collect()
+    commands.iter().map(|command| command.as_str().filter(usable).map(str::to_owned)).collect()
 }
 
 /// The command that writes what another prints as the answer, and shows it.
@@ -100,6 +97,8 @@ mod tests {
     #[test]
     fn quotes_stay_quotes() {
         assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert!(answered_with("5%").starts_with("printf '%s\\n' '5%' > /testbed/output/answer.txt"));
+        assert!(
+            answered_with("5%").starts_with("printf '%s\\n' '5%' > /testbed/output/answer.txt")
+        );
     }
 }

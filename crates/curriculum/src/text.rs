@@ -95,7 +95,7 @@ mod tests {
         #[test]
         fn parts_are_the_text(text in "[a-cé\\n ]{0,400}", goal in 8_usize..60) {
             let cut = parts(&text, goal * 3 / 2, goal);
-            prop_assert_eq!(cut.concat(), text);
+            prop_assert_eq!(&cut.concat(), &text);
             prop_assert!(cut.iter().all(|part| part.len() <= goal * 3 / 2));
         }
     }

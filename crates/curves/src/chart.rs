@@ -72,8 +72,12 @@ pub fn charts(runs: &[Run], smoothing: Smoothing) -> Vec<Chart> {
         .into_iter()
         .map(|(section, title, axis, name)| {
             let series = runs.iter().enumerate().filter_map(|(at, run)| {
-                let points: Vec<(f64, f64)> =
-                    run.figures.get(&name)?.iter().map(|(step, number)| (*step as f64, *number)).collect();
+                let points: Vec<(f64, f64)> = run
+                    .figures
+                    .get(&name)?
+                    .iter()
+                    .map(|(step, number)| (*step as f64, *number))
+                    .collect();
                 let smooth = thin(&smoothing.line(&points), MOST_POINTS);
                 Some(Series { run: run.name.clone(), at, raw: thin(&points, MOST_POINTS), smooth })
             });
@@ -98,7 +102,8 @@ fn summed(run: &Run, name: &str, title: &str) -> Option<Summary> {
     let figure: &BTreeMap<u64, f64> = run.figures.get(name)?;
     let numbers: Vec<f64> = figure.values().copied().collect();
     let tenth = (numbers.len() / 10).max(1);
-    let mean = |numbers: &[f64]| numbers.iter().map(|number| number / numbers.len() as f64).sum::<f64>();
+    let mean =
+        |numbers: &[f64]| numbers.iter().map(|number| number / numbers.len() as f64).sum::<f64>();
     Some(Summary {
         figure: name.to_owned(),
         title: title.to_owned(),
@@ -115,15 +120,22 @@ fn summed(run: &Run, name: &str, title: &str) -> Option<Summary> {
 fn ordered(runs: &[Run]) -> Vec<(Section, String, String, String)> {
     let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.figures.keys()).collect();
     let mut labelled: Vec<_> = names.into_iter().map(|name| (label(name), name.clone())).collect();
-    labelled.sort_by(|(a, one), (b, other)| (a.section, a.place, one).cmp(&(b.section, b.place, other)));
-    labelled.into_iter().map(|(label, name)| (label.section, label.title, label.axis, name)).collect()
+    labelled.sort_by(|(a, one), (b, other)| {
+        (a.section, a.place, one).cmp(&(b.section, b.place, other))
+    });
+    labelled
+        .into_iter()
+        .map(|(label, name)| (label.section, label.title, label.axis, name))
+        .collect()
 }
 
 /// Names may hold anything; files get plain ones, numbered where they would be the same.
 fn name_files(charts: &mut [Chart]) {
     let mut taken = BTreeSet::new();
     for chart in charts {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' }
+        };
         let base: String = chart.name.chars().take(80).map(plain).collect();
         let mut file = base.clone();
         let mut number = 1;
@@ -157,12 +169,16 @@ mod tests {
         assert_eq!(names, ["reward_mean", "validation/reward_mean", "lr", "zz"]);
         assert_eq!(charts[0].series.len(), 2);
         assert_eq!(charts[0].series[0].raw, [(1.0, 0.0), (2.0, 1.0), (3.0, 0.5)]);
-        assert_eq!((charts[1].series[0].at, charts[1].file.as_str()), (1, "validation-reward_mean.svg"));
+        assert_eq!(
+            (charts[1].series[0].at, charts[1].file.as_str()),
+            (1, "validation-reward_mean.svg")
+        );
     }
 
     #[test]
     fn files_have_names_of_their_own() {
-        let runs = [run("a", &[("a/b", &[1.0]), ("a-b", &[1.0]), ("A b", &[1.0]), ("../x", &[1.0])])];
+        let runs =
+            [run("a", &[("a/b", &[1.0]), ("a-b", &[1.0]), ("A b", &[1.0]), ("../x", &[1.0])])];
         let charts = charts(&runs, Smoothing::default());
         let files: BTreeSet<&str> = charts.iter().map(|chart| chart.file.as_str()).collect();
         assert_eq!(files, BTreeSet::from(["---x.svg", "a-b-2.svg", "a-b-3.svg", "a-b.svg"]));
@@ -173,7 +189,10 @@ mod tests {
         let numbers: Vec<f64> = (0..20).map(f64::from).collect();
         let all = summary(&[run("a", &[("loss", &numbers)])]);
         assert_eq!(all.len(), 1);
-        assert_eq!((all[0].first, all[0].last, all[0].lowest, all[0].highest), (0.5, 18.5, 0.0, 19.0));
+        assert_eq!(
+            (all[0].first, all[0].last, all[0].lowest, all[0].highest),
+            (0.5, 18.5, 0.0, 19.0)
+        );
         assert_eq!(all[0].steps, [1, 20]);
     }
 }

@@ -49,7 +49,8 @@ fn body(chart: &Chart) -> String {
     let across = Scale::new(steps(chart), [left, right]);
     let up = Scale::new(range(chart), [bottom, top]);
     let mut out = String::new();
-    let _ = write!(out, "<text class=\"title\" x=\"{left}\" y=\"15\">{}</text>", escape(&chart.title));
+    let _ =
+        write!(out, "<text class=\"title\" x=\"{left}\" y=\"15\">{}</text>", escape(&chart.title));
     for tick in up.ticks(4.0) {
         let y = up.at(tick);
         let _ = write!(
@@ -100,7 +101,10 @@ fn draw(out: &mut String, series: &Series, across: Scale, up: Scale) {
             short(*number)
         );
     }
-    let points = series.smooth.iter().map(|(step, number)| format!("{:.1},{:.1}", across.at(*step), up.at(*number)));
+    let points = series
+        .smooth
+        .iter()
+        .map(|(step, number)| format!("{:.1},{:.1}", across.at(*step), up.at(*number)));
     let points = points.collect::<Vec<_>>().join(" ");
     let _ = write!(out, "<polyline class=\"line l{class}\" points=\"{points}\"/>");
     if let Some((step, number)) = series.smooth.last() {
@@ -143,14 +147,17 @@ fn steps(chart: &Chart) -> [f64; 2] {
 
 /// All smoothed values and nearly all others, so that a few wild ones do not flatten the rest; zero where it is near.
 fn range(chart: &Chart) -> [f64; 2] {
-    let mut raw: Vec<f64> = chart.series.iter().flat_map(|series| &series.raw).map(|(_, number)| *number).collect();
+    let mut raw: Vec<f64> =
+        chart.series.iter().flat_map(|series| &series.raw).map(|(_, number)| *number).collect();
     raw.sort_by(f64::total_cmp);
     let wild = raw.len() / 50;
-    let usual = raw.get(wild).into_iter().chain(raw.get(raw.len().saturating_sub(wild + 1))).copied();
+    let usual =
+        raw.get(wild).into_iter().chain(raw.get(raw.len().saturating_sub(wild + 1))).copied();
     let smooth = chart.series.iter().flat_map(|series| &series.smooth).map(|(_, number)| *number);
-    let (low, high) = usual.chain(smooth).fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| {
-        (low.min(number), high.max(number))
-    });
+    let (low, high) =
+        usual.chain(smooth).fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| {
+            (low.min(number), high.max(number))
+        });
     let air = 0.05 * (high - low);
     let low = if low >= 0.0 && low < 0.4 * high { 0.0 } else { low - air };
     [low, if high <= 1.0 && high > 0.97 { 1.0 } else { high + air }]
@@ -165,7 +172,9 @@ fn data(chart: &Chart) -> String {
         .series
         .iter()
         .map(|series| {
-            let shown = |points: &[(f64, f64)]| points.iter().map(|(_, number)| short(*number)).collect::<Vec<_>>();
+            let shown = |points: &[(f64, f64)]| {
+                points.iter().map(|(_, number)| short(*number)).collect::<Vec<_>>()
+            };
             serde_json::json!({
                 "name": series.run,
                 "at": series.at,
@@ -178,5 +187,6 @@ fn data(chart: &Chart) -> String {
             })
         })
         .collect();
-    serde_json::json!({ "box": [left, right, top, bottom], "steps": [first, last], "runs": runs }).to_string()
+    serde_json::json!({ "box": [left, right, top, bottom], "steps": [first, last], "runs": runs })
+        .to_string()
 }

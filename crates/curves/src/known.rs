@@ -35,9 +35,19 @@ const KNOWN: [(&str, Section, &str, &str); 24] = [
     ("reward_std", Section::Reward, "Spread of the reward", "standard deviation"),
     ("groups_with_spread", Section::Reward, "Groups with any spread", "groups"),
     ("turns_mean", Section::Behaviour, "Turns", "mean turns of an episode"),
-    ("response_tokens_mean", Section::Behaviour, "Response length", "mean sampled tokens of an episode"),
+    (
+        "response_tokens_mean",
+        Section::Behaviour,
+        "Response length",
+        "mean sampled tokens of an episode",
+    ),
     ("response_tokens", Section::Behaviour, "Sampled tokens", "tokens"),
-    ("env_tokens_mean", Section::Behaviour, "Tokens of the environment", "mean tokens of an episode"),
+    (
+        "env_tokens_mean",
+        Section::Behaviour,
+        "Tokens of the environment",
+        "mean tokens of an episode",
+    ),
     ("env_tokens", Section::Behaviour, "Tokens of the environment", "tokens"),
     ("valid_call_rate", Section::Behaviour, "Valid calls", "share of calls"),
     ("truncated", Section::Behaviour, "Cut off", "share of episodes"),
@@ -89,7 +99,12 @@ pub(crate) fn label(name: &str) -> Label {
             title: words(rest),
             axis: "share of turns".into(),
         },
-        "seconds" => Label { section: Section::Speed, place: KNOWN.len(), title: format!("Time: {}", words(rest)), axis: "seconds".into() },
+        "seconds" => Label {
+            section: Section::Speed,
+            place: KNOWN.len(),
+            title: format!("Time: {}", words(rest)),
+            axis: "seconds".into(),
+        },
         _ => Label { section: Section::Other, place: 0, title: words(name), axis: words(rest) },
     }
 }

@@ -77,7 +77,8 @@ pub(crate) fn escape(text: &str) -> String {
 fn write_runs(out: &mut String, runs: &[Run]) {
     out.push_str("<p class=\"runs\">");
     for (at, run) in runs.iter().take(MOST_RUNS).enumerate() {
-        let steps = run.figures.values().filter_map(|figure| figure.keys().next_back()).max().unwrap_or(&0);
+        let steps =
+            run.figures.values().filter_map(|figure| figure.keys().next_back()).max().unwrap_or(&0);
         let bad = match run.bad_lines {
             0 => String::new(),
             bad => format!(", {bad} lines unread"),

@@ -42,22 +42,42 @@ fn well_formed(markup: &str) -> bool {
 #[test]
 fn a_page_shows_every_figure_of_every_run() {
     let runs = [
-        run("first", &[("reward_mean", rising(30)), ("entropy", vec![2.0; 30]), ("capability/file", rising(3))]),
+        run(
+            "first",
+            &[
+                ("reward_mean", rising(30)),
+                ("entropy", vec![2.0; 30]),
+                ("capability/file", rising(3)),
+            ],
+        ),
         run("second", &[("reward_mean", rising(2000)), ("validation/reward_mean", vec![0.5])]),
     ];
     let page = html(&runs, Smoothing::default());
-    for text in ["first (to step 30)", "second (to step 2000)", ">Reward<", "Reward, held out", ">Entropy<", "Use of the computer"] {
+    for text in [
+        "first (to step 30)",
+        "second (to step 2000)",
+        ">Reward<",
+        "Reward, held out",
+        ">Entropy<",
+        "Use of the computer",
+    ] {
         assert!(page.contains(text), "{text}");
     }
     assert_eq!(page.matches("<figure>").count(), 4);
     assert_eq!(page.matches("<polyline").count(), 5);
-    assert!(!page.contains("http:") || page.matches("http:").count() == page.matches("http://www.w3.org/2000/svg").count());
+    assert!(
+        !page.contains("http:")
+            || page.matches("http:").count() == page.matches("http://www.w3.org/2000/svg").count()
+    );
     assert!(!page.contains("https:") && page.len() < 1 << 20, "{}", page.len());
     assert_eq!(page, html(&runs, Smoothing::default()));
     for chart in charts(&runs, Smoothing::default()) {
         let file = svg(&chart);
         assert!(well_formed(&file), "{file}");
-        assert!(file.contains("prefers-color-scheme:dark") && file.contains("<title>step 1: "), "{file}");
+        assert!(
+            file.contains("prefers-color-scheme:dark") && file.contains("<title>step 1: "),
+            "{file}"
+        );
     }
 }
 
@@ -77,7 +97,8 @@ fn points_lie_within_the_plot_whatever_the_numbers() {
 
 #[test]
 fn more_runs_than_colours_are_counted() {
-    let runs: Vec<Run> = (0..MOST_RUNS + 2).map(|at| run(&format!("r{at}"), &[("loss", rising(3))])).collect();
+    let runs: Vec<Run> =
+        (0..MOST_RUNS + 2).map(|at| run(&format!("r{at}"), &[("loss", rising(3))])).collect();
     let page = html(&runs, Smoothing::default());
     assert!(page.contains("and 2 more, in the table only"));
     assert_eq!(page.matches("<polyline").count(), MOST_RUNS);

@@ -100,7 +100,13 @@ pub fn read(path: &Path) -> Result<Run, ReadError> {
     let mut input = BufReader::new(opened.take(LARGEST));
     loop {
         let mut line = Vec::new();
-        if input.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut line).map_err(failed(&file))? == 0 {
+        if input
+            .by_ref()
+            .take(LONGEST as u64 + 1)
+            .read_until(b'\n', &mut line)
+            .map_err(failed(&file))?
+            == 0
+        {
             break;
         }
         if line.len() > LONGEST {
@@ -146,7 +152,9 @@ impl Run {
         }
         match value {
             Value::Object(fields) => {
-                let within = fields.iter().map(|(below, value)| self.figure(format!("{name}/{below}"), step, value));
+                let within = fields
+                    .iter()
+                    .map(|(below, value)| self.figure(format!("{name}/{below}"), step, value));
                 within.sum()
             }
             Value::Number(number) => {
@@ -207,10 +215,12 @@ mod tests {
 
     #[test]
     fn hostile_lines_are_bounded() {
-        let long = format!("{{\"step\":1,\"a\":\"{}\"}}\n{{\"step\":1,\"a\":1}}\n", "x".repeat(LONGEST));
+        let long =
+            format!("{{\"step\":1,\"a\":\"{}\"}}\n{{\"step\":1,\"a\":1}}\n", "x".repeat(LONGEST));
         let run = of(long.as_bytes()).unwrap();
         assert_eq!((run.bad_lines, run.figures.len()), (1, 1));
-        let many: String = (0..MOST_FIGURES + 9).map(|at| format!("{{\"step\":1,\"f{at}\":1}}\n")).collect();
+        let many: String =
+            (0..MOST_FIGURES + 9).map(|at| format!("{{\"step\":1,\"f{at}\":1}}\n")).collect();
         assert_eq!(of(many.as_bytes()).unwrap().figures.len(), MOST_FIGURES);
         let name = format!("{{\"step\":1,\"a\":1,\"{}\":1}}", "n".repeat(LONGEST_NAME + 1));
         assert_eq!(of(name.as_bytes()).unwrap().figures.len(), 1);

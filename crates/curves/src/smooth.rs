@@ -52,12 +52,16 @@ mod tests {
 
     #[test]
     fn lines_are_calmer_and_begin_where_the_numbers_do() {
-        let restless: Vec<(f64, f64)> = (0..100).map(|at| (f64::from(at), f64::from(5 + at % 2))).collect();
+        let restless: Vec<(f64, f64)> =
+            (0..100).map(|at| (f64::from(at), f64::from(5 + at % 2))).collect();
         let line = Smoothing::default().line(&restless);
         assert_eq!(line[0], (0.0, 5.0));
         assert!(line[50..].iter().all(|(_, value)| (5.2..5.8).contains(value)));
         assert_eq!(Smoothing::new(0.0).unwrap().line(&restless), restless);
-        assert_eq!((Smoothing::new(1.0), Smoothing::new(-0.1), Smoothing::new(f64::NAN)), (None, None, None));
+        assert_eq!(
+            (Smoothing::new(1.0), Smoothing::new(-0.1), Smoothing::new(f64::NAN)),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -25,7 +25,8 @@ const LONGEST_EXAMPLE: usize = 600;
 /// Among so many documents those of a similar length are looked for.
 const LOOKED_AT: usize = 32;
 /// Names of files, before their number.
-const STYLES: [&str; 8] = ["text-", "document_", "", "file-", "paper-", "page-", "source_", "item-"];
+const STYLES: [&str; 8] =
+    ["text-", "document_", "", "file-", "paper-", "page-", "source_", "item-"];
 
 /// Makes the rows of one side.
 pub(super) struct Builder<'a> {
@@ -54,14 +55,17 @@ impl<'a> Builder<'a> {
         let mut dice = Dice::new(self.settings.seed, &["row", key]);
         let answer = truth(question);
         let documents = self.documents(entry, &mut dice);
-        let texts: Vec<&str> = documents.iter().map(|at| self.pool.documents[*at].text.as_str()).collect();
+        let texts: Vec<&str> =
+            documents.iter().map(|at| self.pool.documents[*at].text.as_str()).collect();
         let statement = format!("{}{}", self.examples(entry, number), asked(question));
         let (input_files, problem_statement) = match self.settings.context {
             Placement::Files => (named(&texts, &words_of(question), &mut dice), statement),
             Placement::Prompt => (BTreeMap::new(), with_texts(&texts, &statement)),
         };
         let demonstration = match &question.right {
-            Right::Text(_) => find::demonstration(&question.text, &answer, &input_files).unwrap_or_default(),
+            Right::Text(_) => {
+                find::demonstration(&question.text, &answer, &input_files).unwrap_or_default()
+            }
             Right::Choices { .. } => Vec::new(),
         };
         let answers = match &question.right {
@@ -88,10 +92,16 @@ impl<'a> Builder<'a> {
         let mut documents = entry.documents.clone();
         if let [own] = documents[..] {
             let length = |at: usize| (self.pool.documents[at].text.len() as f64).ln_1p();
-            let strange: Vec<usize> =
-                self.around.iter().filter(|(_, group)| *group != entry.group).map(|(at, _)| *at).collect();
+            let strange: Vec<usize> = self
+                .around
+                .iter()
+                .filter(|(_, group)| *group != entry.group)
+                .map(|(at, _)| *at)
+                .collect();
             let mut others = dice.several(&strange, LOOKED_AT);
-            others.sort_by(|a, b| (length(*a) - length(own)).abs().total_cmp(&(length(*b) - length(own)).abs()));
+            others.sort_by(|a, b| {
+                (length(*a) - length(own)).abs().total_cmp(&(length(*b) - length(own)).abs())
+            });
             documents.extend(others.into_iter().take(self.settings.distractors));
         }
         dice.shuffle(&mut documents);
@@ -110,7 +120,8 @@ impl<'a> Builder<'a> {
             let question = &asked.question;
             (question.text.as_str(), told(question))
         });
-        let mut examples: Vec<(&str, String)> = earlier.filter(fits).take(self.settings.examples).collect();
+        let mut examples: Vec<(&str, String)> =
+            earlier.filter(fits).take(self.settings.examples).collect();
         examples.reverse();
         if examples.is_empty() {
             return String::new();
@@ -125,7 +136,8 @@ impl<'a> Builder<'a> {
 
 /// Questions without a document whose answer is a number are right or wrong; the rest may be right in part.
 fn domain_of<'a>(entry: &Entry, question: &'a Question) -> &'a str {
-    let number = matches!(&question.right, Right::Text(_)) && truth(question).replace(',', "").parse::<f64>().is_ok();
+    let number = matches!(&question.right, Right::Text(_))
+        && truth(question).replace(',', "").parse::<f64>().is_ok();
     match question.domain {
         None if number && entry.documents.is_empty() => "math",
         _ => domain(question),
@@ -163,7 +175,9 @@ fn asked(question: &Question) -> String {
     }
     let form = match right.len() {
         1 => "Answer with the letter of the right choice.",
-        _ => "More than one choice is right. Answer with all their letters, with commas between them.",
+        _ => {
+            "More than one choice is right. Answer with all their letters, with commas between them."
+        }
     };
     text + "\n" + form
 }
@@ -172,7 +186,11 @@ fn with_texts(texts: &[&str], statement: &str) -> String {
     let count = texts.len();
     let mut told = String::new();
     for (text, at) in texts.iter().zip(1..) {
-        let _ = write!(told, "--- text {at} of {count} ---\n{}\n--- end of text {at} ---\n\n", text.trim_end());
+        let _ = write!(
+            told,
+            "--- text {at} of {count} ---\n{}\n--- end of text {at} ---\n\n",
+            text.trim_end()
+        );
     }
     told + statement
 }
@@ -188,7 +206,11 @@ fn named(texts: &[&str], answers: &[String], dice: &mut Dice) -> BTreeMap<String
             .iter()
             .enumerate()
             .flat_map(|(at, text)| {
-                let number = if lettered { char::from(b'a' + at as u8).to_string() } else { (at + 1).to_string() };
+                let number = if lettered {
+                    char::from(b'a' + at as u8).to_string()
+                } else {
+                    (at + 1).to_string()
+                };
                 filed(&format!("{style}{number}"), text)
             })
             .collect();
@@ -203,9 +225,14 @@ fn named(texts: &[&str], answers: &[String], dice: &mut Dice) -> BTreeMap<String
 /// A document as one file, or as several where it is long.
 fn filed(name: &str, text: &str) -> Vec<(String, String)> {
     let cut = parts(text, PARTS.0, PARTS.1);
-    let ended = |part: &str| if part.ends_with('\n') { part.to_owned() } else { format!("{part}\n") };
+    let ended =
+        |part: &str| if part.ends_with('\n') { part.to_owned() } else { format!("{part}\n") };
     match cut[..] {
         [whole] => vec![(format!("{name}.txt"), ended(whole))],
-        _ => cut.iter().zip(1..).map(|(part, at)| (format!("{name}-part-{at:02}.txt"), ended(part))).collect(),
+        _ => cut
+            .iter()
+            .zip(1..)
+            .map(|(part, at)| (format!("{name}-part-{at:02}.txt"), ended(part)))
+            .collect(),
     }
 }

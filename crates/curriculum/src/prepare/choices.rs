@@ -37,9 +37,13 @@ pub(super) fn read(choices: &Value, answer: &Value) -> Result<Right, Fault> {
 fn listed(choices: &Value) -> Option<Vec<Choice>> {
     let lettered = |texts: Vec<&str>| {
         let labelled = texts.into_iter().enumerate();
-        labelled.map(|(at, text)| Choice { label: letter(at).into(), text: text.trim().to_owned() }).collect()
+        labelled
+            .map(|(at, text)| Choice { label: letter(at).into(), text: text.trim().to_owned() })
+            .collect()
     };
-    let texts = |list: &'_ [Value]| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>().map(lettered);
+    let texts = |list: &'_ [Value]| {
+        list.iter().map(Value::as_str).collect::<Option<Vec<_>>>().map(lettered)
+    };
     let found: Vec<Choice> = match choices {
         Value::Array(list) if list.iter().all(Value::is_object) => list
             .iter()
@@ -89,7 +93,10 @@ fn places(choices: &[Choice], answer: &Value) -> Option<Vec<usize>> {
             });
             each.collect::<Option<Vec<_>>>().map(|places| places.concat())
         }
-        Value::Object(object) => object.get("text").filter(|text| !text.is_object()).and_then(|text| places(choices, text)),
+        Value::Object(object) => object
+            .get("text")
+            .filter(|text| !text.is_object())
+            .and_then(|text| places(choices, text)),
         _ => None,
     }
 }

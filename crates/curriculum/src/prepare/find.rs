@@ -22,7 +22,8 @@ pub(super) fn demonstration(
     answer: &str,
     files: &BTreeMap<String, String>,
 ) -> Option<Vec<String>> {
-    let plain = !answer.is_empty() && answer.len() <= LONGEST_ANSWER && !answer.contains(char::is_control);
+    let plain =
+        !answer.is_empty() && answer.len() <= LONGEST_ANSWER && !answer.contains(char::is_control);
     if !plain {
         return None;
     }
@@ -35,7 +36,8 @@ pub(super) fn demonstration(
         .min()?
         .1;
     let around = format!(".\\{{0,{AROUND}\\}}");
-    let search = format!("grep -r -o -i {} {INPUT_DIR}", quoted(&format!("{around}{word}{around}")));
+    let search =
+        format!("grep -r -o -i {} {INPUT_DIR}", quoted(&format!("{around}{word}{around}")));
     Some(vec![search, answered_with(answer)])
 }
 
@@ -43,7 +45,9 @@ pub(super) fn demonstration(
 fn shows(files: &BTreeMap<String, String>, word: &str, answer: &str) -> bool {
     let lines = files.values().flat_map(|text| text.lines());
     lines.into_iter().any(|line| {
-        let Some(at) = line.to_ascii_lowercase().find(&word.to_ascii_lowercase()) else { return false };
+        let Some(at) = line.to_ascii_lowercase().find(&word.to_ascii_lowercase()) else {
+            return false;
+        };
         // Both programs count characters or bytes as their locale has it; a window that holds for both is safe.
         let from = line.floor_char_boundary(at.saturating_sub(AROUND / 2));
         let to = line.floor_char_boundary(at + word.len() + AROUND / 2);

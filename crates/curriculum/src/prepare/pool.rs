@@ -59,8 +59,11 @@ impl Pool {
     /// Puts contexts together. Repeated questions, and those the grader would never call right, are left out.
     pub(super) fn of(contexts: Vec<Context>, manifest: &mut Manifest) -> Self {
         let files: Vec<String> = manifest.inputs.iter().map(|input| input.file.clone()).collect();
-        let mut pool =
-            Self { documents: Vec::new(), entries: Vec::new(), sources: files.iter().map(|file| stem(file)).collect() };
+        let mut pool = Self {
+            documents: Vec::new(),
+            entries: Vec::new(),
+            sources: files.iter().map(|file| stem(file)).collect(),
+        };
         let mut known = Known::default();
         let mut groups = Groups::default();
         for context in contexts {
@@ -70,9 +73,19 @@ impl Pool {
                 let key = pool.key(&documents, &question);
                 if !known.questions.insert(key.clone()) {
                     let why = format!("it repeats a question: {}", shown(&question.text));
-                    manifest.leave_out("that repeat others", &files[context.input], context.line, why);
+                    manifest.leave_out(
+                        "that repeat others",
+                        &files[context.input],
+                        context.line,
+                        why,
+                    );
                 } else if let Err(why) = gradable(&question) {
-                    manifest.leave_out("that no grader accepts", &files[context.input], context.line, why);
+                    manifest.leave_out(
+                        "that no grader accepts",
+                        &files[context.input],
+                        context.line,
+                        why,
+                    );
                 } else {
                     fresh.push(Asked { question, key });
                 }
@@ -85,7 +98,8 @@ impl Pool {
             let at = match known.entries.get(&same).copied().filter(|_| !documents.is_empty()) {
                 Some(at) => at,
                 None => {
-                    let entry = Entry { input: context.input, documents, questions: Vec::new(), group: 0 };
+                    let entry =
+                        Entry { input: context.input, documents, questions: Vec::new(), group: 0 };
                     pool.entries.push(entry);
                     known.entries.insert(same.clone(), pool.entries.len() - 1);
                     pool.entries.len() - 1
@@ -93,7 +107,8 @@ impl Pool {
             };
             pool.entries[at].questions.extend(fresh);
             let title = context.title.map(|title| format!("title {} {title}", context.input));
-            groups.join(at, same.iter().map(|document| format!("document {document}")).chain(title));
+            groups
+                .join(at, same.iter().map(|document| format!("document {document}")).chain(title));
         }
         for (at, entry) in pool.entries.iter_mut().enumerate() {
             entry.group = groups.root(at);
@@ -118,7 +133,8 @@ impl Pool {
 
     /// What a question is known by: its documents and its normal form.
     fn key(&self, documents: &[usize], question: &Question) -> String {
-        let mut keys: Vec<String> = documents.iter().map(|at| self.documents[*at].key.clone()).collect();
+        let mut keys: Vec<String> =
+            documents.iter().map(|at| self.documents[*at].key.clone()).collect();
         keys.sort_unstable();
         keys.push(normal(&question.text));
         if let Right::Choices { choices, .. } = &question.right {
@@ -132,8 +148,9 @@ impl Pool {
         let seed = settings.seed;
         let key = |(entry, number): &Place| self.entries[*entry].questions[*number].key.as_str();
         let all = self.entries.iter().enumerate();
-        let mut places: Vec<Place> =
-            all.flat_map(|(at, entry)| (0..entry.questions.len()).map(move |number| (at, number))).collect();
+        let mut places: Vec<Place> = all
+            .flat_map(|(at, entry)| (0..entry.questions.len()).map(move |number| (at, number)))
+            .collect();
         if let Some(limit) = settings.limit.filter(|limit| *limit < places.len()) {
             places.sort_by_cached_key(|place| mixed(seed, &["limit", key(place)]));
             for _ in limit..places.len() {
@@ -168,13 +185,18 @@ impl Pool {
         order.sort_unstable_by_key(|(_, _, at)| *at);
         let (mut held, mut taken) = (HashSet::new(), 0);
         for (group, size, _) in &order {
-            if taken < wanted && taken + size <= wanted + wanted / 2 + 1 && held.len() + 1 < order.len() {
+            if taken < wanted
+                && taken + size <= wanted + wanted / 2 + 1
+                && held.len() + 1 < order.len()
+            {
                 held.insert(*group);
                 taken += size;
             }
         }
         if held.is_empty() {
-            held.extend(order.iter().min_by_key(|(_, size, at)| (*size, *at)).map(|(group, _, _)| *group));
+            held.extend(
+                order.iter().min_by_key(|(_, size, at)| (*size, *at)).map(|(group, _, _)| *group),
+            );
         }
         held
     }
@@ -234,11 +256,14 @@ pub(super) fn qa_type(question: &Question) -> &'static str {
 pub(super) fn truth(question: &Question) -> String {
     match &question.right {
         Right::Choices { right, .. } => {
-            let letters: Vec<String> = right.iter().map(|at| super::choices::letter(*at).to_string()).collect();
+            let letters: Vec<String> =
+                right.iter().map(|at| super::choices::letter(*at).to_string()).collect();
             letters.join(", ")
         }
         Right::Text(answers) => {
-            let often = |answer: &str| answers.iter().filter(|other| normal(other) == normal(answer)).count();
+            let often = |answer: &str| {
+                answers.iter().filter(|other| normal(other) == normal(answer)).count()
+            };
             let best = answers.iter().rev().max_by_key(|answer| often(answer));
             best.cloned().unwrap_or_default()
         }
@@ -271,6 +296,8 @@ fn shown(text: &str) -> String {
 /// A file's name without its ending, as a part of ids.
 fn stem(file: &str) -> String {
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' });
+    let plain = stem
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' });
     plain.take(60).collect()
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Row;
+use crate::{Row, unwatched};
 
 struct Made {
     dir: tempfile::TempDir,
@@ -30,7 +30,7 @@ fn made_of(files: &[(&str, String)], settings: &PrepareSettings) -> Result<Made,
     for ((_, text), path) in files.iter().zip(&paths) {
         fs::write(path, text).unwrap();
     }
-    let manifest = prepare(&paths, settings, &dir.path().join("out"), &|_| ())?;
+    let manifest = prepare(&paths, settings, &dir.path().join("out"), &unwatched)?;
     Ok(Made { dir, manifest })
 }
 
@@ -43,11 +43,11 @@ fn made(values: &[Value], settings: &PrepareSettings) -> Made {
 fn towns(many: usize) -> Vec<Value> {
     let town = |at: usize| {
         json!({"context": format!("Town{at} has a river called River{at}. Its mayor is Mayor{at}. The tower has {} steps.", at + 500),
-            "qas": [
-                {"question": format!("Which river flows through Town{at}?"), "answers": [format!("River{at}")]},
-                {"question": format!("Who is the mayor of Town{at}?"), "answers": [{"text": format!("Mayor{at}"), "answer_start": 3}]},
-                {"question": format!("How many steps has the tower of Town{at}?"), "answers": {"text": [(at + 500).to_string()]}},
-            ]})
+        "qas": [
+            {"question": format!("Which river flows through Town{at}?"), "answers": [format!("River{at}")]},
+            {"question": format!("Who is the mayor of Town{at}?"), "answers": [{"text": format!("Mayor{at}"), "answer_start": 3}]},
+            {"question": format!("How many steps has the tower of Town{at}?"), "answers": {"text": [(at + 500).to_string()]}},
+        ]})
     };
     (0..many).map(town).collect()
 }
@@ -59,7 +59,8 @@ fn contexts_go_to_files_among_others() {
     assert_eq!(rows.len(), 60);
     for row in &rows {
         assert_eq!(row.input_files.len(), 4, "{row:?}");
-        let holding = row.input_files.values().filter(|text| text.contains(&row.ground_truth)).count();
+        let holding =
+            row.input_files.values().filter(|text| text.contains(&row.ground_truth)).count();
         assert_eq!(holding, 1);
         assert!(!row.problem_statement.contains(&row.ground_truth), "{row:?}");
         assert!(row.input_files.keys().all(|name| !name.contains(&row.ground_truth)));
@@ -67,13 +68,18 @@ fn contexts_go_to_files_among_others() {
         assert_eq!(row.demonstration.len(), 2, "{row:?}");
     }
     // The right file is not always at the same place.
-    let place = |row: &Row| row.input_files.values().position(|text| text.contains(&row.ground_truth));
+    let place =
+        |row: &Row| row.input_files.values().position(|text| text.contains(&row.ground_truth));
     assert_eq!(rows.iter().map(place).collect::<HashSet<_>>().len(), 4);
     let names: HashSet<&String> = rows.iter().flat_map(|row| row.input_files.keys()).collect();
     assert!(names.len() > 20, "{names:?}");
     // The second question begins with the first as an example.
     let mayor = rows.iter().find(|row| row.problem_statement.ends_with("mayor of Town7?")).unwrap();
-    assert!(mayor.problem_statement.contains("Question: Which river flows through Town7?\nAnswer: River7"));
+    assert!(
+        mayor
+            .problem_statement
+            .contains("Question: Which river flows through Town7?\nAnswer: River7")
+    );
 }
 
 #[test]
@@ -86,17 +92,23 @@ fn no_document_is_on_both_sides() {
     let shared = contexts[8]["context"].clone();
     contexts.push(json!({"documents": [shared, "Another text."], "question": "What is the other text?", "answer": "another"}));
     let upper = contexts[9]["context"].as_str().unwrap().to_uppercase().replace(' ', "\n ");
-    contexts.push(json!({"context": upper, "question": "How many towns are told of?", "answer": "one"}));
+    contexts.push(
+        json!({"context": upper, "question": "How many towns are told of?", "answer": "one"}),
+    );
     let made = made(&contexts, &PrepareSettings { validation: 0.3, ..PrepareSettings::default() });
     let texts = |name: &str| -> HashSet<String> {
         let rows = made.rows(name);
-        rows.into_iter().flat_map(|row| row.input_files.into_values()).map(|text| crate::text::normal(&text)).collect()
+        rows.into_iter()
+            .flat_map(|row| row.input_files.into_values())
+            .map(|text| crate::text::normal(&text))
+            .collect()
     };
     let (train, validation) = (texts("train.jsonl"), texts("validation.jsonl"));
     assert!(train.is_disjoint(&validation));
     assert!(!validation.is_empty() && validation.len() < train.len());
     let side = |word: &str| {
-        let found = |name: &str| made.rows(name).iter().any(|row| row.problem_statement.contains(word));
+        let found =
+            |name: &str| made.rows(name).iter().any(|row| row.problem_statement.contains(word));
         (found("train.jsonl"), found("validation.jsonl"))
     };
     assert_ne!(side("Town3?"), (true, true));
@@ -146,7 +158,9 @@ fn choices_in_many_forms() {
         let several = row.problem_statement.contains("C. azure");
         assert_eq!(row.ground_truth, if several { "A, C" } else { "B" }, "{row:?}");
         assert_eq!(row.qa_type, "Multiple Choice");
-        assert!(row.problem_statement.contains("\n\nA. ") && row.problem_statement.contains("letter"));
+        assert!(
+            row.problem_statement.contains("\n\nA. ") && row.problem_statement.contains("letter")
+        );
     }
 }
 
@@ -160,7 +174,8 @@ fn questions_without_documents_have_no_files() {
     let made = made(&contexts, &PrepareSettings { validation: 0.5, ..PrepareSettings::default() });
     let mut rows = made.all();
     rows.sort_by(|a, b| a.ground_truth.cmp(&b.ground_truth));
-    let told: Vec<_> = rows.iter().map(|row| (row.domain.as_str(), row.ground_truth.as_str())).collect();
+    let told: Vec<_> =
+        rows.iter().map(|row| (row.domain.as_str(), row.ground_truth.as_str())).collect();
     assert_eq!(told, [("math", "42"), ("instruct_pretrain", "nobody knows")]);
     assert!(rows.iter().all(|row| row.input_files.is_empty() && row.demonstration.is_empty()));
     assert_eq!(made.manifest.left_out["that repeat others"], 1);
@@ -186,12 +201,21 @@ fn the_squad_file_is_read_and_the_unanswerable_left_out() {
 fn long_documents_come_in_parts_and_the_prompt_takes_them_whole() {
     let paragraph = |at: usize| format!("Paragraph {at}. {}\n\n", "It goes on and on. ".repeat(60));
     let long: String = (0..30).map(paragraph).collect();
-    let contexts = [json!({"id": "x", "document": long, "questions": [{"question": "Which paragraph is the last one?", "answers": ["29", "the 29th"]}]})];
+    let contexts = [
+        json!({"id": "x", "document": long, "questions": [{"question": "Which paragraph is the last one?", "answers": ["29", "the 29th"]}]}),
+    ];
     let settings = PrepareSettings { validation: 0.0, ..PrepareSettings::default() };
     let row = made(&contexts, &settings).rows("train.jsonl").remove(0);
-    assert!(row.input_files.len() > 2 && row.input_files.keys().all(|name| name.contains("-part-")));
-    assert!(row.input_files.values().all(|text| text.len() < 13_000 && text.starts_with("Paragraph")));
-    assert_eq!(row.input_files.values().map(String::as_str).collect::<String>().trim(), long.trim());
+    assert!(
+        row.input_files.len() > 2 && row.input_files.keys().all(|name| name.contains("-part-"))
+    );
+    assert!(
+        row.input_files.values().all(|text| text.len() < 13_000 && text.starts_with("Paragraph"))
+    );
+    assert_eq!(
+        row.input_files.values().map(String::as_str).collect::<String>().trim(),
+        long.trim()
+    );
     let settings = PrepareSettings { context: Placement::Prompt, ..settings };
     let row = made(&contexts, &settings).rows("train.jsonl").remove(0);
     assert!(row.input_files.is_empty() && row.problem_statement.contains(long.trim_end()));
@@ -203,23 +227,44 @@ fn broken_and_huge_lines_are_named_and_left_out() {
     let huge = json!({"context": "x".repeat(2 << 20), "question": "?a", "answer": "b"}).to_string();
     let wordy = json!({"context": "x", "question": "a".repeat(20_000), "answer": "b"}).to_string();
     let deep = format!("{{\"context\": {}1{}}}", "[".repeat(300), "]".repeat(300));
-    let good = json!({"context": "The answer is b.", "question": "What is the answer?", "answer": "b"}).to_string();
+    let good =
+        json!({"context": "The answer is b.", "question": "What is the answer?", "answer": "b"})
+            .to_string();
     let odd = json!({"context": 5, "question": "a", "answer": "b"}).to_string();
-    let strange = json!({"context": "x", "question": "a", "answer": "b", "domain": "poetry"}).to_string();
+    let strange =
+        json!({"context": "x", "question": "a", "answer": "b", "domain": "poetry"}).to_string();
     let empty = json!({"context": "x", "question": "a", "answer": " "}).to_string();
     let none = json!({"context": "x", "question": "a"}).to_string();
-    let lines = ["{\"context\": ", "[]", "", &huge, &wordy, &deep, &odd, &strange, &empty, &none, &good, &good].join("\n");
+    let lines = [
+        "{\"context\": ",
+        "[]",
+        "",
+        &huge,
+        &wordy,
+        &deep,
+        &odd,
+        &strange,
+        &empty,
+        &none,
+        &good,
+        &good,
+    ]
+    .join("\n");
     let made = made_of(&[("in.jsonl", lines)], &PrepareSettings::default()).unwrap();
     assert_eq!(made.all().len(), 1);
-    let left: Vec<_> = made.manifest.left_out.iter().map(|(reason, many)| (*reason, *many)).collect();
-    assert_eq!(left, [
-        ("of an unknown shape", 1),
-        ("that are too long", 2),
-        ("that cannot be read", 3),
-        ("that no grader accepts", 1),
-        ("that repeat others", 1),
-        ("without an answer", 2),
-    ]);
+    let left: Vec<_> =
+        made.manifest.left_out.iter().map(|(reason, many)| (*reason, *many)).collect();
+    assert_eq!(
+        left,
+        [
+            ("of an unknown shape", 1),
+            ("that are too long", 2),
+            ("that cannot be read", 3),
+            ("that no grader accepts", 1),
+            ("that repeat others", 1),
+            ("without an answer", 2),
+        ]
+    );
     let named = &made.manifest.left_out_first;
     assert_eq!((named.len(), named[0].line, named[0].file.as_str()), (10, 1, "in.jsonl"));
     assert!(named.iter().any(|left| left.line == 8 && left.why.contains("poetry")), "{named:?}");
@@ -232,7 +277,7 @@ fn nothing_left_is_an_error_and_leaves_nothing() {
     fs::write(&input, "{}\n").unwrap();
     let out = dir.path().join("out");
     let refused = |inputs: &[PathBuf], settings: &PrepareSettings| {
-        let error = prepare(inputs, settings, &out, &|_| ()).unwrap_err();
+        let error = prepare(inputs, settings, &out, &unwatched).unwrap_err();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         error.to_string()
     };
@@ -254,8 +299,14 @@ fn nothing_left_is_an_error_and_leaves_nothing() {
 
 #[test]
 fn the_same_inputs_give_the_same_bytes() {
-    let lines = |values: &[Value]| values.iter().map(|value| format!("{value}\n")).collect::<String>();
-    let settings = PrepareSettings { limit: Some(40), seed: 5, licences: vec!["CC BY-SA 4.0".into()], ..PrepareSettings::default() };
+    let lines =
+        |values: &[Value]| values.iter().map(|value| format!("{value}\n")).collect::<String>();
+    let settings = PrepareSettings {
+        limit: Some(40),
+        seed: 5,
+        licences: vec!["CC BY-SA 4.0".into()],
+        ..PrepareSettings::default()
+    };
     let texts = |text: &str, settings: &PrepareSettings| {
         let made = made_of(&[("in.jsonl", text.to_owned())], settings).unwrap();
         assert_eq!(made.manifest.counts.train + made.manifest.counts.validation, 40);
@@ -265,7 +316,11 @@ fn the_same_inputs_give_the_same_bytes() {
     let towns = towns(20);
     let once = texts(&lines(&towns), &settings);
     assert_eq!(once, texts(&lines(&towns), &settings));
-    assert!(once[3].contains("CC BY-SA 4.0") && once[3].contains("\"beyond the limit\": 20"), "{}", once[3]);
+    assert!(
+        once[3].contains("CC BY-SA 4.0") && once[3].contains("\"beyond the limit\": 20"),
+        "{}",
+        once[3]
+    );
     // Another order of the inputs changes nothing about the rows.
     let turned: Vec<Value> = towns.into_iter().rev().collect();
     assert_eq!(once[..2], texts(&lines(&turned), &settings)[..2]);
@@ -282,14 +337,32 @@ fn hostile() -> impl Strategy<Value = Value> {
         "[a-dA-D\\PC ]{0,12}".prop_map(Value::from),
     ];
     let key = prop::sample::select(vec![
-        "context", "documents", "document", "qas", "questions", "question", "answer", "answers", "choices", "options",
-        "text", "label", "title", "sentences", "paragraphs", "is_impossible", "domain", "data",
+        "context",
+        "documents",
+        "document",
+        "qas",
+        "questions",
+        "question",
+        "answer",
+        "answers",
+        "choices",
+        "options",
+        "text",
+        "label",
+        "title",
+        "sentences",
+        "paragraphs",
+        "is_impossible",
+        "domain",
+        "data",
     ]);
     leaf.prop_recursive(5, 60, 5, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            prop::collection::vec((key.clone(), inner), 0..6)
-                .prop_map(|fields| fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+            prop::collection::vec((key.clone(), inner), 0..6).prop_map(|fields| fields
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect()),
         ]
     })
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::shape::{self, Context, Fault};
-use crate::{InputInfo, Manifest, Step, text};
+use crate::{InputInfo, Manifest, Step, Watch, text};
 
 /// A file of lines may have this many bytes.
 const LARGEST_LINES: u64 = 4 << 30;
@@ -51,7 +51,9 @@ pub enum InputError {
         most: u64,
     },
     /// JSON that breaks off or is none.
-    #[error("{path} is not valid JSON; where each line is an object of its own, its name has to end in .jsonl")]
+    #[error(
+        "{path} is not valid JSON; where each line is an object of its own, its name has to end in .jsonl"
+    )]
     Json {
         /// The file.
         path: PathBuf,
@@ -80,17 +82,20 @@ struct Reading<'a> {
 pub(super) fn files(
     paths: &[PathBuf],
     manifest: &mut Manifest,
-    watch: &dyn Fn(Step),
+    watch: Watch<'_>,
 ) -> Result<Vec<Context>, InputError> {
     let mut opened = Vec::new();
     for path in paths {
         opened.push(open(path)?);
     }
-    watch(Step::Reading(opened.iter().map(|(_, _, size)| size).sum()));
+    // Nothing is half-made while reading: who wants no more need not be heard before rows are written.
+    let _ = watch(Step::Reading(opened.iter().map(|(_, _, size)| size).sum()));
     let mut contexts = Vec::new();
     for (input, (path, (file, form, bytes))) in paths.iter().zip(opened).enumerate() {
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let info = InputInfo { file: name, bytes, sha256: String::new(), contexts: 0, questions: 0 };
+        let name =
+            path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let info =
+            InputInfo { file: name, bytes, sha256: String::new(), contexts: 0, questions: 0 };
         let mut reading =
             Reading { input, info, manifest: &mut *manifest, contexts: &mut contexts };
         let source = Digested { file, digest: Sha256::new(), watch };
@@ -137,7 +142,10 @@ impl Reading<'_> {
             }
             if line.len() > LONGEST_LINE && line.last() != Some(&b'\n') {
                 input.skip_until(b'\n')?;
-                self.fault(number, Fault::too_long(format!("the line is longer than {} MiB", LONGEST_LINE >> 20)));
+                self.fault(
+                    number,
+                    Fault::too_long(format!("the line is longer than {} MiB", LONGEST_LINE >> 20)),
+                );
                 continue;
             }
             let text = line.strip_prefix(b"\xef\xbb\xbf").filter(|_| number == 1).unwrap_or(&line);
@@ -162,8 +170,9 @@ impl Reading<'_> {
         if let Err(error) = source.by_ref().take(LARGEST_WHOLE).read_to_end(&mut bytes) {
             return Ok(Err(error));
         }
-        let value: Value = serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes))
-            .map_err(|source| InputError::Json { path: path.to_owned(), source })?;
+        let value: Value =
+            serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes))
+                .map_err(|source| InputError::Json { path: path.to_owned(), source })?;
         drop(bytes);
         let entries = match &value {
             Value::Array(entries) => entries,
@@ -200,14 +209,14 @@ impl Reading<'_> {
 struct Digested<'a> {
     file: File,
     digest: Sha256,
-    watch: &'a dyn Fn(Step),
+    watch: Watch<'a>,
 }
 
 impl Read for Digested<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.digest.update(&buffer[..read]);
-        (self.watch)(Step::Read(read as u64));
+        let _ = (self.watch)(Step::Read(read as u64));
         Ok(read)
     }
 }

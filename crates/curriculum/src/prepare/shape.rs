@@ -7,8 +7,17 @@ use serde_json::{Map, Value};
 
 use super::choices;
 
-const DOCUMENTS: [&str; 9] =
-    ["documents", "document", "contexts", "context", "passages", "passage", "article", "story", "text"];
+const DOCUMENTS: [&str; 9] = [
+    "documents",
+    "document",
+    "contexts",
+    "context",
+    "passages",
+    "passage",
+    "article",
+    "story",
+    "text",
+];
 const QUESTIONS: [&str; 3] = ["qas", "questions", "qa"];
 const QUESTION: [&str; 3] = ["question", "query", "problem"];
 const ANSWER: [&str; 6] = ["answers", "answer", "answerKey", "answer_key", "target", "label"];
@@ -130,7 +139,10 @@ fn documents(object: &Map<String, Value>) -> Result<Vec<String>, Fault> {
     };
     found.retain(|text| !text.trim().is_empty());
     if found.len() > MOST_DOCUMENTS {
-        return Err(Fault::too_long(format!("it has {} documents, more than {MOST_DOCUMENTS}", found.len())));
+        return Err(Fault::too_long(format!(
+            "it has {} documents, more than {MOST_DOCUMENTS}",
+            found.len()
+        )));
     }
     match found.iter().map(String::len).max() {
         Some(size) if size > LONGEST_DOCUMENT => Err(Fault::too_long(format!(
@@ -142,11 +154,14 @@ fn documents(object: &Map<String, Value>) -> Result<Vec<String>, Fault> {
 
 fn document(value: &Value) -> Option<String> {
     match value {
-        Value::Object(object) => {
-            titled(object.get("title"), first(object, &["text", "content", "paragraph_text", "document", "sentences"])?)
-        }
+        Value::Object(object) => titled(
+            object.get("title"),
+            first(object, &["text", "content", "paragraph_text", "document", "sentences"])?,
+        ),
         Value::Array(pair) => match &pair[..] {
-            [title @ Value::String(_), sentences @ Value::Array(_)] => titled(Some(title), sentences),
+            [title @ Value::String(_), sentences @ Value::Array(_)] => {
+                titled(Some(title), sentences)
+            }
             _ => titled(None, value),
         },
         other => titled(None, other),
@@ -237,12 +252,16 @@ fn checked(
         None => Right::Text(answers(answer)),
     };
     let (size, longest) = match &right {
-        Right::Text(answers) if answers.is_empty() => return Err(Fault::unanswered("its answer is empty")),
+        Right::Text(answers) if answers.is_empty() => {
+            return Err(Fault::unanswered("its answer is empty"));
+        }
         Right::Text(answers) => (0, answers.iter().map(String::len).max().unwrap_or(0)),
         Right::Choices { choices, .. } => (choices.iter().map(String::len).sum(), 0),
     };
     if text.len() + size > LONGEST_QUESTION || longest > LONGEST_QUESTION {
-        return Err(Fault::too_long(format!("a question or an answer has more than {LONGEST_QUESTION} bytes")));
+        return Err(Fault::too_long(format!(
+            "a question or an answer has more than {LONGEST_QUESTION} bytes"
+        )));
     }
     let domain = match domain {
         None | Some(Value::Null) => None,
@@ -263,14 +282,17 @@ fn collect(value: &Value, depth: usize, found: &mut Vec<String>) {
     match value {
         Value::String(text) => {
             // Worked solutions end with the result behind this mark.
-            let result = text.rsplit_once("\n#### ").map_or(text.as_str(), |(_, result)| result).trim();
+            let result =
+                text.rsplit_once("\n#### ").map_or(text.as_str(), |(_, result)| result).trim();
             if !result.is_empty() {
                 found.push(result.to_owned());
             }
         }
         Value::Number(number) => found.push(number.to_string()),
         Value::Bool(truth) => found.push(if *truth { "yes" } else { "no" }.to_owned()),
-        Value::Array(list) if depth > 0 => list.iter().for_each(|value| collect(value, depth - 1, found)),
+        Value::Array(list) if depth > 0 => {
+            list.iter().for_each(|value| collect(value, depth - 1, found))
+        }
         Value::Object(object) if depth > 0 => {
             if let Some(text) = object.get("text") {
                 collect(text, depth - 1, found);

@@ -35,12 +35,14 @@ pub(super) fn average(dice: &mut Dice, level: Level) -> Made {
         .chunks(size)
         .enumerate()
         .map(|(at, rows)| {
-            let name = if files == 1 { "measured.csv".into() } else { format!("measured-{}.csv", at + 1) };
+            let name =
+                if files == 1 { "measured.csv".into() } else { format!("measured-{}.csv", at + 1) };
             (name, csv("station,value", rows.iter().map(row)))
         })
         .collect();
     let place = if files == 1 { "measured.csv" } else { "all files together" };
-    let numbers = format!("awk -F, 'FNR > 1 && $1 == \"{station}\" {{print $2}}' {INPUT_DIR}/*.csv");
+    let numbers =
+        format!("awk -F, 'FNR > 1 && $1 == \"{station}\" {{print $2}}' {INPUT_DIR}/*.csv");
     let (question, answer, compute) = match level.number() {
         1 | 2 | 5 => (
             dice.pick(&[
@@ -110,15 +112,20 @@ pub(super) fn units(dice: &mut Dice, level: Level) -> Made {
         used[1..].iter().map(|(unit, many)| format!("1 {unit} is {many} {smallest}")).collect();
     let known = known.join(" and ");
     let of = if narrowed { format!(" of the item {item}") } else { String::new() };
-    let factors: Vec<String> = used.iter().map(|(unit, many)| format!("f[\"{unit}\"] = {many}")).collect();
+    let factors: Vec<String> =
+        used.iter().map(|(unit, many)| format!("f[\"{unit}\"] = {many}")).collect();
     let factors = factors.join("; ");
     let test = if narrowed { format!(" && $1 == \"{item}\"") } else { String::new() };
     let begin = format!("awk -F, 'BEGIN {{{factors}}} NR > 1{test}");
     let (question, answer, compute) = if level.number() == 4 {
         (
-            format!("What is the largest {word}{of} in parts.csv, in {smallest}? Note that {known}."),
+            format!(
+                "What is the largest {word}{of} in parts.csv, in {smallest}? Note that {known}."
+            ),
             largest,
-            format!("{begin} && $2 * f[$3] > m {{m = $2 * f[$3]}} END {{printf \"%d\\n\", m}}' {INPUT_DIR}/parts.csv"),
+            format!(
+                "{begin} && $2 * f[$3] > m {{m = $2 * f[$3]}} END {{printf \"%d\\n\", m}}' {INPUT_DIR}/parts.csv"
+            ),
         )
     } else {
         (
@@ -161,7 +168,9 @@ pub(super) fn ledger(dice: &mut Dice, level: Level) -> Made {
         ),
         3 | 4 => (
             dice.pick(&[
-                format!("{told} What is the lowest balance that is ever reached, the start included?"),
+                format!(
+                    "{told} What is the lowest balance that is ever reached, the start included?"
+                ),
                 format!("{told} How low does the balance get at its lowest, the start included?"),
             ]),
             lowest,

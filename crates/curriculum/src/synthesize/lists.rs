@@ -87,11 +87,11 @@ fn log(dice: &mut Dice, lines: usize) -> Vec<Entry> {
 /// Visits: who, where, what.
 fn visits(dice: &mut Dice, level: Level, files: usize) -> Vec<Vec<[String; 3]>> {
     let many = level.of([4, 6, 10, 16, 24]);
-    let (names, cities) = (dice.several(&NAMES, many), dice.several(&CITIES, level.of([2, 3, 4, 5, 6])));
+    let (names, cities) =
+        (dice.several(&NAMES, many), dice.several(&CITIES, level.of([2, 3, 4, 5, 6])));
     let lines = level.lines(dice) / files + 2;
-    let mut visit = || {
-        [dice.pick(&names), dice.pick(&cities), dice.pick(&ITEMS)].map(str::to_owned)
-    };
+    let mut visit =
+        || [dice.pick(&names), dice.pick(&cities), dice.pick(&ITEMS)].map(str::to_owned);
     (0..files).map(|_| (0..lines).map(|_| visit()).collect()).collect()
 }
 
@@ -100,7 +100,11 @@ fn visit_files(tables: &[Vec<[String; 3]>]) -> BTreeMap<String, String> {
         1 => "visits.csv".to_owned(),
         _ => format!("visits-{}.csv", at + 1),
     };
-    tables.iter().enumerate().map(|(at, table)| (name(at), csv("visitor,city,bought", table))).collect()
+    tables
+        .iter()
+        .enumerate()
+        .map(|(at, table)| (name(at), csv("visitor,city,bought", table)))
+        .collect()
 }
 
 /// How many different values a column has.
@@ -118,13 +122,16 @@ pub(super) fn distinct(dice: &mut Dice, level: Level) -> Made {
     let files = visit_files(&tables);
     let place = if files.len() == 1 { "visits.csv" } else { "the visits files together" };
     let where_ = if narrowed { format!(" to {city}") } else { String::new() };
-    let question = dice.pick(&[
-        format!("How many different visitors are there in {place}, counting only visits{where_}?"),
-        format!("Count the distinct visitors of the visits{where_} in {place}."),
-        format!("Over all visits{where_} in {place}: how many different people came?"),
-    ])
-    .replace(", counting only visits?", "?")
-    .replace("of the visits in", "in");
+    let question = dice
+        .pick(&[
+            format!(
+                "How many different visitors are there in {place}, counting only visits{where_}?"
+            ),
+            format!("Count the distinct visitors of the visits{where_} in {place}."),
+            format!("Over all visits{where_} in {place}: how many different people came?"),
+        ])
+        .replace(", counting only visits?", "?")
+        .replace("of the visits in", "in");
     let test = if narrowed { format!(" && $2 == \"{city}\"") } else { String::new() };
     let look = format!("head -n 3 {INPUT_DIR}/*.csv");
     let compute =
@@ -159,12 +166,13 @@ pub(super) fn frequent(dice: &mut Dice, level: Level) -> Made {
     let files = visit_files(&tables);
     let place = if files.len() == 1 { "visits.csv" } else { "the visits files together" };
     let where_ = if narrowed { format!(" to {city}") } else { String::new() };
-    let question = dice.pick(&[
-        format!("Whose name stands for the most visits{where_} in {place}?"),
-        format!("Which visitor made the most visits{where_} according to {place}?"),
-        format!("Who is the most frequent visitor in {place}, counting visits{where_}?"),
-    ])
-    .replace(", counting visits?", "?");
+    let question = dice
+        .pick(&[
+            format!("Whose name stands for the most visits{where_} in {place}?"),
+            format!("Which visitor made the most visits{where_} according to {place}?"),
+            format!("Who is the most frequent visitor in {place}, counting visits{where_}?"),
+        ])
+        .replace(", counting visits?", "?");
     let test = if narrowed { format!(" && $2 == \"{city}\"") } else { String::new() };
     let look = format!("head -n 3 {INPUT_DIR}/*.csv");
     let compute = format!(
@@ -185,7 +193,8 @@ pub(super) fn pattern(dice: &mut Dice, level: Level) -> Made {
             numbers.push(number);
         }
     }
-    let mut codes: Vec<(&str, i64)> = numbers.iter().map(|number| (dice.pick(&SERIES), *number)).collect();
+    let mut codes: Vec<(&str, i64)> =
+        numbers.iter().map(|number| (dice.pick(&SERIES), *number)).collect();
     codes[0].0 = series;
     let ours = || codes.iter().filter(|(name, _)| *name == series).map(|(_, number)| number);
     let (count, sum) = (ours().count() as i64, ours().sum::<i64>());
@@ -205,7 +214,9 @@ pub(super) fn pattern(dice: &mut Dice, level: Level) -> Made {
     let texts: BTreeMap<String, String> = sentences
         .chunks(size)
         .zip(["notes-a", "notes-b", "notes-c", "notes-d", "notes-e"])
-        .map(|(page, name)| (format!("{name}.txt"), lined(page.chunks(3).map(|some| some.join(" ")))))
+        .map(|(page, name)| {
+            (format!("{name}.txt"), lined(page.chunks(3).map(|some| some.join(" "))))
+        })
         .collect();
     let place = if texts.len() == 1 { "notes-a.txt" } else { "the notes" };
     let found = format!("grep -ohE '{series}-[0-9]{{4}}' {INPUT_DIR}/*.txt");

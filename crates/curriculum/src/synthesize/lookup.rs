@@ -98,7 +98,12 @@ pub(super) fn prose(dice: &mut Dice, level: Level) -> Made {
     let people: Vec<Person> = names
         .iter()
         .zip(&cities)
-        .map(|(name, city)| Person { name, city, trade: dice.pick(&TRADES), hobby: dice.pick(&HOBBIES) })
+        .map(|(name, city)| Person {
+            name,
+            city,
+            trade: dice.pick(&TRADES),
+            hobby: dice.pick(&HOBBIES),
+        })
         .collect();
     let sentences: Vec<String> = people.iter().map(|person| told(dice, person)).collect();
     let mentors: Vec<String> = (0..many)
@@ -126,13 +131,18 @@ pub(super) fn prose(dice: &mut Dice, level: Level) -> Made {
         _ => {
             let question = dice.pick(&[
                 format!("Where does the mentor of {} live?", person.name),
-                format!("Somebody is the mentor of {}. In which city does that person live?", person.name),
+                format!(
+                    "Somebody is the mentor of {}. In which city does that person live?",
+                    person.name
+                ),
             ]);
             (question, mentor.city, [person.name, mentor.name])
         }
     };
-    let files = pages(dice, level, sentences, if level.number() == 5 { mentors } else { Vec::new() });
-    let mut steps: Vec<String> = words.iter().map(|word| format!("grep -r -w '{word}' {INPUT_DIR}")).collect();
+    let files =
+        pages(dice, level, sentences, if level.number() == 5 { mentors } else { Vec::new() });
+    let mut steps: Vec<String> =
+        words.iter().map(|word| format!("grep -r -w '{word}' {INPUT_DIR}")).collect();
     steps.dedup();
     steps.push(answered_with(answer));
     Made { files, question, answer: answer.into(), steps }
@@ -149,7 +159,12 @@ fn told(dice: &mut Dice, person: &Person) -> String {
 }
 
 /// Sentences among others that say nothing, a few to the line, in one file or several.
-fn pages(dice: &mut Dice, level: Level, facts: Vec<String>, more: Vec<String>) -> BTreeMap<String, String> {
+fn pages(
+    dice: &mut Dice,
+    level: Level,
+    facts: Vec<String>,
+    more: Vec<String>,
+) -> BTreeMap<String, String> {
     let fillers = level.of([1, 4, 12, 30, 80]);
     let mut sentences: Vec<String> = facts.into_iter().chain(more).collect();
     sentences.extend((0..fillers).map(|_| dice.pick(&FILLERS).to_owned()));

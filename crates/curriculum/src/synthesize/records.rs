@@ -11,10 +11,21 @@ use super::{
 use crate::{dice::Dice, row::INPUT_DIR};
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
-const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+const WEEKDAYS: [&str; 7] =
+    ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
 /// A calendar: days between events, the first one, those of a month or a weekday, the longest gap.
 pub(super) fn dates(dice: &mut Dice, level: Level) -> Made {
@@ -33,11 +44,14 @@ pub(super) fn dates(dice: &mut Dice, level: Level) -> Made {
         0 => names[at].to_owned(),
         more => format!("{}{}", names[at % names.len()], more + 1),
     };
-    let events: Vec<(i64, String)> = days.iter().copied().enumerate().map(|(at, day)| (day, name(at))).collect();
+    let events: Vec<(i64, String)> =
+        days.iter().copied().enumerate().map(|(at, day)| (day, name(at))).collect();
     let file = format!("{INPUT_DIR}/calendar.txt");
     let text = lined(events.iter().map(|(day, name)| format!("{} {name}", iso(*day))));
     let python = |lines: &str| {
-        format!("python3 -c \"\nfrom datetime import date\nevents = [line.split() for line in open('{file}')]\n{lines}\n\"")
+        format!(
+            "python3 -c \"\nfrom datetime import date\nevents = [line.split() for line in open('{file}')]\n{lines}\n\""
+        )
     };
     let mut sorted = days.clone();
     sorted.sort_unstable();
@@ -68,8 +82,14 @@ pub(super) fn dates(dice: &mut Dice, level: Level) -> Made {
         3 => {
             let month = civil(days[0]).1;
             question = dice.pick(&[
-                format!("How many events in calendar.txt take place in {}, whatever the year?", MONTHS[month as usize - 1]),
-                format!("Count the events of calendar.txt that fall into the month of {} of any year.", MONTHS[month as usize - 1]),
+                format!(
+                    "How many events in calendar.txt take place in {}, whatever the year?",
+                    MONTHS[month as usize - 1]
+                ),
+                format!(
+                    "Count the events of calendar.txt that fall into the month of {} of any year.",
+                    MONTHS[month as usize - 1]
+                ),
             ]);
             compute = format!("grep -c -- '-{month:02}-' {file}");
             (days.iter().filter(|day| civil(**day).1 == month).count() as i64).into()
@@ -78,7 +98,10 @@ pub(super) fn dates(dice: &mut Dice, level: Level) -> Made {
             let weekday = weekday(days[0]);
             question = dice.pick(&[
                 format!("How many events in calendar.txt fall on a {}?", WEEKDAYS[weekday]),
-                format!("Count the events of calendar.txt that take place on a {}.", WEEKDAYS[weekday]),
+                format!(
+                    "Count the events of calendar.txt that take place on a {}.",
+                    WEEKDAYS[weekday]
+                ),
             ]);
             compute = python(&format!(
                 "print(sum(date.fromisoformat(when).weekday() == {weekday} for when, name in events))"
@@ -109,7 +132,8 @@ fn civil(day: i64) -> (i64, i64, i64) {
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let month = (5 * of_year + 2) / 153;
-    let (day, month) = (of_year - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let (day, month) =
+        (of_year - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
     (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
@@ -140,16 +164,21 @@ pub(super) fn json(dice: &mut Dice, level: Level) -> Made {
     let many = level.of([2, 5, 15, 40, 60]);
     let names = dice.several(&NAMES, many);
     let members: Vec<Value> = names.iter().map(|name| member(dice, name)).collect();
-    let (chosen, city) = (&members[dice.below(many)], members[0]["address"]["city"].as_str().unwrap_or_default());
+    let (chosen, city) =
+        (&members[dice.below(many)], members[0]["address"]["city"].as_str().unwrap_or_default());
     let name = chosen["name"].as_str().unwrap_or_default();
     let number = |value: &Value| value.as_i64().unwrap_or(0);
     let in_city = |member: &&Value| member["address"]["city"] == *city;
-    let scores = |member: &Value| member["scores"].as_array().map_or(0, |all| all.iter().map(number).sum::<i64>());
+    let scores = |member: &Value| {
+        member["scores"].as_array().map_or(0, |all| all.iter().map(number).sum::<i64>())
+    };
     let files: BTreeMap<String, String> = match level.number() {
         5 => members
             .chunks(many.div_ceil(4))
             .zip(["east", "north", "south", "west"])
-            .map(|(some, club)| (format!("clubs/{club}.json"), pretty(&json!({"club": club, "members": some}))))
+            .map(|(some, club)| {
+                (format!("clubs/{club}.json"), pretty(&json!({"club": club, "members": some})))
+            })
             .collect(),
         _ => BTreeMap::from([("club.json".to_owned(), pretty(&json!({"members": members})))]),
     };

@@ -1,11 +1,11 @@
 //! Made-up tasks: the same every time, different from each other, and nothing gives the answer away.
 
-use std::{cell::Cell, fs};
+use std::{cell::Cell, fs, ops::ControlFlow};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::solve;
+use crate::{solve, unwatched};
 
 fn settings(count: usize, seed: u64) -> SynthesizeSettings {
     SynthesizeSettings {
@@ -19,7 +19,9 @@ fn settings(count: usize, seed: u64) -> SynthesizeSettings {
 
 fn all(seed: u64) -> impl Iterator<Item = Row> {
     let each = Kind::ALL.into_iter().flat_map(|kind| Level::ALL.map(|level| (kind, level)));
-    each.flat_map(move |(kind, level)| (0..4).map(move |number| synthetic(kind, level, seed, number)))
+    each.flat_map(move |(kind, level)| {
+        (0..4).map(move |number| synthetic(kind, level, seed, number))
+    })
 }
 
 #[test]
@@ -65,7 +67,9 @@ fn higher_levels_are_larger() {
 #[test]
 fn every_task_comes_with_two_to_four_commands() {
     for row in all(4) {
-        let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(&row) else { panic!("no row") };
+        let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(&row) else {
+            panic!("no row")
+        };
         let commands = solve(&fields).unwrap();
         assert!((2..=4).contains(&commands.len()), "{}: {commands:?}", row.id);
         assert!(commands.iter().all(|command| command.len() < 600), "{}: {commands:?}", row.id);
@@ -81,6 +85,7 @@ fn folders_are_the_same_every_time_and_divided() {
             if let Step::Wrote(many) = step {
                 wrote.set(wrote.get() + many);
             }
+            ControlFlow::Continue(())
         };
         synthesize(&settings(200, seed), &dir.path().join(name), &watch).unwrap()
     };
@@ -110,7 +115,7 @@ fn impossible_wishes_are_named_and_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |settings: SynthesizeSettings, why: &str| {
         let place = dir.path().join("x");
-        let error = synthesize(&settings, &place, &|_| ()).unwrap_err().to_string();
+        let error = synthesize(&settings, &place, &unwatched).unwrap_err().to_string();
         assert!(error.contains(why) && !place.exists(), "{error}");
     };
     refused(settings(0, 1), "from 1 to");
@@ -121,10 +126,21 @@ fn impossible_wishes_are_named_and_leave_nothing() {
     assert!("tag".parse::<Kind>().unwrap_err().to_string().contains("follow"));
     assert_eq!(Level::new(6), None);
 
+    // Whoever has seen enough leaves nothing behind.
+    let enough = |step| match step {
+        Step::Wrote(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let error = synthesize(&settings(5, 1), &dir.path().join("x"), &enough).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), fs::read_dir(dir.path()).unwrap().count()),
+        ("cancelled", 0)
+    );
+
     let full = dir.path().join("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("mine"), "").unwrap();
-    let error = synthesize(&settings(5, 1), &full, &|_| ()).unwrap_err().to_string();
+    let error = synthesize(&settings(5, 1), &full, &unwatched).unwrap_err().to_string();
     assert!(error.contains("is there already"), "{error}");
     assert_eq!(fs::read_dir(&full).unwrap().count(), 1);
 }

@@ -19,7 +19,8 @@ struct Sale {
 /// The sum of a column: of all rows, of some, of products, over several files.
 pub(super) fn sum(dice: &mut Dice, level: Level) -> Made {
     let months = &["january", "february", "march", "april"][..level.of([1, 1, 1, 1, 4])];
-    let (cities, items) = (dice.several(&CITIES, 4), dice.several(&ITEMS, level.of([3, 3, 5, 6, 8])));
+    let (cities, items) =
+        (dice.several(&CITIES, 4), dice.several(&ITEMS, level.of([3, 3, 5, 6, 8])));
     let (city, item) = (dice.pick(&cities), dice.pick(&items));
     let lines = level.lines(dice) / months.len() + 1;
     let mut files = BTreeMap::new();
@@ -40,14 +41,21 @@ pub(super) fn sum(dice: &mut Dice, level: Level) -> Made {
                 2 => sale.item == item,
                 _ => sale.item == item && sale.city == city,
             };
-            let amount = if level.number() >= 4 { sale.quantity * sale.price } else { sale.quantity };
+            let amount =
+                if level.number() >= 4 { sale.quantity * sale.price } else { sale.quantity };
             answer += if counts { amount } else { 0 };
         }
         dice.shuffle(&mut sales);
         let rows = sales.iter().map(|sale| {
-            [sale.city.to_owned(), sale.item.to_owned(), sale.quantity.to_string(), sale.price.to_string()]
+            [
+                sale.city.to_owned(),
+                sale.item.to_owned(),
+                sale.quantity.to_string(),
+                sale.price.to_string(),
+            ]
         });
-        let name = if months.len() == 1 { "sales.csv".into() } else { format!("sales-{month}.csv") };
+        let name =
+            if months.len() == 1 { "sales.csv".into() } else { format!("sales-{month}.csv") };
         files.insert(name, csv("city,item,quantity,price", rows));
     }
     let place = if months.len() == 1 { "sales.csv" } else { "all sales files together" };
@@ -69,7 +77,9 @@ pub(super) fn sum(dice: &mut Dice, level: Level) -> Made {
         }
         3 => {
             let question = dice.pick(&[
-                format!("What quantity of the item {item} was sold in {city} according to {place}?"),
+                format!(
+                    "What quantity of the item {item} was sold in {city} according to {place}?"
+                ),
                 format!("Add up the quantity of all sales of a {item} in {city} in {place}."),
             ]);
             (question, format!(" && $1 == \"{city}\" && $2 == \"{item}\""), "$3")
@@ -83,7 +93,8 @@ pub(super) fn sum(dice: &mut Dice, level: Level) -> Made {
         }
     };
     let look = format!("head -n 3 {INPUT_DIR}/*.csv");
-    let compute = format!("awk -F, 'FNR > 1{test} {{s += {amount}}} END {{print s}}' {INPUT_DIR}/*.csv");
+    let compute =
+        format!("awk -F, 'FNR > 1{test} {{s += {amount}}} END {{print s}}' {INPUT_DIR}/*.csv");
     Made::of(files, question, answer, &look, &compute)
 }
 
@@ -93,11 +104,8 @@ pub(super) fn join(dice: &mut Dice, level: Level) -> Made {
     let names = dice.several(&NAMES, many);
     let cities = dice.several(&CITIES, level.of([2, 3, 4, 5, 6]));
     let items = dice.several(&ITEMS, level.of([3, 4, 6, 8, 12]));
-    let customers: Vec<(i64, &str, &str)> = names
-        .iter()
-        .zip(1..)
-        .map(|(name, at)| (100 + at * 7, *name, dice.pick(&cities)))
-        .collect();
+    let customers: Vec<(i64, &str, &str)> =
+        names.iter().zip(1..).map(|(name, at)| (100 + at * 7, *name, dice.pick(&cities))).collect();
     let prices: Vec<i64> = items.iter().map(|_| dice.between(2, 50)).collect();
     let orders: Vec<(usize, usize, i64)> = (0..level.lines(dice))
         .map(|_| (dice.below(many), dice.below(items.len()), dice.between(1, 60)))
@@ -116,15 +124,23 @@ pub(super) fn join(dice: &mut Dice, level: Level) -> Made {
         })
         .sum();
     let order = |(at, (who, item, amount)): (usize, &(usize, usize, i64))| {
-        [(at + 1).to_string(), customers[*who].0.to_string(), items[*item].to_owned(), amount.to_string()]
+        [
+            (at + 1).to_string(),
+            customers[*who].0.to_string(),
+            items[*item].to_owned(),
+            amount.to_string(),
+        ]
     };
     let amount = if level.number() == 5 { "quantity" } else { "amount" };
     let mut files = BTreeMap::from([
         (
             "customers.csv".to_owned(),
-            csv("id,name,city", customers.iter().map(|(id, name, city)| {
-                [id.to_string(), (*name).to_owned(), (*city).to_owned()]
-            })),
+            csv(
+                "id,name,city",
+                customers.iter().map(|(id, name, city)| {
+                    [id.to_string(), (*name).to_owned(), (*city).to_owned()]
+                }),
+            ),
         ),
         (
             "orders.csv".to_owned(),
@@ -132,7 +148,8 @@ pub(super) fn join(dice: &mut Dice, level: Level) -> Made {
         ),
     ]);
     if level.number() == 5 {
-        let rows = items.iter().zip(&prices).map(|(item, price)| [(*item).to_owned(), price.to_string()]);
+        let rows =
+            items.iter().zip(&prices).map(|(item, price)| [(*item).to_owned(), price.to_string()]);
         files.insert("prices.csv".to_owned(), csv("item,price", rows));
     }
     let question = match level.number() {
@@ -159,16 +176,21 @@ pub(super) fn join(dice: &mut Dice, level: Level) -> Made {
 }
 
 fn joined(level: Level, name: &str, city: &str) -> String {
-    let (customers, orders) = (format!("{INPUT_DIR}/customers.csv"), format!("{INPUT_DIR}/orders.csv"));
+    let (customers, orders) =
+        (format!("{INPUT_DIR}/customers.csv"), format!("{INPUT_DIR}/orders.csv"));
     let (column, value) = if level.number() <= 2 { ("$2", name) } else { ("$3", city) };
     let known = format!("NR == FNR {{ours[$1] = ({column} == \"{value}\"); next}}");
     match level.number() {
-        3 => format!("awk -F, '{known} FNR > 1 && ours[$2] {{n++}} END {{print n + 0}}' {customers} {orders}"),
+        3 => format!(
+            "awk -F, '{known} FNR > 1 && ours[$2] {{n++}} END {{print n + 0}}' {customers} {orders}"
+        ),
         5 => format!(
             "awk -F, 'FILENAME ~ /prices/ {{price[$1] = $2; next}} FILENAME ~ /customers/ {{ours[$1] = ($3 == \"{city}\"); next}} \
              FNR > 1 && ours[$2] {{s += $4 * price[$3]}} END {{print s + 0}}' {INPUT_DIR}/prices.csv {customers} {orders}"
         ),
-        _ => format!("awk -F, '{known} FNR > 1 && ours[$2] {{s += $4}} END {{print s + 0}}' {customers} {orders}"),
+        _ => format!(
+            "awk -F, '{known} FNR > 1 && ours[$2] {{s += $4}} END {{print s + 0}}' {customers} {orders}"
+        ),
     }
 }
 
@@ -187,7 +209,8 @@ fn results(dice: &mut Dice, level: Level) -> Results {
     let many = level.of([1, 1, 1, 3, 5]);
     let lines = level.lines(dice);
     let teams = dice.several(&TEAMS, level.of([2, 2, 3, 4, 5]));
-    let mut names: Vec<String> = dice.several(&NAMES, lines).into_iter().map(str::to_owned).collect();
+    let mut names: Vec<String> =
+        dice.several(&NAMES, lines).into_iter().map(str::to_owned).collect();
     // More players than names: some of them are numbered.
     while names.len() < lines {
         names.push(format!("{}{}", dice.pick(&NAMES), names.len()));
@@ -203,10 +226,11 @@ fn results(dice: &mut Dice, level: Level) -> Results {
         .chunks(lines.div_ceil(many))
         .enumerate()
         .map(|(at, rows)| {
-            let name = if many == 1 { "results.csv".into() } else { format!("results-{}.csv", at + 1) };
-            let rows = rows.iter().map(|(name, team, points)| {
-                [name.clone(), (*team).to_owned(), points.to_string()]
-            });
+            let name =
+                if many == 1 { "results.csv".into() } else { format!("results-{}.csv", at + 1) };
+            let rows = rows
+                .iter()
+                .map(|(name, team, points)| [name.clone(), (*team).to_owned(), points.to_string()]);
             (name, csv("player,team,points", rows))
         })
         .collect();
@@ -226,12 +250,14 @@ pub(super) fn extreme(dice: &mut Dice, level: Level) -> Made {
         for (_, team, points) in &rows {
             *totals.entry(team).or_default() += points;
         }
-        let mut ordered: Vec<(i64, &str)> = totals.into_iter().map(|(team, sum)| (sum, team)).collect();
+        let mut ordered: Vec<(i64, &str)> =
+            totals.into_iter().map(|(team, sum)| (sum, team)).collect();
         ordered.sort_unstable();
         if !most {
             ordered.reverse();
         }
-        let unique = ordered.len() < 2 || ordered[ordered.len() - 1].0 != ordered[ordered.len() - 2].0;
+        let unique =
+            ordered.len() < 2 || ordered[ordered.len() - 1].0 != ordered[ordered.len() - 2].0;
         if let (Some((_, winner)), true) = (ordered.last(), unique) {
             let question = dice.pick(&[
                 format!("Which team has the {word} points, all its players in {place} added up?"),
@@ -246,7 +272,8 @@ pub(super) fn extreme(dice: &mut Dice, level: Level) -> Made {
     let narrowed = level.number() >= 3;
     let of = if narrowed { format!(" of team {team}") } else { String::new() };
     let rows = rows.iter().filter(|row| !narrowed || row.1 == team);
-    let mut rows: Vec<(i64, &str)> = rows.map(|(name, _, points)| (*points, name.as_str())).collect();
+    let mut rows: Vec<(i64, &str)> =
+        rows.map(|(name, _, points)| (*points, name.as_str())).collect();
     rows.sort_unstable();
     let answer = if most { rows.last() } else { rows.first() }.map_or("", |(_, name)| name);
     let question = dice.pick(&[
@@ -266,11 +293,13 @@ pub(super) fn rank(dice: &mut Dice, level: Level) -> Made {
     let Results { files, place, rows, team } = results(dice, level);
     let narrowed = level.number() >= 3;
     let rows = rows.iter().filter(|row| !narrowed || row.1 == team);
-    let mut rows: Vec<(i64, &str)> = rows.map(|(name, _, points)| (*points, name.as_str())).collect();
+    let mut rows: Vec<(i64, &str)> =
+        rows.map(|(name, _, points)| (*points, name.as_str())).collect();
     rows.sort_unstable_by(|a, b| b.cmp(a));
     let at = dice.below(rows.len().min(level.of([3, 4, 6, 9, 15])));
     let place_in_words = ["first", "second", "third", "fourth", "fifth"];
-    let nth = place_in_words.get(at).map_or_else(|| format!("{}th", at + 1), |word| (*word).to_owned());
+    let nth =
+        place_in_words.get(at).map_or_else(|| format!("{}th", at + 1), |word| (*word).to_owned());
     let of = if narrowed { format!(" among the players of team {team}") } else { String::new() };
     let question = dice.pick(&[
         format!("Sort the players in {place} by points, the most first. Who comes {nth}{of}?"),

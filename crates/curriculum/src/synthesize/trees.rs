@@ -26,10 +26,16 @@ pub(super) fn follow(dice: &mut Dice, level: Level) -> Made {
     let mut files = BTreeMap::new();
     let mut name = "start.txt";
     for next in &chain {
-        files.insert(name.to_owned(), lined([dice.pick(&FILLERS).to_owned(), format!("next: {next}")]));
+        files.insert(
+            name.to_owned(),
+            lined([dice.pick(&FILLERS).to_owned(), format!("next: {next}")]),
+        );
         name = next;
     }
-    files.insert(name.to_owned(), lined([dice.pick(&FILLERS).to_owned(), format!("code word: {code}")]));
+    files.insert(
+        name.to_owned(),
+        lined([dice.pick(&FILLERS).to_owned(), format!("code word: {code}")]),
+    );
     for (at, name) in astray.iter().enumerate() {
         // Half of them end in a wrong word, half lead to another of them.
         let line = match astray.get(at + 1).filter(|_| at % 2 == 0) {
@@ -94,15 +100,17 @@ fn lists(dice: &mut Dice, level: Level) -> Made {
             format!("comm -23 {sorted}"),
         ),
     };
-    let files = [("invited.txt".to_owned(), lined(first)), ("arrived.txt".to_owned(), lined(second))];
+    let files =
+        [("invited.txt".to_owned(), lined(first)), ("arrived.txt".to_owned(), lined(second))];
     Made::new(files, question, answer, &format!("head -n 5 {INPUT_DIR}/*.txt"), &compute)
 }
 
 /// Two versions of a file, line by line.
 fn changed(dice: &mut Dice, level: Level) -> Made {
     let lines = level.lines(dice);
-    let old: Vec<String> =
-        (0..lines).map(|at| format!("{}{at} = {}", dice.pick(&KEYS), dice.between(1, 500))).collect();
+    let old: Vec<String> = (0..lines)
+        .map(|at| format!("{}{at} = {}", dice.pick(&KEYS), dice.between(1, 500)))
+        .collect();
     let mut different = 0;
     let mut new = old.clone();
     for line in &mut new {
@@ -117,7 +125,8 @@ fn changed(dice: &mut Dice, level: Level) -> Made {
     }
     let question = dice.pick(&[
         "How many lines of new.conf differ from the same lines of old.conf?".to_owned(),
-        "old.conf and new.conf have the same number of lines. In how many of them do they differ?".to_owned(),
+        "old.conf and new.conf have the same number of lines. In how many of them do they differ?"
+            .to_owned(),
     ]);
     let files = [("old.conf".to_owned(), lined(old)), ("new.conf".to_owned(), lined(new))];
     let compute = format!("diff {INPUT_DIR}/old.conf {INPUT_DIR}/new.conf | grep -c '^<'");
@@ -145,7 +154,9 @@ fn directories(dice: &mut Dice, level: Level) -> Made {
         "Exactly one file of the directory after is not the same as in the directory before. What is its name, without the directory?".to_owned(),
     ]);
     let look = format!("ls {INPUT_DIR}/before {INPUT_DIR}/after");
-    let compute = format!("diff -rq {INPUT_DIR}/before {INPUT_DIR}/after | awk '{{print $2}}' | xargs basename");
+    let compute = format!(
+        "diff -rq {INPUT_DIR}/before {INPUT_DIR}/after | awk '{{print $2}}' | xargs basename"
+    );
     Made::of(files, question, format!("{odd}.txt"), &look, &compute)
 }
 
@@ -224,7 +235,8 @@ fn leaves(dice: &mut Dice, level: Level, endings: &[&'static str]) -> Vec<Leaf> 
     let dirs = dice.several(&DIRS, level.of([2, 4, 6, 8, 12]));
     let mut paths: Vec<String> = Vec::new();
     for dir in dirs {
-        let above = (!paths.is_empty() && level.number() > 1 && !dice.once_in(3)).then(|| dice.pick(&paths));
+        let above = (!paths.is_empty() && level.number() > 1 && !dice.once_in(3))
+            .then(|| dice.pick(&paths));
         paths.push(above.map_or_else(|| dir.to_owned(), |above| format!("{above}/{dir}")));
     }
     let many = level.of([5, 10, 18, 30, 60]);

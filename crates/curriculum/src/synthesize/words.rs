@@ -2,78 +2,150 @@
 
 /// First names.
 pub(super) const NAMES: [&str; 60] = [
-    "Ada", "Akira", "Amara", "Anton", "Astrid", "Bela", "Bruno", "Carla", "Cyril", "Dana", "Dario", "Edith", "Elif",
-    "Emil", "Farid", "Fiona", "Greta", "Gustav", "Hana", "Hugo", "Ines", "Ivan", "Jana", "Jonas", "Kaito", "Karin",
-    "Lars", "Leila", "Lydia", "Malik", "Marta", "Milan", "Nadia", "Nils", "Olga", "Oscar", "Paula", "Pedro", "Petra",
-    "Quentin", "Rahel", "Ravi", "Rosa", "Samir", "Selma", "Silas", "Sofia", "Tariq", "Tessa", "Theo", "Tomas", "Ulla",
-    "Uwe", "Vera", "Viktor", "Wanda", "Xenia", "Yusuf", "Zeno", "Zora",
+    "Ada", "Akira", "Amara", "Anton", "Astrid", "Bela", "Bruno", "Carla", "Cyril", "Dana", "Dario",
+    "Edith", "Elif", "Emil", "Farid", "Fiona", "Greta", "Gustav", "Hana", "Hugo", "Ines", "Ivan",
+    "Jana", "Jonas", "Kaito", "Karin", "Lars", "Leila", "Lydia", "Malik", "Marta", "Milan",
+    "Nadia", "Nils", "Olga", "Oscar", "Paula", "Pedro", "Petra", "Quentin", "Rahel", "Ravi",
+    "Rosa", "Samir", "Selma", "Silas", "Sofia", "Tariq", "Tessa", "Theo", "Tomas", "Ulla", "Uwe",
+    "Vera", "Viktor", "Wanda", "Xenia", "Yusuf", "Zeno", "Zora",
 ];
 
 /// Cities.
 pub(super) const CITIES: [&str; 30] = [
-    "Accra", "Athens", "Bergen", "Bogota", "Bremen", "Cairo", "Dakar", "Delhi", "Dublin", "Geneva", "Hanoi", "Havana",
-    "Kyoto", "Lagos", "Lima", "Lisbon", "Lyon", "Malmo", "Manila", "Nairobi", "Oslo", "Porto", "Prague", "Quito",
-    "Riga", "Seville", "Tallinn", "Tunis", "Turin", "Vienna",
+    "Accra", "Athens", "Bergen", "Bogota", "Bremen", "Cairo", "Dakar", "Delhi", "Dublin", "Geneva",
+    "Hanoi", "Havana", "Kyoto", "Lagos", "Lima", "Lisbon", "Lyon", "Malmo", "Manila", "Nairobi",
+    "Oslo", "Porto", "Prague", "Quito", "Riga", "Seville", "Tallinn", "Tunis", "Turin", "Vienna",
 ];
 
 /// Things in a shop.
 pub(super) const ITEMS: [&str; 30] = [
-    "anchor", "basket", "bell", "blanket", "bottle", "brush", "bucket", "candle", "carpet", "chair", "clock", "compass",
-    "curtain", "drum", "ladder", "lamp", "lantern", "mirror", "needle", "paddle", "pillow", "plate", "ribbon", "rope",
-    "saddle", "scarf", "shovel", "stove", "table", "vase",
+    "anchor", "basket", "bell", "blanket", "bottle", "brush", "bucket", "candle", "carpet",
+    "chair", "clock", "compass", "curtain", "drum", "ladder", "lamp", "lantern", "mirror",
+    "needle", "paddle", "pillow", "plate", "ribbon", "rope", "saddle", "scarf", "shovel", "stove",
+    "table", "vase",
 ];
 
 /// Words that are passed on from file to file.
 pub(super) const CODES: [&str; 30] = [
-    "amber", "birch", "cedar", "cobalt", "copper", "coral", "crystal", "dahlia", "ember", "falcon", "garnet", "granite",
-    "harbor", "indigo", "ivory", "jasmine", "juniper", "lagoon", "lilac", "marble", "meadow", "nickel", "opal", "orchid",
-    "pepper", "quartz", "raven", "saffron", "topaz", "walnut",
+    "amber", "birch", "cedar", "cobalt", "copper", "coral", "crystal", "dahlia", "ember", "falcon",
+    "garnet", "granite", "harbor", "indigo", "ivory", "jasmine", "juniper", "lagoon", "lilac",
+    "marble", "meadow", "nickel", "opal", "orchid", "pepper", "quartz", "raven", "saffron",
+    "topaz", "walnut",
 ];
 
 /// Settings with whole numbers.
 pub(super) const KEYS: [&str; 16] = [
-    "backlog", "batch", "buffer", "capacity", "depth", "grace", "interval", "limit", "port", "quota", "replicas",
-    "retries", "threads", "timeout", "window", "workers",
+    "backlog", "batch", "buffer", "capacity", "depth", "grace", "interval", "limit", "port",
+    "quota", "replicas", "retries", "threads", "timeout", "window", "workers",
 ];
 
 /// Programs that run somewhere.
 pub(super) const SERVICES: [&str; 20] = [
-    "archive", "auth", "billing", "cache", "catalog", "chat", "export", "gateway", "index", "ledger", "mail", "metrics",
-    "orders", "payments", "proxy", "queue", "reports", "search", "storage", "users",
+    "archive", "auth", "billing", "cache", "catalog", "chat", "export", "gateway", "index",
+    "ledger", "mail", "metrics", "orders", "payments", "proxy", "queue", "reports", "search",
+    "storage", "users",
 ];
 
 /// What people do in their spare time.
 pub(super) const HOBBIES: [&str; 16] = [
-    "archery", "baking", "chess", "cycling", "diving", "fencing", "gardening", "juggling", "knitting", "painting",
-    "pottery", "rowing", "sailing", "singing", "skating", "weaving",
+    "archery",
+    "baking",
+    "chess",
+    "cycling",
+    "diving",
+    "fencing",
+    "gardening",
+    "juggling",
+    "knitting",
+    "painting",
+    "pottery",
+    "rowing",
+    "sailing",
+    "singing",
+    "skating",
+    "weaving",
 ];
 
 /// What people do for a living.
 pub(super) const TRADES: [&str; 16] = [
-    "baker", "barber", "carpenter", "chemist", "dentist", "farmer", "gardener", "glazier", "librarian", "locksmith",
-    "mason", "nurse", "painter", "plumber", "tailor", "teacher",
+    "baker",
+    "barber",
+    "carpenter",
+    "chemist",
+    "dentist",
+    "farmer",
+    "gardener",
+    "glazier",
+    "librarian",
+    "locksmith",
+    "mason",
+    "nurse",
+    "painter",
+    "plumber",
+    "tailor",
+    "teacher",
 ];
 
 /// Events of a calendar.
 pub(super) const EVENTS: [&str; 24] = [
-    "auction", "ballet", "banquet", "bazaar", "concert", "contest", "exam", "fair", "gala", "hike", "inspection",
-    "lecture", "market", "opera", "parade", "picnic", "quiz", "recital", "regatta", "reunion", "seminar", "summit",
-    "tournament", "workshop",
+    "auction",
+    "ballet",
+    "banquet",
+    "bazaar",
+    "concert",
+    "contest",
+    "exam",
+    "fair",
+    "gala",
+    "hike",
+    "inspection",
+    "lecture",
+    "market",
+    "opera",
+    "parade",
+    "picnic",
+    "quiz",
+    "recital",
+    "regatta",
+    "reunion",
+    "seminar",
+    "summit",
+    "tournament",
+    "workshop",
 ];
 
 /// Parts of a program, in its log.
-pub(super) const PARTS: [&str; 8] = ["api", "cron", "db", "disk", "http", "mailer", "parser", "worker"];
+pub(super) const PARTS: [&str; 8] =
+    ["api", "cron", "db", "disk", "http", "mailer", "parser", "worker"];
 
 /// Directories.
 pub(super) const DIRS: [&str; 16] = [
-    "alpha", "basement", "cabinet", "delta", "drawer", "east", "folder", "garage", "hall", "inner", "lower", "north",
-    "outer", "shelf", "upper", "west",
+    "alpha", "basement", "cabinet", "delta", "drawer", "east", "folder", "garage", "hall", "inner",
+    "lower", "north", "outer", "shelf", "upper", "west",
 ];
 
 /// What files hold, in their names.
 pub(super) const TOPICS: [&str; 20] = [
-    "agenda", "budget", "contacts", "diary", "draft", "errands", "guide", "inventory", "journal", "letters", "memo",
-    "minutes", "notes", "outline", "plans", "recipes", "records", "schedule", "survey", "travel",
+    "agenda",
+    "budget",
+    "contacts",
+    "diary",
+    "draft",
+    "errands",
+    "guide",
+    "inventory",
+    "journal",
+    "letters",
+    "memo",
+    "minutes",
+    "notes",
+    "outline",
+    "plans",
+    "recipes",
+    "records",
+    "schedule",
+    "survey",
+    "travel",
 ];
 
 /// Sentences that say nothing that is ever asked for.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use curriculum::{PrepareSettings, prepare};
+use curriculum::{PrepareSettings, prepare, unwatched};
 use problems::{Grading, Task};
 
 use crate::support::shared_data;
@@ -16,7 +16,7 @@ fn the_shared_data_becomes_tasks() {
     }
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("tasks");
-    let manifest = prepare(&inputs, &PrepareSettings::default(), &place, &|_| ()).unwrap();
+    let manifest = prepare(&inputs, &PrepareSettings::default(), &place, &unwatched).unwrap();
     let questions: u64 = manifest.inputs.iter().map(|input| input.questions).sum();
     let left: u64 = manifest.left_out.values().sum();
     assert_eq!(manifest.counts.train + manifest.counts.validation + left, questions);
@@ -25,15 +25,22 @@ fn the_shared_data_becomes_tasks() {
 
     let task = Task::load(&place).unwrap();
     assert_eq!(task.data.as_deref(), Some(place.join("validation.jsonl").as_path()));
-    let sides = ["train.jsonl", "validation.jsonl"].map(|name| task.read_files(&[place.join(name)]).unwrap());
+    let sides = ["train.jsonl", "validation.jsonl"]
+        .map(|name| task.read_files(&[place.join(name)]).unwrap());
     let documents = sides.each_ref().map(|rows| -> HashSet<&str> {
-        rows.problems.iter().flat_map(|problem| problem.files.values()).map(String::as_str).collect()
+        rows.problems
+            .iter()
+            .flat_map(|problem| problem.files.values())
+            .map(String::as_str)
+            .collect()
     });
     assert!(documents[0].is_disjoint(&documents[1]));
     for rows in &sides {
         assert_eq!(rows.bad, []);
         for problem in &rows.problems {
-            let Grading::Done(grade) = task.grading(problem, &problem.ground_truth) else { panic!("not graded") };
+            let Grading::Done(grade) = task.grading(problem, &problem.ground_truth) else {
+                panic!("not graded")
+            };
             assert_eq!(grade.score, 1.0, "{}", problem.id);
             assert_eq!(problem.files.is_empty(), problem.domain == "math", "{}", problem.id);
         }

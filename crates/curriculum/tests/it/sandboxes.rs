@@ -43,7 +43,8 @@ pub(crate) async fn demonstrated(
     task: &Task,
     problem: &Problem,
 ) -> (f64, String) {
-    let fresh = format!("cd /testbed; rm -rf {INPUT_DIR} {OUTPUT_DIR}; mkdir -p {INPUT_DIR} {OUTPUT_DIR}");
+    let fresh =
+        format!("cd /testbed; rm -rf {INPUT_DIR} {OUTPUT_DIR}; mkdir -p {INPUT_DIR} {OUTPUT_DIR}");
     sandbox.shell(&ShellCommand::new(fresh)).await.unwrap();
     for (name, text) in &problem.files {
         sandbox.write_file(&task.prompts.input_dir.join(name), text.as_bytes()).await.unwrap();

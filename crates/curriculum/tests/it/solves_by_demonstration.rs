@@ -1,6 +1,8 @@
 //! The commands that come with a task solve it, in a sandbox, from the files alone.
 
-use curriculum::{Kind, Level, PrepareSettings, SynthesizeSettings, prepare, synthesize};
+use curriculum::{
+    Kind, Level, PrepareSettings, SynthesizeSettings, prepare, synthesize, unwatched,
+};
 use problems::{Problem, Task};
 use sandbox::Sandbox;
 
@@ -11,7 +13,8 @@ use crate::{
 
 fn loaded(dir: &std::path::Path) -> (Task, Vec<Problem>) {
     let task = Task::load(dir).unwrap();
-    let rows = task.read_files(&["train.jsonl", "validation.jsonl"].map(|name| dir.join(name))).unwrap();
+    let rows =
+        task.read_files(&["train.jsonl", "validation.jsonl"].map(|name| dir.join(name))).unwrap();
     assert_eq!(rows.bad, []);
     (task, rows.problems)
 }
@@ -27,7 +30,7 @@ fn every_kind_at_every_level() {
         kinds: Kind::ALL.to_vec(),
         validation: 0.2,
     };
-    synthesize(&settings, &place, &|_| ()).unwrap();
+    synthesize(&settings, &place, &unwatched).unwrap();
     let (task, problems) = loaded(&place);
     assert_eq!(problems.len(), settings.count);
     with_runtime(|runtime, spec| async move {
@@ -47,11 +50,12 @@ fn questions_over_texts() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("tasks");
     let settings = PrepareSettings { limit: Some(150), ..PrepareSettings::default() };
-    prepare(&[input], &settings, &place, &|_| ()).unwrap();
+    prepare(&[input], &settings, &place, &unwatched).unwrap();
     let (task, problems) = loaded(&place);
     with_runtime(|runtime, spec| async move {
         let sandbox = made(&runtime, &spec).await;
-        let shown: Vec<_> = problems.iter().filter(|problem| curriculum::solve(&problem.extra).is_some()).collect();
+        let shown: Vec<_> =
+            problems.iter().filter(|problem| curriculum::solve(&problem.extra).is_some()).collect();
         assert!(shown.len() > 60, "{}", shown.len());
         for problem in shown {
             let (score, printed) = demonstrated(&sandbox, &task, problem).await;

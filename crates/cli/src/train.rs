@@ -1,0 +1,195 @@
+//! `train`: curves of runs, and everything that needs libtorch handed over to the program that has it.
+//!
+//! Knows nothing of training. The other program's arguments are its own business, `--help` included.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, anyhow};
+use clap::{Args, Subcommand};
+use curves::{Smoothing, Summary, charts, html, read, summary, svg};
+use serde::Serialize;
+
+use crate::{
+    console::sanitize,
+    environment,
+    exit::{self, Exit, Usage},
+    output,
+    report::keep,
+};
+
+/// The program that trains.
+const PROGRAM: &str = "llm-in-sandbox-train";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrainCommand {
+    /// Draw the curves of runs: reward, turns, response length, entropy, use of the computer
+    #[command(after_help = "Examples:
+  llm-in-sandbox train plot runs/first
+  llm-in-sandbox train plot runs/first runs/second --output comparison
+  llm-in-sandbox train plot runs/first --json | jq '.figures[] | select(.figure == \"reward_mean\")'
+
+Writes curves.html (one page, opens without a network) and an SVG file for each figure. A run that is still under
+way is drawn as far as it came.")]
+    Plot(PlotArgs),
+    /// Train a model by reinforcement learning in sandboxes
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train rl CONFIG.toml"
+    )]
+    Rl(PassedOn),
+    /// Train a model on recorded episodes or demonstrations
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train sft CONFIG.toml"
+    )]
+    Sft(PassedOn),
+    /// Write a trained model in formats that others read
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train export RUN --to DIR"
+    )]
+    Export(PassedOn),
+    /// Measure training and generation
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train perf --device cuda"
+    )]
+    Perf(PassedOn),
+}
+
+/// Options of `train plot`.
+#[derive(Debug, Args)]
+pub(crate) struct PlotArgs {
+    /// Directories of runs, or their metrics.jsonl
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Where the files go [default: RUN/curves, or `curves` here for several runs]
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// How calm the lines are: from 0, as the numbers are, to below 1
+    #[arg(long, value_name = "SHARE", default_value = "0.7", value_parser = smoothing)]
+    smooth: Smoothing,
+    /// Print what the figures come to as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn smoothing(text: &str) -> Result<Smoothing, String> {
+    let share = text.parse().ok().and_then(Smoothing::new);
+    share.ok_or_else(|| format!("`{text}` is no share from 0 to below 1, such as 0.7"))
+}
+
+/// Arguments of the program that trains.
+#[derive(Debug, Args)]
+pub(crate) struct PassedOn {
+    /// Passed on as they are; --help shows what there is
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    args: Vec<OsString>,
+}
+
+/// Draws, or becomes the program that trains.
+pub(crate) async fn run(command: TrainCommand) -> Result<Exit> {
+    let (name, PassedOn { args }) = match command {
+        TrainCommand::Plot(args) => {
+            return tokio::task::spawn_blocking(move || plot(&args)).await?;
+        }
+        TrainCommand::Rl(passed) => ("rl", passed),
+        TrainCommand::Sft(passed) => ("sft", passed),
+        TrainCommand::Export(passed) => ("export", passed),
+        TrainCommand::Perf(passed) => ("perf", passed),
+    };
+    let program = trainer()?;
+    // Nothing of ours is under way: signals, streams and the exit code are the other program's from here on.
+    #[expect(clippy::disallowed_methods, reason = "the command line starts programs")]
+    let error = std::process::Command::new(&program).arg(name).args(args).exec();
+    Err(anyhow::Error::new(error).context(format!("cannot start {}", program.display())))
+}
+
+/// The program that trains: beside this one, or wherever programs are.
+fn trainer() -> Result<PathBuf> {
+    let beside = env::current_exe().ok().and_then(|own| own.canonicalize().ok());
+    let beside = beside.as_deref().and_then(Path::parent).map(|dir| dir.join(PROGRAM));
+    let found = beside
+        .filter(|path| environment::is_program(path))
+        .or_else(|| environment::program(PROGRAM));
+    found.ok_or_else(|| {
+        anyhow!(
+            "training is a program of its own, {PROGRAM}, which is neither beside this one nor in the PATH; in the \
+             source tree `cargo xtask install --train` builds it, with the libtorch it needs"
+        )
+    })
+}
+
+/// What `train plot --json` prints.
+#[derive(Serialize)]
+struct Plotted {
+    output: PathBuf,
+    files: Vec<String>,
+    figures: Vec<Summary>,
+}
+
+fn plot(args: &PlotArgs) -> Result<Exit> {
+    let directory = match (&args.output, &args.runs[..]) {
+        (Some(directory), _) => directory.clone(),
+        (None, [run]) if run.is_dir() => run.join("curves"),
+        (None, _) => PathBuf::from("curves"),
+    };
+    let mut runs = Vec::new();
+    for path in &args.runs {
+        let run = read(path).map_err(|error| Usage(exit::line(&error.into())))?;
+        if run.bad_lines > 0 {
+            output::note(&format!(
+                "{}: {} lines cannot be read and are left out",
+                path.display(),
+                run.bad_lines
+            ));
+        }
+        runs.push(run);
+    }
+    fs::create_dir_all(&directory).with_context(|| {
+        format!("cannot make {}; --output names another place", directory.display())
+    })?;
+    let mut files = vec!["curves.html".to_owned()];
+    keep(&directory.join("curves.html"), &html(&runs, args.smooth))?;
+    for chart in charts(&runs, args.smooth) {
+        keep(&directory.join(&chart.file), &svg(&chart))?;
+        files.push(chart.file);
+    }
+    let figures = summary(&runs);
+    let many = files.len() - 1;
+    match args.json {
+        true => output::print_json(&Plotted { output: directory.clone(), files, figures })?,
+        false => output::print(&table(&figures))?,
+    }
+    output::note(&format!("wrote curves.html and {many} SVG files to {}", directory.display()));
+    Ok(Exit::Done)
+}
+
+fn table(figures: &[Summary]) -> String {
+    let heading =
+        ["FIGURE", "RUN", "STEPS", "FIRST", "LAST", "LOWEST", "HIGHEST"].map(str::to_owned);
+    let mut rows = vec![heading.to_vec()];
+    rows.extend(figures.iter().map(|row| {
+        let mut cells = vec![one_line(&row.figure), one_line(&row.run), row.steps[1].to_string()];
+        cells.extend(
+            [row.first, row.last, row.lowest, row.highest].map(|number| format!("{number:.4}")),
+        );
+        cells
+    }));
+    output::table(&rows)
+}
+
+fn one_line(text: &str) -> String {
+    sanitize(text).replace('\n', " ")
+}

@@ -1,0 +1,141 @@
+//! A user draws curves, and reaches the program that trains.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use serde_json::Value;
+
+use crate::support::{Home, code, err, out, program, refusal, write};
+
+/// The metrics of a run that gets better.
+fn metrics(slope: f64) -> String {
+    let line = |step: i32| {
+        let reward = (f64::from(step) * slope).min(1.0);
+        format!(
+            "{{\"step\":{step},\"reward_mean\":{reward},\"turns_mean\":{},\"entropy\":1.5,\"capability/file\":0.4,\"seconds/play\":3}}\n",
+            9 - step / 10
+        )
+    };
+    (1..=40).map(line).collect::<String>() + "{\"step\": 41, \"rew"
+}
+
+#[test]
+fn the_curves_of_a_run_lie_beside_it() {
+    let home = Home::new();
+    write(&home.file("runs/first/metrics.jsonl"), metrics(0.02));
+    let output = home.run(["train", "plot", "runs/first"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(
+        err(&output).contains("1 lines cannot be read") && err(&output).contains("5 SVG files"),
+        "{}",
+        err(&output)
+    );
+    assert!(
+        out(&output).contains("reward_mean") && out(&output).lines().count() == 6,
+        "{}",
+        out(&output)
+    );
+    let dir = home.file("runs/first/curves");
+    let page = fs::read_to_string(dir.join("curves.html")).unwrap();
+    assert!(
+        page.starts_with("<!doctype html>")
+            && page.contains(">Reward<")
+            && page.contains(">Turns<")
+    );
+    let svg = fs::read_to_string(dir.join("reward_mean.svg")).unwrap();
+    assert!(svg.starts_with("<svg xmlns=") && svg.contains("polyline"));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 6);
+    // Drawn again, all is the same.
+    home.ok(["train", "plot", "runs/first"]);
+    assert_eq!(fs::read_to_string(dir.join("curves.html")).unwrap(), page);
+}
+
+#[test]
+fn runs_are_compared_and_told_in_numbers() {
+    let home = Home::new();
+    write(&home.file("a/metrics.jsonl"), metrics(0.01));
+    write(&home.file("b/metrics.jsonl"), metrics(0.02));
+    let told: Value = home.json([
+        "train",
+        "plot",
+        "a",
+        "b/metrics.jsonl",
+        "--output",
+        "both",
+        "--smooth",
+        "0",
+        "--json",
+    ]);
+    let rewards: Vec<&Value> = told["figures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|figure| figure["figure"] == "reward_mean")
+        .collect();
+    let runs: Vec<_> = rewards.iter().map(|figure| figure["run"].as_str().unwrap()).collect();
+    assert_eq!(runs, ["a", "b"]);
+    assert!(rewards[0]["last"].as_f64().unwrap() < rewards[1]["last"].as_f64().unwrap());
+    let page = fs::read_to_string(home.file("both/curves.html")).unwrap();
+    assert_eq!(page.matches("<polyline").count(), 10);
+}
+
+#[test]
+fn what_is_no_run_is_named() {
+    let home = Home::new();
+    fs::create_dir(home.file("empty")).unwrap();
+    for (args, why) in [
+        (&["train", "plot", "empty"][..], "holds no metrics.jsonl"),
+        (&["train", "plot", "missing"], "No such file"),
+        (&["train", "plot", "empty", "--smooth", "1"], "below 1"),
+        (&["train", "plot"], "RUN"),
+    ] {
+        let line = refusal(&home.run(args), 2);
+        assert!(line.contains(why), "{line}");
+    }
+    assert!(!home.file("curves").exists() && !home.file("empty/curves").exists());
+}
+
+#[test]
+fn training_is_handed_over_with_all_its_arguments() {
+    let home = Home::new();
+    let trainer = home.file("bin/llm-in-sandbox-train");
+    write(&trainer, "#!/bin/sh\necho \"$@\"\nexit 7\n");
+    fs::set_permissions(&trainer, fs::Permissions::from_mode(0o755)).unwrap();
+    // A copy of the program without the one that trains beside it.
+    let alone = home.file("alone/llm-in-sandbox");
+    write(&alone, "");
+    fs::copy(program(), &alone).unwrap();
+    let run = |args: &[&str], path: &str| {
+        let mut command = std::process::Command::new(&alone);
+        command
+            .args(args)
+            .env("PATH", path)
+            .env("LLM_IN_SANDBOX_HOME", home.state())
+            .output()
+            .unwrap()
+    };
+    let bin = format!("{}:/usr/bin:/bin", trainer.parent().unwrap().display());
+    for args in [
+        &["train", "rl", "config.toml", "--set", "seed=3", "--json"][..],
+        &["train", "sft", "--help"],
+        &["train", "export", "run", "--to", "x", "--", "-y"],
+        &["train", "perf"],
+    ] {
+        let output = run(args, &bin);
+        assert_eq!(
+            (code(&output), out(&output)),
+            (7, args[1..].join(" ") + "\n"),
+            "{}",
+            err(&output)
+        );
+    }
+    let line = refusal(&run(&["train", "rl", "config.toml"], "/usr/bin:/bin"), 4);
+    assert!(
+        line.contains("llm-in-sandbox-train") && line.contains("cargo xtask install --train"),
+        "{line}"
+    );
+    // The one beside the program comes first.
+    let beside = home.file("alone/llm-in-sandbox-train");
+    write(&beside, "#!/bin/sh\necho beside\n");
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(out(&run(&["train", "rl"], &bin)), "beside\n");
+}
