@@ -3,6 +3,7 @@
 //!
 //! Runs no command. Every task follows from seed, kind, level and number, and from nothing else.
 
+mod dates;
 mod kind;
 mod ledgers;
 mod lists;
@@ -118,7 +119,25 @@ impl From<String> for Answer {
     }
 }
 
+/// A question, its answer, and the command that prints the answer.
+struct Asked {
+    question: String,
+    answer: Answer,
+    compute: String,
+}
+
+impl Asked {
+    fn new(question: String, answer: impl Into<Answer>, compute: String) -> Self {
+        Self { question, answer: answer.into(), compute }
+    }
+}
+
 impl Made {
+    /// A task that is solved by a look and one command.
+    fn asking(files: BTreeMap<String, String>, look: &str, asked: Asked) -> Self {
+        Self::of(files, asked.question, asked.answer, look, &asked.compute)
+    }
+
     /// A task that is solved by a look and one command, whose output is the answer.
     fn new<const N: usize>(
         files: [(String, String); N],

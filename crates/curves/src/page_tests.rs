@@ -44,11 +44,7 @@ fn a_page_shows_every_figure_of_every_run() {
     let runs = [
         run(
             "first",
-            &[
-                ("reward_mean", rising(30)),
-                ("entropy", vec![2.0; 30]),
-                ("capability/file", rising(3)),
-            ],
+            &[("reward_mean", rising(30)), ("entropy", vec![2.0; 30]), ("use/files", rising(3))],
         ),
         run("second", &[("reward_mean", rising(2000)), ("validation/reward_mean", vec![0.5])]),
     ];

@@ -11,7 +11,7 @@ fn metrics(slope: f64) -> String {
     let line = |step: i32| {
         let reward = (f64::from(step) * slope).min(1.0);
         format!(
-            "{{\"step\":{step},\"reward_mean\":{reward},\"turns_mean\":{},\"entropy\":1.5,\"capability/file\":0.4,\"seconds/play\":3}}\n",
+            "{{\"step\":{step},\"reward_mean\":{reward},\"turns_mean\":{},\"entropy\":1.5,\"use/files\":0.4,\"seconds/play\":3}}\n",
             9 - step / 10
         )
     };

@@ -42,11 +42,11 @@ fn made(values: &[Value], settings: &PrepareSettings) -> Made {
 /// Contexts about one thing each, with three questions.
 fn towns(many: usize) -> Vec<Value> {
     let town = |at: usize| {
-        json!({"context": format!("Town{at} has a river called River{at}. Its mayor is Mayor{at}. The tower has {} steps.", at + 500),
+        json!({"context": format!("Town{at:02} has a river called River{at:02}. Its mayor is Mayor{at:02}. The tower has {} steps.", at + 500),
         "qas": [
-            {"question": format!("Which river flows through Town{at}?"), "answers": [format!("River{at}")]},
-            {"question": format!("Who is the mayor of Town{at}?"), "answers": [{"text": format!("Mayor{at}"), "answer_start": 3}]},
-            {"question": format!("How many steps has the tower of Town{at}?"), "answers": {"text": [(at + 500).to_string()]}},
+            {"question": format!("Which river flows through Town{at:02}?"), "answers": [format!("River{at:02}")]},
+            {"question": format!("Who is the mayor of Town{at:02}?"), "answers": [{"text": format!("Mayor{at:02}"), "answer_start": 3}]},
+            {"question": format!("How many steps has the tower of Town{at:02}?"), "answers": {"text": [(at + 500).to_string()]}},
         ]})
     };
     (0..many).map(town).collect()
@@ -54,9 +54,9 @@ fn towns(many: usize) -> Vec<Value> {
 
 #[test]
 fn contexts_go_to_files_among_others() {
-    let made = made(&towns(20), &PrepareSettings::default());
+    let made = made(&towns(40), &PrepareSettings::default());
     let rows = made.all();
-    assert_eq!(rows.len(), 60);
+    assert_eq!(rows.len(), 120);
     for row in &rows {
         assert_eq!(row.input_files.len(), 4, "{row:?}");
         let holding =
@@ -74,11 +74,12 @@ fn contexts_go_to_files_among_others() {
     let names: HashSet<&String> = rows.iter().flat_map(|row| row.input_files.keys()).collect();
     assert!(names.len() > 20, "{names:?}");
     // The second question begins with the first as an example.
-    let mayor = rows.iter().find(|row| row.problem_statement.ends_with("mayor of Town7?")).unwrap();
+    let mayor =
+        rows.iter().find(|row| row.problem_statement.ends_with("mayor of Town07?")).unwrap();
     assert!(
         mayor
             .problem_statement
-            .contains("Question: Which river flows through Town7?\nAnswer: River7")
+            .contains("Question: Which river flows through Town07?\nAnswer: River07")
     );
 }
 
@@ -111,9 +112,9 @@ fn no_document_is_on_both_sides() {
             |name: &str| made.rows(name).iter().any(|row| row.problem_statement.contains(word));
         (found("train.jsonl"), found("validation.jsonl"))
     };
-    assert_ne!(side("Town3?"), (true, true));
-    assert_eq!((side("Town3?"), side("Town3?")), (side("Town4?"), side("Town5?")));
-    assert_eq!((side("Town8?"), side("Town9?")), (side("other text"), side("How many towns")));
+    assert_ne!(side("Town03?"), (true, true));
+    assert_eq!((side("Town03?"), side("Town03?")), (side("Town04?"), side("Town05?")));
+    assert_eq!((side("Town08?"), side("Town09?")), (side("other text"), side("How many towns")));
     let counted = made.manifest.counts.validation as f64 / 92.0;
     assert!((0.2..0.45).contains(&counted), "{counted}");
 }

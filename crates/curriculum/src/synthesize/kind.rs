@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Made, SynthesizeError, ledgers, lists, lookup, records, tables, trees};
+use super::{Made, SynthesizeError, dates, ledgers, lists, lookup, records, tables, trees};
 use crate::dice::Dice;
 
 /// What a task is about.
@@ -106,7 +106,7 @@ impl Kind {
             Self::Distinct => lists::distinct(dice, level),
             Self::Frequent => lists::frequent(dice, level),
             Self::Follow => trees::follow(dice, level),
-            Self::Dates => records::dates(dice, level),
+            Self::Dates => dates::dates(dice, level),
             Self::Compare => trees::compare(dice, level),
             Self::Json => records::json(dice, level),
             Self::Tree => trees::tree(dice, level),

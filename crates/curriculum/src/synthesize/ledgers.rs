@@ -1,9 +1,7 @@
 //! Arithmetic over amounts: means and medians, units that differ, a balance that goes up and down.
 
-use std::collections::BTreeMap;
-
 use super::{
-    Level, Made, csv, lined,
+    Asked, Level, Made, csv, lined,
     words::{CITIES, ITEMS},
 };
 use crate::{dice::Dice, row::INPUT_DIR};
@@ -15,62 +13,74 @@ pub(super) fn average(dice: &mut Dice, level: Level) -> Made {
     let station = dice.pick(&stations);
     // An odd number of measurements has one in the middle.
     let many = (level.lines(dice) / stations.len() + 2) | 1;
-    let mut rows: Vec<(&str, i64)> = Vec::new();
+    let mut rows: Vec<[String; 2]> = Vec::new();
     let mut ours: Vec<i64> = Vec::new();
     for name in &stations {
         let mut values: Vec<i64> = (0..many).map(|_| dice.between(10, 400)).collect();
         // A mean that is a whole number leaves no doubt about rounding.
         let rest = values.iter().sum::<i64>() % many as i64;
         values[0] -= rest;
+        rows.extend(values.iter().map(|value| [(*name).to_owned(), value.to_string()]));
         if *name == station {
-            ours.clone_from(&values);
+            ours = values;
         }
-        rows.extend(values.into_iter().map(|value| (*name, value)));
     }
     dice.shuffle(&mut rows);
     ours.sort_unstable();
-    let row = |(name, value): &(&str, i64)| [(*name).to_owned(), value.to_string()];
-    let size = rows.len().div_ceil(files);
-    let tables: BTreeMap<String, String> = rows
-        .chunks(size)
-        .enumerate()
-        .map(|(at, rows)| {
-            let name =
-                if files == 1 { "measured.csv".into() } else { format!("measured-{}.csv", at + 1) };
-            (name, csv("station,value", rows.iter().map(row)))
-        })
-        .collect();
+    let name = |at: usize| match files {
+        1 => "measured.csv".to_owned(),
+        _ => format!("measured-{}.csv", at + 1),
+    };
+    let tables = rows.chunks(rows.len().div_ceil(files)).enumerate();
+    let tables = tables.map(|(at, rows)| (name(at), csv("station,value", rows))).collect();
     let place = if files == 1 { "measured.csv" } else { "all files together" };
+    let asked = average_asked(dice, level, &ours, [place, station]);
+    Made::asking(tables, &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
+}
+
+/// A question about sorted values, of which there is an odd number.
+fn average_asked(
+    dice: &mut Dice,
+    level: Level,
+    ours: &[i64],
+    [place, station]: [&str; 2],
+) -> Asked {
+    let many = ours.len();
     let numbers =
         format!("awk -F, 'FNR > 1 && $1 == \"{station}\" {{print $2}}' {INPUT_DIR}/*.csv");
-    let (question, answer, compute) = match level.number() {
+    let (questions, answer, rest) = match level.number() {
         1 | 2 | 5 => (
-            dice.pick(&[
+            [
                 format!("What is the mean of the values of station {station} in {place}?"),
                 format!("What is the average value of the station {station}, over {place}?"),
-            ]),
+            ],
             ours.iter().sum::<i64>() / many as i64,
-            format!("{numbers} | awk '{{s += $1}} END {{print s / NR}}'"),
+            "awk '{s += $1} END {print s / NR}'".to_owned(),
         ),
         3 => (
-            dice.pick(&[
+            [
                 format!("What is the median of the values of station {station} in {place}?"),
-                format!("Sort the values of the station {station} in {place}. Which one stands in the middle?"),
-            ]),
+                format!(
+                    "Sort the values of the station {station} in {place}. Which one stands in the middle?"
+                ),
+            ],
             ours[many / 2],
-            format!("{numbers} | sort -n | sed -n {}p", many / 2 + 1),
+            format!("sort -n | sed -n {}p", many / 2 + 1),
         ),
         _ => (
-            dice.pick(&[
-                format!("What is the difference between the largest and the smallest value of station {station} in {place}?"),
-                format!("By how much do the highest and the lowest value of the station {station} in {place} differ?"),
-            ]),
+            [
+                format!(
+                    "What is the difference between the largest and the smallest value of station {station} in {place}?"
+                ),
+                format!(
+                    "By how much do the highest and the lowest value of the station {station} in {place} differ?"
+                ),
+            ],
             ours[many - 1] - ours[0],
-            format!("{numbers} | sort -n | awk 'NR == 1 {{low = $1}} END {{print $1 - low}}'"),
+            "sort -n | awk 'NR == 1 {low = $1} {high = $1} END {print high - low}'".to_owned(),
         ),
     };
-    let look = format!("head -n 3 {INPUT_DIR}/*.csv");
-    Made::of(tables, question, answer, &look, &compute)
+    Asked::new(dice.pick(&questions), answer, format!("{numbers} | {rest}"))
 }
 
 /// A quantity and the units it is given in, the smallest first, each with how many of the smallest it is.

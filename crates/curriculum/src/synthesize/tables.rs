@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Level, Made, csv,
+    Asked, Level, Made, csv,
     words::{CITIES, ITEMS, NAMES},
 };
 use crate::{dice::Dice, row::INPUT_DIR};
@@ -19,160 +19,164 @@ struct Sale {
 /// The sum of a column: of all rows, of some, of products, over several files.
 pub(super) fn sum(dice: &mut Dice, level: Level) -> Made {
     let months = &["january", "february", "march", "april"][..level.of([1, 1, 1, 1, 4])];
-    let (cities, items) =
-        (dice.several(&CITIES, 4), dice.several(&ITEMS, level.of([3, 3, 5, 6, 8])));
+    let items = dice.several(&ITEMS, level.of([3, 3, 5, 6, 8]));
+    let cities = dice.several(&CITIES, 4);
     let (city, item) = (dice.pick(&cities), dice.pick(&items));
     let lines = level.lines(dice) / months.len() + 1;
     let mut files = BTreeMap::new();
-    let mut answer = 0;
+    let mut total = 0;
     for month in months {
-        let mut sales: Vec<Sale> = (0..lines)
-            .map(|_| Sale {
-                city: dice.pick(&cities),
-                item: dice.pick(&items),
-                quantity: dice.between(1, 40),
-                price: dice.between(2, 90),
-            })
-            .collect();
+        let mut sale = || Sale {
+            city: dice.pick(&cities),
+            item: dice.pick(&items),
+            quantity: dice.between(1, 40),
+            price: dice.between(2, 90),
+        };
+        let mut sales: Vec<Sale> = (0..lines).map(|_| sale()).collect();
         (sales[0].city, sales[0].item) = (city, item);
-        for sale in &sales {
-            let counts = match level.number() {
-                1 => true,
-                2 => sale.item == item,
-                _ => sale.item == item && sale.city == city,
-            };
-            let amount =
-                if level.number() >= 4 { sale.quantity * sale.price } else { sale.quantity };
-            answer += if counts { amount } else { 0 };
-        }
         dice.shuffle(&mut sales);
-        let rows = sales.iter().map(|sale| {
-            [
-                sale.city.to_owned(),
-                sale.item.to_owned(),
-                sale.quantity.to_string(),
-                sale.price.to_string(),
-            ]
+        let ours = sales.iter().filter(|sale| match level.number() {
+            1 => true,
+            2 => sale.item == item,
+            _ => sale.item == item && sale.city == city,
         });
+        let worth = |sale: &Sale| if level.number() >= 4 { sale.price } else { 1 };
+        total += ours.map(|sale| sale.quantity * worth(sale)).sum::<i64>();
         let name =
             if months.len() == 1 { "sales.csv".into() } else { format!("sales-{month}.csv") };
-        files.insert(name, csv("city,item,quantity,price", rows));
+        files.insert(name, csv("city,item,quantity,price", sales.iter().map(Sale::cells)));
     }
     let place = if months.len() == 1 { "sales.csv" } else { "all sales files together" };
-    let (question, test, amount) = match level.number() {
-        1 => {
-            let question = dice.pick(&[
-                format!("What is the sum of the column quantity in {place}?"),
-                format!("Add up the quantities of all sales in {place}. What is the total?"),
-                format!("How many pieces were sold in all according to {place}?"),
-            ]);
-            (question, String::new(), "$3")
-        }
-        2 => {
-            let question = dice.pick(&[
-                format!("What quantity of the item {item} was sold in all according to {place}?"),
-                format!("Add up the quantity of every sale of a {item} in {place}."),
-            ]);
-            (question, format!(" && $2 == \"{item}\""), "$3")
-        }
-        3 => {
-            let question = dice.pick(&[
-                format!(
-                    "What quantity of the item {item} was sold in {city} according to {place}?"
-                ),
-                format!("Add up the quantity of all sales of a {item} in {city} in {place}."),
-            ]);
-            (question, format!(" && $1 == \"{city}\" && $2 == \"{item}\""), "$3")
-        }
-        _ => {
-            let question = dice.pick(&[
-                format!("A sale is worth quantity times price. What are the sales of the item {item} in {city} worth, in {place}?"),
-                format!("What is the total of quantity times price over the sales of a {item} in {city}, in {place}?"),
-            ]);
-            (question, format!(" && $1 == \"{city}\" && $2 == \"{item}\""), "$3 * $4")
-        }
+    let asked = sum_asked(dice, level, total, [place, city, item]);
+    Made::asking(files, &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
+}
+
+impl Sale {
+    fn cells(&self) -> [String; 4] {
+        let Self { city, item, quantity, price } = self;
+        [(*city).to_owned(), (*item).to_owned(), quantity.to_string(), price.to_string()]
+    }
+}
+
+fn sum_asked(dice: &mut Dice, level: Level, total: i64, [place, city, item]: [&str; 3]) -> Asked {
+    let questions = match level.number() {
+        1 => [
+            format!("What is the sum of the column quantity in {place}?"),
+            format!("Add up the quantities of all sales in {place}. What is the total?"),
+        ],
+        2 => [
+            format!("What quantity of the item {item} was sold in all according to {place}?"),
+            format!("Add up the quantity of every sale of a {item} in {place}."),
+        ],
+        3 => [
+            format!("What quantity of the item {item} was sold in {city} according to {place}?"),
+            format!("Add up the quantity of all sales of a {item} in {city} in {place}."),
+        ],
+        _ => [
+            format!(
+                "A sale is worth quantity times price. What are the sales of the item {item} in {city} worth, in {place}?"
+            ),
+            format!(
+                "What is the total of quantity times price over the sales of a {item} in {city}, in {place}?"
+            ),
+        ],
     };
-    let look = format!("head -n 3 {INPUT_DIR}/*.csv");
+    let test = match level.number() {
+        1 => String::new(),
+        2 => format!(" && $2 == \"{item}\""),
+        _ => format!(" && $1 == \"{city}\" && $2 == \"{item}\""),
+    };
+    let amount = if level.number() >= 4 { "$3 * $4" } else { "$3" };
     let compute =
         format!("awk -F, 'FNR > 1{test} {{s += {amount}}} END {{print s}}' {INPUT_DIR}/*.csv");
-    Made::of(files, question, answer, &look, &compute)
+    Asked::new(dice.pick(&questions), total, compute)
+}
+
+/// Customers, what they ordered, and what it costs.
+struct Shop {
+    /// Number, name and city.
+    customers: Vec<(i64, &'static str, &'static str)>,
+    items: Vec<&'static str>,
+    prices: Vec<i64>,
+    /// Places of customer and item, and an amount.
+    orders: Vec<(usize, usize, i64)>,
 }
 
 /// Orders of customers, each in a file of their own; prices in a third.
 pub(super) fn join(dice: &mut Dice, level: Level) -> Made {
-    let many = level.of([3, 5, 10, 20, 40]);
-    let names = dice.several(&NAMES, many);
-    let cities = dice.several(&CITIES, level.of([2, 3, 4, 5, 6]));
-    let items = dice.several(&ITEMS, level.of([3, 4, 6, 8, 12]));
-    let customers: Vec<(i64, &str, &str)> =
-        names.iter().zip(1..).map(|(name, at)| (100 + at * 7, *name, dice.pick(&cities))).collect();
-    let prices: Vec<i64> = items.iter().map(|_| dice.between(2, 50)).collect();
-    let orders: Vec<(usize, usize, i64)> = (0..level.lines(dice))
-        .map(|_| (dice.below(many), dice.below(items.len()), dice.between(1, 60)))
-        .collect();
-    let (_, name, city) = customers[orders[0].0];
-    let total: i64 = orders
-        .iter()
-        .filter(|(who, _, _)| match level.number() {
-            1 | 2 => customers[*who].1 == name,
-            _ => customers[*who].2 == city,
-        })
-        .map(|(_, item, amount)| match level.number() {
-            3 => 1,
-            5 => amount * prices[*item],
-            _ => *amount,
-        })
-        .sum();
-    let order = |(at, (who, item, amount)): (usize, &(usize, usize, i64))| {
-        [
-            (at + 1).to_string(),
-            customers[*who].0.to_string(),
-            items[*item].to_owned(),
-            amount.to_string(),
-        ]
+    let shop = Shop::new(dice, level);
+    let (_, name, city) = shop.customers[shop.orders[0].0];
+    let ours = shop.orders.iter().filter(|(who, _, _)| match level.number() {
+        1 | 2 => shop.customers[*who].1 == name,
+        _ => shop.customers[*who].2 == city,
+    });
+    let worth = |(_, item, amount): &(usize, usize, i64)| match level.number() {
+        3 => 1,
+        5 => amount * shop.prices[*item],
+        _ => *amount,
     };
-    let amount = if level.number() == 5 { "quantity" } else { "amount" };
-    let mut files = BTreeMap::from([
-        (
-            "customers.csv".to_owned(),
-            csv(
-                "id,name,city",
-                customers.iter().map(|(id, name, city)| {
-                    [id.to_string(), (*name).to_owned(), (*city).to_owned()]
-                }),
-            ),
-        ),
-        (
-            "orders.csv".to_owned(),
-            csv(&format!("order,customer,item,{amount}"), orders.iter().enumerate().map(order)),
-        ),
-    ]);
-    if level.number() == 5 {
-        let rows =
-            items.iter().zip(&prices).map(|(item, price)| [(*item).to_owned(), price.to_string()]);
-        files.insert("prices.csv".to_owned(), csv("item,price", rows));
-    }
-    let question = match level.number() {
-        1 | 2 => dice.pick(&[
+    let total: i64 = ours.map(worth).sum();
+    let questions = match level.number() {
+        1 | 2 => [
             format!("What do the orders of {name} add up to? The customers are in customers.csv."),
             format!("How much did {name} order in all? Add up the amounts in orders.csv."),
-        ]),
-        3 => dice.pick(&[
+        ],
+        3 => [
             format!("How many orders came from customers in {city}?"),
             format!("Count the orders of all customers who live in {city}."),
-        ]),
-        4 => dice.pick(&[
+        ],
+        4 => [
             format!("What do the amounts of all orders from customers in {city} add up to?"),
             format!("Add up the amounts of the orders of all customers who live in {city}."),
-        ]),
-        _ => dice.pick(&[
-            format!("An order is worth quantity times the price of its item. What are the orders of all customers in {city} worth together?"),
-            format!("What do customers from {city} have to pay in all? Prices are in prices.csv, and an order is for a quantity of one item."),
-        ]),
+        ],
+        _ => [
+            format!(
+                "An order is worth quantity times the price of its item. What are the orders of all customers in {city} worth together?"
+            ),
+            format!(
+                "What do customers from {city} have to pay in all? Prices are in prices.csv, and an order is for a quantity of one item."
+            ),
+        ],
     };
-    let look = format!("head -n 3 {INPUT_DIR}/*.csv");
-    let compute = joined(level, name, city);
-    Made::of(files, question, total, &look, &compute)
+    let asked = Asked::new(dice.pick(&questions), total, joined(level, name, city));
+    Made::asking(shop.files(level), &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
+}
+
+impl Shop {
+    fn new(dice: &mut Dice, level: Level) -> Self {
+        let many = level.of([3, 5, 10, 20, 40]);
+        let cities = dice.several(&CITIES, level.of([2, 3, 4, 5, 6]));
+        let items = dice.several(&ITEMS, level.of([3, 4, 6, 8, 12]));
+        let names = dice.several(&NAMES, many).into_iter().zip(1..);
+        let customers = names.map(|(name, at)| (100 + at * 7, name, dice.pick(&cities))).collect();
+        let prices = items.iter().map(|_| dice.between(2, 50)).collect();
+        let orders = (0..level.lines(dice))
+            .map(|_| (dice.below(many), dice.below(items.len()), dice.between(1, 60)))
+            .collect();
+        Self { customers, items, prices, orders }
+    }
+
+    fn files(&self, level: Level) -> BTreeMap<String, String> {
+        let customers = self
+            .customers
+            .iter()
+            .map(|(id, name, city)| [id.to_string(), (*name).to_owned(), (*city).to_owned()]);
+        let orders = (1..).zip(&self.orders).map(|(at, (who, item, amount))| {
+            let customer = self.customers[*who].0.to_string();
+            [at.to_string(), customer, self.items[*item].to_owned(), amount.to_string()]
+        });
+        let amount = if level.number() == 5 { "quantity" } else { "amount" };
+        let mut files = BTreeMap::from([
+            ("customers.csv".to_owned(), csv("id,name,city", customers)),
+            ("orders.csv".to_owned(), csv(&format!("order,customer,item,{amount}"), orders)),
+        ]);
+        if level.number() == 5 {
+            let prices = self.items.iter().zip(&self.prices);
+            let rows = prices.map(|(item, price)| [(*item).to_owned(), price.to_string()]);
+            files.insert("prices.csv".to_owned(), csv("item,price", rows));
+        }
+        files
+    }
 }
 
 fn joined(level: Level, name: &str, city: &str) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Answer, Level, Made, lined,
+    Answer, Asked, Level, Made, lined,
     words::{CODES, DIRS, FILLERS, ITEMS, KEYS, NAMES, TOPICS},
 };
 use crate::{
@@ -165,69 +165,74 @@ type Leaf = (String, String, &'static str, Vec<String>);
 
 /// What a tree of directories holds: files of a kind, their lines, the fullest directory, where a word is.
 pub(super) fn tree(dice: &mut Dice, level: Level) -> Made {
-    let endings = ["txt", "log", "csv", "md"];
-    let mut leaves = leaves(dice, level, &endings);
-    let ending = leaves[0].2;
-    let look = format!("find {INPUT_DIR} -type f | head -n 20");
-    let of_kind = format!("find {INPUT_DIR} -name '*.{ending}'");
-    let (question, answer, compute): (String, Answer, String) = match level.number() {
-        1 | 2 => (
-            dice.pick(&[
-                format!("How many files whose names end in .{ending} are there, in all directories?"),
-                format!("Count the .{ending} files, those in subdirectories included."),
-            ]),
-            (leaves.iter().filter(|leaf| leaf.2 == ending).count() as i64).into(),
-            format!("{of_kind} | wc -l"),
-        ),
-        3 => (
-            dice.pick(&[
-                format!("How many lines do all .{ending} files have together, subdirectories included?"),
-                format!("Add up the numbers of lines of all files that end in .{ending}, in whichever directory."),
-            ]),
-            (leaves.iter().filter(|leaf| leaf.2 == ending).map(|leaf| leaf.3.len() as i64).sum::<i64>()).into(),
-            format!("{of_kind} -exec cat {{}} + | wc -l"),
-        ),
-        4 => {
-            let full = leaves[0].0.clone();
-            let size = |leaves: &[Leaf], dir: &str| leaves.iter().filter(|leaf| leaf.0 == dir).count();
-            let others = leaves.iter().map(|leaf| leaf.0.clone()).filter(|dir| *dir != full);
-            let most = others.map(|dir| size(&leaves, &dir)).max().unwrap_or(0);
-            // One directory has to be fuller than all others.
-            for at in size(&leaves, &full)..=most {
-                leaves.push((full.clone(), format!("extra-{at}"), "txt", vec!["nothing".into()]));
-            }
-            let name = full.rsplit('/').next().unwrap_or_default().to_owned();
-            (
-                dice.pick(&[
-                    "Which directory directly holds the most files? Give its own name, without those above it.".to_owned(),
-                    "In which directory do the most files lie, not counting subdirectories? Give its own name only.".to_owned(),
-                ]),
-                name.into(),
-                format!(
-                    "find {INPUT_DIR} -type f -printf '%h\\n' | sort | uniq -c | sort -n | tail -n 1 | awk '{{print $2}}' | xargs basename"
-                ),
-            )
-        }
-        _ => {
-            let word = dice.pick(&CODES);
-            let at = dice.below(leaves.len());
-            let line = dice.below(leaves[at].3.len());
-            leaves[at].3[line] = format!("the password is {word}");
-            (
-                dice.pick(&[
-                    format!("In which file does the word {word} occur? Give the file's name without its directory."),
-                    format!("Exactly one file holds the word {word}. What is its name, without the directory?"),
-                ]),
-                format!("{}.{}", leaves[at].1, leaves[at].2).into(),
-                format!("grep -rlw '{word}' {INPUT_DIR} | xargs basename"),
-            )
-        }
+    let mut leaves = leaves(dice, level, &["txt", "log", "csv", "md"]);
+    let asked = match level.number() {
+        1..=3 => of_a_kind(dice, level, &leaves),
+        4 => fullest(dice, &mut leaves),
+        _ => hidden(dice, &mut leaves),
     };
     let files = leaves
         .into_iter()
         .map(|(dir, name, ending, lines)| (format!("{dir}/{name}.{ending}"), lined(lines)))
         .collect();
-    Made::of(files, question, answer, &look, &compute)
+    Made::asking(files, &format!("find {INPUT_DIR} -type f | head -n 20"), asked)
+}
+
+fn of_a_kind(dice: &mut Dice, level: Level, leaves: &[Leaf]) -> Asked {
+    let ending = leaves[0].2;
+    let ours = || leaves.iter().filter(|leaf| leaf.2 == ending);
+    let found = format!("find {INPUT_DIR} -name '*.{ending}'");
+    if level.number() < 3 {
+        let question = dice.pick(&[
+            format!("How many files whose names end in .{ending} are there, in all directories?"),
+            format!("Count the .{ending} files, those in subdirectories included."),
+        ]);
+        return Asked::new(question, ours().count() as i64, format!("{found} | wc -l"));
+    }
+    let question = dice.pick(&[
+        format!("How many lines do all .{ending} files have together, subdirectories included?"),
+        format!("Add up the numbers of lines of all files that end in .{ending}, in whichever directory."),
+    ]);
+    let lines = ours().map(|leaf| leaf.3.len() as i64).sum::<i64>();
+    Asked::new(question, lines, format!("{found} -exec cat {{}} + | wc -l"))
+}
+
+fn fullest(dice: &mut Dice, leaves: &mut Vec<Leaf>) -> Asked {
+    let full = leaves[0].0.clone();
+    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+    for leaf in leaves.iter() {
+        *sizes.entry(&leaf.0).or_default() += 1;
+    }
+    let own = sizes.remove(full.as_str()).unwrap_or(0);
+    let most = sizes.into_values().max().unwrap_or(0);
+    // One directory has to be fuller than all others.
+    for at in own..=most {
+        leaves.push((full.clone(), format!("extra-{at}"), "txt", vec!["nothing".into()]));
+    }
+    let question = dice.pick(&[
+        "Which directory directly holds the most files? Give its own name, without those above it.",
+        "In which directory do the most files lie, not counting subdirectories? Give its own name only.",
+    ]);
+    let name = full.rsplit('/').next().unwrap_or_default();
+    let compute = format!(
+        "find {INPUT_DIR} -type f -printf '%h\\n' | sort | uniq -c | sort -n | tail -n 1 | awk '{{print $2}}' | xargs basename"
+    );
+    Asked::new(question.to_owned(), name, compute)
+}
+
+fn hidden(dice: &mut Dice, leaves: &mut [Leaf]) -> Asked {
+    let (word, at) = (dice.pick(&CODES), dice.below(leaves.len()));
+    let (_, name, ending, lines) = &mut leaves[at];
+    let line = dice.below(lines.len());
+    lines[line] = format!("the password is {word}");
+    let question = dice.pick(&[
+        format!(
+            "In which file does the word {word} occur? Give the file's name without its directory."
+        ),
+        format!("Exactly one file holds the word {word}. What is its name, without the directory?"),
+    ]);
+    let compute = format!("grep -rlw '{word}' {INPUT_DIR} | xargs basename");
+    Asked::new(question, format!("{name}.{ending}"), compute)
 }
 
 fn leaves(dice: &mut Dice, level: Level, endings: &[&'static str]) -> Vec<Leaf> {
@@ -244,7 +249,9 @@ fn leaves(dice: &mut Dice, level: Level, endings: &[&'static str]) -> Vec<Leaf> 
         .map(|at| {
             // The number keeps names apart: the same topic may come twice.
             let name = format!("{}-{}", dice.pick(&TOPICS), at + 1);
-            let lines = (0..dice.between(1, 12)).map(|_| dice.pick(&FILLERS).to_owned()).collect();
+            let lines = (0..dice.between(1, level.of([4, 6, 8, 10, 12])))
+                .map(|_| dice.pick(&FILLERS).to_owned())
+                .collect();
             (dice.pick(&paths), name, dice.pick(endings), lines)
         })
         .collect()
