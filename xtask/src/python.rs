@@ -12,9 +12,11 @@ type Package = (&'static str, &'static [&'static str]);
 
 const OPENAI: Package = ("openai==3.49.0", &[]);
 const MATH_VERIFY: Package = ("math-verify==0.9.0", &["antlr4-python3-runtime==4.13.2"]);
-/// With what PyTorch itself imports, which `torch.rs` fetches without.
-const TRANSFORMERS: Package =
-    ("transformers==5.22.2", &["jinja2", "networkx", "numpy", "sympy", "typing-extensions"]);
+/// With what it reads GGUF files with, and what PyTorch itself imports, which `torch.rs` fetches without.
+const TRANSFORMERS: Package = (
+    "transformers==5.22.2",
+    &["gguf==0.19.0", "jinja2", "networkx", "numpy", "sympy", "typing-extensions"],
+);
 
 /// Where OpenAI's package lies.
 pub(crate) fn openai(places: &Places) -> PathBuf {

@@ -31,8 +31,7 @@ const ON_MAC: [&str; 9] = [
 ];
 
 /// What a prepared machine must offer to the tests, so that none of them is skipped unseen.
-const REQUIRED: &str =
-    "docker,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,torch,transformers,userns,rootless";
+const REQUIRED: &str = "docker,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,torch,transformers,userns,rootless";
 
 /// The fast checks, with nothing installed and nothing started.
 pub(crate) fn check(places: &Places) -> ExitCode {
@@ -109,9 +108,12 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
 fn lint(places: &Places, report: &mut Report) {
     report.step("formatting", || run(cargo(places, "fmt").args(["--all", "--check"])));
     report.step("clippy", || {
-        run(cargo(places, "clippy")
-            .args(torch::every_crate(places))
-            .args(["--all-targets", "--", "-D", "warnings"]))
+        run(cargo(places, "clippy").args(torch::every_crate(places)).args([
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]))
     });
 }
 

@@ -1,13 +1,7 @@
 //! libtorch, for the crates that train: from the package of PyTorch and a few of CUDA. Fetched once and kept in the cache
 //! directory. Knows where it lies and what cargo must be told about it.
 
-use std::{
-    env,
-    ffi::OsString,
-    fs,
-    path::PathBuf,
-    process::Command,
-};
+use std::{env, ffi::OsString, fs, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result};
 

@@ -21,7 +21,9 @@ const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/graph.so"));
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CudaError {
     /// libtorch's CUDA part, or something it needs, is missing.
-    #[error("libtorch's CUDA part does not load ({0}); LD_LIBRARY_PATH must name the `lib` of a PyTorch made for CUDA")]
+    #[error(
+        "libtorch's CUDA part does not load ({0}); LD_LIBRARY_PATH must name the `lib` of a PyTorch made for CUDA"
+    )]
     Missing(String),
     /// It is there, and sees no device.
     #[error("libtorch sees no CUDA device; is the driver there?")]
@@ -91,7 +93,10 @@ impl Cuda {
 
     /// Records what `work` launches on this thread. Nothing of it is carried out until the graph is replayed. Everything
     /// `work` reads or writes besides its own intermediate results must stay where it is as long as the graph is used.
-    pub(crate) fn record<E>(self, work: impl FnOnce() -> Result<(), E>) -> Result<Result<Graph, E>, CudaError> {
+    pub(crate) fn record<E>(
+        self,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Result<Graph, E>, CudaError> {
         // SAFETY: the function takes nothing and keeps its exceptions to itself.
         let begun = NonNull::new(unsafe { (self.graph_begin)() }).ok_or_else(|| self.refusal())?;
         let graph = Graph { graph: begun, cuda: self };
@@ -157,31 +162,34 @@ fn load() -> Result<Cuda, CudaError> {
     // never unloaded.
     unsafe {
         Ok(Cuda {
-            stream_own: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(c_int) -> c_int>(find(
-                c"lis_stream_own",
-            )?),
-            stream_wait: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_int>(find(
-                c"lis_stream_wait",
-            )?),
-            graph_begin: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *mut c_void>(find(
-                c"lis_graph_begin",
-            )?),
-            graph_end: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> c_int>(find(
-                c"lis_graph_end",
-            )?),
-            graph_replay: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> c_int>(find(
-                c"lis_graph_replay",
-            )?),
-            graph_free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(find(
-                c"lis_graph_free",
-            )?),
+            stream_own: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(c_int) -> c_int>(
+                find(c"lis_stream_own")?,
+            ),
+            stream_wait: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_int>(
+                find(c"lis_stream_wait")?,
+            ),
+            graph_begin: std::mem::transmute::<
+                NonNull<c_void>,
+                unsafe extern "C" fn() -> *mut c_void,
+            >(find(c"lis_graph_begin")?),
+            graph_end: std::mem::transmute::<
+                NonNull<c_void>,
+                unsafe extern "C" fn(*mut c_void) -> c_int,
+            >(find(c"lis_graph_end")?),
+            graph_replay: std::mem::transmute::<
+                NonNull<c_void>,
+                unsafe extern "C" fn(*mut c_void) -> c_int,
+            >(find(c"lis_graph_replay")?),
+            graph_free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(
+                find(c"lis_graph_free")?,
+            ),
             memory_free: std::mem::transmute::<
                 NonNull<c_void>,
                 unsafe extern "C" fn(c_int, *mut c_ulonglong) -> c_int,
             >(find(c"lis_memory_free")?),
-            error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *const c_char>(find(
-                c"lis_error",
-            )?),
+            error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *const c_char>(
+                find(c"lis_error")?,
+            ),
         })
     }
 }

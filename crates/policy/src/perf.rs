@@ -134,7 +134,12 @@ pub fn usual_kind(device: Device) -> Kind {
 }
 
 /// Asks all questions at once and returns how many tokens came.
-async fn round(engine: &Engine, shape: &Shape, what: &Generation, round: u64) -> Result<u64, SampleError> {
+async fn round(
+    engine: &Engine,
+    shape: &Shape,
+    what: &Generation,
+    round: u64,
+) -> Result<u64, SampleError> {
     let vocabulary = u64::try_from(shape.vocabulary).unwrap_or(1);
     let asked: Vec<_> = (0..what.batch as u64)
         .map(|row| {

@@ -6,6 +6,7 @@
 mod ask;
 mod buckets;
 mod pick;
+mod plan;
 mod recorded;
 mod seat;
 mod steps;
@@ -106,7 +107,8 @@ impl Engine {
             })
             .map_err(EngineError::Thread)?;
         let source = Mutex::new(source);
-        let engine = Self { messages: Some(messages), thread: Some(thread), shared, source, shape, length };
+        let engine =
+            Self { messages: Some(messages), thread: Some(thread), shared, source, shape, length };
         started.recv().map_err(|_| EngineError::Stopped)??;
         Ok(engine)
     }
@@ -123,9 +125,14 @@ impl Engine {
     }
 
     /// The continuation of a sequence. A caller that drops the future wants it no more.
-    pub fn sample(&self, ask: Ask) -> impl Future<Output = Result<Sampled, SampleError>> + Send + use<> {
+    pub fn sample(
+        &self,
+        ask: Ask,
+    ) -> impl Future<Output = Result<Sampled, SampleError>> + Send + use<> {
         let (to, answer) = oneshot::channel();
-        let asked = self.valid(&ask).and_then(|()| self.send(Message::Ask(ask, to)).ok_or(SampleError::Stopped));
+        let asked = self
+            .valid(&ask)
+            .and_then(|()| self.send(Message::Ask(ask, to)).ok_or(SampleError::Stopped));
         async move {
             asked?;
             answer.await.unwrap_or(Err(SampleError::Stopped))
@@ -198,7 +205,11 @@ impl Engine {
         }
         let Choice { temperature, top_p, top_k, .. } = ask.choice;
         let choices = [
-            ("the temperature", temperature, temperature == 0.0 || TEMPERATURES.contains(&temperature)),
+            (
+                "the temperature",
+                temperature,
+                temperature == 0.0 || TEMPERATURES.contains(&temperature),
+            ),
             ("top_p", top_p, top_p > 0.0 && top_p <= 1.0),
             ("top_k", 0.0, top_k != Some(0)),
             ("the number of tokens to add", 0.0, ask.most > 0),

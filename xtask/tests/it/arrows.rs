@@ -50,31 +50,26 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("results", &["trajectory"]),
     (
         "rollout",
-        &[
-            "agent",
-            "chat-template",
-            "model",
-            "problems",
-            "sandbox",
-            "trajectory",
-            "vocabulary",
-        ],
+        &["agent", "chat-template", "model", "problems", "sandbox", "trajectory", "vocabulary"],
     ),
     ("sandbox", &[]),
     ("sandbox-conformance", &["sandbox"]),
     ("sandbox-docker", &["sandbox"]),
     ("sandbox-native", &["image", "sandbox"]),
     ("testkit", &["model", "trajectory"]),
-    (
-        "train",
-        &[
-            "agent", "policy", "sandbox-native", "training", "vocabulary",
-        ],
-    ),
+    ("train", &["agent", "policy", "sandbox-native", "training", "vocabulary"]),
     (
         "training",
         &[
-            "agent", "curriculum", "model", "policy", "problems", "report", "rollout", "sandbox", "trajectory",
+            "agent",
+            "curriculum",
+            "model",
+            "policy",
+            "problems",
+            "report",
+            "rollout",
+            "sandbox",
+            "trajectory",
             "vocabulary",
         ],
     ),
@@ -138,7 +133,8 @@ fn a_plain_build_needs_no_libtorch_and_leaves_nothing_else_out() {
     };
     let plain = ids(&metadata["workspace_default_members"]);
     let name = |id: &str| {
-        let package = metadata["packages"].as_array().unwrap().iter().find(|package| package["id"] == id);
+        let package =
+            metadata["packages"].as_array().unwrap().iter().find(|package| package["id"] == id);
         package.unwrap()["name"].as_str().unwrap().to_owned()
     };
     let left_out = ids(&metadata["workspace_members"]).into_iter().filter(|id| !plain.contains(id));

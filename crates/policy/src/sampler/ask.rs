@@ -149,7 +149,9 @@ pub enum EngineError {
         most: usize,
     },
     /// There is too little memory.
-    #[error("{slots} conversations of {length} tokens need {needed} bytes, and {there} are there; ask for fewer or shorter ones")]
+    #[error(
+        "{slots} conversations of {length} tokens need {needed} bytes, and {there} are there; ask for fewer or shorter ones"
+    )]
     Memory {
         /// Conversations asked for.
         slots: usize,

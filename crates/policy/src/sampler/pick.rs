@@ -26,6 +26,11 @@ impl Draw {
     /// For a row whose outcome nobody uses.
     pub(super) const IDLE: Self = Self { uniform: 0.0, sharpness: 1.0, greedy: 1.0 };
 
+    /// Its fields in order.
+    pub(super) fn fields(&self) -> [f64; 3] {
+        [self.uniform, self.sharpness, self.greedy]
+    }
+
     /// For the token at this place of a sequence.
     pub(super) fn new(choice: &Choice, place: usize) -> Self {
         let greedy = choice.temperature == 0.0;
@@ -54,7 +59,8 @@ pub(super) struct Narrowed {
 /// `[3, rows]`: the fields of [`Draw`] in order. Nothing in here waits for the device.
 pub(super) fn pick(scores: &Tensor, draws: &Tensor) -> Fallible<Tensor> {
     let (rows, vocabulary) = scores.size2()?;
-    let [uniform, sharpness, greedy] = [draws.f_select(0, 0)?, draws.f_select(0, 1)?, draws.f_select(0, 2)?];
+    let [uniform, sharpness, greedy] =
+        [draws.f_select(0, 0)?, draws.f_select(0, 1)?, draws.f_select(0, 2)?];
     let logprobs = logprobs(scores, &sharpness)?;
     let padding = (BLOCK - vocabulary % BLOCK) % BLOCK;
     let mut shares = logprobs.f_exp()?;
@@ -68,9 +74,13 @@ pub(super) fn pick(scores: &Tensor, draws: &Tensor) -> Fallible<Tensor> {
     let aim = running.f_narrow(1, blocks - 1, 1)?.f_mul(&uniform.f_unsqueeze(1)?)?;
     let block = passed(&running, &aim, blocks)?;
     let before = running.f_gather(1, &block, false)?.f_sub(&sums.f_gather(1, &block, false)?)?;
-    let inside = shares.f_gather(1, &block.f_unsqueeze(2)?.f_expand([rows, 1, BLOCK], false)?, false)?;
+    let inside =
+        shares.f_gather(1, &block.f_unsqueeze(2)?.f_expand([rows, 1, BLOCK], false)?, false)?;
     let running = inside.f_squeeze_dim(1)?.f_cumsum(1, Kind::Double)?.f_add(&before)?;
-    let drawn = block.f_mul_scalar(BLOCK)?.f_add(&passed(&running, &aim, BLOCK)?)?.f_clamp_max(vocabulary - 1)?;
+    let drawn = block
+        .f_mul_scalar(BLOCK)?
+        .f_add(&passed(&running, &aim, BLOCK)?)?
+        .f_clamp_max(vocabulary - 1)?;
     let likeliest = logprobs.f_argmax(1, true)?;
     let token = likeliest.f_where_self(&greedy.f_gt(0.5)?.f_unsqueeze(1)?, &drawn)?;
     paired(&logprobs, &token)
@@ -89,7 +99,8 @@ pub(super) fn pick_narrowed(scores: &Tensor, rows: &[Narrowed]) -> Fallible<Tens
     let chosen = scores.f_index_select(0, &Tensor::f_from_slice(&indices)?.f_to_device(device)?)?;
     let sharpness = column(&|narrowed| narrowed.draw.sharpness)?.f_squeeze_dim(1)?;
     let logprobs = logprobs(&chosen, &sharpness)?;
-    let most = rows.iter().map(|narrowed| narrowed.top_k).max().unwrap_or(vocabulary).clamp(1, vocabulary);
+    let most =
+        rows.iter().map(|narrowed| narrowed.top_k).max().unwrap_or(vocabulary).clamp(1, vocabulary);
     let (best, tokens) = logprobs.f_topk(most, 1, true, true)?;
     let ranks = Tensor::f_arange(most, (Kind::Double, device))?.f_unsqueeze(0)?;
     let too_many = ranks.f_ge_tensor(&column(&|narrowed| narrowed.top_k as f64)?)?;
@@ -124,7 +135,8 @@ fn logprobs(scores: &Tensor, sharpness: &Tensor) -> Fallible<Tensor> {
 
 /// How many running sums the aim has passed: the index of the first it has not. Rounding must not carry it beyond.
 fn passed(running: &Tensor, aim: &Tensor, entries: i64) -> Fallible<Tensor> {
-    let passed = running.f_le_tensor(aim)?.f_sum_dim_intlist([1i64].as_slice(), true, Kind::Int64)?;
+    let passed =
+        running.f_le_tensor(aim)?.f_sum_dim_intlist([1i64].as_slice(), true, Kind::Int64)?;
     passed.f_clamp_max(entries - 1)
 }
 

@@ -6,7 +6,9 @@ use super::*;
 
 fn draws(all: &[Draw]) -> Tensor {
     let field = |value: fn(&Draw) -> f64| all.iter().map(value).collect::<Vec<_>>();
-    let values = [field(|draw| draw.uniform), field(|draw| draw.sharpness), field(|draw| draw.greedy)].concat();
+    let values =
+        [field(|draw| draw.uniform), field(|draw| draw.sharpness), field(|draw| draw.greedy)]
+            .concat();
     Tensor::from_slice(&values).view([3, all.len() as i64])
 }
 
@@ -36,7 +38,10 @@ fn every_number_draws_the_token_whose_share_it_falls_into() {
             let draw = Draw { uniform, sharpness: 1.0 / temperature, greedy: 0.0 };
             let (token, logprob) = picked(&pick(&scores, &draws(&[draw])).unwrap());
             let off = (running[expected as usize] - uniform).abs();
-            assert!(token[0] == expected || off < 1e-5, "{temperature} {uniform}: {token:?} {expected}");
+            assert!(
+                token[0] == expected || off < 1e-5,
+                "{temperature} {uniform}: {token:?} {expected}"
+            );
             let share = shares.double_value(&[0, token[0]]);
             assert!((logprob[0] - share.ln()).abs() < 1e-5);
         }
@@ -85,7 +90,10 @@ fn few_likely_tokens_are_chosen_among() {
         let (tokens, logprobs) = picked(&pick_narrowed(&scores, &rows).unwrap());
         seen.extend(tokens.iter().copied().enumerate());
         let whole = scores.log_softmax(1, Kind::Double).double_value(&[0, tokens[0]]);
-        assert!((logprobs[0] - whole).abs() < 1e-5, "log-probabilities are those of the whole vocabulary");
+        assert!(
+            (logprobs[0] - whole).abs() < 1e-5,
+            "log-probabilities are those of the whole vocabulary"
+        );
     }
     // Shares: 0.64 (1), 0.24 (3), 0.09 (2), 0.03 (0), 0.0002 (4).
     let expected = [(0, 1), (0, 3), (1, 1), (2, 1), (2, 2), (2, 3)];
@@ -94,7 +102,8 @@ fn few_likely_tokens_are_chosen_among() {
 
 #[test]
 fn numbers_depend_on_seed_and_place_alone() {
-    let all: Vec<f64> = (0..100).flat_map(|seed| (0..100).map(move |place| uniform(seed, place))).collect();
+    let all: Vec<f64> =
+        (0..100).flat_map(|seed| (0..100).map(move |place| uniform(seed, place))).collect();
     let mean = all.iter().sum::<f64>() / all.len() as f64;
     assert!((mean - 0.5).abs() < 0.01, "{mean}");
     assert!(all.iter().all(|value| (0.0..1.0).contains(value)));

@@ -64,7 +64,12 @@ impl Seat {
     /// Takes a question in, and returns how many of its tokens must be evaluated: those beyond what is remembered, and
     /// at least the last, whose scores are wanted. A context of so many tokens bounds the reply.
     pub(super) fn begin(&mut self, ask: Ask, to: To, context: usize) -> usize {
-        let common = self.tokens.iter().zip(ask.tokens.iter()).take_while(|(kept, asked)| kept == asked).count();
+        let common = self
+            .tokens
+            .iter()
+            .zip(ask.tokens.iter())
+            .take_while(|(kept, asked)| kept == asked)
+            .count();
         let common = match self.conversation == Some(ask.conversation) {
             true => common.min(ask.tokens.len().saturating_sub(1)),
             false => 0,
@@ -161,7 +166,8 @@ impl Running {
         self.reply.tokens.push(token);
         self.reply.logprobs.push(logprob);
         let heard = match &mut self.until {
-            Some(until) => catch_unwind(AssertUnwindSafe(|| until(token))).map_err(|_| SampleError::Panicked)?,
+            Some(until) => catch_unwind(AssertUnwindSafe(|| until(token)))
+                .map_err(|_| SampleError::Panicked)?,
             None => Flow::Continue,
         };
         if self.ends.contains(&token) {

@@ -47,11 +47,18 @@ fn only_what_is_new_is_read() {
     assert_eq!(seat.feed(99), [4]);
     seat.chosen(9, -0.25);
     let reply = answer.try_recv().unwrap().unwrap();
-    assert_eq!(reply, Sampled { tokens: vec![4, 9], logprobs: vec![-0.5, -0.25], end: SampleEnd::Token });
+    assert_eq!(
+        reply,
+        Sampled { tokens: vec![4, 9], logprobs: vec![-0.5, -0.25], end: SampleEnd::Token }
+    );
     assert_eq!(seat.tokens, [1, 2, 3, 4], "the last token was never evaluated");
     assert_eq!(seated(&mut seat, ask(1, &[1, 2, 3, 4, 9, 5])).0, 2);
     seat.running = None;
-    assert_eq!(seated(&mut seat, ask(1, &[1, 2, 3])).0, 1, "the scores after the last token are wanted");
+    assert_eq!(
+        seated(&mut seat, ask(1, &[1, 2, 3])).0,
+        1,
+        "the scores after the last token are wanted"
+    );
     seat.running = None;
     assert_eq!(seated(&mut seat, ask(1, &[1, 7, 3])).0, 2, "what differs is read again");
     seat.running = None;
@@ -94,7 +101,8 @@ fn what_is_no_number_or_panics_is_an_error_of_its_reply_alone() {
     let (_, mut answer) = seated(&mut seat, ask(1, &[1]));
     seat.chosen(2, f32::NAN);
     assert!(matches!(answer.try_recv().unwrap(), Err(SampleError::NotFinite)));
-    let until: Until = Box::new(|_: u32| -> Flow { std::panic::resume_unwind(Box::new("on purpose")) });
+    let until: Until =
+        Box::new(|_: u32| -> Flow { std::panic::resume_unwind(Box::new("on purpose")) });
     let (_, mut answer) = seated(&mut seat, Ask { until: Some(until), ..ask(1, &[1]) });
     seat.chosen(2, -1.0);
     assert!(matches!(answer.try_recv().unwrap(), Err(SampleError::Panicked)));

@@ -41,6 +41,7 @@ pub(super) struct Steps {
 }
 
 /// Sequences that get many tokens at once.
+#[derive(Debug, Default)]
 pub(super) struct Reading {
     /// Their slots.
     pub(super) slots: Vec<i64>,
@@ -83,11 +84,18 @@ enum Seen<'a> {
 
 impl Steps {
     /// Allocates the cache, which is most of what [`memory`] counts.
-    pub(super) fn new(shape: &Shape, weights: Weights, slots: usize, length: usize) -> Fallible<Self> {
+    pub(super) fn new(
+        shape: &Shape,
+        weights: Weights,
+        slots: usize,
+        length: usize,
+    ) -> Fallible<Self> {
         let (device, kind) = (weights.embedding.device(), weights.embedding.kind());
         let (count, places) = (slots as i64, bucket(length) as i64 + 1);
         let sizes = [count, 2 * shape.kv_heads, places, shape.head_dim];
-        let cache = (0..shape.layers).map(|_| Tensor::f_zeros(sizes, (kind, device))).collect::<Fallible<_>>()?;
+        let cache = (0..shape.layers)
+            .map(|_| Tensor::f_zeros(sizes, (kind, device)))
+            .collect::<Fallible<_>>()?;
         Ok(Self {
             shape: shape.clone(),
             cache,
@@ -106,7 +114,8 @@ impl Steps {
     /// included, so that they can be recorded, and that a sequence's numbers do not depend on who else is served.
     pub(super) fn write(&mut self, looked: usize) -> Fallible<()> {
         let numbers = self.input.f_narrow(0, 0, 3)?.f_to_kind(Kind::Int64)?;
-        let [tokens, positions, places] = [numbers.f_select(0, 0)?, numbers.f_select(0, 1)?, numbers.f_select(0, 2)?];
+        let [tokens, positions, places] =
+            [numbers.f_select(0, 0)?, numbers.f_select(0, 1)?, numbers.f_select(0, 2)?];
         let slots = self.slots.shallow_clone();
         let (count, looked) = (slots.size1()?, looked as i64);
         let pass = Pass {
@@ -120,7 +129,8 @@ impl Steps {
             looked,
         };
         let x = self.layers(&tokens, &pass)?;
-        norm(&x, &self.weights.norm, self.shape.norm_eps)?.f_mm_out(&self.scores, &self.weights.head)?;
+        norm(&x, &self.weights.norm, self.shape.norm_eps)?
+            .f_mm_out(&self.scores, &self.weights.head)?;
         let picked = pick(&self.scores, &self.input.f_narrow(0, 3, 3)?)?;
         self.output.f_copy_(&picked)
     }
@@ -131,7 +141,8 @@ impl Steps {
         let list = |numbers: &[i64]| Tensor::f_from_slice(numbers)?.f_to_device(device);
         let sequences = reading.slots.len() as i64;
         let owners = list(&reading.slots)?;
-        let slots = owners.f_unsqueeze(1)?.f_expand([sequences, reading.width], false)?.f_reshape([-1])?;
+        let slots =
+            owners.f_unsqueeze(1)?.f_expand([sequences, reading.width], false)?.f_reshape([-1])?;
         let (positions, places) = (list(&reading.positions)?, list(&reading.places)?);
         let looked = reading.looked as i64;
         let pass = Pass {
@@ -144,7 +155,9 @@ impl Steps {
             width: reading.width,
             looked,
         };
-        let x = self.layers(&list(&reading.tokens)?, &pass)?.f_index_select(0, &list(&reading.last)?)?;
+        let x = self
+            .layers(&list(&reading.tokens)?, &pass)?
+            .f_index_select(0, &list(&reading.last)?)?;
         norm(&x, &self.weights.norm, self.shape.norm_eps)?.f_mm(&self.weights.head)
     }
 
@@ -173,8 +186,14 @@ impl Steps {
         let Shape { heads, kv_heads, head_dim, .. } = self.shape;
         let tokens = positions.size1()?;
         let of = |table: &Tensor, still: f64| {
-            let turned = table.f_index_select(0, positions)?.f_expand([tokens, heads + kv_heads, head_dim], false)?;
-            let kept = Tensor::f_full([tokens, kv_heads, head_dim], still, (table.kind(), table.device()))?;
+            let turned = table
+                .f_index_select(0, positions)?
+                .f_expand([tokens, heads + kv_heads, head_dim], false)?;
+            let kept = Tensor::f_full(
+                [tokens, kv_heads, head_dim],
+                still,
+                (table.kind(), table.device()),
+            )?;
             Tensor::f_cat(&[turned, kept], 1)
         };
         Ok(Tables { cos: of(&self.rope.cos, 1.0)?, sin: of(&self.rope.sin, 0.0)? })
@@ -182,9 +201,19 @@ impl Steps {
 
     /// What is added to the scores of attention: nothing up to a token's own position, minus infinity after it. The
     /// queries that share a head of keys are neighbours, as if they were further tokens.
-    fn mask(&self, positions: &Tensor, sequences: i64, width: i64, looked: i64) -> Fallible<Tensor> {
+    fn mask(
+        &self,
+        positions: &Tensor,
+        sequences: i64,
+        width: i64,
+        looked: i64,
+    ) -> Fallible<Tensor> {
         let group = self.shape.heads / self.shape.kv_heads;
-        let later = self.places.f_narrow(0, 0, looked)?.f_unsqueeze(0)?.f_gt_tensor(&positions.f_unsqueeze(1)?)?;
+        let later = self
+            .places
+            .f_narrow(0, 0, looked)?
+            .f_unsqueeze(0)?
+            .f_gt_tensor(&positions.f_unsqueeze(1)?)?;
         let kind = self.weights.embedding.kind();
         let mask = Tensor::f_zeros([sequences * width, looked], (kind, self.device()))?
             .f_masked_fill(&later, f64::NEG_INFINITY)?;
@@ -213,7 +242,10 @@ impl LayerWeights {
                 let part = |first, count| heads.f_narrow(1, first, count);
                 let queries = norm(&part(0, shape.heads)?, of_queries, shape.norm_eps)?;
                 let keys = norm(&part(shape.heads, shape.kv_heads)?, of_keys, shape.norm_eps)?;
-                Tensor::f_cat(&[queries, keys, part(shape.heads + shape.kv_heads, shape.kv_heads)?], 1)?
+                Tensor::f_cat(
+                    &[queries, keys, part(shape.heads + shape.kv_heads, shape.kv_heads)?],
+                    1,
+                )?
             }
             None => heads,
         };
@@ -250,13 +282,22 @@ fn attend(queries: &Tensor, cache: &Tensor, pass: &Pass, shape: &Shape) -> Falli
         // The one fused kernel that takes a mask, asked for by name: which kernel libtorch prefers differs by version.
         Device::Cuda(_) => {
             Tensor::f_internal_scaled_dot_product_efficient_attention(
-                &queries, &keys, &values, mask, false, 0.0, false, None::<f64>,
+                &queries,
+                &keys,
+                &values,
+                mask,
+                false,
+                0.0,
+                false,
+                None::<f64>,
             )?
             .0
         }
         _ => {
             let none = None::<f64>;
-            Tensor::f_scaled_dot_product_attention(&queries, &keys, &values, mask, 0.0, false, none, false)?
+            Tensor::f_scaled_dot_product_attention(
+                &queries, &keys, &values, mask, 0.0, false, none, false,
+            )?
         }
     };
     attended
@@ -281,13 +322,27 @@ pub(super) fn memory(shape: &Shape, kind: Kind, slots: usize, length: usize) -> 
     let number = |value: i64| u64::try_from(value).unwrap_or_default();
     let wide = kind.elt_size_in_bytes() as u64;
     let (slots, places) = (slots as u64, bucket(length) as u64 + 1);
-    let cache = [number(shape.layers), slots, 2 * number(shape.kv_heads), places, number(shape.head_dim), wide];
+    let cache = [
+        number(shape.layers),
+        slots,
+        2 * number(shape.kv_heads),
+        places,
+        number(shape.head_dim),
+        wide,
+    ];
     let scores = slots.saturating_mul(number(shape.vocabulary)).saturating_mul(wide + 16);
     // The widest results of a layer over the tokens of a reading, a few of them alive at once, and its mask.
-    let widest = number(shape.intermediate * 3 + shape.hidden * 3 + (shape.heads + 2 * shape.kv_heads) * shape.head_dim * 5);
+    let widest = number(
+        shape.intermediate * 3
+            + shape.hidden * 3
+            + (shape.heads + 2 * shape.kv_heads) * shape.head_dim * 5,
+    );
     let read = (READ_AT_ONCE as u64).saturating_mul(widest).saturating_mul(wide);
     let group = number(shape.heads / shape.kv_heads.max(1));
-    let mask = (READ_AT_ONCE as u64 * group).saturating_mul(places).min(MASK as u64).saturating_mul(wide + 1);
+    let mask = (READ_AT_ONCE as u64 * group)
+        .saturating_mul(places)
+        .min(MASK as u64)
+        .saturating_mul(wide + 1);
     let cache = cache.into_iter().fold(1, u64::saturating_mul);
     [scores, read, mask].into_iter().fold(cache, u64::saturating_add)
 }

@@ -21,23 +21,16 @@ use crate::{
 
 use super::{
     Ask, EngineError, SampleError, Settings, Shared,
-    buckets::bucket,
-    pick::{Draw, Narrowed, pick, pick_narrowed},
+    pick::{Narrowed, pick, pick_narrowed},
+    plan::{self, Row},
     recorded::{Recorded, Replay},
     seat::{self, Place, Seat, To},
-    steps::{self, FIELDS, Reading, Steps, readable},
+    steps::{self, Steps, readable},
     weights::Weights,
 };
 
-/// New text of at most so many tokens comes in through the steps that write replies, one token each: its row of those
-/// steps is idle anyway.
-const TRICKLE: usize = 8;
-
 /// Steps between two readings of new text while replies are being written.
 const PATIENCE: usize = 8;
-
-/// New tokens of one conversation that are read at once.
-const CHUNK: usize = 512;
 
 /// What the thread is told.
 pub(super) enum Message {
@@ -83,21 +76,18 @@ struct Worker<'a> {
     unread: usize,
 }
 
-/// What a row of scores is for.
-struct Row {
-    /// Which one.
-    index: usize,
-    seat: usize,
-    draw: Draw,
-    /// Whether a token is to be chosen: not where more of the question follows.
-    wanted: bool,
-}
-
 impl<'a> Worker<'a> {
-    fn new(shape: &Shape, weights: Weights, settings: &Settings, shared: &'a Shared) -> Result<Self, EngineError> {
+    fn new(
+        shape: &Shape,
+        weights: Weights,
+        settings: &Settings,
+        shared: &'a Shared,
+    ) -> Result<Self, EngineError> {
         let (device, kind) = (weights.embedding.device(), weights.embedding.kind());
         let cuda = match device {
-            Device::Cuda(index) => Cuda::load().and_then(|cuda| cuda.own_stream(index).map(|()| cuda)),
+            Device::Cuda(index) => {
+                Cuda::load().and_then(|cuda| cuda.own_stream(index).map(|()| cuda))
+            }
             _ => Err(CudaError::Refused("the net is not on a CUDA device".to_owned())),
         };
         let needed = steps::memory(shape, kind, settings.slots, settings.length);
@@ -159,7 +149,8 @@ impl<'a> Worker<'a> {
         match message {
             Message::Ask(ask, to) => self.waiting.push_back((ask, to)),
             Message::Forget(conversation) => {
-                let of_it = self.seats.iter_mut().filter(|seat| seat.conversation == Some(conversation));
+                let of_it =
+                    self.seats.iter_mut().filter(|seat| seat.conversation == Some(conversation));
                 of_it.for_each(Seat::forget);
             }
             Message::Refresh(weights, done) => {
@@ -192,9 +183,11 @@ impl<'a> Worker<'a> {
     }
 
     fn step(&mut self) -> Fallible<()> {
-        let reading = self.seats.iter().filter(|seat| seat.pending() > TRICKLE).count();
-        let writing = self.seats.iter().filter(|seat| (1..=TRICKLE).contains(&seat.pending())).count();
-        if reading > 0 && (writing == 0 || self.unread >= PATIENCE || reading * 4 >= self.seats.len()) {
+        let reading = self.seats.iter().filter(|seat| plan::reads(seat)).count();
+        let writing = self.seats.iter().filter(|seat| plan::writes(seat)).count();
+        if reading > 0
+            && (writing == 0 || self.unread >= PATIENCE || reading * 4 >= self.seats.len())
+        {
             self.read()?;
             self.unread = 0;
         }
@@ -207,93 +200,31 @@ impl<'a> Worker<'a> {
 
     /// Adds one token to every sequence that has only a few to evaluate.
     fn write(&mut self) -> Fallible<()> {
-        let writes = |seat: &Seat| (1..=TRICKLE).contains(&seat.pending());
-        let count = self.seats.len();
-        let mut fields = vec![vec![0f64; count]; usize::try_from(FIELDS).unwrap_or_default()];
-        let mut rows = Vec::new();
-        let mut longest = 0;
-        for (index, seat) in self.seats.iter_mut().enumerate() {
-            let mut column = [0.0, 0.0, self.steps.nowhere as f64];
-            let mut draw = Draw::IDLE;
-            if writes(seat) {
-                let position = seat.tokens.len();
-                let fed = seat.feed(1);
-                column = [fed.first().copied().map_or(0.0, f64::from), position as f64, position as f64];
-                longest = longest.max(position + 1);
-                if let Some(running) = &seat.running {
-                    draw = Draw::new(&running.choice, position + 1);
-                    rows.push(Row { index, seat: index, draw, wanted: running.pending.is_empty() });
-                }
-            }
-            let column = column.into_iter().chain([draw.uniform, draw.sharpness, draw.greedy]);
-            for (field, value) in fields.iter_mut().zip(column) {
-                if let Some(place) = field.get_mut(index) {
-                    *place = value;
-                }
-            }
-        }
-        self.steps.input.f_copy_(&Tensor::f_from_slice(&fields.concat())?.f_view([FIELDS, count as i64])?)?;
-        let looked = bucket(longest);
-        let made = self.recorded.step(&mut self.steps, looked)?;
+        let writing = plan::writing(&mut self.seats, self.steps.nowhere);
+        let numbers = Tensor::f_from_slice(&writing.numbers)?;
+        self.steps.input.f_copy_(&numbers.f_view_as(&self.steps.input)?)?;
+        let made = self.recorded.step(&mut self.steps, writing.looked)?;
         self.shared.replayed.fetch_add(u64::from(made == Replay::Yes), Ordering::Relaxed);
         self.shared.steps.fetch_add(1, Ordering::Relaxed);
         self.tell_recording();
-        let (output, scores) = (self.steps.output.shallow_clone(), self.steps.scores.shallow_clone());
-        self.conclude(&output, &scores, &rows)
+        let (output, scores) =
+            (self.steps.output.shallow_clone(), self.steps.scores.shallow_clone());
+        self.conclude(&output, &scores, &writing.rows)
     }
 
     /// Evaluates new text of some sequences.
     fn read(&mut self) -> Fallible<()> {
-        let mut who: Vec<usize> =
-            (0..self.seats.len()).filter(|&index| self.seats.get(index).is_some_and(|seat| seat.pending() > TRICKLE)).collect();
-        // Neighbours in length waste little padding; the shortest are soonest writing.
-        who.sort_by_key(|&index| self.seats.get(index).map_or(0, Seat::pending));
-        let of = |index: &usize| self.seats.get(*index);
-        let width = |who: &[usize]| who.iter().filter_map(of).map(Seat::pending).max().unwrap_or(1).min(CHUNK);
-        let ends = |who: &[usize]| who.iter().filter_map(of).map(|seat| seat.tokens.len() + seat.pending().min(CHUNK)).max();
-        let looked = |who: &[usize]| bucket(ends(who).unwrap_or(1));
-        let (device, mut count) = (self.steps.device(), who.len());
-        while count > 1 && count > readable(device, &self.shape, width(&who[..count]), looked(&who[..count])) {
-            count -= 1;
-        }
-        who.truncate(count);
-        let (width, looked) = (width(&who), looked(&who));
-        let mut reading = Reading {
-            slots: Vec::new(),
-            tokens: Vec::new(),
-            positions: Vec::new(),
-            places: Vec::new(),
-            last: Vec::new(),
-            width: width as i64,
-            looked,
-        };
-        let mut rows = Vec::new();
-        for index in who {
-            let Some(seat) = self.seats.get_mut(index) else { continue };
-            let begin = seat.tokens.len();
-            let fed = seat.feed(width);
-            reading.slots.push(index as i64);
-            reading.last.push((reading.tokens.len() + fed.len()) as i64 - 1);
-            for place in 0..width {
-                let inside = place < fed.len();
-                let position = (begin + place.min(fed.len() - 1)) as i64;
-                reading.tokens.push(fed.get(place).copied().map_or(0, i64::from));
-                reading.positions.push(position);
-                reading.places.push(if inside { position } else { self.steps.nowhere });
-            }
-            if let Some(running) = &seat.running {
-                let draw = Draw::new(&running.choice, seat.tokens.len());
-                rows.push(Row { index: rows.len(), seat: index, draw, wanted: running.pending.is_empty() });
-            }
-        }
+        let device = self.steps.device();
+        let most = |width, looked| readable(device, &self.shape, width, looked);
+        let (reading, rows) = plan::reading(&mut self.seats, self.steps.nowhere, most);
         let scores = self.steps.read(&reading)?;
         if rows.iter().all(|row| !row.wanted) {
             return Ok(());
         }
-        let field = |value: fn(&Draw) -> f64| rows.iter().map(|row| value(&row.draw)).collect::<Vec<_>>();
-        let draws = [field(|draw| draw.uniform), field(|draw| draw.sharpness), field(|draw| draw.greedy)].concat();
-        let draws = Tensor::f_from_slice(&draws)?.f_view([3, rows.len() as i64])?.f_to_device(self.steps.device())?;
-        let output = pick(&scores, &draws)?;
+        let draws: Vec<f64> =
+            (0..3).flat_map(|field| rows.iter().map(move |row| row.draw.fields()[field])).collect();
+        let draws = Tensor::f_from_slice(&draws)?.f_view([3, rows.len() as i64])?;
+        let output = pick(&scores, &draws.f_to_device(device)?)?;
         self.conclude(&output, &scores, &rows)
     }
 
@@ -301,7 +232,10 @@ impl<'a> Worker<'a> {
     fn conclude(&mut self, output: &Tensor, scores: &Tensor, rows: &[Row]) -> Fallible<()> {
         let mut narrowed = Vec::new();
         for row in rows.iter().filter(|row| row.wanted) {
-            let Some(running) = self.seats.get(row.seat).and_then(|seat| seat.running.as_ref()) else { continue };
+            let Some(running) = self.seats.get(row.seat).and_then(|seat| seat.running.as_ref())
+            else {
+                continue;
+            };
             narrowed.extend(narrow(running, row, self.shape.vocabulary));
         }
         let mut picked = Picked::read(output)?;
@@ -370,7 +304,16 @@ impl Picked {
 /// How a row chooses among its likeliest tokens, if it does.
 fn narrow(running: &seat::Running, row: &Row, vocabulary: i64) -> Option<Narrowed> {
     let choice = &running.choice;
-    let most = choice.top_k.and_then(|most| i64::try_from(most).ok()).unwrap_or(vocabulary).min(vocabulary);
+    let most = choice
+        .top_k
+        .and_then(|most| i64::try_from(most).ok())
+        .unwrap_or(vocabulary)
+        .min(vocabulary);
     let narrows = choice.temperature > 0.0 && (choice.top_p < 1.0 || most < vocabulary);
-    narrows.then_some(Narrowed { row: row.index as i64, draw: row.draw, top_k: most, top_p: choice.top_p })
+    narrows.then_some(Narrowed {
+        row: row.index as i64,
+        draw: row.draw,
+        top_k: most,
+        top_p: choice.top_p,
+    })
 }

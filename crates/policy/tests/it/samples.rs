@@ -6,8 +6,8 @@ use std::{
 };
 
 use policy::{
-    Architecture, Ask, Choice, Engine, EngineError, Flow, Lora, Net, Output, Recording, Row, SampleEnd, SampleError,
-    Sampled, Scaling, Settings, Shape, Target,
+    Architecture, Ask, Choice, Engine, EngineError, Flow, Lora, Net, Output, Recording, Row,
+    SampleEnd, SampleError, Sampled, Scaling, Settings, Shape, Target,
 };
 use tch::{Device, Kind, Tensor};
 
@@ -36,7 +36,8 @@ fn net_on(architecture: Architecture, device: Device, kind: Kind) -> Net {
     let net = Net::random(shape(architecture), 11, device, kind).unwrap();
     tch::no_grad(|| {
         for (name, mut tensor) in net.parameters().unwrap() {
-            let noise = (Tensor::arange(tensor.numel() as i64, (Kind::Float, Device::Cpu)) * 0.7).sin();
+            let noise =
+                (Tensor::arange(tensor.numel() as i64, (Kind::Float, Device::Cpu)) * 0.7).sin();
             let noise = noise.view(tensor.size().as_slice()).to_device(device).to_kind(kind);
             match name.contains("norm") || name.contains("bias") {
                 true => drop(tensor.f_add_(&(noise * 0.1)).unwrap()),
@@ -52,11 +53,17 @@ fn net(architecture: Architecture) -> Net {
 }
 
 fn engine(net: &Net, slots: usize, length: usize) -> Engine {
-    Engine::start(net, Settings { slots, length, recording: Recording::WherePossible, most_memory: None }).unwrap()
+    Engine::start(
+        net,
+        Settings { slots, length, recording: Recording::WherePossible, most_memory: None },
+    )
+    .unwrap()
 }
 
 fn prompt(seed: u32, length: usize) -> Vec<u32> {
-    (0..length as u32).map(|place| (seed * 7919 + place * place * 31 + place * 17) % VOCABULARY).collect()
+    (0..length as u32)
+        .map(|place| (seed * 7919 + place * place * 31 + place * 17) % VOCABULARY)
+        .collect()
 }
 
 const GREEDY: Choice = Choice { temperature: 0.0, top_p: 1.0, top_k: None, seed: 0 };
@@ -67,7 +74,8 @@ fn ask(conversation: u64, tokens: &[u32], most: usize, choice: Choice) -> Ask {
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(100), future).await.unwrap() })
+    runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(100), future).await.unwrap() })
 }
 
 fn sampled(engine: &Engine, ask: Ask) -> Sampled {
@@ -92,13 +100,15 @@ fn scored(net: &Net, prompt: &[u32], reply: &[u32], temperature: f64) -> Vec<f32
     let tokens = [prompt, reply].concat();
     let marks: Vec<bool> = (0..tokens.len()).map(|place| place >= prompt.len()).collect();
     let batch = net.batch(&[Row { tokens: &tokens, scored: &marks }]).unwrap();
-    let all = net.logprobs(&batch, temperature).unwrap().logprob.squeeze_dim(0).to_kind(Kind::Float);
+    let all =
+        net.logprobs(&batch, temperature).unwrap().logprob.squeeze_dim(0).to_kind(Kind::Float);
     Vec::<f32>::try_from(&all).unwrap().split_off(prompt.len() - 1)
 }
 
 fn close(ours: &[f32], theirs: &[f32], tolerance: f32) {
     assert_eq!(ours.len(), theirs.len());
-    let worst = ours.iter().zip(theirs).map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max);
+    let worst =
+        ours.iter().zip(theirs).map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max);
     assert!(worst < tolerance, "off by {worst}");
 }
 
@@ -110,7 +120,11 @@ fn greedy_replies_are_the_nets_own() {
         for length in [1, 2, 9, 40] {
             let prompt = prompt(5, length);
             let reply = sampled(&engine, ask(length as u64, &prompt, 24, GREEDY));
-            assert_eq!(reply.tokens, naively(&net, &prompt, 24), "{architecture:?}, {length} tokens");
+            assert_eq!(
+                reply.tokens,
+                naively(&net, &prompt, 24),
+                "{architecture:?}, {length} tokens"
+            );
             assert_eq!(reply.end, SampleEnd::Length);
             close(&reply.logprobs, &scored(&net, &prompt, &reply.tokens, 1.0), 1e-4);
         }
@@ -208,7 +222,11 @@ fn seeds_decide_and_nothing_else() {
     let engine = engine(&net, 3, 200);
     let tokens = prompt(2, 12);
     let of = |conversation, seed| {
-        sampled(&engine, ask(conversation, &tokens, 40, Choice { temperature: 1.0, seed, ..GREEDY })).tokens
+        sampled(
+            &engine,
+            ask(conversation, &tokens, 40, Choice { temperature: 1.0, seed, ..GREEDY }),
+        )
+        .tokens
     };
     assert_eq!(of(1, 5), of(2, 5));
     assert_ne!(of(1, 5), of(1, 6));
@@ -295,7 +313,10 @@ fn what_cannot_be_continued_is_refused() {
         Choice { top_k: Some(0), ..GREEDY },
     ];
     for choice in bad {
-        assert!(matches!(refused(ask(1, &[1], 1, choice)), SampleError::Choice { .. }), "{choice:?}");
+        assert!(
+            matches!(refused(ask(1, &[1], 1, choice)), SampleError::Choice { .. }),
+            "{choice:?}"
+        );
     }
     assert!(matches!(refused(ask(1, &[1], 0, GREEDY)), SampleError::Choice { .. }));
     assert_eq!(engine.counts().read, 0);
@@ -304,7 +325,12 @@ fn what_cannot_be_continued_is_refused() {
 #[test]
 fn settings_that_cannot_work_are_refused_before_memory_is_taken() {
     let net = net(Architecture::Llama);
-    let settings = |slots, length, most_memory| Settings { slots, length, recording: Recording::Never, most_memory };
+    let settings = |slots, length, most_memory| Settings {
+        slots,
+        length,
+        recording: Recording::Never,
+        most_memory,
+    };
     let start = |settings| Engine::start(&net, settings).map(|_| ()).unwrap_err();
     assert!(matches!(start(settings(0, 10, None)), EngineError::Setting { .. }));
     assert!(matches!(start(settings(1, 4097, None)), EngineError::Setting { most: 4096, .. }));
@@ -324,7 +350,8 @@ fn updated_weights_are_sampled_after_a_refresh() {
     let change = |net: &Net| {
         tch::no_grad(|| {
             for (_, mut tensor) in net.trainable() {
-                let ramp = Tensor::arange(tensor.numel() as i64, (Kind::Float, Device::Cpu)).view(tensor.size().as_slice());
+                let ramp = Tensor::arange(tensor.numel() as i64, (Kind::Float, Device::Cpu))
+                    .view(tensor.size().as_slice());
                 let _ = tensor.f_add_(&((ramp * 1.3).sin() * 0.05)).unwrap();
             }
         });
@@ -335,7 +362,13 @@ fn updated_weights_are_sampled_after_a_refresh() {
     assert_eq!(after.tokens, naively(&net, &tokens, 16));
     assert_ne!(after.tokens, before, "the change was too small to show");
     // An adapter that comes later, and its updates.
-    net.add_lora(&Lora { rank: 4, alpha: 8.0, targets: vec![Target::Query, Target::Value, Target::Down], seed: 1 }).unwrap();
+    net.add_lora(&Lora {
+        rank: 4,
+        alpha: 8.0,
+        targets: vec![Target::Query, Target::Value, Target::Down],
+        seed: 1,
+    })
+    .unwrap();
     for _ in 0..2 {
         change(&net);
         engine.refresh(&net).unwrap();
@@ -343,7 +376,9 @@ fn updated_weights_are_sampled_after_a_refresh() {
         assert_eq!(adapted.tokens, naively(&net, &tokens, 16));
         close(&adapted.logprobs, &scored(&net, &tokens, &adapted.tokens, 1.0), 1e-4);
     }
-    let other = Net::random(Shape { layers: 2, ..shape(Architecture::Llama) }, 1, Device::Cpu, Kind::Float).unwrap();
+    let other =
+        Net::random(Shape { layers: 2, ..shape(Architecture::Llama) }, 1, Device::Cpu, Kind::Float)
+            .unwrap();
     assert!(matches!(engine.refresh(&other), Err(EngineError::OtherShape)));
 }
 
@@ -372,13 +407,17 @@ fn recorded_steps_are_the_same_as_others() {
         return;
     }
     let net = net_on(Architecture::Qwen2, Device::Cuda(0), Kind::Float);
-    let start = |recording| Engine::start(&net, Settings { slots: 4, length: 700, recording, most_memory: None }).unwrap();
+    let start = |recording| {
+        Engine::start(&net, Settings { slots: 4, length: 700, recording, most_memory: None })
+            .unwrap()
+    };
     let (recorded, plain) = (start(Recording::WherePossible), start(Recording::Never));
     assert_eq!(recorded.unrecorded(), None);
     for row in 0..6 {
         let tokens = prompt(row, 20 + row as usize * 40);
         let choice = Choice { temperature: f64::from(row % 2), seed: 3, ..GREEDY };
-        let [ours, theirs] = [&recorded, &plain].map(|engine| sampled(engine, ask(u64::from(row), &tokens, 300, choice)));
+        let [ours, theirs] = [&recorded, &plain]
+            .map(|engine| sampled(engine, ask(u64::from(row), &tokens, 300, choice)));
         assert_eq!(ours.tokens, theirs.tokens);
         close(&ours.logprobs, &theirs.logprobs, 1e-3);
         close(&ours.logprobs, &scored(&net, &tokens, &ours.tokens, 1.0), 1e-3);
