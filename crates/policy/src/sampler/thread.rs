@@ -136,8 +136,6 @@ impl<'a> Worker<'a> {
             if let Err(error) = self.step() {
                 self.fail(&error);
             }
-            let remembered = self.seats.iter().filter(|seat| seat.conversation.is_some()).count();
-            self.shared.remembered.store(remembered as u64, Ordering::Relaxed);
         }
     }
 
@@ -180,6 +178,8 @@ impl<'a> Worker<'a> {
             self.shared.read.fetch_add(read as u64, Ordering::Relaxed);
         }
         self.waiting = later;
+        let remembered = self.seats.iter().filter(|seat| seat.conversation.is_some()).count();
+        self.shared.remembered.store(remembered as u64, Ordering::Relaxed);
     }
 
     fn step(&mut self) -> Fallible<()> {
@@ -250,8 +250,9 @@ impl<'a> Worker<'a> {
             self.clock += 1;
             let Some(seat) = self.seats.get_mut(row.seat) else { continue };
             seat.used = self.clock;
-            seat.chosen(token, logprob);
+            // Counted first: whoever gets the answer may ask how many there were.
             self.shared.sampled.fetch_add(1, Ordering::Relaxed);
+            seat.chosen(token, logprob);
         }
         Ok(())
     }
