@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -158,21 +158,34 @@ fn a_sandbox_that_dies_is_replaced() {
 #[test]
 fn a_member_whose_sandboxes_keep_dying_leaves_its_group() {
     with_runtime(|runtime| async move {
-        let speech = bytes();
-        let mortal = Mortal::new(runtime, 3, 0);
-        let stage = stage(&speech, &mortal, Method { sandboxes: 1, ..method() }, Reward::Grader);
-        let order = order(&[problem("one", 42)], 2);
-        let groups = stage.play(&script(&speech), &order, |_| {}).await.unwrap();
-        let (there, gone): (Vec<_>, Vec<_>) =
-            groups[0].members.iter().partition(|played| played.reward.is_some());
-        // One sandbox at a time: the tries of both take turns, and three deaths are enough for one or none to stay out.
-        assert_eq!(there.len() + gone.len(), 2);
-        for played in &gone {
-            assert_eq!((played.end, played.tries), (End::Infrastructure, 3));
-            assert!(played.why.as_ref().unwrap().contains("somebody killed it"));
-            assert!(played.segments.is_empty());
+        for members in [2, 3] {
+            let speech = bytes();
+            let mortal = Mortal::new(Arc::clone(&runtime), usize::MAX, 0);
+            // A member keeps its seed from try to try, so this is always the same one.
+            let unlucky = Mutex::new(None);
+            let script = Script::new(&speech, move |heard| {
+                let first = *unlucky.lock().unwrap().get_or_insert(heard.seed);
+                let [deadly, answer, submit] = replies();
+                Ok(match heard.turn {
+                    0 if heard.seed == first => deadly,
+                    0 => answer,
+                    _ => submit,
+                })
+            });
+            let stage = stage(&speech, &mortal, method(), Reward::Grader);
+            let order = order(&[problem("one", 42)], members);
+            let groups = stage.play(&Arc::new(script), &order, |_| {}).await.unwrap();
+            let members = &groups[0].members;
+            let gone: Vec<_> = members.iter().filter(|played| played.reward.is_none()).collect();
+            assert_eq!(gone.len(), 1);
+            assert_eq!((gone[0].end, gone[0].tries), (End::Infrastructure, 3));
+            assert!(gone[0].why.as_ref().unwrap().contains("somebody killed it"));
+            assert!(gone[0].segments.is_empty());
+            assert!(
+                groups[0].present().all(|played| played.reward == Some(1.0) && played.tries == 1)
+            );
+            assert_eq!(groups[0].is_lonely(), members.len() == 2);
         }
-        assert_eq!(groups[0].is_lonely(), gone.len() == 1);
     });
 }
 

@@ -31,10 +31,7 @@ fn solves(
 ) -> impl Future<Output = ()> {
     let (speech, runtime) = (Arc::clone(speech), Arc::clone(runtime));
     async move {
-        let look = format!(
-            "I look first.\n{}\nthe number is 7\n",
-            block("cat */number.txt")
-        );
+        let look = format!("I look first.\n{}\nthe number is 7\n", block("cat */number.txt"));
         let (answer, submit) = (answering("42"), block("submit"));
         let script = Arc::new(Script::of(&speech, &[&look, &answer, &submit]));
         let played = played(&speech, &runtime, method(), &script).await;
