@@ -38,7 +38,7 @@ pub enum DataError {
 }
 
 /// The task of that name, or in that folder.
-pub fn task(name: &str) -> Result<Task, DataError> {
+pub(crate) fn task(name: &str) -> Result<Task, DataError> {
     match Task::builtin(name) {
         Some(task) => Ok(task),
         None => Task::load(Path::new(name))
@@ -47,7 +47,7 @@ pub fn task(name: &str) -> Result<Task, DataError> {
 }
 
 /// The problems of files, at least so many, and notes about rows that were left out.
-pub fn problems(
+pub(crate) fn problems(
     task: &Task,
     paths: &[PathBuf],
     key: &'static str,

@@ -203,7 +203,8 @@ impl Learner {
     ) -> Result<T, LearnError> {
         let longest = rows.iter().map(Row::needed).max().unwrap_or(0);
         loop {
-            match attempt(self, self.at_once) {
+            let at_once = self.at_once;
+            match attempt(self, at_once) {
                 Err(LearnError::Torch(error)) if out_of_memory(&error) => {
                     self.optimiser.forget();
                     if self.at_once <= longest {
@@ -299,10 +300,13 @@ fn losses(
         Lesson::Imitate => (-new, mask.zeros_like()),
         Lesson::Improve { objective, importance } => {
             let scores = Scores { new, old, reference: packed.reference.as_ref() };
-            let mut tokens = objective.loss(&scores, &packed.advantage);
-            if let (Some(Importance { most }), Some(sampler)) = (importance, &packed.sampler) {
-                tokens = tokens * (old - sampler).exp().clamp_max(most);
-            }
+            let tokens = objective.loss(&scores, &packed.advantage);
+            let tokens = match (importance, &packed.sampler) {
+                (Some(Importance { most }), Some(sampler)) => {
+                    tokens * (old - sampler).clamp(-20.0, 20.0).exp().clamp_max(most)
+                }
+                _ => tokens,
+            };
             let now = Scores { new: &current, old, reference: None };
             (tokens, objective.clip().beyond(&now.ratio()))
         }

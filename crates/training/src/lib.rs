@@ -44,7 +44,7 @@ pub use metrics::{FILE as METRICS, Figures};
 pub use news::{News, Unwatched, Watcher};
 pub use objective::{Aggregation, Clip, Objective, Scores, Totals, has_spread};
 pub use outside::{Ending, Outside, TrainError};
-pub use recorded::{Conversation, Recorded, RecordedError};
+pub use recorded::RecordedError;
 pub use rl::rl;
 pub use rollout::{Context, Mode, Overlong};
 pub use rloo::Rloo;

@@ -109,6 +109,11 @@ impl Clock {
 
 /// What went wrong and all its causes, on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut words = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push(error.to_string());
+        cause = error.source();
+    }
+    words.join(": ")
 }

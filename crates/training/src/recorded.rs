@@ -23,20 +23,20 @@ const MOST_FILES: usize = 1_000_000;
 
 /// A conversation that ended well, from the first message to the last reply.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Conversation {
+pub(crate) struct Conversation {
     /// The file it comes from.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Its messages; the last one is a reply.
-    pub messages: Vec<Message>,
+    pub(crate) messages: Vec<Message>,
 }
 
 /// What was read, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Recorded {
+pub(crate) struct Recorded {
     /// The conversations, in the order of their files.
-    pub conversations: Vec<Conversation>,
+    pub(crate) conversations: Vec<Conversation>,
     /// What was left out, and why.
-    pub left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
 }
 
 /// A place cannot be looked into at all.
@@ -51,7 +51,7 @@ pub struct RecordedError {
 }
 
 /// Reads all records at these places. Trajectories without their first messages are put as the task puts problems.
-pub fn read(paths: &[PathBuf], task: &Task) -> Result<Recorded, RecordedError> {
+pub(crate) fn read(paths: &[PathBuf], task: &Task) -> Result<Recorded, RecordedError> {
     let mut files = Vec::new();
     for path in paths {
         gather(path, 0, &mut files).map_err(|source| RecordedError { path: path.clone(), source })?;
@@ -62,7 +62,7 @@ pub fn read(paths: &[PathBuf], task: &Task) -> Result<Recorded, RecordedError> {
             Err(why) => recorded.left_out.push(format!("{}: {why}", path.display())),
             Ok(found) => {
                 for messages in found {
-                    match finished(messages) {
+                    match messages.and_then(finished) {
                         Ok(messages) => {
                             let path = path.clone();
                             recorded.conversations.push(Conversation { path, messages });
@@ -104,7 +104,10 @@ fn is_record(path: &Path) -> bool {
     name.ends_with(".jsonl") || name == "trajectory.json" || name.ends_with(".trajectory.json")
 }
 
-fn of_file(path: &Path, task: &Task) -> Result<Vec<Vec<Message>>, String> {
+/// The conversations of a file, each of them or why it is none.
+type Found = Vec<Result<Vec<Message>, String>>;
+
+fn of_file(path: &Path, task: &Task) -> Result<Found, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
     let size = file.take(LONGEST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
@@ -113,10 +116,10 @@ fn of_file(path: &Path, task: &Task) -> Result<Vec<Vec<Message>>, String> {
     }
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         let lines = trajectory::read(&text).map_err(|error| error.to_string())?;
-        return episodes(&lines).into_iter().map(of_events).collect();
+        return Ok(episodes(&lines).into_iter().map(of_events).collect());
     }
     let record: Trajectory = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    Ok(vec![of_trajectory(&record, task)?])
+    Ok(vec![of_trajectory(&record, task)])
 }
 
 /// The lines of each episode of a file.

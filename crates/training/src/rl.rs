@@ -7,7 +7,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use policy::{Engine, Net};
-use problems::Problem;
+use problems::{Problem, Task};
 use rollout::{Group, Order, Overlong, PlayError, Played, Reward, Scene, Speech, Stage};
 use sandbox::Runtime;
 
@@ -74,7 +74,7 @@ impl<R: Runtime> Run<'_, R> {
         while self.position.step < self.config.steps {
             let mut figures = Figures::default();
             let mut clock = Clock::start();
-            let (groups, mut position) = self.play(&mut figures)?;
+            let (groups, position) = self.play(&mut figures)?;
             let played = clock.lap();
             let tokens = figures.get("response_tokens_mean").unwrap_or(0.0) * figures.get("episodes").unwrap_or(0.0);
             figures.add("tokens_per_s", tokens / played.max(1e-9));
@@ -82,12 +82,16 @@ impl<R: Runtime> Run<'_, R> {
             self.learn(position.step, &groups, &mut figures)?;
             figures.add("seconds/learn", clock.lap());
             self.sampler.0.refresh(self.learner.net())?;
-            std::mem::swap(&mut self.position, &mut position);
-            if self.config.validation.is_due(self.position.step, self.config.steps) && self.is_measured() {
-                figures.extend(&self.validate()?);
-                figures.add("seconds/validate", clock.lap());
+            self.position = position;
+            let due = self.config.validation.is_due(self.position.step, self.config.steps);
+            let validated = if due && self.is_measured() { self.validate() } else { Ok(Figures::default()) };
+            if let Ok(validated) = &validated {
+                figures.extend(validated);
             }
+            figures.add("seconds/validate", clock.lap());
+            // A step that was taken is written down, also where somebody stopped what followed.
             self.log(self.position.step, &figures)?;
+            validated?;
             let last = self.position.step == self.config.steps;
             if last || self.position.step.is_multiple_of(self.config.checkpoints.every) {
                 self.save()?;
@@ -101,28 +105,23 @@ impl<R: Runtime> Run<'_, R> {
         let wanted = self.config.rollout.problems;
         let mut position = Position { step: self.position.step + 1, ..self.position };
         let mut taken = HashSet::new();
-        let (mut kept, mut flat, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let mut played: Vec<Group> = Vec::new();
         for round in 0..=self.config.algorithm.resample {
-            let problems = self.draw(wanted - kept.len(), &mut taken, &mut position);
+            let telling = played.iter().filter(|group| group.has_spread()).count();
+            let problems = self.draw(wanted.saturating_sub(telling), &mut taken, &mut position);
             if problems.is_empty() {
                 break;
             }
             let name = format!("step-{:06}-{round}", position.step);
             let choice = self.config.rollout.sampling.choice(self.config.seed);
             let members = self.config.rollout.members;
-            let groups = self.perform(problems, members, position.step, choice, &name, "training")?;
-            all.extend(groups.iter().cloned());
-            let (spread, equal): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(Group::has_spread);
-            kept.extend(spread);
-            flat = equal;
-            if kept.len() == wanted {
-                break;
-            }
+            played.extend(self.perform(problems, members, position.step, choice, &name, "training")?);
         }
-        figures.extend(&episodes::figures(&all));
-        flat.truncate(wanted - kept.len());
-        kept.extend(flat);
-        Ok((kept, position))
+        figures.extend(&episodes::figures(&played));
+        let (mut groups, flat): (Vec<Group>, Vec<Group>) = played.into_iter().partition(Group::has_spread);
+        groups.extend(flat);
+        groups.truncate(wanted);
+        Ok((groups, position))
     }
 
     /// Problems that were not drawn in this step yet.
@@ -269,14 +268,8 @@ impl<'a, R: Runtime> Run<'a, R> {
     fn begin(config: &'a RlConfig, outside: &'a Outside<'a, R>) -> Result<Self, TrainError> {
         let directory = RunDirectory::open(&config.output, config)?;
         let task = data::task(&config.data.task)?;
-        let (least, held_out) = (config.rollout.problems, usize::from(!config.data.validation.is_empty()));
-        let (problems, notes) = data::problems(&task, &config.data.train, "data.train", least)?;
-        let (mut validation, more) =
-            data::problems(&task, &config.data.validation, "data.validation", held_out)?;
-        notes.iter().chain(&more).for_each(|note| outside.note(note));
-        if config.validation.problems > 0 {
-            validation.truncate(config.validation.problems);
-        }
+        let problems = drawn_from(&task, config, outside)?;
+        let validation = held_out(&task, config, outside)?;
         let machine = Machine::of(config.device, config.precision)?;
         let speech = Arc::new(Speech::load(&config.model)?);
         let net = network(&config.model, machine, config.lora.as_ref(), config.seed)?;
@@ -303,16 +296,7 @@ impl<'a, R: Runtime> Run<'a, R> {
         }
         let what = format!("{} parameters on {}", learner.numbers(), machine.shown());
         outside.watcher.hear(News::Begun { step: position.step, steps: config.steps, what: &what });
-        let overlong = match config.algorithm.name {
-            AlgorithmName::GrpoPlusPlus => Overlong::Mask,
-            AlgorithmName::Rloo | AlgorithmName::Grpo => Overlong::Zero,
-        };
-        let method = config.rollout.method(overlong);
-        let runtime = outside.runtime.clone();
-        let stage = {
-            let _within = outside.tokio.enter();
-            Stage::new(Scene { speech, task, method, reward: Reward::Grader, runtime }).map_err(TrainError::Play)?
-        };
+        let stage = stage(speech, task, config, outside).map_err(TrainError::Play)?;
         Ok(Self {
             config,
             outside,
@@ -321,8 +305,8 @@ impl<'a, R: Runtime> Run<'a, R> {
             metrics,
             objective: config.algorithm.objective(config.rollout.tokens),
             deck: Deck::new(config.seed, problems.len()),
-            problems: problems.into_iter().map(Arc::new).collect(),
-            validation: validation.into_iter().map(Arc::new).collect(),
+            problems,
+            validation,
             learner,
             reference,
             sampler: Arc::new(EngineSampler(engine)),
@@ -331,6 +315,49 @@ impl<'a, R: Runtime> Run<'a, R> {
             directory,
         })
     }
+}
+
+/// The problems that steps draw from.
+fn drawn_from<R: Runtime>(
+    task: &Task,
+    config: &RlConfig,
+    outside: &Outside<'_, R>,
+) -> Result<Vec<Arc<Problem>>, TrainError> {
+    let (problems, notes) = data::problems(task, &config.data.train, "data.train", config.rollout.problems)?;
+    notes.iter().for_each(|note| outside.note(note));
+    Ok(problems.into_iter().map(Arc::new).collect())
+}
+
+/// The problems that are never trained on.
+fn held_out<R: Runtime>(
+    task: &Task,
+    config: &RlConfig,
+    outside: &Outside<'_, R>,
+) -> Result<Vec<Arc<Problem>>, TrainError> {
+    let files = &config.data.validation;
+    let least = usize::from(!files.is_empty());
+    let (problems, notes) = data::problems(task, files, "data.validation", least)?;
+    notes.iter().for_each(|note| outside.note(note));
+    let most = match config.validation.problems {
+        0 => usize::MAX,
+        most => most,
+    };
+    Ok(problems.into_iter().take(most).map(Arc::new).collect())
+}
+
+fn stage<R: Runtime>(
+    speech: Arc<Speech>,
+    task: Task,
+    config: &RlConfig,
+    outside: &Outside<'_, R>,
+) -> Result<Stage<R>, PlayError> {
+    let overlong = match config.algorithm.name {
+        AlgorithmName::GrpoPlusPlus => Overlong::Mask,
+        AlgorithmName::Rloo | AlgorithmName::Grpo => Overlong::Zero,
+    };
+    let (method, runtime) = (config.rollout.method(overlong), outside.runtime.clone());
+    let _within = outside.tokio.enter();
+    Stage::new(Scene { speech, task, method, reward: Reward::Grader, runtime })
 }
 
 fn engine_settings(config: &RlConfig, net: &Net) -> policy::Settings {

@@ -8,7 +8,7 @@ use std::{path::PathBuf, sync::Arc};
 use agent::tools::Tools;
 use policy::Net;
 use problems::Task;
-use rollout::{Segment, Speech, demonstration};
+use rollout::{PlayError, Segment, Speech, demonstration};
 use sandbox::Runtime;
 
 use crate::{
@@ -35,7 +35,10 @@ pub fn sft<R: Runtime>(config: &SftConfig, outside: &Outside<'_, R>) -> Result<E
     let machine = Machine::of(config.device, config.precision)?;
     let speech = Arc::new(Speech::load(&config.model)?);
     let net = network(&config.model, machine, config.lora.as_ref(), config.seed)?;
-    let episodes = episodes(config, &directory, &speech, &net, outside)?;
+    let episodes = match episodes(config, &directory, &speech, &net, outside) {
+        Err(TrainError::Play(PlayError::Stopped)) => return Ok(Ending::Stopped(0)),
+        episodes => episodes?,
+    };
     let learner = learner(net, &config.optimiser)?;
     let checkpoints = Checkpoints::of(directory.path(), config.checkpoints.keep);
     let seen = config.epochs.saturating_mul(episodes.len() as u64);

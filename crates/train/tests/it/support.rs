@@ -30,6 +30,11 @@ impl Toy {
         let task = "[prompt]\nset = \"general\"\nsystem = \"\"\ntask = \"{problem_statement}\"\n\
                     working_dir = \"/testbed\"\noutput_dir = \"/testbed\"\n[grader]\nkind = \"exact\"\n";
         fs::write(toy.path("task/task.toml"), task).unwrap();
+        // A game of chance: half of all replies are worth something, whoever gives them.
+        fs::create_dir(toy.path("chance")).unwrap();
+        let chance = "[prompt]\nset = \"general\"\nplain = \"{problem_statement}\"\n\
+                      [grader]\ncommand = \"cksum < answer.txt | awk '{ print $1 % 2 }'\"\n";
+        fs::write(toy.path("chance/task.toml"), chance).unwrap();
         let rows = ANSWERS.iter().map(|(letter, digit)| row(letter, letter, digit));
         toy.write_rows("rows.jsonl", rows);
         toy
