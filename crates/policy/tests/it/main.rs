@@ -1,4 +1,10 @@
 //! Networks as a trainer uses them: loaded, scored, adapted, saved, sampled.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests start programs and are told by the environment what the machine has"
+)]
 
 mod agrees_with_llama_cpp;
 mod agrees_with_transformers;

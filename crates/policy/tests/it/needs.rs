@@ -64,7 +64,6 @@ fn stand_ins(torch: &Path, to: &Path) {
     assert!(made.success());
 }
 
-#[expect(clippy::disallowed_methods, reason = "other implementations are programs of their own")]
 fn command(program: &str) -> Command {
     Command::new(program)
 }
