@@ -3,10 +3,6 @@
 use gguf::{File, Value};
 
 /// The file named by a variable, or none with a visible skip.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests are told by the environment what the machine has"
-)]
 fn file(variable: &str) -> Option<File> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(File::open(path.as_ref()).unwrap());

@@ -20,10 +20,6 @@ pub(crate) fn named(variable: &str, capability: &str) -> Option<PathBuf> {
     value.map(PathBuf::from)
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests are told by the environment what the machine has"
-)]
 fn var(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
