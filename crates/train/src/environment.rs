@@ -8,14 +8,20 @@ use anyhow::Context;
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
     let ours = |dir: PathBuf| dir.join("llm-in-sandbox");
     let named = variable("LLM_IN_SANDBOX_HOME").map(PathBuf::from);
-    let data = variable("XDG_DATA_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).map(ours);
+    let data =
+        variable("XDG_DATA_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).map(ours);
     let usual = env::home_dir().filter(|home| !home.as_os_str().is_empty());
     let home = named.or(data).or_else(|| usual.map(|home| ours(home.join(".local/share"))));
-    let home = home.context("there is no place to keep state: name a directory in LLM_IN_SANDBOX_HOME")?;
+    let home =
+        home.context("there is no place to keep state: name a directory in LLM_IN_SANDBOX_HOME")?;
     // The spawner has another working directory.
     let home = std::path::absolute(&home).unwrap_or(home);
-    std::fs::create_dir_all(&home)
-        .with_context(|| format!("cannot keep state in {}; name another directory in LLM_IN_SANDBOX_HOME", home.display()))?;
+    std::fs::create_dir_all(&home).with_context(|| {
+        format!(
+            "cannot keep state in {}; name another directory in LLM_IN_SANDBOX_HOME",
+            home.display()
+        )
+    })?;
     Ok(home)
 }
 

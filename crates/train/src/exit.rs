@@ -1,9 +1,6 @@
 //! How this program ends: one enum, one code each, and which error means which.
 
-use std::{
-    io::Write,
-    process::ExitCode,
-};
+use std::{io::Write, process::ExitCode};
 
 use clap::error::ErrorKind;
 use training::{ConfigError, DataError, RunError, SetupError, TrainError};
@@ -50,14 +47,32 @@ fn of(error: &anyhow::Error) -> Exit {
         let train = cause.downcast_ref::<TrainError>();
         let setup = matches!(
             train,
-            Some(TrainError::Setup(SetupError::Device { .. } | SetupError::Cuda { .. } | SetupError::Load(_) | SetupError::Lora(_)))
+            Some(TrainError::Setup(
+                SetupError::Device { .. }
+                    | SetupError::Cuda { .. }
+                    | SetupError::Load(_)
+                    | SetupError::Lora(_)
+            ))
         );
-        let run = matches!(train, Some(TrainError::Run(RunError::Differs { .. } | RunError::Busy { .. })));
+        let run = matches!(
+            train,
+            Some(TrainError::Run(RunError::Differs { .. } | RunError::Busy { .. }))
+        );
         let data = matches!(
             train,
-            Some(TrainError::Data(_) | TrainError::Recorded(_) | TrainError::Speech(_) | TrainError::Nothing(_))
+            Some(
+                TrainError::Data(_)
+                    | TrainError::Recorded(_)
+                    | TrainError::Speech(_)
+                    | TrainError::Nothing(_)
+            )
         );
-        setup || run || data || cause.is::<ConfigError>() || cause.is::<DataError>() || cause.is::<Usage>()
+        setup
+            || run
+            || data
+            || cause.is::<ConfigError>()
+            || cause.is::<DataError>()
+            || cause.is::<Usage>()
     });
     if usage { Exit::Usage } else { Exit::Infrastructure }
 }

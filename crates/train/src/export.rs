@@ -15,7 +15,9 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     if let Some(dir) = &args.to {
         net.save(dir).with_context(|| format!("cannot write the model to {}", dir.display()))?;
         let vocabulary = Vocabulary::load(model)?;
-        vocabulary.save(dir).with_context(|| format!("cannot write the vocabulary to {}", dir.display()))?;
+        vocabulary
+            .save(dir)
+            .with_context(|| format!("cannot write the vocabulary to {}", dir.display()))?;
         note(&format!("step {} as a model in {}", trained.step, dir.display()));
     }
     let adapted = net.lora().is_some();

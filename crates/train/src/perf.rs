@@ -43,7 +43,9 @@ fn training(args: &PerfArgs, net: Net, machine: Machine) -> anyhow::Result<Rate>
     let tokens = (args.train_batch * args.train_length) as u64;
     let vocabulary = u32::try_from(net.shape().vocabulary)?;
     let row = |number: u32| Row {
-        tokens: (0..args.train_length as u32).map(|at| (number * 7919 + at * 104_729) % vocabulary).collect(),
+        tokens: (0..args.train_length as u32)
+            .map(|at| (number * 7919 + at * 104_729) % vocabulary)
+            .collect(),
         trained: vec![true; args.train_length],
         weight: 1.0 / tokens as f64,
         ..Row::default()
@@ -122,7 +124,10 @@ fn lines(
         let beside = object["eager"][format!("{key}_tokens_per_s")].as_f64();
         match (beside, of(format!("{key}_ratio"))) {
             (Some(theirs), Some(ratio)) => {
-                writeln!(out, "{what}: {ours:.0} tokens/s; plain PyTorch {theirs:.0}; ratio {ratio:.2}")?;
+                writeln!(
+                    out,
+                    "{what}: {ours:.0} tokens/s; plain PyTorch {theirs:.0}; ratio {ratio:.2}"
+                )?;
             }
             _ => writeln!(out, "{what}: {ours:.0} tokens/s")?,
         }

@@ -70,7 +70,9 @@ fn draw(bar: &ProgressBar, last: &Mutex<String>, news: News<'_>) {
             bar.set_length(steps);
             bar.set_position(step);
         }
-        News::Playing { done, all, what } => bar.set_message(format!("{last} | {what} {done}/{all}")),
+        News::Playing { done, all, what } => {
+            bar.set_message(format!("{last} | {what} {done}/{all}"))
+        }
         News::Step { step, figures, .. } => {
             bar.set_position(step);
             *last = short(figures);
@@ -89,8 +91,12 @@ fn draw(bar: &ProgressBar, last: &Mutex<String>, news: News<'_>) {
 fn line(news: News<'_>) -> Option<String> {
     match news {
         News::Begun { step: 0, steps, what } => Some(format!("{steps} steps, {what}")),
-        News::Begun { step, steps, what } => Some(format!("going on after step {step} of {steps}, {what}")),
-        News::Step { step, steps, figures } => Some(format!("step {step}/{steps}: {}", short(figures))),
+        News::Begun { step, steps, what } => {
+            Some(format!("going on after step {step} of {steps}, {what}"))
+        }
+        News::Step { step, steps, figures } => {
+            Some(format!("step {step}/{steps}: {}", short(figures)))
+        }
         News::Saved { step } => Some(format!("saved after step {step}")),
         News::Note(text) => Some(text.to_owned()),
         _ => None,
@@ -167,6 +173,9 @@ mod tests {
         let mut figures = Figures::default();
         figures.add("loss", f64::NAN);
         let step = object(News::Step { step: 1, steps: 2, figures: &figures });
-        assert_eq!(step, json!({"event": "step", "step": 1, "steps": 2, "figures": {"loss": null}}));
+        assert_eq!(
+            step,
+            json!({"event": "step", "step": 1, "steps": 2, "figures": {"loss": null}})
+        );
     }
 }

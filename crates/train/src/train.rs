@@ -6,6 +6,7 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -21,9 +22,13 @@ use crate::{
     stop::{self, Signalled},
 };
 
+/// Helper processes get this long to remove their traces after the last sandbox is gone.
+const HELPERS: Duration = Duration::from_secs(2);
+
 /// Reinforcement learning.
 pub(crate) fn rl(args: &TrainArgs) -> anyhow::Result<Exit> {
-    let config = RlConfig::parse(&read(&args.config)?, &args.set).with_context(|| shown(&args.config))?;
+    let config =
+        RlConfig::parse(&read(&args.config)?, &args.set).with_context(|| shown(&args.config))?;
     let sandboxes = match config.rollout.mode {
         Mode::Sandbox => Sandboxes::Needed,
         Mode::Llm => Sandboxes::Welcome,
@@ -33,7 +38,8 @@ pub(crate) fn rl(args: &TrainArgs) -> anyhow::Result<Exit> {
 
 /// Supervised learning.
 pub(crate) fn sft(args: &TrainArgs) -> anyhow::Result<Exit> {
-    let config = SftConfig::parse(&read(&args.config)?, &args.set).with_context(|| shown(&args.config))?;
+    let config =
+        SftConfig::parse(&read(&args.config)?, &args.set).with_context(|| shown(&args.config))?;
     let sandboxes = match config.data.demonstrations.is_empty() {
         true => Sandboxes::Welcome,
         false => Sandboxes::Needed,
@@ -72,6 +78,7 @@ fn run(
     drop(outside);
     drop(show);
     threads.shutdown_background();
+    await_helpers();
     Ok(match ended? {
         Ending::Complete => Exit::Done,
         Ending::Stopped(step) => {
@@ -86,6 +93,20 @@ async fn start() -> anyhow::Result<NativeRuntime> {
     let program = if link.exists() { link } else { std::env::current_exe().unwrap_or(link) };
     let launcher = Launcher { program, args: vec![SPAWNER.into()] };
     Ok(NativeRuntime::start(NativeOptions { home: environment::home()?, launcher }).await?)
+}
+
+/// Waits, not for ever, until the processes we started are gone, and with them every trace of ours.
+fn await_helpers() {
+    let deadline = Instant::now() + HELPERS;
+    // An error means that there is nobody to wait for.
+    while let Ok(ended) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
+        if ended.is_none() {
+            if Instant::now() > deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// The text of a configuration; a file that is too long is read no further than needed to say so.

@@ -167,7 +167,8 @@ impl Optimiser {
             return Ok(Stepped::Skipped);
         }
         self.steps += 1;
-        let scale = if norm > self.settings.clip { self.settings.clip / (norm + 1e-6) } else { 1.0 };
+        let scale =
+            if norm > self.settings.clip { self.settings.clip / (norm + 1e-6) } else { 1.0 };
         no_grad(|| {
             let mut start = 0;
             while start < self.numbers() {
@@ -181,7 +182,13 @@ impl Optimiser {
         })
     }
 
-    fn step_chunk(&mut self, start: i64, length: i64, rate: f64, scale: f64) -> Result<(), TchError> {
+    fn step_chunk(
+        &mut self,
+        start: i64,
+        length: i64,
+        rate: f64,
+        scale: f64,
+    ) -> Result<(), TchError> {
         let AdamW { beta1, beta2, eps, decay, .. } = self.settings;
         let part = |flat: &Tensor| flat.narrow(0, start, length);
         let (mut master, mut gradient) = (part(&self.master), part(&self.gradient));
@@ -190,7 +197,9 @@ impl Optimiser {
         let (correct1, correct2) = (1.0 - beta1.powf(steps), 1.0 - beta2.powf(steps));
         let _ = gradient.f_mul_scalar_(scale)?;
         let _ = first.f_lerp_(&gradient, 1.0 - beta1)?;
-        let _ = second.f_mul_scalar_(beta2)?.f_add_(&gradient.f_square()?.f_mul_scalar_(1.0 - beta2)?)?;
+        let _ = second
+            .f_mul_scalar_(beta2)?
+            .f_add_(&gradient.f_square()?.f_mul_scalar_(1.0 - beta2)?)?;
         // The gradient is not needed any more: its place serves for what lies between.
         gradient.f_copy_(&second)?;
         let _ = gradient.f_sqrt_()?.f_div_scalar_(correct2.sqrt())?.f_add_scalar_(eps)?;
@@ -227,8 +236,11 @@ impl Optimiser {
     /// Goes on from what was kept.
     pub fn recall(&mut self, memory: &Memory) -> Result<(), MemoryError> {
         no_grad(|| {
-            let pairs =
-                [(&self.master, &memory.master), (&self.first, &memory.first), (&self.second, &memory.second)];
+            let pairs = [
+                (&self.master, &memory.master),
+                (&self.first, &memory.first),
+                (&self.second, &memory.second),
+            ];
             for (flat, kept) in pairs {
                 for parameter in &self.parameters {
                     let found = kept.iter().find(|(name, _)| *name == parameter.name);

@@ -9,7 +9,11 @@ fn parameter(values: &[f32], kind: Kind) -> Tensor {
 }
 
 fn named(tensors: &[&Tensor]) -> Vec<(String, Tensor)> {
-    tensors.iter().enumerate().map(|(at, tensor)| (format!("p{at}"), tensor.shallow_clone())).collect()
+    tensors
+        .iter()
+        .enumerate()
+        .map(|(at, tensor)| (format!("p{at}"), tensor.shallow_clone()))
+        .collect()
 }
 
 /// Makes `gradient` the gradient of a parameter.
@@ -44,7 +48,9 @@ fn steps_are_those_of_the_book() {
     for gradient in gradients {
         pull(&weight, &[gradient as f32]);
         optimiser.absorb();
-        assert!(matches!(optimiser.step(0.01).unwrap(), Stepped::Taken(norm) if (norm - gradient.abs()).abs() < 1e-6));
+        assert!(
+            matches!(optimiser.step(0.01).unwrap(), Stepped::Taken(norm) if (norm - gradient.abs()).abs() < 1e-6)
+        );
     }
     let wanted = by_the_book(0.5, &gradients, 0.01, settings);
     assert!((f64::from(values(&weight)[0]) - wanted).abs() < 1e-6);
@@ -57,7 +63,9 @@ fn long_gradients_are_shortened_over_all_parameters() {
     pull(&one, &[3.0]);
     pull(&two, &[0.0, 4.0]);
     optimiser.absorb();
-    assert!(matches!(optimiser.step(1.0).unwrap(), Stepped::Taken(norm) if (norm - 5.0).abs() < 1e-6));
+    assert!(
+        matches!(optimiser.step(1.0).unwrap(), Stepped::Taken(norm) if (norm - 5.0).abs() < 1e-6)
+    );
     let kept = optimiser.memory();
     let firsts: Vec<f32> = kept.first.iter().flat_map(|(_, tensor)| values(tensor)).collect();
     let wanted = [0.06, 0.0, 0.08];
@@ -67,12 +75,16 @@ fn long_gradients_are_shortened_over_all_parameters() {
 #[test]
 fn gradients_add_up_over_batches() {
     let weight = parameter(&[1.0, 2.0], Kind::Float);
-    let mut optimiser = Optimiser::new(named(&[&weight]), AdamW { clip: 1e9, ..AdamW::default() }).unwrap().unwrap();
+    let mut optimiser = Optimiser::new(named(&[&weight]), AdamW { clip: 1e9, ..AdamW::default() })
+        .unwrap()
+        .unwrap();
     for gradient in [[1.0, 0.5], [2.0, -0.5]] {
         pull(&weight, &gradient);
         optimiser.absorb();
     }
-    assert!(matches!(optimiser.step(0.1).unwrap(), Stepped::Taken(norm) if (norm - 3.0).abs() < 1e-6));
+    assert!(
+        matches!(optimiser.step(0.1).unwrap(), Stepped::Taken(norm) if (norm - 3.0).abs() < 1e-6)
+    );
 }
 
 #[test]
@@ -91,7 +103,8 @@ fn a_gradient_that_is_no_number_changes_nothing() {
 #[test]
 fn steps_too_small_for_sixteen_bits_add_up_in_the_masters() {
     let weight = parameter(&[1.0], Kind::BFloat16);
-    let mut optimiser = Optimiser::new(named(&[&weight]), AdamW { decay: 0.0, ..AdamW::default() }).unwrap();
+    let mut optimiser =
+        Optimiser::new(named(&[&weight]), AdamW { decay: 0.0, ..AdamW::default() }).unwrap();
     for _ in 0..100 {
         pull(&weight, &[1.0]);
         optimiser.absorb();

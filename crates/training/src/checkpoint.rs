@@ -257,7 +257,11 @@ mod tests {
         fs::write(run.path().join("checkpoints/unfinished/state.json"), "{").unwrap();
         assert_eq!(checkpoints.last().unwrap().unwrap().0.step, 11);
         checkpoints.save(&Position { step: 11, drawn: 1 }, &memory(5.0)).unwrap();
-        assert_eq!(checkpoints.last().unwrap().unwrap().0.drawn, 1, "the same step again replaces it");
+        assert_eq!(
+            checkpoints.last().unwrap().unwrap().0.drawn,
+            1,
+            "the same step again replaces it"
+        );
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use learning::{
-    AggregationName, AlgorithmName, AlgorithmSettings, CheckpointSettings, LoraSettings, Old, OptimiserSettings, Precision,
-    Projection, Schedule,
+    AggregationName, AlgorithmName, AlgorithmSettings, CheckpointSettings, LoraSettings, Old,
+    OptimiserSettings, Precision, Projection, Schedule,
 };
 pub use playing::{Choosing, PlaySettings, ValidationSettings};
 
@@ -195,7 +195,9 @@ pub enum ConfigError {
     #[error("the configuration cannot be read")]
     Toml(#[source] Box<toml::de::Error>),
     /// A change on the command line is none.
-    #[error("{given:?} is no change of the configuration; write KEY=VALUE, such as optimiser.rate=1e-5")]
+    #[error(
+        "{given:?} is no change of the configuration; write KEY=VALUE, such as optimiser.rate=1e-5"
+    )]
     Change {
         /// What was given.
         given: String,
@@ -216,7 +218,12 @@ impl RlConfig {
     /// Reads a configuration with changes (`KEY=VALUE`) made to it.
     pub fn parse(text: &str, changes: &[String]) -> Result<Self, ConfigError> {
         let config: Self = parse(text, changes)?;
-        check("steps", config.steps, (1..=MOST_STEPS).contains(&config.steps), "between 1 and 1000000")?;
+        check(
+            "steps",
+            config.steps,
+            (1..=MOST_STEPS).contains(&config.steps),
+            "between 1 and 1000000",
+        )?;
         check("data.train", "none", !config.data.train.is_empty(), "at least one file")?;
         config.rollout.check()?;
         config.algorithm.check()?;
@@ -236,7 +243,12 @@ impl SftConfig {
         let some = !data.trajectories.is_empty() || !data.demonstrations.is_empty();
         check("data", "neither", some, "given `trajectories` or `demonstrations`")?;
         check("epochs", config.epochs, (1..=1000).contains(&config.epochs), "between 1 and 1000")?;
-        check("batch", config.batch, (1..=MOST_EPISODES).contains(&config.batch), "between 1 and 65536")?;
+        check(
+            "batch",
+            config.batch,
+            (1..=MOST_EPISODES).contains(&config.batch),
+            "between 1 and 65536",
+        )?;
         config.rollout.check()?;
         config.optimiser.check()?;
         config.checkpoints.check()?;

@@ -26,7 +26,9 @@ pub enum DataError {
     #[error("cannot read rows")]
     Rows(#[from] RowsError),
     /// There are too few.
-    #[error("`{key}` gives {found} problems, and a step wants {wanted} different ones; lower `rollout.problems`")]
+    #[error(
+        "`{key}` gives {found} problems, and a step wants {wanted} different ones; lower `rollout.problems`"
+    )]
     Few {
         /// Where they come from.
         key: &'static str,
@@ -85,10 +87,15 @@ mod tests {
         let path = dir.path().join("rows.jsonl");
         let row = |id: &str, truth: &str| {
             format!(
-                "{{\"id\":\"{id}\",\"problem_statement\":\"?\",\"qa_type\":\"Free-form\",\"domain\":\"x\"{truth}}}\n"
+                "{{\"id\":\"{id}\",\"problem_statement\":\"?\",\"qa_type\":\"Free-form\",\"domain\":\"math\"{truth}}}\n"
             )
         };
-        let text = [row("a", ",\"ground_truth\":\"1\""), row("b", ""), row("c", ",\"ground_truth\":\" \"")].concat();
+        let text = [
+            row("a", ",\"ground_truth\":\"1\""),
+            row("b", ""),
+            row("c", ",\"ground_truth\":\" \""),
+        ]
+        .concat();
         std::fs::write(&path, text).unwrap();
         let task = task("instruct_pretrain").unwrap();
         let (found, notes) = problems(&task, &[path.clone()], "data.train", 1).unwrap();

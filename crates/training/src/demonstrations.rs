@@ -51,21 +51,28 @@ pub(crate) fn played<R: Runtime>(
     };
     let list = directory.path().join(LIST);
     if let Ok(text) = fs::read(&list) {
-        let names: Vec<String> = serde_json::from_slice(&text)
-            .map_err(|error| TrainError::Nothing(format!("{} is damaged: {error}", list.display())))?;
+        let names: Vec<String> = serde_json::from_slice(&text).map_err(|error| {
+            TrainError::Nothing(format!("{} is damaged: {error}", list.display()))
+        })?;
         return Ok(names.iter().map(|name| dir.join(name)).collect());
     }
     fs::create_dir_all(&dir).map_err(failed(&dir))?;
-    let (problems, notes) = data::problems(task, &config.data.demonstrations, "data.demonstrations", 1)?;
+    let (problems, notes) =
+        data::problems(task, &config.data.demonstrations, "data.demonstrations", 1)?;
     notes.iter().for_each(|note| outside.note(note));
     let scripts = scripts(problems, config, &dir);
     if scripts.is_empty() {
-        return Err(TrainError::Nothing("no row of `data.demonstrations` holds a demonstration".into()));
+        return Err(TrainError::Nothing(
+            "no row of `data.demonstrations` holds a demonstration".into(),
+        ));
     }
     let count = scripts.len();
     let names = perform(scripts, config, task, speech, outside).map_err(TrainError::Play)?;
     if names.len() < count {
-        outside.note(&format!("{} of {count} demonstrations did not lead to the right answer", count - names.len()));
+        outside.note(&format!(
+            "{} of {count} demonstrations did not lead to the right answer",
+            count - names.len()
+        ));
     }
     let text = serde_json::to_vec(&names).unwrap_or_default();
     write_whole(&list, &text).map_err(failed(&list))?;
@@ -89,7 +96,9 @@ fn scripts(problems: Vec<Problem>, config: &SftConfig, dir: &Path) -> Vec<Script
 /// What a model would say to have the commands run, one after the other, and to submit.
 fn replies(commands: &[String], format: ToolFormat) -> Vec<String> {
     let call = |name: &str, command: Option<&str>| match (format, command) {
-        (ToolFormat::Fenced, command) => format!("```bash\n{}\n```", command.unwrap_or(name).trim_end()),
+        (ToolFormat::Fenced, command) => {
+            format!("```bash\n{}\n```", command.unwrap_or(name).trim_end())
+        }
         (ToolFormat::Qwen3Coder, command) => {
             let argument = command
                 .map(|command| format!("<parameter=command>\n{command}\n</parameter>\n"))
@@ -97,8 +106,13 @@ fn replies(commands: &[String], format: ToolFormat) -> Vec<String> {
             format!("<tool_call>\n<function={name}>\n{argument}</function>\n</tool_call>")
         }
         (_, command) => {
-            let arguments = command.map_or_else(|| serde_json::json!({}), |command| serde_json::json!({ "command": command }));
-            format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>")
+            let arguments = command.map_or_else(
+                || serde_json::json!({}),
+                |command| serde_json::json!({ "command": command }),
+            );
+            format!(
+                "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>"
+            )
         }
     };
     let runs = commands.iter().map(|command| call("execute_bash", Some(command)));
@@ -116,7 +130,13 @@ fn perform<R: Runtime>(
     outside.tokio.block_on(async {
         let (speech, runtime) = (Arc::clone(speech), outside.runtime.clone());
         let method = config.rollout.method(Overlong::Keep);
-        let stage = Stage::new(Scene { speech, task: task.clone(), method, reward: Reward::Grader, runtime })?;
+        let stage = Stage::new(Scene {
+            speech,
+            task: task.clone(),
+            method,
+            reward: Reward::Grader,
+            runtime,
+        })?;
         let all = scripts.len();
         let mut tasks = JoinSet::new();
         for script in scripts {
@@ -153,7 +173,10 @@ mod tests {
     #[test]
     fn commands_become_replies_of_the_format() {
         let commands = ["ls\n".to_owned()];
-        assert_eq!(replies(&commands, ToolFormat::Fenced), ["```bash\nls\n```", "```bash\nsubmit\n```"]);
+        assert_eq!(
+            replies(&commands, ToolFormat::Fenced),
+            ["```bash\nls\n```", "```bash\nsubmit\n```"]
+        );
         let hermes = replies(&commands, ToolFormat::Hermes);
         assert_eq!(
             hermes[0],

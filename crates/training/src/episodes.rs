@@ -19,7 +19,12 @@ pub struct Notes(pub Vec<String>);
 ///
 /// Groups without spread give no rows, and count in the number of episodes all the same. `Keep::All` keeps them, for
 /// algorithms that learn something from tokens without advantage.
-pub fn rows(groups: &[Group], members: usize, objective: &dyn Objective, keep: Keep) -> (Vec<Row>, Notes) {
+pub fn rows(
+    groups: &[Group],
+    members: usize,
+    objective: &dyn Objective,
+    keep: Keep,
+) -> (Vec<Row>, Notes) {
     let counted = groups.iter().flat_map(|group| &group.members).filter(|played| counts(played));
     let tokens = counted.map(learnt).sum();
     let batch = Totals { episodes: groups.len() * members, tokens };
@@ -65,7 +70,11 @@ fn counts(played: &Played) -> bool {
 }
 
 fn learnt(played: &Played) -> usize {
-    played.segments.iter().map(|segment| segment.sampled.iter().skip(1).filter(|on| **on).count()).sum()
+    played
+        .segments
+        .iter()
+        .map(|segment| segment.sampled.iter().skip(1).filter(|on| **on).count())
+        .sum()
 }
 
 impl Notes {
@@ -95,12 +104,14 @@ pub fn figures(groups: &[Group]) -> Figures {
     let played: Vec<&Played> = groups.iter().flat_map(|group| &group.members).collect();
     let stayed: Vec<&&Played> = played.iter().filter(|played| played.reward.is_some()).collect();
     let count = stayed.len().max(1) as f64;
-    let mean = |of: &dyn Fn(&Played) -> f64| stayed.iter().map(|played| of(played)).sum::<f64>() / count;
+    let mean =
+        |of: &dyn Fn(&Played) -> f64| stayed.iter().map(|played| of(played)).sum::<f64>() / count;
     let reward = mean(&|played| played.reward.unwrap_or(0.0));
     let square = mean(&|played| (played.reward.unwrap_or(0.0) - reward).powi(2));
     figures.add("reward_mean", reward);
     figures.add("reward_std", square.sqrt());
-    figures.add("raw_reward_mean", mean(&|played| played.raw_reward.unwrap_or(0.0).clamp(0.0, 1.0)));
+    figures
+        .add("raw_reward_mean", mean(&|played| played.raw_reward.unwrap_or(0.0).clamp(0.0, 1.0)));
     figures.add("success", mean(&|played| share(played.raw_reward.is_some_and(|raw| raw >= 1.0))));
     figures.add("turns_mean", mean(&|played| f64::from(played.turns)));
     figures.add("response_tokens_mean", mean(&|played| played.response_tokens as f64));

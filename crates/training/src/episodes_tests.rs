@@ -66,7 +66,8 @@ fn segments_share_the_advantage_of_their_episode_and_episodes_are_counted_once()
 
 #[test]
 fn who_left_is_named_and_the_last_one_learns_nothing() {
-    let mut groups = [group(&[None, Some(1.0), Some(0.0)]), group(&[None, None, Some(1.0)]), group(&[None; 3])];
+    let mut groups =
+        [group(&[None, Some(1.0), Some(0.0)]), group(&[None, None, Some(1.0)]), group(&[None; 3])];
     groups[0].members[0].why = Some("the sandbox died".into());
     let (rows, notes) = super::rows(&groups, 3, &Rloo::default(), Keep::WithAdvantage);
     assert_eq!(rows.len(), 2);

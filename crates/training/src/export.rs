@@ -42,9 +42,13 @@ pub fn trained(run: &Path, step: Option<u64>) -> Result<Trained, TrainError> {
     let step = match step {
         Some(step) if steps.contains(&step) => step,
         Some(step) => {
-            return Err(TrainError::Nothing(format!("step {step} was not saved, or not kept; there are {steps:?}")));
+            return Err(TrainError::Nothing(format!(
+                "step {step} was not saved, or not kept; there are {steps:?}"
+            )));
         }
-        None => *steps.last().ok_or_else(|| TrainError::Nothing("the run was not saved yet".into()))?,
+        None => {
+            *steps.last().ok_or_else(|| TrainError::Nothing("the run was not saved yet".into()))?
+        }
     };
     let kind = if begun.precision == Precision::F32 { Kind::Float } else { Kind::BFloat16 };
     let machine = Machine { device: Device::Cpu, kind };

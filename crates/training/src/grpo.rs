@@ -113,10 +113,14 @@ mod tests {
     #[test]
     fn leaving_the_reference_costs_and_staying_does_not() {
         let grpo = Grpo { kl: 0.5, ..Grpo::default() };
-        let (new, reference) = (Tensor::from_slice(&[-1.0, -1.0]), Tensor::from_slice(&[-1.0, -2.0]));
+        let (new, reference) =
+            (Tensor::from_slice(&[-1.0, -1.0]), Tensor::from_slice(&[-1.0, -2.0]));
         let scores = Scores { new: &new, old: &new, reference: Some(&reference) };
         let found = Vec::<f64>::try_from(grpo.loss(&scores, &Tensor::from(0.0))).unwrap();
         // d = -1: exp(-1) + 1 - 1.
-        assert!(found[0].abs() < 1e-12 && (found[1] - 0.5 * (-1f64).exp()).abs() < 1e-12, "{found:?}");
+        assert!(
+            found[0].abs() < 1e-12 && (found[1] - 0.5 * (-1f64).exp()).abs() < 1e-12,
+            "{found:?}"
+        );
     }
 }

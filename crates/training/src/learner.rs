@@ -155,7 +155,12 @@ impl Learner {
     }
 
     /// Learns from rows in one step.
-    pub fn step(&mut self, rows: &[Row], rate: f64, lesson: Lesson<'_>) -> Result<Learnt, LearnError> {
+    pub fn step(
+        &mut self,
+        rows: &[Row],
+        rate: f64,
+        lesson: Lesson<'_>,
+    ) -> Result<Learnt, LearnError> {
         let (sums, computed) = self.with_less(rows, |learner, at_once| {
             learner.optimiser.forget();
             learner.passes(rows, at_once, lesson)
@@ -231,7 +236,8 @@ impl Learner {
             let packed = Packed::new(&together, self.net.device()).map_err(LearnError::Torch)?;
             let mut part = None;
             let loss = |scored: &policy::Scored| {
-                let (loss, sums) = losses(&scored.logprob, &scored.entropy, &batch, &packed, lesson);
+                let (loss, sums) =
+                    losses(&scored.logprob, &scored.entropy, &batch, &packed, lesson);
                 part = Some(sums);
                 Ok(loss)
             };

@@ -77,7 +77,8 @@ fn the_step_of_one_batch_is_the_policy_gradient() {
     let net = net();
     let batch = lay_out(&net, &rows.iter().collect::<Vec<_>>()).unwrap();
     let by_hand = |scored: &policy::Scored| {
-        let advantages: Vec<f32> = rows.iter().map(|row| (row.advantage * row.weight) as f32).collect();
+        let advantages: Vec<f32> =
+            rows.iter().map(|row| (row.advantage * row.weight) as f32).collect();
         let advantages = Tensor::from_slice(&advantages).view([-1, 1]);
         Ok(-(&scored.logprob * advantages).sum(Kind::Float))
     };
@@ -100,7 +101,9 @@ fn old_scores_of_the_same_weights_change_nothing() {
     let mut rows = rows();
     let scores = recomputed.score(&rows).unwrap();
     for (row, old) in rows.iter_mut().zip(scores) {
-        assert!(old.iter().zip(&row.trained).skip(1).all(|(score, learnt)| (*score < 0.0) == *learnt));
+        assert!(
+            old.iter().zip(&row.trained).skip(1).all(|(score, learnt)| (*score < 0.0) == *learnt)
+        );
         row.old = old;
     }
     recomputed.step(&rows, 1e-3, improve(&rloo)).unwrap();
@@ -133,8 +136,10 @@ fn what_is_imitated_becomes_likelier_and_nothing_else_is_learnt() {
         last = learner.step(&rows, 1e-2, Lesson::Imitate).unwrap().loss;
     }
     assert!(last < 0.3, "{last}");
-    let nothing: Vec<Row> =
-        rows.iter().map(|row| Row { trained: vec![false; row.tokens.len()], ..row.clone() }).collect();
+    let nothing: Vec<Row> = rows
+        .iter()
+        .map(|row| Row { trained: vec![false; row.tokens.len()], ..row.clone() })
+        .collect();
     let before = weights(&learner);
     assert!(learner.step(&nothing, 1e-2, Lesson::Imitate).unwrap().skipped.is_some());
     assert_eq!(before, weights(&learner));

@@ -111,7 +111,8 @@ fn take_back(path: &Path, after: Option<u64>) -> io::Result<()> {
         }
     };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-    let kept: String = whole.split_inclusive('\n').take_while(|line| is_until(line, after)).collect();
+    let kept: String =
+        whole.split_inclusive('\n').take_while(|line| is_until(line, after)).collect();
     if kept.len() == text.len() {
         return Ok(());
     }

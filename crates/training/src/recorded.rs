@@ -11,7 +11,8 @@ use std::{
 use problems::Task;
 use sandbox::Network;
 use trajectory::{
-    Arguments, Assistant, Content, Event, Line, Message, Outcome, Step, ToolCall, ToolResult, Trajectory,
+    Arguments, Assistant, Content, Event, Line, Message, Outcome, Step, ToolCall, ToolResult,
+    Trajectory,
 };
 
 /// No file is longer.
@@ -54,7 +55,8 @@ pub struct RecordedError {
 pub(crate) fn read(paths: &[PathBuf], task: &Task) -> Result<Recorded, RecordedError> {
     let mut files = Vec::new();
     for path in paths {
-        gather(path, 0, &mut files).map_err(|source| RecordedError { path: path.clone(), source })?;
+        gather(path, 0, &mut files)
+            .map_err(|source| RecordedError { path: path.clone(), source })?;
     }
     let mut recorded = Recorded::default();
     for path in files {
@@ -110,7 +112,8 @@ type Found = Vec<Result<Vec<Message>, String>>;
 fn of_file(path: &Path, task: &Task) -> Result<Found, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
-    let size = file.take(LONGEST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let size =
+        file.take(LONGEST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     if size as u64 > LONGEST {
         return Err(format!("it has more than {LONGEST} bytes"));
     }
@@ -138,7 +141,9 @@ fn of_events(lines: &[Line]) -> Result<Vec<Message>, String> {
     });
     match ended {
         Some(Outcome::Submitted) => {}
-        Some(other) => return Err(format!("the episode ended otherwise than by submitting: {}", other.name())),
+        Some(other) => {
+            return Err(format!("the episode ended otherwise than by submitting: {}", other.name()));
+        }
         None => return Err("the episode did not end".into()),
     }
     if trajectory::compacted(lines) > 0 {
@@ -193,7 +198,9 @@ fn finished(mut messages: Vec<Message>) -> Result<Vec<Message>, String> {
         messages.pop();
     }
     match messages.last() {
-        Some(Message::Assistant(said)) if said.calls.iter().any(|call| call.name == "submit") => Ok(messages),
+        Some(Message::Assistant(said)) if said.calls.iter().any(|call| call.name == "submit") => {
+            Ok(messages)
+        }
         Some(_) => Err("its last reply does not submit".into()),
         None => Err("it holds no reply".into()),
     }
@@ -230,7 +237,9 @@ mod tests {
         assert_eq!((recorded.conversations.len(), recorded.left_out.len()), (1, 0));
         let messages = &recorded.conversations[0].messages;
         assert!(matches!(&messages[0], Message::System { .. }));
-        assert!(matches!(messages.last(), Some(Message::Assistant(said)) if said.calls[0].name == "submit"));
+        assert!(
+            matches!(messages.last(), Some(Message::Assistant(said)) if said.calls[0].name == "submit")
+        );
         assert_eq!(messages.len(), 5, "the last observation is nobody's to learn");
     }
 

@@ -76,7 +76,8 @@ impl<R: Runtime> Run<'_, R> {
             let mut clock = Clock::start();
             let (groups, position) = self.play(&mut figures)?;
             let played = clock.lap();
-            let tokens = figures.get("response_tokens_mean").unwrap_or(0.0) * figures.get("episodes").unwrap_or(0.0);
+            let tokens = figures.get("response_tokens_mean").unwrap_or(0.0)
+                * figures.get("episodes").unwrap_or(0.0);
             figures.add("tokens_per_s", tokens / played.max(1e-9));
             figures.add("seconds/play", played);
             self.learn(position.step, &groups, &mut figures)?;
@@ -84,7 +85,8 @@ impl<R: Runtime> Run<'_, R> {
             self.sampler.0.refresh(self.learner.net())?;
             self.position = position;
             let due = self.config.validation.is_due(self.position.step, self.config.steps);
-            let validated = if due && self.is_measured() { self.validate() } else { Ok(Figures::default()) };
+            let validated =
+                if due && self.is_measured() { self.validate() } else { Ok(Figures::default()) };
             if let Ok(validated) = &validated {
                 figures.extend(validated);
             }
@@ -115,10 +117,18 @@ impl<R: Runtime> Run<'_, R> {
             let name = format!("step-{:06}-{round}", position.step);
             let choice = self.config.rollout.sampling.choice(self.config.seed);
             let members = self.config.rollout.members;
-            played.extend(self.perform(problems, members, position.step, choice, &name, "training")?);
+            played.extend(self.perform(
+                problems,
+                members,
+                position.step,
+                choice,
+                &name,
+                "training",
+            )?);
         }
         figures.extend(&episodes::figures(&played));
-        let (mut groups, flat): (Vec<Group>, Vec<Group>) = played.into_iter().partition(Group::has_spread);
+        let (mut groups, flat): (Vec<Group>, Vec<Group>) =
+            played.into_iter().partition(Group::has_spread);
         groups.extend(flat);
         groups.truncate(wanted);
         Ok((groups, position))
@@ -174,13 +184,19 @@ impl<R: Runtime> Run<'_, R> {
     }
 
     /// Learns from groups, in one step or in several.
-    fn learn(&mut self, step: u64, groups: &[Group], figures: &mut Figures) -> Result<(), TrainError> {
+    fn learn(
+        &mut self,
+        step: u64,
+        groups: &[Group],
+        figures: &mut Figures,
+    ) -> Result<(), TrainError> {
         let settings = &self.config.algorithm;
         let keep = if self.reference.is_some() { Keep::All } else { Keep::WithAdvantage };
         let size = groups.len().div_ceil(settings.mini_batches()).max(1);
         let mut batches = Vec::new();
         for part in groups.chunks(size) {
-            let (rows, notes) = episodes::rows(part, self.config.rollout.members, &*self.objective, keep);
+            let (rows, notes) =
+                episodes::rows(part, self.config.rollout.members, &*self.objective, keep);
             notes.0.iter().for_each(|note| self.outside.note(&format!("step {step}: {note}")));
             batches.push(rows);
         }
@@ -290,7 +306,8 @@ impl<'a, R: Runtime> Run<'a, R> {
             let path = directory.path().to_owned();
             TrainError::Figures { path, source }
         })?;
-        let engine = Arc::new(Engine::start(learner.net(), engine_settings(config, learner.net()))?);
+        let engine =
+            Arc::new(Engine::start(learner.net(), engine_settings(config, learner.net()))?);
         if let Some(why) = engine.unrecorded().filter(|_| machine.device.is_cuda()) {
             outside.note(&format!("sampling goes without CUDA graphs: {why}"));
         }
@@ -323,7 +340,8 @@ fn drawn_from<R: Runtime>(
     config: &RlConfig,
     outside: &Outside<'_, R>,
 ) -> Result<Vec<Arc<Problem>>, TrainError> {
-    let (problems, notes) = data::problems(task, &config.data.train, "data.train", config.rollout.problems)?;
+    let (problems, notes) =
+        data::problems(task, &config.data.train, "data.train", config.rollout.problems)?;
     notes.iter().for_each(|note| outside.note(note));
     Ok(problems.into_iter().map(Arc::new).collect())
 }
@@ -376,7 +394,9 @@ fn add_learnt(all: &[Learnt], figures: &mut Figures) {
     // Where nothing was learnt there is nothing to tell.
     let mean = |of: fn(&Learnt) -> f64| match tokens {
         0 => f64::NAN,
-        _ => all.iter().map(|learnt| of(learnt) * learnt.learnt as f64).sum::<f64>() / tokens as f64,
+        _ => {
+            all.iter().map(|learnt| of(learnt) * learnt.learnt as f64).sum::<f64>() / tokens as f64
+        }
     };
     let sum = |of: fn(&Learnt) -> f64| all.iter().map(of).sum::<f64>();
     figures.add("loss", sum(|learnt| learnt.loss) / all.len().max(1) as f64);

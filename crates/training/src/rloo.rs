@@ -106,7 +106,10 @@ mod tests {
         let (new, old) = (Tensor::from(1e30), Tensor::from(0.0));
         let scores = Scores { new: &new, old: &old, reference: None };
         assert!((scores.ratio().double_value(&[]) - 20f64.exp()).abs() < 1.0);
-        assert!((Rloo::default().loss(&scores, &Tensor::from(-1.0)).double_value(&[]) - 3.0).abs() < 1e-9);
+        assert!(
+            (Rloo::default().loss(&scores, &Tensor::from(-1.0)).double_value(&[]) - 3.0).abs()
+                < 1e-9
+        );
     }
 
     #[test]

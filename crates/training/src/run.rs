@@ -112,7 +112,8 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
     let mut text = Vec::new();
     let opened = File::open(&file).and_then(|file| file.take(1 << 20).read_to_end(&mut text));
     opened.map_err(|source| RunError::File { doing: "read", path: file, source })?;
-    serde_json::from_slice(&text).map_err(|source| RunError::Config { path: path.to_owned(), source })
+    serde_json::from_slice(&text)
+        .map_err(|source| RunError::Config { path: path.to_owned(), source })
 }
 
 /// Writes a file that is there whole or not at all.
@@ -128,10 +129,13 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 fn differing(key: &str, one: &Value, other: &Value, keys: &mut Vec<String>) {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
-            let names: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            let names: std::collections::BTreeSet<&String> =
+                one.keys().chain(other.keys()).collect();
             for name in names {
                 let below = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-                let of = |map: &serde_json::Map<String, Value>| map.get(name).cloned().unwrap_or_default();
+                let of = |map: &serde_json::Map<String, Value>| {
+                    map.get(name).cloned().unwrap_or_default()
+                };
                 differing(&below, &of(one), &of(other), keys);
             }
         }
@@ -157,7 +161,10 @@ mod tests {
         assert_eq!(read::<Value>(&path).unwrap(), longer);
         let other = json!({"steps": 9, "seed": 1, "optimiser": {"rate": 0.2}, "lora": {"rank": 4}});
         let error = RunDirectory::open(&path, &other).unwrap_err();
-        assert!(matches!(&error, RunError::Differs { keys, .. } if *keys == ["lora", "optimiser.rate"]), "{error}");
+        assert!(
+            matches!(&error, RunError::Differs { keys, .. } if *keys == ["lora", "optimiser.rate"]),
+            "{error}"
+        );
     }
 
     #[test]

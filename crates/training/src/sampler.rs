@@ -25,10 +25,13 @@ impl Sampler for EngineSampler {
         });
         let choice = policy::Choice { temperature, top_p, top_k, seed };
         let ask = policy::Ask { conversation, tokens, most, choice, ends, until };
-        let policy::Sampled { tokens, logprobs, end } = self.0.sample(ask).await.map_err(|error| match error {
-            policy::SampleError::TooLong { tokens, context } => SampleError::TooLong { tokens, context },
-            other => SampleError::Failed(Box::new(other)),
-        })?;
+        let policy::Sampled { tokens, logprobs, end } =
+            self.0.sample(ask).await.map_err(|error| match error {
+                policy::SampleError::TooLong { tokens, context } => {
+                    SampleError::TooLong { tokens, context }
+                }
+                other => SampleError::Failed(Box::new(other)),
+            })?;
         let end = match end {
             policy::SampleEnd::Token => SampleEnd::Token,
             policy::SampleEnd::Until => SampleEnd::Until,

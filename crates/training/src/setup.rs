@@ -17,7 +17,9 @@ use crate::{
 #[non_exhaustive]
 pub enum SetupError {
     /// The device is not there.
-    #[error("there is no device {name}: libtorch sees {count} GPUs; use `device = \"cpu\"`, or another number")]
+    #[error(
+        "there is no device {name}: libtorch sees {count} GPUs; use `device = \"cpu\"`, or another number"
+    )]
     Device {
         /// What was asked for.
         name: DeviceName,

@@ -156,12 +156,14 @@ fn episodes<R: Runtime>(
 ) -> Result<Vec<Vec<Row>>, TrainError> {
     let task = data::task(config.data.task())?;
     let demonstrations = demonstrations::played(config, directory, &task, speech, outside)?;
-    let places: Vec<PathBuf> = config.data.trajectories.iter().cloned().chain(demonstrations).collect();
+    let places: Vec<PathBuf> =
+        config.data.trajectories.iter().cloned().chain(demonstrations).collect();
     let mut recorded = recorded::read(&places, &task)?;
     if let Some(limit) = config.data.limit {
         recorded.conversations.truncate(limit);
     }
-    let most = config.rollout.tokens.min(usize::try_from(net.shape().positions).unwrap_or(usize::MAX));
+    let most =
+        config.rollout.tokens.min(usize::try_from(net.shape().positions).unwrap_or(usize::MAX));
     let mut episodes = Vec::new();
     for conversation in &recorded.conversations {
         match rows(config, &task, speech, conversation, most) {
@@ -195,11 +197,14 @@ fn rows(
         workdir: task.prompts.working_dir.clone(),
         ..Tools::default()
     };
-    let segments = demonstration(speech, config.rollout.format, &tools.specs(), &conversation.messages);
+    let segments =
+        demonstration(speech, config.rollout.format, &tools.specs(), &conversation.messages);
     let segments = segments.map_err(|error| chain(&error))?;
     if let Some(long) = segments.iter().find(|segment| segment.tokens.len() > most) {
         let tokens = long.tokens.len();
-        return Err(format!("it has {tokens} tokens, more than `rollout.tokens` or the model allow ({most})"));
+        return Err(format!(
+            "it has {tokens} tokens, more than `rollout.tokens` or the model allow ({most})"
+        ));
     }
     Ok(segments.into_iter().map(row).collect())
 }

@@ -130,7 +130,10 @@ mod tests {
             let length = u64::from_le_bytes(rest[..8].try_into().unwrap());
             assert_eq!(u32::from_le_bytes(rest[8..12].try_into().unwrap()), masked(&rest[..8]));
             let end = 12 + length as usize;
-            assert_eq!(u32::from_le_bytes(rest[end..end + 4].try_into().unwrap()), masked(&rest[12..end]));
+            assert_eq!(
+                u32::from_le_bytes(rest[end..end + 4].try_into().unwrap()),
+                masked(&rest[12..end])
+            );
             records.push(&rest[12..end]);
             rest = &rest[end + 4..];
         }
@@ -148,7 +151,10 @@ mod tests {
         assert_eq!(records.len(), 2);
         assert_eq!(records[0][9..], *b"\x10\x00\x1a\x0dbrain.Event:2");
         // Step 300; a summary of ten and two bytes: tag "a/b", value 0.5.
-        assert_eq!(records[1][9..], *b"\x10\xac\x02\x2a\x0c\x0a\x0a\x0a\x03a/b\x15\x00\x00\x00\x3f");
+        assert_eq!(
+            records[1][9..],
+            *b"\x10\xac\x02\x2a\x0c\x0a\x0a\x0a\x03a/b\x15\x00\x00\x00\x3f"
+        );
     }
 
     #[test]

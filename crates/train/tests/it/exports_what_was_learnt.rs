@@ -41,13 +41,16 @@ fn learnt(more: &str) -> Toy {
 
 fn weights(net: &Net) -> Vec<f32> {
     let all = net.parameters().unwrap();
-    all.iter().flat_map(|(_, tensor)| Vec::<f32>::try_from(tensor.detach().reshape([-1])).unwrap()).collect()
+    all.iter()
+        .flat_map(|(_, tensor)| Vec::<f32>::try_from(tensor.detach().reshape([-1])).unwrap())
+        .collect()
 }
 
 #[test]
 fn a_trained_model_loads_again_with_its_vocabulary() {
     let toy = learnt("");
-    let losses: Vec<f64> = toy.figures("run").iter().map(|line| line["loss"].as_f64().unwrap()).collect();
+    let losses: Vec<f64> =
+        toy.figures("run").iter().map(|line| line["loss"].as_f64().unwrap()).collect();
     assert_eq!(losses.len(), 4);
     assert!(losses[3] < losses[0], "{losses:?}");
     let (run, to) = (toy.path("run"), toy.path("exported"));

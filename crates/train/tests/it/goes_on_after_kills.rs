@@ -35,7 +35,9 @@ every = 1
 /// A learnt step without what depends on the clock.
 fn timeless(line: &Value) -> Value {
     let mut line = line.clone();
-    line.as_object_mut().unwrap().retain(|name, _| !name.starts_with("seconds/") && name != "tokens_per_s");
+    line.as_object_mut()
+        .unwrap()
+        .retain(|name, _| !name.starts_with("seconds/") && name != "tokens_per_s");
     line
 }
 
@@ -66,7 +68,10 @@ fn killed_runs_come_to_the_same_losses() {
     let lines = |run: &str| toy.figures(run).iter().map(timeless).collect::<Vec<_>>();
     let (alone, killed) = (lines("alone"), lines("killed"));
     assert_eq!(alone.len(), 5);
-    assert!(alone.iter().filter(|line| line["loss"] != 0).count() > 2, "too little was learnt: {alone:?}");
+    assert!(
+        alone.iter().filter(|line| line["loss"] != 0).count() > 2,
+        "too little was learnt: {alone:?}"
+    );
     assert_eq!(alone, killed);
 }
 
@@ -76,7 +81,8 @@ fn another_configuration_is_refused_and_more_steps_are_not() {
         return;
     }
     let toy = Toy::new();
-    let config = toy.config("run.toml", &CONFIG.replace("OUT", "run").replace("steps = 5", "steps = 1"));
+    let config =
+        toy.config("run.toml", &CONFIG.replace("OUT", "run").replace("steps = 5", "steps = 1"));
     let path = config.to_str().unwrap();
     toy.succeeds(&["rl", path]);
     let refused = toy.run(&["rl", path, "--set", "optimiser.rate=1e-4"]);

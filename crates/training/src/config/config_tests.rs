@@ -6,14 +6,18 @@ const LEAST: &str = "model = \"m\"\noutput = \"o\"\nsteps = 3\n[data]\ntrain = [
 
 fn refused(text: &str) -> String {
     let error = RlConfig::parse(text, &[]).unwrap_err();
-    let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let chain =
+        std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[test]
 fn the_defaults_are_the_released_recipe() {
     let config = RlConfig::parse(LEAST, &[]).unwrap();
-    assert_eq!((config.rollout.problems, config.rollout.members, config.rollout.turns), (8, 8, 100));
+    assert_eq!(
+        (config.rollout.problems, config.rollout.members, config.rollout.turns),
+        (8, 8, 100)
+    );
     assert_eq!(config.algorithm.name, AlgorithmName::Rloo);
     assert_eq!(config.algorithm.steps_per_batch(), 1);
     let optimiser = &config.optimiser;
@@ -59,15 +63,22 @@ fn values_that_make_no_sense_are_refused_by_key() {
 
 #[test]
 fn changes_from_outside_count_more() {
-    let changes = ["optimiser.rate=1e-5", "model=elsewhere/x", "rollout.sampling.top_k=7", "lora.rank=4"];
+    let changes =
+        ["optimiser.rate=1e-5", "model=elsewhere/x", "rollout.sampling.top_k=7", "lora.rank=4"];
     let config = RlConfig::parse(LEAST, &changes.map(String::from)).unwrap();
     assert_eq!((config.optimiser.rate, config.rollout.sampling.top_k), (1e-5, 7));
     assert_eq!(config.model, PathBuf::from("elsewhere/x"));
     assert_eq!(config.lora.map(|lora| lora.rank), Some(4));
     for bad in ["rate", "=3", "model.x=3"] {
-        assert!(matches!(RlConfig::parse(LEAST, &[bad.to_owned()]), Err(ConfigError::Change { .. })), "{bad}");
+        assert!(
+            matches!(RlConfig::parse(LEAST, &[bad.to_owned()]), Err(ConfigError::Change { .. })),
+            "{bad}"
+        );
     }
-    assert!(matches!(RlConfig::parse(LEAST, &["optimiser.rte=3".into()]), Err(ConfigError::Toml(_))));
+    assert!(matches!(
+        RlConfig::parse(LEAST, &["optimiser.rte=3".into()]),
+        Err(ConfigError::Toml(_))
+    ));
 }
 
 #[test]
@@ -83,7 +94,9 @@ fn a_configuration_says_the_same_once_written_down() {
 fn rates_rise_and_fall() {
     let mut optimiser = OptimiserSettings { rate: 1.0, warmup: 2, ..OptimiserSettings::default() };
     let rates = |optimiser: &OptimiserSettings| {
-        (1..=6).map(|step| (optimiser.rate_at(step, 6) * 1000.0).round() / 1000.0).collect::<Vec<_>>()
+        (1..=6)
+            .map(|step| (optimiser.rate_at(step, 6) * 1000.0).round() / 1000.0)
+            .collect::<Vec<_>>()
     };
     assert_eq!(rates(&optimiser), [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]);
     optimiser.schedule = Schedule::Linear;
@@ -105,7 +118,9 @@ fn algorithms_keep_their_own_values_unless_told() {
     let config = |text: &str| RlConfig::parse(&format!("{LEAST}[algorithm]\n{text}"), &[]).unwrap();
     let objective = config("name = \"grpo++\"").algorithm.objective(500);
     assert_eq!(objective.aggregation(), crate::Aggregation::Constant(500.0));
-    let objective = config("dual_clip = 0\nclip_high = 0.4\naggregation = \"token-mean\"").algorithm.objective(500);
+    let objective = config("dual_clip = 0\nclip_high = 0.4\naggregation = \"token-mean\"")
+        .algorithm
+        .objective(500);
     assert_eq!(objective.clip(), crate::Clip { low: 0.2, high: 0.4, dual: None });
     assert_eq!(objective.aggregation(), crate::Aggregation::TokenMean);
 }

@@ -157,7 +157,12 @@ impl AlgorithmSettings {
         check("algorithm.kl", self.kl, alone, "0 with any algorithm but grpo")?;
         let importance = self.importance.is_none_or(|value| value >= 1.0 && value.is_finite());
         check("algorithm.importance", shown(self.importance), importance, "at least 1")?;
-        check("algorithm.epochs", self.epochs(), (1..=100).contains(&self.epochs()), "between 1 and 100")?;
+        check(
+            "algorithm.epochs",
+            self.epochs(),
+            (1..=100).contains(&self.epochs()),
+            "between 1 and 100",
+        )?;
         let parts = self.mini_batches();
         check("algorithm.mini_batches", parts, (1..=1024).contains(&parts), "between 1 and 1024")?;
         check("algorithm.resample", self.resample, self.resample <= 16, "at most 16")
@@ -242,7 +247,12 @@ impl OptimiserSettings {
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
-        check("optimiser.rate", self.rate, positive(self.rate) && self.rate < 1.0, "between 0 and 1")?;
+        check(
+            "optimiser.rate",
+            self.rate,
+            positive(self.rate) && self.rate < 1.0,
+            "between 0 and 1",
+        )?;
         let betas = self.betas.iter().all(|beta| (0.0..1.0).contains(beta));
         check("optimiser.betas", format!("{:?}", self.betas), betas, "from 0 to below 1")?;
         check("optimiser.eps", self.eps, positive(self.eps), "above 0")?;

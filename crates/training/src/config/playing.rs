@@ -127,7 +127,10 @@ impl PlaySettings {
         let usual = Spec::default();
         let spec = Spec {
             image: self.image.parse().unwrap_or(ImageRef::Host),
-            limits: sandbox::Limits { memory: Some(ByteSize(self.memory << 20)), ..usual.limits.clone() },
+            limits: sandbox::Limits {
+                memory: Some(ByteSize(self.memory << 20)),
+                ..usual.limits.clone()
+            },
             network: Network::None,
             ..usual
         };
@@ -165,20 +168,35 @@ impl PlaySettings {
         check("rollout.slots", self.slots, self.slots <= MOST_EPISODES, "at most 65536")?;
         check("rollout.turns", self.turns, self.turns > 0, "above 0")?;
         check("rollout.tokens", self.tokens, self.tokens > 1, "above 1")?;
-        check("rollout.tokens_per_reply", self.tokens_per_reply, self.tokens_per_reply > 0, "above 0")?;
+        check(
+            "rollout.tokens_per_reply",
+            self.tokens_per_reply,
+            self.tokens_per_reply > 0,
+            "above 0",
+        )?;
         let written = matches!(
             self.format,
             ToolFormat::Fenced | ToolFormat::Hermes | ToolFormat::Qwen3Coder | ToolFormat::Native
         );
         check("rollout.format", self.format, written, "a format of calls in text, or native")?;
         let seconds = |value: f64| value > 0.0 && value <= 1e6;
-        check("rollout.command_timeout", self.command_timeout, seconds(self.command_timeout), "above 0")?;
+        check(
+            "rollout.command_timeout",
+            self.command_timeout,
+            seconds(self.command_timeout),
+            "above 0",
+        )?;
         check("rollout.timeout", self.timeout, seconds(self.timeout), "above 0")?;
         let memory = (16..=1 << 24).contains(&self.memory);
         check("rollout.memory", self.memory, memory, "between 16 MiB and 16 TiB")?;
         self.sampling.check(["rollout.sampling.temperature", "rollout.sampling.top_p"])?;
         let spread = self.sampling.temperature > 0.0 || self.members == 1;
-        check("rollout.sampling.temperature", 0, spread, "above 0 where a problem has several episodes")
+        check(
+            "rollout.sampling.temperature",
+            0,
+            spread,
+            "above 0 where a problem has several episodes",
+        )
     }
 }
 
