@@ -129,7 +129,7 @@ impl Steps {
             looked,
         };
         let x = self.layers(&tokens, &pass)?;
-        norm(&x, &self.weights.norm, self.shape.norm_eps)?
+        let _ = norm(&x, &self.weights.norm, self.shape.norm_eps)?
             .f_mm_out(&self.scores, &self.weights.head)?;
         let picked = pick(&self.scores, &self.input.f_narrow(0, 3, 3)?)?;
         self.output.f_copy_(&picked)
@@ -172,7 +172,8 @@ impl Steps {
         for (layer, cache) in self.weights.layers.iter().zip(&mut self.cache) {
             let heads = layer.heads(&x, &self.shape, &pass.rope)?;
             let kept = heads.f_narrow(1, self.shape.heads, 2 * self.shape.kv_heads)?;
-            cache.f_index_put_(&[Some(pass.slots), None, Some(pass.places)], &kept, false)?;
+            let _ =
+                cache.f_index_put_(&[Some(pass.slots), None, Some(pass.places)], &kept, false)?;
             let queries = heads.f_narrow(1, 0, self.shape.heads)?;
             let attended = attend(&queries, cache, pass, &self.shape)?;
             layer.conclude(&mut x, &attended, &self.shape)?;
@@ -254,11 +255,11 @@ impl LayerWeights {
 
     /// What follows attention, added to the residual stream in place.
     fn conclude(&self, x: &mut Tensor, attended: &Tensor, shape: &Shape) -> Fallible<()> {
-        x.f_addmm_(attended, &self.output)?;
+        let _ = x.f_addmm_(attended, &self.output)?;
         let fused = norm(x, &self.post_norm, shape.norm_eps)?.f_mm(&self.gate_up)?;
         let gate = fused.f_narrow(1, 0, shape.intermediate)?.f_silu()?;
         let inner = gate.f_mul(&fused.f_narrow(1, shape.intermediate, shape.intermediate)?)?;
-        x.f_addmm_(&inner, &self.down)?;
+        let _ = x.f_addmm_(&inner, &self.down)?;
         Ok(())
     }
 }
