@@ -25,7 +25,7 @@ mod tests {
     fn holds_what_it_must_and_wastes_less_than_half() {
         for tokens in 1..40_000 {
             let rounded = bucket(tokens);
-            assert!(rounded >= tokens && rounded % 16 == 0, "{tokens}: {rounded}");
+            assert!(rounded >= tokens && rounded.is_multiple_of(16), "{tokens}: {rounded}");
             assert!(rounded <= 256 || rounded < 2 * tokens, "{tokens}: {rounded}");
         }
     }
