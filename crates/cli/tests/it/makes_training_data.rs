@@ -15,7 +15,8 @@ fn rows(path: &Path) -> Vec<Value> {
 
 /// The blocks of a page that are marked with this word.
 fn blocks(page: &str, mark: &str) -> Vec<String> {
-    let begun = page.split(&format!("```{mark}\n")).skip(1);
+    let fence = format!("```{mark}\n");
+    let begun = page.split(&fence).skip(1);
     begun.filter_map(|block| block.split("```").next().map(str::to_owned)).collect()
 }
 
