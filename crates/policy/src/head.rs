@@ -116,13 +116,13 @@ impl<'a> Head<'a> {
             by_hidden.push(by_scores.f_matmul(self.weight)?);
             if let Some(by_weight) = &mut by_weight {
                 let rows = self.hidden.f_narrow(0, chunk.start, chunk.rows)?;
-                by_weight.f_add_(&by_scores.f_transpose(0, 1)?.f_matmul(&rows)?)?;
+                let _ = by_weight.f_add_(&by_scores.f_transpose(0, 1)?.f_matmul(&rows)?)?;
             }
         }
         let (batch, length) = (self.batch.batch, self.batch.length);
         let mut whole = Tensor::f_zeros([batch * length, width], (kind, self.weight.device()))?;
         if !by_hidden.is_empty() {
-            whole.f_index_copy_(0, &self.batch.from, &Tensor::f_cat(&by_hidden, 0)?)?;
+            let _ = whole.f_index_copy_(0, &self.batch.from, &Tensor::f_cat(&by_hidden, 0)?)?;
         }
         drop(guard);
         if let Some(by_weight) = by_weight {
@@ -147,7 +147,7 @@ impl<'a> Head<'a> {
         let kind: Kind = wide(self.weight.kind());
         let mut whole = Tensor::f_zeros([batch * (length - 1)], (kind, self.weight.device()))?;
         if !values.is_empty() {
-            whole.f_index_copy_(0, &self.batch.to, &Tensor::f_cat(values, 0)?)?;
+            let _ = whole.f_index_copy_(0, &self.batch.to, &Tensor::f_cat(values, 0)?)?;
         }
         whole.f_view([batch, length - 1])
     }

@@ -96,11 +96,10 @@ impl Net {
         self.lora.as_ref()
     }
 
-    /// The base weights under the names of the Hugging Face layout, in a fixed order. They are views: a change in
-    /// place changes the net. What an adapter adds is not in them.
+    /// The base weights under the names of the Hugging Face layout, in a fixed order. They are views without gradients:
+    /// a change in place changes the net. What an adapter adds is not in them.
     pub fn parameters(&self) -> Fallible<Vec<(String, Tensor)>> {
-        let mut all =
-            vec![("model.embed_tokens.weight".to_owned(), self.embedding.shallow_clone())];
+        let mut all = vec![("model.embed_tokens.weight".to_owned(), self.embedding.f_detach()?)];
         for (number, layer) in self.layers.iter().enumerate() {
             for (name, tensor) in layer.base() {
                 for (name, part) in convert::parts(name, tensor, &self.shape)? {
@@ -108,9 +107,9 @@ impl Net {
                 }
             }
         }
-        all.push(("model.norm.weight".to_owned(), self.norm.shallow_clone()));
+        all.push(("model.norm.weight".to_owned(), self.norm.f_detach()?));
         if let Some(head) = &self.head {
-            all.push(("lm_head.weight".to_owned(), head.shallow_clone()));
+            all.push(("lm_head.weight".to_owned(), head.f_detach()?));
         }
         Ok(all)
     }
@@ -182,10 +181,10 @@ impl Net {
     /// Lets gradients gather at what is trainable, and nowhere else.
     pub(crate) fn require_gradients(&self) -> Fallible<()> {
         for (_, tensor) in self.base() {
-            tensor.f_set_requires_grad(self.lora.is_none())?;
+            let _ = tensor.f_set_requires_grad(self.lora.is_none())?;
         }
         for (_, factor) in self.factors() {
-            factor.f_set_requires_grad(true)?;
+            let _ = factor.f_set_requires_grad(true)?;
         }
         Ok(())
     }
