@@ -128,8 +128,8 @@ fn shortened_results_start_a_new_segment() {
 fn ends_are_told_apart_and_overlong_ones_are_worth_nothing() {
     with_runtime(|runtime| async move {
         let speech = bytes();
-        let answered =
-            [&answering("42"), &block("ls"), &block("ls -a"), &block("ls -l")].map(String::as_str);
+        let replies = [answering("42"), block("ls"), block("ls -a"), block("ls -l")];
+        let answered = replies.each_ref().map(String::as_str);
         let turns = Limits { turns: 2, ..Limits::default() };
         let tokens = Limits { tokens: 6000, ..Limits::default() };
         let time = Limits { time: Some(Duration::from_secs(2)), ..Limits::default() };
