@@ -44,7 +44,7 @@ fn steps_are_those_of_the_book() {
     let settings = AdamW { clip: 1e9, ..AdamW::default() };
     let weight = parameter(&[0.5], Kind::Float);
     let mut optimiser = Optimiser::new(named(&[&weight]), settings).unwrap();
-    let gradients = [0.3, -2.0, 1e-4];
+    let gradients: [f64; 3] = [0.3, -2.0, 1e-4];
     for gradient in gradients {
         pull(&weight, &[gradient as f32]);
         optimiser.absorb();
@@ -76,7 +76,6 @@ fn long_gradients_are_shortened_over_all_parameters() {
 fn gradients_add_up_over_batches() {
     let weight = parameter(&[1.0, 2.0], Kind::Float);
     let mut optimiser = Optimiser::new(named(&[&weight]), AdamW { clip: 1e9, ..AdamW::default() })
-        .unwrap()
         .unwrap();
     for gradient in [[1.0, 0.5], [2.0, -0.5]] {
         pull(&weight, &gradient);

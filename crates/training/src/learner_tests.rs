@@ -83,7 +83,8 @@ fn the_step_of_one_batch_is_the_policy_gradient() {
         Ok(-(&scored.logprob * advantages).sum(Kind::Float))
     };
     net.accumulate(&batch, 1.0, Checkpointing::Off, by_hand).unwrap();
-    let squares = net.trainable().iter().map(|(_, tensor)| {
+    let trainable = net.trainable();
+    let squares = trainable.iter().map(|(_, tensor)| {
         let gradient = tensor.grad();
         if gradient.defined() { gradient.square().sum(Kind::Double).double_value(&[]) } else { 0.0 }
     });

@@ -2,7 +2,7 @@
 //!
 //! What a machine lacks is skipped, said on a line that starts with `skip:`, and a name in `LIS_REQUIRE` turns that into
 //! a failure.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod explains_itself;
 mod exports_what_was_learnt;
