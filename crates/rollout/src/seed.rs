@@ -5,14 +5,17 @@ pub(crate) fn of_member(seed: u64, step: u64, problem: &str, member: u32) -> u64
     let problem = problem.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    [step, problem, u64::from(member)]
-        .into_iter()
-        .fold(mix(seed), |seed, part| mix(seed ^ mix(part)))
+    [step, problem, u64::from(member)].into_iter().fold(mix(seed), with)
 }
 
 /// The seed of one reply of an episode.
 pub(crate) fn of_turn(seed: u64, turn: u64) -> u64 {
-    mix(seed ^ mix(turn.wrapping_add(1)))
+    with(seed, turn)
+}
+
+/// A seed that follows from another and a number. Which is which matters: both may be the same small number.
+fn with(seed: u64, number: u64) -> u64 {
+    mix(seed.rotate_left(23).wrapping_add(mix(number)))
 }
 
 /// Spreads every bit over all of them (the finisher of SplitMix64).

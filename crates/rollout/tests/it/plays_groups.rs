@@ -128,7 +128,7 @@ fn a_run_that_is_stopped_says_so() {
         let stage = stage(&speech, &runtime, method(), Reward::Grader);
         let order = Order { watch, ..order(&problems(), 2) };
         let stopped = stage.play(&Arc::new(script), &order, |_| {}).await;
-        assert!(matches!(stopped, Err(PlayError::Stopped)), "{stopped:?}");
+        assert!(matches!(stopped, Err(PlayError::Stopped)), "{:?}", stopped.err());
         stage.close().await.unwrap();
     });
 }
