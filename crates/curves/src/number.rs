@@ -5,7 +5,7 @@ pub(crate) fn short(number: f64) -> String {
     let size = number.abs();
     let text = match size {
         0.0 => "0".to_owned(),
-        size if size < 0.001 || size >= 1e9 => format!("{number:.2e}"),
+        size if !(0.001..1e9).contains(&size) => format!("{number:.2e}"),
         size if size >= 1e6 => format!("{}M", plain(number / 1e6, 2)),
         size if size >= 10_000.0 => format!("{}k", plain(number / 1e3, 1)),
         size if size >= 100.0 => plain(number, 1),

@@ -27,7 +27,7 @@ fn well_formed(markup: &str) -> bool {
         let tag = &rest[at + 1..at + end];
         rest = &rest[at + end + 1..];
         let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
-        if tag.matches('"').count() % 2 != 0 {
+        if !tag.matches('"').count().is_multiple_of(2) {
             return false;
         }
         match (tag.starts_with('/'), tag.ends_with('/')) {

@@ -22,8 +22,10 @@ use crate::{
 const PARTS: (usize, usize) = (12_000, 8_000);
 /// An example may have this many bytes.
 const LONGEST_EXAMPLE: usize = 600;
-/// Among so many documents those of a similar length are looked for.
-const LOOKED_AT: usize = 32;
+/// Others are chosen among so many documents of about the same length.
+const ALIKE: usize = 24;
+/// Where a document's own group is among them, at least so many others have to be left.
+const CHOICE: usize = 8;
 /// Names of files, before their number.
 const STYLES: [&str; 8] =
     ["text-", "document_", "", "file-", "paper-", "page-", "source_", "item-"];
@@ -45,7 +47,8 @@ impl<'a> Builder<'a> {
             .collect();
         let mut around: Vec<(usize, usize)> = around.into_iter().collect();
         // By content, so that the order of the inputs does not matter.
-        around.sort_by(|a, b| pool.documents[a.0].key.cmp(&pool.documents[b.0].key));
+        let order = |at: usize| (pool.documents[at].text.len(), &pool.documents[at].key);
+        around.sort_by(|a, b| order(a.0).cmp(&order(b.0)));
         Self { pool, settings, around }
     }
 
@@ -91,21 +94,28 @@ impl<'a> Builder<'a> {
     fn documents(&self, entry: &Entry, dice: &mut Dice) -> Vec<usize> {
         let mut documents = entry.documents.clone();
         if let [own] = documents[..] {
-            let length = |at: usize| (self.pool.documents[at].text.len() as f64).ln_1p();
-            let strange: Vec<usize> = self
-                .around
-                .iter()
-                .filter(|(_, group)| *group != entry.group)
-                .map(|(at, _)| *at)
-                .collect();
-            let mut others = dice.several(&strange, LOOKED_AT);
-            others.sort_by(|a, b| {
-                (length(*a) - length(own)).abs().total_cmp(&(length(*b) - length(own)).abs())
-            });
-            documents.extend(others.into_iter().take(self.settings.distractors));
+            documents
+                .extend(dice.several(&self.alike(own, entry.group), self.settings.distractors));
         }
         dice.shuffle(&mut documents);
         documents
+    }
+
+    /// Documents of other groups about as long as this one: how many files a document becomes must not tell it apart.
+    fn alike(&self, own: usize, own_group: usize) -> Vec<usize> {
+        let length = |at: usize| self.pool.documents[at].text.len();
+        let place = self.around.partition_point(|(at, _)| length(*at) < length(own));
+        let mut reach = ALIKE / 2;
+        loop {
+            let (from, to) = (place.saturating_sub(reach), self.around.len().min(place + reach));
+            let near = self.around[from..to].iter().filter(|(_, group)| *group != own_group);
+            let near: Vec<usize> = near.map(|(at, _)| *at).collect();
+            if near.len() >= self.settings.distractors.max(CHOICE) || to - from == self.around.len()
+            {
+                return near;
+            }
+            reach *= 2;
+        }
     }
 
     /// Earlier questions of the same context with their answers, as far as they do not hold this answer.

@@ -224,6 +224,24 @@ fn long_documents_come_in_parts_and_the_prompt_takes_them_whole() {
 }
 
 #[test]
+fn others_are_about_as_long() {
+    let story = |at: usize| {
+        let text = format!("Story {at} is long. {}", "It goes on.\n\n".repeat(1500 + 10 * at));
+        json!({"context": text, "question": format!("How is story {at}?"), "answer": "long"})
+    };
+    let contexts: Vec<Value> = towns(60).into_iter().chain((0..12).map(story)).collect();
+    let settings = PrepareSettings { validation: 0.0, ..PrepareSettings::default() };
+    for row in made(&contexts, &settings).rows("train.jsonl") {
+        let long = row.problem_statement.contains("story");
+        let mut documents: Vec<&str> =
+            row.input_files.keys().filter_map(|name| name.split("-part-").next()).collect();
+        documents.dedup();
+        assert_eq!(documents.len(), 4, "{:?}", row.input_files.keys());
+        assert!(row.input_files.keys().all(|name| name.contains("-part-") == long));
+    }
+}
+
+#[test]
 fn broken_and_huge_lines_are_named_and_left_out() {
     let huge = json!({"context": "x".repeat(2 << 20), "question": "?a", "answer": "b"}).to_string();
     let wordy = json!({"context": "x", "question": "a".repeat(20_000), "answer": "b"}).to_string();
