@@ -8,6 +8,7 @@ use std::{
 use policy::{
     Architecture, Ask, Choice, Engine, EngineError, Flow, Lora, Net, Output, Recording, Row,
     SampleEnd, SampleError, Sampled, Scaling, Settings, Shape, Target,
+    perf::{self, Generation},
 };
 use tch::{Device, Kind, Tensor};
 
@@ -395,6 +396,22 @@ fn diverged_weights_fail_replies_and_not_the_engine() {
     fill(1.0);
     engine.refresh(&net).unwrap();
     assert_eq!(sampled(&engine, ask(1, &tokens, 5, GREEDY)).tokens, naively(&net, &tokens, 5));
+}
+
+#[test]
+fn speeds_are_of_the_work_that_was_asked_for() {
+    let net = net(Architecture::Llama);
+    let what = Generation { batch: 3, prompt: 20, reply: 10, recording: Recording::WherePossible };
+    let generated = perf::generation(&net, &what).unwrap();
+    assert_eq!((generated.rate.tokens, generated.counts.sampled), (30, 60), "once to warm up");
+    assert!(generated.rate.per_second() > 0.0 && generated.unrecorded.is_some());
+    let mut steps = 0;
+    let step = || {
+        steps += 1;
+        if steps > 5 { Err("too many") } else { Ok(()) }
+    };
+    let rate = perf::training(Device::Cpu, 2, 100, step).unwrap();
+    assert_eq!((rate.tokens, steps), (200, 5), "three to warm up");
 }
 
 #[test]
