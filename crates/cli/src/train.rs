@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
-use curves::{Smoothing, Summary, charts, html, read, summary, svg};
+use curves::{Smoothing, Summary, charts, html, read, short, summary, svg};
 use serde::Serialize;
 
 use crate::{
@@ -182,9 +182,7 @@ fn table(figures: &[Summary]) -> String {
     let mut rows = vec![heading.to_vec()];
     rows.extend(figures.iter().map(|row| {
         let mut cells = vec![one_line(&row.figure), one_line(&row.run), row.steps[1].to_string()];
-        cells.extend(
-            [row.first, row.last, row.lowest, row.highest].map(|number| format!("{number:.4}")),
-        );
+        cells.extend([row.first, row.last, row.lowest, row.highest].map(short));
         cells
     }));
     output::table(&rows)

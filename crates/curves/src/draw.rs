@@ -51,7 +51,7 @@ fn body(chart: &Chart) -> String {
     let mut out = String::new();
     let _ =
         write!(out, "<text class=\"title\" x=\"{left}\" y=\"15\">{}</text>", escape(&chart.title));
-    for tick in up.ticks(4.0) {
+    for tick in up.ticks(6.0) {
         let y = up.at(tick);
         let _ = write!(
             out,

@@ -14,6 +14,7 @@ mod smooth;
 
 pub use chart::{Chart, Series, Summary, charts, summary};
 pub use draw::svg;
+pub use number::short;
 pub use page::html;
 pub use read::{ReadError, Run, read};
 pub use smooth::Smoothing;

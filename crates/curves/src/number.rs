@@ -1,7 +1,7 @@
 //! Numbers as people read them on an axis or beside a point.
 
-/// About three figures.
-pub(crate) fn short(number: f64) -> String {
+/// A number in about three figures, as people read it.
+pub fn short(number: f64) -> String {
     let size = number.abs();
     let text = match size {
         0.0 => "0".to_owned(),

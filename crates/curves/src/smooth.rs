@@ -1,5 +1,8 @@
 //! A calm line through restless numbers, and fewer points where there are more than can be seen.
 
+/// Fewer points are not smoothed.
+const FEW: usize = 25;
+
 /// How much of the former mean each new one keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Smoothing(f64);
@@ -16,8 +19,12 @@ impl Smoothing {
         (0.0..1.0).contains(&kept).then_some(Self(kept))
     }
 
-    /// An exponential moving mean whose beginning is not drawn towards zero.
+    /// An exponential moving mean whose beginning is not drawn towards zero. Few points, such as those of a validation
+    /// now and then, are left as they are: a mean would come too late for them.
     pub(crate) fn line(self, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+        if points.len() < FEW {
+            return points.to_vec();
+        }
         let (mut sum, mut weight) = (0.0, 0.0);
         let smooth = |(step, value): &(f64, f64)| {
             sum = self.0 * sum + (1.0 - self.0) * value;
@@ -58,6 +65,7 @@ mod tests {
         assert_eq!(line[0], (0.0, 5.0));
         assert!(line[50..].iter().all(|(_, value)| (5.2..5.8).contains(value)));
         assert_eq!(Smoothing::new(0.0).unwrap().line(&restless), restless);
+        assert_eq!(Smoothing::default().line(&restless[..9]), restless[..9]);
         assert_eq!(
             (Smoothing::new(1.0), Smoothing::new(-0.1), Smoothing::new(f64::NAN)),
             (None, None, None)
