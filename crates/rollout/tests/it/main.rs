@@ -1,4 +1,5 @@
 //! Whole episodes, groups of them and demonstrations, with a scripted sampler in real sandboxes.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![cfg(target_os = "linux")]
 
 mod fails_well;

@@ -22,7 +22,7 @@ fn chancy(speech: &Arc<Speech>) -> Arc<Script> {
         Ok(match (heard.turn, heard.seed % 3) {
             (0, looks) if looks > 0 => block(&format!("echo look {looks}")),
             (turn, looks) if turn as u64 == u64::from(looks > 0) => {
-                answering(if heard.seed % 2 == 0 { right.unwrap_or("0") } else { "wrong" })
+                answering(if heard.seed.is_multiple_of(2) { right.unwrap_or("0") } else { "wrong" })
             }
             _ => block("submit"),
         })

@@ -1,16 +1,16 @@
 //! Mode `llm`: one reply, no sandbox.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use agent::Limits;
-use problems::{Grader, Task};
+use problems::{Command, Grader, Task};
 use rollout::{End, Method, Mode, PlayError, Played, Reward, Scene, Stage};
 use sandbox_native::NativeRuntime;
 use trajectory::Event;
 
 use crate::{
     script::Script,
-    support::{bytes, in_time, method, order, problem, said, task},
+    support::{bytes, in_time, method, order, problem, said, task, with_runtime},
 };
 
 async fn played(script: Script, limits: Limits) -> Played {
@@ -53,6 +53,35 @@ fn a_reply_that_is_cut_off_is_worth_nothing() {
         let full = played(narrow, Limits::default()).await;
         assert_eq!((full.end, full.reward, full.turns), (End::Truncated, Some(0.0), 0));
         assert!(full.segments.is_empty());
+    });
+}
+
+#[test]
+fn a_command_of_the_task_can_give_the_reward() {
+    with_runtime(|runtime| async move {
+        for (command, reward) in [
+            ("grep -qx 42 answer.txt && echo 0.75", Some(0.75)),
+            ("grep -q 'the number is 42' row.json && echo 0", Some(0.0)),
+            ("exit 3", None),
+        ] {
+            let (command, timeout) = (command.to_owned(), Duration::from_secs(30));
+            let command = Command { command, files: Vec::new(), image: None, timeout };
+            let task = Task { grader: Grader::Command(command), ..task() };
+            let method = Method { mode: Mode::Llm, tries: 1, ..method() };
+            let (speech, runtime) = (bytes(), Some(Arc::clone(&runtime)));
+            let script = Arc::new(Script::of(&speech, &["42"]));
+            let scene = Scene { speech, task, method, reward: Reward::Grader, runtime };
+            let stage = Stage::new(scene).unwrap();
+            let played = stage.play(&script, &order(&[problem("one", 42)], 1), |_| {}).await;
+            match (played, reward) {
+                (Ok(groups), Some(_)) => assert_eq!(groups[0].members[0].reward, reward),
+                (Err(PlayError::NothingPlayed { cause, .. }), None) => {
+                    assert!(cause.contains("exit code 3"), "{cause}");
+                }
+                (played, _) => panic!("{:?}", played.err()),
+            }
+            stage.close().await.unwrap();
+        }
     });
 }
 
