@@ -9,7 +9,7 @@ use crate::kind::Kind;
 pub(crate) fn numbers(kind: Kind, bytes: &[u8]) -> Option<Vec<f32>> {
     let block = kind.block()?;
     let (size, count) = (block.bytes as usize, block.numbers as usize);
-    if bytes.len() % size != 0 {
+    if !bytes.len().is_multiple_of(size) {
         return None;
     }
     let fill: fn(&[u8], &mut [f32]) = match kind {

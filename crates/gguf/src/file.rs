@@ -137,7 +137,7 @@ impl TensorInfo {
     /// Turns the offset of the table into a place in the file, and checks it.
     fn place(&mut self, data: u64, alignment: u64, length: u64) -> Result<(), OpenError> {
         let outside = || OpenError::Outside { name: self.name.clone() };
-        if self.start % alignment != 0 {
+        if !self.start.is_multiple_of(alignment) {
             return Err(outside());
         }
         let start = data.checked_add(self.start).ok_or_else(outside)?;
@@ -213,7 +213,7 @@ fn table<R: io::Read>(head: &mut Head<R>, count: u64) -> Result<Vec<TensorInfo>,
 /// How many numbers a tensor has; none where its rows are not whole blocks.
 fn numbers_of(dimensions: &[u64], kind: Kind) -> Option<u64> {
     let row = *dimensions.first()?;
-    let whole = kind.block().is_none_or(|block| row % block.numbers == 0);
+    let whole = kind.block().is_none_or(|block| row.is_multiple_of(block.numbers));
     let numbers = dimensions.iter().try_fold(1u64, |product, size| product.checked_mul(*size))?;
     (whole && numbers > 0).then_some(numbers)
 }
