@@ -75,8 +75,8 @@ fn long_gradients_are_shortened_over_all_parameters() {
 #[test]
 fn gradients_add_up_over_batches() {
     let weight = parameter(&[1.0, 2.0], Kind::Float);
-    let mut optimiser = Optimiser::new(named(&[&weight]), AdamW { clip: 1e9, ..AdamW::default() })
-        .unwrap();
+    let mut optimiser =
+        Optimiser::new(named(&[&weight]), AdamW { clip: 1e9, ..AdamW::default() }).unwrap();
     for gradient in [[1.0, 0.5], [2.0, -0.5]] {
         pull(&weight, &gradient);
         optimiser.absorb();

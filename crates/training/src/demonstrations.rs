@@ -74,6 +74,9 @@ pub(crate) fn played<R: Runtime>(
             count - names.len()
         ));
     }
+    if names.is_empty() {
+        return Err(TrainError::Nothing("no demonstration led to the right answer".into()));
+    }
     let text = serde_json::to_vec(&names).unwrap_or_default();
     write_whole(&list, &text).map_err(failed(&list))?;
     Ok(names.iter().map(|name| dir.join(name)).collect())

@@ -142,7 +142,10 @@ fn of_events(lines: &[Line]) -> Result<Vec<Message>, String> {
     match ended {
         Some(Outcome::Submitted) => {}
         Some(other) => {
-            return Err(format!("the episode ended otherwise than by submitting: {}", other.name()));
+            return Err(format!(
+                "the episode ended otherwise than by submitting: {}",
+                other.name()
+            ));
         }
         None => return Err("the episode did not end".into()),
     }

@@ -282,7 +282,6 @@ impl<R: Runtime> Run<'_, R> {
 impl<'a, R: Runtime> Run<'a, R> {
     /// Makes everything ready, and goes on where a former process stopped.
     fn begin(config: &'a RlConfig, outside: &'a Outside<'a, R>) -> Result<Self, TrainError> {
-        let directory = RunDirectory::open(&config.output, config)?;
         let task = data::task(&config.data.task)?;
         let problems = drawn_from(&task, config, outside)?;
         let validation = held_out(&task, config, outside)?;
@@ -293,6 +292,8 @@ impl<'a, R: Runtime> Run<'a, R> {
             true => Some(network(&config.model, machine, None, config.seed)?),
             false => None,
         };
+        // Not before: a run whose input is at fault has not begun.
+        let directory = RunDirectory::open(&config.output, config)?;
         let mut learner = learner(net, &config.optimiser)?.at(config.rollout.sampling.temperature);
         let checkpoints = Checkpoints::of(directory.path(), config.checkpoints.keep);
         let mut position = Position::default();

@@ -31,11 +31,13 @@ const NAMED: usize = 5;
 
 /// Trains as the configuration says, from where the run stands.
 pub fn sft<R: Runtime>(config: &SftConfig, outside: &Outside<'_, R>) -> Result<Ending, TrainError> {
-    let directory = RunDirectory::open(&config.output, config)?;
+    let task = data::task(config.data.task())?;
     let machine = Machine::of(config.device, config.precision)?;
     let speech = Arc::new(Speech::load(&config.model)?);
     let net = network(&config.model, machine, config.lora.as_ref(), config.seed)?;
-    let episodes = match episodes(config, &directory, &speech, &net, outside) {
+    // Not before: a run whose input is at fault has not begun.
+    let directory = RunDirectory::open(&config.output, config)?;
+    let episodes = match episodes(config, &directory, &task, &speech, &net, outside) {
         Err(TrainError::Play(PlayError::Stopped)) => return Ok(Ending::Stopped(0)),
         episodes => episodes?,
     };
@@ -150,15 +152,15 @@ impl Run<'_> {
 fn episodes<R: Runtime>(
     config: &SftConfig,
     directory: &RunDirectory,
+    task: &Task,
     speech: &Arc<Speech>,
     net: &Net,
     outside: &Outside<'_, R>,
 ) -> Result<Vec<Vec<Row>>, TrainError> {
-    let task = data::task(config.data.task())?;
-    let demonstrations = demonstrations::played(config, directory, &task, speech, outside)?;
+    let demonstrations = demonstrations::played(config, directory, task, speech, outside)?;
     let places: Vec<PathBuf> =
         config.data.trajectories.iter().cloned().chain(demonstrations).collect();
-    let mut recorded = recorded::read(&places, &task)?;
+    let mut recorded = recorded::read(&places, task)?;
     if let Some(limit) = config.data.limit {
         recorded.conversations.truncate(limit);
     }
@@ -166,7 +168,7 @@ fn episodes<R: Runtime>(
         config.rollout.tokens.min(usize::try_from(net.shape().positions).unwrap_or(usize::MAX));
     let mut episodes = Vec::new();
     for conversation in &recorded.conversations {
-        match rows(config, &task, speech, conversation, most) {
+        match rows(config, task, speech, conversation, most) {
             Ok(rows) => episodes.push(rows),
             Err(why) => recorded.left_out.push(format!("{}: {why}", conversation.path.display())),
         }

@@ -14,6 +14,10 @@ use vocabulary::Vocabulary;
 /// The letters problems are made of, and the digit each wants in `answer.txt`.
 pub(crate) const ANSWERS: [(&str, &str); 4] = [("A", "3"), ("B", "1"), ("C", "4"), ("D", "2")];
 
+/// Has a place for tools and says nothing of them: what a byte costs a token is kept short.
+const TEMPLATE: &str = "{% if tools %}{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}\n\
+    {{ message.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}";
+
 /// A place for a test, with a model, a task and rows.
 pub(crate) struct Toy {
     dir: tempfile::TempDir,
@@ -26,6 +30,7 @@ impl Toy {
         let net = Net::random(shape(), 11, Device::Cpu, Kind::Float).unwrap();
         net.save(&model).unwrap();
         Vocabulary::bytes().unwrap().save(&model).unwrap();
+        fs::write(model.join("chat_template.jinja"), TEMPLATE).unwrap();
         fs::create_dir(toy.path("task")).unwrap();
         let task = "[prompt]\nset = \"general\"\nsystem = \"\"\ntask = \"{problem_statement}\"\n\
                     working_dir = \"/testbed\"\noutput_dir = \"/testbed\"\n[grader]\nkind = \"exact\"\n";
@@ -88,7 +93,7 @@ pub(crate) fn row(id: &str, letter: &str, digit: &str) -> Value {
         "id": id,
         "problem_statement": letter,
         "ground_truth": digit,
-        "demonstration": [format!("echo {digit}>answer.txt")],
+        "demonstration": [format!("echo {digit} >answer.txt")],
     })
 }
 
