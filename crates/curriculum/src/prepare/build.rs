@@ -22,9 +22,7 @@ use crate::{
 const PARTS: (usize, usize) = (12_000, 8_000);
 /// An example may have this many bytes.
 const LONGEST_EXAMPLE: usize = 600;
-/// Others are chosen among so many documents of about the same length.
-const ALIKE: usize = 24;
-/// Where a document's own group is among them, at least so many others have to be left.
+/// Others are chosen among at least so many documents, those nearest in length.
 const CHOICE: usize = 8;
 /// Names of files, before their number.
 const STYLES: [&str; 8] =
@@ -101,21 +99,28 @@ impl<'a> Builder<'a> {
         documents
     }
 
-    /// Documents of other groups about as long as this one: how many files a document becomes must not tell it apart.
+    /// The documents of other groups nearest to this one in length: how many files a document becomes must not tell it
+    /// apart.
     fn alike(&self, own: usize, own_group: usize) -> Vec<usize> {
-        let length = |at: usize| self.pool.documents[at].text.len();
+        let length = |at: usize| self.pool.documents[at].text.len() as f64;
+        let apart =
+            |document: &(usize, usize)| (length(document.0).ln_1p() - length(own).ln_1p()).abs();
         let place = self.around.partition_point(|(at, _)| length(*at) < length(own));
-        let mut reach = ALIKE / 2;
-        loop {
-            let (from, to) = (place.saturating_sub(reach), self.around.len().min(place + reach));
-            let near = self.around[from..to].iter().filter(|(_, group)| *group != own_group);
-            let near: Vec<usize> = near.map(|(at, _)| *at).collect();
-            if near.len() >= self.settings.distractors.max(CHOICE) || to - from == self.around.len()
-            {
-                return near;
+        let (mut shorter, mut longer) =
+            (self.around[..place].iter().rev().peekable(), self.around[place..].iter().peekable());
+        let mut near = Vec::new();
+        while near.len() < self.settings.distractors.max(CHOICE) {
+            let next = match (shorter.peek(), longer.peek()) {
+                (Some(one), Some(other)) if apart(one) <= apart(other) => shorter.next(),
+                (Some(_), None) => shorter.next(),
+                _ => longer.next(),
+            };
+            let Some((at, group)) = next else { break };
+            if *group != own_group {
+                near.push(*at);
             }
-            reach *= 2;
         }
+        near
     }
 
     /// Earlier questions of the same context with their answers, as far as they do not hold this answer.
