@@ -2,6 +2,7 @@
 //! are written here.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use llama_cpp_2::context::params::LlamaContextParams;
 use llama_cpp_2::llama_backend::LlamaBackend;
@@ -16,8 +17,12 @@ use crate::needs::{named, stir};
 
 const TOKENS: [i32; 12] = [1, 4093, 198, 7062, 314, 260, 3575, 282, 4649, 47, 2, 198];
 
+/// llama.cpp can be set up once at a time in a process.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// The scores after the last token, with an adapter or without.
 fn llama_cpp(file: &Path, adapter: Option<&Path>) -> Tensor {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut backend = LlamaBackend::init().unwrap();
     backend.void_logs();
     let mut model =
