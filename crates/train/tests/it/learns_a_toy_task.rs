@@ -9,9 +9,10 @@ const WARM_START: &str = r#"
 model = "DIR/model"
 output = "DIR/warm"
 epochs = 60
-batch = 16
+batch = 4
 seed = 5
 device = "cpu"
+precision = "f32"
 [data]
 task = "DIR/task"
 demonstrations = ["DIR/demonstrations.jsonl"]
@@ -22,7 +23,7 @@ tokens = 512
 sandboxes = 8
 [optimiser]
 rate = 4e-3
-schedule = "cosine"
+schedule = "linear"
 warmup = 5
 weight_decay = 0
 [checkpoints]
@@ -32,7 +33,7 @@ every = 1000
 const REWARDS: &str = r#"
 model = "DIR/warmed"
 output = "DIR/rl"
-steps = 30
+steps = 40
 seed = 7
 device = "cpu"
 [data]
@@ -41,18 +42,18 @@ train = ["DIR/rows.jsonl"]
 validation = ["DIR/rows.jsonl"]
 [rollout]
 problems = 4
-members = 8
+members = 16
 format = "native"
 turns = 2
 tokens = 512
 tokens_per_reply = 128
 sandboxes = 8
-slots = 32
+slots = 64
 [optimiser]
-rate = 1e-3
+rate = 1e-4
 weight_decay = 0
 [validation]
-every = 30
+every = 40
 members = 16
 sampling = { temperature = 1.0, top_p = 1.0, top_k = 0 }
 [checkpoints]
