@@ -102,7 +102,9 @@ impl<M: Model> Judge<M> {
     /// One vote; none where the prompt is too long for the judge.
     async fn ask(&self, job: &JudgeJob) -> Result<Option<String>, String> {
         if !self.reached().may_ask(Instant::now()) {
-            return Err("the judge could not be reached before, and is left alone for a while".into());
+            return Err(
+                "the judge could not be reached before, and is left alone for a while".into()
+            );
         }
         let messages = [Message::user(job.prompt.as_str())];
         let sampling = Sampling { temperature: Some(job.temperature), ..Sampling::default() };

@@ -60,8 +60,7 @@ pub(crate) async fn run(
         loaded = loading => loaded?,
         exit = interrupts.cancelled() => return Ok(exit),
     };
-    let folder =
-        Folder::new(resumed.or(output).unwrap_or_else(|| usual_directory(&asked)));
+    let folder = Folder::new(resumed.or(output).unwrap_or_else(|| usual_directory(&asked)));
     let seal = seal(settings)?;
     let written = written(&asked, &loaded, judging.name(&asked));
     let (_lock, run) = benchmark::claim(&folder, written, |record| seal.put_on(record))?;

@@ -163,7 +163,9 @@ impl Folder {
             });
             for mode in modes {
                 match entries(&mode) {
-                    Ok(files) => found.extend(files.into_iter().filter(|path| is_json(path)).map(Ok)),
+                    Ok(files) => {
+                        found.extend(files.into_iter().filter(|path| is_json(path)).map(Ok))
+                    }
                     Err(error) => found.push(Err(error)),
                 }
             }

@@ -119,7 +119,9 @@ impl Asked {
         })?;
         asked.judge = match args.judge.judge_model {
             Some(_) => args.judge,
-            None => serde_json::from_value(run.settings["judge"]["asked"].clone()).unwrap_or_default(),
+            None => {
+                serde_json::from_value(run.settings["judge"]["asked"].clone()).unwrap_or_default()
+            }
         };
         // Another mode may have been asked for before the last.
         asked.modes = run.modes;

@@ -129,7 +129,8 @@ mod tests {
         let file = ModelFile::named("local:q").unwrap();
         let place = Place::Here(LocalPlan::new(file, LocalArgs::default(), NonZeroU32::MIN));
         let q = plan("q", place);
-        let judge = |name: &str| JudgeArgs { judge_model: Some(name.into()), ..JudgeArgs::default() };
+        let judge =
+            |name: &str| JudgeArgs { judge_model: Some(name.into()), ..JudgeArgs::default() };
         // As it is named first, and when its run is taken up.
         for called in [Some("local:q"), None] {
             assert_eq!(Judging::of(&judge("local:q"), &q, called), Judging::Itself);

@@ -43,11 +43,7 @@ impl Loaded {
 }
 
 /// Reads all tasks. It is an error if none is left, or if one could be there another time.
-pub(crate) async fn load(
-    asked: &Asked,
-    told: Told,
-    settings: &Settings,
-) -> anyhow::Result<Loaded> {
+pub(crate) async fn load(asked: &Asked, told: Told, settings: &Settings) -> anyhow::Result<Loaded> {
     let missing = asked.selection.ids.iter().cloned().collect();
     let mut loaded = Loaded { missing, ..Loaded::default() };
     for source in &asked.tasks {

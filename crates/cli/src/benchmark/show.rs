@@ -342,9 +342,7 @@ pub(crate) fn tell(
         )),
     }
     if told.progress == How::Suited {
-        told.note(&format!(
-            "results are in {dir}; explain them with: llm-in-sandbox report {dir}"
-        ));
+        told.note(&format!("results are in {dir}; explain them with: llm-in-sandbox report {dir}"));
     }
     match shown {
         // Nobody listens any more; how the run ended still matters.
