@@ -227,6 +227,7 @@ impl Asked {
         Pace {
             sandboxes,
             model_calls: calls,
+            conversations: if here { calls } else { usize::MAX },
             tries: asked.tries.get(),
             failures_in_a_row: asked.max_failures.get(),
             ..Pace::default()

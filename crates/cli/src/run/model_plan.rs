@@ -326,7 +326,7 @@ fn choose(
         return Ok(Chosen { name, place, hint });
     }
     if local != LocalArgs::default() {
-        let text = "--adapter, --context and --threads are for models in this process: \
+        let text = "an adapter, a context and threads are chosen for models in this process only: \
                     --model local:NAME or FILE.gguf";
         return Err(Usage(text.into()).into());
     }
