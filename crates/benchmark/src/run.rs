@@ -177,12 +177,15 @@ impl<M: Model, R: Runtime> Benchmark<M, R> {
     fn share(self) -> Shared<M, R> {
         let (stopper, watch) = agent::stopper();
         let Pace { sandboxes, model_calls, failures_in_a_row, .. } = self.pace;
+        let patience = self.plan.method.caps.time;
         let attempts: usize = self.plan.tasks.iter().map(|asked| asked.attempts()).sum();
         let ahead = if attempts >= LONG { AHEAD } else { 0 };
         Shared {
             computers: Computers::new(self.runtime, sandboxes, ahead),
             model: Gated::new(self.model, model_calls),
-            judge: self.judge.map(|judge| Judge::new(judge, model_calls, failures_in_a_row)),
+            judge: self
+                .judge
+                .map(|judge| Judge::new(judge, model_calls, failures_in_a_row, patience)),
             plan: self.plan,
             folder: self.folder,
             pace: self.pace,

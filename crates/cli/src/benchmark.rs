@@ -69,6 +69,7 @@ pub(crate) async fn run(
         opened = opening => opened?,
         exit = interrupts.cancelled() => return Ok(exit),
     };
+    let judged = judging.judged(&loaded.questions);
     let shown: Arc<dyn Progress> = Arc::new(Shown::new(told, settings));
     let benchmark = Benchmark {
         plan: Plan {
@@ -88,7 +89,7 @@ pub(crate) async fn run(
     };
     let finished = play(benchmark, interrupts).await?;
     drop(shown);
-    show::tell(&finished, &folder, told, judging.judged())?;
+    show::tell(&finished, &folder, told, judged)?;
     match show::exit(&finished, &loaded.broken) {
         Exit::Cancelled(_) => Ok(interrupts.cancelled().await),
         exit => Ok(exit),

@@ -116,6 +116,13 @@ fn incomplete(path: &Path, why: impl Into<String>) -> TaskError {
     TaskError::Incomplete { path: path.to_owned(), why: why.into() }
 }
 
+/// Whether a file belongs to a folder, wherever links lead. Somebody else may have made the folder, and its rows are
+/// sent to the model.
+fn lies_in(dir: &Path, path: &Path) -> bool {
+    let whole = dir.canonicalize().ok().zip(path.canonicalize().ok());
+    whole.is_some_and(|(dir, path)| path.starts_with(dir))
+}
+
 /// What goes along with a grader: all files but hidden ones, links, and the rows.
 fn files(dir: &Path, rows: Option<&Path>) -> Result<Vec<CarriedFile>, TaskError> {
     let mut found = Vec::new();

@@ -109,6 +109,16 @@ fn select(
     let problems = asked.selection.of(rows.problems, &mut loaded.missing);
     let problems = problems.map_err(|error| Usage(format!("{}: {error}", task.name)))?;
     possible(asked, &task, &problems)?;
+    let is_letter = |problem: &Problem| {
+        let mut right = problem.ground_truth.trim().chars();
+        right.next().is_some_and(char::is_alphabetic) && right.next().is_none()
+    };
+    if task.grader == Grader::Choice && !problems.iter().any(is_letter) {
+        told.note(&format!(
+            "{}: no right answer is a single letter; are these its rows?",
+            task.name
+        ));
+    }
     Ok(Questions { task, problems, repeats: asked.repeats, rows_sha256: rows.sha256 })
 }
 
