@@ -345,10 +345,7 @@ fn a_server_that_fails_until_the_time_is_up_is_no_failure_of_the_model() {
         assert!(err(&output).contains(&told), "{}", err(&output));
     }
     let kept = attempts(&home.file("out"));
-    assert!(
-        kept.iter().all(|attempt| attempt["outcome"]["infrastructure"].is_object()),
-        "{kept:?}"
-    );
+    assert!(kept.iter().all(|attempt| attempt["outcome"] == "infrastructure"), "{kept:?}");
 }
 
 #[test]
