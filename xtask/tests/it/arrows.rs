@@ -49,7 +49,8 @@ const ALLOWED: [(&str, &[&str]); 19] = [
 ];
 
 /// What crates may use in their tests besides.
-const IN_TESTS: [&str; 4] = ["sandbox", "sandbox-conformance", "sandbox-native", "testkit"];
+const IN_TESTS: [&str; 5] =
+    ["sandbox", "sandbox-conformance", "sandbox-docker", "sandbox-native", "testkit"];
 
 /// The crate that may hold `unsafe` code.
 const UNSAFE: &str = "crates/sandbox-native/";
