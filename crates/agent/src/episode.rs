@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Delta, Listener, Model, Place, Price, Request, Sampling, ToolSpec};
+use model::{Delta, LastFailure, Listener, Model, Place, Price, Request, Sampling, ToolSpec};
 use sandbox::{EntryKind, Error, Sandbox};
 use trajectory::{
     Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent, Started, Stop,
@@ -202,13 +202,22 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             sampling: &sampling,
             max_tokens: self.settings.limits.next_reply(&self.spent),
         };
-        let hearing = Hearing { journal: self.journal, turn, _sandbox: std::marker::PhantomData };
+        let (failure, _sandbox) = (LastFailure::default(), std::marker::PhantomData);
+        let hearing = Hearing { journal: self.journal, turn, failure: &failure, _sandbox };
         let asked = self.model.complete(&request, &hearing);
         let asked = unless_stopped(asked, &mut self.watch, self.deadline).await;
         let millis = millis_since(began);
         // A call that is cut short took its time as well.
         self.spent.model_ms = self.spent.model_ms.saturating_add(millis);
-        let reply = match asked? {
+        let asked = match (asked, failure.take()) {
+            // A server that fails says nothing about the model.
+            (Break(Outcome::Deadline), Some(why)) => {
+                let cause = format!("time was up while calls to the model failed: {why}");
+                return Break(Outcome::Infrastructure { cause });
+            }
+            (asked, _) => asked?,
+        };
+        let reply = match asked {
             Ok(reply) => reply,
             Err(model::Error::Overflow { .. }) => return Break(Outcome::ContextFull),
             Err(error) => return Break(infrastructure(&error)),
@@ -431,11 +440,13 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
 struct Hearing<'a, S, J> {
     journal: &'a J,
     turn: u32,
+    failure: &'a LastFailure,
     _sandbox: std::marker::PhantomData<fn(&S)>,
 }
 
 impl<S, J: Journal<S>> Listener for Hearing<'_, S, J> {
     fn hear(&self, delta: Delta<'_>) {
+        self.failure.note(delta);
         if let Delta::Retry { attempt, wait, why } = delta {
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             let event = Event::Retried { turn: self.turn, attempt, wait_ms, why: why.to_owned() };

@@ -26,6 +26,8 @@ pub(crate) struct Judge<M> {
     reached: Mutex<Reached>,
     /// After so many failures in a row it is left alone for a while.
     limit: u32,
+    /// How long a vote may take.
+    patience: Option<Duration>,
 }
 
 /// Whether a judge can be reached.
@@ -60,8 +62,9 @@ impl Reached {
 
 impl<M: Model> Judge<M> {
     /// A judge that is asked by so many at once.
-    pub(crate) fn new(model: M, calls: usize, limit: u32) -> Self {
-        Self { model: Gated::new(model, calls), reached: Mutex::default(), limit: limit.max(1) }
+    pub(crate) fn new(model: M, calls: usize, limit: u32, patience: Option<Duration>) -> Self {
+        let (model, reached) = (Gated::new(model, calls), Mutex::default());
+        Self { model, reached, limit: limit.max(1), patience }
     }
 
     /// What it says of an answer, or why it says nothing. Votes that were given before are not asked for again.
@@ -102,7 +105,9 @@ impl<M: Model> Judge<M> {
     /// One vote; none where the prompt is too long for the judge.
     async fn ask(&self, job: &JudgeJob) -> Result<Option<String>, String> {
         if !self.reached().may_ask(Instant::now()) {
-            return Err("the judge could not be reached before, and is left alone for a while".into());
+            return Err(
+                "the judge could not be reached before, and is left alone for a while".into()
+            );
         }
         let messages = [Message::user(job.prompt.as_str())];
         let sampling = Sampling { temperature: Some(job.temperature), ..Sampling::default() };
@@ -113,7 +118,18 @@ impl<M: Model> Judge<M> {
             max_tokens: u64::from(job.max_tokens),
         };
         let _place = self.model.place().await;
-        match self.model.complete(&request, &Silent).await {
+        let asked = self.model.complete(&request, &Silent);
+        let replied = match self.patience {
+            None => asked.await,
+            Some(patience) => match tokio::time::timeout(patience, asked).await {
+                Ok(replied) => replied,
+                Err(_) => {
+                    self.reached().failed(self.limit, Instant::now());
+                    return Err(format!("the judge did not finish within {patience:?}"));
+                }
+            },
+        };
+        match replied {
             Ok(reply) => {
                 *self.reached() = Reached::default();
                 Ok(Some(ending(&reply.message.text).to_owned()))

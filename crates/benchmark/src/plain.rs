@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use agent::Journal;
-use model::{Delta, Error, Listener, Model, Reply, Request};
+use model::{Delta, Error, LastFailure, Listener, Model, Reply, Request};
 use sandbox::Runtime;
 use serde_json::Value;
 use trajectory::{Ended, Event, Message, Outcome, Replied, Spent, Started, Stop};
@@ -30,19 +30,20 @@ impl<M: Model, R: Runtime> Shared<M, R> {
             sampling: &sampling,
             max_tokens: self.plan.method.caps.plain_tokens,
         };
-        let hearing = Hearing(record);
+        let hearing = Hearing { record, failure: LastFailure::default() };
         let asked = self.model.complete(&request, &hearing);
-        let (reply, outcome) = match self.unless_stopped(self.in_time(asked)).await? {
-            None => (None, Outcome::Deadline),
-            Some(Ok(reply)) if reply.stop == Stop::Length => (Some(reply), Outcome::MaxTokens),
-            Some(Ok(reply)) => (Some(reply), Outcome::Submitted),
-            Some(Err(Error::Overflow { .. })) => (None, Outcome::ContextFull),
-            Some(Err(error)) => {
-                let outcome = Outcome::Infrastructure { cause: error.with_causes() };
-                // The failure itself says more than that its record cannot be written either.
-                let _ = record.add(Event::Ended(Ended { outcome, spent: Spent::default() }));
-                return Err(Trouble::failed(error.with_causes()));
+        let asked = self.unless_stopped(self.in_time(asked)).await?;
+        let (reply, outcome) = match (asked, hearing.failure.take()) {
+            // A server that fails says nothing about the model.
+            (None, Some(why)) => {
+                let why = format!("time was up while calls to the model failed: {why}");
+                return Err(fails(record, why));
             }
+            (None, None) => (None, Outcome::Deadline),
+            (Some(Ok(reply)), _) if reply.stop == Stop::Length => (Some(reply), Outcome::MaxTokens),
+            (Some(Ok(reply)), _) => (Some(reply), Outcome::Submitted),
+            (Some(Err(Error::Overflow { .. })), _) => (None, Outcome::ContextFull),
+            (Some(Err(error)), _) => return Err(fails(record, error.with_causes())),
         };
         let spent = self.spent(reply.as_ref(), crate::millis_since(began));
         let mut answer = String::new();
@@ -120,16 +121,28 @@ fn write(record: &Record, event: Event) -> Result<(), Trouble> {
     written.map_err(|error| Trouble::failed(format!("cannot write the record: {error}")))
 }
 
+/// Ends the record of a call that failed on our side.
+fn fails(record: &Record, cause: String) -> Trouble {
+    let outcome = Outcome::Infrastructure { cause: cause.clone() };
+    // The failure itself says more than that its record cannot be written either.
+    let _ = record.add(Event::Ended(Ended { outcome, spent: Spent::default() }));
+    Trouble::failed(cause)
+}
+
 /// Records calls that failed and are made again.
-struct Hearing<'a>(&'a Record);
+struct Hearing<'a> {
+    record: &'a Record,
+    failure: LastFailure,
+}
 
 impl Listener for Hearing<'_> {
     fn hear(&self, delta: Delta<'_>) {
+        self.failure.note(delta);
         if let Delta::Retry { attempt, wait, why } = delta {
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             let event = Event::Retried { turn: 1, attempt, wait_ms, why: why.to_owned() };
             // The reply that follows is recorded as well, and a failure noticed then.
-            let _ = Journal::<()>::record(self.0, event);
+            let _ = Journal::<()>::record(self.record, event);
         }
     }
 }

@@ -166,6 +166,9 @@ pub enum SelectionError {
     /// These problems are not there.
     #[error("there is no problem {0}; ids are those of the rows")]
     Unknown(String),
+    /// There is none to select from.
+    #[error("there is no row that can be used")]
+    NoRows,
     /// No problem is left.
     #[error("no problem is left of {problems}; widen the selection")]
     Nothing {
@@ -182,6 +185,9 @@ impl Selection {
         missing: &mut BTreeSet<String>,
     ) -> Result<Vec<Problem>, SelectionError> {
         let all = problems.len();
+        if all == 0 {
+            return Err(SelectionError::NoRows);
+        }
         let (start, end) = (self.start.unwrap_or(0), self.end.unwrap_or(usize::MAX));
         let within = problems.into_iter().take(end).skip(start);
         let wanted: BTreeSet<&str> = self.ids.iter().map(String::as_str).collect();

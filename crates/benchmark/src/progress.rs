@@ -184,7 +184,9 @@ impl Group {
         *self.outcomes.entry(attempt.outcome.name().to_owned()).or_default() += 1;
         self.turns += u64::from(attempt.spent.turns);
         self.usage += attempt.spent.usage;
-        let Tokens { prompt, model, environment } = attempt.tokens;
+        // What failed on our side may have asked nothing of the model.
+        let Tokens { prompt, model, environment } =
+            if failed { Tokens::default() } else { attempt.tokens };
         self.tokens.prompt = self.tokens.prompt.saturating_add(prompt);
         self.tokens.model = self.tokens.model.saturating_add(model);
         self.tokens.environment = self.tokens.environment.saturating_add(environment);

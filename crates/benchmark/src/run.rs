@@ -56,6 +56,8 @@ pub struct Pace {
     pub sandboxes: usize,
     /// Calls to the model under way; as many to the judge.
     pub model_calls: usize,
+    /// Conversations the model remembers. With more of them under way it would read each anew at every turn.
+    pub conversations: usize,
     /// How often an attempt is begun before it counts as failed on our side.
     pub tries: u32,
     /// The wait before the second time; each later one is twice as long.
@@ -69,10 +71,18 @@ impl Default for Pace {
         Self {
             sandboxes: 4,
             model_calls: 4,
+            conversations: usize::MAX,
             tries: 3,
             first_wait: Duration::from_secs(1),
             failures_in_a_row: 10,
         }
+    }
+}
+
+impl Pace {
+    /// Attempts under way. Those without a sandbox wait for the model only, so both bounds count.
+    fn attempts(&self) -> usize {
+        self.sandboxes.saturating_add(self.model_calls).min(self.conversations).max(1)
     }
 }
 
@@ -167,12 +177,15 @@ impl<M: Model, R: Runtime> Benchmark<M, R> {
     fn share(self) -> Shared<M, R> {
         let (stopper, watch) = agent::stopper();
         let Pace { sandboxes, model_calls, failures_in_a_row, .. } = self.pace;
+        let patience = self.plan.method.caps.time;
         let attempts: usize = self.plan.tasks.iter().map(|asked| asked.attempts()).sum();
         let ahead = if attempts >= LONG { AHEAD } else { 0 };
         Shared {
             computers: Computers::new(self.runtime, sandboxes, ahead),
             model: Gated::new(self.model, model_calls),
-            judge: self.judge.map(|judge| Judge::new(judge, model_calls, failures_in_a_row)),
+            judge: self
+                .judge
+                .map(|judge| Judge::new(judge, model_calls, failures_in_a_row, patience)),
             plan: self.plan,
             folder: self.folder,
             pace: self.pace,
@@ -186,8 +199,7 @@ impl<M: Model, R: Runtime> Benchmark<M, R> {
 impl<M: Model, R: Runtime> Shared<M, R> {
     /// The main loop: begins what is due, takes what is done. Says how much of what it began was stopped.
     async fn work_off(self: &Arc<Self>, due: &mut VecDeque<Work>, tally: &mut Tally) -> usize {
-        // Attempts without a sandbox wait for the model only, so both bounds count.
-        let crowd = self.pace.sandboxes.saturating_add(self.pace.model_calls).max(1);
+        let crowd = self.pace.attempts();
         let (mut running, mut begun) = (JoinSet::new(), HashMap::new());
         let mut stopped = 0;
         loop {

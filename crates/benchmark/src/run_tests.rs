@@ -71,7 +71,7 @@ fn unless_bad(id: &str) -> Line {
 
 fn pace(tries: u32, failures_in_a_row: u32) -> Pace {
     let first_wait = Duration::from_millis(1);
-    Pace { sandboxes: 1, model_calls: 2, tries, first_wait, failures_in_a_row }
+    Pace { sandboxes: 1, model_calls: 2, tries, first_wait, failures_in_a_row, ..Pace::default() }
 }
 
 #[tokio::test]
@@ -120,4 +120,12 @@ async fn an_attempt_that_panics_is_a_failure_of_ours_alone() {
     // It is made again like any other.
     let finished = play(&folder, &["bad-0", "a", "b"], pace(1, 5), |_| right()).await;
     assert_eq!(finished.summary.groups.groups[0].graded, 3);
+}
+
+#[test]
+fn no_more_is_under_way_than_the_model_remembers() {
+    let pace = Pace { sandboxes: 8, model_calls: 4, ..Pace::default() };
+    assert_eq!(pace.attempts(), 12);
+    assert_eq!(Pace { conversations: 4, ..pace }.attempts(), 4);
+    assert_eq!(Pace { conversations: 0, ..pace }.attempts(), 1);
 }

@@ -98,7 +98,8 @@ impl<M: Model, R: Runtime> Shared<M, R> {
         let (task, problem) = self.plan.of(job);
         let method = &self.plan.method;
         let preparing = self.prepare(task, problem, sandbox);
-        let preparing = computer::within(SETUP + computer::PATIENCE, "filling a sandbox", preparing);
+        let preparing =
+            computer::within(SETUP + computer::PATIENCE, "filling a sandbox", preparing);
         let prepared = self.unless_stopped(preparing).await?;
         prepared.map_err(|error| Trouble::of_sandbox(&error))?;
         let opening = self.opening(task, problem, sandbox, network)?;
@@ -114,8 +115,9 @@ impl<M: Model, R: Runtime> Shared<M, R> {
             Ok((answer, peak_memory))
         };
         let closed = self.unless_stopped(closing).await?;
-        let (answer, peak_memory) = closed.map_err(|error: sandbox::Error| {
-            Trouble::Failed { cause: chain(&error), spent: Box::new(spent) }
+        let (answer, peak_memory) = closed.map_err(|error: sandbox::Error| Trouble::Failed {
+            cause: chain(&error),
+            spent: Box::new(spent),
         })?;
         let grading = task.grading(problem, &answer);
         let peak_memory = peak_memory.map(|size| size.0);
@@ -225,15 +227,13 @@ impl<M: Model, R: Runtime> Shared<M, R> {
                 let bytes = computer::read(sandbox, &path, LONGEST_ANSWER).await?;
                 Ok(problems::clean_answer(&bytes))
             }
-            Answer::Diff => {
-                match String::from_utf8(patch(task, sandbox, DiffForm::Text).await?) {
-                    Ok(patch) => Ok(patch),
-                    Err(_) => {
-                        let ascii = patch(task, sandbox, DiffForm::Ascii).await?;
-                        Ok(String::from_utf8_lossy(&ascii).into_owned())
-                    }
+            Answer::Diff => match String::from_utf8(patch(task, sandbox, DiffForm::Text).await?) {
+                Ok(patch) => Ok(patch),
+                Err(_) => {
+                    let ascii = patch(task, sandbox, DiffForm::Ascii).await?;
+                    Ok(String::from_utf8_lossy(&ascii).into_owned())
                 }
-            }
+            },
         }
     }
 }

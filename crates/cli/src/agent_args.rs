@@ -142,7 +142,7 @@ pub(crate) struct ModelArgs {
     /// Whether the model can look at pictures [default: by the model's name]
     #[arg(long, value_enum)]
     pub(crate) images: Option<Images>,
-    /// Randomness [default: the server's; 0.2 for a model in this process]
+    /// Randomness [default: the server's, in a benchmark the paper's; 0.2 for a model in this process]
     #[arg(long, value_name = "T", value_parser = values::temperature, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f64>,
     /// Only the likeliest tokens that together have this probability

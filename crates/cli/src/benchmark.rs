@@ -60,8 +60,7 @@ pub(crate) async fn run(
         loaded = loading => loaded?,
         exit = interrupts.cancelled() => return Ok(exit),
     };
-    let folder =
-        Folder::new(resumed.or(output).unwrap_or_else(|| usual_directory(&asked)));
+    let folder = Folder::new(resumed.or(output).unwrap_or_else(|| usual_directory(&asked)));
     let seal = seal(settings)?;
     let written = written(&asked, &loaded, judging.name(&asked));
     let (_lock, run) = benchmark::claim(&folder, written, |record| seal.put_on(record))?;
@@ -70,6 +69,7 @@ pub(crate) async fn run(
         opened = opening => opened?,
         exit = interrupts.cancelled() => return Ok(exit),
     };
+    let judged = judging.judged(&loaded.questions);
     let shown: Arc<dyn Progress> = Arc::new(Shown::new(told, settings));
     let benchmark = Benchmark {
         plan: Plan {
@@ -89,7 +89,7 @@ pub(crate) async fn run(
     };
     let finished = play(benchmark, interrupts).await?;
     drop(shown);
-    show::tell(&finished, &folder, told, judging.judged())?;
+    show::tell(&finished, &folder, told, judged)?;
     match show::exit(&finished, &loaded.broken) {
         Exit::Cancelled(_) => Ok(interrupts.cancelled().await),
         exit => Ok(exit),

@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -81,7 +82,7 @@ pub(crate) async fn run(args: ReportArgs) -> Result<Exit> {
 fn report(args: &ReportArgs) -> Result<Exit> {
     let directory = match (&args.output, &args.runs[..]) {
         (Some(directory), _) => directory.clone(),
-        (None, [run]) => run.join("report"),
+        (None, [run]) => beside(run)?,
         (None, _) => PathBuf::from("report"),
     };
     let sources = read(&args.runs, &directory).map_err(|error| Usage(error.to_string()))?;
@@ -103,10 +104,24 @@ fn report(args: &ReportArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Writes a file whole or not at all.
+/// Where the report of one run belongs. A run may come from a stranger, whose link would lead out of it.
+fn beside(run: &Path) -> Result<PathBuf, Usage> {
+    let directory = run.join("report");
+    match directory.is_symlink() {
+        true => Err(Usage(format!(
+            "{} is a link; remove it, or name a place with --output",
+            directory.display()
+        ))),
+        false => Ok(directory),
+    }
+}
+
+/// Writes a file whole or not at all, and through no link that lies in its way.
 pub(crate) fn keep(path: &Path, text: &str) -> Result<()> {
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, path));
+    let partial = path.with_added_extension("partial");
+    let written = results::new_file(&partial)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&partial, path));
     written.inspect_err(|_| drop(fs::remove_file(&partial))).with_context(|| cannot("write", path))
 }
 

@@ -230,10 +230,12 @@ impl<'m> Engine<'m> {
         let mut order: Vec<_> = (0..self.slots.len())
             .filter_map(|at| {
                 let slot = self.slots.get(at)?;
-                Some((!writing(slot)?, slot.used, at))
+                let is_prompt = !writing(slot)?;
+                Some((is_prompt, if is_prompt { slot.used } else { 0 }, at))
             })
             .collect();
-        // Replies first, each with its one token; then prompts, the oldest first.
+        // Replies first, each with its one token, then prompts, the oldest first. llama.cpp evaluates together only
+        // sequences that follow one another in the batch by their numbers.
         order.sort_unstable();
         let replies = order.iter().filter(|(prompt, ..)| !prompt).count();
         let prompts = if replies == 0 { BATCH as usize } else { BESIDE_REPLIES };

@@ -33,7 +33,7 @@ pub use format::{Formatted, ToolFormat, UnknownFormat};
 pub use openai::OpenAi;
 pub use overflow::Overflow;
 pub use price::{Price, PriceError, Prices};
-pub use reply::{Delta, Listener, Reply, Silent};
+pub use reply::{Delta, LastFailure, Listener, Reply, Silent};
 pub use request::{Calling, Model, Place, Request, Sampling, ToolSpec};
 pub use retry::{Retry, Retrying};
 pub use secret::Secret;

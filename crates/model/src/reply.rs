@@ -1,6 +1,9 @@
 //! What a model answers, whole and piece by piece.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use trajectory::{Assistant, Stop, Usage};
@@ -45,6 +48,29 @@ pub enum Delta<'a> {
 pub trait Listener: Send + Sync {
     /// The next piece.
     fn hear(&self, delta: Delta<'_>);
+}
+
+/// Remembers the failure since which nothing came: whoever stops waiting then knows why there is no reply.
+#[derive(Debug, Default)]
+pub struct LastFailure(Mutex<Option<String>>);
+
+impl LastFailure {
+    /// Takes note of a piece.
+    pub fn note(&self, delta: Delta<'_>) {
+        *self.lock() = match delta {
+            Delta::Retry { why, .. } => Some(why.to_owned()),
+            _ => None,
+        };
+    }
+
+    /// What failed, unless something came since.
+    pub fn take(&self) -> Option<String> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Nobody watches.

@@ -9,13 +9,16 @@ use serde_json::json;
 
 use crate::{Grade, swe::TestLog};
 
+/// A file that goes into a sandbox: its path there, and its bytes, shared by all who carry it.
+pub type CarriedFile = (PathBuf, Arc<[u8]>);
+
 /// Something to be done in a new sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
     /// The image of the sandbox, where it is not the usual one.
     pub image: Option<String>,
     /// Files to be there first: absolute path and content.
-    pub files: Vec<(PathBuf, Arc<[u8]>)>,
+    pub files: Vec<CarriedFile>,
     /// What its shell runs. At least the first and the last eight megabytes of standard
     /// output are wanted.
     pub command: String,

@@ -13,12 +13,11 @@ mod tests;
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use agent::prompt::PromptError;
 
-use crate::Task;
+use crate::{CarriedFile, Task};
 
 /// A description may have this many bytes.
 const LARGEST_DESCRIPTION: u64 = 1 << 20;
@@ -117,8 +116,15 @@ fn incomplete(path: &Path, why: impl Into<String>) -> TaskError {
     TaskError::Incomplete { path: path.to_owned(), why: why.into() }
 }
 
+/// Whether a file belongs to a folder, wherever links lead. Somebody else may have made the folder, and its rows are
+/// sent to the model.
+fn lies_in(dir: &Path, path: &Path) -> bool {
+    let whole = dir.canonicalize().ok().zip(path.canonicalize().ok());
+    whole.is_some_and(|(dir, path)| path.starts_with(dir))
+}
+
 /// What goes along with a grader: all files but hidden ones, links, and the rows.
-fn files(dir: &Path, rows: Option<&Path>) -> Result<Vec<(PathBuf, Arc<[u8]>)>, TaskError> {
+fn files(dir: &Path, rows: Option<&Path>) -> Result<Vec<CarriedFile>, TaskError> {
     let mut found = Vec::new();
     let mut left = LARGEST_FOLDER;
     walk(dir, Path::new(""), rows, &mut left, &mut found)?;
@@ -131,7 +137,7 @@ fn walk(
     below: &Path,
     rows: Option<&Path>,
     left: &mut u64,
-    found: &mut Vec<(PathBuf, Arc<[u8]>)>,
+    found: &mut Vec<CarriedFile>,
 ) -> Result<(), TaskError> {
     let here = dir.join(below);
     let failed = |source| TaskError::Io { path: here.clone(), source };

@@ -8,7 +8,7 @@ use grade::judge::{self, Verdict};
 use serde_json::{Value, json};
 
 use crate::{
-    Check, Problem,
+    CarriedFile, Check, Problem,
     check::ScoreFrom,
     swe::{self, Place},
 };
@@ -47,7 +47,7 @@ pub struct Command {
     /// What a shell runs.
     pub command: String,
     /// The files of the task, by their path below the directory. Many checks may wait at a time, so they share them.
-    pub files: Vec<(PathBuf, Arc<[u8]>)>,
+    pub files: Vec<CarriedFile>,
     /// The image it runs in, where it is not the task's.
     pub image: Option<String>,
     /// After this long it has failed.

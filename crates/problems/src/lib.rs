@@ -14,7 +14,7 @@ pub mod swe;
 mod task;
 
 pub use answer::{Answer, clean_answer};
-pub use check::{Check, ScoreFrom};
+pub use check::{CarriedFile, Check, ScoreFrom};
 pub use folder::TaskError;
 pub use grading::{Command, Grade, Grader, Grading, JudgeJob};
 pub use problem::Problem;

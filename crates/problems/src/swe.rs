@@ -11,15 +11,11 @@ mod script;
 #[path = "swe/swe_tests.rs"]
 mod tests;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{Check, Grade, Grading, Problem, ScoreFrom};
+use crate::{CarriedFile, Check, Grade, Grading, Problem, ScoreFrom};
 
 pub use log::{Style, TestLog};
 pub use script::{DIFF_FILE, DiffForm, diff_command};
@@ -105,7 +101,7 @@ pub(crate) fn grading(problem: &Problem, diff: &str, place: Place<'_>) -> Gradin
         command: &command,
         marker: &log.marker,
     };
-    let mut files: Vec<(PathBuf, Arc<[u8]>)> = problem
+    let mut files: Vec<CarriedFile> = problem
         .files
         .iter()
         .map(|(name, text)| (place.input_dir.join(name), text.as_bytes().into()))

@@ -135,9 +135,8 @@ fn task_report(group: &systems::Group, sources: &[Source], task: &str) -> Option
 
 /// Tokens with the computer over tokens without, each problem tried both ways with its mean.
 fn token_ratio(without: &[&Fact], with: &[&Fact]) -> Option<f64> {
-    let tokens = |fact: &Fact| {
-        fact.attempt.is_of_the_model().then(|| fact.attempt.tokens.total() as f64)
-    };
+    let tokens =
+        |fact: &Fact| fact.attempt.is_of_the_model().then(|| fact.attempt.tokens.total() as f64);
     let (mut without, with) = (by_problem(without, tokens), by_problem(with, tokens));
     let (mut less, mut more) = (0.0, 0.0);
     for (id, with) in with {

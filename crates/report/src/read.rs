@@ -16,6 +16,9 @@ use crate::{Fact, text::excerpt};
 const DAMAGES: usize = 20;
 /// Tasks of a run that are looked at.
 const TASKS: usize = 500;
+/// Names of a benchmark that are looked for, and the longest of them in bytes.
+const KNOWN_AS: usize = 50;
+const LONGEST_KNOWN_AS: usize = 100;
 /// The longest name of a task or a problem, in bytes.
 const LONGEST_NAME: usize = 4096;
 
@@ -98,6 +101,10 @@ fn source(directory: &Path, from: &Path) -> Option<Source> {
         source.run.tasks.truncate(TASKS);
         let why = format!("run.json: it names {named} tasks; only {TASKS} are looked at");
         source.damage(directory, &why);
+    }
+    for task in &mut source.run.tasks {
+        task.known_as.retain(|name| name.len() <= LONGEST_KNOWN_AS);
+        task.known_as.truncate(KNOWN_AS);
     }
     let tasks = source.run.tasks.iter().map(|task| task.name.clone()).collect();
     let mut reader = Reader { folder: &folder, directory, seen: HashSet::new(), tasks };

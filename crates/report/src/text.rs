@@ -2,6 +2,8 @@
 //!
 //! Whoever renders escapes for its own format besides; this module knows none.
 
+use trajectory::is_hidden;
+
 /// The beginning of a text: at most this many characters, white space run together, and what would hide or
 /// reorder what people read spelled out. Looks no further into the text than it has to.
 pub(crate) fn excerpt(text: &str, most: usize) -> String {
@@ -27,37 +29,6 @@ pub(crate) fn excerpt(text: &str, most: usize) -> String {
         room -= taken;
     }
     shown
-}
-
-/// Control characters, separators, and what Unicode calls format characters: marks of direction, characters
-/// without width, tags.
-fn is_hidden(c: char) -> bool {
-    if (' '..='~').contains(&c) {
-        return false;
-    }
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}'
-                | '\u{600}'..='\u{605}'
-                | '\u{61c}'
-                | '\u{6dd}'
-                | '\u{70f}'
-                | '\u{890}'..='\u{891}'
-                | '\u{8e2}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{fff0}'..='\u{fffb}'
-                | '\u{110bd}'
-                | '\u{110cd}'
-                | '\u{13430}'..='\u{1343f}'
-                | '\u{1bca0}'..='\u{1bca3}'
-                | '\u{1d173}'..='\u{1d17a}'
-                | '\u{e0000}'..='\u{e0fff}'
-        )
 }
 
 #[cfg(test)]

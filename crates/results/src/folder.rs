@@ -163,7 +163,9 @@ impl Folder {
             });
             for mode in modes {
                 match entries(&mode) {
-                    Ok(files) => found.extend(files.into_iter().filter(|path| is_json(path)).map(Ok)),
+                    Ok(files) => {
+                        found.extend(files.into_iter().filter(|path| is_json(path)).map(Ok))
+                    }
                     Err(error) => found.push(Err(error)),
                 }
             }
@@ -174,6 +176,7 @@ impl Folder {
     /// The events of an attempt.
     pub fn events(&self, key: &Key) -> Result<Vec<Line>, Error> {
         let path = self.trajectory_path(key);
+        self.stays_inside(&path)?;
         let text = read_text(&path)?;
         trajectory::read(&text).map_err(|error| malformed(&path, &error))
     }
@@ -183,15 +186,20 @@ impl Folder {
         self.path.join(kind).join(name::of(&key.task)).join(key.mode.name()).join(file)
     }
 
-    /// Makes the directory of a file of the run. A link on the way would lead out of it.
-    fn make_parent(&self, file: &Path) -> Result<(), Error> {
+    /// Refuses a link on the way to a file of the run: it would lead out of it.
+    fn stays_inside(&self, file: &Path) -> Result<(), Error> {
         let dir = file.parent().unwrap_or(file);
-        let inside = dir.ancestors().take_while(|above| *above != self.path);
-        for above in inside {
-            if above.is_symlink() {
-                return Err(malformed(above, &"it is a link, and nothing is written through one"));
-            }
+        let mut inside = dir.ancestors().take_while(|above| *above != self.path);
+        match inside.find(|above| above.is_symlink()) {
+            Some(link) => Err(malformed(link, &"it is a link, and none is followed")),
+            None => Ok(()),
         }
+    }
+
+    /// Makes the directory of a file of the run.
+    fn make_parent(&self, file: &Path) -> Result<(), Error> {
+        self.stays_inside(file)?;
+        let dir = file.parent().unwrap_or(file);
         fs::create_dir_all(dir).map_err(io_error("make", dir))
     }
 
@@ -236,9 +244,10 @@ fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "json")
 }
 
-/// Directories below one, sorted; none where it does not exist.
+/// Directories below one, sorted; none where it does not exist. Links lead elsewhere.
 fn directories(path: &Path) -> Result<Vec<PathBuf>, Error> {
-    Ok(entries(path)?.into_iter().filter(|entry| entry.is_dir()).collect())
+    let inside = |entry: &PathBuf| entry.is_dir() && !entry.is_symlink();
+    Ok(entries(path)?.into_iter().filter(inside).collect())
 }
 
 fn entries(path: &Path) -> Result<Vec<PathBuf>, Error> {
@@ -256,10 +265,13 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     serde_json::from_str(&read_text(path)?).map_err(|error| malformed(path, &error))
 }
 
-/// Reads a file that may be anything: a pipe would block for ever, a device never end.
+/// Reads a file that may be anything: a pipe would block for ever, a device never end, a link lead out of the run.
 fn read_text(path: &Path) -> Result<String, Error> {
+    if path.is_symlink() {
+        return Err(malformed(path, &"it is a link, and none is followed"));
+    }
     let mut options = fs::OpenOptions::new();
-    options.read(true).custom_flags(flags(OFlags::NONBLOCK));
+    options.read(true).custom_flags(flags(OFlags::NONBLOCK | OFlags::NOFOLLOW));
     let file = options.open(path).map_err(io_error("read", path))?;
     if !file.metadata().map_err(io_error("read", path))?.is_file() {
         return Err(malformed(path, &"it is no file"));
@@ -273,7 +285,7 @@ fn read_text(path: &Path) -> Result<String, Error> {
 }
 
 /// A file that was not there before. Whatever has its name goes, a link without what it leads to.
-fn new_file(path: &Path) -> io::Result<fs::File> {
+pub fn new_file(path: &Path) -> io::Result<fs::File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => fs::File::create_new(path),

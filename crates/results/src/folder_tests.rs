@@ -90,7 +90,29 @@ fn what_is_no_file_is_not_read() {
     std::os::unix::fs::symlink("/dev/zero", dir.path().join("run.json")).unwrap();
     let error = folder.attempt(&attempt("a", 0).key).unwrap_err();
     assert!(error.to_string().contains("no file"), "{error}");
-    assert!(folder.run().unwrap_err().to_string().contains("no file"));
+    assert!(folder.run().unwrap_err().to_string().contains("a link"));
+}
+
+#[test]
+fn nothing_is_read_through_links() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, theirs) = (Folder::new(dir.path()), Folder::new(other.path()));
+    theirs.keep(&attempt("a", 0)).unwrap();
+    let key = attempt("a", 0).key;
+    fs::create_dir_all(theirs.trajectory_path(&key).parent().unwrap()).unwrap();
+    fs::write(theirs.trajectory_path(&key), "").unwrap();
+    assert!(theirs.events(&key).is_ok());
+    let link = |name: &str, to: PathBuf| std::os::unix::fs::symlink(to, dir.path().join(name));
+    for kind in ["attempts", "trajectories"] {
+        fs::create_dir(dir.path().join(kind)).unwrap();
+        link(&format!("{kind}/math"), other.path().join(kind).join("math")).unwrap();
+    }
+    assert_eq!(folder.attempts().unwrap().count(), 0);
+    assert!(folder.events(&key).unwrap_err().to_string().contains("a link"));
+    fs::create_dir_all(dir.path().join("attempts/mine/sandbox")).unwrap();
+    link("attempts/mine/sandbox/a.0.json", theirs.attempt_path(&key)).unwrap();
+    let error = folder.attempts().unwrap().next().unwrap().unwrap_err();
+    assert!(error.to_string().contains("a link"), "{error}");
 }
 
 #[test]

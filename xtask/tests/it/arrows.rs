@@ -79,7 +79,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// What crates may use in their tests besides.
-const IN_TESTS: [&str; 4] = ["sandbox", "sandbox-conformance", "sandbox-native", "testkit"];
+const IN_TESTS: [&str; 5] =
+    ["sandbox", "sandbox-conformance", "sandbox-docker", "sandbox-native", "testkit"];
 
 /// What needs libtorch and is left out of a plain build.
 const WITH_TORCH: [&str; 3] = ["policy", "train", "training"];

@@ -196,7 +196,8 @@ fn stopping_and_time_break_off_a_command() {
         assert_eq!(ended.outcome, Outcome::Deadline);
         // What was cut short took its time as well.
         assert!(ended.spent.tool_ms >= 100, "{:?}", ended.spent);
-        let ended = play(&hand, &Scripted::new([Line::Hangs]), &Memory::new(), limits, fresh()).await;
+        let ended =
+            play(&hand, &Scripted::new([Line::Hangs]), &Memory::new(), limits, fresh()).await;
         assert_eq!(ended.outcome, Outcome::Deadline);
         assert!(ended.spent.model_ms >= 300, "{:?}", ended.spent);
         // The sandbox goes on.

@@ -119,7 +119,9 @@ impl Asked {
         })?;
         asked.judge = match args.judge.judge_model {
             Some(_) => args.judge,
-            None => serde_json::from_value(run.settings["judge"]["asked"].clone()).unwrap_or_default(),
+            None => {
+                serde_json::from_value(run.settings["judge"]["asked"].clone()).unwrap_or_default()
+            }
         };
         // Another mode may have been asked for before the last.
         asked.modes = run.modes;
@@ -225,6 +227,7 @@ impl Asked {
         Pace {
             sandboxes,
             model_calls: calls,
+            conversations: if here { calls } else { usize::MAX },
             tries: asked.tries.get(),
             failures_in_a_row: asked.max_failures.get(),
             ..Pace::default()

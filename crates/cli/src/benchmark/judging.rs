@@ -1,5 +1,8 @@
 //! Who judges the answers of a benchmark: nobody, the model itself, or another.
 
+use benchmark::Questions;
+use problems::Grader;
+
 use super::{args::JudgeArgs, asked::Asked, show::Judged};
 use crate::{
     agent_args::ModelArgs,
@@ -41,11 +44,12 @@ impl Judging {
         }
     }
 
-    /// Whether somebody judges.
-    pub(crate) fn judged(&self) -> Judged {
+    /// Whether one of these tasks waits for a judge in vain.
+    pub(crate) fn judged(&self, tasks: &[Questions]) -> Judged {
+        let wants_one = tasks.iter().any(|asked| asked.task.grader == Grader::Judge);
         match self {
-            Self::Nobody => Judged::ByNobody,
-            Self::Itself | Self::Other(_) => Judged::BySomebody,
+            Self::Nobody if wants_one => Judged::ByNobody,
+            Self::Nobody | Self::Itself | Self::Other(_) => Judged::AsWanted,
         }
     }
 }
@@ -129,7 +133,8 @@ mod tests {
         let file = ModelFile::named("local:q").unwrap();
         let place = Place::Here(LocalPlan::new(file, LocalArgs::default(), NonZeroU32::MIN));
         let q = plan("q", place);
-        let judge = |name: &str| JudgeArgs { judge_model: Some(name.into()), ..JudgeArgs::default() };
+        let judge =
+            |name: &str| JudgeArgs { judge_model: Some(name.into()), ..JudgeArgs::default() };
         // As it is named first, and when its run is taken up.
         for called in [Some("local:q"), None] {
             assert_eq!(Judging::of(&judge("local:q"), &q, called), Judging::Itself);

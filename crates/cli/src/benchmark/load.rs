@@ -43,11 +43,7 @@ impl Loaded {
 }
 
 /// Reads all tasks. It is an error if none is left, or if one could be there another time.
-pub(crate) async fn load(
-    asked: &Asked,
-    told: Told,
-    settings: &Settings,
-) -> anyhow::Result<Loaded> {
+pub(crate) async fn load(asked: &Asked, told: Told, settings: &Settings) -> anyhow::Result<Loaded> {
     let missing = asked.selection.ids.iter().cloned().collect();
     let mut loaded = Loaded { missing, ..Loaded::default() };
     for source in &asked.tasks {
@@ -113,6 +109,16 @@ fn select(
     let problems = asked.selection.of(rows.problems, &mut loaded.missing);
     let problems = problems.map_err(|error| Usage(format!("{}: {error}", task.name)))?;
     possible(asked, &task, &problems)?;
+    let is_letter = |problem: &Problem| {
+        let mut right = problem.ground_truth.trim().chars();
+        right.next().is_some_and(char::is_alphabetic) && right.next().is_none()
+    };
+    if task.grader == Grader::Choice && !problems.iter().any(is_letter) {
+        told.note(&format!(
+            "{}: no right answer is a single letter; are these its rows?",
+            task.name
+        ));
+    }
     Ok(Questions { task, problems, repeats: asked.repeats, rows_sha256: rows.sha256 })
 }
 

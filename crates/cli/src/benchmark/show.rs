@@ -11,6 +11,7 @@ use benchmark::{End, Finished, Group, News, Progress, Tally};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use results::{Folder, Key};
 use serde_json::{Value, json};
+use trajectory::Outcome;
 
 use super::args::BenchmarkArgs;
 use crate::{
@@ -182,14 +183,19 @@ impl Progress for Shown {
             News::Begun { tally, due } => {
                 self.state.lock().unwrap_or_else(PoisonError::into_inner).before = tally.finished();
                 self.say(&match tally.finished() {
-                    0 => format!("{due} attempts are due"),
-                    finished => format!("{finished} attempts are finished, {due} are due"),
+                    0 => format!("to be made or graded: {due}"),
+                    finished => format!("finished: {finished}; to be made or graded: {due}"),
                 });
                 if let Sink::Bar(_) = self.how {
                     self.go_on(tally);
                 }
             }
-            News::Finished { tally, .. } => self.go_on(tally),
+            News::Finished { attempt, tally } => {
+                if let Outcome::Infrastructure { cause } = &attempt.outcome {
+                    self.complain(&format!("{}: failed: {cause}", name(&attempt.key)));
+                }
+                self.go_on(tally);
+            }
             News::Retried { key, tries, wait, cause } => self.complain(&format!(
                 "{}: try {tries} failed, again in {:#}: {cause}",
                 name(key),
@@ -336,15 +342,13 @@ pub(crate) fn tell(
              --resume {dir} --judge-model NAME --judge-base-url URL",
             summary.ungraded
         )),
-        Judged::BySomebody => told.note(&format!(
+        Judged::AsWanted => told.note(&format!(
             "{} answers could not be graded; grade them with the same command once more",
             summary.ungraded
         )),
     }
     if told.progress == How::Suited {
-        told.note(&format!(
-            "results are in {dir}; explain them with: llm-in-sandbox report {dir}"
-        ));
+        told.note(&format!("results are in {dir}; explain them with: llm-in-sandbox report {dir}"));
     }
     match shown {
         // Nobody listens any more; how the run ended still matters.
@@ -353,11 +357,11 @@ pub(crate) fn tell(
     }
 }
 
-/// Whether somebody judges.
+/// Whether a judge is wanted and there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
     ByNobody,
-    BySomebody,
+    AsWanted,
 }
 
 /// How the program ends.

@@ -42,7 +42,9 @@ pub(crate) fn sources(tasks: Vec<String>, data: Vec<String>) -> Result<Vec<Sourc
         let file = std::path::absolute(file).unwrap_or_else(|_| file.into());
         if sources[at].data.replace(file).is_some() {
             let task = &sources[at].task;
-            return Err(Usage(format!("--data is given twice for the task {task}; it takes one file")));
+            return Err(Usage(format!(
+                "--data is given twice for the task {task}; it takes one file"
+            )));
         }
     }
     for source in &mut sources {

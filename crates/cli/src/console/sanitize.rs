@@ -5,15 +5,17 @@
 
 use std::{borrow::Cow, fmt::Write};
 
+use trajectory::is_hidden;
+
 /// The text with nothing in it but what can be seen, line ends and tabs.
 pub(crate) fn sanitize(text: &str) -> Cow<'_, str> {
-    let Some(first) = text.find(is_hidden) else { return Cow::Borrowed(text) };
+    let Some(first) = text.find(is_in_the_way) else { return Cow::Borrowed(text) };
     let (fine, rest) = text.split_at(first);
     let mut shown = String::with_capacity(text.len() + 16);
     shown.push_str(fine);
     for c in rest.chars() {
         match c {
-            c if !is_hidden(c) => shown.push(c),
+            c if !is_in_the_way(c) => shown.push(c),
             '\r' => shown.push_str("\\r"),
             c if c.is_ascii() => {
                 let _ = write!(shown, "\\x{:02x}", u32::from(c));
@@ -26,34 +28,9 @@ pub(crate) fn sanitize(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters, line and paragraph separators, and everything Unicode calls a format character:
-/// marks of direction, characters without width, tags.
-fn is_hidden(c: char) -> bool {
-    match c {
-        '\n' | '\t' => false,
-        '\0'..='\x1f' | '\x7f'..='\u{9f}' => true,
-        ' '..='~' => false,
-        '\u{ad}'
-        | '\u{600}'..='\u{605}'
-        | '\u{61c}'
-        | '\u{6dd}'
-        | '\u{70f}'
-        | '\u{890}'..='\u{891}'
-        | '\u{8e2}'
-        | '\u{180e}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}'
-        | '\u{fff0}'..='\u{fffb}'
-        | '\u{110bd}'
-        | '\u{110cd}'
-        | '\u{13430}'..='\u{1343f}'
-        | '\u{1bca0}'..='\u{1bca3}'
-        | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0000}'..='\u{e0fff}' => true,
-        _ => false,
-    }
+/// Line ends and tabs are no secret.
+fn is_in_the_way(c: char) -> bool {
+    !matches!(c, '\n' | '\t') && is_hidden(c)
 }
 
 #[cfg(test)]

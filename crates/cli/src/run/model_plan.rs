@@ -326,8 +326,8 @@ fn choose(
         return Ok(Chosen { name, place, hint });
     }
     if local != LocalArgs::default() {
-        let text = "--adapter, --context and --threads are for models in this process: \
-                    --model local:NAME or FILE.gguf";
+        let text = "--adapter, --threads and --context (in a benchmark --context-tokens) are for models in this \
+                    process: --model local:NAME or FILE.gguf";
         return Err(Usage(text.into()).into());
     }
     let name = name.unwrap_or_default();

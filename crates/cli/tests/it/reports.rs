@@ -124,3 +124,28 @@ fn a_directory_of_something_else_is_refused() {
     assert!(why.contains("--output names another place"), "{why}");
     assert!(!dir.path().join("run/report").exists());
 }
+
+#[test]
+fn a_strangers_run_leads_the_report_nowhere_else() {
+    let home = Home::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = run(&dir.path().join("run"), "small");
+    let (report, other) = (dir.path().join("run/report"), dir.path().join("other"));
+    fs::create_dir(&other).unwrap();
+    std::os::unix::fs::symlink(&other, &report).unwrap();
+    let said = refusal(&home.run(["report", &path]), 2);
+    assert!(said.contains("is a link") && said.contains("--output"), "{said}");
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+
+    fs::remove_file(&report).unwrap();
+    fs::create_dir(&report).unwrap();
+    let precious = other.join("precious");
+    write(&precious, "mine");
+    for name in ["report.html", "report.html.partial", "report.md.partial", "report.json.partial"] {
+        std::os::unix::fs::symlink(&precious, report.join(name)).unwrap();
+    }
+    let done = home.run(["report", &path]);
+    assert_eq!(code(&done), 0, "{}", err(&done));
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
+    assert!(!report.join("report.html").is_symlink());
+}

@@ -96,7 +96,8 @@ async fn a_required_call_is_one_of_those_offered() {
     let server = Server::of(Scripted::answering(move |_| both())).await;
     let choice = json!({ "type": "function", "function": { "name": "submit" } });
     for parallel in [true, false] {
-        let wish = json!({ "tools": tools(), "tool_choice": choice, "parallel_tool_calls": parallel });
+        let wish =
+            json!({ "tools": tools(), "tool_choice": choice, "parallel_tool_calls": parallel });
         let got = server.ask(&question(wish)).await;
         let made = &got.json()["choices"][0]["message"]["tool_calls"];
         assert_eq!(made.as_array().unwrap().len(), 1, "{made}");

@@ -228,3 +228,37 @@ fn folders_that_are_too_large_are_refused() {
         .unwrap();
     assert!(load(dir.path()).is_ok());
 }
+
+#[test]
+fn rows_come_from_the_folder_itself() {
+    let other = folder(&[("rows.jsonl", ROW)]);
+    let elsewhere = other.path().join("rows.jsonl");
+    let grader = "\n[grader]\nkind = 'math'\n";
+    let absolute = toml(&format!("data = {:?}{grader}", elsewhere.to_str().unwrap()));
+    assert!(refusal(absolute).contains("line 1: `data` lies outside the folder"));
+    let dir =
+        folder(&[("task.toml", &format!("data = 'link.jsonl'{grader}")), ("rows.jsonl", ROW)]);
+    let link = dir.path().join("link.jsonl");
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    assert!(refusal(load(dir.path())).contains("outside the folder"));
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("rows.jsonl", &link).unwrap();
+    assert!(load(dir.path()).unwrap().data.is_some());
+
+    let config =
+        format!("system_prompt: x\ndataset: json\ndata_files: ../..{}", elsewhere.display());
+    let theirs = folder(&[("task/config.yaml", &config), ("task/reward.py", "")]);
+    assert!(refusal(load(&theirs.path().join("task"))).contains("there is no file"));
+}
+
+#[test]
+fn a_benchmark_has_few_names() {
+    let named = |count: usize, length: usize| {
+        let names = vec!["n".repeat(length); count];
+        toml(&format!("known_as = {names:?}\n[grader]\nkind = 'math'"))
+    };
+    assert_eq!(named(50, 100).unwrap().known_as.len(), 50);
+    for bad in [named(51, 1), named(1, 101)] {
+        assert!(refusal(bad).contains("line 1: `known_as` has to be at most 50 names"));
+    }
+}

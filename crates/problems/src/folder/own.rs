@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Spanned;
 
-use super::{TaskError, description, files, incomplete, name_of};
+use super::{TaskError, description, files, incomplete, lies_in, name_of};
 use crate::{Command, Grader, PlainForm, Task, task::check_template};
 
 /// A grader may run this long, in seconds, unless the task says otherwise.
@@ -20,6 +20,9 @@ const LONGEST_GRADER: u64 = 24 * 3600;
 /// The most turns and tokens a task may ask for, so that figures stay figures.
 const MOST_TURNS: u32 = 100_000;
 const MOST_TOKENS: u64 = 1 << 40;
+/// The most names a benchmark may be known by, and the longest of them in bytes: reports look for each in every text.
+const MOST_NAMES: usize = 50;
+const LONGEST_NAME: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,8 +30,7 @@ struct File {
     name: Option<Spanned<String>>,
     data: Option<Spanned<PathBuf>>,
     image: Option<String>,
-    #[serde(default)]
-    known_as: Vec<String>,
+    known_as: Option<Spanned<Vec<String>>>,
     #[serde(default)]
     prompt: Prompt,
     grader: Spanned<GraderTable>,
@@ -103,7 +105,7 @@ pub(super) fn load(dir: &Path, path: &Path) -> Result<Task, TaskError> {
         grader,
         turns: bounded(&source, file.limits.turns.as_ref(), 100, MOST_TURNS)?,
         tokens: bounded(&source, file.limits.tokens.as_ref(), 65_536, MOST_TOKENS)?,
-        known_as: file.known_as,
+        known_as: known_as(&source, file.known_as)?,
         prompts: prompts(&source, &file.prompt)?,
         plain_form,
         data,
@@ -127,6 +129,22 @@ fn name(
     }
 }
 
+fn known_as(
+    source: &Source<'_>,
+    names: Option<Spanned<Vec<String>>>,
+) -> Result<Vec<String>, TaskError> {
+    let Some(names) = names else { return Ok(Vec::new()) };
+    let listed = names.get_ref();
+    match listed.len() <= MOST_NAMES && listed.iter().all(|name| name.len() <= LONGEST_NAME) {
+        true => Ok(names.into_inner()),
+        false => {
+            let why =
+                format!("`known_as` has to be at most {MOST_NAMES} names of {LONGEST_NAME} bytes");
+            Err(source.of(&names, why))
+        }
+    }
+}
+
 fn data(
     dir: &Path,
     source: &Source<'_>,
@@ -134,9 +152,13 @@ fn data(
 ) -> Result<Option<PathBuf>, TaskError> {
     let Some(data) = data else { return Ok(None) };
     let path = dir.join(data.get_ref());
-    match path.is_file() {
-        true => Ok(Some(path)),
-        false => Err(source.of(data, format!("there is no file {}", path.display()))),
+    match (path.is_file(), lies_in(dir, &path)) {
+        (true, true) => Ok(Some(path)),
+        (true, false) => {
+            let why = "`data` lies outside the folder; a file elsewhere is named with --data";
+            Err(source.of(data, why))
+        }
+        (false, _) => Err(source.of(data, format!("there is no file {}", path.display()))),
     }
 }
 

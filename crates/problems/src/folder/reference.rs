@@ -9,7 +9,7 @@ use std::{
 use agent::Prompts;
 use serde::Deserialize;
 
-use super::{TaskError, description, files, incomplete, name_of};
+use super::{TaskError, description, files, incomplete, lies_in, name_of};
 use crate::{Command, Grader, PlainForm, Task, hub};
 
 /// What calls the folder's function. Its own output goes to standard error, so that the score stays the last line.
@@ -70,8 +70,10 @@ fn rows(
     path: &Path,
     config: &Config,
 ) -> Result<(Option<PathBuf>, Option<hub::Source>), TaskError> {
+    let all = dir.join("..");
     let beside = |name: &str| {
-        [dir.join("..").join(name), dir.join(name)].into_iter().find(|path| path.is_file())
+        let found = [all.join(name), dir.join(name)].into_iter().find(|path| path.is_file());
+        found.filter(|path| lies_in(&all, path))
     };
     match (config.dataset.as_deref(), config.data_files.as_deref()) {
         (Some("json"), Some(name)) => {

@@ -129,7 +129,8 @@ fn json_comes_in_four_shapes() {
 #[test]
 fn columns_have_one_bound_together() {
     let dir = tempfile::tempdir().unwrap();
-    let columns = json!({"id": ["a"], "problem_statement": ["q"], "ground_truth": ["t"]}).to_string();
+    let columns =
+        json!({"id": ["a"], "problem_statement": ["q"], "ground_truth": ["t"]}).to_string();
     let path = file(&dir, "rows.json", &columns);
     let read = |most| {
         let fits = |_: &Problem| -> Result<(), String> { Ok(()) };

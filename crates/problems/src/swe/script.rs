@@ -1,9 +1,8 @@
 //! The shell scripts around a repository: how it is made, what changed in it, how it is tested.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::Path;
+
+use crate::CarriedFile;
 
 /// Where [`diff_command`] leaves the change.
 pub const DIFF_FILE: &str = "/tmp/llm-in-sandbox.diff";
@@ -83,7 +82,7 @@ impl Evaluation<'_> {
     pub(super) const COMMAND: &'static str = "bash /tmp/llm-in-sandbox-check/run.sh";
 
     /// The files of the evaluation.
-    pub(super) fn files(&self, diff: &str, test_patch: &str) -> Vec<(PathBuf, Arc<[u8]>)> {
+    pub(super) fn files(&self, diff: &str, test_patch: &str) -> Vec<CarriedFile> {
         let file = |name: &str, text: &str| (Path::new(DIR).join(name), text.as_bytes().into());
         vec![
             file("change.diff", &ended(diff)),

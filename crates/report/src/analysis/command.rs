@@ -39,7 +39,10 @@ const VALUED: [(&str, &[&str]); 8] = [
     ("timeout", &["-s", "-k", "--signal", "--kill-after"]),
     ("sudo", &["-u", "-g", "-C", "-h", "-p", "-r", "-t", "-U", "-D", "-R", "--user", "--group"]),
     ("doas", &["-u", "-C"]),
-    ("xargs", &["-I", "-n", "-P", "-d", "-L", "-s", "-E", "-a", "--replace", "--max-args", "--max-procs"]),
+    (
+        "xargs",
+        &["-I", "-n", "-P", "-d", "-L", "-s", "-E", "-a", "--replace", "--max-args", "--max-procs"],
+    ),
     ("nice", &["-n", "--adjustment"]),
     ("ionice", &["-c", "-n", "--class", "--classdata"]),
     ("env", &["-u", "-C", "--unset", "--chdir"]),
@@ -67,9 +70,9 @@ pub(super) fn settle(
             led = Some(word.as_str());
             at += usize::from(word == "function");
         } else if let Some(lead) = led.filter(|_| is_option(word)) {
-            let valued = VALUED.iter().any(|(name, options)| {
-                *name == lead && options.contains(&word.as_str())
-            });
+            let valued = VALUED
+                .iter()
+                .any(|(name, options)| *name == lead && options.contains(&word.as_str()));
             at += usize::from(valued);
         } else if !is_assignment(word) {
             let name = word.rsplit('/').next().unwrap_or_default().to_owned();

@@ -111,7 +111,8 @@ mod tests {
         assert_eq!(Shares::of(&apart).queries_per_minute, Some(3.0));
         assert_eq!(Shares::of(&apart).attempts_per_minute, Some(1.0));
         // One without a time counts in neither, one without a reply only as an attempt.
-        let odd = [attempt(0, 60_000, 4, None), attempt(0, 0, 9, None), attempt(0, 60_000, 0, None)];
+        let odd =
+            [attempt(0, 60_000, 4, None), attempt(0, 0, 9, None), attempt(0, 60_000, 0, None)];
         let shares = Shares::of(&odd);
         assert_eq!((shares.queries_per_minute, shares.attempts_per_minute), (Some(4.0), Some(2.0)));
         let together = [attempt(0, 60_000, 4, Some(10)), attempt(0, 60_000, 2, Some(20))];

@@ -93,5 +93,5 @@ fn cost(facts: &[&Fact]) -> Option<Cost> {
     let priced = facts.iter().filter_map(|fact| fact.attempt.spent.cost);
     let known: Vec<f64> = priced.filter(|cost| cost.is_finite() && *cost >= 0.0).collect();
     let total: f64 = known.iter().sum();
-    (!known.is_empty() && total.is_finite()).then(|| Cost { total, known: known.len() })
+    (!known.is_empty() && total.is_finite()).then_some(Cost { total, known: known.len() })
 }

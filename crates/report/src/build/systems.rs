@@ -133,7 +133,10 @@ pub(super) fn judge(run: &Run) -> Option<&str> {
 /// Whether two runs may be one row. Of a run without a record nobody knows which model it is about; and problems of
 /// other rows may share their names.
 fn alike(one: &Source, other: &Source) -> bool {
-    one.begun && other.begun && same_conditions(&one.run, &other.run) && same_rows(&one.run, &other.run)
+    one.begun
+        && other.begun
+        && same_conditions(&one.run, &other.run)
+        && same_rows(&one.run, &other.run)
 }
 
 fn same_rows(one: &Run, other: &Run) -> bool {

@@ -80,12 +80,8 @@ fn sentence(prefix: &str, task: &TaskReport) -> Option<String> {
             count(found.problems as f64),
             verdict(found, task.p_holm)
         )),
-        (Some(only), None, _) => {
-            Some(format!("{label}: {}% without a computer.", percent(only)))
-        }
-        (None, Some(only), _) => {
-            Some(format!("{label}: {}% with a computer.", percent(only)))
-        }
+        (Some(only), None, _) => Some(format!("{label}: {}% without a computer.", percent(only))),
+        (None, Some(only), _) => Some(format!("{label}: {}% with a computer.", percent(only))),
         _ => None,
     }
 }

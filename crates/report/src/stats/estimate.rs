@@ -38,8 +38,7 @@ pub fn clustered(problems: &[Vec<f64>]) -> Option<Estimate> {
 }
 
 fn interval(mean: f64, se: f64, problems: f64) -> [f64; 2] {
-    let (middle, reach) =
-        if se < 1e-12 { wilson(mean, problems) } else { (mean, HALF_WIDTH * se) };
+    let (middle, reach) = if se < 1e-12 { wilson(mean, problems) } else { (mean, HALF_WIDTH * se) };
     let low = if mean == 0.0 { 0.0 } else { (middle - reach).max(0.0) };
     let high = if mean == 1.0 { 1.0 } else { (middle + reach).min(1.0) };
     [low, high]
@@ -100,7 +99,10 @@ mod tests {
         assert!((all[0] + high - 1.0).abs() < 1e-12 && all[1] == 1.0);
         let half = clustered(&vec![vec![1.0, 0.0]; 40]).unwrap().interval.unwrap();
         // statsmodels: proportion_confint(20, 40, method="wilson").
-        assert!((half[0] - 0.351_995_269_334_653_86).abs() < 1e-12 && (half[0] + half[1] - 1.0).abs() < 1e-12);
+        assert!(
+            (half[0] - 0.351_995_269_334_653_86).abs() < 1e-12
+                && (half[0] + half[1] - 1.0).abs() < 1e-12
+        );
         let most = clustered(&[vec![1.0], vec![1.0], vec![0.9]]).unwrap().interval.unwrap();
         assert_eq!(most[1], 1.0);
     }

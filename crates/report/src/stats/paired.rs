@@ -241,7 +241,11 @@ mod tests {
     #[test]
     fn what_could_be_seen_is_no_less_than_the_test_allows() {
         // The shares at which a binomial distribution is at 6 or more in 80% of cases.
-        for (problems, share) in [(6, 0.963_492_483_998_996_1), (40, 0.190_463_788_405_037_17), (500, 0.015_766_036_916_001_702)] {
+        for (problems, share) in [
+            (6, 0.963_492_483_998_996_1),
+            (40, 0.190_463_788_405_037_17),
+            (500, 0.015_766_036_916_001_702),
+        ] {
             assert!((least_seen(problems).unwrap() - share).abs() < 1e-9, "{problems}");
         }
         assert_eq!(least_seen(5), None);
@@ -255,7 +259,9 @@ mod tests {
         // Where many differ, their spread is what counts.
         let many: Vec<f64> = (0..40).map(|at| f64::from(at % 2)).collect();
         let found = paired(&singles(&many, &[many.as_slice(), &[0.0]].concat()[1..])).unwrap();
-        assert!((found.detectable.unwrap() - (HALF_WIDTH + POWER) * found.se.unwrap()).abs() < 1e-12);
+        assert!(
+            (found.detectable.unwrap() - (HALF_WIDTH + POWER) * found.se.unwrap()).abs() < 1e-12
+        );
     }
 
     #[test]

@@ -37,7 +37,8 @@ fn problems_asked_more_often_than_others_make_no_run_incomplete() {
 
 #[test]
 fn what_nobody_graded_has_no_score() {
-    let mut source = Plan { tasks: vec![("math", 0.3, 0.6), ("physics", 0.5, 0.5)], ..plan("m") }.source();
+    let mut source =
+        Plan { tasks: vec![("math", 0.3, 0.6), ("physics", 0.5, 0.5)], ..plan("m") }.source();
     for fact in source.facts.iter_mut().filter(|fact| fact.attempt.key.task == "physics") {
         fact.attempt.score = None;
     }
@@ -190,5 +191,8 @@ fn a_stranger_s_run_with_very_many_tasks_is_cut() {
     let report = Report::of(&sources);
     assert_eq!((report.tasks.len(), report.runs[0].read), (500, 0));
     let said = report.runs[0].damaged.items.join("\n");
-    assert!(said.contains("names 20000 tasks") && said.contains("its names are too long"), "{said}");
+    assert!(
+        said.contains("names 20000 tasks") && said.contains("its names are too long"),
+        "{said}"
+    );
 }

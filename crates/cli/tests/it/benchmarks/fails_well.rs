@@ -4,6 +4,7 @@ use std::{
     fs,
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -62,7 +63,7 @@ fn files_that_hold_no_rows_are_refused() {
     write(&home.file("list.csv"), "id\n1\n");
     for (file, why) in [
         ("bad.parquet", "Parquet"),
-        ("empty.jsonl", "no problem is left"),
+        ("empty.jsonl", "no row that can be used"),
         ("list.csv", ".jsonl, .json or .parquet"),
         ("none.jsonl", "cannot read"),
     ] {
@@ -326,4 +327,59 @@ fn a_full_disk_ends_the_run_with_its_name() {
     assert_eq!(code(&output), 4, "{}", err(&output));
     assert!(err(&output).contains("No space left"), "{}", err(&output));
     assert!((1..50).contains(&kept), "{kept} attempts were kept");
+}
+
+/// Neither says anything about the model, though its time is up.
+#[test]
+fn a_server_that_fails_until_the_time_is_up_is_no_failure_of_the_model() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let data = sums(&home, 1);
+    let server = MockServer::answering(|_| Answer::busy(60)).unwrap();
+    let args = ["math", "--data", data.to_str().unwrap(), "--mode", "both"];
+    let args = [&args[..], &["--deadline", "2", "--tries", "1"]].concat();
+    let output = bench(&home, &server.base_url(), &args).output().unwrap();
+    assert_eq!(code(&output), 4, "{}", err(&output));
+    for mode in ["llm", "sandbox"] {
+        let told =
+            format!("math {mode} sum-0 #0: failed: time was up while calls to the model failed");
+        assert!(err(&output).contains(&told), "{}", err(&output));
+    }
+    let kept = attempts(&home.file("out"));
+    assert!(kept.iter().all(|attempt| attempt["outcome"] == "infrastructure"), "{kept:?}");
+}
+
+#[test]
+fn a_judge_that_never_ends_is_not_waited_for() {
+    let home = Home::new();
+    let data = home.file("rows.jsonl");
+    write(&data, json!({"id": "a", "problem_statement": "why?", "ground_truth": "so"}).to_string());
+    let server = MockServer::answering(|_| say("because")).unwrap();
+    let judge = MockServer::answering(|_| {
+        Answer::says(say("hm")).fault(testkit::Fault::Endless).every(Duration::from_millis(200))
+    })
+    .unwrap();
+    let url = judge.base_url();
+    let args = ["physics", "--data", data.to_str().unwrap(), "--mode", "llm", "--deadline", "2"];
+    let args = [&args[..], &["--judge-model", "judge", "--judge-base-url", &url]].concat();
+    let output = bench(&home, &server.base_url(), &args).output().unwrap();
+    assert_eq!(code(&output), 4, "{}", err(&output));
+    assert!(err(&output).contains("the judge did not finish within 2s"), "{}", err(&output));
+    assert_eq!(attempts(&home.file("out"))[0]["answer"], "because");
+}
+
+#[test]
+fn rows_of_another_task_are_doubted() {
+    let home = Home::new();
+    let server = MockServer::answering(|_| say("A")).unwrap();
+    let doubted = |right: &str| {
+        let (data, mut row) = (format!("{right}.jsonl"), sum(0));
+        row["ground_truth"] = right.into();
+        write(&home.file(&data), row.to_string());
+        let args = ["biomed", "--data", &data, "--mode", "llm", "--output", right];
+        let output = bench(&home, &server.base_url(), args).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        err(&output).contains("are these its rows?")
+    };
+    assert!(doubted("70"));
+    assert!(!doubted("A"));
 }

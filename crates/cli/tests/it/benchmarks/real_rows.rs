@@ -192,6 +192,12 @@ fn long_documents_reach_the_computer() {
         say(if prompt.len() > 200_000 { script.answer(asked) } else { "no documents" })
     })
     .unwrap();
-    let args = [&args[..], &["--mode", "llm", "--output", "llm"]].concat();
-    assert_eq!(benched(&home, &server, &args, 0)["mean_score"], 1.0);
+    let plain = [&args[..], &["--mode", "llm", "--output", "llm"]].concat();
+    assert_eq!(benched(&home, &server, &plain, 0)["mean_score"], 1.0);
+    // The judge sees a wrong answer for what it is, whoever gives it.
+    let server = Script::new(&rows, |_| "no idea".to_owned()).serve();
+    let wrong = [&args[..], &["--mode", "both", "--output", "wrong"]].concat();
+    let results = benched(&home, &server, &wrong, 0);
+    let told = [&results["mean_score"], &results["total"], &results["ungraded"]];
+    assert_eq!(told, [&json!(0.0), &json!(6), &json!(0)]);
 }
