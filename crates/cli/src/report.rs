@@ -5,7 +5,6 @@
 
 use std::{
     fs,
-    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -93,7 +92,9 @@ fn report(args: &ReportArgs) -> Result<Exit> {
     };
     fs::create_dir_all(&directory).with_context(|| cannot("make", &directory))?;
     for format in &formats {
-        keep(&directory.join(format.file()), &format.write(&report)?)?;
+        let path = directory.join(format.file());
+        let written = results::write_whole(&path, format.write(&report)?.as_bytes());
+        written.with_context(|| cannot("write", &path))?;
     }
     match args.json {
         true => output::print_json(&report)?,
@@ -114,15 +115,6 @@ fn beside(run: &Path) -> Result<PathBuf, Usage> {
         ))),
         false => Ok(directory),
     }
-}
-
-/// Writes a file whole or not at all, and through no link that lies in its way.
-pub(crate) fn keep(path: &Path, text: &str) -> Result<()> {
-    let partial = path.with_added_extension("partial");
-    let written = results::new_file(&partial)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .and_then(|()| fs::rename(&partial, path));
-    written.inspect_err(|_| drop(fs::remove_file(&partial))).with_context(|| cannot("write", path))
 }
 
 fn cannot(what: &str, path: &Path) -> String {

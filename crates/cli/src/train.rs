@@ -5,7 +5,7 @@
 use std::{
     env,
     ffi::OsString,
-    fs,
+    fs, iter,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
 };
@@ -20,7 +20,6 @@ use crate::{
     environment,
     exit::{self, Exit, Usage},
     output,
-    report::keep,
 };
 
 /// The program that trains.
@@ -157,14 +156,20 @@ fn plot(args: &PlotArgs) -> Result<Exit> {
         }
         runs.push(run);
     }
-    fs::create_dir_all(&directory).with_context(|| {
-        format!("cannot make {}; --output names another place", directory.display())
-    })?;
-    let mut files = vec!["curves.html".to_owned()];
-    keep(&directory.join("curves.html"), &html(&runs, args.smooth))?;
-    for chart in charts(&runs, args.smooth) {
-        keep(&directory.join(&chart.file), &svg(&chart))?;
-        files.push(chart.file);
+    let cannot = |what: &str, path: &Path| {
+        format!("cannot {what} {}; --output names another place", path.display())
+    };
+    fs::create_dir_all(&directory).with_context(|| cannot("make", &directory))?;
+    let page = ("curves.html".to_owned(), html(&runs, args.smooth));
+    let drawn = charts(&runs, args.smooth).into_iter().map(|chart| {
+        let text = svg(&chart);
+        (chart.file, text)
+    });
+    let mut files = Vec::new();
+    for (file, text) in iter::once(page).chain(drawn) {
+        let path = directory.join(&file);
+        results::write_whole(&path, text.as_bytes()).with_context(|| cannot("write", &path))?;
+        files.push(file);
     }
     let figures = summary(&runs);
     let many = files.len() - 1;

@@ -203,21 +203,11 @@ impl Folder {
         fs::create_dir_all(dir).map_err(io_error("make", dir))
     }
 
-    /// Writes beside the place, then moves in: a reader sees the old or the new, a crash leaves one of them.
     fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), Error> {
         self.make_parent(path)?;
         let mut text = serde_json::to_vec(value).map_err(|error| malformed(path, &error))?;
         text.push(b'\n');
-        // Whoever writes holds the lock, so that one name is enough, and what a killed process left is replaced.
-        let partial = path.with_extension("json.partial");
-        let written = new_file(&partial).and_then(|mut file| {
-            file.write_all(&text)?;
-            fs::rename(&partial, path)
-        });
-        written.map_err(|error| {
-            let _ = fs::remove_file(&partial);
-            io_error("write", path)(error)
-        })
+        write_whole(path, &text).map_err(io_error("write", path))
     }
 }
 
@@ -284,8 +274,19 @@ fn read_text(path: &Path) -> Result<String, Error> {
     }
 }
 
+/// Writes beside the place, then moves in: a reader sees the old or the new, a crash leaves one of them. Nothing is
+/// written through a link that lies in the way, and what a killed process left is replaced.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let partial = path.with_added_extension("partial");
+    let written = new_file(&partial).and_then(|mut file| {
+        file.write_all(bytes)?;
+        fs::rename(&partial, path)
+    });
+    written.inspect_err(|_| drop(fs::remove_file(&partial)))
+}
+
 /// A file that was not there before. Whatever has its name goes, a link without what it leads to.
-pub fn new_file(path: &Path) -> io::Result<fs::File> {
+fn new_file(path: &Path) -> io::Result<fs::File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => fs::File::create_new(path),

@@ -12,7 +12,7 @@ mod run;
 mod tokens;
 
 pub use attempt::{Attempt, Key, Mode, Tokens};
-pub use folder::{Error, Folder, Lock, new_file};
+pub use folder::{Error, Folder, Lock, write_whole};
 pub use judgement::Judgement;
 pub use run::{Run, TaskInfo};
 
