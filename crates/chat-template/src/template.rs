@@ -1,6 +1,9 @@
 //! A conversation as the text a model was trained on, by the chat template in its file.
 //!
-//! The template is a stranger's program: it can compute and fail, but neither read nor run on for long.
+//! The template is a stranger's program: it reads nothing, and the instructions it executes and the text it writes are
+//! bounded. What it keeps in memory meanwhile is not.
+
+use std::io;
 
 use minijinja::{
     Environment, Error, ErrorKind,
@@ -23,6 +26,9 @@ pub enum TemplateError {
     /// It failed, or refused the conversation.
     #[error("the model's chat template refuses the conversation: {0:#}")]
     Refused(Error),
+    /// It writes without end.
+    #[error("the model's chat template writes more than {} MiB", MOST_TEXT >> 20)]
+    TooLong,
     /// It has no place for tools.
     #[error("the model's chat template does not support tools")]
     NoTools,
@@ -32,8 +38,11 @@ pub enum TemplateError {
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
     {{ message.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}";
 
-/// Instructions a template may execute: hundreds for each of thousands of messages.
-const FUEL: u64 = 20_000_000;
+/// Instructions a template may execute: hundreds for each of ten thousand messages.
+const FUEL: u64 = 5_000_000;
+
+/// Bytes a template may write: more than any context holds.
+const MOST_TEXT: usize = 16 << 20;
 
 const NAME: &str = "chat";
 
@@ -87,16 +96,15 @@ impl Template {
         if !tools.is_empty() && !self.takes_tools {
             return Err(TemplateError::NoTools);
         }
-        self.attempt(messages, tools, guard, Calls::AsSaid).or_else(|error| {
-            let said =
-                |message: &Message| matches!(message, Message::Assistant(it) if it.said.is_some());
+        let said =
+            |message: &Message| matches!(message, Message::Assistant(it) if it.said.is_some());
+        match self.attempt(messages, tools, guard, Calls::AsSaid) {
             // Some templates insist that a tool's answer follows a call in their form.
-            if messages.iter().any(said) {
+            Err(TemplateError::Refused(_)) if messages.iter().any(said) => {
                 self.attempt(messages, tools, guard, Calls::InForm)
-            } else {
-                Err(error)
             }
-        })
+            rendered => rendered,
+        }
     }
 
     fn attempt(
@@ -116,7 +124,38 @@ impl Template {
             eos_token: &self.eos,
         };
         let template = self.environment.get_template(NAME).map_err(TemplateError::Malformed)?;
-        template.render(Serde(&context)).map_err(TemplateError::Refused)
+        let mut text = Bounded::default();
+        let rendered = template.render_captured_to(Serde(&context), &mut text);
+        match rendered {
+            Err(_) if text.full => Err(TemplateError::TooLong),
+            Err(error) => Err(TemplateError::Refused(error)),
+            Ok(_) => String::from_utf8(text.bytes).map_err(|error| {
+                TemplateError::Refused(Error::new(ErrorKind::WriteFailure, error.to_string()))
+            }),
+        }
+    }
+}
+
+/// What a template writes, up to [`MOST_TEXT`].
+#[derive(Default)]
+struct Bounded {
+    bytes: Vec<u8>,
+    /// More was to be written.
+    full: bool,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.full |= bytes.len() > MOST_TEXT - self.bytes.len();
+        if self.full {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -111,6 +111,37 @@ fn a_template_that_runs_on_is_stopped() {
 }
 
 #[test]
+fn a_template_that_writes_on_is_stopped() {
+    let source = "{% for a in range(100000) %}{{ 'x' * 1000 }}{% endfor %}";
+    let error = render(source, &[], &[]).unwrap_err();
+    assert!(matches!(error, TemplateError::TooLong), "{error}");
+    assert!(error.to_string().contains("16 MiB"), "{error}");
+}
+
+#[test]
+fn a_long_conversation_needs_a_fraction_of_what_is_allowed() {
+    // What templates of real models do, and more.
+    let source = "{% set ns = namespace(calls=0, last=0) %}\
+        {% for m in messages[::-1] %}{% if m.role == 'user' and not m.content.startswith('<r>') %}\
+        {% set ns.last = messages | length - loop.index %}{% endif %}{% endfor %}\
+        {% for m in messages %}{% if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}\
+        {{ '<|im_start|>' + m.role + '\\n' + m.content | trim + '<|im_end|>' + '\\n' }}\
+        {% elif m.role == 'assistant' %}{{ '<|im_start|>' + m.role }}{% for call in m.tool_calls %}\
+        {% if call.function is defined %}{% set call = call.function %}{% endif %}\
+        {% set ns.calls = ns.calls + 1 %}{{ '\\n<tool_call>\\n{\"name\": \"' + call.name }}\
+        {{ call.arguments | tojson }}{{ '</tool_call>' }}{% endfor %}{{ '<|im_end|>\\n' }}\
+        {% elif m.role == 'tool' %}{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}\
+        {{ '<|im_start|>user' }}{% endif %}{{ '<r>' + m.content }}{% endif %}{% endfor %}";
+    let mut called = said("x");
+    let Message::Assistant(words) = &mut called else { panic!("it is one") };
+    words.said = None;
+    let messages: Vec<Message> =
+        [called, Message::user("go on")].into_iter().cycle().take(10_000).collect();
+    let text = render(source, &messages, &[]).unwrap();
+    assert_eq!(text.matches("<tool_call>").count(), 5000);
+}
+
+#[test]
 fn a_malformed_template_is_an_error() {
     let broken = Template::new(Some("{% if %}".into()), String::new(), String::new());
     assert!(matches!(broken, Err(TemplateError::Malformed(_))));

@@ -139,11 +139,7 @@ struct Plotted {
 }
 
 fn plot(args: &PlotArgs) -> Result<Exit> {
-    let directory = match (&args.output, &args.runs[..]) {
-        (Some(directory), _) => directory.clone(),
-        (None, [run]) if run.is_dir() => run.join("curves"),
-        (None, _) => PathBuf::from("curves"),
-    };
+    let directory = directory(args)?;
     let mut runs = Vec::new();
     for path in &args.runs {
         let run = read(path).map_err(|error| Usage(exit::line(&error.into())))?;
@@ -181,6 +177,21 @@ fn plot(args: &PlotArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Where the files go. A link that a run came with would lead them anywhere.
+fn directory(args: &PlotArgs) -> Result<PathBuf> {
+    let usual = match (&args.output, &args.runs[..]) {
+        (Some(directory), _) => return Ok(directory.clone()),
+        (None, [run]) if run.is_dir() => run.join("curves"),
+        (None, _) => PathBuf::from("curves"),
+    };
+    if usual.is_symlink() {
+        let place = usual.display();
+        let why = format!("{place} is a link, and none is followed; --output names another place");
+        return Err(Usage(why).into());
+    }
+    Ok(usual)
+}
+
 fn table(figures: &[Summary]) -> String {
     let heading =
         ["FIGURE", "RUN", "STEPS", "FIRST", "LAST", "LOWEST", "HIGHEST"].map(str::to_owned);
@@ -195,4 +206,29 @@ fn table(figures: &[Summary]) -> String {
 
 fn one_line(text: &str) -> String {
     sanitize(text).replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_place_is_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        fs::create_dir(&run).unwrap();
+        let args = |output| PlotArgs {
+            runs: vec![run.clone()],
+            output,
+            smooth: smoothing("0").unwrap(),
+            json: false,
+        };
+        let usual = run.join("curves");
+        assert_eq!(directory(&args(None)).unwrap(), usual);
+        std::os::unix::fs::symlink(dir.path(), &usual).unwrap();
+        let error = directory(&args(None)).unwrap_err().to_string();
+        assert!(error.contains("is a link") && error.contains("--output"), "{error}");
+        // Whoever names it means it.
+        assert_eq!(directory(&args(Some(usual.clone()))).unwrap(), usual);
+    }
 }

@@ -29,6 +29,12 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
     },
+    /// A link is there.
+    #[error("{path} is a link, and none is followed; name the place itself")]
+    Link {
+        /// The link.
+        path: PathBuf,
+    },
     /// The disk or its rights.
     #[error("cannot write {path}")]
     Io {
@@ -52,7 +58,7 @@ pub enum FolderError {
 impl FolderError {
     /// Whether the input is at fault, rather than the machine.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Exists { .. } | Self::Empty { .. })
+        matches!(self, Self::Exists { .. } | Self::Link { .. } | Self::Empty { .. })
     }
 }
 
@@ -142,6 +148,8 @@ pub struct Counts {
     pub validation: u64,
     /// Rows with a demonstration.
     pub demonstrated: u64,
+    /// Rows with fewer documents of others than were asked for.
+    pub fewer_distractors: u64,
     /// Rows of each kind, or of each input.
     pub subjects: BTreeMap<String, u64>,
     /// Rows of each level.
@@ -232,6 +240,10 @@ impl Folder {
     /// Whether a folder may be made there. An empty directory may become one.
     pub(crate) fn check(place: &Path) -> Result<(), FolderError> {
         let exists = || FolderError::Exists { path: place.to_owned() };
+        // Without the slash at its end, which would follow it.
+        if place.components().as_path().is_symlink() {
+            return Err(FolderError::Link { path: place.to_owned() });
+        }
         match fs::read_dir(place) {
             Ok(mut entries) => entries.next().map_or(Ok(()), |_| Err(exists())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -245,11 +257,24 @@ impl Folder {
         Self::check(place)?;
         let name =
             place.file_name().ok_or_else(|| FolderError::Exists { path: place.to_owned() })?;
-        let mut partial = name.to_owned();
-        partial.push(format!(".partial-{}", std::process::id()));
-        let beside = place.with_file_name(partial);
-        fs::create_dir_all(&beside).map_err(failed(&beside))?;
-        Ok(Self { place: place.to_owned(), beside, done: false })
+        let above = place.parent().unwrap_or(place);
+        fs::create_dir_all(above).map_err(failed(above))?;
+        let mut number = std::process::id();
+        loop {
+            let mut partial = name.to_owned();
+            partial.push(format!(".partial-{number}"));
+            let beside = place.with_file_name(partial);
+            match fs::create_dir(&beside) {
+                // Somebody else's: nothing is written there.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    number = number.wrapping_add(1);
+                }
+                made => {
+                    made.map_err(failed(&beside))?;
+                    return Ok(Self { place: place.to_owned(), beside, done: false });
+                }
+            }
+        }
     }
 
     /// Writes rows as they come.
@@ -311,7 +336,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.done {
-            // It bears our process's number: nobody else's work is lost.
+            // It was not there before: nobody else's work is lost.
             let _ = fs::remove_dir_all(&self.beside);
         }
     }
@@ -359,4 +384,45 @@ fn count(counts: &mut Counts, side: Side, row: &Row) {
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> FolderError + '_ {
     |source| FolderError::Io { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_where_something_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("new/place");
+        let one = Folder::begin(&place).unwrap();
+        let other = Folder::begin(&place).unwrap();
+        assert_ne!(one.beside, other.beside);
+        let (kept, elsewhere) = (one.beside.clone(), dir.path().join("elsewhere"));
+        drop(one);
+        fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, &kept).unwrap();
+        let third = Folder::begin(&place).unwrap();
+        third.keep("x", b"x").unwrap();
+        drop((other, third));
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (full, link) = (dir.path().join("full"), dir.path().join("link"));
+        fs::create_dir(&full).unwrap();
+        for target in [full.as_path(), Path::new("/nowhere")] {
+            symlink(target, &link).unwrap();
+            for place in [link.clone(), link.join("")] {
+                let error = Folder::begin(&place).unwrap_err();
+                assert!(error.is_usage() && error.to_string().contains("is a link"), "{error}");
+            }
+            fs::remove_file(&link).unwrap();
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
 }

@@ -130,9 +130,10 @@ pub fn prepare(
     let chosen = pool.chosen(settings, &mut manifest);
     let folder = Folder::begin(output)?;
     for (side, places) in [(Side::Train, &chosen.train), (Side::Validation, &chosen.validation)] {
-        let builder = Builder::new(&pool, settings, places);
+        let mut builder = Builder::new(&pool, settings, places);
         let rows = places.iter().map(|place| builder.row(*place));
         folder.rows(side, rows, &mut manifest, watch)?;
+        manifest.counts.fewer_distractors += builder.fewer;
     }
     folder.finish(&Task { name: "context", turns: 20, tokens: 32_768 }, &mut manifest)?;
     Ok(manifest)

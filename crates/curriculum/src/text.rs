@@ -17,6 +17,11 @@ pub(crate) fn normal(text: &str) -> String {
     if normal.is_empty() { text.trim().to_owned() } else { normal }
 }
 
+/// Lower case with single blanks. Signs stay: they may be all that tells two texts apart.
+pub(crate) fn folded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
 /// The SHA-256 of some bytes, in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
@@ -79,6 +84,7 @@ mod tests {
         assert_eq!(normal("  What is\tTHIS,\n\nthen? "), "what is this then");
         assert_eq!(normal("Größe"), "größe");
         assert_eq!(normal(" ?! "), "?!");
+        assert_eq!(folded("  What is\n6  - 7? "), "what is 6 - 7?");
         assert_ne!(short_digest(&["a", "bc"]), short_digest(&["ab", "c"]));
     }
 

@@ -6,9 +6,11 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, BufRead, BufReader, Read},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 
 /// The file in the directory of a run.
@@ -85,13 +87,20 @@ pub fn read(path: &Path) -> Result<Run, ReadError> {
         move |source| ReadError::Io { path, source }
     };
     let file = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-    let opened = match File::open(&file) {
+    // It may be anything: a pipe would block for ever, a device never end.
+    let mut options = File::options();
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let opened = match options.open(&file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_dir() => {
             return Err(ReadError::NoRun { path: path.to_owned() });
         }
         opened => opened.map_err(failed(&file))?,
     };
-    let size = opened.metadata().map_err(failed(&file))?.len();
+    let about = opened.metadata().map_err(failed(&file))?;
+    if !about.is_file() {
+        return Err(failed(&file)(io::Error::other("it is no regular file")));
+    }
+    let size = about.len();
     if size > LARGEST {
         return Err(ReadError::TooLarge { path: file, size });
     }
@@ -109,7 +118,7 @@ pub fn read(path: &Path) -> Result<Run, ReadError> {
         {
             break;
         }
-        if line.len() > LONGEST {
+        if line.len() > LONGEST && line.last() != Some(&b'\n') {
             input.skip_until(b'\n').map_err(failed(&file))?;
             run.bad_lines += 1;
             continue;
@@ -214,11 +223,28 @@ mod tests {
     }
 
     #[test]
+    fn pipes_and_devices_are_no_runs() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join(FILE);
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [dir.path(), &pipe, Path::new("/dev/zero")] {
+            let Err(ReadError::Io { source, .. }) = read(path) else { panic!("read {path:?}") };
+            assert!(source.to_string().contains("no regular file"), "{source}");
+        }
+    }
+
+    #[test]
     fn hostile_lines_are_bounded() {
         let long =
             format!("{{\"step\":1,\"a\":\"{}\"}}\n{{\"step\":1,\"a\":1}}\n", "x".repeat(LONGEST));
         let run = of(long.as_bytes()).unwrap();
         assert_eq!((run.bad_lines, run.figures.len()), (1, 1));
+        // The longest line there may be does not take the next one with it.
+        let (one, other) = ("{\"step\":1,\"a\":1}", "\n{\"step\":1,\"b\":1}\n");
+        let exact = [one, &" ".repeat(LONGEST - one.len()), other].concat();
+        let run = of(exact.as_bytes()).unwrap();
+        assert_eq!((run.bad_lines, run.figures.len()), (0, 2));
         let many: String =
             (0..MOST_FIGURES + 9).map(|at| format!("{{\"step\":1,\"f{at}\":1}}\n")).collect();
         assert_eq!(of(many.as_bytes()).unwrap().figures.len(), MOST_FIGURES);

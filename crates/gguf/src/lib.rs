@@ -13,4 +13,4 @@ mod write;
 pub use file::{File, OpenError, ReadError, TensorInfo};
 pub use kind::Kind;
 pub use value::{Array, Value};
-pub use write::{Pending, WriteError, write};
+pub use write::{Numbers, Pending, WriteError, write};

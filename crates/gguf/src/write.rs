@@ -1,6 +1,8 @@
-//! Writing a GGUF file of version 3, tensors in single precision: enough for adapters. Refuses to quantise.
+//! Writing a GGUF file of version 3, tensors in single or half precision: enough for adapters. Refuses to quantise.
 
 use std::io::{self, Write};
+
+use half::f16;
 
 use crate::kind::Kind;
 use crate::value::{Array, Value};
@@ -15,7 +17,47 @@ pub struct Pending {
     /// Its dimensions, the one that is contiguous first.
     pub dimensions: Vec<u64>,
     /// Its numbers.
-    pub numbers: Vec<f32>,
+    pub numbers: Numbers,
+}
+
+/// Numbers as they are kept.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Numbers {
+    /// In 32 bits.
+    Single(Vec<f32>),
+    /// In 16 bits.
+    Half(Vec<f16>),
+}
+
+impl Numbers {
+    fn count(&self) -> usize {
+        match self {
+            Self::Single(numbers) => numbers.len(),
+            Self::Half(numbers) => numbers.len(),
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Single(_) => Kind::F32,
+            Self::Half(_) => Kind::F16,
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Single(numbers) => bytes(numbers, f32::to_le_bytes),
+            Self::Half(numbers) => bytes(numbers, f16::to_le_bytes),
+        }
+    }
+
+    /// How many bytes they take.
+    fn size(&self) -> u64 {
+        match self {
+            Self::Single(numbers) => numbers.len() as u64 * 4,
+            Self::Half(numbers) => numbers.len() as u64 * 2,
+        }
+    }
 }
 
 /// Why a file cannot be written.
@@ -45,19 +87,18 @@ pub fn write(
     for tensor in tensors {
         let expected =
             tensor.dimensions.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
-        if expected != Some(tensor.numbers.len() as u64)
+        if expected != Some(tensor.numbers.count() as u64)
             || !(1..=4).contains(&tensor.dimensions.len())
         {
             let (name, dimensions) = (tensor.name.clone(), tensor.dimensions.clone());
-            return Err(WriteError::Numbers { name, dimensions, numbers: tensor.numbers.len() });
+            return Err(WriteError::Numbers { name, dimensions, numbers: tensor.numbers.count() });
         }
     }
     let head = head(metadata, tensors);
     sink.write_all(&head)?;
     pad(sink, head.len() as u64)?;
     for tensor in tensors {
-        let bytes: Vec<u8> =
-            tensor.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let bytes = tensor.numbers.bytes();
         sink.write_all(&bytes)?;
         pad(sink, bytes.len() as u64)?;
     }
@@ -78,9 +119,9 @@ fn head(metadata: &[(String, Value)], tensors: &[Pending]) -> Vec<u8> {
         put_text(&mut head, &tensor.name);
         head.extend((tensor.dimensions.len() as u32).to_le_bytes());
         head.extend(tensor.dimensions.iter().flat_map(|size| size.to_le_bytes()));
-        head.extend(Kind::F32.code().to_le_bytes());
+        head.extend(tensor.numbers.kind().code().to_le_bytes());
         head.extend(offset.to_le_bytes());
-        offset += (tensor.numbers.len() as u64 * 4).next_multiple_of(ALIGNMENT);
+        offset += tensor.numbers.size().next_multiple_of(ALIGNMENT);
     }
     head
 }

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use gguf::{Pending, Value};
+use gguf::{Numbers, Pending, Value};
+use half::f16;
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 
@@ -95,11 +96,22 @@ impl Net {
     }
 }
 
+/// Where the largest number of a factor is larger, 16 bits keep the others as well as those of training did.
+const FIT_FOR_HALF: f32 = 1e-3;
+
+/// A factor as it is kept: in 16 bits, where it was trained so and that loses nothing.
 fn pending(name: String, factor: &Tensor) -> Fallible<Pending> {
     let host =
         factor.f_detach()?.f_to_kind(Kind::Float)?.f_to_device(Device::Cpu)?.f_contiguous()?;
-    let mut numbers = vec![0.0; host.numel()];
+    let mut numbers = vec![0f32; host.numel()];
     host.f_copy_data(&mut numbers, host.numel())?;
     let dimensions = host.size().iter().rev().map(|size| *size as u64).collect();
+    let largest = numbers.iter().fold(0f32, |largest, number| largest.max(number.abs()));
+    let numbers = match factor.kind() {
+        Kind::BFloat16 if (FIT_FOR_HALF..60_000.0).contains(&largest) => {
+            Numbers::Half(numbers.into_iter().map(f16::from_f32).collect())
+        }
+        _ => Numbers::Single(numbers),
+    };
     Ok(Pending { name, dimensions, numbers })
 }

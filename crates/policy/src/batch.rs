@@ -1,7 +1,7 @@
 //! Sequences of different lengths as tensors of one: padded on the right, with the places of the tokens to be scored.
 //! Everything is laid out on the host, so that no device has to be waited for. Refuses to know rewards and text.
 
-use tch::{Device, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use crate::net::Net;
 
@@ -35,7 +35,7 @@ pub struct Tokens {
 }
 
 /// Sequences that cannot be a batch.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// There is nothing.
     #[error("a batch needs at least one sequence of at least one token")]
@@ -71,8 +71,8 @@ pub enum BatchError {
         positions: i64,
     },
     /// libtorch refused.
-    #[error("its tensors cannot be made: {0}")]
-    Torch(String),
+    #[error("its tensors cannot be made")]
+    Torch(#[source] TchError),
 }
 
 impl Net {
@@ -89,9 +89,7 @@ impl Net {
         for row in rows {
             layout.push(row, longest);
         }
-        layout
-            .on(self.device(), rows.len() as i64, longest as i64)
-            .map_err(|error| BatchError::Torch(error.to_string()))
+        layout.on(self.device(), rows.len() as i64, longest as i64).map_err(BatchError::Torch)
     }
 
     fn check(&self, row: usize, sequence: &Row<'_>) -> Result<(), BatchError> {

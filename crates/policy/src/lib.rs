@@ -33,7 +33,8 @@ pub use load::LoadError;
 pub use lora::{Lora, LoraError, Target};
 pub use net::{Net, RandomError};
 pub use sampler::{
-    Ask, Choice, Counts, Engine, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled, Settings, Until,
+    Ask, Choice, Counts, Engine, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled,
+    Settings, Until,
 };
 pub use save::SaveError;
 pub use shape::{Architecture, Output, Scaling, Shape, ShapeError};

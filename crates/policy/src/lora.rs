@@ -1,5 +1,5 @@
 //! Adapters of low rank: next to a frozen projection, a product of two thin matrices that alone is trained. They can be
-//! added for training and merged for sampling and export. Refuses to know files and optimisers.
+//! added for training and merged for export. Refuses to know files and optimisers.
 
 use tch::Tensor;
 
@@ -135,6 +135,12 @@ pub(crate) struct Factors {
     pub(crate) b: Tensor,
 }
 
+impl Factors {
+    pub(crate) fn rank(&self) -> i64 {
+        self.a.size()[0]
+    }
+}
+
 /// What an adapter adds to one layer.
 #[derive(Debug, Default)]
 pub(crate) struct Adapted {
@@ -145,6 +151,11 @@ pub(crate) struct Adapted {
 impl Adapted {
     pub(crate) fn get(&self, target: Target) -> Option<&Factors> {
         self.factors[target as usize].as_ref()
+    }
+
+    /// What products of factors are multiplied with.
+    pub(crate) fn scale(&self) -> f64 {
+        self.scale
     }
 
     pub(crate) fn add_qkv(&self, fused: Tensor, x: &Tensor, shape: &Shape) -> Fallible<Tensor> {
@@ -244,31 +255,38 @@ impl Net {
         Ok(self.require_gradients()?)
     }
 
-    /// A net that computes the same without an adapter, for sampling. What is not adapted is shared, so that it follows
-    /// this net by itself; what is adapted is a copy, to be refreshed by [`Net::merge_into`].
+    /// A net that computes the same without an adapter, but for rounding: in 16 bits, changes that are small beside the
+    /// weight they are added to are lost. What is not adapted is shared.
     pub fn merged(&self) -> Fallible<Self> {
         let _guard = tch::no_grad_guard();
         let mut layers = Vec::new();
         for layer in &self.layers {
-            let copy = |tensor: &Tensor, targets: &[Target]| {
-                let adapted = targets.iter().any(|target| layer.adapted.get(*target).is_some());
-                if adapted { tensor.f_zeros_like() } else { Ok(tensor.shallow_clone()) }
+            let merge = |tensor: &Tensor, targets: &[Target]| -> Fallible<Tensor> {
+                if targets.iter().all(|target| layer.adapted.get(*target).is_none()) {
+                    return Ok(tensor.shallow_clone());
+                }
+                let mut merged = tensor.f_detach()?.f_zeros_like()?;
+                merged.f_copy_(tensor)?;
+                for target in targets {
+                    layer.adapted.merge(&merged, *target, &self.shape)?;
+                }
+                Ok(merged)
             };
             let shared = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::shallow_clone);
             layers.push(Layer {
                 input_norm: layer.input_norm.shallow_clone(),
-                qkv: copy(&layer.qkv, &[Target::Query, Target::Key, Target::Value])?,
+                qkv: merge(&layer.qkv, &[Target::Query, Target::Key, Target::Value])?,
                 qkv_bias: shared(&layer.qkv_bias),
                 query_norm: shared(&layer.query_norm),
                 key_norm: shared(&layer.key_norm),
-                output: copy(&layer.output, &[Target::Output])?,
+                output: merge(&layer.output, &[Target::Output])?,
                 post_norm: layer.post_norm.shallow_clone(),
-                gate_up: copy(&layer.gate_up, &[Target::Gate, Target::Up])?,
-                down: copy(&layer.down, &[Target::Down])?,
+                gate_up: merge(&layer.gate_up, &[Target::Gate, Target::Up])?,
+                down: merge(&layer.down, &[Target::Down])?,
                 adapted: Adapted::default(),
             });
         }
-        let merged = Self {
+        Ok(Self {
             shape: self.shape.clone(),
             embedding: self.embedding.shallow_clone(),
             layers,
@@ -276,32 +294,7 @@ impl Net {
             head: self.head.as_ref().map(Tensor::shallow_clone),
             lora: None,
             origin: self.origin.clone(),
-        };
-        self.merge_into(&merged)?;
-        Ok(merged)
-    }
-
-    /// Brings a net made by [`Net::merged`] up to date, in place: its tensors stay where they are.
-    pub fn merge_into(&self, merged: &Self) -> Fallible<()> {
-        let _guard = tch::no_grad_guard();
-        for (layer, merged) in self.layers.iter().zip(&merged.layers) {
-            let held = [
-                (&layer.qkv, &merged.qkv, [Target::Query, Target::Key, Target::Value].as_slice()),
-                (&layer.output, &merged.output, &[Target::Output]),
-                (&layer.gate_up, &merged.gate_up, &[Target::Gate, Target::Up]),
-                (&layer.down, &merged.down, &[Target::Down]),
-            ];
-            for (base, merged, targets) in held {
-                if targets.iter().all(|target| layer.adapted.get(*target).is_none()) {
-                    continue;
-                }
-                merged.shallow_clone().f_copy_(base)?;
-                for target in targets {
-                    layer.adapted.merge(merged, *target, &self.shape)?;
-                }
-            }
-        }
-        Ok(())
+        })
     }
 
     /// The factors of the adapter, in a fixed order, under the names of the Hugging Face layout.

@@ -23,7 +23,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use tch::{Device, Kind, TchError};
+use tch::{Device, Kind, TchError, Tensor};
 use tokio::sync::oneshot;
 
 use crate::{lora::Lora, net::Net, shape::Shape};
@@ -33,7 +33,7 @@ pub use ask::{
 };
 
 use thread::Message;
-use weights::Weights;
+use weights::{Added, Weights};
 
 /// The most conversations at once.
 const MOST_SLOTS: usize = 4096;
@@ -69,9 +69,11 @@ pub struct Engine {
 
 /// What is sampled from.
 struct Source {
-    /// The net itself, or with its adapter merged.
-    net: Net,
+    /// A weight that no other net has at its place.
+    norm: Tensor,
     adapter: Option<Lora>,
+    /// The adapter's numbers, layer by layer, as the thread has them too.
+    added: Vec<Added>,
 }
 
 /// What the thread tells about itself.
@@ -87,13 +89,12 @@ struct Shared {
 }
 
 impl Engine {
-    /// Starts an engine over the weights of a net. They are shared, not copied; where the net has an adapter, the
-    /// projections it changes are merged copies.
+    /// Starts an engine over the weights of a net. They are shared, not copied; an adapter's thin matrices are copied.
     pub fn start(net: &Net, settings: Settings) -> Result<Self, EngineError> {
         let shape = net.shape().clone();
         check(&shape, &settings)?;
-        let source = Source::of(net)?;
-        let weights = Weights::of(&source.net)?;
+        let weights = Weights::of(net)?;
+        let source = Source::of(net, &weights);
         wait_for(net.device());
         let (messages, inbox) = mpsc::channel();
         let (ready, started) = mpsc::channel();
@@ -155,12 +156,13 @@ impl Engine {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let weights = match source.is_of(net) {
             true => {
-                net.merge_into(&source.net)?;
+                source.refresh(net)?;
                 None
             }
             false => {
-                *source = Source::of(net)?;
-                Some(Weights::of(&source.net)?)
+                let weights = Weights::of(net)?;
+                *source = Source::of(net, &weights);
+                Some(weights)
             }
         };
         wait_for(net.device());
@@ -222,14 +224,22 @@ impl Engine {
 }
 
 impl Source {
-    fn of(net: &Net) -> Result<Self, TchError> {
-        Ok(Self { net: net.merged()?, adapter: net.lora().cloned() })
+    fn of(net: &Net, weights: &Weights) -> Self {
+        Self {
+            norm: net.norm.shallow_clone(),
+            adapter: net.lora().cloned(),
+            added: weights.layers.iter().map(|layer| layer.added.shared()).collect(),
+        }
     }
 
-    /// Whether it shares the tensors of this net, so that only what is merged needs to be brought up to date.
+    /// Whether it shares the tensors of this net, so that only its adapter needs to be brought up to date.
     fn is_of(&self, net: &Net) -> bool {
-        let shared = self.net.norm.data_ptr() == net.norm.data_ptr();
-        shared && self.adapter.as_ref() == net.lora()
+        self.norm.data_ptr() == net.norm.data_ptr() && self.adapter.as_ref() == net.lora()
+    }
+
+    fn refresh(&self, net: &Net) -> Result<(), TchError> {
+        let mut layers = net.layers.iter().zip(&self.added);
+        layers.try_for_each(|(layer, added)| added.refresh(&layer.adapted, &net.shape))
     }
 }
 

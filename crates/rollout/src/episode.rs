@@ -1,10 +1,6 @@
 //! One episode: played, played again where our side failed, graded and counted.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use agent::{Compaction, Episode, Opening, Settings, Watch, prompt::Inputs, tools::Tools};
 use model::{Formatted, ToolFormat};
@@ -15,11 +11,8 @@ use trajectory::{Arguments, Ended, Event, Line, Message, Outcome, Started};
 
 use crate::{
     Choice, Context, End, Loss, Mode, Played, PolicyModel, Reward, Sampler, Segment, computer,
-    error::chain, journal::Record, stage::Shared,
+    error::chain, journal::Record, policy::Fault, stage::Shared,
 };
-
-/// How long to wait before the second try; each further wait is longer.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
 
 /// What is to be played.
 #[derive(Clone, Debug)]
@@ -47,10 +40,22 @@ pub(crate) enum Trouble {
     Lasting(String),
 }
 
+impl Trouble {
+    /// A call to the policy failed.
+    pub(crate) fn of_call(fault: Option<Fault>, cause: String) -> Self {
+        match fault {
+            None => Self::Passing(cause),
+            Some(_) => Self::Lasting(cause),
+        }
+    }
+}
+
 /// What came of an episode.
 pub(crate) struct Worked {
     pub(crate) outcome: Outcome,
     pub(crate) answer: String,
+    /// What ended it, where that was neither a limit nor the policy's wish.
+    pub(crate) why: Option<String>,
 }
 
 /// An episode with its reward.
@@ -75,7 +80,7 @@ impl<R: Runtime> Shared<R> {
             match self.attempt(sampler, job, &watch).await {
                 Err(Trouble::Stopped) => return Err(Stopped),
                 Err(Trouble::Passing(_)) if tries < job.tries => {
-                    let wait = tokio::time::sleep(FIRST_WAIT.saturating_mul(tries.pow(2)));
+                    let wait = tokio::time::sleep(self.method.wait_after(tries));
                     unless_stopped(wait, &watch).await.map_err(|_| Stopped)?;
                     tries += 1;
                 }
@@ -154,18 +159,24 @@ impl<R: Runtime> Shared<R> {
         let settings = self.settings();
         let episode = Episode::new(&model, sandbox, record, &settings, opening, watch.clone());
         let Ended { outcome, .. } = agent::run(episode).await;
-        match outcome {
-            Outcome::Cancelled => return Err(Trouble::Stopped),
-            Outcome::Infrastructure { cause } => return Err(Trouble::Passing(cause)),
-            _ => {}
-        }
+        let (outcome, why) = match (outcome, policy.fault()) {
+            (Outcome::Cancelled, _) => return Err(Trouble::Stopped),
+            // What a policy says is no way out of its reward.
+            (Outcome::Infrastructure { cause }, Some(Fault::Policy)) => {
+                (Outcome::NoToolCalls, Some(cause))
+            }
+            (Outcome::Infrastructure { cause }, fault) => {
+                return Err(Trouble::of_call(fault, cause));
+            }
+            (outcome, _) => (outcome, None),
+        };
         let Answer::File(name) = task.answer_of() else {
             return Err(Trouble::Lasting("the task's answer is no file".into()));
         };
         let path = task.prompts.output_dir.join(name);
         let answer = unless_stopped(computer::answer(sandbox, &path), watch).await?;
         let answer = answer.map_err(|error| of_sandbox(&error))?;
-        Ok(Worked { outcome, answer })
+        Ok(Worked { outcome, answer, why })
     }
 
     fn opening(&self, job: &Job, sandbox: &R::Sandbox) -> Result<Opening, Trouble> {
@@ -267,6 +278,7 @@ impl<R: Runtime> Shared<R> {
             reward: Some(self.method.overlong.reward(end, raw)),
             raw_reward: Some(raw),
             loss: self.method.overlong.loss(end),
+            why: worked.why,
             answer: worked.answer,
             turns,
             calls,

@@ -23,6 +23,15 @@ pub enum PlayError {
     /// Sandboxes are needed, and there is nothing that makes them.
     #[error("mode `sandbox` needs a runtime; choose one, or mode `llm`")]
     NoRuntime,
+    /// The task's grader runs commands, and there is nothing that makes sandboxes for them.
+    #[error(
+        "task `{task}` is graded by a command, which needs sandboxes even in mode `llm`, and none can be made here; \
+         choose a task whose answers are compared"
+    )]
+    NoSandboxes {
+        /// The task.
+        task: String,
+    },
     /// The directory of events cannot be used.
     #[error("cannot keep events in {path}")]
     Events {

@@ -74,6 +74,8 @@ pub struct Method {
     pub ahead: usize,
     /// How often an episode is tried when our side fails.
     pub tries: u32,
+    /// How long to wait before the second try; each further wait is longer.
+    pub wait: Duration,
     /// What becomes of overlong episodes.
     pub overlong: Overlong,
     /// The settings in force, for the records.
@@ -97,10 +99,18 @@ impl Default for Method {
             sandboxes: 64,
             ahead: 8,
             tries: 3,
+            wait: Duration::from_secs(2),
             overlong: Overlong::default(),
             settings: Value::Null,
             program: env!("CARGO_PKG_VERSION").into(),
         }
+    }
+}
+
+impl Method {
+    /// How long to wait after so many tries.
+    pub(crate) fn wait_after(&self, tries: u32) -> Duration {
+        self.wait.saturating_mul(tries.saturating_pow(2))
     }
 }
 
@@ -164,6 +174,12 @@ mod tests {
 
     const ENDS: [End; 5] =
         [End::Submitted, End::MaxTurns, End::Truncated, End::Timeout, End::NoCalls];
+
+    #[test]
+    fn waits_outlast_a_hiccup_and_grow() {
+        let waits = [1, 2].map(|tries| Method::default().wait_after(tries).as_secs());
+        assert_eq!(waits, [2, 8]);
+    }
 
     #[test]
     fn overlong_episodes_are_worth_nothing_or_left_out() {

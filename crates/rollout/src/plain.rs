@@ -9,6 +9,7 @@ use serde_json::Value;
 use trajectory::{Ended, Event, Message, Outcome, Replied, Spent, Stop};
 
 use crate::{
+    PolicyModel, Sampler,
     episode::{Job, Trouble, Worked, unless_stopped, unwritten},
     journal::Record,
     stage::Shared,
@@ -16,10 +17,10 @@ use crate::{
 
 impl<R: Runtime> Shared<R> {
     /// Asks once.
-    pub(crate) async fn plain(
+    pub(crate) async fn plain<S: Sampler>(
         &self,
         job: &Job,
-        model: &impl Model,
+        policy: &PolicyModel<S>,
         record: &Record,
         watch: &Watch,
     ) -> Result<Worked, Trouble> {
@@ -35,7 +36,7 @@ impl<R: Runtime> Shared<R> {
         };
         let began = Instant::now();
         let asking = async {
-            let asked = model.complete(&request, &Silent);
+            let asked = policy.complete(&request, &Silent);
             match limits.time {
                 Some(time) => tokio::time::timeout(time, asked).await.ok(),
                 None => Some(asked.await),
@@ -50,7 +51,7 @@ impl<R: Runtime> Shared<R> {
                 let outcome = Outcome::Infrastructure { cause: error.with_causes() };
                 // The failure itself says more than that its record cannot be written either.
                 let _ = record.add(Event::Ended(Ended { outcome, spent: Spent::default() }));
-                return Err(Trouble::Passing(error.with_causes()));
+                return Err(Trouble::of_call(policy.fault(), error.with_causes()));
             }
         };
         let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -66,6 +67,6 @@ impl<R: Runtime> Shared<R> {
         }
         let ended = Ended { outcome: outcome.clone(), spent };
         record.add(Event::Ended(ended)).map_err(unwritten)?;
-        Ok(Worked { outcome, answer })
+        Ok(Worked { outcome, answer, why: None })
     }
 }

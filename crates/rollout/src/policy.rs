@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use chat_template::TemplateError;
 use model::{
     Delta, Error, Listener, Model, Overflow, Reply, Request, ToolFormat,
     think::{self, Piece, Splitter},
@@ -17,8 +18,12 @@ use model::{
 use trajectory::{Assistant, Stop, Usage};
 
 use crate::{
-    Ask, Choice, SampleEnd, SampleError, Sampled, Sampler, Segment, ending, error::chain, seed,
-    speech::Speech, stream::Stream,
+    Ask, Choice, SampleEnd, SampleError, Sampled, Sampler, Segment,
+    ending::{self, Begins},
+    error::chain,
+    seed,
+    speech::Speech,
+    stream::Stream,
 };
 
 /// No token stands for more bytes, on the whole.
@@ -26,6 +31,15 @@ const MOST_BYTES: usize = 32;
 
 /// A reply cut off after fewer tokens helps nobody.
 const LEAST: usize = 64;
+
+/// Whose fault it is that a conversation cannot go on, however often it is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Ours.
+    Ours,
+    /// The policy's: the conversation could be put to it until it spoke.
+    Policy,
+}
 
 /// A policy in one episode. Its tokens are asked for with [`Self::segments`] at the end.
 pub struct PolicyModel<S: Sampler> {
@@ -36,6 +50,8 @@ pub struct PolicyModel<S: Sampler> {
     format: ToolFormat,
     conversation: u64,
     stream: Mutex<Stream>,
+    /// Why the last call failed for good, if it did.
+    fault: Mutex<Option<Fault>>,
 }
 
 impl<S: Sampler> fmt::Debug for PolicyModel<S> {
@@ -63,8 +79,16 @@ impl<S: Sampler> PolicyModel<S> {
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let conversation = NEXT.fetch_add(1, Ordering::Relaxed);
-        let stream = Mutex::default();
-        Self { name: name.to_owned(), sampler, speech, choice, format, conversation, stream }
+        Self {
+            name: name.to_owned(),
+            sampler,
+            speech,
+            choice,
+            format,
+            conversation,
+            stream: Mutex::default(),
+            fault: Mutex::default(),
+        }
     }
 
     /// Takes out the tokens of the episode so far.
@@ -72,12 +96,25 @@ impl<S: Sampler> PolicyModel<S> {
         self.stream().finish()
     }
 
+    /// Whose fault it is that the last call failed; none where it did not, or where trying again may help.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fault_of(&self, error: &Error) -> Option<Fault> {
+        match error {
+            Error::Overflow { .. } => None,
+            Error::Refused { .. } if self.stream().replies() > 0 => Some(Fault::Policy),
+            error => (!error.is_passing()).then_some(Fault::Ours),
+        }
+    }
+
     fn stream(&self) -> std::sync::MutexGuard<'_, Stream> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes up the conversation and says what is to be sampled.
-    fn ask(&self, text: &str, request: &Request<'_>) -> Result<Ask, Error> {
+    fn ask(&self, text: &str, begins: Begins, request: &Request<'_>) -> Result<Ask, Error> {
         let context = self.sampler.context();
         if text.len() > context.saturating_mul(MOST_BYTES) {
             let message =
@@ -103,41 +140,32 @@ impl<S: Sampler> PolicyModel<S> {
             most: most.min(room),
             choice: Choice { seed, ..self.choice },
             ends: self.speech.vocabulary().ends().to_vec(),
-            until: ending::until(&self.speech, self.format),
+            until: ending::until(&self.speech, self.format, begins),
         })
     }
-}
 
-impl<S: Sampler> Drop for PolicyModel<S> {
-    fn drop(&mut self) {
-        self.sampler.forget(self.conversation);
-    }
-}
-
-impl<S: Sampler> Model for PolicyModel<S> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    async fn complete(
-        &self,
-        request: &Request<'_>,
-        listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
+    async fn reply(&self, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Error> {
         if request.sampling.shape.is_some() {
             return Err(Error::Settings("a policy's replies cannot be held to a form".into()));
         }
         let text = self.speech.render(request.messages, request.tools);
-        let text = text.map_err(|error| refused(chain(&error)))?;
-        let ask = self.ask(&text, request)?;
+        let text = text.map_err(|error| match error {
+            TemplateError::TooLong => overflow(self.sampler.context(), None, error.to_string()),
+            error => refused(chain(&error)),
+        })?;
+        // Templates of models that always think may open the thinking themselves.
+        let begins = match text.trim_end().ends_with(think::OPEN) {
+            true => Begins::Inside,
+            false => Begins::Afresh,
+        };
+        let ask = self.ask(&text, begins, request)?;
         let (prompt, most) = (ask.tokens.len(), ask.most);
         let sampled = self.sampler.sample(ask).await.map_err(failed)?;
         check(&sampled, most)?;
         let said = self.stream().say(&self.speech, &sampled);
-        // Templates of models that always think may open the thinking themselves.
-        let mut splitter = match text.trim_end().ends_with(think::OPEN) {
-            true => Splitter::inside(),
-            false => Splitter::default(),
+        let mut splitter = match begins {
+            Begins::Inside => Splitter::inside(),
+            Begins::Afresh => Splitter::default(),
         };
         let mut message = Assistant::default();
         let mut say = |piece: Piece<'_>| match piece {
@@ -166,6 +194,29 @@ impl<S: Sampler> Model for PolicyModel<S> {
     }
 }
 
+impl<S: Sampler> Drop for PolicyModel<S> {
+    fn drop(&mut self) {
+        self.sampler.forget(self.conversation);
+    }
+}
+
+impl<S: Sampler> Model for PolicyModel<S> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn complete(
+        &self,
+        request: &Request<'_>,
+        listener: &dyn Listener,
+    ) -> Result<Reply, Error> {
+        let replied = self.reply(request, listener).await;
+        let fault = replied.as_ref().err().and_then(|error| self.fault_of(error));
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        replied
+    }
+}
+
 /// What is trained on is looked at: a sampler that miscounts would spoil every step from here on.
 fn check(sampled: &Sampled, most: usize) -> Result<(), Error> {
     let Sampled { tokens, logprobs, .. } = sampled;
@@ -187,6 +238,7 @@ fn failed(error: SampleError) -> Error {
             overflow(context, Some(tokens), error.to_string())
         }
         SampleError::Failed(_) => Error::Cut(chain(&error)),
+        SampleError::Over => Error::Settings(error.to_string()),
     }
 }
 

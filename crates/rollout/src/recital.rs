@@ -1,22 +1,28 @@
 //! A sampler that says what it is given: demonstrations take the way that a policy's episodes take.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Ask, SampleEnd, SampleError, Sampled, Sampler, speech::Speech};
 
-/// Says given replies, one after the other.
+/// Says given replies, one after the other, and in another conversation from the first again.
 #[derive(Debug)]
 pub(crate) struct Recital {
     speech: Arc<Speech>,
-    replies: Mutex<VecDeque<String>>,
+    replies: Vec<String>,
+    /// The conversation, and how many replies it has heard.
+    said: Mutex<(u64, usize)>,
 }
 
 impl Recital {
     pub(crate) fn new(speech: Arc<Speech>, replies: Vec<String>) -> Self {
-        Self { speech, replies: Mutex::new(replies.into()) }
+        Self { speech, replies, said: Mutex::default() }
+    }
+
+    fn next(&self, conversation: u64) -> Option<&str> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = if said.0 == conversation { said.1 } else { 0 };
+        *said = (conversation, at + 1);
+        self.replies.get(at).map(String::as_str)
     }
 }
 
@@ -26,9 +32,8 @@ impl Sampler for Recital {
     }
 
     async fn sample(&self, ask: Ask) -> Result<Sampled, SampleError> {
-        let next = self.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let reply = next.ok_or_else(|| SampleError::Failed("there are no more replies".into()))?;
-        let guarded = self.speech.guarded(&reply);
+        let reply = self.next(ask.conversation).ok_or(SampleError::Over)?;
+        let guarded = self.speech.guarded(reply);
         let tokens = self.speech.tokens(&guarded);
         let mut tokens = tokens.map_err(|error| SampleError::Failed(Box::new(error)))?;
         tokens.extend(self.speech.closing());

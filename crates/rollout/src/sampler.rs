@@ -108,4 +108,7 @@ pub enum SampleError {
     /// The sampler failed.
     #[error("the sampler failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The sampler has said all it has to say, and would have no more another time.
+    #[error("there are no more replies")]
+    Over,
 }

@@ -65,18 +65,18 @@ impl<R: Runtime> Stage<R> {
     pub fn new(scene: Scene<R>) -> Result<Self, PlayError> {
         let Scene { speech, task, method, reward, runtime } = scene;
         let refused = |grader| Err(PlayError::Grader { task: task.name.clone(), grader });
-        let in_sandbox = match (&reward, &task.grader) {
+        let commands = match (&reward, &task.grader) {
             (Reward::Own(_), _) => false,
             (_, Grader::Judge) => return refused("a judge"),
             (_, Grader::Tests) => return refused("the tests of a repository"),
             (_, Grader::Command(_)) => true,
             _ => false,
         };
-        let needed = in_sandbox || method.mode == Mode::Sandbox;
-        let computers = match (needed, runtime) {
-            (false, _) => None,
-            (true, None) => return Err(PlayError::NoRuntime),
-            (true, Some(runtime)) => {
+        let computers = match (method.mode, runtime) {
+            (Mode::Llm, _) if !commands => None,
+            (Mode::Llm, None) => return Err(PlayError::NoSandboxes { task: task.name.clone() }),
+            (Mode::Sandbox, None) => return Err(PlayError::NoRuntime),
+            (_, Some(runtime)) => {
                 let image = task.image.clone();
                 let spec = Spec {
                     image: image.map_or_else(|| method.spec.image.clone(), ImageRef::Name),
@@ -98,6 +98,7 @@ impl<R: Runtime> Stage<R> {
 
     /// Plays an episode in which every reply is given. Its segments are what a policy would have sampled, so that one
     /// can be taught by them; its reward says whether it should be. Each reply is followed by the token that ends it.
+    /// Where our side fails it is tried again, like an episode.
     pub async fn demonstrate(
         &self,
         problem: &Arc<Problem>,
@@ -107,7 +108,8 @@ impl<R: Runtime> Stage<R> {
     ) -> Result<Played, PlayError> {
         let choice = Choice { temperature: 1.0, top_p: 1.0, top_k: None, seed: 0 };
         let problem = Arc::clone(problem);
-        let job = Job { problem, member: 0, choice, file: events, tries: 1 };
+        let tries = self.shared.method.tries.max(1);
+        let job = Job { problem, member: 0, choice, file: events, tries };
         let recital = Arc::new(Recital::new(Arc::clone(&self.shared.speech), replies));
         let played = self.shared.episode(&recital, &job, watch).await;
         played.map_err(|Stopped| PlayError::Stopped)

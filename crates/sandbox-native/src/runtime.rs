@@ -33,6 +33,9 @@ use crate::{
     sys, wire,
 };
 
+/// The variable that tells a dynamic loader where libraries are.
+const LIBRARIES: &str = "LD_LIBRARY_PATH";
+
 /// How to start the spawner: a program that does nothing but call [`crate::spawner_main`].
 #[derive(Clone, Debug)]
 pub struct Launcher {
@@ -80,6 +83,15 @@ impl Numbered for Answer {
     }
 }
 
+/// Where this process found its libraries, if it was told.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the loader reads it, nobody configures anything by it"
+)]
+fn libraries() -> Option<OsString> {
+    std::env::var_os(LIBRARIES)
+}
+
 fn no_spawner() -> Error {
     Error::Gone("the spawner process has ended".into())
 }
@@ -92,12 +104,13 @@ impl NativeRuntime {
         let runs = options.home.join("run");
         let (ours, theirs) = wire::pair().map_err(Error::io("making a socket"))?;
         let run = format!("{}-{:08x}", std::process::id(), RandomState::new().hash_one(0u8) as u32);
-        // Nothing of this process's environment reaches the spawner, and so no sandbox either.
+        // Of this process's environment the spawner gets what it may need to start at all; sandboxes get nothing.
         let process = Command::new(&options.launcher.program)
             .args(&options.launcher.args)
             // What sandboxes see as the name of their first process.
             .arg0("llm-in-sandbox")
             .env_clear()
+            .envs(libraries().map(|path| (LIBRARIES, path)))
             .current_dir("/")
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())

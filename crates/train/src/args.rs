@@ -61,13 +61,13 @@ pub(crate) struct TrainArgs {
 pub(crate) struct ExportArgs {
     /// The directory of the run
     pub(crate) run: PathBuf,
-    /// Write the whole model here, in the Hugging Face layout; an adapter is merged
+    /// Write the whole model here, in the Hugging Face layout; an adapter is merged. A new or empty directory
     #[arg(long, value_name = "DIR", required_unless_present_any = ["adapter", "peft"])]
     pub(crate) to: Option<PathBuf>,
     /// Write the adapter here, for llama.cpp
     #[arg(long, value_name = "FILE.gguf")]
     pub(crate) adapter: Option<PathBuf>,
-    /// Write the adapter here, in the layout of PEFT
+    /// Write the adapter here, in the layout of PEFT. A new or empty directory
     #[arg(long, value_name = "DIR")]
     pub(crate) peft: Option<PathBuf>,
     /// The step to export; the last that was saved, unless told

@@ -1,9 +1,14 @@
 //! How this program ends: one enum, one code each, and which error means which.
 
-use std::{io::Write, process::ExitCode};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::error::ErrorKind;
+use rollout::PlayError;
 use training::{ConfigError, DataError, RunError, SetupError, TrainError};
+use vocabulary::VocabularyError;
 
 /// How this program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,37 +49,57 @@ impl std::error::Error for Usage {}
 /// What an error means for the caller.
 fn of(error: &anyhow::Error) -> Exit {
     let usage = error.chain().any(|cause| {
-        let train = cause.downcast_ref::<TrainError>();
-        let setup = matches!(
-            train,
-            Some(TrainError::Setup(
-                SetupError::Device { .. }
-                    | SetupError::Cuda { .. }
-                    | SetupError::Load(_)
-                    | SetupError::Lora(_)
-            ))
-        );
-        let run = matches!(
-            train,
-            Some(TrainError::Run(RunError::Differs { .. } | RunError::Busy { .. }))
-        );
-        let data = matches!(
-            train,
-            Some(
-                TrainError::Data(_)
-                    | TrainError::Recorded(_)
-                    | TrainError::Speech(_)
-                    | TrainError::Nothing(_)
-            )
-        );
-        setup
-            || run
-            || data
+        cause.is::<Usage>()
             || cause.is::<ConfigError>()
             || cause.is::<DataError>()
-            || cause.is::<Usage>()
+            || cause.downcast_ref().is_some_and(is_bad_vocabulary)
+            || cause.downcast_ref().is_some_and(is_bad_input)
     });
     if usage { Exit::Usage } else { Exit::Infrastructure }
+}
+
+fn is_bad_vocabulary(error: &VocabularyError) -> bool {
+    !matches!(error, VocabularyError::Write { .. })
+}
+
+/// Whether a run fails for what it was given.
+fn is_bad_input(error: &TrainError) -> bool {
+    match error {
+        TrainError::Data(_)
+        | TrainError::Recorded(_)
+        | TrainError::Speech(_)
+        | TrainError::Nothing(_)
+        | TrainError::Foreign { .. }
+        | TrainError::Memory(_) => true,
+        TrainError::Setup(error) => matches!(
+            error,
+            SetupError::Device { .. }
+                | SetupError::Cuda { .. }
+                | SetupError::Load(_)
+                | SetupError::Lora(_)
+        ),
+        TrainError::Run(RunError::File { source, .. }) => is_bad_path(source),
+        TrainError::Run(error) => matches!(
+            error,
+            RunError::Differs { .. } | RunError::Busy { .. } | RunError::Config { .. }
+        ),
+        TrainError::Play(error) => matches!(
+            error,
+            PlayError::Grader { .. } | PlayError::NoRuntime | PlayError::NoSandboxes { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// Whether the path is at fault rather than the disk.
+fn is_bad_path(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::PermissionDenied
+    )
 }
 
 /// Tells the user about an error, in one line; answers how to end.
@@ -104,5 +129,56 @@ pub(crate) fn refuse_arguments(error: &clap::Error) -> Exit {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Done,
         _ => Exit::Usage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use anyhow::Context;
+    use training::MemoryError;
+
+    use super::*;
+
+    fn file(kind: io::ErrorKind) -> TrainError {
+        let (path, source) = (PathBuf::from("run/config.json"), kind.into());
+        RunError::File { doing: "read", path, source }.into()
+    }
+
+    #[test]
+    fn what_the_user_gave_is_told_from_what_the_machine_did() {
+        let (run, path) = (PathBuf::from("run"), PathBuf::from("tokenizer.json"));
+        let words = || "x".to_owned();
+        let source = serde_json::from_str::<()>("x").unwrap_err();
+        let foreign =
+            TrainError::Foreign { run: run.clone(), key: "model", its: words(), ours: words() };
+        let usage: Vec<anyhow::Error> = vec![
+            Usage(words()).into(),
+            file(io::ErrorKind::NotFound).into(),
+            file(io::ErrorKind::NotADirectory).into(),
+            TrainError::from(RunError::Config { path: run, source }).into(),
+            foreign.into(),
+            TrainError::from(MemoryError::Missing(words())).into(),
+            TrainError::Play(PlayError::Grader { task: words(), grader: "a judge" }).into(),
+            TrainError::Play(PlayError::NoRuntime).into(),
+            TrainError::Play(PlayError::NoSandboxes { task: words() }).into(),
+            VocabularyError::Missing { path: path.clone() }.into(),
+        ];
+        for error in usage {
+            assert_eq!(of(&error), Exit::Usage, "{error:?}");
+            let within = Err::<(), _>(error).context("somewhere").unwrap_err();
+            assert_eq!(of(&within), Exit::Usage, "{within:?}");
+        }
+        let source = io::ErrorKind::StorageFull.into();
+        let machine: Vec<anyhow::Error> = vec![
+            file(io::ErrorKind::StorageFull).into(),
+            TrainError::Play(PlayError::NothingPlayed { episodes: 1, cause: words() }).into(),
+            VocabularyError::Write { path, source }.into(),
+            anyhow::anyhow!("anything else"),
+        ];
+        for error in machine {
+            assert_eq!(of(&error), Exit::Infrastructure, "{error:?}");
+        }
     }
 }

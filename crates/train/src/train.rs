@@ -17,7 +17,7 @@ use crate::{
     SPAWNER,
     args::TrainArgs,
     environment,
-    exit::{Exit, note},
+    exit::{Exit, Usage, note},
     show::Show,
     stop::{self, Signalled},
 };
@@ -65,7 +65,11 @@ fn run(
     let threads = threads.context("cannot start threads")?;
     let runtime = match (sandboxes, threads.block_on(start())) {
         (Sandboxes::Needed, started) => Some(started.context("sandboxes cannot be made")?),
-        (Sandboxes::Welcome, started) => started.ok(),
+        (Sandboxes::Welcome, Ok(runtime)) => Some(runtime),
+        (Sandboxes::Welcome, Err(error)) => {
+            note(&format!("no sandboxes can be made for graders that run commands: {error:#}"));
+            None
+        }
     };
     let runtime = runtime.map(Arc::new);
     let (watch, signalled): (_, Signalled) = {
@@ -110,11 +114,14 @@ fn await_helpers() {
 }
 
 /// The text of a configuration; a file that is too long is read no further than needed to say so.
-fn read(path: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let file = fs::File::open(path).with_context(|| shown(path))?;
-    file.take(LONGEST as u64 + 1).read_to_string(&mut text).with_context(|| shown(path))?;
-    Ok(text)
+fn read(path: &Path) -> Result<String, Usage> {
+    let read = |file: fs::File| {
+        let mut text = String::new();
+        file.take(LONGEST as u64 + 1).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = fs::File::open(path).and_then(read);
+    text.map_err(|error| Usage(format!("{}: {error}", shown(path))))
 }
 
 fn shown(path: &Path) -> String {

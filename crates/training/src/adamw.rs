@@ -1,12 +1,11 @@
 //! AdamW with master weights: parameters may be of 16 bits, what is added up over steps is of 32.
 //!
 //! Masters, moments and gradients lie in one long tensor each, so that a step is a handful of operations however many
-//! parameters there are. Knows names and tensors, not what they mean.
+//! parameters there are, and wants no memory beyond. Knows names and tensors, not what they mean.
+
+use std::collections::HashMap;
 
 use tch::{Kind, TchError, Tensor, no_grad};
-
-/// So many numbers are worked on at once: bounds the memory of what lies between.
-const CHUNK: i64 = 1 << 26;
 
 /// How steps are taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,6 +88,9 @@ pub enum MemoryError {
     /// A parameter is missing.
     #[error("there is nothing about parameter {0}")]
     Missing(String),
+    /// A parameter is none of the model's.
+    #[error("the model has no parameter {0}")]
+    Unknown(String),
     /// A parameter has another shape.
     #[error("parameter {name} has shape {found:?}, not {wanted:?}")]
     Shape {
@@ -170,41 +172,27 @@ impl Optimiser {
         let scale =
             if norm > self.settings.clip { self.settings.clip / (norm + 1e-6) } else { 1.0 };
         no_grad(|| {
-            let mut start = 0;
-            while start < self.numbers() {
-                let length = CHUNK.min(self.numbers() - start);
-                self.step_chunk(start, length, rate, scale)?;
-                start += length;
-            }
+            self.change(rate, scale)?;
             self.publish();
             let _ = self.gradient.zero_();
             Ok(Stepped::Taken(norm))
         })
     }
 
-    fn step_chunk(
-        &mut self,
-        start: i64,
-        length: i64,
-        rate: f64,
-        scale: f64,
-    ) -> Result<(), TchError> {
+    /// Changes the masters. What lies between takes the place of the gradient.
+    fn change(&mut self, rate: f64, scale: f64) -> Result<(), TchError> {
         let AdamW { beta1, beta2, eps, decay, .. } = self.settings;
-        let part = |flat: &Tensor| flat.narrow(0, start, length);
-        let (mut master, mut gradient) = (part(&self.master), part(&self.gradient));
-        let (mut first, mut second) = (part(&self.first), part(&self.second));
-        let steps = self.steps as f64;
+        let Self { master, first, second, gradient, steps, .. } = self;
+        let steps = *steps as f64;
         let (correct1, correct2) = (1.0 - beta1.powf(steps), 1.0 - beta2.powf(steps));
         let _ = gradient.f_mul_scalar_(scale)?;
-        let _ = first.f_lerp_(&gradient, 1.0 - beta1)?;
-        let _ = second
-            .f_mul_scalar_(beta2)?
-            .f_add_(&gradient.f_square()?.f_mul_scalar_(1.0 - beta2)?)?;
-        // The gradient is not needed any more: its place serves for what lies between.
-        gradient.f_copy_(&second)?;
+        let _ = first.f_lerp_(gradient, 1.0 - beta1)?;
+        let _ = gradient.f_square_()?;
+        let _ = second.f_lerp_(gradient, 1.0 - beta2)?;
+        gradient.f_copy_(second)?;
         let _ = gradient.f_sqrt_()?.f_div_scalar_(correct2.sqrt())?.f_add_scalar_(eps)?;
-        let change = first.f_div(&gradient)?.f_mul_scalar_(rate / correct1)?;
-        let _ = master.f_mul_scalar_(1.0 - rate * decay)?.f_sub_(&change)?;
+        let _ = gradient.f_reciprocal_()?.f_mul_(first)?.f_mul_scalar_(rate / correct1)?;
+        let _ = master.f_mul_scalar_(1.0 - rate * decay)?.f_sub_(gradient)?;
         Ok(())
     }
 
@@ -217,48 +205,76 @@ impl Optimiser {
     }
 
     /// All that has to be kept to go on from here.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> Result<Memory, TchError> {
         let kept = |flat: &Tensor| {
             let named = self.parameters.iter().map(|parameter| {
-                let tensor = parameter.of(flat).to_device(tch::Device::Cpu).contiguous();
-                (parameter.name.clone(), tensor)
+                let tensor = parameter.of(flat).f_to_device(tch::Device::Cpu)?.f_contiguous()?;
+                Ok((parameter.name.clone(), tensor))
             });
-            named.collect::<Vec<_>>()
+            named.collect::<Result<Vec<_>, TchError>>()
         };
-        no_grad(|| Memory {
-            master: kept(&self.master),
-            first: kept(&self.first),
-            second: kept(&self.second),
-            steps: self.steps,
+        no_grad(|| {
+            let (master, first) = (kept(&self.master)?, kept(&self.first)?);
+            Ok(Memory { master, first, second: kept(&self.second)?, steps: self.steps })
         })
     }
 
     /// Goes on from what was kept.
     pub fn recall(&mut self, memory: &Memory) -> Result<(), MemoryError> {
-        no_grad(|| {
-            let pairs = [
-                (&self.master, &memory.master),
-                (&self.first, &memory.first),
-                (&self.second, &memory.second),
-            ];
-            for (flat, kept) in pairs {
-                for parameter in &self.parameters {
-                    let found = kept.iter().find(|(name, _)| *name == parameter.name);
-                    let (name, tensor) =
-                        found.ok_or_else(|| MemoryError::Missing(parameter.name.clone()))?;
-                    if tensor.size() != parameter.size {
-                        let (found, wanted) = (tensor.size(), parameter.size.clone());
-                        return Err(MemoryError::Shape { name: name.clone(), found, wanted });
-                    }
-                    parameter.of(flat).copy_(tensor);
-                }
-            }
-            self.steps = memory.steps;
-            self.publish();
-            Ok(())
-        })?;
+        self.fill(&self.master, &memory.master)?;
+        self.fill(&self.first, &memory.first)?;
+        self.fill(&self.second, &memory.second)?;
+        self.steps = memory.steps;
+        no_grad(|| self.publish());
         self.forget();
         Ok(())
+    }
+
+    /// Begins anew with these weights.
+    pub fn adopt(&mut self, weights: &[(String, Tensor)]) -> Result<(), MemoryError> {
+        self.fill(&self.master, weights)?;
+        self.steps = 0;
+        no_grad(|| {
+            let _ = self.first.zero_();
+            let _ = self.second.zero_();
+            self.publish();
+        });
+        self.forget();
+        Ok(())
+    }
+
+    /// Copies what was kept to its places.
+    fn fill(&self, flat: &Tensor, kept: &[(String, Tensor)]) -> Result<(), MemoryError> {
+        let wanted = self.parameters.iter().map(|known| (known.name.as_str(), known.size.clone()));
+        let found = matched(wanted, kept)?;
+        no_grad(|| {
+            for (parameter, tensor) in self.parameters.iter().zip(found) {
+                parameter.of(flat).copy_(tensor);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// What was kept for parameters of these names and shapes, in their order. Has to be for all of them, and no others.
+pub(crate) fn matched<'a, 'b>(
+    wanted: impl Iterator<Item = (&'b str, Vec<i64>)>,
+    kept: &'a [(String, Tensor)],
+) -> Result<Vec<&'a Tensor>, MemoryError> {
+    let mut left: HashMap<&str, &Tensor> =
+        kept.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let mut matched = Vec::with_capacity(kept.len());
+    for (name, wanted) in wanted {
+        let tensor = left.remove(name).ok_or_else(|| MemoryError::Missing(name.to_owned()))?;
+        let found = tensor.size();
+        if found != wanted {
+            return Err(MemoryError::Shape { name: name.to_owned(), found, wanted });
+        }
+        matched.push(tensor);
+    }
+    match left.keys().min() {
+        Some(name) => Err(MemoryError::Unknown((*name).to_owned())),
+        None => Ok(matched),
     }
 }
 

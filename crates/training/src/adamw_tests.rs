@@ -66,7 +66,7 @@ fn long_gradients_are_shortened_over_all_parameters() {
     assert!(
         matches!(optimiser.step(1.0).unwrap(), Stepped::Taken(norm) if (norm - 5.0).abs() < 1e-6)
     );
-    let kept = optimiser.memory();
+    let kept = optimiser.memory().unwrap();
     let firsts: Vec<f32> = kept.first.iter().flat_map(|(_, tensor)| values(tensor)).collect();
     let wanted = [0.06, 0.0, 0.08];
     assert!(firsts.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-6), "{firsts:?}");
@@ -109,7 +109,7 @@ fn steps_too_small_for_sixteen_bits_add_up_in_the_masters() {
         optimiser.absorb();
         optimiser.step(1e-4).unwrap();
     }
-    let master = values(&optimiser.memory().master[0].1)[0];
+    let master = values(&optimiser.memory().unwrap().master[0].1)[0];
     assert!((master - 0.99).abs() < 1e-4, "{master}");
     assert!((values(&weight)[0] - 0.99).abs() < 4e-3);
 }
@@ -130,7 +130,7 @@ fn what_is_kept_goes_on_as_if_nothing_had_happened() {
     let before = parameter(&[0.1, -0.7], Kind::Float);
     let mut first = Optimiser::new(named(&[&before]), AdamW::default()).unwrap();
     play(&mut first, &before, 0..3);
-    let kept = first.memory();
+    let kept = first.memory().unwrap();
     let after = parameter(&[9.0, 9.0], Kind::Float);
     let mut second = Optimiser::new(named(&[&after]), AdamW::default()).unwrap();
     second.recall(&kept).unwrap();
@@ -142,10 +142,29 @@ fn what_is_kept_goes_on_as_if_nothing_had_happened() {
 fn memory_of_another_model_is_refused() {
     let weight = parameter(&[1.0, 2.0], Kind::Float);
     let mut optimiser = Optimiser::new(named(&[&weight]), AdamW::default()).unwrap();
-    let mut kept = optimiser.memory();
+    let mut kept = optimiser.memory().unwrap();
     kept.second[0].1 = Tensor::zeros([3], (Kind::Float, Device::Cpu));
     assert!(matches!(optimiser.recall(&kept), Err(MemoryError::Shape { .. })));
     kept.second.clear();
     let error = optimiser.recall(&kept).unwrap_err();
     assert_eq!(error.to_string(), "there is nothing about parameter p0");
+    let mut more = kept.master;
+    more.push(("p1".into(), Tensor::from_slice(&[0f32])));
+    let error = optimiser.adopt(&more).unwrap_err();
+    assert_eq!(error.to_string(), "the model has no parameter p1");
+    assert_eq!(values(&weight), [1.0, 2.0]);
+}
+
+#[test]
+fn weights_that_are_adopted_keep_all_their_bits_and_nothing_else() {
+    let weight = parameter(&[1.0], Kind::BFloat16);
+    let mut optimiser = Optimiser::new(named(&[&weight]), AdamW::default()).unwrap();
+    pull(&weight, &[1.0]);
+    optimiser.absorb();
+    optimiser.step(0.1).unwrap();
+    optimiser.adopt(&[("p0".into(), Tensor::from_slice(&[0.3f32]))]).unwrap();
+    let kept = optimiser.memory().unwrap();
+    assert_eq!((values(&kept.master[0].1), kept.steps), (vec![0.3f32], 0));
+    assert_eq!((values(&kept.first[0].1), values(&kept.second[0].1)), (vec![0.0], vec![0.0]));
+    assert_eq!(values(&weight), [0.300_781_25]);
 }

@@ -25,9 +25,12 @@ pub const LONGEST: usize = 1 << 20;
 pub struct RlConfig {
     /// The model to begin with: a directory of the Hugging Face layout, or a GGUF file.
     pub model: PathBuf,
+    /// A run to begin with what it has learnt, of the same model and with the same `lora`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<PathBuf>,
     /// The directory of the run. What is there already is gone on with.
     pub output: PathBuf,
-    /// How many steps are taken in all.
+    /// How many steps are taken in all. With none the model is only measured.
     pub steps: u64,
     /// All chance follows from it.
     #[serde(default)]
@@ -66,6 +69,9 @@ pub struct RlConfig {
 pub struct SftConfig {
     /// The model to begin with: a directory of the Hugging Face layout, or a GGUF file.
     pub model: PathBuf,
+    /// A run to begin with what it has learnt, of the same model and with the same `lora`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<PathBuf>,
     /// The directory of the run. What is there already is gone on with.
     pub output: PathBuf,
     /// How often everything is seen.
@@ -108,6 +114,7 @@ pub struct DataSettings {
     #[serde(default = "usual_task")]
     pub task: String,
     /// Files of rows to train on.
+    #[serde(default)]
     pub train: Vec<PathBuf>,
     /// Files of rows that are held out.
     #[serde(default)]
@@ -218,13 +225,11 @@ impl RlConfig {
     /// Reads a configuration with changes (`KEY=VALUE`) made to it.
     pub fn parse(text: &str, changes: &[String]) -> Result<Self, ConfigError> {
         let config: Self = parse(text, changes)?;
-        check(
-            "steps",
-            config.steps,
-            (1..=MOST_STEPS).contains(&config.steps),
-            "between 1 and 1000000",
-        )?;
-        check("data.train", "none", !config.data.train.is_empty(), "at least one file")?;
+        check("steps", config.steps, config.steps <= MOST_STEPS, "at most 1000000")?;
+        let only_measured = config.steps == 0;
+        let some = if only_measured { &config.data.validation } else { &config.data.train };
+        let key = if only_measured { "data.validation" } else { "data.train" };
+        check(key, "none", !some.is_empty(), "at least one file")?;
         config.rollout.check()?;
         config.algorithm.check()?;
         config.optimiser.check()?;

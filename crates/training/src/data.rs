@@ -98,7 +98,7 @@ mod tests {
         .concat();
         std::fs::write(&path, text).unwrap();
         let task = task("instruct_pretrain").unwrap();
-        let (found, notes) = problems(&task, &[path.clone()], "data.train", 1).unwrap();
+        let (found, notes) = problems(&task, std::slice::from_ref(&path), "data.train", 1).unwrap();
         assert_eq!(found.len(), 1);
         assert!(notes[0].contains("2 rows"), "{notes:?}");
         assert!(notes.iter().any(|note| note.contains("row 2")), "{notes:?}");

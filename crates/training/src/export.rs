@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use policy::Net;
-use serde::Deserialize;
-use tch::{Device, Kind, no_grad};
+use tch::{Device, Tensor, no_grad};
 
 use crate::{
-    adamw::MemoryError,
+    adamw::{MemoryError, matched},
     checkpoint::Checkpoints,
-    config::{LoraSettings, Precision},
+    origin::{Begun, Origin},
     outside::TrainError,
     run,
     setup::{Machine, network},
@@ -25,43 +24,43 @@ pub struct Trained {
     pub step: u64,
 }
 
-/// As much of a configuration as both kinds of runs have.
-#[derive(Deserialize)]
-struct Begun {
-    model: PathBuf,
-    seed: u64,
-    precision: Precision,
-    lora: Option<LoraSettings>,
-}
-
 /// What a run has learnt after a step; after the last that was saved, where none is named.
 pub fn trained(run: &Path, step: Option<u64>) -> Result<Trained, TrainError> {
-    let begun: Begun = run::read(run)?;
-    let checkpoints = Checkpoints::of(run, usize::MAX);
-    let steps = checkpoints.steps()?;
-    let step = match step {
-        Some(step) if steps.contains(&step) => step,
-        Some(step) => {
-            return Err(TrainError::Nothing(format!(
-                "step {step} was not saved, or not kept; there are {steps:?}"
-            )));
-        }
-        None => {
-            *steps.last().ok_or_else(|| TrainError::Nothing("the run was not saved yet".into()))?
-        }
+    let Begun { model, seed, precision, lora } = run::read(run)?;
+    let kind = match Origin::kept(run)? {
+        Some(origin) => origin.precision.kind(Device::Cpu),
+        // A GPU is the likelier place.
+        None => precision.kind(Device::Cuda(0)),
     };
-    let kind = if begun.precision == Precision::F32 { Kind::Float } else { Kind::BFloat16 };
-    let machine = Machine { device: Device::Cpu, kind };
-    let net = network(&begun.model, machine, begun.lora.as_ref(), begun.seed)?;
-    let weights = checkpoints.weights(step)?;
-    for (name, mut tensor) in net.trainable() {
-        let found = weights.iter().find(|(known, _)| *known == name);
-        let (_, weight) = found.ok_or_else(|| MemoryError::Missing(name.clone()))?;
-        if weight.size() != tensor.size() {
-            let (found, wanted) = (weight.size(), tensor.size());
-            return Err(MemoryError::Shape { name, found, wanted }.into());
-        }
-        no_grad(|| tensor.copy_(weight));
+    let net = network(&model, Machine { device: Device::Cpu, kind }, lora.as_ref(), seed)?;
+    let step = saved(run, step)?;
+    give(&net, &Checkpoints::of(run, usize::MAX).weights(step)?)?;
+    Ok(Trained { net, model, step })
+}
+
+/// A step that was saved, of which nothing but the weights is wanted: this one, or the last.
+pub(crate) fn saved(run: &Path, step: Option<u64>) -> Result<u64, TrainError> {
+    let steps = Checkpoints::of(run, usize::MAX).steps()?;
+    let run = run.display();
+    match (step, steps.last()) {
+        (Some(step), _) if steps.contains(&step) => Ok(step),
+        (Some(step), _) => Err(TrainError::Nothing(format!(
+            "step {step} of {run} was not saved, or not kept; there are {steps:?}"
+        ))),
+        (None, Some(last)) => Ok(*last),
+        (None, None) => Err(TrainError::Nothing(format!("{run} was not saved yet"))),
     }
-    Ok(Trained { net, model: begun.model, step })
+}
+
+/// Gives a network the weights of a checkpoint.
+pub(crate) fn give(net: &Net, weights: &[(String, Tensor)]) -> Result<(), MemoryError> {
+    let mut trainable = net.trainable();
+    let wanted = trainable.iter().map(|(name, tensor)| (name.as_str(), tensor.size()));
+    let found = matched(wanted, weights)?;
+    no_grad(|| {
+        for ((_, tensor), weight) in trainable.iter_mut().zip(found) {
+            tensor.copy_(weight);
+        }
+    });
+    Ok(())
 }

@@ -13,9 +13,9 @@
 //! - Ratios are cut at exp(+-20) so that they stay numbers.
 //! - Episodes that left, groups without spread, segments, and `pi_old`: as in [`crate::Rloo`].
 
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
-use crate::objective::{Aggregation, Clip, Objective, Scores, has_spread, stayed};
+use crate::objective::{Aggregation, Clip, Objective, Scores, distance, has_spread, stayed};
 
 /// Keeps the division by a tiny spread a number.
 const LEAST: f64 = 1e-6;
@@ -69,14 +69,13 @@ impl Objective for Grpo {
         self.aggregation
     }
 
-    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Tensor {
-        let loss = self.clip.loss(&scores.ratio(), advantage);
+    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Result<Tensor, TchError> {
+        let loss = self.clip.loss(&scores.ratio()?, advantage)?;
         match scores.reference {
             Some(reference) if self.kl > 0.0 => {
-                let further = (reference - scores.new).clamp(-20.0, 20.0);
-                loss + (further.exp() - &further - 1.0) * self.kl
+                loss.f_add(&distance(reference, scores.new)?.f_mul_scalar(self.kl)?)
             }
-            _ => loss,
+            _ => Ok(loss),
         }
     }
 
@@ -104,7 +103,7 @@ mod tests {
         let token = |advantage: f64, ratio: f64| {
             let (new, old) = (Tensor::from(ratio.ln()), Tensor::from(0.0));
             let scores = Scores { new: &new, old: &old, reference: None };
-            Grpo::default().loss(&scores, &Tensor::from(advantage)).double_value(&[])
+            Grpo::default().loss(&scores, &Tensor::from(advantage)).unwrap().double_value(&[])
         };
         assert!((token(1.0, 1.5) + 1.2).abs() < 1e-12);
         assert!((token(-1.0, 5.0) - 5.0).abs() < 1e-12);
@@ -116,7 +115,8 @@ mod tests {
         let (new, reference) =
             (Tensor::from_slice(&[-1.0, -1.0]), Tensor::from_slice(&[-1.0, -2.0]));
         let scores = Scores { new: &new, old: &new, reference: Some(&reference) };
-        let found = Vec::<f64>::try_from(grpo.loss(&scores, &Tensor::from(0.0))).unwrap();
+        let found = grpo.loss(&scores, &Tensor::from(0.0)).unwrap();
+        let found = Vec::<f64>::try_from(found).unwrap();
         // d = -1: exp(-1) + 1 - 1.
         assert!(
             found[0].abs() < 1e-12 && (found[1] - 0.5 * (-1f64).exp()).abs() < 1e-12,

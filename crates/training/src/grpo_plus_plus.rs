@@ -13,7 +13,7 @@
 //! - L is the most tokens an episode may have, unless `length` says otherwise; the description names no value.
 //! - Episodes that left, groups without spread, segments, and `pi_old`: as in [`crate::Rloo`].
 
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
 use crate::objective::{Aggregation, Clip, Objective, Scores, leave_one_out};
 
@@ -49,8 +49,8 @@ impl Objective for GrpoPlusPlus {
         self.aggregation
     }
 
-    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Tensor {
-        self.clip.loss(&scores.ratio(), advantage)
+    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Result<Tensor, TchError> {
+        self.clip.loss(&scores.ratio()?, advantage)
     }
 
     fn clip(&self) -> Clip {
@@ -68,7 +68,7 @@ mod tests {
         let token = |advantage: f64, ratio: f64| {
             let (new, old) = (Tensor::from(ratio.ln()), Tensor::from(0.0));
             let scores = Scores { new: &new, old: &old, reference: None };
-            algorithm.loss(&scores, &Tensor::from(advantage)).double_value(&[])
+            algorithm.loss(&scores, &Tensor::from(advantage)).unwrap().double_value(&[])
         };
         assert!((token(1.0, 2.0) + 1.28).abs() < 1e-12);
         assert!((token(-1.0, 0.1) - 0.8).abs() < 1e-12);

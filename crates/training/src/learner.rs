@@ -9,7 +9,7 @@ use tch::{Kind, TchError, Tensor, no_grad};
 use crate::{
     adamw::{AdamW, Memory, MemoryError, Optimiser, Stepped},
     batch::{Packed, Row, plan},
-    objective::{Objective, Scores},
+    objective::{Objective, Scores, difference, distance},
 };
 
 /// What is to be learnt from rows.
@@ -72,8 +72,9 @@ pub struct Learnt {
 pub enum LearnError {
     /// Not even one sequence fits.
     #[error(
-        "a sequence of {tokens} tokens does not fit into the memory of the device; set `optimiser.checkpointing = true`, \
-         train an adapter (`[lora]`), shorten episodes (`rollout.tokens`), or leave the sampler less (`rollout.slots`)"
+        "a sequence of {tokens} tokens does not fit into the memory of the device; set `optimiser.checkpointing = true` or \
+         leave the sampler less (`rollout.slots`) and start the run again; or, in another `output`, train an adapter \
+         (`[lora]`) or shorten episodes (`rollout.tokens`)"
     )]
     Memory {
         /// How long it is.
@@ -85,7 +86,7 @@ pub enum LearnError {
     /// Not even the optimiser fits.
     #[error(
         "the optimiser of {size} parameters wants {} MiB that the device does not have; train an adapter (`[lora]`)",
-        size * 16 >> 20
+        (size * 16) >> 20
     )]
     Optimiser {
         /// How many numbers are trained.
@@ -129,11 +130,6 @@ impl Learner {
         Self { temperature: if temperature > 0.0 { temperature } else { 1.0 }, ..self }
     }
 
-    /// What logits are divided by.
-    pub fn temperature(&self) -> f64 {
-        self.temperature
-    }
-
     /// The network.
     pub fn net(&self) -> &Net {
         &self.net
@@ -145,13 +141,27 @@ impl Learner {
     }
 
     /// All that has to be kept to go on from here.
-    pub fn memory(&self) -> Memory {
-        self.optimiser.memory()
+    pub fn memory(&self) -> Result<Memory, LearnError> {
+        self.optimiser.memory().map_err(LearnError::Torch)
     }
 
     /// Goes on from what was kept.
     pub fn recall(&mut self, memory: &Memory) -> Result<(), MemoryError> {
         self.optimiser.recall(memory)
+    }
+
+    /// Begins anew with these weights.
+    pub fn adopt(&mut self, weights: &[(String, Tensor)]) -> Result<(), MemoryError> {
+        self.optimiser.adopt(weights)
+    }
+
+    /// Computes a sequence of so many tokens as a step would and learns nothing: shows whether memory suffices.
+    pub fn rehearse(&mut self, tokens: usize, lesson: Lesson<'_>) -> Result<(), LearnError> {
+        let row = Row { tokens: vec![0; tokens], trained: vec![true; tokens], ..Row::default() };
+        let rows = [row];
+        self.with_less(&rows, |learner, at_once| learner.passes(&rows, at_once, lesson))?;
+        self.optimiser.forget();
+        Ok(())
     }
 
     /// Learns from rows in one step.
@@ -200,6 +210,11 @@ impl Learner {
         })
     }
 
+    /// The same under another network on the same device.
+    pub fn score_by(&mut self, net: &Net, rows: &[Row]) -> Result<Vec<Vec<f32>>, LearnError> {
+        self.with_less(rows, |learner, at_once| score(net, rows, at_once, learner.temperature))
+    }
+
     /// Does something with fewer and fewer tokens at once until it fits.
     fn with_less<T>(
         &mut self,
@@ -237,7 +252,7 @@ impl Learner {
             let mut part = None;
             let loss = |scored: &policy::Scored| {
                 let (loss, sums) =
-                    losses(&scored.logprob, &scored.entropy, &batch, &packed, lesson);
+                    losses(&scored.logprob, &scored.entropy, &batch, &packed, lesson)?;
                 part = Some(sums);
                 Ok(loss)
             };
@@ -245,7 +260,7 @@ impl Learner {
                 .accumulate(&batch, self.temperature, self.checkpointing, loss)
                 .map_err(LearnError::Torch)?;
             if let Some(part) = part {
-                sums.add(&part);
+                sums.add(&part).map_err(LearnError::Torch)?;
             }
             self.optimiser.absorb();
             computed += (batch.batch * batch.length) as usize;
@@ -255,7 +270,7 @@ impl Learner {
 }
 
 /// The log-probs of rows' learnt tokens under a network, so many tokens at once.
-pub(crate) fn score(
+fn score(
     net: &Net,
     rows: &[Row],
     at_once: usize,
@@ -265,12 +280,9 @@ pub(crate) fn score(
     for indices in plan(rows, at_once) {
         let together: Vec<&Row> = indices.iter().map(|at| &rows[*at]).collect();
         let batch = lay_out(net, &together)?;
-        let scored = no_grad(|| net.logprobs(&batch, temperature)).map_err(LearnError::Torch)?;
-        let found = scored.logprob.to_kind(Kind::Float).to_device(tch::Device::Cpu).contiguous();
         let width = (batch.length - 1) as usize;
         let mut numbers = vec![0f32; width * indices.len()];
-        let count = numbers.len();
-        found.f_copy_data(&mut numbers, count).map_err(LearnError::Torch)?;
+        logprobs(net, &batch, temperature, &mut numbers).map_err(LearnError::Torch)?;
         for (at, numbers) in indices.iter().zip(numbers.chunks(width.max(1))) {
             for (out, number) in scores[*at].iter_mut().skip(1).zip(numbers) {
                 *out = *number;
@@ -278,6 +290,18 @@ pub(crate) fn score(
         }
     }
     Ok(scores)
+}
+
+/// The log-probs of a batch, as numbers.
+fn logprobs(
+    net: &Net,
+    batch: &Tokens,
+    temperature: f64,
+    numbers: &mut [f32],
+) -> Result<(), TchError> {
+    let found = net.logprobs(batch, temperature)?.logprob.f_to_kind(Kind::Float)?;
+    let count = numbers.len();
+    found.f_to_device(tch::Device::Cpu)?.f_contiguous()?.f_copy_data(numbers, count)
 }
 
 fn lay_out(net: &Net, rows: &[&Row]) -> Result<Tokens, LearnError> {
@@ -288,7 +312,10 @@ fn lay_out(net: &Net, rows: &[&Row]) -> Result<Tokens, LearnError> {
             policy::Row { tokens: &row.tokens[..needed], scored: &row.trained[..needed] }
         })
         .collect();
-    Ok(net.batch(&rows)?)
+    net.batch(&rows).map_err(|error| match error {
+        BatchError::Torch(error) => LearnError::Torch(error),
+        error => LearnError::Batch(error),
+    })
 }
 
 /// The loss of a pass, and the sums it contributes.
@@ -298,40 +325,36 @@ fn losses(
     batch: &Tokens,
     packed: &Packed,
     lesson: Lesson<'_>,
-) -> (Tensor, Tensor) {
-    let mask = batch.mask.to_kind(Kind::Float);
-    let current = new.detach();
+) -> Result<(Tensor, Tensor), TchError> {
+    let mask = batch.mask.f_to_kind(Kind::Float)?;
+    let current = new.f_detach()?;
     let old = packed.old.as_ref().unwrap_or(&current);
     let (tokens, clipped) = match lesson {
-        Lesson::Imitate => (-new, mask.zeros_like()),
+        Lesson::Imitate => (new.f_neg()?, mask.f_zeros_like()?),
         Lesson::Improve { objective, importance } => {
             let scores = Scores { new, old, reference: packed.reference.as_ref() };
-            let tokens = objective.loss(&scores, &packed.advantage);
+            let tokens = objective.loss(&scores, &packed.advantage)?;
             let tokens = match (importance, &packed.sampler) {
                 (Some(Importance { most }), Some(sampler)) => {
-                    tokens * (old - sampler).clamp(-20.0, 20.0).exp().clamp_max(most)
+                    tokens.f_mul(&difference(old, sampler)?.f_exp()?.f_clamp_max(most)?)?
                 }
                 _ => tokens,
             };
             let now = Scores { new: &current, old, reference: None };
-            (tokens, objective.clip().beyond(&now.ratio()))
+            (tokens, objective.clip().beyond(&now.ratio()?)?)
         }
     };
-    let loss = (tokens * &mask * &packed.weight).sum(Kind::Float);
+    let loss = tokens.f_mul(&mask)?.f_mul(&packed.weight)?.f_sum(Kind::Float)?;
     let sums = no_grad(|| {
         let divergence = match &packed.sampler {
-            Some(sampler) => {
-                let further = (old - sampler).clamp(-20.0, 20.0);
-                further.exp() - &further - 1.0
-            }
-            None => mask.zeros_like(),
+            Some(sampler) => distance(old, sampler)?,
+            None => mask.f_zeros_like()?,
         };
-        let sum = |values: &Tensor| (values * &mask).sum(Kind::Double);
-        let parts =
-            [loss.detach().to_kind(Kind::Double), sum(entropy), sum(&clipped), sum(&divergence)];
-        Tensor::stack(&parts, 0)
-    });
-    (loss, sums)
+        let sum = |values: &Tensor| values.f_mul(&mask)?.f_sum(Kind::Double);
+        let whole = loss.f_detach()?.f_to_kind(Kind::Double)?;
+        Tensor::f_stack(&[whole, sum(entropy)?, sum(&clipped)?, sum(&divergence)?], 0)
+    })?;
+    Ok((loss, sums))
 }
 
 impl Sums {
@@ -339,13 +362,14 @@ impl Sums {
         Ok(Self(Tensor::f_zeros([4], (Kind::Double, device))?))
     }
 
-    fn add(&mut self, part: &Tensor) {
-        self.0 = no_grad(|| &self.0 + part);
+    fn add(&mut self, part: &Tensor) -> Result<(), TchError> {
+        self.0 = no_grad(|| self.0.f_add(part))?;
+        Ok(())
     }
 
     fn read(&self) -> Result<[f64; 4], TchError> {
         let mut numbers = [0.0; 4];
-        self.0.to_device(tch::Device::Cpu).f_copy_data(&mut numbers, 4)?;
+        self.0.f_to_device(tch::Device::Cpu)?.f_copy_data(&mut numbers, 4)?;
         Ok(numbers)
     }
 }

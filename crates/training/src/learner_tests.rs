@@ -47,7 +47,7 @@ fn improve(objective: &dyn Objective) -> Lesson<'_> {
 }
 
 fn weights(learner: &Learner) -> Vec<f32> {
-    let all = learner.memory().master;
+    let all = learner.memory().unwrap().master;
     all.iter().flat_map(|(_, tensor)| Vec::<f32>::try_from(tensor.view([-1])).unwrap()).collect()
 }
 
@@ -109,6 +109,72 @@ fn old_scores_of_the_same_weights_change_nothing() {
     }
     recomputed.step(&rows, 1e-3, improve(&rloo)).unwrap();
     assert!(distance(&plain, &recomputed) < 1e-6);
+}
+
+#[test]
+fn another_network_scores_the_same_rows() {
+    let mut learner = learner(1000);
+    let own = learner.score(&rows()).unwrap();
+    assert_eq!(learner.score_by(&net(), &rows()).unwrap(), own);
+    learner.step(&rows(), 1e-2, improve(&Rloo::default())).unwrap();
+    assert_eq!(learner.score_by(&net(), &rows()).unwrap(), own);
+    assert_ne!(learner.score(&rows()).unwrap(), own);
+}
+
+#[test]
+fn a_rehearsal_teaches_nothing() {
+    let rloo = Rloo::default();
+    let (mut rehearsed, mut plain) = (learner(1000), learner(1000));
+    rehearsed.rehearse(64, improve(&rloo)).unwrap();
+    assert_eq!(weights(&rehearsed), weights(&plain));
+    for learner in [&mut rehearsed, &mut plain] {
+        learner.step(&rows(), 1e-3, improve(&rloo)).unwrap();
+    }
+    assert_eq!(weights(&rehearsed), weights(&plain));
+}
+
+/// An algorithm whose loss wants more memory than there is, the first few times.
+struct Greedy(std::sync::atomic::AtomicU32);
+
+impl Objective for Greedy {
+    fn name(&self) -> &'static str {
+        "greedy"
+    }
+
+    fn advantages(&self, rewards: &[Option<f64>]) -> Vec<f64> {
+        Rloo::default().advantages(rewards)
+    }
+
+    fn aggregation(&self) -> crate::Aggregation {
+        Rloo::default().aggregation
+    }
+
+    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Result<Tensor, TchError> {
+        use std::sync::atomic::Ordering::Relaxed;
+        match self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
+            Ok(_) => Err(TchError::Torch("CUDA out of memory".into())),
+            Err(_) => Rloo::default().loss(scores, advantage),
+        }
+    }
+
+    fn clip(&self) -> crate::Clip {
+        Rloo::default().clip
+    }
+}
+
+#[test]
+fn a_loss_that_finds_no_memory_is_tried_with_fewer_tokens() {
+    let step = |times: u32| {
+        let mut learner = learner(40);
+        let greedy = Greedy(times.into());
+        learner.step(&rows(), 1e-3, improve(&greedy)).map(|learnt| (learnt, learner))
+    };
+    let (plain, one) = step(0).unwrap();
+    let (retried, two) = step(2).unwrap();
+    assert!((plain.loss - retried.loss).abs() < 1e-6 && distance(&one, &two) < 1e-5);
+    assert!(retried.computed < plain.computed, "{retried:?} {plain:?}");
+    let error = step(9).err().unwrap();
+    assert!(matches!(error, LearnError::Memory { tokens: 14, .. }), "{error}");
 }
 
 #[test]

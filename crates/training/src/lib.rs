@@ -19,6 +19,7 @@ mod learner;
 mod metrics;
 mod news;
 mod objective;
+mod origin;
 mod outside;
 mod recorded;
 mod rl;

@@ -3,7 +3,7 @@
 //! The algorithms themselves are `rloo`, `grpo` and `grpo_plus_plus`, one file each. Nothing here knows models,
 //! batches or files.
 
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
 /// Differences of log-probs beyond this are cut before they become ratios.
 const WIDEST: f64 = 20.0;
@@ -21,7 +21,7 @@ pub trait Objective: Send + Sync {
     fn aggregation(&self) -> Aggregation;
 
     /// The loss of each token; all tensors have the same shape, or one that spreads to it.
-    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Tensor;
+    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Result<Tensor, TchError>;
 
     /// How far a ratio may go down and up before it is cut.
     fn clip(&self) -> Clip;
@@ -75,9 +75,20 @@ pub struct Scores<'a> {
 
 impl Scores<'_> {
     /// How much likelier the tokens have become.
-    pub fn ratio(&self) -> Tensor {
-        (self.new - self.old).clamp(-WIDEST, WIDEST).exp()
+    pub fn ratio(&self) -> Result<Tensor, TchError> {
+        difference(self.new, self.old)?.f_exp()
     }
+}
+
+/// The difference of log-probs, cut so that its exponential stays a number.
+pub(crate) fn difference(one: &Tensor, other: &Tensor) -> Result<Tensor, TchError> {
+    one.f_sub(other)?.f_clamp(-WIDEST, WIDEST)
+}
+
+/// How far log-probs lie from others, never below 0: `exp(d) - d - 1`, where `d = one - other`.
+pub(crate) fn distance(one: &Tensor, other: &Tensor) -> Result<Tensor, TchError> {
+    let d = difference(one, other)?;
+    d.f_exp()?.f_sub(&d)?.f_sub_scalar(1.0)
 }
 
 /// How far ratios count.
@@ -93,22 +104,23 @@ pub struct Clip {
 
 impl Clip {
     /// The clipped loss of each token.
-    pub fn loss(&self, ratio: &Tensor, advantage: &Tensor) -> Tensor {
-        let plain = -(advantage * ratio);
-        let cut = -(advantage * ratio.clamp(1.0 - self.low, 1.0 + self.high));
-        let loss = plain.maximum(&cut);
+    pub fn loss(&self, ratio: &Tensor, advantage: &Tensor) -> Result<Tensor, TchError> {
+        let plain = advantage.f_mul(ratio)?.f_neg()?;
+        let cut = ratio.f_clamp(1.0 - self.low, 1.0 + self.high)?.f_mul(advantage)?.f_neg()?;
+        let loss = plain.f_maximum(&cut)?;
         match self.dual {
-            None => loss,
+            None => Ok(loss),
             Some(most) => {
-                let bounded = loss.minimum(&(advantage * -most));
-                bounded.where_self(&advantage.lt(0.0), &loss)
+                let bounded = loss.f_minimum(&advantage.f_mul_scalar(-most)?)?;
+                bounded.f_where_self(&advantage.f_lt(0.0)?, &loss)
             }
         }
     }
 
     /// Which ratios are beyond the bounds, as ones and zeros.
-    pub fn beyond(&self, ratio: &Tensor) -> Tensor {
-        ratio.lt(1.0 - self.low).logical_or(&ratio.gt(1.0 + self.high)).to_kind(ratio.kind())
+    pub fn beyond(&self, ratio: &Tensor) -> Result<Tensor, TchError> {
+        let (below, above) = (ratio.f_lt(1.0 - self.low)?, ratio.f_gt(1.0 + self.high)?);
+        below.f_logical_or(&above)?.f_to_kind(ratio.kind())
     }
 }
 

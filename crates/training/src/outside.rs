@@ -66,8 +66,23 @@ pub enum TrainError {
     /// Its checkpoints cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// Its checkpoint is of another model.
-    #[error("the last checkpoint does not fit the model")]
+    /// The run it is to begin with trained something else.
+    #[error(
+        "`from`: `{key}` of the run in {} is {its}, that of this one {ours}; it has to be the same",
+        run.display()
+    )]
+    Foreign {
+        /// The other run.
+        run: PathBuf,
+        /// What differs.
+        key: &'static str,
+        /// Its value.
+        its: String,
+        /// The value of this run.
+        ours: String,
+    },
+    /// A checkpoint is of another model.
+    #[error("a checkpoint does not fit the model")]
     Memory(#[from] MemoryError),
     /// The sampler cannot start or go on.
     #[error("the sampler failed")]

@@ -18,14 +18,14 @@ use crate::{
     config::{AlgorithmName, Old, RlConfig},
     data,
     episodes::{self, Keep},
-    learner::{Importance, Learner, Learnt, Lesson, score},
+    learner::{Importance, Learner, Learnt, Lesson},
     metrics::{Figures, Metrics},
     news::News,
     objective::Objective,
-    outside::{Clock, Ending, Outside, TrainError},
+    origin::Start,
+    outside::{Clock, Ending, Outside, TrainError, chain},
     run::RunDirectory,
     sampler::EngineSampler,
-    setup::{Machine, learner, network},
 };
 
 /// Trains as the configuration says, from where the run stands.
@@ -37,6 +37,13 @@ pub fn rl<R: Runtime>(config: &RlConfig, outside: &Outside<'_, R>) -> Result<End
         Err(TrainError::Play(PlayError::Stopped)) => {
             run.save()?;
             Ok(Ending::Stopped(run.position.step))
+        }
+        // The weights are those of the last step: it stays learnt.
+        Err(error @ (TrainError::Play(_) | TrainError::Engine(_))) => {
+            if let Err(unsaved) = run.save() {
+                outside.note(&format!("what was learnt cannot be saved: {}", chain(&unsaved)));
+            }
+            Err(error)
         }
         Err(error) => Err(error),
         Ok(()) => Ok(Ending::Complete),
@@ -82,24 +89,28 @@ impl<R: Runtime> Run<'_, R> {
             figures.add("seconds/play", played);
             self.learn(position.step, &groups, &mut figures)?;
             figures.add("seconds/learn", clock.lap());
-            self.sampler.0.refresh(self.learner.net())?;
             self.position = position;
-            let due = self.config.validation.is_due(self.position.step, self.config.steps);
-            let validated =
-                if due && self.is_measured() { self.validate() } else { Ok(Figures::default()) };
-            if let Ok(validated) = &validated {
+            let shown = self.show();
+            if let Ok(validated) = &shown {
                 figures.extend(validated);
             }
             figures.add("seconds/validate", clock.lap());
-            // A step that was taken is written down, also where somebody stopped what followed.
+            // A step that was taken is written down, also where what followed failed or was stopped.
             self.log(self.position.step, &figures)?;
-            validated?;
+            shown?;
             let last = self.position.step == self.config.steps;
             if last || self.position.step.is_multiple_of(self.config.checkpoints.every) {
                 self.save()?;
             }
         }
         Ok(())
+    }
+
+    /// Gives the sampler what was learnt, and tries it on held-out problems where it is time.
+    fn show(&self) -> Result<Figures, TrainError> {
+        self.sampler.0.refresh(self.learner.net())?;
+        let due = self.config.validation.is_due(self.position.step, self.config.steps);
+        if due && self.is_measured() { self.validate() } else { Ok(Figures::default()) }
     }
 
     /// The groups of the next step, and where the run will stand after it.
@@ -202,8 +213,7 @@ impl<R: Runtime> Run<'_, R> {
         }
         self.score(&mut batches)?;
         let rate = self.config.optimiser.rate_at(step, self.config.steps);
-        let importance = settings.importance.map(|most| Importance { most });
-        let lesson = Lesson::Improve { objective: &*self.objective, importance };
+        let lesson = lesson(self.config, &*self.objective);
         let mut all = Vec::new();
         for rows in (0..settings.epochs()).flat_map(|_| &batches) {
             let learnt = self.learner.step(rows, rate, lesson)?;
@@ -227,9 +237,7 @@ impl<R: Runtime> Run<'_, R> {
                 rows.iter_mut().zip(scores).for_each(|(row, old)| row.old = old);
             }
             if let Some(reference) = &self.reference {
-                let at_once = self.config.optimiser.tokens_at_once;
-                let temperature = self.learner.temperature();
-                let scores = score(reference, rows, at_once, temperature)?;
+                let scores = self.learner.score_by(reference, rows)?;
                 rows.iter_mut().zip(scores).for_each(|(row, found)| row.reference = found);
             }
         }
@@ -237,7 +245,7 @@ impl<R: Runtime> Run<'_, R> {
     }
 
     fn is_measured(&self) -> bool {
-        self.config.validation.every > 0 && !self.validation.is_empty()
+        !self.validation.is_empty()
     }
 
     /// The figures of the held-out problems, always played with the same chance.
@@ -263,7 +271,7 @@ impl<R: Runtime> Run<'_, R> {
         if self.saved == Some(step) || step == 0 {
             return Ok(());
         }
-        self.checkpoints.save(&self.position, &self.learner.memory())?;
+        self.checkpoints.save(&self.position, &self.learner.memory()?)?;
         self.saved = Some(step);
         self.outside.watcher.hear(News::Saved { step });
         Ok(())
@@ -285,16 +293,15 @@ impl<'a, R: Runtime> Run<'a, R> {
         let task = data::task(&config.data.task)?;
         let problems = drawn_from(&task, config, outside)?;
         let validation = held_out(&task, config, outside)?;
-        let machine = Machine::of(config.device, config.precision)?;
+        let start = Start::from(config);
+        let (origin, machine) = start.settle()?;
         let speech = Arc::new(Speech::load(&config.model)?);
-        let net = network(&config.model, machine, config.lora.as_ref(), config.seed)?;
-        let reference = match config.algorithm.kl > 0.0 {
-            true => Some(network(&config.model, machine, None, config.seed)?),
-            false => None,
-        };
+        let mut learner = start.learner(origin, machine)?.at(config.rollout.sampling.temperature);
+        let held = config.algorithm.kl > 0.0;
+        let reference = held.then(|| start.reference(origin, machine)).transpose()?;
         // Not before: a run whose input is at fault has not begun.
         let directory = RunDirectory::open(&config.output, config)?;
-        let mut learner = learner(net, &config.optimiser)?.at(config.rollout.sampling.temperature);
+        origin.keep(&directory)?;
         let checkpoints = Checkpoints::of(directory.path(), config.checkpoints.keep);
         let mut position = Position::default();
         let mut saved = None;
@@ -307,8 +314,14 @@ impl<'a, R: Runtime> Run<'a, R> {
             let path = directory.path().to_owned();
             TrainError::Figures { path, source }
         })?;
-        let engine =
-            Arc::new(Engine::start(learner.net(), engine_settings(config, learner.net()))?);
+        let settings = engine_settings(config, learner.net(), validation.len());
+        let longest = settings.length;
+        let engine = Arc::new(Engine::start(learner.net(), settings)?);
+        let objective = config.algorithm.objective(config.rollout.tokens);
+        // Before anything is played: what does not fit is told at once.
+        if machine.device.is_cuda() && position.step < config.steps {
+            learner.rehearse(longest, lesson(config, &*objective))?;
+        }
         if let Some(why) = engine.unrecorded().filter(|_| machine.device.is_cuda()) {
             outside.note(&format!("sampling goes without CUDA graphs: {why}"));
         }
@@ -321,7 +334,7 @@ impl<'a, R: Runtime> Run<'a, R> {
             checkpoints,
             saved,
             metrics,
-            objective: config.algorithm.objective(config.rollout.tokens),
+            objective,
             deck: Deck::new(config.seed, problems.len()),
             problems,
             validation,
@@ -341,6 +354,9 @@ fn drawn_from<R: Runtime>(
     config: &RlConfig,
     outside: &Outside<'_, R>,
 ) -> Result<Vec<Arc<Problem>>, TrainError> {
+    if config.steps == 0 {
+        return Ok(Vec::new());
+    }
     let (problems, notes) =
         data::problems(task, &config.data.train, "data.train", config.rollout.problems)?;
     notes.iter().for_each(|note| outside.note(note));
@@ -353,6 +369,9 @@ fn held_out<R: Runtime>(
     config: &RlConfig,
     outside: &Outside<'_, R>,
 ) -> Result<Vec<Arc<Problem>>, TrainError> {
+    if config.validation.every == 0 && config.steps > 0 {
+        return Ok(Vec::new());
+    }
     let files = &config.data.validation;
     let least = usize::from(!files.is_empty());
     let (problems, notes) = data::problems(task, files, "data.validation", least)?;
@@ -379,10 +398,16 @@ fn stage<R: Runtime>(
     Stage::new(Scene { speech, task, method, reward: Reward::Grader, runtime })
 }
 
-fn engine_settings(config: &RlConfig, net: &Net) -> policy::Settings {
+fn lesson<'a>(config: &RlConfig, objective: &'a dyn Objective) -> Lesson<'a> {
+    let importance = config.algorithm.importance.map(|most| Importance { most });
+    Lesson::Improve { objective, importance }
+}
+
+fn engine_settings(config: &RlConfig, net: &Net, held_out: usize) -> policy::Settings {
     let positions = usize::try_from(net.shape().positions).unwrap_or(usize::MAX);
+    let measured = held_out * config.validation.members;
     policy::Settings {
-        slots: config.rollout.slots(),
+        slots: config.rollout.slots(measured),
         length: config.rollout.tokens.min(positions),
         recording: policy::Recording::WherePossible,
         most_memory: None,
@@ -409,3 +434,8 @@ fn add_learnt(all: &[Learnt], figures: &mut Figures) {
     figures.add("computed_tokens", sum(|learnt| learnt.computed as f64));
     figures.add("skipped_steps", sum(|learnt| f64::from(u8::from(learnt.skipped.is_some()))));
 }
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+#[path = "rl_tests.rs"]
+mod tests;

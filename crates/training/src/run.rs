@@ -14,8 +14,20 @@ use serde_json::Value;
 /// The file of the configuration in force.
 const CONFIG: &str = "config.json";
 
-/// What may change when a run goes on: how long it is, and how it is saved.
-const FREE: [&str; 2] = ["steps", "checkpoints"];
+/// No file about a run is longer.
+const LONGEST: u64 = 1 << 20;
+
+/// What may change when a run goes on, with all that lies below: how long it is, how it is saved, and what the machine
+/// can do at once.
+const FREE: [&str; 7] = [
+    "steps",
+    "checkpoints",
+    "device",
+    "optimiser.tokens_at_once",
+    "optimiser.checkpointing",
+    "rollout.slots",
+    "rollout.sandboxes",
+];
 
 /// The directory of a run, held by this process.
 #[derive(Debug)]
@@ -57,6 +69,15 @@ pub enum RunError {
         /// The keys whose values differ.
         keys: Vec<String>,
     },
+    /// A file about it makes no sense.
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
     /// It holds no run.
     #[error("{} holds no configuration of a run", path.display())]
     Config {
@@ -90,7 +111,7 @@ impl RunDirectory {
         if file.exists() {
             let mut keys = Vec::new();
             differing("", &read::<Value>(path)?, &wanted, &mut keys);
-            keys.retain(|key| !FREE.iter().any(|free| key.split('.').next() == Some(free)));
+            keys.retain(|key| !is_free(key));
             if !keys.is_empty() {
                 return Err(RunError::Differs { path: path.to_owned(), keys });
             }
@@ -104,16 +125,48 @@ impl RunDirectory {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Keeps something about the run in a file of this name.
+    pub(crate) fn keep(&self, name: &str, value: &impl Serialize) -> Result<(), RunError> {
+        let path = self.path.join(name);
+        let text = serde_json::to_vec_pretty(value)
+            .map_err(|source| RunError::Damaged { path: path.clone(), source })?;
+        write_whole(&path, &text).map_err(|source| RunError::File { doing: "write", path, source })
+    }
 }
 
 /// The configuration a run was begun with.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
     let file = path.join(CONFIG);
-    let mut text = Vec::new();
-    let opened = File::open(&file).and_then(|file| file.take(1 << 20).read_to_end(&mut text));
-    opened.map_err(|source| RunError::File { doing: "read", path: file, source })?;
+    let text =
+        text(&file).map_err(|source| RunError::File { doing: "read", path: file, source })?;
     serde_json::from_slice(&text)
         .map_err(|source| RunError::Config { path: path.to_owned(), source })
+}
+
+/// What a run keeps in a file of this name; nothing where there is none.
+pub(crate) fn kept<T: DeserializeOwned>(run: &Path, name: &str) -> Result<Option<T>, RunError> {
+    let path = run.join(name);
+    match text(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(RunError::File { doing: "read", path, source }),
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|source| RunError::Damaged { path, source }),
+    }
+}
+
+fn text(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Whether a dotted key may change.
+fn is_free(key: &str) -> bool {
+    FREE.iter().any(|free| {
+        key.strip_prefix(free).is_some_and(|below| below.is_empty() || below.starts_with('.'))
+    })
 }
 
 /// Writes a file that is there whole or not at all.
@@ -165,6 +218,39 @@ mod tests {
             matches!(&error, RunError::Differs { keys, .. } if *keys == ["lora", "optimiser.rate"]),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_the_machine_can_do_may_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = |device: &str, at_once: u64, slots: u64, tokens: u64| {
+            json!({
+                "device": device,
+                "optimiser": {"tokens_at_once": at_once, "checkpointing": at_once < 9},
+                "rollout": {"slots": slots, "sandboxes": slots, "tokens": tokens},
+                "checkpoints": {"every": at_once},
+            })
+        };
+        drop(RunDirectory::open(dir.path(), &config("cuda", 9, 4, 99)).unwrap());
+        drop(RunDirectory::open(dir.path(), &config("cpu", 8, 2, 99)).unwrap());
+        let error = RunDirectory::open(dir.path(), &config("cpu", 8, 2, 98)).unwrap_err();
+        assert!(
+            matches!(&error, RunError::Differs { keys, .. } if *keys == ["rollout.tokens"]),
+            "{error}"
+        );
+        assert!(!is_free("stepsize") && !is_free("optimiser"));
+    }
+
+    #[test]
+    fn what_is_kept_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDirectory::open(dir.path(), &json!({})).unwrap();
+        assert_eq!(kept::<Value>(run.path(), "x.json").unwrap(), None);
+        run.keep("x.json", &json!({"a": 1})).unwrap();
+        assert_eq!(kept(run.path(), "x.json").unwrap(), Some(json!({"a": 1})));
+        fs::write(dir.path().join("x.json"), "{").unwrap();
+        let error = kept::<Value>(run.path(), "x.json").unwrap_err();
+        assert!(error.to_string().contains("x.json is damaged"), "{error}");
     }
 
     #[test]

@@ -70,11 +70,7 @@ impl Machine {
                 Device::Cuda(number)
             }
         };
-        let kind = match (precision, device) {
-            (Precision::Bf16, _) | (Precision::Auto, Device::Cuda(_)) => Kind::BFloat16,
-            (Precision::F32 | Precision::Auto, _) => Kind::Float,
-        };
-        Ok(Self { device, kind })
+        Ok(Self { device, kind: precision.kind(device) })
     }
 
     /// In words.
@@ -85,6 +81,21 @@ impl Machine {
         };
         let kind = if self.kind == Kind::BFloat16 { "bf16" } else { "f32" };
         format!("{device} in {kind}")
+    }
+}
+
+impl Precision {
+    /// The numbers it means on a device.
+    pub(crate) fn kind(self, device: Device) -> Kind {
+        match (self, device) {
+            (Self::Bf16, _) | (Self::Auto, Device::Cuda(_)) => Kind::BFloat16,
+            (Self::F32 | Self::Auto, _) => Kind::Float,
+        }
+    }
+
+    /// What means these numbers everywhere.
+    pub(crate) fn of(kind: Kind) -> Self {
+        if kind == Kind::BFloat16 { Self::Bf16 } else { Self::F32 }
     }
 }
 

@@ -20,10 +20,10 @@ use crate::{
     learner::{Learner, Lesson},
     metrics::{Figures, Metrics},
     news::News,
+    origin::Start,
     outside::{Clock, Ending, Outside, TrainError, chain},
     recorded::{self, Conversation},
     run::RunDirectory,
-    setup::{Machine, learner, network},
 };
 
 /// So much of what was left out is named.
@@ -32,16 +32,17 @@ const NAMED: usize = 5;
 /// Trains as the configuration says, from where the run stands.
 pub fn sft<R: Runtime>(config: &SftConfig, outside: &Outside<'_, R>) -> Result<Ending, TrainError> {
     let task = data::task(config.data.task())?;
-    let machine = Machine::of(config.device, config.precision)?;
+    let start = Start::from(config);
+    let (origin, machine) = start.settle()?;
     let speech = Arc::new(Speech::load(&config.model)?);
-    let net = network(&config.model, machine, config.lora.as_ref(), config.seed)?;
+    let learner = start.learner(origin, machine)?;
     // Not before: a run whose input is at fault has not begun.
     let directory = RunDirectory::open(&config.output, config)?;
-    let episodes = match episodes(config, &directory, &task, &speech, &net, outside) {
+    origin.keep(&directory)?;
+    let episodes = match episodes(config, &directory, &task, &speech, learner.net(), outside) {
         Err(TrainError::Play(PlayError::Stopped)) => return Ok(Ending::Stopped(0)),
         episodes => episodes?,
     };
-    let learner = learner(net, &config.optimiser)?;
     let checkpoints = Checkpoints::of(directory.path(), config.checkpoints.keep);
     let seen = config.epochs.saturating_mul(episodes.len() as u64);
     let mut run = Run {
@@ -141,7 +142,7 @@ impl Run<'_> {
         if self.saved == Some(step) || step == 0 {
             return Ok(());
         }
-        self.checkpoints.save(&self.position, &self.learner.memory())?;
+        self.checkpoints.save(&self.position, &self.learner.memory()?)?;
         self.saved = Some(step);
         outside.watcher.hear(News::Saved { step });
         Ok(())

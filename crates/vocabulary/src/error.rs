@@ -6,9 +6,18 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VocabularyError {
-    /// A file cannot be read or written.
+    /// A file cannot be read.
     #[error("cannot use {path}")]
     Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}")]
+    Write {
         /// The file.
         path: PathBuf,
         /// The system's answer.

@@ -189,7 +189,8 @@ impl Vocabulary {
     pub fn save(&self, dir: &Path) -> Result<(), VocabularyError> {
         for (name, text) in &self.files {
             let path = dir.join(name);
-            std::fs::write(&path, text).map_err(|source| VocabularyError::Io { path, source })?;
+            std::fs::write(&path, text)
+                .map_err(|source| VocabularyError::Write { path, source })?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Placement, PrepareSettings, choices, find,
-    pool::{Asked, Entry, Place, Pool, domain, qa_type, truth},
+    pool::{Asked, Entry, LARGEST_ROW, Place, Pool, domain, qa_type, truth},
     shape::{Question, Right},
 };
 use crate::{
@@ -22,11 +22,15 @@ use crate::{
 const PARTS: (usize, usize) = (12_000, 8_000);
 /// An example may have this many bytes.
 const LONGEST_EXAMPLE: usize = 600;
+/// Examples are looked for among so many questions before.
+const MOST_BEFORE: usize = 200;
 /// Others are chosen among at least so many documents, those nearest in length.
 const CHOICE: usize = 8;
 /// Names of files, before their number.
 const STYLES: [&str; 8] =
     ["text-", "document_", "", "file-", "paper-", "page-", "source_", "item-"];
+/// Stands for letters among the first numbers of files.
+const LETTERS: usize = 0;
 
 /// Makes the rows of one side.
 pub(super) struct Builder<'a> {
@@ -34,6 +38,8 @@ pub(super) struct Builder<'a> {
     settings: &'a PrepareSettings,
     /// Documents of this side, with their groups.
     around: Vec<(usize, usize)>,
+    /// Rows so far with fewer documents of others than were asked for.
+    pub(super) fewer: u64,
 }
 
 impl<'a> Builder<'a> {
@@ -47,10 +53,10 @@ impl<'a> Builder<'a> {
         // By content, so that the order of the inputs does not matter.
         let order = |at: usize| (pool.documents[at].text.len(), &pool.documents[at].key);
         around.sort_by(|a, b| order(a.0).cmp(&order(b.0)));
-        Self { pool, settings, around }
+        Self { pool, settings, around, fewer: 0 }
     }
 
-    pub(super) fn row(&self, (entry, number): Place) -> Row {
+    pub(super) fn row(&mut self, (entry, number): Place) -> Row {
         let entry = &self.pool.entries[entry];
         let Asked { question, key } = &entry.questions[number];
         let mut dice = Dice::new(self.settings.seed, &["row", key]);
@@ -76,7 +82,7 @@ impl<'a> Builder<'a> {
         let subject = self.pool.sources[entry.input].clone();
         Row {
             id: format!("{subject}-{key}"),
-            domain: domain_of(entry, question).to_owned(),
+            domain: domain(question, &entry.documents).to_owned(),
             qa_type: qa_type(question).to_owned(),
             subject,
             level: None,
@@ -88,12 +94,20 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The entry's own documents; a single one is joined by others of about its length from other groups. Any order.
-    fn documents(&self, entry: &Entry, dice: &mut Dice) -> Vec<usize> {
+    /// The entry's own documents; a single one is joined by others of about its length from other groups, as far as they
+    /// fit. Any order.
+    fn documents(&mut self, entry: &Entry, dice: &mut Dice) -> Vec<usize> {
         let mut documents = entry.documents.clone();
         if let [own] = documents[..] {
-            documents
-                .extend(dice.several(&self.alike(own, entry.group), self.settings.distractors));
+            let size = |at: usize| self.pool.documents[at].text.len();
+            let mut total = size(own);
+            let mut others = dice.several(&self.alike(own, entry.group), self.settings.distractors);
+            others.retain(|at| {
+                total += size(*at);
+                total <= LARGEST_ROW
+            });
+            self.fewer += u64::from(others.len() < self.settings.distractors);
+            documents.extend(others);
         }
         dice.shuffle(&mut documents);
         documents
@@ -123,15 +137,27 @@ impl<'a> Builder<'a> {
         near
     }
 
-    /// Earlier questions of the same context with their answers, as far as they do not hold this answer.
+    /// Earlier questions of the same context with their answers, as far as they do not hold this answer, nor are most of
+    /// it.
     fn examples(&self, entry: &Entry, number: usize) -> String {
         let own = words_of(&entry.questions[number].question);
-        let tells = |text: &str| own.iter().any(|word| within(&normal(text), word));
+        let tells = |text: &str| {
+            let text = normal(text);
+            own.iter().any(|word| within(&text, word))
+        };
+        let most = |answer: &str| {
+            let answer = normal(answer);
+            own.iter().any(|word| 2 * answer.len() >= word.len() && within(word, &answer))
+        };
         let fits = |example: &(&str, String)| {
             let (question, answer) = example;
-            question.len() + answer.len() <= LONGEST_EXAMPLE && !tells(question) && !tells(answer)
+            question.len() + answer.len() <= LONGEST_EXAMPLE
+                && !tells(question)
+                && !tells(answer)
+                && !most(answer)
         };
-        let earlier = entry.questions[..number].iter().rev().map(|asked| {
+        let before = &entry.questions[number.saturating_sub(MOST_BEFORE)..number];
+        let earlier = before.iter().rev().map(|asked| {
             let question = &asked.question;
             (question.text.as_str(), told(question))
         });
@@ -146,16 +172,6 @@ impl<'a> Builder<'a> {
             let _ = write!(text, "Question: {question}\nAnswer: {answer}\n\n");
         }
         text + "The question to answer:\n\n"
-    }
-}
-
-/// Questions without a document whose answer is a number are right or wrong; the rest may be right in part.
-fn domain_of<'a>(entry: &Entry, question: &'a Question) -> &'a str {
-    let number = matches!(&question.right, Right::Text(_))
-        && truth(question).replace(',', "").parse::<f64>().is_ok();
-    match question.domain {
-        None if number && entry.documents.is_empty() => "math",
-        _ => domain(question),
     }
 }
 
@@ -179,7 +195,7 @@ fn words_of(question: &Question) -> Vec<String> {
 
 /// Whether whole words stand within a text; both in normal form.
 fn within(text: &str, words: &str) -> bool {
-    format!(" {text} ").contains(&format!(" {words} "))
+    words.len() <= text.len() && format!(" {text} ").contains(&format!(" {words} "))
 }
 
 fn asked(question: &Question) -> String {
@@ -210,44 +226,44 @@ fn with_texts(texts: &[&str], statement: &str) -> String {
     told + statement
 }
 
-/// Files with names that tell nothing: a word that is the same for all and numbers in no order.
+/// Files with names that tell nothing: a word that is the same for all and letters, or numbers in no order. Where one
+/// would hold an answer, others are tried, large numbers at last.
 fn named(texts: &[&str], answers: &[String], dice: &mut Dice) -> BTreeMap<String, String> {
     let mut styles = STYLES;
     dice.shuffle(&mut styles);
-    let lettered = texts.len() <= 26 && dice.once_in(3);
-    let mut files = BTreeMap::new();
-    for style in styles {
-        files = texts
-            .iter()
-            .enumerate()
-            .flat_map(|(at, text)| {
-                let number = if lettered {
-                    char::from(b'a' + at as u8).to_string()
-                } else {
-                    (at + 1).to_string()
-                };
-                filed(&format!("{style}{number}"), text)
-            })
-            .collect();
-        let tells = |name: &String| answers.iter().any(|answer| within(&normal(name), answer));
-        if !files.keys().any(tells) {
+    let mut firsts = vec![1, 11, 1001];
+    if texts.len() <= 26 {
+        firsts.insert(usize::from(!dice.once_in(3)), LETTERS);
+    }
+    let tells = |name: &str| {
+        let name = normal(name);
+        answers.iter().any(|answer| within(&name, answer))
+    };
+    let mut files = Vec::new();
+    for (first, style) in firsts.iter().flat_map(|first| styles.map(|style| (*first, style))) {
+        files =
+            texts.iter().enumerate().flat_map(|(at, text)| filed(style, first, at, text)).collect();
+        if !files.iter().any(|(name, _)| tells(name)) {
             break;
         }
     }
-    files
+    let ended =
+        |part: &str| if part.ends_with('\n') { part.to_owned() } else { format!("{part}\n") };
+    files.into_iter().map(|(name, part)| (name, ended(part))).collect()
 }
 
 /// A document as one file, or as several where it is long.
-fn filed(name: &str, text: &str) -> Vec<(String, String)> {
+fn filed<'a>(style: &str, first: usize, at: usize, text: &'a str) -> Vec<(String, &'a str)> {
+    let name = match first {
+        LETTERS => format!("{style}{}", char::from(b'a' + at as u8)),
+        first => format!("{style}{}", first + at),
+    };
     let cut = parts(text, PARTS.0, PARTS.1);
-    let ended =
-        |part: &str| if part.ends_with('\n') { part.to_owned() } else { format!("{part}\n") };
     match cut[..] {
-        [whole] => vec![(format!("{name}.txt"), ended(whole))],
-        _ => cut
-            .iter()
-            .zip(1..)
-            .map(|(part, at)| (format!("{name}-part-{at:02}.txt"), ended(part)))
+        [whole] => vec![(format!("{name}.txt"), whole)],
+        _ => (first.max(1)..)
+            .zip(cut)
+            .map(|(number, part)| (format!("{name}-part-{number:02}.txt"), part))
             .collect(),
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn letter(at: usize) -> char {
     char::from(b'A' + (at % MOST) as u8)
 }
 
-/// Reads choices and the answer: places from 0, labels, or the choices' own words; one or a list.
+/// Reads choices and the answer: labels, places from 0, or the choices' own words; one or a list.
 pub(super) fn read(choices: &Value, answer: &Value) -> Result<Right, Fault> {
     let choices = listed(choices).filter(|choices| (2..=MOST).contains(&choices.len()));
     let Some(choices) = choices else {
@@ -79,8 +79,10 @@ fn named(label: &str, text: &str) -> Option<Choice> {
 fn places(choices: &[Choice], answer: &Value) -> Option<Vec<usize>> {
     match answer {
         Value::Number(number) => {
-            let place = usize::try_from(number.as_u64()?).ok()?;
-            (place < choices.len()).then(|| vec![place])
+            let label = number.to_string();
+            let labelled = choices.iter().position(|choice| choice.label == label);
+            let place = || usize::try_from(number.as_u64()?).ok().filter(|at| *at < choices.len());
+            labelled.or_else(place).map(|place| vec![place])
         }
         Value::String(text) => place(choices, text).map(|place| vec![place]).or_else(|| {
             let parts = text.split(',').map(|part| place(choices, part));
@@ -101,11 +103,14 @@ fn places(choices: &[Choice], answer: &Value) -> Option<Vec<usize>> {
     }
 }
 
+/// The choice of this label, else of this text, else the only one that is the same but for signs and case.
 fn place(choices: &[Choice], answer: &str) -> Option<usize> {
-    let bare = answer.trim().trim_matches(['(', ')', '.']);
+    let answer = answer.trim();
+    let bare = answer.trim_matches(['(', ')', '.']);
     let labelled = choices.iter().position(|choice| choice.label.eq_ignore_ascii_case(bare));
-    labelled.or_else(|| {
+    labelled.or_else(|| choices.iter().position(|choice| choice.text == answer)).or_else(|| {
         let wanted = normal(answer);
-        choices.iter().position(|choice| normal(&choice.text) == wanted)
+        let mut alike = (0..choices.len()).filter(|at| normal(&choices[*at].text) == wanted);
+        alike.next().filter(|_| alike.next().is_none())
     })
 }

@@ -11,6 +11,8 @@ use crate::row::{INPUT_DIR, answered_with, quoted};
 const AROUND: usize = 150;
 /// Shorter words are found everywhere.
 const SHORTEST_WORD: usize = 4;
+/// So many words of a question are tried.
+const MOST_WORDS: usize = 64;
 /// More than this many hits are no find.
 const MOST_HITS: usize = 12;
 /// Longer answers are written by nobody by hand.
@@ -27,11 +29,17 @@ pub(super) fn demonstration(
     if !plain {
         return None;
     }
+    let texts: Vec<(&str, String)> =
+        files.values().map(|text| (text.as_str(), text.to_ascii_lowercase())).collect();
+    let hits = |word: &str| -> usize {
+        texts.iter().map(|(_, lower)| lower.matches(&word.to_ascii_lowercase()).count()).sum()
+    };
     let word = question
         .split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|word| word.len() >= SHORTEST_WORD)
-        .filter(|word| shows(files, word, answer))
-        .map(|word| (hits(files, word), word))
+        .take(MOST_WORDS)
+        .filter(|word| shows(&texts, &word.to_ascii_lowercase(), answer))
+        .map(|word| (hits(word), word))
         .filter(|(hits, _)| *hits <= MOST_HITS)
         .min()?
         .1;
@@ -41,22 +49,14 @@ pub(super) fn demonstration(
     Some(vec![search, answered_with(answer)])
 }
 
-/// Whether the first hit in some line shows the whole answer.
-fn shows(files: &BTreeMap<String, String>, word: &str, answer: &str) -> bool {
-    let lines = files.values().flat_map(|text| text.lines());
-    lines.into_iter().any(|line| {
-        let Some(at) = line.to_ascii_lowercase().find(&word.to_ascii_lowercase()) else {
-            return false;
-        };
+/// Whether the first hit in some line shows the whole answer. Texts come with their lower case, a word in it only.
+fn shows(texts: &[(&str, String)], word: &str, answer: &str) -> bool {
+    let mut lines = texts.iter().flat_map(|(text, lower)| text.lines().zip(lower.lines()));
+    lines.any(|(line, lower)| {
+        let Some(at) = lower.find(word) else { return false };
         // Both programs count characters or bytes as their locale has it; a window that holds for both is safe.
         let from = line.floor_char_boundary(at.saturating_sub(AROUND / 2));
         let to = line.floor_char_boundary(at + word.len() + AROUND / 2);
         line[from..to].contains(answer)
     })
-}
-
-fn hits(files: &BTreeMap<String, String>, word: &str) -> usize {
-    let word = word.to_ascii_lowercase();
-    let lines = files.values().flat_map(|text| text.lines());
-    lines.map(|line| line.to_ascii_lowercase().matches(&word).count()).sum()
 }

@@ -6,17 +6,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     PrepareSettings,
-    shape::{Context, Question, Right},
+    shape::{Context, Fault, Question, Right},
 };
 use crate::{
     Manifest,
     dice::mixed,
-    text::{normal, short_digest},
+    text::{folded, normal, short_digest},
 };
+
+/// The documents of a row may have this many bytes together.
+pub(super) const LARGEST_ROW: usize = 8 << 20;
 
 /// Contexts without repetitions.
 pub(super) struct Pool {
-    /// Every different document, in the order of their first appearance.
+    /// Every different document.
     pub(super) documents: Vec<Document>,
     pub(super) entries: Vec<Entry>,
     /// The input files' names without their endings.
@@ -56,9 +59,12 @@ pub(super) struct Chosen {
 }
 
 impl Pool {
-    /// Puts contexts together. Repeated questions, and those the grader would never call right, are left out.
-    pub(super) fn of(contexts: Vec<Context>, manifest: &mut Manifest) -> Self {
+    /// Puts contexts together. Repeated questions, those the grader would never call right, and those with too much to
+    /// read are left out.
+    pub(super) fn of(mut contexts: Vec<Context>, manifest: &mut Manifest) -> Self {
         let files: Vec<String> = manifest.inputs.iter().map(|input| input.file.clone()).collect();
+        // By content, so that the order of the inputs does not matter where they overlap.
+        contexts.sort_by(|a, b| content(a, &files).cmp(&content(b, &files)));
         let mut pool = Self {
             documents: Vec::new(),
             entries: Vec::new(),
@@ -68,26 +74,25 @@ impl Pool {
         let mut groups = Groups::default();
         for context in contexts {
             let documents = pool.documents(context.documents, &mut known);
+            let size: usize = documents.iter().map(|at| pool.documents[*at].text.len()).sum();
             let mut fresh = Vec::new();
             for question in context.questions {
                 let key = pool.key(&documents, &question);
-                if !known.questions.insert(key.clone()) {
+                let fault = if size > LARGEST_ROW {
+                    let why = format!("its documents have {size} bytes, more than {LARGEST_ROW}");
+                    Some(Fault::too_long(why))
+                } else if !known.questions.insert(key.clone()) {
                     let why = format!("it repeats a question: {}", shown(&question.text));
-                    manifest.leave_out(
-                        "that repeat others",
-                        &files[context.input],
-                        context.line,
-                        why,
-                    );
-                } else if let Err(why) = gradable(&question) {
-                    manifest.leave_out(
-                        "that no grader accepts",
-                        &files[context.input],
-                        context.line,
-                        why,
-                    );
+                    Some(Fault { reason: "that repeat others", why })
                 } else {
-                    fresh.push(Asked { question, key });
+                    let fault = |why| Fault { reason: "that no grader accepts", why };
+                    gradable(&question, &documents).err().map(fault)
+                };
+                match fault {
+                    Some(Fault { reason, why }) => {
+                        manifest.leave_out(reason, &files[context.input], context.line, why);
+                    }
+                    None => fresh.push(Asked { question, key }),
                 }
             }
             if fresh.is_empty() {
@@ -106,7 +111,7 @@ impl Pool {
                 }
             };
             pool.entries[at].questions.extend(fresh);
-            let title = context.title.map(|title| format!("title {} {title}", context.input));
+            let title = context.title.map(|title| format!("title {title}"));
             groups
                 .join(at, same.iter().map(|document| format!("document {document}")).chain(title));
         }
@@ -131,14 +136,14 @@ impl Pool {
         places
     }
 
-    /// What a question is known by: its documents and its normal form.
+    /// What a question is known by: its documents, its words and its choices.
     fn key(&self, documents: &[usize], question: &Question) -> String {
         let mut keys: Vec<String> =
             documents.iter().map(|at| self.documents[*at].key.clone()).collect();
         keys.sort_unstable();
-        keys.push(normal(&question.text));
+        keys.push(folded(&question.text));
         if let Right::Choices { choices, .. } = &question.right {
-            keys.extend(choices.iter().map(|choice| normal(choice)));
+            keys.extend(choices.iter().map(|choice| folded(choice)));
         }
         short_digest(&keys.iter().map(String::as_str).collect::<Vec<_>>())
     }
@@ -239,9 +244,21 @@ impl Groups {
     }
 }
 
-/// The domain a question is graded in.
-pub(super) fn domain(question: &Question) -> &str {
-    question.domain.as_deref().unwrap_or("instruct_pretrain")
+/// What a context is, wherever it stands.
+fn content<'a>(context: &'a Context, files: &'a [String]) -> impl Ord + 'a {
+    let Context { input, title, documents, questions, .. } = context;
+    (documents, questions, title, &files[*input])
+}
+
+/// The domain a question about these documents is graded in. Without any, numbers are right or wrong; the rest may be
+/// right in part.
+pub(super) fn domain<'a>(question: &'a Question, documents: &[usize]) -> &'a str {
+    let number = || truth(question).replace(',', "").parse().is_ok_and(f64::is_finite);
+    match &question.domain {
+        Some(domain) => domain,
+        None if documents.is_empty() && number() => "math",
+        None => "instruct_pretrain",
+    }
 }
 
 /// The kind of a question, in the words of the grader.
@@ -261,20 +278,21 @@ pub(super) fn truth(question: &Question) -> String {
             letters.join(", ")
         }
         Right::Text(answers) => {
-            let often = |answer: &str| {
-                answers.iter().filter(|other| normal(other) == normal(answer)).count()
-            };
-            let best = answers.iter().rev().max_by_key(|answer| often(answer));
+            let mut often: HashMap<String, usize> = HashMap::new();
+            for answer in answers {
+                *often.entry(folded(answer)).or_default() += 1;
+            }
+            let best = answers.iter().rev().max_by_key(|answer| often.get(&folded(answer)));
             best.cloned().unwrap_or_default()
         }
     }
 }
 
 /// Whether the grader gives the right answer its full score.
-fn gradable(question: &Question) -> Result<(), String> {
+fn gradable(question: &Question, documents: &[usize]) -> Result<(), String> {
     let truth = truth(question);
     let row = grade::context::Row {
-        domain: domain(question),
+        domain: domain(question, documents),
         qa_type: Some(qa_type(question)),
         ground_truth: &truth,
         agent_answer: &truth,

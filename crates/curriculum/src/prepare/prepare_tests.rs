@@ -1,12 +1,15 @@
 //! Contexts become rows: nothing on both sides, nothing twice, nothing given away, nothing lost without a word.
 
-use std::{collections::HashSet, fs};
+use std::{cell::Cell, collections::HashSet, fs, ops::ControlFlow};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
-use crate::{Row, unwatched};
+use super::{
+    shape::{Context, Question, Right},
+    *,
+};
+use crate::{InputInfo, Row, Step, unwatched};
 
 struct Made {
     dir: tempfile::TempDir,
@@ -35,8 +38,16 @@ fn made_of(files: &[(&str, String)], settings: &PrepareSettings) -> Result<Made,
 }
 
 fn made(values: &[Value], settings: &PrepareSettings) -> Made {
-    let lines: String = values.iter().map(|value| format!("{value}\n")).collect();
-    made_of(&[("in.jsonl", lines)], settings).unwrap()
+    made_of(&[("in.jsonl", lines(values))], settings).unwrap()
+}
+
+fn lines(values: &[Value]) -> String {
+    values.iter().map(|value| format!("{value}\n")).collect()
+}
+
+/// All to train on.
+fn no_validation() -> PrepareSettings {
+    PrepareSettings { validation: 0.0, ..PrepareSettings::default() }
 }
 
 /// Contexts about one thing each, with three questions.
@@ -147,14 +158,18 @@ fn choices_in_many_forms() {
         json!({"article": "f", "questions": [q], "options": [["red", "blue"]], "answers": ["B"]}),
         json!({"context": "g", "question": q, "choices": ["blue", "red", "azure"], "answer": ["A", "C"]}),
         json!({"context": "h", "question": q, "choices": [{"label": "x", "text": "red"}, {"label": "y", "text": "blue"}], "answer": "y"}),
+        json!({"context": "i", "question": q, "options": {"1": "red", "2": "blue"}, "answer": 2}),
+        json!({"context": "j", "question": q, "options": ["+1", "-1"], "answer": "-1"}),
+        json!({"context": "k", "question": q, "options": ["x > 5", "x < 5"], "answer": " x < 5"}),
+        json!({"context": "bad", "question": q, "options": ["x > 5", "x < 5"], "answer": "X<5"}),
         json!({"context": "bad", "question": q, "choices": ["red", "blue"], "answer": "green"}),
         json!({"context": "bad", "question": q, "choices": ["red"], "answer": 0}),
         json!({"context": "bad", "question": q, "choices": ["red", "blue"], "answer": 2}),
     ];
     let made = made(&contexts, &PrepareSettings { validation: 0.0, ..PrepareSettings::default() });
     let rows = made.rows("train.jsonl");
-    assert_eq!(rows.len(), 8);
-    assert_eq!(made.manifest.left_out["without an answer"], 3);
+    assert_eq!(rows.len(), 11);
+    assert_eq!(made.manifest.left_out["without an answer"], 4);
     for row in rows {
         let several = row.problem_statement.contains("C. azure");
         assert_eq!(row.ground_truth, if several { "A, C" } else { "B" }, "{row:?}");
@@ -169,7 +184,7 @@ fn choices_in_many_forms() {
 fn questions_without_documents_have_no_files() {
     let contexts = [
         json!({"question": "What is 6 times 7?", "answer": "6 * 7 = 42\n#### 42"}),
-        json!({"question": "What is  6 times 7 ?", "answer": "43"}),
+        json!({"question": "what is  6 times 7?", "answer": "43"}),
         json!({"question": "Who wrote this?", "answer": "nobody knows"}),
     ];
     let made = made(&contexts, &PrepareSettings { validation: 0.5, ..PrepareSettings::default() });
@@ -180,6 +195,157 @@ fn questions_without_documents_have_no_files() {
     assert_eq!(told, [("math", "42"), ("instruct_pretrain", "nobody knows")]);
     assert!(rows.iter().all(|row| row.input_files.is_empty() && row.demonstration.is_empty()));
     assert_eq!(made.manifest.left_out["that repeat others"], 1);
+}
+
+#[test]
+fn signs_tell_questions_and_answers_apart() {
+    let contexts = [
+        json!({"question": "What is 6 + 7?", "answer": "13"}),
+        json!({"question": "What is 6 - 7?", "answer": "-1"}),
+        json!({"question": "Which is larger?", "choices": ["-1", "1"], "answer": "1"}),
+        json!({"question": "Which is larger?", "choices": ["-1", "+1"], "answer": "+1"}),
+        json!({"question": "Where is it?", "answers": ["5", "-5", "-5"]}),
+    ];
+    let made = made(&contexts, &no_validation());
+    let mut truths: Vec<String> = made.all().into_iter().map(|row| row.ground_truth).collect();
+    truths.sort_unstable();
+    assert_eq!(truths, ["-1", "-5", "13", "B", "B"]);
+}
+
+#[test]
+fn only_finite_numbers_are_mathematics() {
+    let contexts: Vec<Value> = ["-4", ".5", "1,234", "nan", "inf", "-Infinity", "1e999"]
+        .into_iter()
+        .map(|answer| json!({"question": format!("What is like {answer}?"), "answer": answer}))
+        .collect();
+    let rows = made(&contexts, &no_validation()).all();
+    assert_eq!(rows.len(), contexts.len());
+    for row in rows {
+        let number = row.ground_truth.ends_with(['4', '5']);
+        assert_eq!(row.domain == "math", number, "{row:?}");
+        let graded = grade::context::Row {
+            domain: &row.domain,
+            qa_type: Some(&row.qa_type),
+            ground_truth: &row.ground_truth,
+            agent_answer: &row.ground_truth,
+        };
+        assert_eq!(grade::context::reward(&graded), Ok(1.0), "{row:?}");
+    }
+}
+
+#[test]
+fn titles_join_over_inputs_and_blank_ones_do_not() {
+    let settings =
+        |seed| PrepareSettings { seed, validation: 0.5, examples: 0, ..PrepareSettings::default() };
+    let titled = |title: &str| {
+        let mut towns = towns(8);
+        towns.iter_mut().for_each(|town| town["title"] = title.into());
+        towns
+    };
+    for seed in 0..10 {
+        let mut towns = titled(" ");
+        towns[0]["title"] = "Rivers".into();
+        towns[1]["title"] = "Rivers".into();
+        let files = [("a.jsonl", lines(&towns[..1])), ("b.jsonl", lines(&towns[1..]))];
+        let made = made_of(&files, &settings(seed)).unwrap();
+        let held = made.rows("validation.jsonl");
+        assert!(!held.is_empty());
+        let asks = |town| held.iter().any(|row| row.problem_statement.contains(town));
+        assert_eq!(asks("Town00?"), asks("Town01?"));
+    }
+    let made = made(&titled("One"), &settings(0));
+    assert_eq!(made.manifest.counts.validation, 0);
+    // Nor is there anything to put beside them.
+    assert_eq!(made.manifest.counts.fewer_distractors, 24);
+}
+
+#[test]
+fn names_of_files_do_not_hold_small_numbers() {
+    let town = |at: usize| json!({"context": format!("Town{at} has {at} bridges."), "question": format!("How many bridges has Town{at}?"), "answer": at});
+    let mut contexts: Vec<Value> = (1..13).map(town).collect();
+    let many: Vec<String> = (0..40).map(|at| format!("Text {at}.")).collect();
+    contexts.push(json!({"documents": many, "question": "How many?", "answer": 12}));
+    let long = |name: &str| format!("{name}\n\n") + &"It goes on and on.\n\n".repeat(6000);
+    contexts.push(json!({"documents": [long("A"), "B"], "question": "How long?", "answer": 12}));
+    for seed in 0..4 {
+        for row in made(&contexts, &PrepareSettings { seed, ..no_validation() }).all() {
+            for name in row.input_files.keys() {
+                let mut numbers = name.split(|c: char| !c.is_ascii_digit());
+                assert!(numbers.all(|number| number != row.ground_truth), "{name}: {row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn examples_are_near_and_tell_nothing() {
+    // Too long for an example, but for the first.
+    let long = "many words ".repeat(60);
+    let answer = |at: usize| if at == 0 { "few" } else { &long };
+    let mut qas: Vec<Value> = (0..202)
+        .map(|at| json!({"question": format!("Number {at}?"), "answer": answer(at)}))
+        .collect();
+    qas.push(json!({"question": "Who reigned?", "answer": "Mary Stuart"}));
+    qas.push(json!({"question": "Who was the queen?", "answer": "Queen Mary Stuart"}));
+    let rows = made(&[json!({"context": "Text.", "qas": qas})], &no_validation()).all();
+    let statement = |asked: &str| {
+        let mut all = rows.iter().map(|row| &row.problem_statement);
+        all.find(|statement| statement.ends_with(asked)).unwrap()
+    };
+    assert!(statement("Number 200?").contains("Answer: few"));
+    assert_eq!(statement("Number 201?"), "Number 201?");
+    // Most of the answer.
+    assert_eq!(statement("Who was the queen?"), "Who was the queen?");
+}
+
+#[test]
+fn hostile_rows_are_bounded() {
+    // Of many answers, the first count; of many words, the first are looked for.
+    let words: String = (0..64).map(|at| format!("word{at:02} ")).collect();
+    let many: Vec<String> = (0..5000).map(|at| format!("answer{at}")).collect();
+    let contexts = [
+        json!({"context": "The river is answer0.", "question": "Which river?", "answers": many}),
+        json!({"context": "The tower is tall.", "question": format!("{words} tower?"), "answer": "tall"}),
+    ];
+    let rows = made(&contexts, &no_validation()).all();
+    let mut told: Vec<_> =
+        rows.iter().map(|row| (row.answers.len(), row.demonstration.len())).collect();
+    told.sort_unstable();
+    assert_eq!(told, [(0, 0), (100, 2)]);
+}
+
+#[test]
+fn a_row_has_a_bounded_size() {
+    let texts: Vec<String> =
+        (0..9).map(|at| format!("{at}{}", "-".repeat((1 << 20) - 1))).collect();
+    let context = |documents: &[String]| {
+        let right = Right::Text(vec!["x".into()]);
+        let questions = vec![Question { text: "What?".into(), right, domain: None }];
+        Context { input: 0, line: 1, title: None, documents: documents.to_vec(), questions }
+    };
+    let settings = PrepareSettings { distractors: 8, ..no_validation() };
+    let mut manifest = Manifest::new("prepare", 0, Value::Null);
+    let file = "in.json".into();
+    manifest.inputs.push(InputInfo {
+        file,
+        bytes: 0,
+        sha256: String::new(),
+        contexts: 3,
+        questions: 3,
+    });
+    // Nine are too many, eight are not, and of eight others one stays away.
+    let contexts = vec![context(&texts), context(&texts[..8]), context(&texts[8..])];
+    let pool = Pool::of(contexts, &mut manifest);
+    assert_eq!(manifest.losses(), "1 that are too long");
+    let places = pool.chosen(&settings, &mut manifest).train;
+    let mut builder = Builder::new(&pool, &settings, &places);
+    for place in places {
+        let row = builder.row(place);
+        let size: usize = row.input_files.values().map(String::len).sum();
+        // Every part ends with a line of its own.
+        assert_eq!(size, (8 << 20) + row.input_files.len());
+    }
+    assert_eq!(builder.fewer, 1);
 }
 
 #[test]
@@ -254,6 +420,7 @@ fn broken_and_huge_lines_are_named_and_left_out() {
         json!({"context": "x", "question": "a", "answer": "b", "domain": "poetry"}).to_string();
     let empty = json!({"context": "x", "question": "a", "answer": " "}).to_string();
     let none = json!({"context": "x", "question": "a"}).to_string();
+    let endless = " ".repeat((8 << 20) + 1);
     let lines = [
         "{\"context\": ",
         "[]",
@@ -267,6 +434,7 @@ fn broken_and_huge_lines_are_named_and_left_out() {
         &none,
         &good,
         &good,
+        &endless,
     ]
     .join("\n");
     let made = made_of(&[("in.jsonl", lines)], &PrepareSettings::default()).unwrap();
@@ -277,7 +445,7 @@ fn broken_and_huge_lines_are_named_and_left_out() {
         left,
         [
             ("of an unknown shape", 1),
-            ("that are too long", 2),
+            ("that are too long", 3),
             ("that cannot be read", 3),
             ("that no grader accepts", 1),
             ("that repeat others", 1),
@@ -285,7 +453,7 @@ fn broken_and_huge_lines_are_named_and_left_out() {
         ]
     );
     let named = &made.manifest.left_out_first;
-    assert_eq!((named.len(), named[0].line, named[0].file.as_str()), (10, 1, "in.jsonl"));
+    assert_eq!((named.len(), named[0].line, named[0].file.as_str()), (11, 1, "in.jsonl"));
     assert!(named.iter().any(|left| left.line == 8 && left.why.contains("poetry")), "{named:?}");
 }
 
@@ -318,8 +486,6 @@ fn nothing_left_is_an_error_and_leaves_nothing() {
 
 #[test]
 fn the_same_inputs_give_the_same_bytes() {
-    let lines =
-        |values: &[Value]| values.iter().map(|value| format!("{value}\n")).collect::<String>();
     let settings = PrepareSettings {
         limit: Some(40),
         seed: 5,
@@ -345,6 +511,55 @@ fn the_same_inputs_give_the_same_bytes() {
     assert_eq!(once[..2], texts(&lines(&turned), &settings)[..2]);
     let other = PrepareSettings { seed: 6, ..settings };
     assert_ne!(once[0], texts(&lines(&turned), &other)[0]);
+}
+
+#[test]
+fn inputs_that_overlap_may_come_in_any_order() {
+    let towns = towns(12);
+    let asked = |at: usize, question: &str, answer: &str| json!({"context": towns[at]["context"].as_str().unwrap().to_uppercase(), "question": question, "answer": answer});
+    let other: Vec<Value> = towns[..6]
+        .iter()
+        .cloned()
+        .chain([
+            asked(7, "Which river flows through Town07?", "another"),
+            asked(8, "What is tall?", "the tower"),
+        ])
+        .collect();
+    let rows = |files: &[(&str, String)]| {
+        let made = made_of(files, &PrepareSettings::default()).unwrap();
+        (made.rows("train.jsonl"), made.rows("validation.jsonl"))
+    };
+    let files = [("a.jsonl", lines(&towns)), ("b.jsonl", lines(&other))];
+    let [a, b] = files.clone();
+    assert_eq!(rows(&files), rows(&[b, a]));
+}
+
+#[test]
+fn only_regular_files_are_read_and_only_while_somebody_waits() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let dir = tempfile::tempdir().unwrap();
+    let [pipe, device, long] =
+        ["pipe.jsonl", "device.json", "long.jsonl"].map(|name| dir.path().join(name));
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
+    fs::write(&long, "\n".repeat(1 << 20)).unwrap();
+    let out = dir.path().join("out");
+    for path in [pipe, device] {
+        let error = prepare(&[path], &PrepareSettings::default(), &out, &unwatched).unwrap_err();
+        let PrepareError::Input(InputError::Io { source, .. }) = error else { panic!("{error}") };
+        assert!(source.to_string().contains("no regular file"), "{source}");
+    }
+    let read = Cell::new(0);
+    let enough = |step| match step {
+        Step::Read(more) => {
+            read.set(read.get() + more);
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    };
+    let error = prepare(&[long], &PrepareSettings::default(), &out, &enough).unwrap_err();
+    assert!(matches!(error, PrepareError::Folder(FolderError::Cancelled)), "{error}");
+    assert!((1..1 << 20).contains(&read.get()) && !out.exists());
 }
 
 /// Any JSON, often with the fields that mean something.

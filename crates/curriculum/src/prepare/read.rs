@@ -5,21 +5,26 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::shape::{self, Context, Fault};
-use crate::{InputInfo, Manifest, Step, Watch, text};
+use super::{
+    PrepareError,
+    shape::{self, Context, Fault},
+};
+use crate::{FolderError, InputInfo, Manifest, Step, Watch, folder::tell, text};
 
 /// A file of lines may have this many bytes.
 const LARGEST_LINES: u64 = 4 << 30;
 /// One that is read whole may have so many.
-const LARGEST_WHOLE: u64 = 256 << 20;
-/// And a line so many.
-const LONGEST_LINE: usize = 64 << 20;
+const LARGEST_WHOLE: u64 = 64 << 20;
+/// And a line so many: what is made of it takes many times as much memory.
+const LONGEST_LINE: usize = 8 << 20;
 
 /// Why an input file cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -78,18 +83,17 @@ struct Reading<'a> {
     contexts: &'a mut Vec<Context>,
 }
 
-/// The contexts of all files, in their order.
+/// The contexts of all files, in their order. Ends where nobody wants more.
 pub(super) fn files(
     paths: &[PathBuf],
     manifest: &mut Manifest,
     watch: Watch<'_>,
-) -> Result<Vec<Context>, InputError> {
+) -> Result<Vec<Context>, PrepareError> {
     let mut opened = Vec::new();
     for path in paths {
         opened.push(open(path)?);
     }
-    // Nothing is half-made while reading: who wants no more need not be heard before rows are written.
-    let _ = watch(Step::Reading(opened.iter().map(|(_, _, size)| size).sum()));
+    tell(watch, Step::Reading(opened.iter().map(|(_, _, size)| size).sum()))?;
     let mut contexts = Vec::new();
     for (input, (path, (file, form, bytes))) in paths.iter().zip(opened).enumerate() {
         let name =
@@ -103,7 +107,10 @@ pub(super) fn files(
             Form::Lines => reading.lines(source),
             Form::Whole => reading.whole(path, source)?,
         }
-        .map_err(|source| InputError::Io { path: path.clone(), source })?;
+        .map_err(|error| match error.downcast::<FolderError>() {
+            Ok(cancelled) => PrepareError::Folder(cancelled),
+            Err(source) => InputError::Io { path: path.clone(), source }.into(),
+        })?;
         let mut info = reading.info;
         info.sha256 = digest;
         manifest.inputs.push(info);
@@ -111,6 +118,7 @@ pub(super) fn files(
     Ok(contexts)
 }
 
+/// Opens a file that may be anything: a pipe would block for ever, a device never end.
 fn open(path: &Path) -> Result<(File, Form, u64), InputError> {
     let failed = |source| InputError::Io { path: path.to_owned(), source };
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
@@ -119,10 +127,12 @@ fn open(path: &Path) -> Result<(File, Form, u64), InputError> {
         "json" => (Form::Whole, LARGEST_WHOLE),
         _ => return Err(InputError::Kind { path: path.to_owned() }),
     };
-    let file = File::open(path).map_err(failed)?;
+    let mut options = File::options();
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path).map_err(failed)?;
     let data = file.metadata().map_err(failed)?;
-    if data.is_dir() {
-        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    if !data.is_file() {
+        return Err(failed(io::Error::other("it is no regular file")));
     }
     match data.len() {
         size if size > most => Err(InputError::TooLarge { path: path.to_owned(), size, most }),
@@ -132,7 +142,8 @@ fn open(path: &Path) -> Result<(File, Form, u64), InputError> {
 
 impl Reading<'_> {
     fn lines(&mut self, source: Digested<'_>) -> io::Result<String> {
-        let mut input = BufReader::with_capacity(1 << 16, source);
+        // It may grow meanwhile.
+        let mut input = BufReader::with_capacity(1 << 16, source.take(LARGEST_LINES));
         let mut number = 0;
         loop {
             let mut line = Vec::new();
@@ -157,7 +168,7 @@ impl Reading<'_> {
                 Err(error) => self.fault(number, Fault::broken(format!("not JSON: {error}"))),
             }
         }
-        Ok(text::hex(&input.into_inner().digest.finalize()))
+        Ok(text::hex(&input.into_inner().into_inner().digest.finalize()))
     }
 
     fn whole(
@@ -216,7 +227,7 @@ impl Read for Digested<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.digest.update(&buffer[..read]);
-        let _ = (self.watch)(Step::Read(read as u64));
+        tell(self.watch, Step::Read(read as u64)).map_err(io::Error::other)?;
         Ok(read)
     }
 }

@@ -29,6 +29,8 @@ const LONGEST_DOCUMENT: usize = 1 << 20;
 const MOST_DOCUMENTS: usize = 200;
 /// The most bytes of a question with its choices, and of an answer.
 const LONGEST_QUESTION: usize = 16 << 10;
+/// Of more answers to a question, the first ones count.
+const MOST_ANSWERS: usize = 100;
 /// The most questions of a context.
 const MOST_QUESTIONS: usize = 10_000;
 
@@ -46,7 +48,7 @@ pub(super) struct Context {
 }
 
 /// A question with what is right about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Question {
     pub(super) text: String,
     pub(super) right: Right,
@@ -55,7 +57,7 @@ pub(super) struct Question {
 }
 
 /// What is right.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Right {
     /// Each of these texts, of which there is at least one.
     Text(Vec<String>),
@@ -95,7 +97,7 @@ pub(super) fn contexts(value: &Value, input: usize, line: u64) -> (Vec<Context>,
     let Value::Object(object) = value else {
         return (contexts, vec![Fault::broken("it is no object".into())]);
     };
-    let title = object.get("title").and_then(Value::as_str).map(str::to_owned);
+    let title = named(object.get("title")).map(str::to_owned);
     let parts: Vec<&Map<String, Value>> = match object.get("paragraphs") {
         Some(Value::Array(parts)) => parts.iter().filter_map(Value::as_object).collect(),
         _ => vec![object],
@@ -178,11 +180,15 @@ fn titled(title: Option<&Value>, text: &Value) -> Option<String> {
         }
         _ => return None,
     };
-    let title = title.and_then(Value::as_str).map(str::trim).filter(|title| !title.is_empty());
-    Some(match title {
+    Some(match named(title) {
         Some(title) => format!("{title}\n\n{text}"),
         None => text,
     })
+}
+
+/// A title that says something.
+fn named(title: Option<&Value>) -> Option<&str> {
+    title.and_then(Value::as_str).map(str::trim).filter(|title| !title.is_empty())
 }
 
 fn questions(object: &Map<String, Value>, faults: &mut Vec<Fault>) -> Vec<Question> {
@@ -271,10 +277,11 @@ fn checked(
     Ok(Question { text: text.to_owned(), right, domain })
 }
 
-/// All texts that count as right.
+/// All texts that count as right, as far as they are read.
 pub(super) fn answers(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect(value, 4, &mut found);
+    found.truncate(MOST_ANSWERS);
     found
 }
 

@@ -163,6 +163,8 @@ pub(super) fn frequent(dice: &mut Dice, level: Level) -> Made {
         let at = dice.below(tables[table].len());
         tables[table].insert(at, visit);
     }
+    // Where they stand tells nothing.
+    tables.iter_mut().for_each(|table| dice.shuffle(table));
     let files = visit_files(&tables);
     let place = if files.len() == 1 { "visits.csv" } else { "the visits files together" };
     let where_ = if narrowed { format!(" to {city}") } else { String::new() };

@@ -51,6 +51,60 @@ fn the_right_answer_is_right_and_stands_in_no_question_or_name() {
     }
 }
 
+fn level(number: u8) -> Level {
+    Level::new(number).unwrap()
+}
+
+#[test]
+fn the_most_frequent_does_not_stand_first() {
+    for level in Level::ALL {
+        let first = |number: &u64| {
+            let row = synthetic(Kind::Frequent, level, 7, *number);
+            let line = row.input_files.values().next().unwrap().lines().nth(1).unwrap();
+            line.starts_with(&format!("{},", row.ground_truth))
+        };
+        let often = (0..100).filter(first).count();
+        assert!((1..80).contains(&often), "{often}");
+    }
+}
+
+#[test]
+fn the_fullest_directory_holds_files_like_any() {
+    let mut first = 0;
+    for number in 0..100 {
+        let row = synthetic(Kind::Tree, level(4), 7, number);
+        assert_eq!(row.input_files.len(), 30);
+        let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+        for path in row.input_files.keys() {
+            let (dir, name) = path.rsplit_once('/').unwrap();
+            let dir = dir.rsplit('/').next().unwrap();
+            *sizes.entry(dir).or_default() += 1;
+            let (topic, rest) = name.split_once('-').unwrap();
+            assert!(words::TOPICS.contains(&topic), "{path}");
+            first += usize::from(rest.starts_with("1.") && dir == row.ground_truth);
+        }
+        let own = sizes.remove(row.ground_truth.as_str());
+        assert!(own > sizes.into_values().max());
+    }
+    // Nor is one of them always there.
+    assert!((1..80).contains(&first), "{first}");
+}
+
+#[test]
+fn the_odd_file_has_numbers_like_any() {
+    for number in 0..100 {
+        let row = synthetic(Kind::Compare, level(5), 7, number);
+        let text = |dir: &str, name: &str| row.input_files.get(&format!("{dir}/{name}")).cloned();
+        let differs = |name: &str| text("before", name) != text("after", name);
+        let names = row.input_files.keys().filter_map(|path| path.strip_prefix("after/"));
+        assert_eq!(names.filter(|name| differs(name)).collect::<Vec<_>>(), [&row.ground_truth]);
+        for line in row.input_files.values().flat_map(|text| text.lines()) {
+            let number: i64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
+            assert!((1..=99).contains(&number), "{line}");
+        }
+    }
+}
+
 #[test]
 fn higher_levels_are_larger() {
     for kind in Kind::ALL {

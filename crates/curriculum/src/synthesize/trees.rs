@@ -137,17 +137,23 @@ fn changed(dice: &mut Dice, level: Level) -> Made {
 fn directories(dice: &mut Dice, level: Level) -> Made {
     let names = dice.several(&TOPICS, level.of([4, 6, 8, 12, 16]));
     let odd = dice.pick(&names);
+    let written = |lines: &[(&str, &str, i64)]| {
+        lined(lines.iter().map(|(who, what, many)| format!("{who} {what} {many}")))
+    };
     let mut files = BTreeMap::new();
     for name in names {
-        let mut lines: Vec<String> = (0..dice.between(10, 30))
-            .map(|_| format!("{} {} {}", dice.pick(&NAMES), dice.pick(&ITEMS), dice.between(1, 99)))
+        let mut lines: Vec<(&str, &str, i64)> = (0..dice.between(10, 30))
+            .map(|_| (dice.pick(&NAMES), dice.pick(&ITEMS), dice.between(1, 99)))
             .collect();
-        files.insert(format!("before/{name}.txt"), lined(&lines));
+        files.insert(format!("before/{name}.txt"), written(&lines));
         if name == odd {
             let at = dice.below(lines.len());
-            lines[at].push('7');
+            let old = lines[at].2;
+            while lines[at].2 == old {
+                lines[at].2 = dice.between(1, 99);
+            }
         }
-        files.insert(format!("after/{name}.txt"), lined(&lines));
+        files.insert(format!("after/{name}.txt"), written(&lines));
     }
     let question = dice.pick(&[
         "The directories before and after hold files of the same names. The content of which file differs? Give its name without the directory.".to_owned(),
@@ -197,17 +203,20 @@ fn of_a_kind(dice: &mut Dice, level: Level, leaves: &[Leaf]) -> Asked {
     Asked::new(question, lines, format!("{found} -exec cat {{}} + | wc -l"))
 }
 
-fn fullest(dice: &mut Dice, leaves: &mut Vec<Leaf>) -> Asked {
-    let full = leaves[0].0.clone();
-    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    for leaf in leaves.iter() {
-        *sizes.entry(&leaf.0).or_default() += 1;
-    }
-    let own = sizes.remove(full.as_str()).unwrap_or(0);
-    let most = sizes.into_values().max().unwrap_or(0);
-    // One directory has to be fuller than all others.
-    for at in own..=most {
-        leaves.push((full.clone(), format!("extra-{at}"), "txt", vec!["nothing".into()]));
+fn fullest(dice: &mut Dice, leaves: &mut [Leaf]) -> Asked {
+    let full = dice.pick(leaves).0;
+    // One directory has to be fuller than all others: files move there, so that they look like any.
+    loop {
+        let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+        for leaf in leaves.iter() {
+            *sizes.entry(&leaf.0).or_default() += 1;
+        }
+        let own = sizes.remove(full.as_str());
+        if own > sizes.into_values().max() {
+            break;
+        }
+        let at = dice.below(leaves.len());
+        leaves[at].0.clone_from(&full);
     }
     let question = dice.pick(&[
         "Which directory directly holds the most files? Give its own name, without those above it.",

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use gguf::{Array, File, OpenError, Pending, ReadError, Value, write};
+use gguf::{Array, File, Numbers, OpenError, Pending, ReadError, Value, write};
 use proptest::prelude::*;
 
 use crate::reads_every_kind::file_with;
@@ -27,7 +27,11 @@ fn sound() -> Vec<u8> {
         ("b".to_owned(), Value::Array(Array::String(vec!["x".to_owned(), String::new()]))),
         ("c".to_owned(), Value::Array(Array::I32(vec![1, -2, 3]))),
     ];
-    let tensor = Pending { name: "t".to_owned(), dimensions: vec![2, 3], numbers: vec![1.0; 6] };
+    let tensor = Pending {
+        name: "t".to_owned(),
+        dimensions: vec![2, 3],
+        numbers: Numbers::Single(vec![1.0; 6]),
+    };
     let mut out = Vec::new();
     write(&mut out, &metadata, &[tensor]).unwrap();
     out

@@ -93,6 +93,20 @@ fn configuration(file: &gguf::File) -> Result<Map<String, Value>, LoadError> {
     if scaled || file.tensor("rope_freqs.weight").is_some() {
         return Err(unsupported("a stretching of rotary positions in a GGUF file"));
     }
+    let known = ["attn_q.bias", "attn_k.bias", "attn_v.bias"];
+    let computed =
+        |name: &str| architecture == "qwen2" && known.iter().any(|end| name.ends_with(end));
+    let mut names = file.tensors().iter().map(|tensor| tensor.name.as_str());
+    if let Some(name) = names.find(|name| name.ends_with(".bias") && !computed(name)) {
+        return Err(unsupported(&format!("{name:?} of a {architecture} model")));
+    }
+    let number = |key: &str| get(key).and_then(gguf::Value::as_u64);
+    let (width, heads) = (number("embedding_length"), number("attention.head_count"));
+    let head = number("attention.key_length")
+        .or_else(|| width.zip(heads).and_then(|(width, heads)| width.checked_div(heads)));
+    if number("rope.dimension_count").is_some_and(|turned| Some(turned) != head) {
+        return Err(unsupported("a rotation of a part of each head"));
+    }
     let mut config = Map::new();
     let mut set = |key: &str, value: Value| drop(config.insert(key.to_owned(), value));
     set("model_type", json!(architecture));

@@ -1,7 +1,8 @@
 //! Steps that are recorded as CUDA graphs: each rounded length once, after it was made the ordinary way. Where that
-//! fails, steps are made the ordinary way and the reason is kept. Refuses to know what a step does.
+//! fails, steps of that length are made the ordinary way until the weights change, and the reason is kept. Refuses to
+//! know what a step does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     error::Fallible,
@@ -13,8 +14,11 @@ use super::{Recording, steps::Steps};
 /// The recordings, or why there are none.
 pub(super) struct Recorded {
     cuda: Option<Cuda>,
+    wanted: bool,
     graphs: HashMap<usize, Graph>,
-    /// Why nothing is recorded.
+    /// Lengths that could not be recorded, for lack of memory perhaps.
+    failed: HashSet<usize>,
+    /// Why nothing is recorded, or not everything.
     reason: Option<String>,
 }
 
@@ -35,7 +39,9 @@ impl Recorded {
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Recording::WherePossible) => None,
         };
-        Self { cuda: cuda.ok(), graphs: HashMap::new(), reason }
+        let wanted = reason.is_none();
+        let (graphs, failed) = (HashMap::new(), HashSet::new());
+        Self { cuda: cuda.ok(), wanted, graphs, failed, reason }
     }
 
     /// Why steps are not recorded, if they are not.
@@ -48,11 +54,11 @@ impl Recorded {
         if let Some(graph) = self.graphs.get(&looked) {
             match graph.replay() {
                 Ok(()) => return Ok(Replay::Yes),
-                Err(error) => self.give_up(&error.to_string()),
+                Err(error) => self.give_up(looked, &error.to_string()),
             }
         }
         steps.write(looked)?;
-        if let (Some(cuda), None) = (self.cuda, &self.reason) {
+        if let Some(cuda) = self.cuda.filter(|_| self.wanted && !self.failed.contains(&looked)) {
             self.record(cuda, steps, looked);
         }
         Ok(Replay::No)
@@ -76,13 +82,19 @@ impl Recorded {
         let recorded = cuda.wait().and_then(|()| cuda.record(|| steps.write(looked)));
         match recorded {
             Ok(Ok(graph)) => drop(self.graphs.insert(looked, graph)),
-            Ok(Err(error)) => self.give_up(&error.to_string()),
-            Err(error) => self.give_up(&error.to_string()),
+            Ok(Err(error)) => self.give_up(looked, &error.to_string()),
+            Err(error) => self.give_up(looked, &error.to_string()),
         }
     }
 
-    fn give_up(&mut self, reason: &str) {
-        self.graphs.clear();
+    /// What could not be recorded may be tried once more.
+    pub(super) fn hope(&mut self) {
+        self.failed.clear();
+    }
+
+    fn give_up(&mut self, looked: usize, reason: &str) {
+        self.graphs.remove(&looked);
+        self.failed.insert(looked);
         self.reason = Some(reason.lines().next().unwrap_or("no reason given").to_owned());
     }
 }

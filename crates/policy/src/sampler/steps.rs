@@ -233,10 +233,13 @@ impl LayerWeights {
     /// Heads of queries, keys and values of the residual stream, turned: `[tokens, heads + 2 * kv_heads, head_dim]`.
     fn heads(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> Fallible<Tensor> {
         let normed = norm(x, &self.input_norm, shape.norm_eps)?;
-        let fused = match &self.qkv_bias {
+        let mut fused = match &self.qkv_bias {
             Some(bias) => bias.f_addmm(&normed, &self.qkv)?,
             None => normed.f_mm(&self.qkv)?,
         };
+        if let Some(thin) = &self.added.qkv {
+            thin.add(&mut fused, &normed)?;
+        }
         let heads = fused.f_view([-1, shape.heads + 2 * shape.kv_heads, shape.head_dim])?;
         let heads = match &self.head_norms {
             Some((of_queries, of_keys)) => {
@@ -256,11 +259,21 @@ impl LayerWeights {
     /// What follows attention, added to the residual stream in place.
     fn conclude(&self, x: &mut Tensor, attended: &Tensor, shape: &Shape) -> Fallible<()> {
         let _ = x.f_addmm_(attended, &self.output)?;
-        let fused = norm(x, &self.post_norm, shape.norm_eps)?.f_mm(&self.gate_up)?;
+        if let Some(thin) = &self.added.output {
+            thin.add(x, attended)?;
+        }
+        let normed = norm(x, &self.post_norm, shape.norm_eps)?;
+        let mut fused = normed.f_mm(&self.gate_up)?;
+        if let Some(thin) = &self.added.gate_up {
+            thin.add(&mut fused, &normed)?;
+        }
         let gate = fused.f_narrow(1, 0, shape.intermediate)?.f_silu()?;
         let inner = gate.f_mul(&fused.f_narrow(1, shape.intermediate, shape.intermediate)?)?;
         let _ = x.f_addmm_(&inner, &self.down)?;
-        Ok(())
+        match &self.added.down {
+            Some(thin) => thin.add(x, &inner),
+            None => Ok(()),
+        }
     }
 }
 

@@ -153,6 +153,7 @@ impl<'a> Worker<'a> {
             }
             Message::Refresh(weights, done) => {
                 self.seats.iter_mut().for_each(Seat::start_over);
+                self.recorded.hope();
                 if let Some(weights) = weights {
                     self.recorded.forget();
                     self.steps.weights = weights;

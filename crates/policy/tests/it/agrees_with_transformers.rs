@@ -148,9 +148,12 @@ const GGUF: &str = r#"
 import os
 import sys
 import torch
+import transformers.modeling_utils
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
+# It asks for the package accelerate, and does nothing with it here.
+transformers.modeling_utils.is_accelerate_available = lambda *_: True
 folder, name = os.path.split(sys.argv[1])
 model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
 tokens = torch.tensor([[1, 4093, 198, 7062, 314, 260, 3575, 282, 4649, 47, 2, 198]])

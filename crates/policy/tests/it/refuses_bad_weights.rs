@@ -154,7 +154,7 @@ fn a_gguf_file_without_a_net_is_refused() {
         let tensor = gguf::Pending {
             name: "token_embd.weight".to_owned(),
             dimensions: vec![8, 3],
-            numbers: vec![0.0; 24],
+            numbers: gguf::Numbers::Single(vec![0.0; 24]),
         };
         gguf::write(&mut std::fs::File::create(&path).unwrap(), &metadata, &[tensor]).unwrap();
     };

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use rollout::{End, Method, PlayError, Reward};
+use rollout::{End, Method, Mode, PlayError, Reward};
 use sandbox::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Runtime,
     Sandbox, SandboxInfo, ShellCommand, Spec, Streams,
@@ -17,7 +17,9 @@ use sandbox_native::{NativeRuntime, NativeSandbox};
 
 use crate::{
     script::Script,
-    support::{answering, block, bytes, method, order, problem, stage, with_runtime},
+    support::{
+        answering, block, bytes, forever, method, order, problem, stage, templated, with_runtime,
+    },
 };
 
 /// Sandboxes of which some die.
@@ -151,6 +153,62 @@ fn a_sandbox_that_dies_is_replaced() {
             assert_eq!(mortal.made.load(Ordering::SeqCst), 3);
             // Nothing of the tries that failed is left in what is trained on.
             assert_eq!((played.segments.len(), played.turns), (1, 3));
+        }
+    });
+}
+
+#[test]
+fn a_demonstration_that_our_side_spoilt_is_given_again() {
+    with_runtime(|runtime| async move {
+        for (deaths, end, tries) in [(2, End::Submitted, 3), (3, End::Infrastructure, 3)] {
+            let mortal = Mortal::new(Arc::clone(&runtime), deaths, 0);
+            let stage = stage(&bytes(), &mortal, method(), Reward::Grader);
+            let (problem, replies) = (problem("one", 42), replies().to_vec());
+            let played = stage.demonstrate(&problem, replies, None, forever()).await.unwrap();
+            assert_eq!((played.end, played.tries), (end, tries));
+            assert_eq!(played.why.is_some(), end == End::Infrastructure);
+            assert_eq!(mortal.made.load(Ordering::SeqCst), 3);
+        }
+    });
+}
+
+/// ChatML that refuses a word.
+const REFUSING: &str = "{% for message in messages %}{% if 'forbidden' in message.content %}\
+    {{ raise_exception('no such word') }}{% endif %}<|im_start|>{{ message.role }}\n\
+    {{ message.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}";
+
+#[test]
+fn a_policy_does_not_talk_its_way_out_of_a_reward() {
+    with_runtime(|runtime| async move {
+        for (answer, reward) in [("42", 1.0), ("41", 0.0)] {
+            let speech = templated(REFUSING);
+            let reply = format!("forbidden\n{}", answering(answer));
+            let script = Arc::new(Script::of(&speech, &[&reply]));
+            let stage = stage(&speech, &runtime, method(), Reward::Grader);
+            let order = order(&[problem("one", 42)], 1);
+            let groups = stage.play(&script, &order, |_| {}).await.unwrap();
+            let played = &groups[0].members[0];
+            assert_eq!((played.end, played.reward), (End::NoCalls, Some(reward)));
+            assert_eq!((played.raw_reward, played.tries, played.turns), (Some(reward), 1, 1));
+            assert!(played.why.as_ref().unwrap().contains("no such word"));
+            assert_eq!(played.segments.len(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_problem_the_template_refuses_is_named_and_not_tried_again() {
+    with_runtime(|runtime| async move {
+        let speech = templated(REFUSING);
+        for mode in [Mode::Sandbox, Mode::Llm] {
+            let stage = stage(&speech, &runtime, Method { mode, ..method() }, Reward::Grader);
+            let order = order(&[problem("forbidden", 42), problem("fine", 42)], 1);
+            let groups = stage.play(&script(&speech), &order, |_| {}).await.unwrap();
+            let played = &groups[0].members[0];
+            assert_eq!((played.end, played.reward), (End::Infrastructure, None));
+            assert_eq!(played.tries, 1, "it would be the same again");
+            assert!(played.why.as_ref().unwrap().contains("no such word"), "{:?}", played.why);
+            assert!(groups[1].members[0].reward.is_some());
         }
     });
 }

@@ -8,7 +8,9 @@ use trajectory::{Event, Message};
 
 use crate::{
     script::{Script, logprob},
-    support::{answering, block, bytes, method, order, problem, real, said, stage, with_runtime},
+    support::{
+        answering, block, bytes, method, order, problem, real, said, stage, templated, with_runtime,
+    },
 };
 
 /// Plays one episode.
@@ -95,6 +97,22 @@ fn a_reply_without_its_end_is_closed_by_the_template() {
         assert_eq!(said(&speech, &played.segments[0])[..2], ["nothing t", "```bash\ns"]);
         assert_eq!((played.turns, played.silent_turns), (5, 1));
         assert_eq!((played.calls, played.valid_calls), (4, 0));
+    });
+}
+
+#[test]
+fn a_block_that_is_only_thought_of_does_not_end_the_reply() {
+    with_runtime(|runtime| async move {
+        let speech = templated(
+            "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}\
+             <|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n<think>\n' }}",
+        );
+        let thought = format!("Perhaps\n{}\nor not.\n</think>\n{}", block("ls"), answering("42"));
+        let submit = format!("Done.\n</think>\n{}", block("submit"));
+        let script = Arc::new(Script::of(&speech, &[&thought, &submit]));
+        let played = played(&speech, &runtime, method(), &script).await;
+        assert_eq!((played.end, played.reward, played.turns), (End::Submitted, Some(1.0), 2));
+        assert_eq!(said(&speech, &played.segments[0])[0], thought);
     });
 }
 

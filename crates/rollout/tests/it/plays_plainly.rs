@@ -100,5 +100,10 @@ fn what_cannot_give_rewards_is_refused_at_once() {
             let error = refused(Task { grader, ..task() }, Mode::Llm).unwrap();
             assert!(matches!(error, PlayError::Grader { .. }), "{error}");
         }
+        let (command, timeout) = ("exit 0".to_owned(), Duration::from_secs(30));
+        let command = Command { command, files: Vec::new(), image: None, timeout };
+        let commanded = Task { grader: Grader::Command(command), ..task() };
+        let error = refused(commanded, Mode::Llm).unwrap();
+        assert!(matches!(error, PlayError::NoSandboxes { .. }), "{error}");
     });
 }

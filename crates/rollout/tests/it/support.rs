@@ -45,6 +45,14 @@ pub(crate) fn bytes() -> Arc<Speech> {
     Arc::new(Speech::new(Vocabulary::bytes().unwrap()).unwrap())
 }
 
+/// The same with another chat template.
+pub(crate) fn templated(template: &str) -> Arc<Speech> {
+    let dir = tempfile::tempdir().unwrap();
+    Vocabulary::bytes().unwrap().save(dir.path()).unwrap();
+    std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
+    Arc::new(Speech::load(dir.path()).unwrap())
+}
+
 /// The language of a real model, or none, said aloud.
 pub(crate) fn real() -> Option<Arc<Speech>> {
     match variable("LIS_TEST_TINY_GGUF") {
@@ -84,7 +92,7 @@ pub(crate) fn task() -> Task {
 }
 
 pub(crate) fn method() -> Method {
-    Method { sandboxes: 4, ahead: 0, ..Method::default() }
+    Method { sandboxes: 4, ahead: 0, wait: Duration::from_millis(10), ..Method::default() }
 }
 
 pub(crate) fn stage<R: Runtime>(

@@ -38,6 +38,7 @@ fn a_demonstration_is_an_episode_like_others() {
             let short =
                 stage.demonstrate(&problem, vec![block("ls")], None, forever()).await.unwrap();
             assert_eq!((short.end, short.reward), (End::Infrastructure, None));
+            assert_eq!(short.tries, 1, "there would be no more another time");
             assert!(short.why.unwrap().contains("no more replies"));
             stage.close().await.unwrap();
         }

@@ -58,11 +58,24 @@ fn a_trained_model_loads_again_with_its_vocabulary() {
     let load = |name: &str| Net::load(&toy.path(name), Device::Cpu, Kind::Float).unwrap();
     assert_ne!(weights(&load("model")), weights(&load("exported")));
     assert!(to.join("tokenizer.json").is_file());
-    let refused = toy.run(&["export", run.to_str().unwrap(), "--adapter", "x.gguf"]);
+    let refused = toy.run(&["export", run.to_str().unwrap(), "--to", "x", "--adapter", "x.gguf"]);
     assert_eq!(refused.status.code(), Some(2));
     let refused = toy.run(&["export", run.to_str().unwrap(), "--to", "x", "--step", "77"]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("step 77"), "{said}");
+    // Nothing is begun that cannot be ended.
+    fs::remove_file(toy.path("model/tokenizer.json")).unwrap();
+    let refused = toy.run(&["export", run.to_str().unwrap(), "--to", "x"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+    assert!(!toy.path("x").exists());
+    assert!(partial(&toy).is_empty());
+}
+
+/// What lies around unfinished.
+fn partial(toy: &Toy) -> Vec<String> {
+    let entries = fs::read_dir(toy.path("")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(".partial")).collect()
 }
 
 #[test]
@@ -70,6 +83,10 @@ fn an_adapter_is_merged_or_written_alone() {
     let toy = learnt("[lora]\nrank = 4\n");
     let (run, to) = (toy.path("run"), toy.path("exported"));
     let (gguf, peft) = (toy.path("adapter.gguf"), toy.path("peft"));
+    fs::create_dir(&peft).unwrap();
+    // What a link leads to stays as it is.
+    fs::write(toy.path("precious"), "precious").unwrap();
+    std::os::unix::fs::symlink(toy.path("precious"), &gguf).unwrap();
     toy.succeeds(&[
         "export",
         run.to_str().unwrap(),
@@ -84,4 +101,6 @@ fn an_adapter_is_merged_or_written_alone() {
     assert_ne!(weights(&load("model")), weights(&load("exported")));
     assert!(fs::read(&gguf).unwrap().starts_with(b"GGUF"));
     assert!(peft.join("adapter_config.json").is_file());
+    assert_eq!(fs::read_to_string(toy.path("precious")).unwrap(), "precious");
+    assert!(partial(&toy).is_empty());
 }

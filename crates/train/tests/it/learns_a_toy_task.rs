@@ -1,14 +1,17 @@
-//! A model of a hundred thousand random numbers learns to work in a sandbox: demonstrations teach it how to call and
-//! nothing about answers, and rewards teach it the answers.
+//! A model of a hundred thousand random numbers learns to work in a sandbox: demonstrations teach it how to leave any of
+//! four answers in a file, and rewards teach it which one is right.
 
 use std::time::Instant;
 
 use crate::support::{ANSWERS, Toy, has_sandboxes, row};
 
+/// What every problem wants.
+const RIGHT: &str = "3";
+
 const WARM_START: &str = r#"
 model = "DIR/model"
 output = "DIR/warm"
-epochs = 60
+epochs = 250
 batch = 4
 seed = 5
 device = "cpu"
@@ -27,19 +30,20 @@ schedule = "linear"
 warmup = 5
 weight_decay = 0
 [checkpoints]
-every = 1000
+every = 10000
 "#;
 
 const REWARDS: &str = r#"
-model = "DIR/warmed"
+model = "DIR/model"
+from = "DIR/warm"
 output = "DIR/rl"
 steps = 40
 seed = 7
 device = "cpu"
 [data]
 task = "DIR/task"
-train = ["DIR/rows.jsonl"]
-validation = ["DIR/rows.jsonl"]
+train = ["DIR/right.jsonl"]
+validation = ["DIR/right.jsonl"]
 [rollout]
 problems = 4
 members = 16
@@ -47,10 +51,9 @@ format = "native"
 turns = 2
 tokens = 512
 tokens_per_reply = 128
-sandboxes = 8
-slots = 64
+sandboxes = 64
 [optimiser]
-rate = 1e-4
+rate = 5e-4
 weight_decay = 0
 [validation]
 every = 40
@@ -67,7 +70,7 @@ fn success_rises_from_chance_to_over_four_fifths() {
     }
     let began = Instant::now();
     let toy = Toy::new();
-    // Every letter with every digit: what is learnt from these is how to answer, not what.
+    // Every digit as often: what is learnt from these is how to answer, not what.
     let digits = ANSWERS.map(|(_, digit)| digit);
     let rows = ANSWERS.iter().flat_map(|(letter, _)| {
         digits.map(move |digit| row(&format!("{letter}{digit}"), letter, digit))
@@ -75,8 +78,7 @@ fn success_rises_from_chance_to_over_four_fifths() {
     toy.write_rows("demonstrations.jsonl", rows);
     let config = toy.config("warm.toml", WARM_START);
     toy.succeeds(&["sft", config.to_str().unwrap()]);
-    let to = toy.path("warmed");
-    toy.succeeds(&["export", toy.path("warm").to_str().unwrap(), "--to", to.to_str().unwrap()]);
+    toy.write_rows("right.jsonl", ANSWERS.iter().map(|(letter, _)| row(letter, letter, RIGHT)));
     let config = toy.config("rl.toml", REWARDS);
     toy.succeeds(&["rl", config.to_str().unwrap()]);
     let figures = toy.figures("rl");

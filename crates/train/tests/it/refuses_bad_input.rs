@@ -19,7 +19,7 @@ fn configurations_that_make_no_sense_are_refused() {
     let path = toy.config("rl.toml", least);
     let path = path.to_str().unwrap();
     for (change, word) in [
-        ("steps=0", "steps"),
+        ("steps=2000000", "steps"),
         ("rollout.turns=0", "rollout.turns"),
         ("nonsense=1", "nonsense"),
         ("rollout.problems=99", "gives 4 problems"),
@@ -32,6 +32,47 @@ fn configurations_that_make_no_sense_are_refused() {
         assert!(said.contains(word), "{change}: {said}");
     }
     assert!(refused(&toy, &["rl", path, "--no-such-option"]).contains("--no-such-option"));
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let toy = Toy::new();
+    fs::create_dir(toy.path("empty")).unwrap();
+    fs::create_dir(toy.path("other")).unwrap();
+    fs::write(toy.path("other/config.json"), "{}").unwrap();
+    fs::write(toy.path("bytes.toml"), [0xff]).unwrap();
+    for (args, word) in [
+        (["rl", "nowhere.toml"].as_slice(), "nowhere.toml"),
+        (&["sft", "empty"], "empty"),
+        (&["rl", "bytes.toml"], "bytes.toml"),
+        (&["export", "nowhere", "--to", "x"], "nowhere"),
+        (&["export", "empty", "--to", "x"], "empty"),
+        (&["export", "rows.jsonl", "--to", "x"], "rows.jsonl"),
+        (&["export", "other", "--to", "x"], "holds no configuration"),
+        (&["export", "nowhere", "--to", "other"], "new, or empty"),
+        (&["export", "nowhere", "--peft", "other"], "new, or empty"),
+        (&["export", "nowhere", "--adapter", "other"], "name a file"),
+        (&["export", "nowhere", "--to", "x", "--peft", "x"], "two directories"),
+    ] {
+        let said = refused(&toy, args);
+        assert!(said.contains(word), "{args:?}: {said}");
+    }
+    assert!(!toy.path("x").exists());
+}
+
+#[test]
+fn a_grader_that_cannot_run_its_command_is_named_with_the_reason() {
+    let toy = Toy::new();
+    let text = "model = \"DIR/model\"\noutput = \"DIR/run\"\nsteps = 1\ndevice = \"cpu\"\n[data]\ntask = \"DIR/chance\"\n\
+                train = [\"DIR/rows.jsonl\"]\n[rollout]\nmode = \"llm\"\nproblems = 2\nmembers = 2\ntokens = 256\n";
+    let config = toy.config("rl.toml", text);
+    let mut command = toy.command(&["rl", config.to_str().unwrap()]);
+    // State cannot be kept below a file, so there are no sandboxes.
+    let output = command.env("LLM_IN_SANDBOX_HOME", toy.path("rows.jsonl/below")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot keep state in"), "{said}");
+    assert!(said.contains("graded by a command") && !said.contains("or mode `llm`"), "{said}");
 }
 
 #[test]

@@ -100,7 +100,8 @@ pub(crate) fn row(id: &str, letter: &str, digit: &str) -> Value {
 #[expect(clippy::disallowed_methods, reason = "the program under test")]
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_llm-in-sandbox-train"));
-    command.args(args).stdin(Stdio::null());
+    // Threads that wait for each other at work this small cost more than they bring.
+    command.args(args).stdin(Stdio::null()).env("OMP_NUM_THREADS", "1");
     command
 }
 

@@ -43,6 +43,8 @@ fn values_that_make_no_sense_are_refused_by_key() {
         ("[rollout]\nproblems = 60000\nmembers = 60000", "rollout.problems times"),
         ("[rollout.sampling]\ntemperature = nan", "rollout.sampling.temperature"),
         ("[rollout.sampling]\ntemperature = 0", "rollout.sampling.temperature"),
+        ("[rollout.sampling]\ntemperature = 1e-4", "rollout.sampling.temperature"),
+        ("[validation.sampling]\ntemperature = 11", "validation.sampling.temperature"),
         ("[rollout]\ntimeout = -1", "rollout.timeout"),
         ("[rollout]\nformat = \"auto\"", "rollout.format"),
         ("[optimiser]\nrate = inf", "optimiser.rate"),
@@ -57,8 +59,53 @@ fn values_that_make_no_sense_are_refused_by_key() {
         let error = refused(&format!("{LEAST}{more}\n"));
         assert!(error.contains(key), "{more}: {error}");
     }
-    assert!(refused(&LEAST.replace("steps = 3", "steps = 0")).contains("`steps`"));
+    assert!(refused(&LEAST.replace("steps = 3", "steps = 2000000")).contains("`steps`"));
+    assert!(refused(&LEAST.replace("steps = 3", "steps = 0")).contains("`data.validation`"));
     assert!(refused(&" ".repeat(LONGEST + 1)).contains("bytes"));
+}
+
+#[test]
+fn held_out_problems_are_sampled_at_once_too() {
+    let slots = |text: &str, validation: usize| {
+        RlConfig::parse(&format!("{LEAST}[rollout]\n{text}"), &[])
+            .unwrap()
+            .rollout
+            .slots(validation)
+    };
+    assert_eq!((slots("problems = 2", 0), slots("problems = 2", 40)), (16, 40));
+    assert_eq!(slots("problems = 2", 1000), 64, "no more than there are sandboxes");
+    assert_eq!(slots("mode = \"llm\"", 1000), 256);
+    assert_eq!(slots("slots = 3", 1000), 3);
+}
+
+#[test]
+fn the_likeliest_token_may_be_wanted() {
+    for temperature in ["0", "0.001", "10"] {
+        let text = format!("{LEAST}[validation.sampling]\ntemperature = {temperature}\n");
+        assert!(RlConfig::parse(&text, &[]).is_ok(), "{temperature}");
+    }
+}
+
+#[test]
+fn what_may_be_absent_is_documented_too() {
+    let page = include_str!("../../../../docs/training.md");
+    let settings = ["from=\"f\"", "lora.rank=4", "rollout.overlong=\"keep\""].map(String::from);
+    let sft = "model = \"m\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n";
+    let rl = serde_json::to_value(RlConfig::parse(LEAST, &settings).unwrap()).unwrap();
+    let sft = serde_json::to_value(SftConfig::parse(sft, &settings).unwrap()).unwrap();
+    let mut keys = Vec::new();
+    let mut left = vec![&rl, &sft];
+    while let Some(value) = left.pop() {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            keys.push(key.as_str());
+            left.push(value);
+        }
+    }
+    assert!(keys.contains(&"from"));
+    for key in keys {
+        let named = page.contains(&format!("`{key}`")) || page.contains(&format!("`[{key}]`"));
+        assert!(named, "docs/training.md says nothing of `{key}`");
+    }
 }
 
 #[test]

@@ -303,6 +303,21 @@ impl Default for LoraSettings {
 }
 
 impl LoraSettings {
+    /// Whether one can take the place of the other: rank, scale and places are the same.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let within =
+            |one: &Self, other: &Self| one.targets.iter().all(|at| other.targets.contains(at));
+        (self.rank, self.alpha) == (other.rank, other.alpha)
+            && within(self, other)
+            && within(other, self)
+    }
+
+    /// In words.
+    pub(crate) fn shown(&self) -> String {
+        let targets = format!("{:?}", self.targets).to_lowercase();
+        format!("rank {}, alpha {}, targets {targets}", self.rank, self.alpha)
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         check("lora.rank", self.rank, (1..=4096).contains(&self.rank), "between 1 and 4096")?;
         let alpha = self.alpha > 0.0 && self.alpha.is_finite();

@@ -40,8 +40,8 @@ impl Choosing {
 
     fn check(&self, keys: [&'static str; 2]) -> Result<(), ConfigError> {
         let [temperature, top_p] = keys;
-        let sane = (0.0..=10.0).contains(&self.temperature);
-        check(temperature, self.temperature, sane, "between 0 and 10")?;
+        let sane = self.temperature == 0.0 || (0.001..=10.0).contains(&self.temperature);
+        check(temperature, self.temperature, sane, "0, or between 0.001 and 10")?;
         check(top_p, self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1")
     }
 }
@@ -78,7 +78,7 @@ pub struct PlaySettings {
     pub timeout: f64,
     /// Sandboxes at once.
     pub sandboxes: usize,
-    /// Sequences the sampler continues at once; 0 for one for each sandbox.
+    /// Sequences the sampler continues at once; 0 for as many as are played at once.
     pub slots: usize,
     /// What sandboxes are made of: `host`, or an image in the store.
     pub image: String,
@@ -149,11 +149,12 @@ impl PlaySettings {
         }
     }
 
-    /// Sequences the sampler continues at once.
-    pub fn slots(&self) -> usize {
+    /// Sequences the sampler continues at once, where validation plays so many.
+    pub fn slots(&self, validation: usize) -> usize {
+        let most = self.episodes().max(validation);
         match (self.slots, self.mode) {
-            (0, Mode::Sandbox) => self.sandboxes.min(self.episodes()),
-            (0, Mode::Llm) => self.episodes().min(MOST_SLOTS),
+            (0, Mode::Sandbox) => self.sandboxes.min(most),
+            (0, Mode::Llm) => MOST_SLOTS.min(most),
             (slots, _) => slots,
         }
     }

@@ -76,5 +76,7 @@ fn broken_vocabularies_in_gguf_files_are_refused() {
     assert!(gguf_with(&all).contains("unheard-of"));
     let bad = ("tokenizer.ggml.merges", texts(&["x y"]));
     assert!(!gguf_with(&[kind.clone(), tokens.clone(), bad]).is_empty());
-    assert!(gguf_with(&[kind, tokens, merges]).contains("ends a turn"));
+    let cut = ("tokenizer.ggml.pre", Value::from("gpt-2"));
+    let refused = gguf_with(&[kind, tokens, merges, cut]);
+    assert!(refused.contains("ends a turn"), "{refused}");
 }
