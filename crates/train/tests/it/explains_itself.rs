@@ -43,15 +43,16 @@ fn examples_are_configurations() {
 #[test]
 fn every_key_is_documented() {
     let page = fs::read_to_string(root().join("docs/training.md")).unwrap();
-    let rl = "model = \"m\"\noutput = \"o\"\nsteps = 1\n[data]\ntrain = [\"t\"]\n[lora]\n";
-    let sft = "model = \"m\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n";
+    let rl =
+        "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\nsteps = 1\n[data]\ntrain = [\"t\"]\n[lora]\n";
+    let sft = "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n";
     let rl = serde_json::to_value(RlConfig::parse(rl, &[]).unwrap()).unwrap();
     let sft = serde_json::to_value(SftConfig::parse(sft, &[]).unwrap()).unwrap();
     let mut keys = Vec::new();
     for config in [rl, sft] {
         gather(&config, &mut keys);
     }
-    assert!(keys.len() > 40);
+    assert!(keys.len() > 40 && keys.iter().any(|key| key == "from"));
     for key in keys {
         let named =
             [format!("`{key}`"), format!("`[{key}]`")].iter().any(|name| page.contains(name));
