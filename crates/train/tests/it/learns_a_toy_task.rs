@@ -37,7 +37,7 @@ const REWARDS: &str = r#"
 model = "DIR/model"
 from = "DIR/warm"
 output = "DIR/rl"
-steps = 40
+steps = 20
 seed = 7
 device = "cpu"
 [data]
@@ -52,13 +52,14 @@ turns = 2
 tokens = 512
 tokens_per_reply = 128
 sandboxes = 64
+sampling = { temperature = 0.5 }
 [optimiser]
 rate = 5e-4
 weight_decay = 0
 [validation]
-every = 40
+every = 20
 members = 16
-sampling = { temperature = 1.0, top_p = 1.0, top_k = 0 }
+sampling = { temperature = 0.5, top_p = 1.0, top_k = 0 }
 [checkpoints]
 every = 1000
 "#;
