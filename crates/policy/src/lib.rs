@@ -34,7 +34,7 @@ pub use lora::{Lora, LoraError, Target};
 pub use net::{Net, RandomError};
 pub use sampler::{
     Ask, Choice, Counts, Engine, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled,
-    Settings, Until,
+    Settings, Sharing, Until,
 };
 pub use save::SaveError;
 pub use shape::{Architecture, Output, Scaling, Shape, ShapeError};

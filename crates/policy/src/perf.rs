@@ -7,7 +7,9 @@ use tch::{Device, Kind};
 
 use crate::{
     net::Net,
-    sampler::{Ask, Choice, Counts, Engine, EngineError, Recording, SampleError, Settings},
+    sampler::{
+        Ask, Choice, Counts, Engine, EngineError, Recording, SampleError, Settings, Sharing,
+    },
     shape::{Architecture, Output, Scaling, Shape},
 };
 
@@ -94,6 +96,7 @@ pub fn generation(net: &Net, what: &Generation) -> Result<Generated, PerfError> 
         length: what.prompt + what.reply,
         recording: what.recording,
         most_memory: None,
+        sharing: Sharing::Off,
     };
     let memory = Engine::memory(net.shape(), net.kind(), &settings);
     let engine = Engine::start(net, settings)?;

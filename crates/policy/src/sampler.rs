@@ -9,6 +9,7 @@ mod pick;
 mod plan;
 mod recorded;
 mod seat;
+mod share;
 mod steps;
 mod thread;
 mod weights;
@@ -29,7 +30,8 @@ use tokio::sync::oneshot;
 use crate::{lora::Lora, net::Net, shape::Shape};
 
 pub use ask::{
-    Ask, Choice, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled, Settings, Until,
+    Ask, Choice, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled, Settings, Sharing,
+    Until,
 };
 
 use thread::Message;

@@ -106,7 +106,7 @@ fn is_bad_path(error: &io::Error) -> bool {
 pub(crate) fn report(error: &anyhow::Error) -> Exit {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.chain() {
-        let part = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let part = without_frames(&cause.to_string());
         // Some errors stand for their source and say the same.
         if !parts.last().is_some_and(|last| last.ends_with(&part)) {
             parts.push(part);
@@ -114,6 +114,12 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
     }
     note(&format!("error: {}", parts.join(": ")));
     of(error)
+}
+
+/// In one line, and without the list of C++ functions that libtorch adds.
+fn without_frames(text: &str) -> String {
+    let text = text.split("Exception raised from").next().unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Writes a line to standard error, marked as ours. A closed standard error is no reason to fail.
@@ -144,6 +150,14 @@ mod tests {
     fn file(kind: io::ErrorKind) -> TrainError {
         let (path, source) = (PathBuf::from("run/config.json"), kind.into());
         RunError::File { doing: "read", path, source }.into()
+    }
+
+    #[test]
+    fn what_libtorch_says_is_shown_without_its_frames() {
+        let said = "CUDA out of memory. Tried to\n  allocate 2 GiB.\nException raised from malloc at x.cpp:1 \
+                    (most recent call first):\nframe #0: c10::Error";
+        assert_eq!(without_frames(said), "CUDA out of memory. Tried to allocate 2 GiB.");
+        assert_eq!(without_frames("no frames"), "no frames");
     }
 
     #[test]

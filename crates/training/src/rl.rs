@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use policy::{Engine, Net};
+use policy::{Engine, Net, Sharing};
 use problems::{Problem, Task};
 use rollout::{Group, Order, Overlong, PlayError, Played, Reward, Scene, Speech, Stage};
 use sandbox::Runtime;
@@ -411,6 +411,8 @@ fn engine_settings(config: &RlConfig, net: &Net, held_out: usize) -> policy::Set
         length: config.rollout.tokens.min(positions),
         recording: policy::Recording::WherePossible,
         most_memory: None,
+        // On a processor the same run is to give the same numbers.
+        sharing: if net.device().is_cuda() { Sharing::On } else { Sharing::Off },
     }
 }
 

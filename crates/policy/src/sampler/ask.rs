@@ -13,8 +13,19 @@ pub struct Settings {
     pub length: usize,
     /// Whether steps are recorded as CUDA graphs.
     pub recording: Recording,
-    /// Bytes it may need at most, as [`Engine::memory`] counts them; none: as much as the device has.
+    /// Bytes it may need at most, as [`super::Engine::memory`] counts them; none: as much as the device has.
     pub most_memory: Option<u64>,
+    /// Whether text that several conversations begin with is evaluated once.
+    pub sharing: Sharing,
+}
+
+/// Whether text that several conversations begin with is evaluated once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// It is. How a reply is rounded then depends on who else is served.
+    On,
+    /// Each is evaluated alone, so that it is rounded the same whoever else is served.
+    Off,
 }
 
 /// Whether the kernels of a step are recorded and replayed.

@@ -72,13 +72,15 @@ pub(super) fn writing(seats: &mut [Seat], nowhere: i64) -> Writing {
     Writing { numbers, rows, looked: bucket(longest) }
 }
 
-/// Feeds new text of as many slots as can be read at once: of the given width and view of the cache, `most` tells.
+/// Feeds new text of as many slots as can be read at once: of the given width and view of the cache, `most` tells. Those
+/// that wait are not among them.
 pub(super) fn reading(
     seats: &mut [Seat],
+    waiting: &[bool],
     nowhere: i64,
     most: impl Fn(usize, usize) -> usize,
 ) -> (Reading, Vec<Row>) {
-    let (who, width, looked) = readers(seats, most);
+    let (who, width, looked) = readers(seats, waiting, most);
     let mut reading = Reading { width: width as i64, looked, ..Reading::default() };
     let mut rows = Vec::new();
     for index in who {
@@ -101,12 +103,17 @@ pub(super) fn reading(
 
 /// Who is read together, how wide, and how much of the cache is looked at. Neighbours in length waste little padding, and
 /// the shortest are soonest writing.
-fn readers(seats: &[Seat], most: impl Fn(usize, usize) -> usize) -> (Vec<usize>, usize, usize) {
-    let mut waiting: Vec<(usize, &Seat)> =
-        seats.iter().enumerate().filter(|(_, seat)| reads(seat)).collect();
-    waiting.sort_by_key(|(_, seat)| seat.pending());
+fn readers(
+    seats: &[Seat],
+    waiting: &[bool],
+    most: impl Fn(usize, usize) -> usize,
+) -> (Vec<usize>, usize, usize) {
+    let waits = |index: usize| waiting.get(index).copied().unwrap_or_default();
+    let reading = seats.iter().enumerate().filter(|(index, seat)| reads(seat) && !waits(*index));
+    let mut reading: Vec<(usize, &Seat)> = reading.collect();
+    reading.sort_by_key(|(_, seat)| seat.pending());
     let (mut who, mut width, mut longest) = (Vec::new(), 1, 1);
-    for (index, seat) in waiting {
+    for (index, seat) in reading {
         let part = seat.pending().min(CHUNK);
         let wider = width.max(part);
         let longer = longest.max(seat.tokens.len() + part);

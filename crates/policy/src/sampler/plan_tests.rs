@@ -17,7 +17,7 @@ fn seats(pending: &[usize]) -> Vec<Seat> {
                 let (to, _) = oneshot::channel();
                 let ask =
                     Ask { conversation: 1, tokens, most: 9, choice, ends: vec![], until: None };
-                seat.begin(ask, to, 10_000);
+                seat.begin(ask, to, 10_000, false);
             }
             seat
         })
@@ -42,7 +42,7 @@ fn a_writing_step_feeds_one_token_of_each_that_has_few() {
 #[test]
 fn new_text_is_padded_to_one_width() {
     let mut seats = seats(&[12, 5, 10]);
-    let (reading, rows) = reading(&mut seats, 99, |_, _| 10);
+    let (reading, rows) = reading(&mut seats, &[], 99, |_, _| 10);
     assert_eq!((reading.slots, reading.width, reading.looked), (vec![2, 0], 12, 256));
     assert_eq!(reading.tokens[..12], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0]);
     assert_eq!(reading.places[8..13], [8, 9, 99, 99, 0]);
@@ -55,11 +55,11 @@ fn new_text_is_padded_to_one_width() {
 fn long_text_is_read_in_parts_and_not_too_much_at_once() {
     let mut seats = seats(&[1200, 1300, 20]);
     let few = |width: usize, _: usize| 1024 / width;
-    let (first, rows) = reading(&mut seats, 99, few);
+    let (first, rows) = reading(&mut seats, &[], 99, few);
     assert_eq!((first.slots, first.width, first.looked), (vec![2, 0], 512, 512));
     assert_eq!(rows.iter().map(|row| row.wanted).collect::<Vec<_>>(), [true, false]);
-    let (second, _) = reading(&mut seats, 99, few);
+    let (second, _) = reading(&mut seats, &[], 99, few);
     assert_eq!((second.slots, second.positions[0], second.looked), (vec![0, 1], 512, 1024));
-    let (alone, _) = reading(&mut seats, 99, |_, _| 0);
+    let (alone, _) = reading(&mut seats, &[], 99, |_, _| 0);
     assert_eq!(alone.slots.len(), 1, "one is always read");
 }

@@ -62,15 +62,16 @@ pub(super) fn place(conversation: u64, seats: &[Seat]) -> Place {
 
 impl Seat {
     /// Takes a question in, and returns how many of its tokens must be evaluated: those beyond what is remembered, and
-    /// at least the last, whose scores are wanted. A context of so many tokens bounds the reply.
-    pub(super) fn begin(&mut self, ask: Ask, to: To, context: usize) -> usize {
+    /// at least the last, whose scores are wanted. A context of so many tokens bounds the reply. What the slot holds of
+    /// another conversation counts only where text is `shared`.
+    pub(super) fn begin(&mut self, ask: Ask, to: To, context: usize, shared: bool) -> usize {
         let common = self
             .tokens
             .iter()
             .zip(ask.tokens.iter())
             .take_while(|(kept, asked)| kept == asked)
             .count();
-        let common = match self.conversation == Some(ask.conversation) {
+        let common = match shared || self.conversation == Some(ask.conversation) {
             true => common.min(ask.tokens.len().saturating_sub(1)),
             false => 0,
         };
@@ -97,12 +98,9 @@ impl Seat {
         }
     }
 
-    /// Makes the slot nobody's, at once or when the reply is written.
+    /// Makes the slot nobody's. What it holds may still serve others.
     pub(super) fn forget(&mut self) {
         self.conversation = None;
-        if self.running.is_none() {
-            self.tokens.clear();
-        }
     }
 
     /// Everything must be evaluated again: the weights are others.
@@ -113,6 +111,12 @@ impl Seat {
                 running.pending.push_front(token);
             }
         }
+    }
+
+    /// What it holds, and what waits for its evaluation.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        let pending = self.running.iter().flat_map(|running| &running.pending);
+        self.tokens.iter().chain(pending).copied()
     }
 
     /// Tokens that wait for their evaluation.
@@ -150,9 +154,6 @@ impl Seat {
     }
 
     fn answer(&mut self, to: To, answer: Result<Sampled, SampleError>) {
-        if self.conversation.is_none() {
-            self.tokens.clear();
-        }
         // Whoever left meanwhile does not want it.
         let _ = to.send(answer);
     }

@@ -11,7 +11,7 @@ type Answer = oneshot::Receiver<Result<Sampled, SampleError>>;
 
 fn seated(seat: &mut Seat, ask: Ask) -> (usize, Answer) {
     let (to, answer) = oneshot::channel();
-    (seat.begin(ask, to, 100), answer)
+    (seat.begin(ask, to, 100, false), answer)
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_reply_ends_at_its_length_or_where_the_listener_says() {
 fn the_context_bounds_a_reply() {
     let mut seat = Seat::default();
     let (to, mut answer) = oneshot::channel();
-    seat.begin(ask(1, &[1, 2, 3]), to, 4);
+    seat.begin(ask(1, &[1, 2, 3]), to, 4, false);
     seat.feed(3);
     seat.chosen(5, -1.0);
     let reply = answer.try_recv().unwrap().unwrap();

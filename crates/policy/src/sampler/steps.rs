@@ -8,6 +8,7 @@ use crate::{error::Fallible, layer::norm, rope::Tables, shape::Shape};
 use super::{
     buckets::bucket,
     pick::pick,
+    share::Part,
     weights::{LayerWeights, Weights},
 };
 
@@ -159,6 +160,23 @@ impl Steps {
             .layers(&list(&reading.tokens)?, &pass)?
             .f_index_select(0, &list(&reading.last)?)?;
         norm(&x, &self.weights.norm, self.shape.norm_eps)?.f_mm(&self.weights.head)
+    }
+
+    /// Copies keys and values of one slot to others.
+    pub(super) fn copy(&mut self, part: &Part, to: &[usize]) -> Fallible<()> {
+        let [from, begin, end] = [part.from, part.begin, part.end].map(|place| place as i64);
+        let to: Vec<i64> = to.iter().map(|slot| *slot as i64).collect();
+        let slots = Tensor::f_from_slice(&to)?.f_to_device(self.device())?;
+        for cache in &self.cache {
+            let mut places = cache.f_narrow(2, begin, end - begin)?;
+            let held = places.f_narrow(0, from, 1)?;
+            let mut sizes = held.size();
+            sizes[0] = to.len() as i64;
+            // In memory of its own: what is written to must not be what is read.
+            let held = held.f_expand(sizes, false)?.f_contiguous()?;
+            let _ = places.f_index_copy_(0, &slots, &held)?;
+        }
+        Ok(())
     }
 
     /// Where everything lies.

@@ -20,11 +20,12 @@ use crate::{
 };
 
 use super::{
-    Ask, EngineError, SampleError, Settings, Shared,
+    Ask, EngineError, SampleError, Settings, Shared, Sharing,
     pick::{Narrowed, pick, pick_narrowed},
     plan::{self, Row},
     recorded::{Recorded, Replay},
     seat::{self, Place, Seat, To},
+    share,
     steps::{self, Steps, readable},
     weights::Weights,
 };
@@ -71,6 +72,7 @@ struct Worker<'a> {
     shared: &'a Shared,
     shape: Shape,
     context: usize,
+    sharing: Sharing,
     clock: u64,
     /// Steps since new text was last read.
     unread: usize,
@@ -110,6 +112,7 @@ impl<'a> Worker<'a> {
             shared,
             shape: shape.clone(),
             context: length,
+            sharing: settings.sharing,
             clock: 0,
             unread: 0,
         };
@@ -175,7 +178,7 @@ impl<'a> Worker<'a> {
             self.clock += 1;
             let Some(seat) = self.seats.get_mut(index) else { continue };
             seat.used = self.clock;
-            let read = seat.begin(ask, to, self.context);
+            let read = seat.begin(ask, to, self.context, self.sharing == Sharing::On);
             self.shared.read.fetch_add(read as u64, Ordering::Relaxed);
         }
         self.waiting = later;
@@ -213,11 +216,24 @@ impl<'a> Worker<'a> {
         self.conclude(&output, &scores, &writing.rows)
     }
 
-    /// Evaluates new text of some sequences.
+    /// Evaluates new text of some sequences, after what others have of it was copied.
     fn read(&mut self) -> Fallible<()> {
+        if self.sharing == Sharing::On {
+            for (part, to) in share::share(&mut self.seats) {
+                self.steps.copy(&part, &to)?;
+                let copied = (part.end - part.begin) * to.len();
+                self.shared.read.fetch_sub(copied as u64, Ordering::Relaxed);
+            }
+        }
         let device = self.steps.device();
         let most = |width, looked| readable(device, &self.shape, width, looked);
-        let (reading, rows) = plan::reading(&mut self.seats, self.steps.nowhere, most);
+        let sharing = self.sharing == Sharing::On;
+        let waits = |to| sharing && share::waits(&self.seats, to);
+        let waiting: Vec<bool> = (0..self.seats.len()).map(waits).collect();
+        let (reading, rows) = plan::reading(&mut self.seats, &waiting, self.steps.nowhere, most);
+        if rows.is_empty() {
+            return Ok(());
+        }
         let scores = self.steps.read(&reading)?;
         if rows.iter().all(|row| !row.wanted) {
             return Ok(());

@@ -7,7 +7,7 @@ use std::{
 
 use policy::{
     Architecture, Ask, Choice, Engine, EngineError, Flow, Lora, Net, Output, Recording, Row,
-    SampleEnd, SampleError, Sampled, Scaling, Settings, Shape, Target,
+    SampleEnd, SampleError, Sampled, Scaling, Settings, Shape, Sharing, Target,
     perf::{self, Generation},
 };
 use tch::{Device, Kind, Tensor};
@@ -56,7 +56,13 @@ fn net(architecture: Architecture) -> Net {
 fn engine(net: &Net, slots: usize, length: usize) -> Engine {
     Engine::start(
         net,
-        Settings { slots, length, recording: Recording::WherePossible, most_memory: None },
+        Settings {
+            slots,
+            length,
+            recording: Recording::WherePossible,
+            most_memory: None,
+            sharing: Sharing::Off,
+        },
     )
     .unwrap()
 }
@@ -331,6 +337,7 @@ fn settings_that_cannot_work_are_refused_before_memory_is_taken() {
         length,
         recording: Recording::Never,
         most_memory,
+        sharing: Sharing::Off,
     };
     let start = |settings| Engine::start(&net, settings).map(|_| ()).unwrap_err();
     assert!(matches!(start(settings(0, 10, None)), EngineError::Setting { .. }));
@@ -384,6 +391,29 @@ fn updated_weights_are_sampled_after_a_refresh() {
 }
 
 #[test]
+fn shared_beginnings_are_evaluated_once_and_change_nothing() {
+    let net = net(Architecture::Qwen2);
+    let recording = Recording::WherePossible;
+    let sharing = Sharing::On;
+    let settings = Settings { slots: 4, length: 1500, recording, most_memory: None, sharing };
+    let engine = Engine::start(&net, settings).unwrap();
+    let begins = prompt(3, 900);
+    let asked = |own: u32| [begins.clone(), prompt(own, 60)].concat();
+    // More of them than there are slots, all at once: those that come later find what others left.
+    let questions: Vec<Vec<u32>> = [1, 2, 1, 3, 4, 2].map(asked).to_vec();
+    let replies: Vec<_> =
+        (0..).zip(&questions).map(|(n, tokens)| engine.sample(ask(n, tokens, 8, GREEDY))).collect();
+    for (n, (reply, tokens)) in (0..).zip(replies.into_iter().zip(&questions)) {
+        let reply = wait(reply).unwrap();
+        assert_eq!(reply.tokens, naively(&net, tokens, 8), "{n}");
+        close(&reply.logprobs, &scored(&net, tokens, &reply.tokens, 1.0), 1e-3);
+        engine.forget(n);
+    }
+    let read = engine.counts().read;
+    assert!(read < 900 + 6 * 70, "{read} tokens were evaluated");
+}
+
+#[test]
 fn diverged_weights_fail_replies_and_not_the_engine() {
     let net = net(Architecture::Llama);
     let engine = engine(&net, 1, 64);
@@ -425,8 +455,11 @@ fn recorded_steps_are_the_same_as_others() {
     }
     let net = net_on(Architecture::Qwen2, Device::Cuda(0), Kind::Float);
     let start = |recording| {
-        Engine::start(&net, Settings { slots: 4, length: 700, recording, most_memory: None })
-            .unwrap()
+        Engine::start(
+            &net,
+            Settings { slots: 4, length: 700, recording, most_memory: None, sharing: Sharing::Off },
+        )
+        .unwrap()
     };
     let (recorded, plain) = (start(Recording::WherePossible), start(Recording::Never));
     assert_eq!(recorded.unrecorded(), None);
