@@ -1,8 +1,39 @@
-//! The environment variables this program reads: where state is kept, the same as for `llm-in-sandbox`.
+//! The environment variables this program reads: where state is kept, the same as for `llm-in-sandbox`, and with it the
+//! models that were fetched.
 
-use std::{env, ffi::OsString, path::PathBuf};
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
+
+use crate::exit::Usage;
+
+/// The model at a path, or the one that `llm-in-sandbox model pull` fetched under this name.
+pub(crate) fn model(named: &Path) -> anyhow::Result<PathBuf> {
+    if named.exists() {
+        return Ok(named.to_owned());
+    }
+    let fetched = match named.components().count() {
+        1 => weights(&home()?.join("models").join(named)),
+        _ => None,
+    };
+    let name = named.display();
+    let text = format!(
+        "there is no model {name}: no file, no directory, and none that `llm-in-sandbox model pull` fetched"
+    );
+    Ok(fetched.ok_or(Usage(text))?)
+}
+
+/// The GGUF file in a directory.
+fn weights(directory: &Path) -> Option<PathBuf> {
+    let files = fs::read_dir(directory).ok()?;
+    let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
+    paths.find(|path| path.extension().is_some_and(|end| end == "gguf"))
+}
 
 /// Where state and images are kept.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {

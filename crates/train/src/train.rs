@@ -27,8 +27,9 @@ const HELPERS: Duration = Duration::from_secs(2);
 
 /// Reinforcement learning.
 pub(crate) fn rl(args: &TrainArgs) -> anyhow::Result<Exit> {
-    let config =
+    let mut config =
         RlConfig::parse(&read(&args.config)?, &args.set).with_context(|| shown(&args.config))?;
+    config.model = environment::model(&config.model)?;
     let sandboxes = match config.rollout.mode {
         Mode::Sandbox => Sandboxes::Needed,
         Mode::Llm => Sandboxes::Welcome,
@@ -38,8 +39,9 @@ pub(crate) fn rl(args: &TrainArgs) -> anyhow::Result<Exit> {
 
 /// Supervised learning.
 pub(crate) fn sft(args: &TrainArgs) -> anyhow::Result<Exit> {
-    let config =
+    let mut config =
         SftConfig::parse(&read(&args.config)?, &args.set).with_context(|| shown(&args.config))?;
+    config.model = environment::model(&config.model)?;
     let sandboxes = match config.data.demonstrations.is_empty() {
         true => Sandboxes::Welcome,
         false => Sandboxes::Needed,

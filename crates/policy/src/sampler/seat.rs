@@ -119,6 +119,12 @@ impl Seat {
         self.tokens.iter().chain(pending).copied()
     }
 
+    /// One of these.
+    pub(super) fn token(&self, at: usize) -> Option<u32> {
+        let pending = self.running.as_ref().map(|running| &running.pending);
+        self.tokens.get(at).or_else(|| pending?.get(at.checked_sub(self.tokens.len())?)).copied()
+    }
+
     /// Tokens that wait for their evaluation.
     pub(super) fn pending(&self) -> usize {
         self.running.as_ref().map_or(0, |running| running.pending.len())

@@ -34,7 +34,10 @@ pub(super) fn share(seats: &mut [Seat]) -> BTreeMap<Part, Vec<usize>> {
 fn part(seats: &[Seat], to: usize) -> Option<Part> {
     let seat = seats.get(to).filter(|seat| reads(seat))?;
     let (begin, all) = (seat.tokens.len(), seat.tokens.len() + seat.pending());
-    let others = seats.iter().enumerate().filter(|(from, _)| *from != to);
+    let others = seats
+        .iter()
+        .enumerate()
+        .filter(|(from, other)| *from != to && promising(seat, |at| other.tokens.get(at).copied()));
     let (end, from) = others
         .map(|(from, other)| (common(&mut other.tokens.iter().copied(), seat), from))
         .max_by_key(|(common, from)| (*common, std::cmp::Reverse(*from)))?;
@@ -46,7 +49,17 @@ fn part(seats: &[Seat], to: usize) -> Option<Part> {
 pub(super) fn waits(seats: &[Seat], to: usize) -> bool {
     let Some(seat) = seats.get(to) else { return false };
     let before = seats.iter().take(to).filter(|other| reads(other));
-    before.into_iter().any(|other| common(&mut other.all(), seat) >= seat.tokens.len() + WORTH)
+    let mut promising = before.filter(|other| promising(seat, |at| other.token(at)));
+    promising.any(|other| common(&mut other.all(), seat) >= seat.tokens.len() + WORTH)
+}
+
+/// Whether some tokens may have enough in common with what a slot is about to read: a glance, before all are compared.
+fn promising(seat: &Seat, token: impl Fn(usize) -> Option<u32>) -> bool {
+    let begin = seat.tokens.len();
+    [begin + WORTH - 1, begin].into_iter().all(|at| {
+        let other = token(at);
+        other.is_some() && other == seat.token(at)
+    })
 }
 
 /// How many tokens some have in common with all of a slot's, from the beginning.

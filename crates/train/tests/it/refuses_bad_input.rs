@@ -24,7 +24,7 @@ fn configurations_that_make_no_sense_are_refused() {
         ("nonsense=1", "nonsense"),
         ("rollout.problems=99", "gives 4 problems"),
         ("data.task=nowhere", "nowhere"),
-        ("model=nowhere", "model"),
+        ("model=nowhere", "there is no model nowhere"),
         ("device=\"cuda:7\"", "cuda:7"),
         ("nonsense", "KEY=VALUE"),
     ] {
@@ -32,6 +32,11 @@ fn configurations_that_make_no_sense_are_refused() {
         assert!(said.contains(word), "{change}: {said}");
     }
     assert!(refused(&toy, &["rl", path, "--no-such-option"]).contains("--no-such-option"));
+    // A model that was fetched is known by its name.
+    fs::create_dir_all(toy.path("home/models/fetched")).unwrap();
+    fs::write(toy.path("home/models/fetched/weights.gguf"), "no weights").unwrap();
+    let said = refused(&toy, &["rl", path, "--set", "model=fetched"]);
+    assert!(said.contains("fetched/weights.gguf"), "{said}");
 }
 
 #[test]
