@@ -1,28 +1,12 @@
 //! Learning against what mathematics says it must do, on networks of a few thousand numbers.
 
-use policy::{Architecture, Output, Scaling, Shape};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::*;
-use crate::{grpo::Grpo, rloo::Rloo};
+use crate::{grpo::Grpo, rloo::Rloo, tiny::tiny};
 
 fn net() -> Net {
-    let shape = Shape {
-        architecture: Architecture::Llama,
-        hidden: 16,
-        layers: 2,
-        heads: 2,
-        kv_heads: 1,
-        head_dim: 8,
-        intermediate: 24,
-        vocabulary: 32,
-        rope_theta: 10_000.0,
-        rope_scaling: Scaling::None,
-        norm_eps: 1e-5,
-        output: Output::Tied,
-        positions: 64,
-    };
-    Net::random(shape, 3, Device::Cpu, Kind::Float).unwrap()
+    tiny(2, 32)
 }
 
 fn learner(at_once: usize) -> Learner {

@@ -29,6 +29,8 @@ mod sampler;
 mod setup;
 mod sft;
 mod tensorboard;
+#[cfg(test)]
+mod tiny;
 
 pub use adamw::{AdamW, Memory, MemoryError, Optimiser, Stepped};
 pub use batch::{Packed, Row, plan};

@@ -2,32 +2,15 @@
 
 use std::fs;
 
-use policy::{Architecture, Output, Scaling, Shape};
-use tch::{Device, Kind};
+use tch::Kind;
 
 use super::*;
-use crate::{adamw::Memory, checkpoint::Position, export::trained};
+use crate::{adamw::Memory, checkpoint::Position, export::trained, tiny::tiny};
 
 /// A place with a model in it.
 fn place() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let shape = Shape {
-        architecture: Architecture::Llama,
-        hidden: 16,
-        layers: 1,
-        heads: 2,
-        kv_heads: 1,
-        head_dim: 8,
-        intermediate: 24,
-        vocabulary: 32,
-        rope_theta: 10_000.0,
-        rope_scaling: Scaling::None,
-        norm_eps: 1e-5,
-        output: Output::Tied,
-        positions: 64,
-    };
-    let net = Net::random(shape, 3, Device::Cpu, Kind::Float).unwrap();
-    net.save(&dir.path().join("model")).unwrap();
+    tiny(1, 32).save(&dir.path().join("model")).unwrap();
     dir
 }
 

@@ -2,13 +2,11 @@
 
 use std::fs;
 
-use policy::{Architecture, Output, Scaling, Shape};
 use sandbox_native::NativeRuntime;
-use tch::{Device, Kind};
 use vocabulary::Vocabulary;
 
 use super::*;
-use crate::{export::trained, news::Unwatched};
+use crate::{export::trained, news::Unwatched, tiny::tiny};
 
 const TEMPLATE: &str = "{% for message in messages %}{{ message.content }}<|im_end|>{% endfor %}";
 
@@ -36,23 +34,8 @@ tokens_per_reply = 4
 /// A place with a model, a task and rows.
 fn place() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let shape = Shape {
-        architecture: Architecture::Llama,
-        hidden: 16,
-        layers: 1,
-        heads: 2,
-        kv_heads: 1,
-        head_dim: 8,
-        intermediate: 24,
-        vocabulary: 259,
-        rope_theta: 10_000.0,
-        rope_scaling: Scaling::None,
-        norm_eps: 1e-5,
-        output: Output::Tied,
-        positions: 64,
-    };
     let model = dir.path().join("model");
-    Net::random(shape, 3, Device::Cpu, Kind::Float).unwrap().save(&model).unwrap();
+    tiny(1, 259).save(&model).unwrap();
     Vocabulary::bytes().unwrap().save(&model).unwrap();
     fs::write(model.join("chat_template.jinja"), TEMPLATE).unwrap();
     fs::create_dir(dir.path().join("task")).unwrap();
