@@ -14,8 +14,9 @@ use anyhow::{Context, Result};
 
 use crate::{machine, places::Places, rootfs, run::run, test::cargo};
 
-/// The packages whose tests run.
-const PACKAGES: [&str; 2] = ["sandbox-native", "llm-in-sandbox"];
+/// The packages whose tests run. They are chosen from what the whole workspace builds: packages that are built by
+/// themselves have other features, and llama.cpp would be built once more.
+const PACKAGES: &str = "package(sandbox-native) | package(llm-in-sandbox)";
 
 /// What the user's tests must find here, so that none of them is skipped unseen.
 const REQUIRED: &str = "overlay,userns,rootless";
@@ -36,10 +37,8 @@ pub(crate) fn run_tests(places: &Places, home: &Path) -> Result<()> {
     for dir in [home, &home.join("tmp"), &home.join("built"), &rootfs, &workspace] {
         fs::create_dir(dir).with_context(|| format!("making {}", dir.display()))?;
     }
-    let packages = PACKAGES.iter().flat_map(|name| ["-p", name]);
     run(cargo(places, "nextest")
-        .args(["archive", "--zstd-level", "1"])
-        .args(packages)
+        .args(["archive", "--workspace", "--zstd-level", "1", "--filterset", PACKAGES])
         .arg("--archive-file")
         .arg(&archive))?;
     run(Command::new("cp")
