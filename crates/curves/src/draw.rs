@@ -13,7 +13,8 @@ const BOX: [f64; 4] = [56.0, 500.0, 36.0, 214.0];
 /// Characters of a run's name in the legend.
 const NAME: usize = 28;
 
-/// Colours and sizes, for a file of its own and for the page.
+/// Colours and sizes, for a file of its own and for the page. Before each colour that depends on the surroundings stands a
+/// plain one, for programs that know no variables.
 pub(crate) const STYLE: &str = include_str!("plot.css");
 
 /// The chart as a file of its own.
@@ -21,7 +22,7 @@ pub fn svg(chart: &Chart) -> String {
     let body = body(chart);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {HEIGHT:.0}\" role=\"img\" \
-         aria-label=\"{}\"><style>{STYLE}svg{{background:var(--paper)}}</style>{body}</svg>\n",
+         aria-label=\"{}\"><style>{STYLE}svg{{background:#fff;background:var(--paper)}}</style>{body}</svg>\n",
         escape(&spoken(chart))
     )
 }

@@ -92,6 +92,21 @@ fn points_lie_within_the_plot_whatever_the_numbers() {
 }
 
 #[test]
+fn a_file_has_colours_where_variables_are_not_known() {
+    let chart = charts(&[run("r", &[("loss", rising(3))])], Smoothing::default()).remove(0);
+    let file = svg(&chart);
+    let variables: Vec<_> = file.match_indices(":var(").collect();
+    assert!(variables.len() > 20);
+    for (at, _) in variables {
+        let before = &file[..at];
+        let property = before.rsplit([';', '{']).next().unwrap();
+        let plain =
+            before[..at - property.len()].trim_end_matches(';').rsplit([';', '{']).next().unwrap();
+        assert!(plain.starts_with(&format!("{property}:#")), "{plain} before {property}");
+    }
+}
+
+#[test]
 fn more_runs_than_colours_are_counted() {
     let runs: Vec<Run> =
         (0..MOST_RUNS + 2).map(|at| run(&format!("r{at}"), &[("loss", rising(3))])).collect();

@@ -28,7 +28,7 @@ pub(crate) struct Layer {
     pub(crate) gate_up: Tensor,
     /// The projection back, `[hidden, intermediate]`.
     pub(crate) down: Tensor,
-    /// What an adapter adds to the projections; nothing in a net that samples.
+    /// What an adapter adds to the projections.
     pub(crate) adapted: Adapted,
 }
 

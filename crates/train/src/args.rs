@@ -61,7 +61,8 @@ pub(crate) struct TrainArgs {
 pub(crate) struct ExportArgs {
     /// The directory of the run
     pub(crate) run: PathBuf,
-    /// Write the whole model here, in the Hugging Face layout; an adapter is merged. A new or empty directory
+    /// Write the whole model here, in the Hugging Face layout; an adapter is merged, and so rounded to the precision of the
+    /// run. A new or empty directory
     #[arg(long, value_name = "DIR", required_unless_present_any = ["adapter", "peft"])]
     pub(crate) to: Option<PathBuf>,
     /// Write the adapter here, for llama.cpp

@@ -11,7 +11,9 @@
 //! - `beta` is 0 unless `kl` asks for it: a reference costs the memory of a second model. The paper has 0.04.
 //! - The spread is that of a sample (n - 1), as the implementations in use have it.
 //! - Ratios are cut at exp(+-20) so that they stay numbers.
-//! - Episodes that left, groups without spread, segments, and `pi_old`: as in [`crate::Rloo`].
+//! - Episodes out of turns or tokens are worth nothing, unless `overlong` says otherwise; the paper does not speak of them.
+//! - Episodes that left, groups without spread, segments, and `pi_old`: as in [`crate::Rloo`], and so are the ends of
+//!   episodes and `resample`.
 
 use tch::{TchError, Tensor};
 

@@ -103,6 +103,13 @@ pub enum LearnError {
     Torch(#[source] TchError),
 }
 
+impl LearnError {
+    /// Whether it comes before anything was changed.
+    pub(crate) fn is_before_a_step(&self) -> bool {
+        matches!(self, Self::Memory { .. } | Self::Batch(_))
+    }
+}
+
 /// Sums over the tokens of passes, kept on the device until the step is over.
 struct Sums(Tensor);
 

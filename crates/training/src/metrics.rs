@@ -10,12 +10,15 @@ use std::{
 };
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::tensorboard::EventFile;
 
 /// The file of lines in the directory of a run.
 pub const FILE: &str = "metrics.jsonl";
+
+/// Names of figures of held-out problems begin so.
+const VALIDATION: &str = "validation/";
 
 /// No file of lines is longer.
 const LONGEST: u64 = 1 << 30;
@@ -79,15 +82,22 @@ impl Serialize for Line<'_> {
 pub(crate) struct Metrics {
     lines: File,
     events: EventFile,
+    validated: Option<u64>,
 }
 
 impl Metrics {
     /// Goes on in the directory of a run after a step, or begins; lines of later steps are taken back.
     pub(crate) fn open(run: &Path, after: Option<u64>) -> io::Result<Self> {
         let path = run.join(FILE);
-        take_back(&path, after)?;
+        let validated = take_back(&path, after)?;
         let lines = OpenOptions::new().create(true).append(true).open(&path)?;
-        Ok(Self { lines, events: EventFile::create(&run.join("tensorboard"), after.unwrap_or(0))? })
+        let events = EventFile::create(&run.join("tensorboard"), after.unwrap_or(0))?;
+        Ok(Self { lines, events, validated })
+    }
+
+    /// The last step that has figures of held-out problems.
+    pub(crate) fn validated(&self) -> Option<u64> {
+        self.validated
     }
 
     /// Writes down a step.
@@ -95,14 +105,18 @@ impl Metrics {
         let mut line = serde_json::to_vec(&Line { step, figures })?;
         line.push(b'\n');
         self.lines.write_all(&line)?;
+        if figures.iter().any(|(name, _)| name.starts_with(VALIDATION)) {
+            self.validated = Some(step);
+        }
         self.events.add(step, &figures.0)
     }
 }
 
-/// Removes lines of later steps, and what a killed process left of a line.
-fn take_back(path: &Path, after: Option<u64>) -> io::Result<()> {
+/// Removes lines of later steps, and what a killed process left of a line. Returns the last step of those that are left
+/// that has figures of held-out problems.
+fn take_back(path: &Path, after: Option<u64>) -> io::Result<Option<u64>> {
     let text = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
         Ok(file) => {
             let mut text = String::new();
@@ -111,21 +125,28 @@ fn take_back(path: &Path, after: Option<u64>) -> io::Result<()> {
         }
     };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-    let kept: String =
-        whole.split_inclusive('\n').take_while(|line| is_until(line, after)).collect();
-    if kept.len() == text.len() {
-        return Ok(());
+    let (mut kept, mut validated) = (0, None);
+    for line in whole.split_inclusive('\n') {
+        let figures: Option<Map<String, Value>> = serde_json::from_str(line).ok();
+        let Some(figures) = figures else { break };
+        let step = figures.get("step").and_then(Value::as_u64);
+        if step.is_none() || step > after {
+            break;
+        }
+        kept += line.len();
+        if figures.keys().any(|name| name.starts_with(VALIDATION)) {
+            validated = step;
+        }
+    }
+    if kept == text.len() {
+        return Ok(validated);
     }
     let beside = PathBuf::from(format!("{}.new", path.display()));
     let mut file = File::create(&beside)?;
-    file.write_all(kept.as_bytes())?;
+    file.write_all(&text.as_bytes()[..kept])?;
     file.sync_all()?;
-    fs::rename(&beside, path)
-}
-
-fn is_until(line: &str, after: Option<u64>) -> bool {
-    let line: Option<Value> = serde_json::from_str(line).ok();
-    line.and_then(|line| line.get("step")?.as_u64()).is_some_and(|step| Some(step) <= after)
+    fs::rename(&beside, path)?;
+    Ok(validated)
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ pub fn rl<R: Runtime>(config: &RlConfig, outside: &Outside<'_, R>) -> Result<End
             run.save()?;
             Ok(Ending::Stopped(run.position.step))
         }
-        // The weights are those of the last step: it stays learnt.
-        Err(error @ (TrainError::Play(_) | TrainError::Engine(_))) => {
+        // The step before stays learnt.
+        Err(error) if run.is_whole_after(&error) => {
             if let Err(unsaved) = run.save() {
                 outside.note(&format!("what was learnt cannot be saved: {}", chain(&unsaved)));
             }
@@ -74,9 +74,10 @@ struct Run<'a, R: Runtime> {
 impl<R: Runtime> Run<'_, R> {
     /// Goes through all steps that are left.
     fn train(&mut self) -> Result<(), TrainError> {
-        if self.position.step == 0 && self.is_measured() {
+        // Also where a former process was stopped in the midst of it.
+        if self.is_due() && self.metrics.validated() != Some(self.position.step) {
             let figures = self.validate()?;
-            self.log(0, &figures)?;
+            self.log(self.position.step, &figures)?;
         }
         while self.position.step < self.config.steps {
             let mut figures = Figures::default();
@@ -109,8 +110,25 @@ impl<R: Runtime> Run<'_, R> {
     /// Gives the sampler what was learnt, and tries it on held-out problems where it is time.
     fn show(&self) -> Result<Figures, TrainError> {
         self.sampler.0.refresh(self.learner.net())?;
-        let due = self.config.validation.is_due(self.position.step, self.config.steps);
-        if due && self.is_measured() { self.validate() } else { Ok(Figures::default()) }
+        if self.is_due() { self.validate() } else { Ok(Figures::default()) }
+    }
+
+    /// Whether held-out problems are to be played at this step: before the first, then now and then, and after the last.
+    fn is_due(&self) -> bool {
+        let step = self.position.step;
+        let due = step == 0 || self.config.validation.is_due(step, self.config.steps);
+        due && !self.validation.is_empty()
+    }
+
+    /// Whether the weights are those of the last step that was taken, after this went wrong.
+    fn is_whole_after(&self, error: &TrainError) -> bool {
+        match error {
+            TrainError::Play(_) | TrainError::Engine(_) => true,
+            TrainError::Learn(error) => {
+                error.is_before_a_step() && self.config.algorithm.steps_per_batch() == 1
+            }
+            _ => false,
+        }
     }
 
     /// The groups of the next step, and where the run will stand after it.
@@ -128,21 +146,17 @@ impl<R: Runtime> Run<'_, R> {
             let name = format!("step-{:06}-{round}", position.step);
             let choice = self.config.rollout.sampling.choice(self.config.seed);
             let members = self.config.rollout.members;
-            played.extend(self.perform(
-                problems,
-                members,
-                position.step,
-                choice,
-                &name,
-                "training",
-            )?);
+            let more = self.perform(problems, members, position.step, choice, &name, "training");
+            match more {
+                // A few bad problems must not end a step that has others.
+                Err(TrainError::Play(error @ PlayError::NothingPlayed { .. })) if round > 0 => {
+                    self.outside.note(&format!("step {}: {}", position.step, chain(&error)));
+                }
+                more => played.extend(more?),
+            }
         }
         figures.extend(&episodes::figures(&played));
-        let (mut groups, flat): (Vec<Group>, Vec<Group>) =
-            played.into_iter().partition(Group::has_spread);
-        groups.extend(flat);
-        groups.truncate(wanted);
-        Ok((groups, position))
+        Ok((chosen(played, wanted), position))
     }
 
     /// Problems that were not drawn in this step yet.
@@ -203,9 +217,8 @@ impl<R: Runtime> Run<'_, R> {
     ) -> Result<(), TrainError> {
         let settings = &self.config.algorithm;
         let keep = if self.reference.is_some() { Keep::All } else { Keep::WithAdvantage };
-        let size = groups.len().div_ceil(settings.mini_batches()).max(1);
         let mut batches = Vec::new();
-        for part in groups.chunks(size) {
+        for part in parts(groups, settings.mini_batches()) {
             let (rows, notes) =
                 episodes::rows(part, self.config.rollout.members, &*self.objective, keep);
             notes.0.iter().for_each(|note| self.outside.note(&format!("step {step}: {note}")));
@@ -242,10 +255,6 @@ impl<R: Runtime> Run<'_, R> {
             }
         }
         Ok(())
-    }
-
-    fn is_measured(&self) -> bool {
-        !self.validation.is_empty()
     }
 
     /// The figures of the held-out problems, always played with the same chance.
@@ -396,6 +405,21 @@ fn stage<R: Runtime>(
     let (method, runtime) = (config.rollout.method(overlong), outside.runtime.clone());
     let _within = outside.tokio.enter();
     Stage::new(Scene { speech, task, method, reward: Reward::Grader, runtime })
+}
+
+/// So many groups: those that tell something before those that do not, then in the order in which they were drawn.
+fn chosen(played: Vec<Group>, wanted: usize) -> Vec<Group> {
+    let mut groups: Vec<(usize, Group)> = played.into_iter().enumerate().collect();
+    groups.sort_by_key(|(at, group)| (!group.has_spread(), *at));
+    groups.truncate(wanted);
+    groups.sort_by_key(|(at, _)| *at);
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// So many parts that differ in size by one at most; fewer where there are not as many.
+fn parts<T>(all: &[T], count: usize) -> impl Iterator<Item = &[T]> {
+    let count = count.clamp(1, all.len().max(1));
+    (0..count).map(move |part| &all[all.len() * part / count..all.len() * (part + 1) / count])
 }
 
 fn lesson<'a>(config: &RlConfig, objective: &'a dyn Objective) -> Lesson<'a> {

@@ -79,6 +79,66 @@ fn what_was_learnt_is_saved_where_playing_fails() {
 }
 
 #[test]
+fn a_measurement_that_was_cut_short_is_made_when_the_run_goes_on() {
+    let dir = place();
+    let measured = ["data.validation=[\"DIR/rows.jsonl\"]", "validation.every=2"];
+    let blocked = dir.path().join("run/episodes/validation-000003");
+    fs::create_dir_all(blocked.parent().unwrap()).unwrap();
+    fs::write(&blocked, "no directory").unwrap();
+    run(&dir, &measured).unwrap_err();
+    assert_eq!(saved(&dir, "run"), [3]);
+    fs::remove_file(&blocked).unwrap();
+    let validated = || {
+        let of =
+            |line: &serde_json::Value| line.get("validation/success").map(|_| line["step"].clone());
+        lines(&dir, "run").iter().filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(validated(), [0, 2]);
+    for _ in 0..2 {
+        assert_eq!(run(&dir, &measured).unwrap(), Ending::Complete);
+        assert_eq!(validated(), [0, 2, 3]);
+    }
+}
+
+#[test]
+fn a_bad_problem_among_others_does_not_end_the_run() {
+    let dir = place();
+    let refusing = TEMPLATE
+        .replace("{{", "{% if 'BAD' in message.content %}{{ raise_exception('no') }}{% endif %}{{");
+    fs::write(dir.path().join("model/chat_template.jinja"), refusing).unwrap();
+    let bad = ROWS.replace("\"a\"", "\"b\"").replace("\"A\"", "\"BAD\"");
+    fs::write(dir.path().join("rows.jsonl"), format!("{ROWS}{bad}")).unwrap();
+    let outcomes = ["1", "2", "3", "4", "5", "6"].map(|seed| {
+        let (seed, output) = (format!("seed={seed}"), format!("output=DIR/run{seed}"));
+        let ended = run(&dir, &[&seed, &output, "steps=1", "algorithm.resample=1"]);
+        ended.map(|_| lines(&dir, &output["output=DIR/".len()..])[0]["episodes_left"].clone())
+    });
+    // Where it is drawn first and alone, nothing is left to learn from; else it only adds nothing.
+    assert!(
+        outcomes.iter().any(Result::is_err) && outcomes.iter().any(Result::is_ok),
+        "{outcomes:?}"
+    );
+    for outcome in outcomes {
+        match outcome {
+            Ok(left) => assert_eq!(left, 0),
+            Err(error) => {
+                assert!(matches!(error, TrainError::Play(PlayError::NothingPlayed { .. })))
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_are_as_many_as_were_asked_for() {
+    let sizes =
+        |all: usize, count| parts(&vec![(); all], count).map(<[()]>::len).collect::<Vec<_>>();
+    assert_eq!(sizes(8, 5), [1, 2, 1, 2, 2]);
+    assert_eq!(sizes(8, 1), [8]);
+    assert_eq!(sizes(3, 5), [1, 1, 1]);
+    assert_eq!(sizes(0, 2), [0]);
+}
+
+#[test]
 fn a_run_without_steps_only_measures_also_what_another_has_learnt() {
     let dir = place();
     run(&dir, &["steps=1"]).unwrap();

@@ -21,7 +21,11 @@
 //!   gradients move the weights.
 //! - With one step per batch `pi_old` is `pi` itself, so the ratio is exactly 1 and nothing is scored twice; the released
 //!   code scores twice to find 1 up to rounding. `old = "recomputed"` does so too.
-//! - Optional: `importance`, see [`crate::Importance`].
+//! - An episode ends after five replies in a row without a call that can be read, and is worth its answer; the released
+//!   one goes on until it is out of turns and worth nothing. All calls of a reply are carried out, not the first alone. The
+//!   limit of tokens is that of the whole episode, its prompt included.
+//! - Optional: `importance`, see [`crate::Importance`]; `resample`, which plays other problems in the place of those whose
+//!   rewards are all equal, and so asks more of what is neither easy nor hopeless.
 
 use tch::{TchError, Tensor};
 

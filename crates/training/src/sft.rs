@@ -96,7 +96,13 @@ impl Run<'_> {
                 self.save(outside)?;
                 return Ok(Ending::Stopped(self.position.step));
             }
-            let (figures, skipped) = self.step()?;
+            let (figures, skipped) = match self.step() {
+                Err(TrainError::Learn(error)) if error.is_before_a_step() => {
+                    self.save(outside)?;
+                    return Err(error.into());
+                }
+                learnt => learnt?,
+            };
             let step = self.position.step;
             if let Some(why) = skipped {
                 outside.note(&format!("step {step}: the weights stay as they are: {why}"));

@@ -179,6 +179,11 @@ impl Steps {
         Ok(())
     }
 
+    /// Clears the cache. What is no number would be seen even where nobody looks: it times 0 is no number either.
+    pub(super) fn clear(&mut self) -> Fallible<()> {
+        self.cache.iter_mut().try_for_each(|cache| cache.f_zero_().map(drop))
+    }
+
     /// Where everything lies.
     pub(super) fn device(&self) -> Device {
         self.input.device()

@@ -161,8 +161,9 @@ impl<'a> Worker<'a> {
                     self.recorded.forget();
                     self.steps.weights = weights;
                 }
+                let cleared = self.steps.clear().and_then(|()| self.recorded.wait());
                 // Whoever refreshed waits for the answer.
-                let _ = done.send(self.recorded.wait());
+                let _ = done.send(cleared);
             }
         }
     }

@@ -45,14 +45,18 @@ pub(super) struct Added {
     pub(super) down: Option<Thin>,
 }
 
-/// What an adapter adds to one product. Where that joins several projections, their ranks lie side by side.
+/// What an adapter adds to one product. Where that joins several projections, their ranks lie side by side. There are
+/// zeros up to a multiple of [`WIDTH`] ranks.
 pub(super) struct Thin {
     targets: &'static [Target],
-    /// `[in, ranks]`.
+    /// `[ranks, in]`: neighbours in memory are neighbours in the sum, as in the weights it is added to.
     a: Tensor,
     /// `[ranks, out]`, scaled.
     b: Tensor,
 }
+
+/// Numbers of 16 bits that a GPU reads at once. Its fast kernels want rows that begin at such places.
+const WIDTH: i64 = 8;
 
 impl Weights {
     /// Those of a net.
@@ -124,11 +128,12 @@ impl Thin {
     fn of(adapted: &Adapted, targets: &'static [Target], shape: &Shape) -> Fallible<Option<Self>> {
         let factors: Vec<_> = targets.iter().filter_map(|target| adapted.get(*target)).collect();
         let Some(first) = factors.first() else { return Ok(None) };
-        let ranks = factors.iter().map(|factors| factors.rank()).sum();
+        let ranks: i64 = factors.iter().map(|factors| factors.rank()).sum();
+        let ranks = (ranks + WIDTH - 1) / WIDTH * WIDTH;
         let columns = targets[0].sides(shape).0;
         let rows: i64 = targets.iter().map(|target| target.sides(shape).1).sum();
         let zeros = |sizes: [i64; 2]| Tensor::f_zeros(sizes, (first.a.kind(), first.a.device()));
-        let thin = Self { targets, a: zeros([columns, ranks])?, b: zeros([ranks, rows])? };
+        let thin = Self { targets, a: zeros([ranks, columns])?, b: zeros([ranks, rows])? };
         thin.refresh(adapted, shape)?;
         Ok(Some(thin))
     }
@@ -140,7 +145,7 @@ impl Thin {
             let rows = target.sides(shape).1;
             if let Some(factors) = adapted.get(*target) {
                 let b = factors.b.f_tr()?.f_mul_scalar(adapted.scale())?;
-                self.a.f_narrow(1, rank, factors.rank())?.f_copy_(&factors.a.f_tr()?)?;
+                self.a.f_narrow(0, rank, factors.rank())?.f_copy_(&factors.a)?;
                 self.b.f_narrow(0, rank, factors.rank())?.f_narrow(1, row, rows)?.f_copy_(&b)?;
                 rank += factors.rank();
             }
@@ -155,7 +160,7 @@ impl Thin {
 
     /// Adds its product with `x` to `out`, in place.
     pub(super) fn add(&self, out: &mut Tensor, x: &Tensor) -> Fallible<()> {
-        let _ = out.f_addmm_(&x.f_mm(&self.a)?, &self.b)?;
+        let _ = out.f_addmm_(&x.f_mm(&self.a.f_tr()?)?, &self.b)?;
         Ok(())
     }
 }

@@ -179,6 +179,14 @@ fn many_at_once_are_answered_as_one_by_one() {
     let expected: Vec<Sampled> = asks().map(|ask| sampled(&alone, ask)).collect();
     let served_alone = engine(&net, 17, 600);
     let exactly: Vec<Sampled> = asks().map(|ask| sampled(&served_alone, ask)).collect();
+    // In the other order, and so in other slots: the last bits may differ, the tokens must not.
+    let turned = engine(&net, 17, 600);
+    let mut in_other_slots: Vec<Sampled> = asks().rev().map(|ask| sampled(&turned, ask)).collect();
+    in_other_slots.reverse();
+    for (other, exactly) in in_other_slots.iter().zip(&exactly) {
+        assert_eq!(other.tokens, exactly.tokens);
+        close(&other.logprobs, &exactly.logprobs, 1e-4);
+    }
     for slots in [17, 5] {
         let together = engine(&net, slots, 600);
         let futures: Vec<_> = asks().map(|ask| together.sample(ask)).collect();
@@ -417,15 +425,21 @@ fn shared_beginnings_are_evaluated_once_and_change_nothing() {
 fn diverged_weights_fail_replies_and_not_the_engine() {
     let net = net(Architecture::Llama);
     let engine = engine(&net, 1, 64);
-    let norm = net.trainable().into_iter().find(|(name, _)| name == "model.norm.weight").unwrap().1;
-    let fill = |value: f64| tch::no_grad(|| drop(norm.shallow_clone().fill_(value)));
-    fill(f64::NAN);
-    engine.refresh(&net).unwrap();
-    let tokens = prompt(1, 5);
-    assert!(matches!(wait(engine.sample(ask(1, &tokens, 5, GREEDY))), Err(SampleError::NotFinite)));
-    fill(1.0);
-    engine.refresh(&net).unwrap();
-    assert_eq!(sampled(&engine, ask(1, &tokens, 5, GREEDY)).tokens, naively(&net, &tokens, 5));
+    for name in ["model.norm.weight", "model.layers.0.input_layernorm.weight"] {
+        let norm = net.trainable().into_iter().find(|(known, _)| known == name).unwrap().1;
+        let fill = |value: f64| tch::no_grad(|| drop(norm.shallow_clone().fill_(value)));
+        fill(f64::NAN);
+        engine.refresh(&net).unwrap();
+        let tokens = prompt(1, 25);
+        let failed = wait(engine.sample(ask(1, &tokens, 5, GREEDY)));
+        assert!(matches!(failed, Err(SampleError::NotFinite)), "{name}");
+        fill(1.0);
+        engine.refresh(&net).unwrap();
+        // Shorter than what is in the cache: behind it lies what must not be seen.
+        let tokens = prompt(2, 4);
+        let reply = sampled(&engine, ask(1, &tokens, 5, GREEDY));
+        assert_eq!(reply.tokens, naively(&net, &tokens, 5), "{name}");
+    }
 }
 
 #[test]

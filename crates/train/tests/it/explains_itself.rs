@@ -23,11 +23,12 @@ fn every_command_has_help_with_examples() {
 #[test]
 fn examples_are_configurations() {
     let mut seen = 0;
-    for entry in fs::read_dir(root().join("examples/train")).unwrap() {
+    let folders = ["examples/train", "examples/study"].map(|folder| root().join(folder));
+    for entry in folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()) {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        match name.contains("sft") {
+        match name.contains("sft") || name.contains("warm") {
             true => drop(
                 SftConfig::parse(&text, &[]).unwrap_or_else(|error| panic!("{name}: {error:?}")),
             ),
@@ -37,7 +38,7 @@ fn examples_are_configurations() {
         }
         seen += 1;
     }
-    assert!(seen >= 3);
+    assert!(seen >= 10);
 }
 
 #[test]

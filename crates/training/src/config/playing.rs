@@ -58,7 +58,7 @@ pub struct PlaySettings {
     pub mode: Mode,
     /// Where documents are: `files` or `prompt`.
     pub context: Context,
-    /// How calls are written: `fenced`, `hermes` or `qwen3-coder`.
+    /// How calls are written: `fenced`, `hermes`, `qwen3-coder` or `native`.
     pub format: ToolFormat,
     /// The most replies of an episode.
     pub turns: u32,

@@ -56,6 +56,34 @@ fn the_readmes_first_command_answers() {
 }
 
 #[test]
+fn the_adapter_that_comes_along_solves_what_it_was_made_for() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let Some(model) = setting("LIS_TEST_GGUF") else {
+        return skip("gguf", "LIS_TEST_GGUF names no model");
+    };
+    let adapters = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../adapters"));
+    let page = fs::read_to_string(adapters.join("README.md")).unwrap();
+    let task = page.lines().find(|line| line.starts_with("llm-in-sandbox run ")).unwrap();
+    let task = task.split('"').nth(1).unwrap();
+    let table = home.file("results.csv");
+    fs::write(
+        &table,
+        "player,team,points\nAmara,red,45\nElif,red,52\nSilas,blue,61\nInga,blue,57\nNoor,red,49\n",
+    )
+    .unwrap();
+    let adapter = adapters.join("qwen2.5-coder-1.5b-sandbox.gguf");
+    let settings = ["--temperature", "0", "--max-turns", "6"];
+    let [table, adapter, model] =
+        [&table, &adapter, Path::new(&model)].map(|p| p.to_str().unwrap());
+    let files = ["run", task, "--input", table, "--model", model, "--adapter", adapter];
+    let output = home.run(files.into_iter().chain(settings));
+    assert_eq!((code(&output), out(&output).as_str()), (0, "Elif\n"), "{}", err(&output));
+    // As it was shown: a look, a line of awk, and the end.
+    let said = err(&output);
+    assert!(said.contains("awk -F,") && said.contains("submitted · 3 turns"), "{said}");
+}
+
+#[test]
 fn files_that_are_no_models_are_refused_at_once() {
     let Some(tiny) = tiny() else { return };
     let home = Home::new();
