@@ -30,7 +30,7 @@ pub use error::{Fallible, out_of_memory};
 pub use graph::{CudaError, load_cuda};
 pub use head::Scored;
 pub use load::LoadError;
-pub use lora::{Lora, LoraError, Target};
+pub use lora::{Lora, LoraError, TARGETS, Target};
 pub use net::{Net, RandomError};
 pub use sampler::{
     Ask, Choice, Counts, Engine, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled,

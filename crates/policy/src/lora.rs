@@ -67,7 +67,7 @@ pub enum LoraError {
 }
 
 /// Every projection, in the order of a layer.
-pub(crate) const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 7] = [
     Target::Query,
     Target::Key,
     Target::Value,

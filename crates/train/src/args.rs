@@ -106,6 +106,9 @@ pub(crate) struct PerfArgs {
     /// Training steps to time
     #[arg(long, default_value_t = 10)]
     pub(crate) steps: u32,
+    /// Sample once more with an adapter of this rank on every projection
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) rank: Option<u16>,
     /// Sample without CUDA graphs
     #[arg(long)]
     pub(crate) no_graphs: bool,

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use policy::{
-    Checkpointing, Net, Recording,
+    Checkpointing, Lora, Net, Recording,
     perf::{self, Generated, Generation, Rate},
 };
 use serde_json::{Value, json};
@@ -29,13 +29,26 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
     if let Some(why) = &generated.unrecorded {
         note(&format!("sampling went without CUDA graphs: {why}"));
     }
+    let adapted = args.rank.map(|rank| adapted(rank, &what, machine)).transpose()?;
     let trained = training(args, net, machine)?;
     let eager = args.python.as_deref().map(|python| eager(python, args, machine)).transpose()?;
+    let mut object = object(machine, &generated, trained, eager.as_ref());
+    if let Some(rate) = adapted {
+        object["adapted_generation_tokens_per_s"] = json!(rate.per_second());
+    }
     match args.json {
-        true => show::print(&object(machine, &generated, trained, eager.as_ref())),
-        false => lines(machine, &generated, trained, eager.as_ref())?,
+        true => show::print(&object),
+        false => lines(machine, &object)?,
     }
     Ok(())
+}
+
+/// Times sampling with an adapter, which is added and not merged.
+fn adapted(rank: u16, what: &Generation, machine: Machine) -> anyhow::Result<Rate> {
+    let mut net = Net::random(perf::small_shape(), 0, machine.device, machine.kind)?;
+    let (rank, targets) = (i64::from(rank), policy::TARGETS.to_vec());
+    net.add_lora(&Lora { rank, alpha: 16.0, targets, seed: 0 })?;
+    Ok(perf::generation(&net, what)?.rate)
 }
 
 /// Times steps of full training on sequences all of whose tokens are learnt.
@@ -109,13 +122,7 @@ fn object(machine: Machine, generated: &Generated, trained: Rate, eager: Option<
     object
 }
 
-fn lines(
-    machine: Machine,
-    generated: &Generated,
-    trained: Rate,
-    eager: Option<&Value>,
-) -> anyhow::Result<()> {
-    let object = object(machine, generated, trained, eager);
+fn lines(machine: Machine, object: &Value) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "on {}", machine.shown())?;
     for (what, key) in [("sampling", "generation"), ("training", "training")] {
@@ -131,6 +138,9 @@ fn lines(
             }
             _ => writeln!(out, "{what}: {ours:.0} tokens/s")?,
         }
+    }
+    if let Some(rate) = object["adapted_generation_tokens_per_s"].as_f64() {
+        writeln!(out, "sampling with an adapter: {rate:.0} tokens/s")?;
     }
     Ok(())
 }

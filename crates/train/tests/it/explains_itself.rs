@@ -21,6 +21,20 @@ fn every_command_has_help_with_examples() {
 }
 
 #[test]
+fn speeds_are_measured_with_and_without_an_adapter() {
+    let toy = Toy::new();
+    let work = "perf --device cpu --batch 2 --prompt 4 --reply 3 --train-batch 1 --train-length 16 --steps 1 --rank 2 --json";
+    let args: Vec<&str> = work.split(' ').collect();
+    let output = toy.run(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let figures: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for what in ["generation", "adapted_generation", "training"] {
+        let rate = figures[format!("{what}_tokens_per_s")].as_f64().unwrap();
+        assert!(rate > 0.0, "{figures}");
+    }
+}
+
+#[test]
 fn examples_are_configurations() {
     let mut seen = 0;
     let folders = ["examples/train", "examples/study"].map(|folder| root().join(folder));
