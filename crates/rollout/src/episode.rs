@@ -30,22 +30,24 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct Stopped;
 
-/// An episode that says nothing about the policy.
-#[derive(Debug)]
+/// An episode that says nothing about the policy, or perhaps nothing.
 pub(crate) enum Trouble {
     Stopped,
     /// It may work next time.
     Passing(String),
     /// It would fail again.
     Lasting(String),
+    /// Its sandbox broke after the policy had acted in it. The same seeds let it act the same way next time: if it breaks
+    /// again and again, it was the policy, which must not escape its reward so.
+    Broken(Box<Graded>),
 }
 
 impl Trouble {
     /// A call to the policy failed.
     pub(crate) fn of_call(fault: Option<Fault>, cause: String) -> Self {
         match fault {
-            None => Self::Passing(cause),
-            Some(_) => Self::Lasting(cause),
+            None | Some(Fault::Nobody) => Self::Passing(cause),
+            Some(Fault::Policy | Fault::Ours) => Self::Lasting(cause),
         }
     }
 }
@@ -59,7 +61,7 @@ pub(crate) struct Worked {
 }
 
 /// An episode with its reward.
-struct Graded {
+pub(crate) struct Graded {
     worked: Worked,
     raw: f64,
     segments: Vec<Segment>,
@@ -79,7 +81,7 @@ impl<R: Runtime> Shared<R> {
         let tried = loop {
             match self.attempt(sampler, job, &watch).await {
                 Err(Trouble::Stopped) => return Err(Stopped),
-                Err(Trouble::Passing(_)) if tries < job.tries => {
+                Err(Trouble::Passing(_) | Trouble::Broken(_)) if tries < job.tries => {
                     let wait = tokio::time::sleep(self.method.wait_after(tries));
                     unless_stopped(wait, &watch).await.map_err(|_| Stopped)?;
                     tries += 1;
@@ -89,6 +91,7 @@ impl<R: Runtime> Shared<R> {
         };
         let mut played = match tried {
             Ok(graded) => self.played(job, graded),
+            Err(Trouble::Broken(graded)) => self.played(job, *graded),
             Err(Trouble::Passing(why) | Trouble::Lasting(why)) => Played::lost(job, why),
             Err(Trouble::Stopped) => return Err(Stopped),
         };
@@ -112,14 +115,24 @@ impl<R: Runtime> Shared<R> {
         let policy =
             Arc::new(PolicyModel::new(&self.method.name, sampler, speech, job.choice, format));
         let worked = match self.method.mode {
-            Mode::Sandbox => self.sandboxed(job, &policy, &record, watch).await?,
-            Mode::Llm => self.plain(job, &*policy, &record, watch).await?,
+            Mode::Sandbox => self.sandboxed(job, &policy, &record, watch).await,
+            Mode::Llm => self.plain(job, &*policy, &record, watch).await,
         };
-        let segments = policy.segments();
+        let (segments, fault) = (policy.segments(), policy.fault());
         // Its place in the sampler's memory is free while the answer is graded.
         drop(policy);
-        let raw = unless_stopped(self.score(&job.problem, &worked.answer), watch).await??;
-        Ok(Graded { worked, raw, segments, lines: record.lines() })
+        let lines = record.lines();
+        let worked = match worked {
+            Err(Trouble::Passing(cause)) if fault.is_none() && Counts::of(&lines).turns > 0 => {
+                return Err(Trouble::Broken(Box::new(Graded::broken(cause, segments, lines))));
+            }
+            worked => worked?,
+        };
+        let scored = self.score(&job.problem, &worked.answer, job.tries);
+        Ok(match unless_stopped(scored, watch).await?? {
+            Ok(raw) => Graded { worked, raw, segments, lines },
+            Err(cause) => Graded::broken(cause, segments, lines),
+        })
     }
 
     /// Plays one episode in a computer of its own.
@@ -235,8 +248,14 @@ impl<R: Runtime> Shared<R> {
         }
     }
 
-    /// What an answer is worth. A number that is none is a failure of ours: nobody could learn from it.
-    async fn score(&self, problem: &Arc<Problem>, answer: &str) -> Result<f64, Trouble> {
+    /// What an answer is worth. A number that is none is a failure of ours: nobody could learn from it. The inner error is
+    /// that of a command that fails with this answer, however often it is run.
+    async fn score(
+        &self,
+        problem: &Arc<Problem>,
+        answer: &str,
+        tries: u32,
+    ) -> Result<Result<f64, String>, Trouble> {
         let (task, reward) = (Arc::clone(&self.task), self.reward.clone());
         let (asked, given) = (Arc::clone(problem), answer.to_owned());
         // Graders compute, some of them for long.
@@ -258,12 +277,19 @@ impl<R: Runtime> Shared<R> {
                 let Some(computers) = &self.computers else {
                     return Err(Trouble::Lasting("there is no runtime for the grader".into()));
                 };
-                let checked = computers.check(&check).await.map_err(|error| of_sandbox(&error))?;
-                checked.map_err(Trouble::Passing)?.score
+                let mut tried = 1;
+                loop {
+                    let checked = computers.check(&check).await;
+                    match checked.map_err(|error| of_sandbox(&error))? {
+                        Ok(grade) => break grade.score,
+                        Err(why) if tried == tries => return Ok(Err(why)),
+                        Err(_) => tried += 1,
+                    }
+                }
             }
         };
         match score.is_finite() {
-            true => Ok(score),
+            true => Ok(Ok(score)),
             false => Err(Trouble::Lasting(format!("the reward of problem `{id}` is {score}"))),
         }
     }
@@ -291,6 +317,14 @@ impl<R: Runtime> Shared<R> {
             events: lines,
             ..Played::blank(job)
         }
+    }
+}
+
+impl Graded {
+    /// An episode that broke what it was played or graded in: worth nothing.
+    fn broken(cause: String, segments: Vec<Segment>, lines: Vec<Line>) -> Self {
+        let (outcome, why) = (Outcome::Infrastructure { cause: cause.clone() }, Some(cause));
+        Self { worked: Worked { outcome, answer: String::new(), why }, raw: 0.0, segments, lines }
     }
 }
 

@@ -11,7 +11,7 @@ use sandbox::Runtime;
 use tokio::task::{Id, JoinSet};
 
 use crate::{
-    Choice, Group, PlayError, Played, Sampler,
+    Choice, End, Group, PlayError, Played, Sampler,
     episode::{Job, Stopped},
     seed,
     stage::Stage,
@@ -38,7 +38,8 @@ impl<R: Runtime> Stage<R> {
     /// Plays all groups to their end. `hear` is told of every episode as it ends, in no order; groups and their members
     /// come in the order of the problems.
     ///
-    /// An episode that failed on our side leaves its group: it has no reward. Only where all failed is that an error.
+    /// An episode that failed on our side leaves its group: it has no reward. One that broke its sandbox or its grader is
+    /// worth nothing. Only where all ended so is that an error.
     pub async fn play<S: Sampler>(
         &self,
         sampler: &Arc<S>,
@@ -120,7 +121,7 @@ fn whole(groups: Vec<Group>) -> Result<Vec<Group>, PlayError> {
     let all = || groups.iter().flat_map(|group| &group.members);
     let (episodes, first) = (all().count(), all().next());
     match first {
-        Some(first) if all().all(|played| played.reward.is_none()) => {
+        Some(first) if all().all(|played| played.end == End::Infrastructure) => {
             let cause = first.why.clone().unwrap_or_else(|| "nobody knows why".into());
             Err(PlayError::NothingPlayed { episodes, cause })
         }

@@ -32,10 +32,12 @@ const MOST_BYTES: usize = 32;
 /// A reply cut off after fewer tokens helps nobody.
 const LEAST: usize = 64;
 
-/// Whose fault it is that a conversation cannot go on, however often it is tried.
+/// Whose fault it is that a conversation cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Ours.
+    /// Nobody's: it may go on if it is tried again.
+    Nobody,
+    /// Ours, however often it is tried.
     Ours,
     /// The policy's: the conversation could be put to it until it spoke.
     Policy,
@@ -96,7 +98,7 @@ impl<S: Sampler> PolicyModel<S> {
         self.stream().finish()
     }
 
-    /// Whose fault it is that the last call failed; none where it did not, or where trying again may help.
+    /// Whose fault it is that the last call failed; none where it did not.
     pub(crate) fn fault(&self) -> Option<Fault> {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +107,8 @@ impl<S: Sampler> PolicyModel<S> {
         match error {
             Error::Overflow { .. } => None,
             Error::Refused { .. } if self.stream().replies() > 0 => Some(Fault::Policy),
-            error => (!error.is_passing()).then_some(Fault::Ours),
+            error if error.is_passing() => Some(Fault::Nobody),
+            _ => Some(Fault::Ours),
         }
     }
 

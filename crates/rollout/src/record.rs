@@ -49,7 +49,8 @@ pub enum End {
     Timeout,
     /// It kept talking without a call that could be understood.
     NoCalls,
-    /// Our side failed, which says nothing about the policy.
+    /// Something broke. On our side: then it says nothing about the policy and has no reward. Or, again and again, the
+    /// sandbox in which it acted, or the command that grades its answer: then it is worth nothing.
     Infrastructure,
 }
 
@@ -123,11 +124,6 @@ impl Group {
     /// The members that have a reward.
     pub fn present(&self) -> impl Iterator<Item = &Played> {
         self.members.iter().filter(|played| played.reward.is_some())
-    }
-
-    /// Whether all but one of several members left it: there is nothing to compare that one with.
-    pub fn is_lonely(&self) -> bool {
-        self.members.len() > 1 && self.present().count() == 1
     }
 
     /// Whether rewards differ: otherwise there is nothing to learn from it.

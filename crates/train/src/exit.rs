@@ -8,6 +8,7 @@ use std::{
 use clap::error::ErrorKind;
 use rollout::PlayError;
 use training::{ConfigError, DataError, RunError, SetupError, TrainError};
+use trajectory::is_hidden;
 use vocabulary::VocabularyError;
 
 /// How this program ends.
@@ -122,9 +123,17 @@ fn without_frames(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Writes a line to standard error, marked as ours. A closed standard error is no reason to fail.
+/// Characters of a line that people are told.
+const LONGEST: usize = 4000;
+
+/// Writes a line to standard error, marked as ours, with nothing in it that cannot be seen. A closed standard error is no reason to fail.
 pub(crate) fn note(text: &str) {
-    let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut shown: String =
+        text.chars().take(LONGEST + 1).map(|c| if is_hidden(c) { ' ' } else { c }).collect();
+    if let Some((end, _)) = shown.char_indices().nth(LONGEST) {
+        shown.truncate(end);
+        shown.push('…');
+    }
     let _ = writeln!(std::io::stderr(), "llm-in-sandbox-train: {shown}");
 }
 

@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-use crate::adamw::Memory;
+use crate::{adamw::Memory, run::plain_file};
 
 /// The version of the files this program writes and reads.
 const VERSION: u32 = 1;
@@ -75,6 +75,14 @@ pub enum CheckpointError {
         /// What is wrong with it.
         #[source]
         source: serde_json::Error,
+    },
+    /// It is that of another step.
+    #[error("{} is the state of step {found}; remove that checkpoint to go on from the one before", path.display())]
+    OtherStep {
+        /// The file.
+        path: PathBuf,
+        /// Of which step.
+        found: u64,
     },
     /// Another program wrote it.
     #[error("{} has version {found}; this program reads {VERSION}", path.display())]
@@ -164,11 +172,15 @@ impl Checkpoints {
     pub fn load(&self, step: u64) -> Result<(Position, Memory), CheckpointError> {
         let dir = self.path(step);
         let path = dir.join(STATE);
+        plain_file(&path).map_err(CheckpointError::file("read", &path))?;
         let file = File::open(&path).map_err(CheckpointError::file("open", &path))?;
         let state: State = serde_json::from_reader(io::Read::take(file, LONGEST))
             .map_err(|source| CheckpointError::State { path: path.clone(), source })?;
         if state.version != VERSION {
             return Err(CheckpointError::Version { path, found: state.version });
+        }
+        if state.position.step != step {
+            return Err(CheckpointError::OtherStep { path, found: state.position.step });
         }
         let memory = Memory {
             master: tensors(&dir, "master")?,
@@ -203,6 +215,7 @@ impl Checkpoints {
 
 fn tensors(dir: &Path, name: &str) -> Result<Vec<(String, Tensor)>, CheckpointError> {
     let path = dir.join(format!("{name}.safetensors"));
+    plain_file(&path).map_err(CheckpointError::file("read", &path))?;
     Tensor::read_safetensors(&path).map_err(CheckpointError::tensors("read", &path))
 }
 

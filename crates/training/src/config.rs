@@ -295,6 +295,9 @@ fn check(
     }
 }
 
+/// Keys below keys.
+const DEEPEST: usize = 8;
+
 fn parse<T: DeserializeOwned>(text: &str, changes: &[String]) -> Result<T, ConfigError> {
     if text.len() > LONGEST {
         return Err(ConfigError::Long(text.len()));
@@ -318,7 +321,10 @@ fn set(table: &mut toml::Table, key: &str, value: &str) -> Option<()> {
     let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"));
     let parsed = parsed.ok().and_then(|mut table| table.remove("value"));
     let value = parsed.unwrap_or_else(|| toml::Value::String(value.to_owned()));
-    let mut parts: Vec<&str> = key.split('.').collect();
+    let mut parts: Vec<&str> = key.splitn(DEEPEST + 1, '.').collect();
+    if parts.len() > DEEPEST {
+        return None;
+    }
     let last = parts.pop().filter(|last| !last.is_empty())?;
     let mut inner = table;
     for part in parts {

@@ -70,6 +70,11 @@ pub(crate) fn played<R: Runtime>(
     if let Some(outcome) = &before
         && (outcome.failed.is_empty() || learnt)
     {
+        let elsewhere = |name: &&String| Path::new(name).file_name() != Some(name.as_ref());
+        if let Some(name) = outcome.right.iter().find(elsewhere) {
+            let why = format!("{LIST} of the run names {name}, which is no file of its own");
+            return Err(TrainError::Nothing(why));
+        }
         return Ok(files(&outcome.right));
     }
     fs::create_dir_all(&dir).map_err(|source| TrainError::Figures { path: dir.clone(), source })?;

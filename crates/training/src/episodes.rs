@@ -79,14 +79,22 @@ fn learnt(played: &Played) -> usize {
 
 impl Notes {
     fn about(&mut self, group: &Group, rewards: &[Option<f64>]) {
-        let left = rewards.iter().filter(|reward| reward.is_none()).count();
-        if left == 0 {
-            return;
-        }
         let problem: String = group.problem.chars().take(80).collect();
-        let why = group.members.iter().find(|played| played.reward.is_none());
-        let why = why.and_then(|played| played.why.as_deref()).unwrap_or("unknown");
         let count = rewards.len();
+        let broken =
+            |played: &&Played| played.end == End::Infrastructure && played.reward.is_some();
+        if let Some(first) = group.members.iter().find(broken) {
+            let (broken, why) = (group.members.iter().filter(broken).count(), why(first));
+            self.0.push(format!(
+                "problem {problem}: {broken} of {count} episodes broke their sandbox or their grader ({why}); they are worth \
+                 nothing"
+            ));
+        }
+        let Some(first) = group.members.iter().find(|played| played.reward.is_none()) else {
+            return;
+        };
+        let left = rewards.iter().filter(|reward| reward.is_none()).count();
+        let why = why(first);
         self.0.push(match count - left {
             0 => format!("problem {problem}: all {count} episodes failed on our side ({why}); nothing is learnt"),
             1 if count > 1 => format!(
@@ -96,6 +104,10 @@ impl Notes {
             stayed => format!("problem {problem}: {left} of {count} episodes left ({why}); {stayed} are compared"),
         });
     }
+}
+
+fn why(played: &Played) -> &str {
+    played.why.as_deref().unwrap_or("unknown")
 }
 
 /// What episodes were like: rewards, lengths, ends.

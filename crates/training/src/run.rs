@@ -97,6 +97,7 @@ impl RunDirectory {
             move |source| RunError::File { doing, path, source }
         };
         fs::create_dir_all(path).map_err(failed("make", path))?;
+        only_plain(path).map_err(failed("use", path))?;
         let lock_path = path.join("lock");
         let lock = File::options().create(true).append(true).open(&lock_path);
         let lock = lock.map_err(failed("open", &lock_path))?;
@@ -157,9 +158,38 @@ pub(crate) fn kept<T: DeserializeOwned>(run: &Path, name: &str) -> Result<Option
 }
 
 fn text(path: &Path) -> io::Result<Vec<u8>> {
+    plain_file(path)?;
     let mut text = Vec::new();
     File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
     Ok(text)
+}
+
+/// Refuses what is no file of its own: a link leads anywhere, and a pipe nowhere.
+pub(crate) fn plain_file(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no plain file")),
+    }
+}
+
+/// Refuses a directory that has anything but files and directories in it. It may come from elsewhere, and files in it are
+/// written, replaced and removed.
+fn only_plain(dir: &Path) -> io::Result<()> {
+    let mut left = vec![dir.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                left.push(entry.path());
+            } else if !kind.is_file() {
+                let name = entry.path();
+                let why = format!("{} is neither a file nor a directory", name.display());
+                return Err(io::Error::other(why));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a dotted key may change.
@@ -202,6 +232,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn links_in_a_directory_are_refused_before_anything_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::create_dir(&victim).unwrap();
+        fs::write(victim.join("file"), "precious").unwrap();
+        let config = json!({"steps": 3});
+        for (number, name) in
+            ["lock", "config.json.new", "origin.json", "checkpoints", "episodes/step/0.jsonl"]
+                .into_iter()
+                .enumerate()
+        {
+            let path = dir.path().join(number.to_string());
+            let link = path.join(name);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            let to = if name == "checkpoints" { victim.clone() } else { victim.join("file") };
+            std::os::unix::fs::symlink(to, &link).unwrap();
+            let error = RunDirectory::open(&path, &config).unwrap_err();
+            let RunError::File { doing: "use", source, .. } = error else { panic!("{error}") };
+            assert!(source.to_string().contains(name), "{source}");
+            assert!(!path.join("config.json").exists());
+        }
+        assert_eq!(fs::read_to_string(victim.join("file")).unwrap(), "precious");
+    }
 
     #[test]
     fn a_run_goes_on_with_its_own_configuration_alone() {

@@ -57,7 +57,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandbox-docker", &["sandbox"]),
     ("sandbox-native", &["image", "sandbox"]),
     ("testkit", &["model", "trajectory"]),
-    ("train", &["agent", "policy", "rollout", "sandbox-native", "training", "vocabulary"]),
+    (
+        "train",
+        &["agent", "policy", "rollout", "sandbox-native", "training", "trajectory", "vocabulary"],
+    ),
     (
         "training",
         &[

@@ -1,6 +1,12 @@
 //! Mode `llm`: one reply, no sandbox.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use agent::Limits;
 use problems::{Command, Grader, Task};
@@ -82,6 +88,34 @@ fn a_command_of_the_task_can_give_the_reward() {
             }
             stage.close().await.unwrap();
         }
+    });
+}
+
+#[test]
+fn an_answer_that_breaks_the_grader_is_worth_nothing() {
+    with_runtime(|runtime| async move {
+        let (command, timeout) =
+            ("grep -qx 42 answer.txt && echo 1".into(), Duration::from_secs(30));
+        let command = Command { command, files: Vec::new(), image: None, timeout };
+        let task = Task { grader: Grader::Command(command), ..task() };
+        let method = Method { mode: Mode::Llm, ..method() };
+        let (speech, asked) = (bytes(), AtomicUsize::new(0));
+        let script = Script::new(&speech, move |_| {
+            let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+            Ok(if first { "42" } else { "nonsense" }.to_owned())
+        });
+        let scene = Scene { speech, task, method, reward: Reward::Grader, runtime: Some(runtime) };
+        let stage = Stage::new(scene).unwrap();
+        let order = order(&[problem("one", 42)], 2);
+        let mut groups = stage.play(&Arc::new(script), &order, |_| {}).await.unwrap();
+        groups[0].members.sort_by(|a, b| b.reward.partial_cmp(&a.reward).unwrap());
+        let [right, broken] = &groups[0].members[..] else { panic!("{groups:?}") };
+        assert_eq!((right.reward, right.end), (Some(1.0), End::Submitted));
+        assert_eq!((broken.reward, broken.end), (Some(0.0), End::Infrastructure));
+        // Graded again, not played again.
+        assert_eq!((broken.tries, broken.turns), (1, 1));
+        assert!(broken.why.as_ref().unwrap().contains("exit code 1"), "{:?}", broken.why);
+        stage.close().await.unwrap();
     });
 }
 
