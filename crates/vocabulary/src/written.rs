@@ -14,6 +14,8 @@ struct Kind {
     model: ModelKind,
     #[serde(default)]
     decoder: Value,
+    #[serde(default)]
+    normalizer: Value,
 }
 
 #[derive(Deserialize)]
@@ -29,7 +31,7 @@ pub(crate) fn check(json: &str) -> Result<(), VocabularyError> {
     let malformed = |error: serde_json::Error| {
         VocabularyError::Malformed(format!("tokenizer.json cannot be read: {error}"))
     };
-    let Kind { model, decoder } = serde_json::from_str(json).map_err(malformed)?;
+    let Kind { model, decoder, normalizer } = serde_json::from_str(json).map_err(malformed)?;
     let unsupported =
         |what: String| Err(VocabularyError::Unsupported { what, supported: SUPPORTED });
     match model.kind.as_deref() {
@@ -39,9 +41,26 @@ pub(crate) fn check(json: &str) -> Result<(), VocabularyError> {
     if model.byte_fallback {
         return unsupported("a vocabulary that falls back to bytes".into());
     }
+    if !keeps_text(&normalizer) {
+        let kind = normalizer["type"].as_str().unwrap_or("no known type");
+        return unsupported(format!("a vocabulary that rewrites text ({kind:.40})"));
+    }
     match is_byte_level(&decoder) {
         true => Ok(()),
         false => unsupported("a vocabulary whose letters are no bytes".into()),
+    }
+}
+
+/// Whether text is at most composed before it is cut. Other changes could turn text that holds no mark into one that does,
+/// or a little text into a great deal.
+fn keeps_text(normalizer: &Value) -> bool {
+    match normalizer["type"].as_str() {
+        None => normalizer.is_null(),
+        Some("NFC") => true,
+        Some("Sequence") => normalizer["normalizers"]
+            .as_array()
+            .is_some_and(|inner| inner.iter().all(|one| one["type"] == "NFC")),
+        Some(_) => false,
     }
 }
 
@@ -214,6 +233,19 @@ mod tests {
                 matches!(refused, Err(VocabularyError::Unsupported { .. })),
                 "{model} {decoder}"
             );
+        }
+        let normalised = |normalizer: &str| {
+            check(&format!(r#"{{"model":{{}},"decoder":{level},"normalizer":{normalizer}}}"#))
+        };
+        let nfc = r#"{"type":"NFC"}"#;
+        for fine in ["null", nfc, &format!(r#"{{"type":"Sequence","normalizers":[{nfc}]}}"#)] {
+            assert!(normalised(fine).is_ok(), "{fine}");
+        }
+        let replace = r#"{"type":"Replace","pattern":{"String":"e"},"content":"ee"}"#;
+        let hidden = format!(r#"{{"type":"Sequence","normalizers":[{nfc},{replace}]}}"#);
+        for bad in [replace, &hidden, r#"{"type":"NFKC"}"#, r#"{"type":"Lowercase"}"#, "{}", "3"] {
+            let refused = normalised(bad);
+            assert!(matches!(refused, Err(VocabularyError::Unsupported { .. })), "{bad}");
         }
         for broken in ["", "{", "[]", r#"{"model":3}"#, "null"] {
             assert!(matches!(check(broken), Err(VocabularyError::Malformed(_))), "{broken}");
