@@ -11,7 +11,9 @@ use model::{
 use trajectory::{Assistant, Message, Stop, Usage};
 use vocabulary::VocabularyError;
 
-use crate::{SampleEnd, Sampled, Segment, error::chain, speech::Speech, stream::Stream};
+use crate::{
+    SampleEnd, Sampled, Segment, error::chain, policy::MOST_BYTES, speech::Speech, stream::Stream,
+};
 
 /// A conversation cannot be made into tokens.
 #[derive(Debug, thiserror::Error)]
@@ -25,18 +27,28 @@ pub enum DemonstrationError {
         "reply {0} of the conversation is not to be found in what the chat template makes of it"
     )]
     Lost(usize),
+    /// There is no room for it.
+    #[error("it has {tokens} tokens or more, and no more than {most} are allowed")]
+    Long {
+        /// Tokens up to where this was seen.
+        tokens: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// The vocabulary refuses it.
     #[error("the conversation has no tokens")]
     Vocabulary(#[from] VocabularyError),
 }
 
 /// The tokens of a conversation that was recorded, with those of its replies marked as sampled; their log-probabilities
-/// are 0. `tools` are those the model of the record was told of.
+/// are 0. `tools` are those the model of the record was told of. More than so many tokens are refused as soon as they are
+/// seen.
 pub fn demonstration(
     speech: &Speech,
     format: ToolFormat,
     tools: &[ToolSpec],
     messages: &[Message],
+    most: usize,
 ) -> Result<Vec<Segment>, DemonstrationError> {
     let replies = messages.iter().filter(|message| is_reply(message)).count();
     let shown = as_shown(format, tools, messages)?;
@@ -47,12 +59,19 @@ pub fn demonstration(
     let mut stream = Stream::default();
     for (number, at) in (1..).zip(trained) {
         let before = shown.text(speech, *at)?;
+        if before.len() > most.saturating_mul(MOST_BYTES) {
+            return Err(DemonstrationError::Long { tokens: before.len() / MOST_BYTES, most });
+        }
         stream.hear(speech, &before)?;
         let said = shown.reply(speech, *at, &before).ok_or(DemonstrationError::Lost(number))?;
         let mut tokens = speech.tokens(&said)?;
         tokens.extend(speech.closing());
         let end = if speech.closing().is_some() { SampleEnd::Token } else { SampleEnd::Length };
         stream.say(speech, &Sampled { logprobs: vec![0.0; tokens.len()], tokens, end });
+        let tokens = stream.tokens().len();
+        if tokens > most {
+            return Err(DemonstrationError::Long { tokens, most });
+        }
     }
     Ok(stream.finish())
 }

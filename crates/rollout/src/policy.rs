@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// No token stands for more bytes, on the whole.
-const MOST_BYTES: usize = 32;
+pub(crate) const MOST_BYTES: usize = 32;
 
 /// A reply cut off after fewer tokens helps nobody.
 const LEAST: usize = 64;

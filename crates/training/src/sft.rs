@@ -8,7 +8,7 @@ use std::{path::PathBuf, sync::Arc};
 use agent::tools::Tools;
 use policy::Net;
 use problems::Task;
-use rollout::{PlayError, Segment, Speech, demonstration};
+use rollout::{DemonstrationError, PlayError, Segment, Speech, demonstration};
 use sandbox::Runtime;
 
 use crate::{
@@ -206,15 +206,14 @@ fn rows(
         workdir: task.prompts.working_dir.clone(),
         ..Tools::default()
     };
-    let segments =
-        demonstration(speech, config.rollout.format, &tools.specs(), &conversation.messages);
-    let segments = segments.map_err(|error| chain(&error))?;
-    if let Some(long) = segments.iter().find(|segment| segment.tokens.len() > most) {
-        let tokens = long.tokens.len();
-        return Err(format!(
-            "it has {tokens} tokens, more than `rollout.tokens` or the model allow ({most})"
-        ));
-    }
+    let (format, tools) = (config.rollout.format, tools.specs());
+    let segments = demonstration(speech, format, &tools, &conversation.messages, most);
+    let segments = segments.map_err(|error| match error {
+        DemonstrationError::Long { tokens, most } => format!(
+            "it has {tokens} tokens or more, and `rollout.tokens` and the model allow {most}"
+        ),
+        error => chain(&error),
+    })?;
     Ok(segments.into_iter().map(row).collect())
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::ToolFormat;
-use rollout::{End, Reward, demonstration};
+use rollout::{DemonstrationError, End, Reward, demonstration};
 use serde_json::json;
 use trajectory::{Arguments, Assistant, Content, Message, ToolCall, ToolResult};
 
@@ -32,7 +32,8 @@ fn a_demonstration_is_an_episode_like_others() {
             // The record of it teaches the same.
             let (messages, _) = trajectory::history(&played.events);
             let again =
-                demonstration(&speech, ToolFormat::Fenced, &stage.tools(), &messages).unwrap();
+                demonstration(&speech, ToolFormat::Fenced, &stage.tools(), &messages, usize::MAX)
+                    .unwrap();
             assert_eq!(again, played.segments);
             // Too few replies are a failure of the demonstration, not of the policy.
             let short =
@@ -82,7 +83,8 @@ fn recorded() -> Vec<Message> {
 fn calls_of_others_are_told_in_the_policys_own_format() {
     let speech = bytes();
     let tools = agent::tools::Tools::default().specs();
-    let fenced = demonstration(&speech, ToolFormat::Fenced, &tools, &recorded()).unwrap();
+    let fenced =
+        demonstration(&speech, ToolFormat::Fenced, &tools, &recorded(), usize::MAX).unwrap();
     assert_eq!(fenced.len(), 1);
     assert_eq!(
         said(&speech, &fenced[0]),
@@ -97,19 +99,32 @@ fn calls_of_others_are_told_in_the_policys_own_format() {
         sampled.filter(|(token, _)| ends.contains(token)).count()
     };
     assert_eq!(end(&fenced[0]), 2, "text that looks like a mark is text");
-    let hermes = demonstration(&speech, ToolFormat::Hermes, &tools, &recorded()).unwrap();
+    let hermes =
+        demonstration(&speech, ToolFormat::Hermes, &tools, &recorded(), usize::MAX).unwrap();
     assert!(said(&speech, &hermes[0])[1].starts_with("Done.\n<tool_call>"));
     assert!(
-        demonstration(&speech, ToolFormat::Fenced, &tools, &[Message::user("x")])
+        demonstration(&speech, ToolFormat::Fenced, &tools, &[Message::user("x")], usize::MAX)
             .unwrap()
             .is_empty()
     );
 }
 
 #[test]
+fn a_conversation_that_is_too_long_is_given_up_early() {
+    let speech = bytes();
+    let tools = agent::tools::Tools::default().specs();
+    for most in [1, 100, 900] {
+        let long = demonstration(&speech, ToolFormat::Fenced, &tools, &recorded(), most);
+        let Err(DemonstrationError::Long { tokens, most: told }) = long else { panic!("{most}") };
+        assert!(tokens > 0 && told == most);
+    }
+}
+
+#[test]
 fn a_conversation_the_template_cannot_take_is_refused() {
     let tools = agent::tools::Tools::default().specs();
-    let refused = demonstration(&bytes(), ToolFormat::Native, &tools, &recorded()).unwrap_err();
+    let refused =
+        demonstration(&bytes(), ToolFormat::Native, &tools, &recorded(), usize::MAX).unwrap_err();
     assert!(refused.to_string().contains("does not support tools"), "{refused}");
 }
 
