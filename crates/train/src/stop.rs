@@ -8,6 +8,8 @@ use std::sync::{
 use agent::{Stopper, Watch};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::exit::note;
+
 /// The signal that came, if one did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signalled(Arc<AtomicI32>);
@@ -38,6 +40,7 @@ pub(crate) fn listen() -> std::io::Result<(Watch, Signalled)> {
             if seen.0.swap(number, Ordering::Relaxed) != 0 {
                 std::process::exit(128 + number);
             }
+            note("stopping where the run can go on, which may take a step; once more ends at once");
             stopper.stop();
         }
     });

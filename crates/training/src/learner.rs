@@ -195,7 +195,9 @@ impl Learner {
             ..Learnt::default()
         };
         if learnt == 0 {
-            report.skipped = Some("there was nothing to learn from");
+            report.skipped = Some(
+                "no group has rewards that differ; a warm start, easier problems or `resample` would help",
+            );
             return Ok(report);
         }
         if !loss.is_finite() {

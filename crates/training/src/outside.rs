@@ -103,7 +103,7 @@ pub enum TrainError {
         source: std::io::Error,
     },
     /// There is nothing to learn from.
-    #[error("there is nothing to learn from: {0}")]
+    #[error("{0}")]
     Nothing(String),
 }
 

@@ -156,6 +156,13 @@ impl<R: Runtime> Run<'_, R> {
             }
         }
         figures.extend(&episodes::figures(&played));
+        if figures.get("turns_mean") == Some(0.0) {
+            let (step, most) = (position.step, self.config.rollout.tokens);
+            let text = format!(
+                "step {step}: no prompt leaves room for a reply in `rollout.tokens` ({most})"
+            );
+            self.outside.note(&text);
+        }
         Ok((chosen(played, wanted), position))
     }
 

@@ -120,7 +120,13 @@ pub fn learner(net: Net, settings: &OptimiserSettings) -> Result<Learner, SetupE
         true => Checkpointing::Layers,
         false => Checkpointing::Off,
     };
-    Ok(Learner::new(net, settings.adamw(), settings.tokens_at_once, checkpointing)?)
+    // Some 2.5 MB each for a small model: a processor gains little by more of them, and its memory is everybody's.
+    let at_once = match (settings.tokens_at_once, net.device().is_cuda()) {
+        (0, true) => 16_384,
+        (0, false) => 2048,
+        (set, _) => set,
+    };
+    Ok(Learner::new(net, settings.adamw(), at_once, checkpointing)?)
 }
 
 fn target(projection: Projection) -> Target {

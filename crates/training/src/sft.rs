@@ -185,9 +185,11 @@ fn episodes<R: Runtime>(
         recorded.left_out.iter().take(NAMED).for_each(|note| outside.note(note));
     }
     match episodes.is_empty() {
-        true => Err(TrainError::Nothing(
-            recorded.left_out.first().cloned().unwrap_or_else(|| "no episode was found".into()),
-        )),
+        true => {
+            let first = recorded.left_out.first();
+            let why = first.map_or("no episode was found", String::as_str);
+            Err(TrainError::Nothing(format!("there is nothing to learn from: {why}")))
+        }
         false => Ok(episodes),
     }
 }

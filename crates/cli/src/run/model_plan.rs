@@ -331,6 +331,13 @@ fn choose(
         return Err(Usage(text.into()).into());
     }
     let name = name.unwrap_or_default();
+    if url.is_none() && Path::new(&name).is_dir() {
+        let text = format!(
+            "{name} is a directory; --model takes a GGUF file, or the name of a model at a server: serve the directory with \
+             vLLM, say, and name its address with --base-url"
+        );
+        return Err(Usage(text).into());
+    }
     let provider = provider.unwrap_or_else(|| provider_of(&name, url.as_deref()));
     let name = without_vendor(&name).to_owned();
     let url = url.unwrap_or_else(|| usual_url(provider, &name).to_owned());

@@ -200,7 +200,8 @@ pub struct OptimiserSettings {
     pub weight_decay: f64,
     /// Longer gradients are shortened to this.
     pub clip: f64,
-    /// Tokens computed at once; more are added up over several passes. Halved where memory does not suffice.
+    /// Tokens computed at once; more are added up over several passes. Halved where a GPU's memory does not suffice. 0:
+    /// what suits the device.
     pub tokens_at_once: usize,
     /// Computes layers twice instead of keeping what lies between: less memory, a third more time.
     pub checkpointing: bool,
@@ -217,7 +218,7 @@ impl Default for OptimiserSettings {
             eps,
             weight_decay: decay,
             clip,
-            tokens_at_once: 16_384,
+            tokens_at_once: 0,
             checkpointing: false,
         }
     }
@@ -258,8 +259,7 @@ impl OptimiserSettings {
         check("optimiser.eps", self.eps, positive(self.eps), "above 0")?;
         let decay = (0.0..=10.0).contains(&self.weight_decay);
         check("optimiser.weight_decay", self.weight_decay, decay, "between 0 and 10")?;
-        check("optimiser.clip", self.clip, positive(self.clip), "above 0")?;
-        check("optimiser.tokens_at_once", self.tokens_at_once, self.tokens_at_once > 0, "above 0")
+        check("optimiser.clip", self.clip, positive(self.clip), "above 0")
     }
 }
 
