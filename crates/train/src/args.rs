@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use training::DeviceName;
 
 /// Train models in the sandbox.
@@ -58,12 +58,13 @@ pub(crate) struct TrainArgs {
   llm-in-sandbox-train export runs/rloo --to exported
   llm-in-sandbox-train export runs/lora --adapter adapter.gguf
   llm-in-sandbox-train export runs/lora --step 100 --peft adapter")]
+#[command(group(ArgGroup::new("target").required(true).multiple(true).args(["to", "adapter", "peft"])))]
 pub(crate) struct ExportArgs {
     /// The directory of the run
     pub(crate) run: PathBuf,
     /// Write the whole model here, in the Hugging Face layout; an adapter is merged, and so rounded to the precision of the
     /// run. A new or empty directory
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["adapter", "peft"])]
+    #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
     /// Write the adapter here, for llama.cpp
     #[arg(long, value_name = "FILE.gguf")]

@@ -91,6 +91,9 @@ fn draw(bar: &ProgressBar, last: &Mutex<String>, news: News<'_>) {
 fn line(news: News<'_>) -> Option<String> {
     match news {
         News::Begun { step: 0, steps, what } => Some(format!("{steps} steps, {what}")),
+        News::Begun { step, steps, what } if step >= steps => {
+            Some(format!("nothing is left to do: {step} steps of {steps} are made, {what}"))
+        }
         News::Begun { step, steps, what } => {
             Some(format!("going on after step {step} of {steps}, {what}"))
         }

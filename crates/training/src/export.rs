@@ -48,7 +48,9 @@ pub(crate) fn saved(run: &Path, step: Option<u64>) -> Result<u64, TrainError> {
             "step {step} of {run} was not saved, or not kept; there are {steps:?}"
         ))),
         (None, Some(last)) => Ok(*last),
-        (None, None) => Err(TrainError::Nothing(format!("{run} was not saved yet"))),
+        (None, None) => {
+            Err(TrainError::Nothing(format!("there is no run in {run} that has saved anything")))
+        }
     }
 }
 

@@ -101,7 +101,7 @@ fn runs_of_something_else_are_refused_by_key() {
         let changes: Vec<&str> = changes.iter().copied().chain([from.as_str()]).collect();
         begin(&config(dir.path(), "new", &changes)).map(drop).map_err(|error| error.to_string())
     };
-    assert!(begin(&settings).unwrap_err().contains("not saved yet"));
+    assert!(begin(&settings).unwrap_err().contains("that has saved anything"));
     save(old.path(), &learner, 1, 0.1);
     for other in [
         &[][..],
