@@ -126,7 +126,8 @@ fn without_frames(text: &str) -> String {
 /// Characters of a line that people are told.
 const LONGEST: usize = 4000;
 
-/// Writes a line to standard error, marked as ours, with nothing in it that cannot be seen. A closed standard error is no reason to fail.
+/// Writes a line to standard error, marked as ours, with nothing in it that cannot be seen. A closed standard error is
+/// no reason to fail.
 pub(crate) fn note(text: &str) {
     let mut shown: String =
         text.chars().take(LONGEST + 1).map(|c| if is_hidden(c) { ' ' } else { c }).collect();

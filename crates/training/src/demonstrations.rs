@@ -66,15 +66,15 @@ pub(crate) fn played<R: Runtime>(
     let dir = directory.path().join("demonstrations");
     let files = |names: &[String]| names.iter().map(|name| dir.join(name)).collect();
     let before: Option<Outcome> = run::kept(directory.path(), LIST)?;
+    let elsewhere = |name: &&String| Path::new(name).file_name() != Some(name.as_ref());
+    if let Some(name) = before.iter().flat_map(|outcome| &outcome.right).find(elsewhere) {
+        let why = format!("{LIST} of the run names {name}, which is no file of its own");
+        return Err(TrainError::Nothing(why));
+    }
     let learnt = !Checkpoints::of(directory.path(), usize::MAX).steps()?.is_empty();
     if let Some(outcome) = &before
         && (outcome.failed.is_empty() || learnt)
     {
-        let elsewhere = |name: &&String| Path::new(name).file_name() != Some(name.as_ref());
-        if let Some(name) = outcome.right.iter().find(elsewhere) {
-            let why = format!("{LIST} of the run names {name}, which is no file of its own");
-            return Err(TrainError::Nothing(why));
-        }
         return Ok(files(&outcome.right));
     }
     fs::create_dir_all(&dir).map_err(|source| TrainError::Figures { path: dir.clone(), source })?;

@@ -195,9 +195,7 @@ impl Learner {
             ..Learnt::default()
         };
         if learnt == 0 {
-            report.skipped = Some(
-                "no group has rewards that differ; a warm start, easier problems or `resample` would help",
-            );
+            report.skipped = Some("there was nothing to learn from");
             return Ok(report);
         }
         if !loss.is_finite() {

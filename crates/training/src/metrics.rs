@@ -4,15 +4,15 @@
 //! again.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value};
 
-use crate::tensorboard::EventFile;
+use crate::{run::write_whole, tensorboard::EventFile};
 
 /// The file of lines in the directory of a run.
 pub const FILE: &str = "metrics.jsonl";
@@ -95,7 +95,7 @@ impl Metrics {
         Ok(Self { lines, events, validated })
     }
 
-    /// The last step that has figures of held-out problems.
+    /// The last step that had figures of held-out problems when this was opened.
     pub(crate) fn validated(&self) -> Option<u64> {
         self.validated
     }
@@ -105,9 +105,6 @@ impl Metrics {
         let mut line = serde_json::to_vec(&Line { step, figures })?;
         line.push(b'\n');
         self.lines.write_all(&line)?;
-        if figures.iter().any(|(name, _)| name.starts_with(VALIDATION)) {
-            self.validated = Some(step);
-        }
         self.events.add(step, &figures.0)
     }
 }
@@ -141,16 +138,14 @@ fn take_back(path: &Path, after: Option<u64>) -> io::Result<Option<u64>> {
     if kept == text.len() {
         return Ok(validated);
     }
-    let beside = PathBuf::from(format!("{}.new", path.display()));
-    let mut file = File::create(&beside)?;
-    file.write_all(&text.as_bytes()[..kept])?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
+    write_whole(path, &text.as_bytes()[..kept])?;
     Ok(validated)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn figures(reward: f64) -> Figures {

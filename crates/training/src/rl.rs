@@ -28,6 +28,10 @@ use crate::{
     sampler::EngineSampler,
 };
 
+/// Why there is nothing to learn from.
+const NO_SPREAD: &str =
+    "no group has rewards that differ; a warm start, easier problems or `resample` would help";
+
 /// Trains as the configuration says, from where the run stands.
 pub fn rl<R: Runtime>(config: &RlConfig, outside: &Outside<'_, R>) -> Result<Ending, TrainError> {
     let mut run = Run::begin(config, outside)?;
@@ -238,6 +242,7 @@ impl<R: Runtime> Run<'_, R> {
         for rows in (0..settings.epochs()).flat_map(|_| &batches) {
             let learnt = self.learner.step(rows, rate, lesson)?;
             if let Some(why) = learnt.skipped {
+                let why = if rows.is_empty() { NO_SPREAD } else { why };
                 self.outside.note(&format!("step {step}: the weights stay as they are: {why}"));
             }
             all.push(learnt);

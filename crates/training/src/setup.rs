@@ -120,7 +120,7 @@ pub fn learner(net: Net, settings: &OptimiserSettings) -> Result<Learner, SetupE
         true => Checkpointing::Layers,
         false => Checkpointing::Off,
     };
-    // Some 2.5 MB each for a small model: a processor gains little by more of them, and its memory is everybody's.
+    // All weights of a model of 135 million, in 32 bits: over 15 GB with 16,384 tokens at once, 6.6 with 2,048.
     let at_once = match (settings.tokens_at_once, net.device().is_cuda()) {
         (0, true) => 16_384,
         (0, false) => 2048,

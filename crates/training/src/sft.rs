@@ -98,7 +98,10 @@ impl Run<'_> {
             }
             let (figures, skipped) = match self.step() {
                 Err(TrainError::Learn(error)) if error.is_before_a_step() => {
-                    self.save(outside)?;
+                    if let Err(unsaved) = self.save(outside) {
+                        outside
+                            .note(&format!("what was learnt cannot be saved: {}", chain(&unsaved)));
+                    }
                     return Err(error.into());
                 }
                 learnt => learnt?,
