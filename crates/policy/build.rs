@@ -1,6 +1,6 @@
-//! How tests and binaries of this crate find libtorch: its libraries refer to CUDA libraries that a machine without
-//! a GPU lacks, and nothing here calls into those. Also compiles the small library of CUDA graphs, which the program
-//! carries and loads on machines with CUDA. Knows only where the compiler was told that libtorch lies.
+//! Linker arguments for libtorch: its path, and permission for symbols of CUDA libraries that are missing on machines
+//! without a GPU and never called. Also compiles the small library for CUDA graphs, which the program embeds and loads
+//! on machines with CUDA.
 
 use std::{fs, path::Path, process::Command};
 
@@ -13,14 +13,14 @@ fn main() {
     graphs(option_env!("LIBTORCH").map(Path::new));
 }
 
-/// Without CUDA's headers, or where they do not fit, an empty file stands for the library.
+/// Compiles the library; without suitable CUDA headers, it is an empty file.
 fn graphs(libtorch: Option<&Path>) {
     const SOURCE: &str = "cuda/graph.cpp";
     println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-changed=build.rs");
     #[expect(
         clippy::disallowed_methods,
-        reason = "cargo tells a build script by the environment where to write"
+        reason = "cargo passes OUT_DIR to build scripts in the environment"
     )]
     let out = std::env::var_os("OUT_DIR").unwrap_or_default();
     let library = Path::new(&out).join("graph.so");

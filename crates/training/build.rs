@@ -1,5 +1,5 @@
-//! How tests of this crate find libtorch: its libraries refer to CUDA libraries that a machine without a GPU lacks, and
-//! nothing here calls into those. Knows only where the compiler was told that libtorch lies.
+//! Linker arguments for libtorch: its path, and permission for symbols of CUDA libraries that are missing on machines
+//! without a GPU and never called.
 
 fn main() {
     println!("cargo::rustc-link-arg=-Wl,--allow-shlib-undefined");

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Makes tasks.jsonl: small tasks for small models, with computed answers.
+"""Generates tasks.jsonl: small tasks for small models, with computed answers.
 
     python3 examples/small-tasks/make.py > examples/small-tasks/tasks.jsonl
+    python3 examples/small-tasks/make.py --seed 7 --count 120 > fresh.jsonl
 
-Seeded, so that every run makes the same file. A row has `id`, `kind`, `problem_statement`, `ground_truth` and
-`input_files` (name to text), as benchmark rows do.
+The same seed gives the same rows; the defaults give tasks.jsonl. A row has `id`, `kind`, `problem_statement`,
+`ground_truth` and `input_files` (name to text), like the rows of a benchmark. No row occurs twice.
 """
 
+import argparse
+import itertools
 import json
 import random
 from datetime import date, timedelta
 
-DICE = random.Random(20260131)
+SEED, COUNT = 20260131, 24
+DICE = random.Random()
 NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gia", "Hugo", "Ines", "Jon", "Kira", "Leo"]
 TOWNS = ["Aalen", "Bern", "Como", "Delft", "Essen", "Faro", "Gent", "Hof"]
 WORDS = (
@@ -141,13 +145,35 @@ def computing():
 
 KINDS = [arithmetic, counting, tables, formatting, documents, computing]
 
-for kind in KINDS:
-    for number, (statement, answer, files) in enumerate(kind(), 1):
-        row = {
-            "id": f"{kind.__name__}-{number}",
-            "kind": kind.__name__,
-            "problem_statement": statement,
-            "ground_truth": str(answer),
-            "input_files": files,
-        }
+
+def rows():
+    """Endless rounds over all kinds. Numbers of a kind continue from round to round."""
+    numbers = {kind: itertools.count(1) for kind in KINDS}
+    seen = set()
+    while True:
+        for kind in KINDS:
+            for statement, answer, files in kind():
+                if (content := json.dumps([statement, files])) in seen:
+                    continue
+                seen.add(content)
+                yield {
+                    "id": f"{kind.__name__}-{next(numbers[kind])}",
+                    "kind": kind.__name__,
+                    "problem_statement": statement,
+                    "ground_truth": str(answer),
+                    "input_files": files,
+                }
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Generate small tasks with computed answers, one JSON object a line.")
+    parser.add_argument("--seed", type=int, default=SEED, help="seed of the random numbers (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=COUNT, help="number of tasks (default: %(default)s)")
+    args = parser.parse_args()
+    DICE.seed(args.seed)
+    for row in itertools.islice(rows(), args.count):
         print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()

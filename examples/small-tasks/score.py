@@ -56,14 +56,15 @@ def plain(args, row):
 def main():
     parser = argparse.ArgumentParser(description="Score a model on the small tasks.")
     parser.add_argument("--program", default="llm-in-sandbox")
-    parser.add_argument("--limit", type=int, help="only the first so many tasks")
-    parser.add_argument("--jobs", type=int, default=1, help="tasks at a time")
-    parser.add_argument("--keep", type=pathlib.Path, help="keep the records below this directory")
-    parser.add_argument("--plain", metavar="URL", help="ask this server without a sandbox")
+    parser.add_argument("--tasks", type=pathlib.Path, default=HERE / "tasks.jsonl", help="tasks as make.py prints them")
+    parser.add_argument("--limit", type=int, help="run only the first LIMIT tasks")
+    parser.add_argument("--jobs", type=int, default=1, help="tasks run in parallel (default: %(default)s)")
+    parser.add_argument("--keep", type=pathlib.Path, help="save the records below this directory")
+    parser.add_argument("--plain", metavar="URL", help="call the model at this server without a sandbox")
     parser.add_argument("--plain-model", metavar="NAME", default="")
     parser.add_argument("options", nargs="*", help="options of `llm-in-sandbox run`, after --")
     args = parser.parse_args()
-    rows = [json.loads(line) for line in (HERE / "tasks.jsonl").read_text().splitlines()][: args.limit]
+    rows = [json.loads(line) for line in args.tasks.read_text().splitlines()][: args.limit]
     right, all_of = collections.Counter(), collections.Counter()
     answer_one = plain if args.plain else in_sandbox
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

@@ -1,7 +1,7 @@
-//! A Docker daemon for one test run, apart from the machine's own, and the run's scratch directory.
+//! A Docker daemon for one test run, separate from the machine's own, and the run's scratch directory.
 //!
-//! Both hang on a pipe: when this process ends, however it ends, the pipe closes and a small shell stops
-//! the daemon and removes the directory.
+//! Both depend on a pipe: when this process ends, in whatever way, the pipe closes and a small shell script stops the
+//! daemon and removes the directory.
 
 use std::{
     fs,
@@ -46,12 +46,12 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts a daemon and waits until it answers.
     pub(crate) fn start() -> Result<Self> {
-        // Not in /tmp, which may be memory, and short, because socket paths must be. Process numbers come
-        // back, so the time makes the name unique.
+        // Not in /tmp, which may be memory; short, because socket paths must be. Process ids are reused, so the time
+        // makes the name unique.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let name = format!("/var/tmp/lis-test-{}-{:x}", std::process::id(), now & 0xff_ffff);
         let scratch = PathBuf::from(name);
-        fs::create_dir(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+        fs::create_dir(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
         let group = machine::ids()?.1.to_string();
         let keeper = machine::as_root("setsid")?
             .args(["sh", "-c", KEEPER, "keeper"])
@@ -71,24 +71,24 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// A directory of this run, removed with the daemon. Others may enter it.
+    /// The scratch directory, removed with the daemon. Other users may enter it.
     pub(crate) fn scratch(&self) -> &Path {
         &self.scratch
     }
 
-    /// The daemon's address, as `DOCKER_HOST` wants it.
+    /// The daemon's address for `DOCKER_HOST`.
     pub(crate) fn host(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// Makes an image of the archive of a root file system.
+    /// Creates an image from the archive of a root file system.
     pub(crate) fn import(&self, archive: &Path) -> Result<()> {
         let (repo, tag) = IMAGE.split_once(':').context("the image name has no tag")?;
         let url = format!("images/create?fromSrc=-&repo={repo}&tag={tag}");
         let answer = output(self.request("POST", &url).arg("--upload-file").arg(archive))?;
-        // The daemon reports failures in the middle of a successful answer.
+        // The daemon reports failures within a response whose status is success.
         if !answer.contains("sha256:") || answer.contains("\"error") {
-            bail!("the Docker daemon did not take the image: {}", answer.trim());
+            bail!("the Docker daemon rejected the image: {}", answer.trim());
         }
         Ok(())
     }
@@ -114,7 +114,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
-        // Nothing to do about a failure here; the keeper outlives us if it must.
+        // On a failure the keeper outlives this process; nothing else can be done here.
         let _ = self.keeper.wait();
     }
 }

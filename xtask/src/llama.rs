@@ -1,5 +1,5 @@
-//! Real models and a real server for tests: GGUF files, fetched by the product's own command, and llama.cpp's
-//! server, from a package wheel. Fetched once and kept in the cache directory.
+//! Real models and a real server for tests: GGUF files, downloaded by the product's own command, and the server of
+//! llama.cpp, from a Python wheel. Downloaded once into the cache directory.
 
 use std::{
     fs,
@@ -9,69 +9,69 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{machine, places::Places, run::run, test::cargo, torch};
+use crate::{machine, paths::Paths, run::run, test::cargo, torch};
 
-/// The models: a name of the catalogue and its file.
+/// The models: name in the catalogue, file name.
 const DEFAULT: (&str, &str) = ("qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf");
 const TINY: (&str, &str) = ("smollm2-135m", "smollm2-135m-instruct-q4_1.gguf");
 
 /// The package of the server.
 const SERVER: &str = "xllamacpp==2026.10.11549";
 
-/// The default model: large enough to solve small tasks.
-pub(crate) fn model(places: &Places) -> PathBuf {
-    file(places, DEFAULT)
+/// The default model, which can solve small tasks.
+pub(crate) fn model(paths: &Paths) -> PathBuf {
+    file(paths, DEFAULT)
 }
 
-/// A tiny model: it makes no sense, but quickly.
-pub(crate) fn tiny(places: &Places) -> PathBuf {
-    file(places, TINY)
+/// A tiny model: fast, and of no use.
+pub(crate) fn tiny(paths: &Paths) -> PathBuf {
+    file(paths, TINY)
 }
 
-/// Where the server's Python package lies.
-pub(crate) fn server(places: &Places) -> PathBuf {
-    places.cache.join("python").join(SERVER)
+/// The directory of the server's Python package.
+pub(crate) fn server(paths: &Paths) -> PathBuf {
+    paths.cache.join("python").join(SERVER)
 }
 
-/// Fetches all, unless they are there.
-pub(crate) fn fetch(places: &Places) -> Result<()> {
-    let server = server(places);
+/// Downloads what is missing.
+pub(crate) fn fetch(paths: &Paths) -> Result<()> {
+    let server = server(paths);
     if !server.exists() {
         install(&server)?;
     }
     let missing: Vec<_> =
-        [DEFAULT, TINY].into_iter().filter(|model| !file(places, *model).exists()).collect();
+        [DEFAULT, TINY].into_iter().filter(|model| !file(paths, *model).exists()).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    // Built as for the tests, so that they need not build it another way.
-    run(cargo(places, "nextest")
+    // Built as for the tests, so that nothing is built twice.
+    run(cargo(paths, "nextest")
         .args(["run", "--no-run", "--cargo-quiet"])
-        .args(torch::every_crate(places)))?;
+        .args(torch::every_crate(paths)))?;
     for (model, _) in missing {
-        run(Command::new(places.target.join("debug/llm-in-sandbox"))
+        run(Command::new(paths.target.join("debug/llm-in-sandbox"))
             .args(["model", "pull", model, "--from", "packages"])
-            .env("LLM_IN_SANDBOX_HOME", home(places)))?;
+            .env("LLM_IN_SANDBOX_HOME", home(paths)))?;
     }
     Ok(())
 }
 
-/// The home of the program that fetches.
-fn home(places: &Places) -> PathBuf {
-    places.cache.join("home")
+/// The home directory of the program that downloads the models.
+fn home(paths: &Paths) -> PathBuf {
+    paths.cache.join("home")
 }
 
-fn file(places: &Places, (name, file): (&str, &str)) -> PathBuf {
-    home(places).join("models").join(name).join(file)
+fn file(paths: &Paths, (name, file): (&str, &str)) -> PathBuf {
+    home(paths).join("models").join(name).join(file)
 }
 
 fn install(to: &Path) -> Result<()> {
     let partial = to.with_extension("partial");
     run(pip()?.args(["install", "--quiet", "--no-deps", "--target"]).arg(&partial).arg(SERVER))?;
-    fs::rename(&partial, to).context("moving the server's package in place")
+    fs::rename(&partial, to).context("moving the server's package into place")
 }
 
-/// pip of the system's own Python: the one tests run the server with.
+/// pip of the system's Python, with which the tests run the server.
 pub(crate) fn pip() -> Result<Command> {
     let python = machine::program("python3").context("there is no python3")?;
     let mut command = Command::new(python);

@@ -1,4 +1,4 @@
-//! What this machine is and has: the user, root's power, programs, the Debian release.
+//! This machine: the user, root rights, programs, the Debian release.
 
 use std::{
     fs,
@@ -10,16 +10,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// Where Debian puts programs. A program in somebody's home does not count: no sandbox could see it.
+/// Where Debian puts programs. A program in a home directory does not count: no sandbox could see it.
 const PROGRAM_DIRS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// The same places as a `PATH`.
+/// These directories as a `PATH`.
 pub(crate) fn program_path() -> String {
     PROGRAM_DIRS.join(":")
 }
 
-/// The full path of a program of the system.
+/// The full path of a system program.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     PROGRAM_DIRS.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
 }
@@ -27,12 +27,15 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 /// The user and main group this process runs as.
 pub(crate) fn ids() -> Result<(u32, u32)> {
     let number = |flag| -> Result<u32> {
-        run::output(Command::new("id").arg(flag))?.trim().parse().context("`id` printed no number")
+        run::output(Command::new("id").arg(flag))?
+            .trim()
+            .parse()
+            .context("`id` did not print a number")
     };
     Ok((number("-u")?, number("-g")?))
 }
 
-/// A program run with root's power: directly, or through sudo.
+/// A program run as root: directly, or through sudo.
 pub(crate) fn as_root(name: &str) -> Result<Command> {
     let path = program_path();
     if ids()?.0 == 0 {
@@ -48,10 +51,10 @@ pub(crate) fn as_root(name: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// The release of this Debian, such as the word after `VERSION_CODENAME=`.
+/// The code name of this Debian release.
 pub(crate) fn codename() -> Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
-    codename_in(&text).context("/etc/os-release names no release; the tests need a Debian machine")
+    codename_in(&text).context("/etc/os-release has no VERSION_CODENAME; the tests need Debian")
 }
 
 fn codename_in(os_release: &str) -> Option<String> {
@@ -60,8 +63,8 @@ fn codename_in(os_release: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The files that tell apt where this release's packages come from. Files about other vendors' archives
-/// are left out: their names for the release differ.
+/// The files of apt's sources for this release. Those of other vendors are left out: their names for the release
+/// differ.
 pub(crate) fn apt_sources(codename: &str) -> Vec<PathBuf> {
     let below = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = below
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_release_from_other_archives() {
+    fn other_archives_are_left_out() {
         assert!(names_release("Suites: bookworm bookworm-updates", "bookworm"));
         assert!(names_release("Suites: bookworm-security", "bookworm"));
         assert!(names_release("deb mirror://x bookworm main", "bookworm"));

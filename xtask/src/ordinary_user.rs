@@ -1,6 +1,6 @@
-//! The tests of the native runtime once more, as a user without any power or account.
+//! The tests of the native runtime again, as a user without rights and without an account.
 //!
-//! The user cannot read the home of whoever builds, so the built tests travel in the runner's archive.
+//! That user cannot read the build directory, so the built tests are passed on in the runner's archive.
 
 use std::{
     env,
@@ -12,32 +12,32 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{machine, places::Places, rootfs, run::run, test::cargo};
+use crate::{machine, paths::Paths, rootfs, run::run, test::cargo};
 
-/// The packages whose tests run. They are chosen from what the whole workspace builds: packages that are built by
-/// themselves have other features, and llama.cpp would be built once more.
-const PACKAGES: &str = "package(sandbox-native) | package(llm-in-sandbox)";
+/// The packages whose tests run. They are selected from a build of the whole workspace: built alone, they have other
+/// features, and llama.cpp would be built again.
+const PACKAGES: &str = "package(lis-sandbox-native) | package(llm-in-sandbox)";
 
-/// What the user's tests must find here, so that none of them is skipped unseen.
+/// What the user's tests must find here, so that no test skips itself unnoticed.
 const REQUIRED: &str = "overlay,userns,rootless";
 
-/// A user and group that own nothing on this machine.
+/// A user and group id that own nothing on this machine.
 const USER: u32 = 12345;
 
-/// Where the copy of the workspace lies below the user's home.
+/// The copy of the workspace below the user's home.
 pub(crate) fn workspace(home: &Path) -> PathBuf {
     home.join("workspace")
 }
 
-/// Runs the tests with everything they need below `home`, which is made.
-pub(crate) fn run_tests(places: &Places, home: &Path) -> Result<()> {
+/// Runs the tests with everything they need below `home`, which is created.
+pub(crate) fn run_tests(paths: &Paths, home: &Path) -> Result<()> {
     let workspace = workspace(home);
     let rootfs = home.join("rootfs");
     let archive = home.join("tests.tar.zst");
     for dir in [home, &home.join("tmp"), &home.join("built"), &rootfs, &workspace] {
-        fs::create_dir(dir).with_context(|| format!("making {}", dir.display()))?;
+        fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
-    run(cargo(places, "nextest")
+    run(cargo(paths, "nextest")
         .args(["archive", "--workspace", "--zstd-level", "1", "--filterset", PACKAGES])
         .arg("--archive-file")
         .arg(&archive))?;
@@ -45,17 +45,19 @@ pub(crate) fn run_tests(places: &Places, home: &Path) -> Result<()> {
         .arg("--recursive")
         .args([".config", "Cargo.toml", "crates"])
         .arg(&workspace)
-        .current_dir(&places.root))?;
+        .current_dir(&paths.root))?;
     let runner = home.join("cargo-nextest");
     fs::copy(runner_program()?, &runner).context("copying the test runner")?;
     run(Command::new("chown").args(["--recursive", &format!("{USER}:{USER}")]).arg(home))?;
 
-    // The archive is opened here, for the user may not see where it lies.
-    let system = fs::File::open(places.rootfs_archive()).context("opening the root file system")?;
+    // Opened here, because the user may not read its directory.
+    let system = fs::File::open(paths.rootfs_archive()).context("opening the root file system")?;
     run(as_user(home).arg("tar").args(rootfs::UNPACK).arg(&rootfs).stdin(system))?;
     run(as_user(home)
         .arg(format!("LIS_TEST_ROOTFS={}", rootfs.display()))
         .arg(format!("LIS_REQUIRE={REQUIRED}"))
+        // Where snapshots are; the path they were built at may not be readable.
+        .arg(format!("INSTA_WORKSPACE_ROOT={}", workspace.display()))
         .arg(&runner)
         .args(["nextest", "run", "--no-fail-fast", "--archive-file"])
         .arg(&archive)
@@ -84,9 +86,9 @@ fn as_user(home: &Path) -> Command {
     command
 }
 
-/// The test runner's own program, wherever cargo finds it.
+/// The test runner's program, where cargo finds it.
 fn runner_program() -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).map(|dir| dir.join("cargo-nextest")).find(|p| p.is_file());
-    found.context("there is no cargo-nextest in PATH; run `cargo xtask setup`")
+    found.context("cargo-nextest is not in PATH; run `cargo xtask setup`")
 }

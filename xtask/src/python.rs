@@ -1,57 +1,57 @@
-//! Python packages for tests: OpenAI's, which speaks to our endpoint, the official Math-Verify, which our grader is
-//! measured against, and Transformers, which our nets are. Fetched once and kept in the cache directory.
+//! Python packages for tests: OpenAI's client for our endpoint, Math-Verify and Transformers as references for our
+//! grader and our networks. Downloaded once into the cache directory.
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::{llama, places::Places, run::run};
+use crate::{llama, paths::Paths, run::run};
 
-/// A package and what it wants besides; other dependencies come with it.
+/// A package and what it needs but does not declare.
 type Package = (&'static str, &'static [&'static str]);
 
 const OPENAI: Package = ("openai==3.49.0", &[]);
 const MATH_VERIFY: Package = ("math-verify==0.9.0", &["antlr4-python3-runtime==4.13.2"]);
-/// With what it reads GGUF files with, and what PyTorch itself imports, which `torch.rs` fetches without.
+/// With its reader of GGUF files, and with what PyTorch imports: `torch.rs` downloads PyTorch without dependencies.
 const TRANSFORMERS: Package = (
     "transformers==5.22.2",
     &["gguf==0.19.0", "jinja2", "networkx", "numpy", "sympy", "typing-extensions"],
 );
 
-/// Where OpenAI's package lies.
-pub(crate) fn openai(places: &Places) -> PathBuf {
-    place(places, OPENAI)
+/// The directory of OpenAI's package.
+pub(crate) fn openai(paths: &Paths) -> PathBuf {
+    directory(paths, OPENAI)
 }
 
-/// Where Math-Verify lies.
-pub(crate) fn math_verify(places: &Places) -> PathBuf {
-    place(places, MATH_VERIFY)
+/// The directory of Math-Verify.
+pub(crate) fn math_verify(paths: &Paths) -> PathBuf {
+    directory(paths, MATH_VERIFY)
 }
 
-/// Where Transformers lies, without PyTorch.
-pub(crate) fn transformers(places: &Places) -> PathBuf {
-    place(places, TRANSFORMERS)
+/// The directory of Transformers, without PyTorch.
+pub(crate) fn transformers(paths: &Paths) -> PathBuf {
+    directory(paths, TRANSFORMERS)
 }
 
-/// Fetches them, unless they are there.
-pub(crate) fn fetch(places: &Places) -> Result<()> {
+/// Downloads what is missing.
+pub(crate) fn fetch(paths: &Paths) -> Result<()> {
     for package in [OPENAI, MATH_VERIFY, TRANSFORMERS] {
-        let to = place(places, package);
+        let to = directory(paths, package);
         if to.exists() {
             continue;
         }
-        let (name, besides) = package;
+        let (name, others) = package;
         let partial = to.with_extension("partial");
         run(llama::pip()?
             .args(["install", "--quiet", "--target"])
             .arg(&partial)
             .arg(name)
-            .args(besides))?;
-        fs::rename(&partial, &to).with_context(|| format!("moving {name} in place"))?;
+            .args(others))?;
+        fs::rename(&partial, &to).with_context(|| format!("moving {name} into place"))?;
     }
     Ok(())
 }
 
-fn place(places: &Places, (name, _): Package) -> PathBuf {
-    places.cache.join("python").join(name)
+fn directory(paths: &Paths, (name, _): Package) -> PathBuf {
+    paths.cache.join("python").join(name)
 }

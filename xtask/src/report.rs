@@ -1,4 +1,4 @@
-//! The steps of a run: each timed, all of them run, the verdict at the end.
+//! The steps of a run: each timed, all of them run, a summary at the end.
 
 use std::{
     fmt::Write as _,
@@ -13,10 +13,10 @@ use anyhow::Result;
 
 use crate::results::Results;
 
-/// Where the test runner writes its results, below the workspace; `.config/nextest.toml` says so.
+/// Where the test runner writes its results, below the workspace; set in `.config/nextest.toml`.
 const RESULTS: &str = "target/nextest/default/junit.xml";
 
-/// What happened so far.
+/// The steps so far.
 #[derive(Default)]
 pub(crate) struct Report {
     steps: Vec<Step>,
@@ -30,19 +30,25 @@ struct Step {
 }
 
 impl Report {
-    /// Runs a step and remembers how it went. A failure is printed and does not keep the next step from
-    /// running, so that one run shows all there is to repair.
+    /// Runs a step and records its result. A failure is printed and the next step runs all the same, so that one run
+    /// shows everything there is to repair.
     pub(crate) fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
         eprintln!("\n== {name}");
         let start = Instant::now();
-        let done = work();
-        if let Err(error) = &done {
+        let result = work();
+        if let Err(error) = &result {
             eprintln!("error: {error:#}");
         }
-        self.steps.push(Step { name, took: start.elapsed(), failed: done.is_err() });
+        self.steps.push(Step { name, took: start.elapsed(), failed: result.is_err() });
     }
 
-    /// Runs a step that is a run of the test runner in this workspace, and counts its tests.
+    /// Notes a step that does not run here, and why.
+    pub(crate) fn skip(&mut self, reason: &str) {
+        eprintln!("\nskip: {reason}");
+        *self.tests.skips.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    /// Runs a step that calls the test runner in this workspace, and counts its tests.
     pub(crate) fn tests(
         &mut self,
         name: &'static str,
@@ -52,22 +58,22 @@ impl Report {
         let file = workspace.join(RESULTS);
         let mut counted = Results::default();
         self.step(name, || {
-            // The results of an earlier run must not pass for this one's.
+            // Results of an earlier run must not be mistaken for this one's.
             let _ = fs::remove_file(&file);
-            let done = work();
+            let result = work();
             match Results::read(&file) {
                 Ok(results) => counted = results,
-                // A runner that failed early wrote nothing; its own error says more.
-                Err(error) => return done.and(Err(error)),
+                // A runner that failed early wrote nothing; its own error tells more.
+                Err(error) => return result.and(Err(error)),
             }
-            done
+            result
         });
         self.tests.add(counted);
     }
 
-    /// Prints the verdict and turns it into an exit code.
+    /// Prints the summary and returns the exit code.
     pub(crate) fn close(&self) -> ExitCode {
-        // Not being able to print the verdict does not change it.
+        // A summary that cannot be printed does not change the result.
         let _ = std::io::stdout().write_all(self.to_string().as_bytes());
         match self.failed() {
             0 => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
-//! Reads what the test runner wrote down: how many tests passed and failed, and which only skipped.
+//! Reads the results of the test runner: how many tests passed, failed and skipped themselves.
 //!
-//! The runner hides what passing tests print, so without this a skipped test would look like a passed one.
+//! The runner hides the output of passing tests, so without this a skipped test would look like a passed one.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 /// Counted tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Results {
-    /// Tests that did what they say.
+    /// Tests that passed.
     pub(crate) passed: usize,
-    /// Tests that did not.
+    /// Tests that failed.
     pub(crate) failed: usize,
     /// Tests that returned early, by the reason they printed.
     pub(crate) skips: BTreeMap<String, usize>,
@@ -21,7 +21,7 @@ impl Results {
     /// Reads a JUnit file.
     pub(crate) fn read(file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file)
-            .with_context(|| format!("the test runner left no {}", file.display()))?;
+            .with_context(|| format!("the test runner did not write {}", file.display()))?;
         Ok(Self::parse(&text))
     }
 

@@ -1,5 +1,5 @@
-//! The root file system the tests run in: a small Debian from the machine's own package sources, made
-//! once and kept as an archive and as a directory. Knows no runtime.
+//! The root file system of the tests: a small Debian from the machine's own package sources, built once and kept as
+//! an archive and as a directory. Knows no runtime.
 
 use std::{
     fs,
@@ -9,23 +9,23 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{machine, places::Places, run::run};
+use crate::{machine, paths::Paths, run::run};
 
-/// What the tests use inside, beyond the smallest Debian.
+/// Packages the tests use, beyond the smallest Debian.
 const PACKAGES: &str = "ca-certificates,curl,iproute2,procps,python3";
 
-/// What `tar` needs to unpack the archive from its standard input into the directory named next. Devices
-/// are left out: only root could make them, and every runtime brings its own.
+/// Arguments with which `tar` unpacks the archive from standard input into the directory given next. Devices are left
+/// out: only root could create them, and every runtime provides its own.
 pub(crate) const UNPACK: [&str; 6] =
     ["--extract", "--numeric-owner", "--exclude=./dev/*", "--file", "-", "--directory"];
 
-/// Makes archive and directory, unless those of the same recipe are there.
-pub(crate) fn make(places: &Places) -> Result<()> {
+/// Builds archive and directory, unless those of the same recipe exist.
+pub(crate) fn build(paths: &Paths) -> Result<()> {
     let codename = machine::codename()?;
     let recipe = format!("minbase {codename} {PACKAGES}\n");
-    let archive = places.rootfs_archive();
-    if !made_by(&archive, &recipe) {
-        // Under a temporary name first: whoever sees the final one sees all of it.
+    let archive = paths.rootfs_archive();
+    if !built_by(&archive, &recipe) {
+        // Under a temporary name first: the final name stands for a complete file.
         let partial = beside(&archive, ".partial");
         run(machine::as_root("mmdebstrap")?
             .args(["--quiet", "--variant=minbase", "--format=tar"])
@@ -34,24 +34,24 @@ pub(crate) fn make(places: &Places) -> Result<()> {
             .arg(&partial)
             .args(machine::apt_sources(&codename))
             .stdin(Stdio::null()))?;
-        fs::rename(&partial, &archive).context("moving the new root file system in place")?;
+        fs::rename(&partial, &archive).context("moving the new root file system into place")?;
         note(&archive, &recipe)?;
     }
-    let dir = places.rootfs_dir();
-    if !made_by(&dir, &recipe) {
+    let dir = paths.rootfs_dir();
+    if !built_by(&dir, &recipe) {
         let partial = beside(&dir, ".partial");
         remove(&partial)?;
         remove(&dir)?;
-        fs::create_dir(&partial).with_context(|| format!("making {}", partial.display()))?;
+        fs::create_dir(&partial).with_context(|| format!("creating {}", partial.display()))?;
         let system = fs::File::open(&archive).context("opening the root file system")?;
         run(Command::new("tar").args(UNPACK).arg(&partial).stdin(system))?;
-        fs::rename(&partial, &dir).context("moving the unpacked root file system in place")?;
+        fs::rename(&partial, &dir).context("moving the unpacked root file system into place")?;
         note(&dir, &recipe)?;
     }
     Ok(())
 }
 
-fn made_by(what: &Path, recipe: &str) -> bool {
+fn built_by(what: &Path, recipe: &str) -> bool {
     what.exists() && fs::read_to_string(stamp(what)).is_ok_and(|text| text == recipe)
 }
 
@@ -60,7 +60,7 @@ fn note(what: &Path, recipe: &str) -> Result<()> {
     fs::write(&stamp, recipe).with_context(|| format!("writing {}", stamp.display()))
 }
 
-/// The file beside an archive or directory that says how it was made.
+/// The file beside an archive or directory that holds its recipe.
 fn stamp(what: &Path) -> PathBuf {
     beside(what, ".recipe")
 }

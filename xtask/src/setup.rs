@@ -1,4 +1,4 @@
-//! Installs what the tests need, by package name and only what is missing. Starts no service.
+//! Installs what builds and tests need, by package name and only what is missing. Starts no service.
 
 use std::{
     env, fs,
@@ -10,15 +10,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     llama, machine,
-    places::Places,
+    paths::Paths,
     python, rootfs,
     run::{output, run, succeeds},
     test::cargo,
     torch,
 };
 
-/// What proves that a package is there, and its name: what building the program wants, and pip, one of the
-/// ways models come by.
+/// A program or file of a package, and the package: what the build needs, and pip, which downloads models.
 const TO_BUILD: [(&str, &str); 6] = [
     ("cmake", "cmake"),
     ("g++", "g++"),
@@ -28,10 +27,10 @@ const TO_BUILD: [(&str, &str); 6] = [
     ("python3", "python3"),
 ];
 
-/// A library whose place has a version in it.
+/// A library below a directory with a version in its name.
 const LIBCLANG: &str = "libclang.so";
 
-/// What the tests want besides.
+/// The same for what the tests need in addition.
 const TO_TEST: [(&str, &str); 14] = [
     ("/etc/ssl/certs/ca-certificates.crt", "ca-certificates"),
     ("bash", "bash"),
@@ -49,32 +48,32 @@ const TO_TEST: [(&str, &str); 14] = [
     ("xz", "xz-utils"),
 ];
 
-/// The target that stands for macOS: checked, never run.
+/// The macOS target: checked, never run.
 pub(crate) const MAC: &str = "aarch64-apple-darwin";
 
-/// Prepares the machine. Costs next to nothing when everything is there.
-pub(crate) fn setup(places: &Places) -> Result<()> {
-    fs::create_dir_all(&places.cache)
-        .with_context(|| format!("making {}", places.cache.display()))?;
+/// Prepares the machine. Takes no time if everything is there.
+pub(crate) fn setup(paths: &Paths) -> Result<()> {
+    fs::create_dir_all(&paths.cache)
+        .with_context(|| format!("creating {}", paths.cache.display()))?;
     packages(&[&TO_BUILD[..], &TO_TEST].concat())?;
-    toolchain(places)?;
-    rootfs::make(places)?;
-    torch::fetch(places)?;
-    llama::fetch(places)?;
-    python::fetch(places)
+    toolchain(paths)?;
+    rootfs::build(paths)?;
+    torch::fetch(paths)?;
+    llama::fetch(paths)?;
+    python::fetch(paths)
 }
 
-/// Builds the program and puts it where cargo puts programs, after installing what that wants.
-pub(crate) fn install(places: &Places) -> Result<()> {
+/// Installs the program into cargo's `bin` directory, after installing what the build needs.
+pub(crate) fn install(paths: &Paths) -> Result<()> {
     build_tools()?;
-    run(cargo(places, "install").args(["--locked", "--path", "crates/cli"]))
+    run(cargo(paths, "install").args(["--locked", "--path", "crates/cli"]))
 }
 
-/// The same for the program that trains, which needs libtorch.
-pub(crate) fn install_training(places: &Places) -> Result<()> {
+/// Installs the program that trains, which needs libtorch.
+pub(crate) fn install_training(paths: &Paths) -> Result<()> {
     build_tools()?;
-    torch::fetch(places)?;
-    run(cargo(places, "install").args(["--locked", "--path", "crates/train"]))
+    torch::fetch(paths)?;
+    run(cargo(paths, "install").args(["--locked", "--path", "crates/train"]))
 }
 
 fn build_tools() -> Result<()> {
@@ -88,17 +87,17 @@ fn build_tools() -> Result<()> {
 }
 
 fn packages(needed: &[(&str, &str)]) -> Result<()> {
-    let there = |proof: &str| match proof {
+    let installed = |file: &str| match file {
         LIBCLANG => has_libclang(),
-        _ => Path::new(proof).is_file() || machine::program(proof).is_some(),
+        _ => Path::new(file).is_file() || machine::program(file).is_some(),
     };
     let missing: Vec<&str> =
-        needed.iter().filter(|(proof, _)| !there(proof)).map(|(_, package)| *package).collect();
+        needed.iter().filter(|(file, _)| !installed(file)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
     if machine::program("apt-get").is_none() {
-        bail!("this is not a Debian machine; install by hand: {}", missing.join(" "));
+        bail!("apt-get not found; install these packages: {}", missing.join(" "));
     }
     run(machine::as_root("apt-get")?.args(["-q", "update"]).stdin(Stdio::null()))?;
     run(machine::as_root("env")?
@@ -108,17 +107,17 @@ fn packages(needed: &[(&str, &str)]) -> Result<()> {
         .stdin(Stdio::null()))
 }
 
-/// Whether the library is where Debian has it, of any version, or where the user says.
+/// Whether the library is where Debian puts it, in any version, or in `LIBCLANG_PATH`.
 fn has_libclang() -> bool {
-    let said = env::var_os("LIBCLANG_PATH").map(PathBuf::from);
+    let given = env::var_os("LIBCLANG_PATH").map(PathBuf::from);
     let versions = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let usual = versions
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-"))
         .map(|entry| entry.path().join("lib"));
-    said.into_iter().chain(usual).any(|dir| dir.join(LIBCLANG).exists())
+    given.into_iter().chain(usual).any(|dir| dir.join(LIBCLANG).exists())
 }
 
-fn toolchain(places: &Places) -> Result<()> {
+fn toolchain(paths: &Paths) -> Result<()> {
     for (tool, component) in [("clippy", "clippy"), ("fmt", "rustfmt")] {
         if !succeeds(Command::new("cargo").args([tool, "--version"])) {
             run(Command::new("rustup").args(["component", "add", component]))?;
@@ -130,12 +129,12 @@ fn toolchain(places: &Places) -> Result<()> {
         run(Command::new("rustup").args(["target", "add", MAC]))?;
     }
     if !succeeds(Command::new("cargo").args(["nextest", "--version"])) {
-        // An unoptimised build without self-update: minutes less, and the tests take the same time.
+        // A debug build without self-update: it is built minutes faster, and the tests take the same time.
         run(Command::new("cargo")
             .args(["install", "cargo-nextest", "--locked", "--debug"])
             .args(["--no-default-features", "--features", "default-no-update"])
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env("CARGO_TARGET_DIR", &places.target))?;
+            .env("CARGO_TARGET_DIR", &paths.target))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The checks and tests of the workspace, in order. What a step needs is made by other modules.
+//! The checks and tests of the workspace, in order. What a step needs is provided by other modules.
 
 use std::{
     env,
@@ -10,91 +10,97 @@ use anyhow::Result;
 use crate::{
     daemon::{Daemon, IMAGE},
     llama, machine, ordinary_user,
-    places::Places,
+    paths::Paths,
     python,
     report::Report,
-    run::run,
+    run::{run, succeeds},
     setup, torch,
 };
 
 /// The crates that must build on macOS, where the native runtime is left out.
 const ON_MAC: [&str; 9] = [
-    "trajectory",
-    "model",
-    "model-server",
-    "agent",
-    "sandbox",
-    "sandbox-docker",
-    "image",
-    "catalogue",
+    "lis-trajectory",
+    "lis-model",
+    "lis-model-server",
+    "lis-agent",
+    "lis-sandbox",
+    "lis-sandbox-docker",
+    "lis-image",
+    "lis-catalogue",
     "llm-in-sandbox",
 ];
 
-/// What a prepared machine must offer to the tests, so that none of them is skipped unseen.
+/// What a prepared machine must offer, so that no test skips itself unnoticed.
 const REQUIRED: &str = "docker,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,torch,transformers,userns,rootless";
 
-/// The fast checks, with nothing installed and nothing started.
-pub(crate) fn check(places: &Places) -> ExitCode {
+/// The fast checks: installs nothing and starts nothing.
+pub(crate) fn check(paths: &Paths) -> ExitCode {
     let mut report = Report::default();
-    lint(places, &mut report);
-    report.tests("unit tests", &places.root, || {
-        run(cargo(places, "nextest")
+    lint(paths, &mut report);
+    report.tests("unit tests", &paths.root, || {
+        run(cargo(paths, "nextest")
             .arg("run")
-            .args(torch::every_crate(places))
+            .args(torch::every_crate(paths))
             .args(["--lib", "--bins"])
-            .env("LD_LIBRARY_PATH", torch::library_path(places)?))
+            .env("LD_LIBRARY_PATH", torch::library_path(paths)?))
+    });
+    report.tests("architecture rules", &paths.root, || {
+        run(cargo(paths, "nextest").args(["run", "--package", "xtask", "--test", "it"]))
     });
     report.close()
 }
 
 /// Everything.
-pub(crate) fn test(places: &Places) -> Result<ExitCode> {
-    setup::setup(places)?;
+pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
+    setup::setup(paths)?;
     let mut report = Report::default();
-    lint(places, &mut report);
+    lint(paths, &mut report);
+    dependencies(paths, &mut report);
     report.step("documentation", || {
-        run(cargo(places, "doc")
+        run(cargo(paths, "doc")
             .args(["--workspace", "--no-deps", "--document-private-items", "--quiet"])
             .env("RUSTDOCFLAGS", "-D warnings"))
     });
     report.step("builds on macOS", || {
         let packages = ON_MAC.iter().flat_map(|name| ["-p", name]);
         // llama.cpp is C++, and there is no compiler for it here.
-        run(cargo(places, "check")
+        run(cargo(paths, "check")
             .args(["--no-default-features", "--target", setup::MAC])
             .args(packages))
     });
     report.step("examples in the documentation", || {
-        run(cargo(places, "test").args(["--doc", "--workspace", "--quiet"]))
+        run(cargo(paths, "test")
+            .args(["--doc", "--workspace", "--quiet"])
+            .env("LD_LIBRARY_PATH", torch::library_path(paths)?))
     });
 
     let daemon = Daemon::start()?;
-    daemon.import(&places.rootfs_archive())?;
+    daemon.import(&paths.rootfs_archive())?;
     let root = machine::ids()?.0 == 0;
     let required = env::var("LIS_REQUIRE").unwrap_or_else(|_| match root {
         true => format!("root,cgroup,{REQUIRED}"),
         false => REQUIRED.to_owned(),
     });
-    report.tests("tests", &places.root, || {
-        run(cargo(places, "nextest")
+    report.tests("tests", &paths.root, || {
+        run(cargo(paths, "nextest")
             .args(["run", "--workspace", "--no-fail-fast"])
             .env("DOCKER_HOST", daemon.host())
             .env("LIS_TEST_IMAGE", IMAGE)
-            .env("LIS_TEST_ROOTFS", places.rootfs_dir())
-            .env("LIS_TEST_GGUF", llama::model(places))
-            .env("LIS_TEST_TINY_GGUF", llama::tiny(places))
-            .env("LIS_TEST_LLAMA", llama::server(places))
-            .env("LIS_TEST_OPENAI", python::openai(places))
-            .env("LIS_TEST_MATH_VERIFY", python::math_verify(places))
-            .env("LIS_TEST_TRANSFORMERS", python::transformers(places))
-            .env("LD_LIBRARY_PATH", torch::library_path(places)?)
+            .env("LIS_TEST_ROOTFS", paths.rootfs_dir())
+            .env("LIS_TEST_GGUF", llama::model(paths))
+            .env("LIS_TEST_TINY_GGUF", llama::tiny(paths))
+            .env("LIS_TEST_LLAMA", llama::server(paths))
+            .env("LIS_TEST_OPENAI", python::openai(paths))
+            .env("LIS_TEST_MATH_VERIFY", python::math_verify(paths))
+            .env("LIS_TEST_TRANSFORMERS", python::transformers(paths))
+            .env("LD_LIBRARY_PATH", torch::library_path(paths)?)
             .env("LIS_REQUIRE", &required))
     });
     if root {
         let home = daemon.scratch().join("user");
         let workspace = ordinary_user::workspace(&home);
         report.tests("tests as an ordinary user", &workspace, || {
-            ordinary_user::run_tests(places, &home)
+            ordinary_user::run_tests(paths, &home)
         });
     }
     report.step("the Docker daemon stops", || {
@@ -104,10 +110,10 @@ pub(crate) fn test(places: &Places) -> Result<ExitCode> {
     Ok(report.close())
 }
 
-fn lint(places: &Places, report: &mut Report) {
-    report.step("formatting", || run(cargo(places, "fmt").args(["--all", "--check"])));
+fn lint(paths: &Paths, report: &mut Report) {
+    report.step("formatting", || run(cargo(paths, "fmt").args(["--all", "--check"])));
     report.step("clippy", || {
-        run(cargo(places, "clippy").args(torch::every_crate(places)).args([
+        run(cargo(paths, "clippy").args(torch::every_crate(paths)).args([
             "--all-targets",
             "--",
             "-D",
@@ -116,11 +122,21 @@ fn lint(places: &Places, report: &mut Report) {
     });
 }
 
-/// Cargo in the workspace. The build directory is always named: it need not be the default one. So is libtorch: a build
-/// that is told another way would be made anew.
-pub(crate) fn cargo(places: &Places, subcommand: &str) -> Command {
+/// Licences, forbidden crates and sources, as `deny.toml` has them.
+fn dependencies(paths: &Paths, report: &mut Report) {
+    if !succeeds(Command::new("cargo").args(["deny", "--version"])) {
+        return report.skip("cargo-deny is not installed: licences and sources are not checked");
+    }
+    report.step("dependencies", || {
+        run(cargo(paths, "deny").args(["check", "bans", "licenses", "sources"]))
+    });
+}
+
+/// Cargo in the workspace, with the build directory and libtorch always set: cargo builds again what was built under
+/// other variables.
+pub(crate) fn cargo(paths: &Paths, subcommand: &str) -> Command {
     let mut command = Command::new("cargo");
-    command.arg(subcommand).current_dir(&places.root).env("CARGO_TARGET_DIR", &places.target);
-    torch::tell(&mut command, places);
+    command.arg(subcommand).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
+    torch::set_variables(&mut command, paths);
     command
 }

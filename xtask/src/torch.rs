@@ -1,14 +1,14 @@
-//! libtorch, for the crates that train: from the package of PyTorch and a few of CUDA. Fetched once and kept in the cache
-//! directory. Knows where it lies and what cargo must be told about it.
+//! libtorch, for the crates that train: from the packages of PyTorch and CUDA, downloaded once into the cache directory.
+//! Knows where it is and which variables cargo needs.
 
 use std::{env, ffi::OsString, fs, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result};
 
-use crate::{llama, places::Places, run::run};
+use crate::{llama, paths::Paths, run::run};
 
-/// The packages: PyTorch, the two it does not start without, and headers of CUDA. Others that PyTorch names are for GPUs
-/// only, and gigabytes.
+/// PyTorch, the two packages it does not start without, and headers of CUDA. The other dependencies of PyTorch are
+/// for GPUs only, and gigabytes.
 const PACKAGES: [&str; 4] = [
     "torch==2.11.0",
     "nvidia-cuda-crt==13.4.92",
@@ -16,12 +16,12 @@ const PACKAGES: [&str; 4] = [
     "nvidia-cuda-runtime==13.4.92",
 ];
 
-/// Fetches it, unless it is there.
-pub(crate) fn fetch(places: &Places) -> Result<()> {
-    if said().is_some() || is_there(places) {
+/// Downloads it, unless it is there.
+pub(crate) fn fetch(paths: &Paths) -> Result<()> {
+    if given().is_some() || is_there(paths) {
         return Ok(());
     }
-    let to = directory(places);
+    let to = directory(paths);
     let partial = to.with_extension("partial");
     for dir in [&partial, &to] {
         if dir.exists() {
@@ -32,52 +32,53 @@ pub(crate) fn fetch(places: &Places) -> Result<()> {
         .args(["install", "--quiet", "--no-deps", "--no-compile", "--target"])
         .arg(&partial)
         .args(PACKAGES))?;
-    fs::rename(&partial, &to).context("moving PyTorch in place")
+    fs::rename(&partial, &to).context("moving PyTorch into place")
 }
 
-/// Tells cargo where libtorch lies, if it does.
-pub(crate) fn tell(command: &mut Command, places: &Places) {
-    if let Some(libtorch) = libtorch(places) {
+/// Sets the variables by which cargo finds libtorch, if there is one.
+pub(crate) fn set_variables(command: &mut Command, paths: &Paths) {
+    if let Some(libtorch) = libtorch(paths) {
         command.env("LIBTORCH", libtorch).env("LIBTORCH_CXX11_ABI", "1");
     }
 }
 
-/// Cargo's arguments for all crates that can be built: without libtorch, those that need none.
-pub(crate) fn every_crate(places: &Places) -> &'static [&'static str] {
-    match libtorch(places) {
+/// Cargo's arguments that select all crates that can be built: without libtorch, the default members.
+pub(crate) fn every_crate(paths: &Paths) -> &'static [&'static str] {
+    match libtorch(paths) {
         Some(_) => &["--workspace"],
         None => &[],
     }
 }
 
-/// The path on which tests find libtorch's libraries, before what is there already.
-pub(crate) fn library_path(places: &Places) -> Result<OsString> {
-    let ours = libtorch(places).map(|libtorch| libtorch.join("lib"));
+/// `LD_LIBRARY_PATH` with the libraries of libtorch in front.
+pub(crate) fn library_path(paths: &Paths) -> Result<OsString> {
+    let ours = libtorch(paths).map(|libtorch| libtorch.join("lib"));
     let others = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let others = env::split_paths(&others).filter(|path| !path.as_os_str().is_empty());
-    env::join_paths(ours.into_iter().chain(others)).context("a path with a colon in it")
+    env::join_paths(ours.into_iter().chain(others))
+        .context("a directory of LD_LIBRARY_PATH contains a colon")
 }
 
-/// PyTorch's directory: the one the user names, or ours.
-fn libtorch(places: &Places) -> Option<PathBuf> {
-    said().or_else(|| is_there(places).then(|| directory(places).join("torch")))
+/// The directory of PyTorch: the user's `LIBTORCH`, else the downloaded one.
+fn libtorch(paths: &Paths) -> Option<PathBuf> {
+    given().or_else(|| is_there(paths).then(|| directory(paths).join("torch")))
 }
 
-fn said() -> Option<PathBuf> {
+fn given() -> Option<PathBuf> {
     env::var_os("LIBTORCH").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-fn is_there(places: &Places) -> bool {
-    PACKAGES.iter().all(|package| directory(places).join(proof(package)).exists())
+fn is_there(paths: &Paths) -> bool {
+    PACKAGES.iter().all(|package| directory(paths).join(proof(package)).exists())
 }
 
-/// What shows that a package is unpacked.
+/// The directory that shows that a package is unpacked.
 fn proof(package: &str) -> String {
     format!("{}.dist-info", package.replace('-', "_").replace("==", "-"))
 }
 
-fn directory(places: &Places) -> PathBuf {
-    places.cache.join("torch")
+fn directory(paths: &Paths) -> PathBuf {
+    paths.cache.join("torch")
 }
 
 #[cfg(test)]

@@ -1,20 +1,23 @@
-//! Shortening what the model sees of old results, when its context nears its end.
+//! Compaction: the model sees old tool results shortened once its context fills up.
 //!
-//! A view, never a change: the history keeps every word. What is shortened follows from the history and the
-//! count of messages alone, so that a resumed episode shows its model the same. Knows no model and no tokenizer.
+//! A view, never a change: the history stays complete. What is shortened depends on the history and the number of
+//! messages alone, so that a resumed episode shows its model the same. Knows no model and no tokenizer.
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
 use trajectory::{Content, Message};
 
-/// When and how much is shortened.
-#[derive(Clone, Debug, PartialEq)]
+use crate::text;
+
+/// When old tool results are shortened, and how many.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compaction {
-    /// So many of the last turns are shown whole.
+    /// The number of last turns that are never shortened; 4 by default.
     pub keep_turns: usize,
-    /// Shortening starts when this share of the window is used.
+    /// The share of the window from which on results are shortened; 0.8 by default.
     pub trigger: f64,
-    /// Tokens the conversation may have. Where nobody knows, nothing is shortened.
+    /// The context window of the model, in tokens. `None`: not known, and nothing is shortened.
     pub window: Option<u64>,
 }
 
@@ -24,35 +27,35 @@ impl Default for Compaction {
     }
 }
 
-/// A text up to this length is shown whole. What is left of a longer one is shorter than this, so that
-/// shortening it once more changes nothing.
-const SHORT: usize = 1000;
+/// The longest text that stays whole, in characters. A shortened text is shorter than this, so that shortening it
+/// again changes nothing.
+const MAX_WHOLE: usize = 1000;
 
-/// What is left at each end of a longer text, at most: lines and characters.
-const LINES: usize = 5;
-const CHARACTERS: usize = 400;
+/// What remains at each end of a longer text: at most this many lines and characters.
+const END_LINES: usize = 5;
+const END_CHARACTERS: usize = 400;
 
-/// Bytes that make up a token, roughly, in what no server has counted yet.
+/// Bytes per token, roughly, of text the server has not counted yet.
 const BYTES_PER_TOKEN: u64 = 4;
 
 impl Compaction {
-    /// How many of the first messages the model gets to see shortened from now on: `so_far`, or more.
+    /// How many of the first messages the model sees shortened from now on: `so_far`, or more.
     ///
-    /// `context` is the tokens of the conversation up to and including the last reply.
+    /// `context` is the number of tokens of the conversation up to and including the last response.
     pub fn plan(&self, messages: &[Message], context: u64, so_far: usize) -> usize {
         let Some(window) = self.window else { return so_far };
         let expected = context.saturating_add(uncounted(messages));
         if (expected as f64) < window as f64 * self.trigger {
             return so_far;
         }
-        let upto = self.old(messages);
+        let upto = self.before_kept_turns(messages);
         let more = messages.get(so_far..upto).unwrap_or_default();
         let gains = more.iter().any(|message| shortened(message).is_some());
         if gains { upto } else { so_far }
     }
 
-    /// The conversation as the model sees it when the first `upto` messages are shortened: results lose
-    /// their middle and their pictures; instructions, the task and the model's own words stay.
+    /// The conversation with the first `upto` messages shortened: tool results lose their middle and their images;
+    /// instructions, the task and the model's responses stay.
     pub fn apply(messages: &[Message], upto: usize) -> Cow<'_, [Message]> {
         let mut view = Cow::Borrowed(messages);
         for (at, message) in messages.iter().enumerate().take(upto) {
@@ -63,9 +66,10 @@ impl Compaction {
         view
     }
 
-    /// The messages before the turns that are kept.
-    fn old(&self, messages: &[Message]) -> usize {
-        let mut turns = messages.iter().enumerate().rev().filter(|(_, message)| is_reply(message));
+    /// The number of messages before the turns that are never shortened.
+    fn before_kept_turns(&self, messages: &[Message]) -> usize {
+        let mut turns =
+            messages.iter().enumerate().rev().filter(|(_, message)| is_response(message));
         match self.keep_turns.checked_sub(1) {
             Some(kept) => turns.nth(kept).map_or(0, |(at, _)| at),
             None => messages.len(),
@@ -73,18 +77,18 @@ impl Compaction {
     }
 }
 
-fn is_reply(message: &Message) -> bool {
+fn is_response(message: &Message) -> bool {
     matches!(message, Message::Assistant(_))
 }
 
-/// Tokens of what came after the last reply, estimated.
+/// An estimate of the tokens after the last response.
 fn uncounted(messages: &[Message]) -> u64 {
-    let new = messages.iter().rev().take_while(|message| !is_reply(message));
+    let new = messages.iter().rev().take_while(|message| !is_response(message));
     let bytes: usize = new.map(Message::size).sum();
     bytes as u64 / BYTES_PER_TOKEN
 }
 
-/// A result without its middle and its pictures; nothing where that changes nothing.
+/// A tool result without its middle and its images. `None` if there is nothing to shorten.
 fn shortened(message: &Message) -> Option<Message> {
     let Message::Tool(result) = message else { return None };
     if result.content.iter().all(|part| shortened_part(part).is_none()) {
@@ -102,31 +106,29 @@ fn shortened(message: &Message) -> Option<Message> {
 fn shortened_part(part: &Content) -> Option<Content> {
     match part {
         Content::Text { text } => without_middle(text).map(Content::text),
-        Content::Image { media_type, .. } => {
-            Some(Content::text(format!("[a picture was shown here: {media_type}]")))
-        }
+        Content::Image { media_type, .. } => Some(Content::text(text::compacted_image(media_type))),
     }
 }
 
-/// A few lines from both ends of a long text, with a mark that says how much is missing.
+/// A few lines from both ends of a long text, with a note of how much is missing.
 fn without_middle(text: &str) -> Option<String> {
     let total = text.chars().count();
-    if total <= SHORT {
+    if total <= MAX_WHOLE {
         return None;
     }
-    let head = &text[..ends_after(text.char_indices())];
-    let from = starts_before(text);
+    let head = &text[..head_end(text.char_indices())];
+    let from = tail_start(text);
     let tail = &text[from..];
     let left_out = total - head.chars().count() - tail.chars().count();
     let gap = if head.ends_with('\n') { "" } else { "\n" };
-    Some(format!("{head}{gap}[... {left_out} characters of this old result left out ...]\n{tail}"))
+    Some(format!("{head}{gap}{}\n{tail}", text::compacted_text(left_out)))
 }
 
-/// Where the head ends: after so many lines, or within a line that is too long.
-fn ends_after(characters: impl Iterator<Item = (usize, char)>) -> usize {
+/// Where the head ends: after [`END_LINES`] lines, or within a long line.
+fn head_end(characters: impl Iterator<Item = (usize, char)>) -> usize {
     let mut lines = 0;
     for (count, (at, character)) in characters.enumerate() {
-        if count == CHARACTERS || lines == LINES {
+        if count == END_CHARACTERS || lines == END_LINES {
             return at;
         }
         lines += usize::from(character == '\n');
@@ -134,13 +136,13 @@ fn ends_after(characters: impl Iterator<Item = (usize, char)>) -> usize {
     0
 }
 
-/// Where the tail starts: the same from the other end. A line end at the very end belongs to its line.
-fn starts_before(text: &str) -> usize {
+/// Where the tail starts: the same from the other end. A final newline belongs to its line.
+fn tail_start(text: &str) -> usize {
     let mut lines = 0;
     let mut start = text.len();
     for (count, (at, character)) in text.char_indices().rev().enumerate() {
         lines += usize::from(character == '\n' && count > 0);
-        if count == CHARACTERS || lines == LINES {
+        if count == END_CHARACTERS || lines == END_LINES {
             break;
         }
         start = at;

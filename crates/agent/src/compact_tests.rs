@@ -1,4 +1,4 @@
-//! What is shortened, what never is, and that doing it again changes nothing.
+//! Which messages are shortened, which never are, and that shortening is idempotent.
 
 use proptest::{collection::vec, prelude::*};
 use serde_json::Map;
@@ -10,7 +10,7 @@ fn window(tokens: u64) -> Compaction {
     Compaction { window: Some(tokens), ..Compaction::default() }
 }
 
-fn reply(ids: &[&str]) -> Message {
+fn response(ids: &[&str]) -> Message {
     let call = |id: &&str| ToolCall {
         id: (*id).into(),
         name: "execute_bash".into(),
@@ -37,12 +37,12 @@ fn long() -> String {
     (1..=500).map(|line| format!("line {line}\n")).collect()
 }
 
-/// Instructions, a task, and so many turns with a long result each. Turn `n` is the messages `2n` and `2n + 1`.
+/// A system prompt, a task, and turns with a long result each. Turn `n` is the messages `2n` and `2n + 1`.
 fn episode(turns: usize) -> Vec<Message> {
     let mut messages = vec![Message::System { text: long() }, Message::user(long())];
     for turn in 1..=turns {
         let id = format!("call {turn}");
-        messages.extend([reply(&[&id]), result(&id, &long())]);
+        messages.extend([response(&[&id]), result(&id, &long())]);
     }
     messages
 }
@@ -58,7 +58,7 @@ fn text(message: &Message) -> &str {
 fn nothing_is_shortened_while_there_is_room() {
     let messages = episode(10);
     let full = 100_000;
-    // What came after the last reply counts as well.
+    // What comes after the last response counts as well.
     let new = messages.last().unwrap().size() as u64 / 4;
     assert_eq!(window(full).plan(&messages, 79_999 - new, 0), 0);
     assert_eq!(window(full).plan(&messages, 80_000 - new, 0), 14);
@@ -76,7 +76,7 @@ fn the_last_turns_are_shown_whole() {
         assert_eq!(shown != message, old_result, "message {at}");
     }
     assert!(matches!(&messages[upto], Message::Assistant(_)));
-    let turns = messages[upto..].iter().filter(|message| is_reply(message)).count();
+    let turns = messages[upto..].iter().filter(|message| is_response(message)).count();
     assert_eq!(turns, Compaction::default().keep_turns);
 }
 
@@ -91,11 +91,11 @@ fn short_episodes_stay_as_they_are() {
 }
 
 #[test]
-fn a_plan_that_gains_nothing_is_not_made() {
+fn nothing_is_compacted_without_gain() {
     let mut messages = episode(0);
     for turn in 0..10 {
         let id = turn.to_string();
-        messages.extend([reply(&[&id]), result(&id, "short")]);
+        messages.extend([response(&[&id]), result(&id, "short")]);
     }
     assert_eq!(window(1).plan(&messages, u64::MAX, 0), 0);
 }
@@ -136,22 +136,22 @@ fn both_ends_of_a_long_result_are_kept() {
 }
 
 #[test]
-fn one_endless_line_is_shortened_too() {
+fn one_long_line_is_shortened_too() {
     let line = "ä".repeat(5000);
     let short = without_middle(&line).unwrap();
     assert_eq!(
         short,
         format!(
             "{0}\n[... 4200 characters of this old result left out ...]\n{0}",
-            "ä".repeat(CHARACTERS)
+            "ä".repeat(END_CHARACTERS)
         )
     );
-    assert_eq!(without_middle(&"ä".repeat(SHORT)), None);
-    assert!(without_middle(&"\n".repeat(SHORT + 1)).unwrap().contains("991 characters"));
+    assert_eq!(without_middle(&"ä".repeat(MAX_WHOLE)), None);
+    assert!(without_middle(&"\n".repeat(MAX_WHOLE + 1)).unwrap().contains("991 characters"));
 }
 
 #[test]
-fn old_pictures_are_named_instead_of_shown() {
+fn old_images_become_text() {
     let mut messages = episode(6);
     let Message::Tool(result) = &mut messages[3] else { panic!("no result") };
     result.content = vec![
@@ -174,7 +174,7 @@ fn conversation() -> impl Strategy<Value = Vec<Message>> {
         let mut messages = vec![Message::System { text: long() }, Message::user(long())];
         for (turn, results) in turns.iter().enumerate() {
             let ids: Vec<String> = (0..results.len()).map(|n| format!("{turn}.{n}")).collect();
-            messages.push(reply(&ids.iter().map(String::as_str).collect::<Vec<_>>()));
+            messages.push(response(&ids.iter().map(String::as_str).collect::<Vec<_>>()));
             messages.extend(ids.iter().zip(results).map(|(id, text)| result(id, text)));
             if results.is_empty() {
                 messages.push(Message::user(long()));
@@ -226,9 +226,9 @@ proptest! {
         let text = piece.repeat(times);
         let total = text.chars().count();
         match without_middle(&text) {
-            None => prop_assert!(total <= SHORT),
+            None => prop_assert!(total <= MAX_WHOLE),
             Some(short) => {
-                prop_assert!(short.chars().count() < SHORT);
+                prop_assert!(short.chars().count() < MAX_WHOLE);
                 let (head, rest) = short.split_once("[... ").unwrap();
                 let (count, tail) = rest.split_once(" characters of this old result left out ...]\n").unwrap();
                 let head = if text.starts_with(head) { head } else { head.strip_suffix('\n').unwrap() };

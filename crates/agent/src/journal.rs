@@ -1,17 +1,18 @@
-//! Who hears what happens in an episode: files, terminals, pages.
+//! Where the events of an episode go: a file, a terminal, a queue.
 
 use std::{future::Future, io};
 
 use model::Listener;
 use trajectory::Event;
 
-/// Keeps the record of an episode. It also hears the model's words as they come.
+/// A write-ahead journal of an episode. As a [`Listener`] it also receives the model's output while it streams.
 pub trait Journal<S>: Listener {
-    /// Takes down what happened, before the episode goes on. An episode without a record ends.
+    /// Records an event before anything follows from it. An error ends the episode with
+    /// [`Fault::Storage`](trajectory::Fault::Storage).
     fn record(&self, event: Event) -> io::Result<()>;
 
-    /// A turn is over and the sandbox is idle: the moment to save its files.
-    fn turn_over(&self, _turn: u32, _sandbox: &S) -> impl Future<Output = ()> + Send
+    /// Called after each turn, while the sandbox is idle: the moment to save its files. Does nothing by default.
+    fn on_turn_end(&self, _turn: u32, _sandbox: &S) -> impl Future<Output = ()> + Send
     where
         S: Sync,
     {

@@ -1,25 +1,25 @@
-//! What an episode may use up, and which limit it has reached.
+//! The limits of an episode, and which of them is reached.
 
 use std::{ops::ControlFlow, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use trajectory::{Outcome, Spent};
 
-/// What an episode may use up.
+/// The limits of an episode. Reaching one ends it with the outcome of that limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Replies of the model.
+    /// Responses of the model; 100 by default.
     pub turns: u32,
-    /// Tokens of one reply.
+    /// Tokens of one response; 65,536 by default. What is longer is cut off, and the episode continues.
     pub tokens_per_call: u64,
-    /// Tokens of the whole conversation.
+    /// Tokens of the whole conversation, as the model's server counts them; 65,536 by default.
     pub tokens: u64,
-    /// Time, waiting for the model included.
+    /// Time spent in calls to the model and to tools. Waiting for a permit to call the model does not count.
     pub time: Option<Duration>,
-    /// Dollars.
+    /// Dollars. Has no effect where the model's price is not known.
     pub cost: Option<f64>,
-    /// Replies in a row without a tool call that makes sense.
+    /// Turns in a row without a usable tool call; 5 by default.
     pub misses: u32,
 }
 
@@ -37,7 +37,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Ends an episode that has used up what it may.
+    /// Breaks with the outcome of the limit that is reached, if one is.
     pub(crate) fn check(&self, spent: &Spent, misses: u32) -> ControlFlow<Outcome> {
         let out_of_money = self.cost.zip(spent.cost).is_some_and(|(limit, cost)| cost >= limit);
         ControlFlow::Break(if misses >= self.misses {
@@ -53,18 +53,9 @@ impl Limits {
         })
     }
 
-    /// The most tokens the next reply may have.
-    pub(crate) fn next_reply(&self, spent: &Spent) -> u64 {
+    /// The most tokens the next response may have.
+    pub(crate) fn next_response(&self, spent: &Spent) -> u64 {
         self.tokens_per_call.min(self.tokens.saturating_sub(spent.context)).max(1)
-    }
-
-    /// What the model is told about its turns, at the end of what it gets to see.
-    pub(crate) fn countdown(&self, spent: &Spent) -> String {
-        match self.turns.saturating_sub(spent.turns) {
-            0 => "[no steps remaining]".to_owned(),
-            1 => "[1 step remaining: leave your answer in its place and submit now]".to_owned(),
-            left => format!("[{left} steps remaining]"),
-        }
     }
 }
 
@@ -91,16 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_never_outgrows_the_conversation() {
+    fn a_response_never_outgrows_the_conversation() {
         let limits = Limits { tokens: 100, tokens_per_call: 60, ..Limits::default() };
-        assert_eq!(limits.next_reply(&spent(0, 10, 0.0)), 60);
-        assert_eq!(limits.next_reply(&spent(0, 70, 0.0)), 30);
-    }
-
-    #[test]
-    fn the_model_is_told_how_many_steps_remain() {
-        let limits = Limits { turns: 3, ..Limits::default() };
-        assert_eq!(limits.countdown(&spent(1, 0, 0.0)), "[2 steps remaining]");
-        assert!(limits.countdown(&spent(2, 0, 0.0)).contains("submit now"));
+        assert_eq!(limits.next_response(&spent(0, 10, 0.0)), 60);
+        assert_eq!(limits.next_response(&spent(0, 70, 0.0)), 30);
     }
 }

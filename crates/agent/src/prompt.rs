@@ -1,7 +1,7 @@
-//! What a model is told before it starts: a system prompt, the task around the problem, and where files lie.
+//! Prompts: the system prompt, the task prompt around a problem statement, and the directories they name.
 //!
-//! Prompts are data: YAML of the reference's shape, built in or the user's own. Knows no model, no sandbox and
-//! no file on the host; it turns text into text.
+//! Prompts are data: YAML with the keys of the reference implementation, built in or the user's own. Knows no model, no
+//! sandbox and no file of the host; it turns text into text.
 
 mod builtin;
 mod config;
@@ -22,31 +22,31 @@ use trajectory::Message;
 
 use template::{Template, Values};
 
-/// A prompt config may be this long, in bytes.
+/// The longest prompt config, in bytes.
 pub const MAX_CONFIG: usize = 1 << 20;
 
-/// A prompt with everything filled in may be this long, in bytes.
+/// The longest rendered prompt, in bytes.
 pub const MAX_RENDERED: usize = 64 << 20;
 
-/// Prompt templates, and the directories of the sandbox that they speak of.
+/// Prompt templates, and the directories of the sandbox that they name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompts {
     /// Template of the system prompt; key `system_prompt`.
     pub system: String,
     /// Template of the first user message; key `instance_prompt`. Empty: the problem statement itself.
     pub task: String,
-    /// Where commands start.
+    /// The working directory of commands.
     pub working_dir: PathBuf,
-    /// Where the input files are put.
+    /// The directory of the input files.
     pub input_dir: PathBuf,
-    /// What comes back to the caller.
+    /// The directory of the results.
     pub output_dir: PathBuf,
-    /// Keys of the config that mean nothing here, in its order. The reference's benchmark configs have some.
+    /// Unknown keys of the config, in its order. Benchmark configs of the reference implementation have some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }
 
-/// The two messages an episode starts with.
+/// The prompts of one episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
     /// The system prompt; may be empty.
@@ -56,7 +56,7 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// The first messages of a conversation. A model without a system prompt is told none.
+    /// The first messages of a conversation. An empty system prompt is left out.
     pub fn messages(self) -> Vec<Message> {
         let system = (!self.system.is_empty()).then_some(Message::System { text: self.system });
         system.into_iter().chain([Message::user(self.user)]).collect()
@@ -67,44 +67,42 @@ impl Rendered {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromptError {
-    /// The config is too long to be one.
-    #[error("a prompt config may have {MAX_CONFIG} bytes, this one has {size}")]
+    /// The config is too long.
+    #[error("the prompt config has {size} bytes; the limit is {MAX_CONFIG}")]
     TooLong {
-        /// Its length in bytes.
+        /// Its length, in bytes.
         size: usize,
     },
     /// The config is not a YAML mapping of text.
     #[error("the prompt config must be a YAML mapping whose prompts and directories are text")]
     Yaml(#[source] Box<serde_saphyr::Error>),
-    /// A directory that does not say where in the sandbox it is.
+    /// A directory is not an absolute path.
     #[error(
         "`{key}` must be an absolute path in the sandbox without `..`, such as /testbed; it is {value}"
     )]
     Directory {
         /// The key of the config.
         key: &'static str,
-        /// Its value, quoted and cut.
+        /// Its value, quoted and shortened.
         value: String,
     },
-    /// A placeholder that nothing fills.
+    /// A placeholder is not known.
     #[error(
-        "`{key}`, line {line}: nothing is known to put in for {placeholder}; \
-         known are {known}; braces that are meant as such are doubled: {{{{ and }}}}"
+        "`{key}`, line {line}: unknown placeholder {placeholder}; known are {known}; \
+         write {{{{ and }}}} for literal braces"
     )]
     Placeholder {
         /// The key of the config.
         key: &'static str,
         /// The line within the prompt, from 1.
         line: usize,
-        /// What stands there, quoted and cut.
+        /// The placeholder, quoted and shortened.
         placeholder: String,
-        /// The placeholders that would be filled.
+        /// The known placeholders.
         known: String,
     },
-    /// A brace without its counterpart.
-    #[error(
-        "`{key}`, line {line}: a lone {brace}; double it where a brace is meant: {brace}{brace}"
-    )]
+    /// A brace has no counterpart.
+    #[error("`{key}`, line {line}: unmatched {brace}; write {brace}{brace} for a literal brace")]
     Brace {
         /// The key of the config.
         key: &'static str,
@@ -113,8 +111,8 @@ pub enum PromptError {
         /// Which brace.
         brace: char,
     },
-    /// The filled-in prompt would be absurdly long.
-    #[error("`{key}` would be longer than {MAX_RENDERED} bytes once filled in")]
+    /// The rendered prompt is too long.
+    #[error("`{key}` has more than {MAX_RENDERED} bytes once its placeholders are filled")]
     Overflow {
         /// The key of the config.
         key: &'static str,
@@ -135,11 +133,11 @@ impl Default for Prompts {
 }
 
 impl Prompts {
-    /// Reads a prompt config and checks its templates, so that nothing is left to fail once a sandbox runs.
+    /// Parses a prompt config and validates its templates, so that rendering cannot fail later but for size.
     pub fn parse(text: &str) -> Result<Self, PromptError> {
         let prompts = config::read(text)?;
         for (key, dir) in prompts.directories() {
-            if !plain_absolute(dir) {
+            if !is_plain_absolute(dir) {
                 return Err(PromptError::Directory {
                     key,
                     value: template::quoted(&dir.to_string_lossy()),
@@ -155,8 +153,8 @@ impl Prompts {
         Self::parse(builtin::text(name)?).ok()
     }
 
-    /// The messages for one problem without input files, to be solved with this network. The statement goes in
-    /// as it is: braces in it mean nothing.
+    /// Renders the prompts for a problem without input files, in a sandbox with this network. Braces in the statement
+    /// are not placeholders.
     pub fn render(
         &self,
         problem_statement: &str,
@@ -165,20 +163,20 @@ impl Prompts {
         self.render_with(problem_statement, network, &Inputs::default())
     }
 
-    /// The same for a problem with input files. They are told of where the prompt asks for it.
+    /// Renders the prompts for a problem with input files, which are listed where the prompt has `{input_files}`.
     pub fn render_with(
         &self,
         problem_statement: &str,
         network: &Network,
         inputs: &Inputs,
     ) -> Result<Rendered, PromptError> {
-        let network = sentence(network);
-        let inputs = inputs.told(&self.input_dir);
+        let network = describe_network(network);
+        let inputs = inputs.describe(&self.input_dir);
         let directories =
             self.directories().map(|(key, dir)| (key, dir.to_string_lossy().into_owned()));
         let system = Template::new("system_prompt", &self.system).fill(&Values {
             directories: &directories,
-            // The reference fills these two with nothing, and configs written for it may hold them.
+            // The reference implementation fills these two with nothing, and configs written for it may have them.
             own: &[("command_docs", ""), ("demo", ""), ("network", &network)],
         })?;
         if self.task.is_empty() {
@@ -200,8 +198,8 @@ impl Prompts {
     }
 }
 
-/// What a model is told of its network: it should neither wait for what cannot come nor do without what can.
-fn sentence(network: &Network) -> String {
+/// A sentence for the model about its network.
+fn describe_network(network: &Network) -> String {
     match network {
         Network::None => "There is no network: nothing can be downloaded or installed.".into(),
         Network::Full => "The network is open: what is missing can be downloaded.".into(),
@@ -213,7 +211,7 @@ fn sentence(network: &Network) -> String {
     }
 }
 
-fn plain_absolute(dir: &Path) -> bool {
+fn is_plain_absolute(dir: &Path) -> bool {
     let printable = !dir.to_string_lossy().contains(char::is_control);
     printable && dir.is_absolute() && !dir.components().any(|part| part == Component::ParentDir)
 }

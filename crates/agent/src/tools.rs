@@ -1,51 +1,72 @@
-//! The tools, and what the model gets to see of their results.
+//! The tools of a model, and the observations it gets from them.
 //!
-//! A failing command or a malformed call is an observation. `Err` means that the sandbox itself failed.
+//! A failing command or a malformed call is an observation. An error means that the sandbox itself failed.
+//!
+//! | file | does |
+//! |---|---|
+//! | `specs` | names, descriptions and parameters, as the model reads them |
+//! | `tool_set` | which built-in tools there are, and the answer given to `submit` |
+//! | `toolbox` | finds the tool of a call, built in or your own |
+//! | `arguments` | reads the arguments of a call |
+//! | `bash` | `execute_bash` |
+//! | `sanitize`, `truncate` | command output: control sequences removed, the middle of long output cut out |
+//! | `edit`, `view` | `str_replace_editor` |
+//! | `text_edit`, `mismatch` | replaces and inserts text; explains why a text was not found |
+//! | `numbered_lines`, `directory_listing`, `file_kind` | how files, directories and images are shown |
 
 mod arguments;
 mod bash;
-mod change;
-mod clip;
+mod directory_listing;
 mod edit;
-mod hint;
-mod page;
-mod picture;
-mod screen;
-mod set;
+mod file_kind;
+mod mismatch;
+mod numbered_lines;
+mod sanitize;
 mod specs;
-mod tree;
+mod text_edit;
+mod tool_set;
+mod toolbox;
+mod truncate;
 mod view;
 
 use std::{io, path::PathBuf, time::Duration};
 
 use model::ToolSpec;
 use sandbox::{Error, Sandbox};
-use trajectory::{Arguments, Content, ToolCall};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use trajectory::{Content, ToolCall};
 
-use self::arguments::{Given, short};
-pub use self::set::{MAX_ANSWER, ToolSet, submitted_answer};
+use self::arguments::ToolArguments;
+pub(crate) use self::arguments::short_name;
+pub(crate) use self::toolbox::Toolbox;
+pub use self::{
+    tool_set::{MAX_ANSWER, ToolSet, submitted_answer},
+    toolbox::{Tool, ToolFuture},
+};
 
-/// Runs a command.
+/// Name of the tool that runs a command.
 pub const EXECUTE: &str = "execute_bash";
-/// Looks at files and changes them.
+/// Name of the tool that shows and changes files.
 pub const EDIT: &str = "str_replace_editor";
-/// Ends the episode.
+/// Name of the tool that ends the episode.
 pub const SUBMIT: &str = "submit";
 
-/// How the tools behave.
+/// Settings of the built-in tools.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    /// Which of them there are.
+    /// Which tools there are.
     pub set: ToolSet,
-    /// A command may take this long.
+    /// Time limit of a command; 120 s by default.
     pub timeout: Duration,
-    /// Characters of each stream, or of a file, that are shown; the rest is kept in a file.
+    /// The most characters of each output stream, or of a file, that the model sees; 12,000 by default. Longer
+    /// output is saved to a file in `spill`.
     pub shown: usize,
-    /// Where long output is kept, inside the sandbox.
+    /// Directory for long output, inside the sandbox.
     pub spill: PathBuf,
-    /// Where relative paths of files start, inside the sandbox.
+    /// Directory that relative paths start from, inside the sandbox.
     pub workdir: PathBuf,
-    /// Whether the model can look at pictures.
+    /// Whether the model accepts images.
     pub vision: Vision,
 }
 
@@ -62,104 +83,119 @@ impl Default for Tools {
     }
 }
 
-/// Whether a model can look at pictures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether a model accepts images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Vision {
     /// It accepts images.
     Images,
-    /// Text alone.
+    /// It accepts text only.
+    #[default]
     TextOnly,
 }
 
-/// What came of a call.
+/// The result of a tool call, as the model sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
-    /// What the model gets to see.
+    /// Text and images.
     pub content: Vec<Content>,
-    /// Whether the call was at fault: an unknown tool, missing arguments, a path that is not there.
+    /// Whether the call was at fault: an unknown tool, missing arguments, a path that does not exist.
     pub is_error: bool,
     /// The exit code of a command.
     pub exit_code: Option<i32>,
 }
 
 impl Observation {
-    /// Something to read.
-    pub(crate) fn text(text: impl Into<String>) -> Self {
+    /// A result that is text.
+    pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![Content::text(text)], is_error: false, exit_code: None }
     }
 
-    /// What is wrong with a call.
-    pub(crate) fn error(text: impl Into<String>) -> Self {
+    /// An explanation of what is wrong with a call.
+    pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
     }
 }
 
-/// What a call leads to.
+/// What a tool call leads to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Done {
-    /// The model goes on with this.
+pub enum ToolOutcome {
+    /// The call was executed; the model continues with this.
     Observed(Observation),
-    /// The call makes no sense: there is no such tool, or its arguments cannot be used. Nothing was done.
+    /// The call was not executed: the tool does not exist, or its arguments cannot be used. A turn with no other
+    /// calls counts towards [`Limits::misses`](crate::Limits::misses).
     Refused(Observation),
     /// The model declared its work done.
     Submitted,
 }
 
+impl ToolOutcome {
+    pub(crate) fn refused(why: impl Into<String>) -> Self {
+        Self::Refused(Observation::error(why))
+    }
+}
+
+impl From<Observation> for ToolOutcome {
+    fn from(observation: Observation) -> Self {
+        Self::Observed(observation)
+    }
+}
+
 impl Tools {
-    /// What the model is told of the tools.
+    /// The specs of the built-in tools.
     pub fn specs(&self) -> Vec<ToolSpec> {
         specs::specs(self.set, self.timeout)
     }
 
-    /// Carries out one call. `number` is unique within the episode; it names the file of a long output.
+    /// Executes one call to a built-in tool. `number` is unique within the episode; it names the file of a long
+    /// output.
     pub async fn call<S: Sandbox>(
         &self,
         call: &ToolCall,
         number: u32,
         sandbox: &S,
-    ) -> Result<Done, Error> {
-        let wrong = |why: String| Ok(Done::Refused(Observation::error(why)));
-        let tool = call.name.as_str();
-        if !self.set.names().contains(&tool) {
-            let (tool, names) = (short(tool), self.set.names().join(" and "));
-            let names = names.replacen(" and ", ", ", self.set.names().len().saturating_sub(2));
-            return wrong(format!("There is no tool `{tool}` here. The tools are {names}."));
-        }
-        let map = match &call.arguments {
-            Arguments::Object(map) => map,
-            Arguments::Malformed { why, .. } => {
-                return wrong(format!(
-                    "Nothing was done: the arguments of {tool} cannot be read: {why}"
-                ));
-            }
-        };
-        let given = Given { tool, map };
+    ) -> Result<ToolOutcome, Error> {
+        Toolbox::new(self).call(call, number, sandbox).await
+    }
+
+    /// Executes a call to a tool of the set.
+    async fn execute<S: Sandbox>(
+        &self,
+        tool: &str,
+        arguments: &Map<String, Value>,
+        number: u32,
+        sandbox: &S,
+    ) -> Result<ToolOutcome, Error> {
+        let arguments = ToolArguments { tool, map: arguments };
         let observation = match tool {
-            SUBMIT if self.set.submits_answer() => match set::answer(given) {
-                Ok(_) => return Ok(Done::Submitted),
-                Err(why) => return wrong(why),
-            },
-            SUBMIT => return Ok(Done::Submitted),
-            EXECUTE => match given.text("command") {
+            SUBMIT if self.set.submits_answer() => {
+                return Ok(match tool_set::answer(arguments) {
+                    Ok(_) => ToolOutcome::Submitted,
+                    Err(why) => ToolOutcome::refused(why),
+                });
+            }
+            SUBMIT => return Ok(ToolOutcome::Submitted),
+            EXECUTE => match arguments.text("command") {
                 Ok(command) => bash::execute(self, command, number, sandbox).await?,
-                Err(why) => return wrong(why),
+                Err(why) => return Ok(ToolOutcome::refused(why)),
             },
-            _ => match edit::Request::read(given) {
-                Ok(request) => edit::carry_out(self, &request, sandbox).await?,
-                Err(why) => return wrong(why),
+            _ => match edit::Request::read(arguments) {
+                Ok(request) => edit::execute(self, &request, sandbox).await?,
+                Err(why) => return Ok(ToolOutcome::refused(why)),
             },
         };
-        Ok(Done::Observed(observation))
+        Ok(observation.into())
     }
 }
 
-/// Words for the model about an error that is of its own making: its paths, or its full disk. `None` for a
-/// failure of the sandbox.
-fn refused(error: &Error) -> Option<String> {
+/// An explanation for the model of an error it caused: a wrong path, a full disk. `None` for a failure of the
+/// sandbox.
+fn model_error(error: &Error) -> Option<String> {
     match error {
-        Error::Path { why, .. } => {
-            // The system's numbers mean nothing to a reader.
-            Some(why.split(" (os error").next().unwrap_or(why).to_owned())
+        Error::Path { source, .. } | Error::HostPath { source, .. } => {
+            // The number of an operating system error says nothing to a model.
+            let why = source.to_string();
+            Some(why.split(" (os error").next().unwrap_or(&why).to_owned())
         }
         Error::Io { source, .. } if disk_full(source) => {
             Some("the computer's disk is full; delete what is not needed any more".into())
@@ -172,5 +208,4 @@ fn refused(error: &Error) -> Option<String> {
 fn disk_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
-        || error.to_string().contains("No space left on device")
 }

@@ -1,235 +1,184 @@
-//! One attempt: made, made again after failures of ours, graded and kept.
+//! One attempt of a run: played, repeated after failures of the infrastructure, graded, stored.
 
-use std::time::Duration;
-
+use attempt::{Attempt, Cancelled, EventLog, Fault, Graded, Play, RetryPolicy};
 use model::Model;
-use problems::Grading;
-use results::{Attempt, Mode, Tokens, VERSION};
+use results::{AttemptRecord, Tokens, VERSION};
 use sandbox::Runtime;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::JoinError;
 use trajectory::{Outcome, Spent};
 
 use crate::{
-    Error, News,
-    error::chain,
-    journal::Record,
-    plan::Job,
-    run::{Done, Shared},
+    Error, ProgressEvent,
+    limited_model::LimitedModel,
+    plan::PlannedAttempt,
+    run::{Finished, Runner},
 };
 
-/// No wait between two tries is longer.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// An episode that says something about the model.
-#[derive(Debug)]
-pub(crate) struct Played {
-    pub(crate) answer: String,
-    pub(crate) outcome: Outcome,
-    pub(crate) spent: Spent,
-    /// What its grade is, or takes.
-    pub(crate) grading: Grading,
-    pub(crate) started: u64,
-    pub(crate) wall_ms: u64,
-    pub(crate) peak_memory: Option<u64>,
-}
-
-/// An episode that says nothing about the model.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// Somebody stopped it.
-    Stopped,
-    /// Our side failed.
-    Failed {
-        /// What failed.
-        cause: String,
-        /// What it used up until then.
-        spent: Box<Spent>,
-    },
-    /// What the problem asks for cannot be had, however often it is tried: an image that is not there. That says
-    /// nothing about the other problems either.
-    Unfit {
-        /// Why.
-        cause: String,
-    },
-}
-
-impl Trouble {
-    /// A failure before the model was asked anything.
-    pub(crate) fn failed(cause: impl Into<String>) -> Self {
-        Self::Failed { cause: cause.into(), spent: Box::default() }
-    }
-
-    /// A sandbox that could not be made or filled.
-    pub(crate) fn of_sandbox(error: &sandbox::Error) -> Self {
-        match error.is_usage() {
-            true => Self::Unfit { cause: chain(error) },
-            false => Self::failed(chain(error)),
-        }
-    }
-
-    /// What the end of an episode says about us, if anything.
-    pub(crate) fn of(outcome: &Outcome, spent: Spent) -> Result<(), Self> {
-        match outcome {
-            Outcome::Cancelled => Err(Self::Stopped),
-            Outcome::Infrastructure { cause } => {
-                Err(Self::Failed { cause: cause.clone(), spent: Box::new(spent) })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl<M: Model, R: Runtime> Shared<M, R> {
-    /// Makes an attempt until it says something about the model, or our side has failed too often.
-    pub(crate) async fn attempt(&self, job: &Job) -> Result<Done, Error> {
-        let mut tries = 1;
-        loop {
-            let record = self.record(job)?;
-            let played = match job.key.mode {
-                Mode::Llm => self.plain(job, &record).await,
-                Mode::Sandbox => self.sandboxed(job, &record).await,
-            };
-            let (cause, spent) = match played {
-                Ok(played) => {
-                    self.breaker.succeeded();
-                    return self.keep(job, played, record, tries).await;
-                }
-                Err(Trouble::Stopped) => {
-                    record.discard();
-                    return Ok(Done::Stopped);
-                }
-                Err(Trouble::Unfit { cause }) => {
-                    return self.keep_failure(job, cause, Spent::default(), record, tries);
-                }
-                Err(Trouble::Failed { cause, spent }) => (cause, spent),
-            };
-            if self.watch.is_stopped() {
-                record.discard();
-                return Ok(Done::Stopped);
-            }
-            if tries >= self.pace.tries {
-                // Attempts count, not tries: few rows that never work must not end the run.
-                self.breaker.failed(&cause);
-                return self.keep_failure(job, cause, *spent, record, tries);
-            }
-            self.wait(job, tries, &cause).await;
-            tries += 1;
-        }
-    }
-
-    /// Grades an answer that has no grade yet.
-    pub(crate) async fn grade_again(&self, job: &Job) -> Result<Done, Error> {
-        let Some(attempt) = self.folder.attempt(&job.key).map_err(Error::Results)? else {
-            return self.attempt(job).await;
+impl<M: Model, R: Runtime> Runner<M, R> {
+    /// Plays an attempt until it says something about the model, or the infrastructure has failed too often.
+    pub(crate) async fn play(&self, planned: &PlannedAttempt) -> Result<Finished, Error> {
+        let play = self.play_of(planned);
+        let retry =
+            RetryPolicy { tries: self.concurrency.tries, first_wait: self.concurrency.first_wait };
+        let played = retry
+            .run(
+                &self.cancel,
+                |attempt: &Result<Attempt, Error>| attempt.as_ref().ok()?.retry_cause(),
+                |retrying| {
+                    self.progress
+                        .on_event(&ProgressEvent::Retrying { key: &planned.key, retrying });
+                },
+                || async {
+                    let attempt = attempt::answer(&play, self.event_log(planned)?).await;
+                    for warning in &attempt.warnings {
+                        self.progress.on_event(&ProgressEvent::Warning(warning));
+                    }
+                    Ok(attempt)
+                },
+            )
+            .await;
+        let (attempt, tries) = match played {
+            Ok((attempt, tries)) => (attempt?, tries),
+            Err(Cancelled) => return Ok(self.cancelled(planned)),
         };
-        let (task, problem) = self.plan.of(job);
-        let grading = task.grading(problem, &attempt.answer);
-        self.keep_graded(job, attempt, grading).await
+        let failed_late = self.cancel.is_cancelled() && !attempt.is_answered();
+        if attempt.outcome == Outcome::Cancelled || failed_late {
+            return Ok(self.cancelled(planned));
+        }
+        self.count(&attempt.outcome);
+        self.dir.save_trajectory(&planned.key).map_err(Error::Results)?;
+        let record = AttemptRecord { tries, ..self.record(planned, &attempt) };
+        if !attempt.is_answered() {
+            self.dir.save(&record).map_err(Error::Results)?;
+            return Ok(Finished::Stored(Box::new(record)));
+        }
+        self.grade_and_store(planned, record).await
     }
 
-    /// Keeps what there is of work that panicked: a defect of ours that the other attempts have no part in.
-    pub(crate) fn broken_off(&self, job: &Job, lost: &JoinError) -> Result<Done, Error> {
-        let cause = format!("it broke off: {lost}");
-        match self.folder.attempt(&job.key) {
-            Ok(Some(attempt)) if attempt.is_of_the_model() => {
-                self.progress.tell(&News::Ungraded { key: &job.key, cause: &cause });
-                Ok(Done::Kept(Box::new(attempt)))
-            }
-            _ => {
-                self.breaker.failed(&cause);
-                self.keep_failure(job, cause, Spent::default(), self.record(job)?, 1)
-            }
+    /// Removes the events of an attempt that was cancelled; it is due again when the run is resumed.
+    fn cancelled(&self, planned: &PlannedAttempt) -> Finished {
+        self.dir.discard_trajectory(&planned.key);
+        Finished::Cancelled
+    }
+
+    /// Grades an answer that was stored without a grade.
+    pub(crate) async fn grade_stored(&self, planned: &PlannedAttempt) -> Result<Finished, Error> {
+        match self.dir.attempt(&planned.key).map_err(Error::Results)? {
+            Some(record) => self.grade_and_store(planned, record).await,
+            None => self.play(planned).await,
         }
     }
 
-    async fn keep(
+    /// Stores what is known of an attempt whose task panicked: a defect of ours that the other attempts have no part in.
+    pub(crate) fn panicked(
         &self,
-        job: &Job,
-        played: Played,
-        record: Record,
-        tries: u32,
-    ) -> Result<Done, Error> {
-        let tokens = self.settle(job, record)?;
-        let attempt = Attempt {
-            answer: played.answer,
-            outcome: played.outcome,
-            spent: played.spent,
-            tokens,
-            started: played.started,
-            wall_ms: played.wall_ms,
-            peak_memory: played.peak_memory,
-            tries,
-            ..self.blank(job)
-        };
-        if let Grading::Judge(_) | Grading::InSandbox(_) = played.grading {
-            // The answer cost more than its grade will: it is not lost while somebody else thinks.
-            self.folder.keep(&attempt).map_err(Error::Results)?;
+        planned: &PlannedAttempt,
+        panic: &JoinError,
+    ) -> Result<Finished, Error> {
+        let cause = format!("the attempt panicked: {panic}");
+        if let Ok(Some(record)) = self.dir.attempt(&planned.key)
+            && record.is_answered()
+        {
+            self.progress.on_event(&ProgressEvent::Ungraded { key: &planned.key, cause: &cause });
+            return Ok(Finished::Stored(Box::new(record)));
         }
-        self.keep_graded(job, attempt, played.grading).await
+        self.breaker.failed(&cause);
+        let outcome = Outcome::Infrastructure { cause, fault: Fault::Unknown };
+        let record = AttemptRecord { outcome, ..self.blank(planned) };
+        // What it recorded before it panicked.
+        self.dir.save_trajectory(&planned.key).map_err(Error::Results)?;
+        self.dir.save(&record).map_err(Error::Results)?;
+        Ok(Finished::Stored(Box::new(record)))
     }
 
-    async fn keep_graded(
+    async fn grade_and_store(
         &self,
-        job: &Job,
-        mut attempt: Attempt,
-        grading: Grading,
-    ) -> Result<Done, Error> {
-        match self.grade(job, &grading).await {
-            Ok(grade) => (attempt.score, attempt.grade) = (Some(grade.score), grade.details),
+        planned: &PlannedAttempt,
+        mut record: AttemptRecord,
+    ) -> Result<Finished, Error> {
+        let (task, _) = self.plan.of(planned);
+        if !task.grader.is_immediate() {
+            // The answer cost more than its grade will: it is not lost while a judge or a command takes its time.
+            self.dir.save(&record).map_err(Error::Results)?;
+        }
+        match self.grade(planned, &record.answer).await {
+            Ok((score, details)) => (record.score, record.grade) = (Some(score), details),
             Err(cause) => {
-                self.progress.tell(&News::Ungraded { key: &job.key, cause: &cause });
-                attempt.grade = serde_json::json!({ "ungraded": cause });
+                self.progress
+                    .on_event(&ProgressEvent::Ungraded { key: &planned.key, cause: &cause });
+                record.grade = json!({ "ungraded": cause });
             }
         }
-        self.folder.keep(&attempt).map_err(Error::Results)?;
-        Ok(Done::Kept(Box::new(attempt)))
+        self.dir.save(&record).map_err(Error::Results)?;
+        Ok(Finished::Stored(Box::new(record)))
     }
 
-    fn keep_failure(
-        &self,
-        job: &Job,
-        cause: String,
-        spent: Spent,
-        record: Record,
-        tries: u32,
-    ) -> Result<Done, Error> {
-        let tokens = self.settle(job, record)?;
-        let outcome = Outcome::Infrastructure { cause };
-        let attempt = Attempt { outcome, spent, tokens, tries, ..self.blank(job) };
-        self.folder.keep(&attempt).map_err(Error::Results)?;
-        Ok(Done::Kept(Box::new(attempt)))
+    /// The score of an answer and its details, or why there is none.
+    async fn grade(&self, planned: &PlannedAttempt, answer: &str) -> Result<(f64, Value), String> {
+        let grade = match attempt::grade(&self.play_of(planned), answer).await {
+            Graded::Done(grade) => grade,
+            Graded::Judge(request) => {
+                let judge = self.judge.as_ref().ok_or("no judge is configured")?;
+                tokio::select! {
+                    biased;
+                    () = self.cancel.cancelled() => return Err("the run was cancelled".into()),
+                    judged = judge.grade(&self.dir, &planned.key, &request) => judged?,
+                }
+            }
+            Graded::Failed { cause, .. } => return Err(cause),
+            Graded::Cancelled => return Err("the run was cancelled".into()),
+        };
+        Ok((grade.score, grade.details))
     }
 
-    /// Waits before the next try; not any longer once the run is to stop.
-    async fn wait(&self, job: &Job, tries: u32, cause: &str) {
-        let wait = self.pace.first_wait.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST_WAIT);
-        self.progress.tell(&News::Retried { key: &job.key, tries, wait, cause });
-        let mut watch = self.watch.clone();
-        tokio::select! {
-            () = watch.stopped() => {}
-            () = tokio::time::sleep(wait) => {}
+    fn play_of<'a>(&'a self, planned: &PlannedAttempt) -> Play<'a, LimitedModel<M>, R> {
+        let (task, problem) = self.plan.of(planned);
+        Play {
+            problem,
+            task,
+            mode: planned.key.mode,
+            model: &self.model,
+            sandboxes: &self.sandboxes,
+            settings: &self.plan.settings,
+            seed: self.plan.seed(&planned.key),
+            cancel: self.cancel.clone(),
         }
     }
 
-    fn record(&self, job: &Job) -> Result<Record, Error> {
-        let (path, file) = self.folder.begin_trajectory(&job.key).map_err(Error::Results)?;
-        Ok(Record::new(path, file))
+    /// Counts failures in a row. Attempts count, not tries: a few rows that never work must not end the run.
+    fn count(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Infrastructure { fault: Fault::Problem, .. } => {}
+            Outcome::Infrastructure { cause, .. } => self.breaker.failed(cause),
+            _ => self.breaker.succeeded(),
+        }
     }
 
-    /// Gives the record its name and counts its tokens.
-    fn settle(&self, job: &Job, record: Record) -> Result<Tokens, Error> {
-        let path = self.folder.trajectory_path(&job.key);
-        let lines = record.settle(&path).map_err(|source| Error::Record { path, source })?;
-        Ok(Tokens::of(&lines))
+    fn event_log(&self, planned: &PlannedAttempt) -> Result<EventLog, Error> {
+        let file = self.dir.begin_trajectory(&planned.key).map_err(Error::Results)?;
+        EventLog::to_file(file).map_err(Error::Events)
     }
 
-    /// An attempt of which nothing is known but its problem.
-    fn blank(&self, job: &Job) -> Attempt {
-        let (_, problem) = self.plan.of(job);
-        Attempt {
+    fn record(&self, planned: &PlannedAttempt, attempt: &Attempt) -> AttemptRecord {
+        AttemptRecord {
+            answer: attempt.answer.clone(),
+            outcome: attempt.outcome.clone(),
+            spent: attempt.usage,
+            tokens: Tokens::of(&attempt.events),
+            started: attempt.started_ms,
+            wall_ms: attempt.wall_ms,
+            peak_memory: attempt.peak_memory,
+            ..self.blank(planned)
+        }
+    }
+
+    /// A record that holds nothing but the problem.
+    fn blank(&self, planned: &PlannedAttempt) -> AttemptRecord {
+        let (_, problem) = self.plan.of(planned);
+        AttemptRecord {
             v: VERSION,
-            key: job.key.clone(),
+            key: planned.key.clone(),
             domain: problem.domain.clone(),
             subject: problem.subject.clone(),
             problem_statement: problem.statement.clone(),
@@ -240,7 +189,7 @@ impl<M: Model, R: Runtime> Shared<M, R> {
             outcome: Outcome::Submitted,
             spent: Spent::default(),
             tokens: Tokens::default(),
-            started: crate::now(),
+            started: attempt::now_ms(),
             wall_ms: 0,
             peak_memory: None,
             tries: 1,

@@ -1,57 +1,53 @@
-//! Ends a run in which nothing works any more, instead of spending every attempt on a server that is down.
+//! A circuit breaker: ends a run in which nothing works any more, instead of spending every attempt on a server that is
+//! down.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent::Stopper;
+use tokio_util::sync::CancellationToken;
 
-/// Counts failures in a row.
+/// Counts consecutive failures and cancels the run at a limit.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    stopper: Stopper,
+    cancel: CancellationToken,
     limit: u32,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    in_a_row: u32,
+    consecutive: u32,
     cause: Option<String>,
 }
 
 impl Breaker {
-    /// Stops everybody after so many failures in a row.
-    pub(crate) fn new(stopper: Stopper, limit: u32) -> Self {
-        Self { stopper, limit: limit.max(1), state: Mutex::default() }
+    /// Cancels `cancel` after `limit` consecutive failures.
+    pub(crate) fn new(cancel: CancellationToken, limit: u32) -> Self {
+        Self { cancel, limit: limit.max(1), state: Mutex::default() }
     }
 
-    /// Something of ours failed.
+    /// Counts an attempt that failed on our side.
     pub(crate) fn failed(&self, cause: &str) {
         let mut state = self.state();
-        state.in_a_row += 1;
-        let (in_a_row, limit) = (state.in_a_row, self.limit);
-        if in_a_row >= limit && state.cause.is_none() {
-            state.cause = Some(format!("{in_a_row} failures in a row, the last: {cause}"));
-            self.stopper.stop();
+        state.consecutive += 1;
+        let State { consecutive, .. } = *state;
+        if consecutive >= self.limit && state.cause.is_none() {
+            state.cause = Some(format!("{consecutive} failures in a row, the last: {cause}"));
+            self.cancel.cancel();
         }
     }
 
-    /// An attempt came to its end.
+    /// Counts an attempt that came to its end.
     pub(crate) fn succeeded(&self) {
-        self.state().in_a_row = 0;
+        self.state().consecutive = 0;
     }
 
-    /// The run cannot go on.
-    pub(crate) fn end(&self, cause: String) {
+    /// Ends the run at once.
+    pub(crate) fn trip(&self, cause: String) {
         self.state().cause.get_or_insert(cause);
-        self.stopper.stop();
+        self.cancel.cancel();
     }
 
-    /// The caller wants no more.
-    pub(crate) fn stop(&self) {
-        self.stopper.stop();
-    }
-
-    /// Why the run was ended, if it was.
+    /// Why the breaker ended the run, if it did.
     pub(crate) fn cause(&self) -> Option<String> {
         self.state().cause.clone()
     }

@@ -1,27 +1,28 @@
-//! Digests of what a task is besides its rows, so that a run is not taken up with another of the same name.
+//! Digests of a task besides its rows, so that a run is not resumed with another task of the same name.
 
 use problems::{Grader, Problem, Task};
 use sha2::{Digest, Sha256};
 
-/// Of the words around problems, the limits and the image. Words that are built in count too: another version of the
-/// program may have others.
-pub(crate) fn words(task: &Task) -> String {
+/// The digest of the prompts, the limits and the image. Built-in prompts count too: another version of the program may
+/// have others.
+pub(crate) fn prompts(task: &Task) -> String {
     let row = serde_json::json!({
         "id": "x", "problem_statement": "?", "ground_truth": "!", "input_files": {"name": "text"},
     });
-    let put = Problem::from_row(row)
-        .map(|problem| [task.plain(&problem), task.with_documents_in_prompt(&problem)]);
-    let all = (&task.prompts, put, task.turns, task.tokens, &task.image);
-    // Plain data: there is nothing in it that could not be written.
+    let plain = Problem::from_row(row)
+        .map(|problem| [task.plain_prompt(&problem), task.with_documents_in_prompt(&problem)])
+        .map_err(|error| error.to_string());
+    let all = (&task.prompts, plain, task.turns, task.tokens, &task.image);
+    // Plain data always serializes.
     hex(&Sha256::digest(serde_json::to_vec(&all).unwrap_or_default()))
 }
 
-/// Of the grader: its name, and everything a command comes with.
+/// The digest of the grader: its name, and its command and files where it is a command.
 pub(crate) fn grader(task: &Task) -> String {
     let mut digest = Sha256::new().chain_update(task.grader.name());
     if let Grader::Command(command) = &task.grader {
-        let said = (&command.command, &command.image, command.timeout);
-        digest.update(serde_json::to_vec(&said).unwrap_or_default());
+        let settings = (&command.command, &command.image, command.timeout);
+        digest.update(serde_json::to_vec(&settings).unwrap_or_default());
         for (path, bytes) in &command.files {
             digest.update(path.as_os_str().as_encoded_bytes());
             digest.update((bytes.len() as u64).to_le_bytes());
@@ -40,11 +41,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_task_says_tells_it_apart() {
+    fn every_part_of_a_task_changes_its_digest() {
         let task = Task::builtin("math").unwrap();
         let changes: [&dyn Fn(&mut Task); 5] = [
             &|task| task.prompts.system.push('x'),
-            &|task| task.plain_form = problems::PlainForm::Statement,
+            &|task| task.plain_prompt = problems::PlainPrompt::Statement,
             &|task| task.turns += 1,
             &|task| task.tokens += 1,
             &|task| task.image = Some("other".into()),
@@ -52,14 +53,14 @@ mod tests {
         for (number, change) in changes.iter().enumerate() {
             let mut other = task.clone();
             change(&mut other);
-            assert_ne!(words(&other), words(&task), "{number}");
+            assert_ne!(prompts(&other), prompts(&task), "{number}");
             assert_eq!(grader(&other), grader(&task), "{number}");
         }
-        assert_eq!(words(&task.clone()), words(&task));
+        assert_eq!(prompts(&task.clone()), prompts(&task));
     }
 
     #[test]
-    fn a_command_is_told_by_its_words_and_files() {
+    fn a_command_is_identified_by_its_text_and_files() {
         let with = |command: &str, file: &str| {
             let mut task = Task::builtin("math").unwrap();
             task.grader = Grader::Command(problems::Command {

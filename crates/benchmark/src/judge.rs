@@ -1,5 +1,5 @@
-//! A language model as judge: asked so often as votes are wanted, each reply kept at once. Replies are a
-//! server's words: they are read by the grader, never trusted.
+//! A language model as judge: queried once per vote, each vote stored at once. Responses are untrusted text that only the
+//! grader reads.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -7,45 +7,45 @@ use std::{
 };
 
 use model::{Error, Model, Request, Sampling, Silent};
-use problems::{Grade, JudgeJob};
-use results::{Folder, Judgement, Key, VERSION};
-use trajectory::Message;
+use problems::{Grade, JudgeRequest};
+use results::{AttemptKey, Judgement, ResultsDir, VERSION};
+use trajectory::{Message, error_chain};
 
-use crate::gate::Gated;
+use crate::limited_model::LimitedModel;
 
-/// A longer reply is nonsense, and not kept whole.
-const LONGEST: usize = 256 << 10;
+/// The part of a response that is stored, in bytes; the verdict is at its end.
+const MAX_VOTE: usize = 256 << 10;
 
-/// A judge that could not be reached is left alone for this long.
+/// A judge that failed too often is not queried for this long.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Who judges.
+/// A judge.
 #[derive(Debug)]
 pub(crate) struct Judge<M> {
-    model: Gated<M>,
-    reached: Mutex<Reached>,
-    /// After so many failures in a row it is left alone for a while.
-    limit: u32,
-    /// How long a vote may take.
-    patience: Option<Duration>,
+    model: LimitedModel<M>,
+    health: Mutex<Health>,
+    /// Consecutive failures before it is not queried for a while.
+    max_failures: u32,
+    /// The time limit of a vote.
+    time_limit: Option<Duration>,
 }
 
 /// Whether a judge can be reached.
 #[derive(Debug, Default)]
-struct Reached {
-    /// How often in a row it could not be.
+struct Health {
+    /// Consecutive failures.
     failures: u32,
-    /// When it is asked again.
-    rests_until: Option<Instant>,
+    /// Not queried before this time.
+    paused_until: Option<Instant>,
 }
 
-impl Reached {
-    /// Whether it may be asked. After a rest one may, and shows the others how it is.
-    fn may_ask(&mut self, now: Instant) -> bool {
-        match self.rests_until {
+impl Health {
+    /// Whether it may be queried. After a pause one caller may, and finds out for the others.
+    fn may_query(&mut self, now: Instant) -> bool {
+        match self.paused_until {
             Some(until) if now < until => false,
             Some(_) => {
-                self.rests_until = Some(now + PAUSE);
+                self.paused_until = Some(now + PAUSE);
                 true
             }
             None => true,
@@ -55,47 +55,53 @@ impl Reached {
     fn failed(&mut self, limit: u32, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= limit {
-            self.rests_until = Some(now + PAUSE);
+            self.paused_until = Some(now + PAUSE);
         }
     }
 }
 
 impl<M: Model> Judge<M> {
-    /// A judge that is asked by so many at once.
-    pub(crate) fn new(model: M, calls: usize, limit: u32, patience: Option<Duration>) -> Self {
-        let (model, reached) = (Gated::new(model, calls), Mutex::default());
-        Self { model, reached, limit: limit.max(1), patience }
+    /// A judge that takes `calls` calls at once.
+    pub(crate) fn new(
+        model: M,
+        calls: usize,
+        max_failures: u32,
+        time_limit: Option<Duration>,
+    ) -> Self {
+        let (model, health) = (LimitedModel::new(model, calls), Mutex::default());
+        Self { model, health, max_failures: max_failures.max(1), time_limit }
     }
 
-    /// What it says of an answer, or why it says nothing. Votes that were given before are not asked for again.
+    /// The grade of an answer, or why there is none. Stored votes are used again.
     pub(crate) async fn grade(
         &self,
-        folder: &Folder,
-        key: &Key,
-        job: &JudgeJob,
+        dir: &ResultsDir,
+        key: &AttemptKey,
+        request: &JudgeRequest,
     ) -> Result<Grade, String> {
         let judge = self.model.name().to_owned();
-        let known = folder.judgement(key);
-        let known = known.filter(|known| known.judge == judge && known.prompt == job.prompt);
-        let mut judgement = known.unwrap_or_else(|| Judgement {
+        let stored = dir.judgement(key);
+        let stored =
+            stored.filter(|stored| stored.judge == judge && stored.prompt == request.prompt);
+        let mut judgement = stored.unwrap_or_else(|| Judgement {
             v: VERSION,
             judge,
-            prompt: job.prompt.clone(),
+            prompt: request.prompt.clone(),
             replies: Vec::new(),
         });
-        judgement.replies.truncate(job.votes);
+        judgement.replies.truncate(request.votes);
         let mut votes: Vec<Option<String>> = judgement.replies.iter().cloned().map(Some).collect();
-        while votes.len() < job.votes {
-            let Some(reply) = self.ask(job).await? else {
+        while votes.len() < request.votes {
+            let Some(vote) = self.vote(request).await? else {
                 votes.push(None);
                 continue;
             };
-            judgement.replies.push(reply.clone());
-            votes.push(Some(reply));
-            let kept = folder.keep_judgement(key, &judgement);
-            kept.map_err(|error| format!("cannot keep the judge's words: {error}"))?;
+            judgement.replies.push(vote.clone());
+            votes.push(Some(vote));
+            let saved = dir.save_judgement(key, &judgement);
+            saved.map_err(|error| format!("cannot store the vote: {}", error_chain(&error)))?;
         }
-        let mut grade = job.grade(&votes);
+        let mut grade = request.grade(&votes);
         if let serde_json::Value::Object(details) = &mut grade.details {
             details.insert("judge".into(), judgement.judge.into());
         }
@@ -103,60 +109,59 @@ impl<M: Model> Judge<M> {
     }
 
     /// One vote; none where the prompt is too long for the judge.
-    async fn ask(&self, job: &JudgeJob) -> Result<Option<String>, String> {
-        if !self.reached().may_ask(Instant::now()) {
-            return Err(
-                "the judge could not be reached before, and is left alone for a while".into()
-            );
+    async fn vote(&self, judge_request: &JudgeRequest) -> Result<Option<String>, String> {
+        if !self.health().may_query(Instant::now()) {
+            return Err("the judge failed repeatedly and is not queried for a minute".into());
         }
-        let messages = [Message::user(job.prompt.as_str())];
-        let sampling = Sampling { temperature: Some(job.temperature), ..Sampling::default() };
+        let messages = [Message::user(judge_request.prompt.as_str())];
+        let sampling =
+            Sampling { temperature: Some(judge_request.temperature), ..Sampling::default() };
         let request = Request {
             messages: &messages,
             tools: &[],
             sampling: &sampling,
-            max_tokens: u64::from(job.max_tokens),
+            max_tokens: u64::from(judge_request.max_tokens),
         };
-        let _place = self.model.place().await;
-        let asked = self.model.complete(&request, &Silent);
-        let replied = match self.patience {
-            None => asked.await,
-            Some(patience) => match tokio::time::timeout(patience, asked).await {
-                Ok(replied) => replied,
+        let _permit = self.model.permit().await;
+        let call = self.model.complete(&request, &Silent);
+        let called = match self.time_limit {
+            None => call.await,
+            Some(limit) => match tokio::time::timeout(limit, call).await {
+                Ok(called) => called,
                 Err(_) => {
-                    self.reached().failed(self.limit, Instant::now());
-                    return Err(format!("the judge did not finish within {patience:?}"));
+                    self.health().failed(self.max_failures, Instant::now());
+                    return Err(format!("the judge did not finish within {limit:?}"));
                 }
             },
         };
-        match replied {
-            Ok(reply) => {
-                *self.reached() = Reached::default();
-                Ok(Some(ending(&reply.message.text).to_owned()))
+        match called {
+            Ok(response) => {
+                *self.health() = Health::default();
+                Ok(Some(ending(&response.message.text).to_owned()))
             }
             Err(Error::Overflow { .. }) => {
-                *self.reached() = Reached::default();
+                *self.health() = Health::default();
                 Ok(None)
             }
             Err(error) => {
                 match error {
-                    // Whoever refuses one prompt is there, and may well answer the others.
-                    Error::Refused { .. } => *self.reached() = Reached::default(),
-                    _ => self.reached().failed(self.limit, Instant::now()),
+                    // A judge that refuses one prompt can be reached, and may answer the others.
+                    Error::Refused { .. } => *self.health() = Health::default(),
+                    _ => self.health().failed(self.max_failures, Instant::now()),
                 }
-                Err(format!("the judge does not answer: {}", error.with_causes()))
+                Err(format!("the judge failed: {}", error_chain(&error)))
             }
         }
     }
 
-    fn reached(&self) -> MutexGuard<'_, Reached> {
-        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The end of a reply: the last word decides.
+/// The end of a response: the last verdict decides.
 fn ending(text: &str) -> &str {
-    let from = text.len().saturating_sub(LONGEST);
+    let from = text.len().saturating_sub(MAX_VOTE);
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[from..]
 }
@@ -166,15 +171,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_judge_that_was_down_is_tried_again_by_one() {
-        let (mut reached, now) = (Reached::default(), Instant::now());
-        reached.failed(2, now);
-        assert!(reached.may_ask(now));
-        reached.failed(2, now);
-        assert!(!reached.may_ask(now));
+    fn a_judge_that_was_down_is_queried_again_by_one_caller() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        health.failed(2, now);
+        assert!(health.may_query(now));
+        health.failed(2, now);
+        assert!(!health.may_query(now));
         let later = now + PAUSE;
-        assert!(reached.may_ask(later));
-        assert!(!reached.may_ask(later), "the others wait for what it finds");
-        assert!(reached.may_ask(later + PAUSE));
+        assert!(health.may_query(later));
+        assert!(!health.may_query(later), "the others wait for what it finds");
+        assert!(health.may_query(later + PAUSE));
     }
 }

@@ -1,42 +1,32 @@
-//! Many problems, with and without a computer: scheduled, graded, kept, resumed.
+//! A benchmark run: many attempts, scheduled, graded, stored and resumed.
 //!
-//! Generic over the model and the runtime. Reads no flags and shows nothing: the caller hands over a plan and
-//! hears how it goes on.
+//! Start reading at [`Benchmark::run`], then [`Plan`]. Playing one attempt is `lis-attempt`'s business, the files of a run
+//! are `lis-results`'. Generic over the model and the runtime; reads no flags and shows nothing: the caller passes a plan
+//! and receives [`ProgressEvent`]s.
+//!
+//! ```
+//! use lis_benchmark::{Concurrency, Selection};
+//!
+//! let selection = Selection { limit: Some(50), ..Selection::default() };
+//! let concurrency = Concurrency { sandboxes: 16, model_calls: 16, ..Concurrency::default() };
+//! # assert_eq!((selection.limit, concurrency.tries), (Some(50), 3));
+//! ```
 
 mod attempt;
 mod breaker;
-mod claim;
-mod computer;
 mod digest;
 mod error;
-mod gate;
-mod grading;
-mod journal;
 mod judge;
-mod plain;
+mod limited_model;
 mod plan;
 mod progress;
+mod resume;
 mod run;
-mod sandboxed;
 mod summary;
 
-pub use claim::claim;
 pub use error::Error;
-pub use plan::{
-    Capability, Caps, Context, Method, Plan, Questions, Selection, SelectionError,
-    UnknownCapability,
-};
-pub use progress::{Group, News, Progress, Tally};
-pub use run::{Benchmark, End, Finished, Pace};
+pub use plan::{Plan, Selection, SelectionError, TaskProblems};
+pub use progress::{Progress, ProgressEvent, Tally, TaskTally};
+pub use resume::open_run;
+pub use run::{Benchmark, Concurrency, RunEnd, RunOutcome};
 pub use summary::{Summary, reference_mode};
-
-/// Milliseconds since 1970.
-pub fn now() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// How long ago that was, in milliseconds.
-fn millis_since(began: std::time::Instant) -> u64 {
-    u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
-}

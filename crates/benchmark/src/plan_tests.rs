@@ -1,5 +1,7 @@
-//! Which attempts a plan makes, in which order, and with which seeds.
+//! Which attempts a plan holds, in which order, and with which seeds.
 
+use attempt::LimitSettings;
+use model::Sampling;
 use serde_json::json;
 
 use super::*;
@@ -10,36 +12,25 @@ pub(crate) fn problem(id: &str, repeats: u32) -> Problem {
 }
 
 pub(crate) fn plan(problems: Vec<Problem>, repeats: u32) -> Plan {
-    let task = Task::builtin("math").unwrap();
-    let method = Method {
-        spec: Spec::default(),
-        caps: Caps {
-            turns: None,
-            tokens: Some(7),
-            tokens_per_call: 1,
-            plain_tokens: 1,
-            time: None,
-            cost: None,
-        },
-        command_timeout: Duration::from_secs(1),
-        vision: agent::tools::Vision::TextOnly,
+    let settings = Settings {
+        limits: LimitSettings { tokens_per_call: 1, plain_tokens: 1, ..LimitSettings::default() },
         sampling: Sampling { seed: Some(1), ..Sampling::default() },
-        price: None,
-        compaction: None,
-        context: Context::Files,
-        without: BTreeSet::from([Capability::External]),
-        settings: Value::Null,
-        program: String::new(),
+        ..Settings::default()
     };
-    let questions = Questions { task, problems, repeats, rows_sha256: "x".into() };
-    Plan { tasks: vec![questions], modes: vec![Mode::Llm, Mode::Sandbox], method }
+    let tasks = vec![TaskProblems {
+        task: Arc::new(Task::builtin("math").unwrap()),
+        problems: problems.into_iter().map(Arc::new).collect(),
+        repeats,
+        rows_sha256: "x".into(),
+    }];
+    Plan { tasks, modes: vec![Mode::Llm, Mode::Sandbox], settings }
 }
 
 #[test]
 fn the_modes_of_a_problem_stand_side_by_side() {
     let plan = plan(vec![problem("a", 1), problem("b", 2)], 1);
-    let jobs = plan.jobs(&plan.modes);
-    let keys: Vec<_> = jobs.map(|job| (job.key.id, job.key.repeat, job.key.mode)).collect();
+    let planned = plan.attempts(&plan.modes).map(|planned| planned.key);
+    let keys: Vec<_> = planned.map(|key| (key.id, key.repeat, key.mode)).collect();
     let both =
         |id: &str, repeat| [Mode::Llm, Mode::Sandbox].map(|mode| (id.to_owned(), repeat, mode));
     assert_eq!(keys, [both("a", 0), both("b", 0), both("b", 1)].concat());
@@ -51,20 +42,12 @@ fn the_modes_of_a_problem_stand_side_by_side() {
 #[test]
 fn every_attempt_has_a_seed_of_its_own_and_keeps_it() {
     let plan = plan(vec![problem("a", 1), problem("b", 1)], 3);
-    let seed = |job: &Job| plan.method.sampling(&job.key).seed.unwrap();
-    let seeds: BTreeSet<u64> = plan.jobs(&plan.modes).map(|job| seed(&job)).collect();
-    assert_eq!(seeds.len(), 12);
-    assert!(seeds.iter().all(|seed| *seed < 1 << 31));
-    let again: BTreeSet<u64> = plan.jobs(&plan.modes).map(|job| seed(&job)).collect();
-    assert_eq!(seeds, again);
-}
-
-#[test]
-fn what_the_user_says_wins_over_the_task() {
-    let plan = plan(vec![problem("a", 1)], 1);
-    let limits = plan.method.limits(&plan.tasks[0].task);
-    assert_eq!((limits.tokens, limits.turns), (7, plan.tasks[0].task.turns));
-    assert!(!plan.method.allows(Capability::External) && plan.method.allows(Capability::Files));
+    let seeds = || -> BTreeSet<u64> {
+        plan.attempts(&plan.modes).map(|planned| plan.seed(&planned.key).unwrap()).collect()
+    };
+    assert_eq!(seeds().len(), 12);
+    assert!(seeds().iter().all(|seed| *seed < 1 << 31));
+    assert_eq!(seeds(), seeds());
 }
 
 #[test]

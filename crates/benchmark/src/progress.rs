@@ -1,114 +1,112 @@
-//! What a run tells while it goes on, and the figures so far. Shows nothing itself.
+//! What a run reports while it is running, and its counts so far. Shows nothing itself.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use results::{Attempt, Key, Mode, Tokens};
+use attempt::Retrying;
+use results::{AttemptKey, AttemptRecord, Mode, Tokens};
 use serde::Serialize;
 use trajectory::{Outcome, Usage};
 
 use crate::Plan;
 
-/// Somebody who wants to know how a run goes on.
+/// Receives the progress of a run.
 pub trait Progress: Send + Sync {
-    /// Something happened.
-    fn tell(&self, news: &News<'_>);
+    /// Receives one event.
+    fn on_event(&self, event: &ProgressEvent<'_>);
 }
 
-/// What happened.
+/// Something happened in a run.
 #[derive(Debug)]
-pub enum News<'a> {
-    /// The run begins.
-    Begun {
-        /// What was finished before.
+pub enum ProgressEvent<'a> {
+    /// The run starts.
+    Started {
+        /// The attempts that were finished before.
         tally: &'a Tally,
-        /// How many attempts are to be made or graded.
+        /// The number of attempts to play or grade.
         due: usize,
     },
-    /// Something of ours failed; the attempt is made again.
-    Retried {
-        /// Which attempt.
-        key: &'a Key,
-        /// How often it was tried.
-        tries: u32,
-        /// How long until the next time.
-        wait: Duration,
-        /// What failed.
-        cause: &'a str,
+    /// The infrastructure failed; the attempt is played again.
+    Retrying {
+        /// The attempt.
+        key: &'a AttemptKey,
+        /// The tries so far, the wait and the cause.
+        retrying: Retrying<'a>,
     },
     /// An answer could not be graded for now.
     Ungraded {
-        /// Which attempt.
-        key: &'a Key,
+        /// The attempt.
+        key: &'a AttemptKey,
         /// Why.
         cause: &'a str,
     },
-    /// An attempt is finished and kept.
+    /// An attempt is finished and stored.
     Finished {
-        /// What came of it.
-        attempt: &'a Attempt,
-        /// The figures with it.
+        /// The attempt.
+        attempt: &'a AttemptRecord,
+        /// The counts with it.
         tally: &'a Tally,
     },
     /// Something else the user should know.
-    Note(&'a str),
+    Warning(&'a str),
 }
 
-/// The figures of a run.
+/// The counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Tally {
     /// One for each task and mode, in the plan's order.
-    pub groups: Vec<Group>,
+    pub groups: Vec<TaskTally>,
 }
 
-/// The figures of one task in one mode.
+/// The counts of one task in one mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub struct TaskTally {
     /// The task.
     pub task: String,
     /// The mode.
     pub mode: Mode,
-    /// How many attempts it is to make.
-    pub asked: usize,
-    /// How many of them there are.
+    /// Planned attempts.
+    #[serde(rename = "asked")]
+    pub planned: usize,
+    /// Finished attempts.
     pub finished: usize,
-    /// Of these, those that have a score.
+    /// Of these, those with a score.
     pub graded: usize,
-    /// Of these, those that have an answer and no score yet.
+    /// Of these, those with an answer and no score.
     pub ungraded: usize,
-    /// Of these, those that failed on our side.
+    /// Of these, those that failed because of the infrastructure.
     pub infrastructure: usize,
-    /// The mean over all that are finished; what failed or is not graded counts as 0, as in the reference.
-    pub mean_score: f64,
-    /// The mean over those that have a score.
+    /// The mean score of the graded attempts; none where there are none. A failure of the infrastructure is not a score.
+    pub mean_score: Option<f64>,
+    /// The same, under the name that earlier versions used.
     pub mean_of_graded: Option<f64>,
-    /// How episodes ended.
+    /// Attempts by outcome.
     pub outcomes: BTreeMap<String, usize>,
-    /// Replies of the model.
+    /// Responses of the model.
     pub turns: u64,
-    /// Tokens as they were counted for payment.
+    /// Billed tokens.
     pub usage: Usage,
-    /// Tokens by who wrote them.
+    /// Tokens by origin.
     pub tokens: Tokens,
-    /// Dollars, where the price is known.
+    /// Cost in dollars, where the price is known.
     pub cost: Option<f64>,
     #[serde(skip)]
     scores: f64,
 }
 
 impl Tally {
-    /// No figures yet for what a plan asks in these modes.
+    /// An empty tally of a plan in these modes.
     pub fn new(plan: &Plan, modes: &[Mode]) -> Self {
-        let groups = plan.tasks.iter().flat_map(|questions| {
-            modes.iter().map(|mode| Group {
-                task: questions.task.name.clone(),
+        let groups = plan.tasks.iter().flat_map(|task| {
+            modes.iter().map(|mode| TaskTally {
+                task: task.task.name.clone(),
                 mode: *mode,
-                asked: questions.attempts(),
+                planned: task.attempts(),
                 finished: 0,
                 graded: 0,
                 ungraded: 0,
                 infrastructure: 0,
-                mean_score: 0.0,
+                mean_score: None,
                 mean_of_graded: None,
                 outcomes: BTreeMap::new(),
                 turns: 0,
@@ -122,69 +120,69 @@ impl Tally {
     }
 
     /// Counts an attempt.
-    pub fn add(&mut self, attempt: &Attempt) {
-        let Key { task, mode, .. } = &attempt.key;
+    pub fn add(&mut self, attempt: &AttemptRecord) {
+        let AttemptKey { task, mode, .. } = &attempt.key;
         let group = self.groups.iter_mut().find(|group| group.task == *task && group.mode == *mode);
         if let Some(group) = group {
             group.add(attempt);
         }
     }
 
-    /// How many attempts are finished.
+    /// Finished attempts.
     pub fn finished(&self) -> usize {
         self.groups.iter().map(|group| group.finished).sum()
     }
 
-    /// How many attempts there are to be.
-    pub fn asked(&self) -> usize {
-        self.groups.iter().map(|group| group.asked).sum()
+    /// Planned attempts.
+    pub fn planned(&self) -> usize {
+        self.groups.iter().map(|group| group.planned).sum()
     }
 
-    /// How many attempts failed on our side.
+    /// Attempts that failed because of the infrastructure.
     pub fn infrastructure(&self) -> usize {
         self.groups.iter().map(|group| group.infrastructure).sum()
     }
 
-    /// How many answers are not graded.
+    /// Answers without a grade.
     pub fn ungraded(&self) -> usize {
         self.groups.iter().map(|group| group.ungraded).sum()
     }
 
-    /// The mean over everything that is finished.
-    pub fn mean_score(&self) -> f64 {
+    /// The mean score of all graded attempts; none where there are none.
+    pub fn mean_score(&self) -> Option<f64> {
         let scores: f64 = self.groups.iter().map(|group| group.scores).sum();
-        mean(scores, self.finished()).unwrap_or(0.0)
+        mean(scores, self.groups.iter().map(|group| group.graded).sum())
     }
 
-    /// Tokens of all attempts, as they were counted for payment.
+    /// Billed tokens of all attempts.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         self.groups.iter().for_each(|group| usage += group.usage);
         usage
     }
 
-    /// Dollars of all attempts, where prices are known.
+    /// Cost of all attempts in dollars, where prices are known.
     pub fn cost(&self) -> Option<f64> {
         self.groups.iter().filter_map(|group| group.cost).reduce(|a, b| a + b)
     }
 }
 
-impl Group {
-    fn add(&mut self, attempt: &Attempt) {
+impl TaskTally {
+    fn add(&mut self, attempt: &AttemptRecord) {
         self.finished += 1;
-        self.scores += attempt.counted();
+        self.scores += attempt.score.unwrap_or(0.0);
         let failed = matches!(attempt.outcome, Outcome::Infrastructure { .. });
         match attempt.score {
             Some(_) => self.graded += 1,
             None if failed => self.infrastructure += 1,
             None => self.ungraded += 1,
         }
-        self.mean_score = mean(self.scores, self.finished).unwrap_or(0.0);
-        self.mean_of_graded = mean(self.scores, self.graded);
+        self.mean_score = mean(self.scores, self.graded);
+        self.mean_of_graded = self.mean_score;
         *self.outcomes.entry(attempt.outcome.name().to_owned()).or_default() += 1;
         self.turns += u64::from(attempt.spent.turns);
         self.usage += attempt.spent.usage;
-        // What failed on our side may have asked nothing of the model.
+        // A failed attempt may not have queried the model.
         let Tokens { prompt, model, environment } =
             if failed { Tokens::default() } else { attempt.tokens };
         self.tokens.prompt = self.tokens.prompt.saturating_add(prompt);

@@ -1,4 +1,4 @@
-//! The run: attempts that are due are made, so many at once, until none is left or nothing works any more.
+//! The run: plays the attempts that are due, a bounded number at once, until none is left or nothing works any more.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -6,67 +6,69 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agent::Watch;
+use attempt::Sandboxes;
 use model::Model;
 use problems::Grader;
-use results::{Attempt, Folder, Run};
+use results::{AttemptRecord, ResultsDir, Run};
 use sandbox::Runtime;
 use serde_json::Value;
 use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use trajectory::error_chain;
 
 use crate::{
-    Error, News, Plan, Progress, Summary, Tally, breaker::Breaker, computer::Computers,
-    error::chain, gate::Gated, judge::Judge, plan::Job,
+    Error, Plan, Progress, ProgressEvent, Summary, Tally, breaker::Breaker, judge::Judge,
+    limited_model::LimitedModel, plan::PlannedAttempt,
 };
 
-/// Sandboxes made ahead, where a run is long enough for it to matter.
-const AHEAD: usize = 2;
+/// Sandboxes created ahead, where a run is long enough for it to matter.
+const WARM_SANDBOXES: usize = 2;
 
-/// Shorter runs make none ahead.
-const LONG: usize = 8;
+/// Runs with fewer attempts create none ahead.
+const LONG_RUN: usize = 8;
 
-/// A run about to begin.
+/// A run about to start.
 pub struct Benchmark<M, R> {
-    /// What is to be measured.
+    /// What is measured.
     pub plan: Plan,
-    /// Where it is kept; claimed before.
-    pub folder: Folder,
-    /// What is written there about it.
+    /// The directory, opened with [`crate::open_run`].
+    pub dir: ResultsDir,
+    /// What is recorded about the run.
     pub run: Run,
-    /// Who is measured.
+    /// The model under test.
     pub model: M,
-    /// Who judges, where somebody does.
+    /// The judge, where one is configured.
     pub judge: Option<M>,
-    /// Who makes sandboxes. May be absent where neither the modes nor the graders need any.
+    /// Creates sandboxes. May be absent where neither the modes nor the graders need any.
     pub runtime: Option<Arc<R>>,
     /// How much is done at once.
-    pub pace: Pace,
-    /// The settings with the reference's names, for the summary.
+    pub concurrency: Concurrency,
+    /// The settings under the reference's names, for the summary.
     pub config: Value,
     /// Rows that could not be used, for the summary.
     pub bad_rows: Vec<String>,
-    /// Who hears how it goes on.
+    /// Receives the progress.
     pub progress: Arc<dyn Progress>,
 }
 
 /// How much is done at once, and how patiently. No result depends on it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pace {
+pub struct Concurrency {
     /// Sandboxes with an episode in them.
     pub sandboxes: usize,
-    /// Calls to the model under way; as many to the judge.
+    /// Concurrent calls to the model, and as many to the judge.
     pub model_calls: usize,
-    /// Conversations the model remembers. With more of them under way it would read each anew at every turn.
+    /// Conversations the model caches. With more of them in progress it would read each from the start at every turn.
     pub conversations: usize,
-    /// How often an attempt is begun before it counts as failed on our side.
+    /// Tries of an attempt before it counts as failed.
     pub tries: u32,
-    /// The wait before the second time; each later one is twice as long.
+    /// The wait before the second try; each later one is twice as long.
     pub first_wait: Duration,
-    /// After so many failures of ours in a row, with no attempt finished between, the run ends.
-    pub failures_in_a_row: u32,
+    /// The run ends after this many consecutive failed attempts.
+    pub max_failures: u32,
 }
 
-impl Default for Pace {
+impl Default for Concurrency {
     fn default() -> Self {
         Self {
             sandboxes: 4,
@@ -74,185 +76,173 @@ impl Default for Pace {
             conversations: usize::MAX,
             tries: 3,
             first_wait: Duration::from_secs(1),
-            failures_in_a_row: 10,
+            max_failures: 10,
         }
     }
 }
 
-impl Pace {
-    /// Attempts under way. Those without a sandbox wait for the model only, so both bounds count.
+impl Concurrency {
+    /// Attempts in progress. Those without a sandbox only wait for the model, so both bounds count.
     fn attempts(&self) -> usize {
         self.sandboxes.saturating_add(self.model_calls).min(self.conversations).max(1)
     }
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
-pub struct Finished {
-    /// The figures; also in `results.json`.
+pub struct RunOutcome {
+    /// The summary, as in `results.json`.
     pub summary: Summary,
-    /// How it ended.
-    pub end: End,
+    /// How the run ended.
+    pub end: RunEnd,
 }
 
-/// How a run ended. Whatever was finished is kept in any case.
+/// How a run ended. Finished attempts are stored in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Every attempt was made.
+pub enum RunEnd {
+    /// Every attempt was played.
     Complete,
-    /// The caller stopped it.
-    Stopped,
+    /// The caller cancelled the run.
+    Cancelled,
     /// Nothing worked any more.
-    Broken {
+    Failed {
         /// What failed.
         cause: String,
     },
 }
 
 /// What the attempts of a run share.
-pub(crate) struct Shared<M, R: Runtime> {
+pub(crate) struct Runner<M, R: Runtime> {
     pub(crate) plan: Plan,
-    pub(crate) folder: Folder,
-    pub(crate) model: Gated<M>,
+    pub(crate) dir: ResultsDir,
+    pub(crate) model: LimitedModel<M>,
     pub(crate) judge: Option<Judge<M>>,
-    pub(crate) computers: Computers<R>,
-    pub(crate) pace: Pace,
+    pub(crate) sandboxes: Sandboxes<R>,
+    pub(crate) concurrency: Concurrency,
     pub(crate) progress: Arc<dyn Progress>,
-    pub(crate) watch: Watch,
+    pub(crate) cancel: CancellationToken,
     pub(crate) breaker: Breaker,
 }
 
-/// Something to be done.
+/// A unit of work.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// An attempt to be made.
-    Make(Job),
-    /// An answer to be graded. It is read when its turn comes: all of them could be large.
-    Grade(Job),
+    /// Play an attempt.
+    Play(PlannedAttempt),
+    /// Grade a stored answer. It is read when its turn comes: all of them could be large.
+    Grade(PlannedAttempt),
 }
 
-/// What came of it.
+/// The result of a unit of work.
 #[derive(Debug)]
-pub(crate) enum Done {
-    /// It is kept.
-    Kept(Box<Attempt>),
-    /// It was stopped, and is due again when the run is taken up.
-    Stopped,
+pub(crate) enum Finished {
+    /// The attempt is stored.
+    Stored(Box<AttemptRecord>),
+    /// It was cancelled, and is due again when the run is resumed.
+    Cancelled,
 }
 
 impl<M: Model, R: Runtime> Benchmark<M, R> {
-    /// Runs until all is done, somebody stops it, or nothing works any more.
-    pub async fn run(self, stop: Watch) -> Result<Finished, Error> {
-        let began = Instant::now();
-        let Self { folder, run, config, bad_rows, .. } = &self;
-        let (folder, run, config, bad_rows) =
-            (folder.clone(), run.clone(), config.clone(), bad_rows.clone());
-        let shared = Arc::new(self.share());
-        let mut tally = Tally::new(&shared.plan, &shared.plan.modes);
-        let mut due = shared.due(&mut tally);
-        shared.progress.tell(&News::Begun { tally: &tally, due: due.len() });
-        let stopping = tokio::spawn({
-            let (shared, mut stop) = (Arc::clone(&shared), stop.clone());
-            async move {
-                stop.stopped().await;
-                shared.breaker.stop();
-            }
-        });
-        let undone = shared.work_off(&mut due, &mut tally).await + due.len();
-        stopping.abort();
-        if let Err(error) = shared.computers.close().await {
-            shared.progress.tell(&News::Note(&format!("a sandbox may be left: {}", chain(&error))));
+    /// Runs until all attempts are played, `cancel` is cancelled, or nothing works any more.
+    pub async fn run(self, cancel: CancellationToken) -> Result<RunOutcome, Error> {
+        let start = Instant::now();
+        let (run, config, bad_rows) =
+            (self.run.clone(), self.config.clone(), self.bad_rows.clone());
+        let runner = Arc::new(self.into_runner(cancel.child_token()));
+        let mut tally = Tally::new(&runner.plan, &runner.plan.modes);
+        let mut due = runner.due(&mut tally);
+        runner.progress.on_event(&ProgressEvent::Started { tally: &tally, due: due.len() });
+        let unfinished = runner.work_off(&mut due, &mut tally).await + due.len();
+        if let Err(error) = runner.sandboxes.close().await {
+            let warning = format!("a sandbox may be left: {}", error_chain(&error));
+            runner.progress.on_event(&ProgressEvent::Warning(&warning));
         }
-        let seconds = began.elapsed().as_secs_f64();
-        let summary = Summary::of(&folder, &shared.plan, &run, config, bad_rows, seconds);
-        let kept = folder.keep_results(&summary).map_err(Error::Results);
-        let end = match (shared.breaker.cause(), stop.is_stopped()) {
-            (Some(cause), _) => End::Broken { cause },
-            (None, true) if undone + summary.ungraded > 0 => End::Stopped,
-            (None, _) => kept.map(|()| End::Complete)?,
+        let seconds = start.elapsed().as_secs_f64();
+        let summary = Summary::of(&runner.dir, &runner.plan, &run, config, bad_rows, seconds);
+        let saved = runner.dir.save_results(&summary).map_err(Error::Results);
+        let end = match (runner.breaker.cause(), cancel.is_cancelled()) {
+            (Some(cause), _) => RunEnd::Failed { cause },
+            (None, true) if unfinished + summary.ungraded > 0 => RunEnd::Cancelled,
+            (None, _) => saved.map(|()| RunEnd::Complete)?,
         };
-        Ok(Finished { summary, end })
+        Ok(RunOutcome { summary, end })
     }
 
-    fn share(self) -> Shared<M, R> {
-        let (stopper, watch) = agent::stopper();
-        let Pace { sandboxes, model_calls, failures_in_a_row, .. } = self.pace;
-        let patience = self.plan.method.caps.time;
-        let attempts: usize = self.plan.tasks.iter().map(|asked| asked.attempts()).sum();
-        let ahead = if attempts >= LONG { AHEAD } else { 0 };
-        Shared {
-            computers: Computers::new(self.runtime, sandboxes, ahead),
-            model: Gated::new(self.model, model_calls),
-            judge: self
-                .judge
-                .map(|judge| Judge::new(judge, model_calls, failures_in_a_row, patience)),
+    fn into_runner(self, cancel: CancellationToken) -> Runner<M, R> {
+        let Concurrency { sandboxes, model_calls, max_failures, .. } = self.concurrency;
+        let time_limit = self.plan.settings.limits.time;
+        let attempts: usize = self.plan.tasks.iter().map(|task| task.attempts()).sum();
+        let warm = if attempts >= LONG_RUN { WARM_SANDBOXES } else { 0 };
+        Runner {
+            sandboxes: Sandboxes::new(self.runtime, sandboxes, warm),
+            model: LimitedModel::new(self.model, model_calls),
+            judge: self.judge.map(|judge| Judge::new(judge, model_calls, max_failures, time_limit)),
             plan: self.plan,
-            folder: self.folder,
-            pace: self.pace,
+            dir: self.dir,
+            concurrency: self.concurrency,
             progress: self.progress,
-            watch,
-            breaker: Breaker::new(stopper, failures_in_a_row),
+            breaker: Breaker::new(cancel.clone(), max_failures),
+            cancel,
         }
     }
 }
 
-impl<M: Model, R: Runtime> Shared<M, R> {
-    /// The main loop: begins what is due, takes what is done. Says how much of what it began was stopped.
+impl<M: Model, R: Runtime> Runner<M, R> {
+    /// The main loop: starts what is due, receives what is finished. Returns how much of what it started was cancelled.
     async fn work_off(self: &Arc<Self>, due: &mut VecDeque<Work>, tally: &mut Tally) -> usize {
-        let crowd = self.pace.attempts();
-        let (mut running, mut begun) = (JoinSet::new(), HashMap::new());
-        let mut stopped = 0;
+        let limit = self.concurrency.attempts();
+        let (mut running, mut started) = (JoinSet::new(), HashMap::new());
+        let mut cancelled = 0;
         loop {
-            while running.len() < crowd && !self.watch.is_stopped() {
+            while running.len() < limit && !self.cancel.is_cancelled() {
                 let Some(work) = due.pop_front() else { break };
-                let job = work.job().clone();
-                begun.insert(running.spawn(Arc::clone(self).work(work)).id(), job);
+                let planned = work.attempt().clone();
+                started.insert(running.spawn(Arc::clone(self).work(work)).id(), planned);
             }
-            let Some(joined) = running.join_next_with_id().await else { return stopped };
+            let Some(joined) = running.join_next_with_id().await else { return cancelled };
             let id = joined.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-            let done = match (joined, begun.remove(&id)) {
-                (Ok((_, done)), _) => done,
-                (Err(lost), Some(job)) => self.broken_off(&job, &lost),
-                (Err(_), None) => Ok(Done::Stopped),
+            let finished = match (joined, started.remove(&id)) {
+                (Ok((_, finished)), _) => finished,
+                (Err(panic), Some(planned)) => self.panicked(&planned, &panic),
+                (Err(_), None) => Ok(Finished::Cancelled),
             };
-            match done {
-                Ok(Done::Kept(attempt)) => {
+            match finished {
+                Ok(Finished::Stored(attempt)) => {
                     tally.add(&attempt);
-                    self.progress.tell(&News::Finished { attempt: &attempt, tally });
+                    let event = ProgressEvent::Finished { attempt: &attempt, tally };
+                    self.progress.on_event(&event);
                 }
-                Ok(Done::Stopped) => stopped += 1,
-                Err(error) => self.breaker.end(chain(&error)),
+                Ok(Finished::Cancelled) => cancelled += 1,
+                Err(error) => self.breaker.trip(error_chain(&error)),
             }
         }
     }
 
-    async fn work(self: Arc<Self>, work: Work) -> Result<Done, Error> {
+    async fn work(self: Arc<Self>, work: Work) -> Result<Finished, Error> {
         match work {
-            Work::Make(job) => self.attempt(&job).await,
-            Work::Grade(job) => self.grade_again(&job).await,
+            Work::Play(planned) => self.play(&planned).await,
+            Work::Grade(planned) => self.grade_stored(&planned).await,
         }
     }
 
-    /// What is not finished yet; what is, is counted. What failed before comes last: it may fail again, and nothing
-    /// else should have to wait for it.
+    /// What is not finished yet; what is, is counted. Attempts that failed before come last: they may fail again, and
+    /// nothing else should have to wait for them.
     fn due(&self, tally: &mut Tally) -> VecDeque<Work> {
         let (mut due, mut failed) = (VecDeque::new(), Vec::new());
-        for job in self.plan.jobs(&self.plan.modes) {
-            let attempt = match self.folder.attempt(&job.key) {
-                Ok(attempt) => attempt,
-                Err(error) => {
-                    self.progress.tell(&News::Note(&format!("made again: {}", chain(&error))));
-                    None
-                }
-            };
+        for planned in self.plan.attempts(&self.plan.modes) {
+            let attempt = self.dir.attempt(&planned.key).unwrap_or_else(|error| {
+                let warning = format!("an attempt is played again: {}", error_chain(&error));
+                self.progress.on_event(&ProgressEvent::Warning(&warning));
+                None
+            });
             match attempt {
                 Some(attempt) if attempt.score.is_some() => tally.add(&attempt),
-                Some(attempt) if attempt.is_of_the_model() => match self.is_gradable(&job) {
-                    true => due.push_back(Work::Grade(job)),
+                Some(attempt) if attempt.is_answered() => match self.can_grade(&planned) {
+                    true => due.push_back(Work::Grade(planned)),
                     false => tally.add(&attempt),
                 },
-                Some(_) => failed.push(Work::Make(job)),
-                None => due.push_back(Work::Make(job)),
+                Some(_) => failed.push(Work::Play(planned)),
+                None => due.push_back(Work::Play(planned)),
             }
         }
         due.extend(failed);
@@ -260,16 +250,16 @@ impl<M: Model, R: Runtime> Shared<M, R> {
     }
 
     /// Whether an answer without a grade can get one.
-    fn is_gradable(&self, job: &Job) -> bool {
-        let (task, _) = self.plan.of(job);
+    fn can_grade(&self, planned: &PlannedAttempt) -> bool {
+        let (task, _) = self.plan.of(planned);
         task.grader != Grader::Judge || self.judge.is_some()
     }
 }
 
 impl Work {
-    fn job(&self) -> &Job {
+    fn attempt(&self) -> &PlannedAttempt {
         match self {
-            Self::Make(job) | Self::Grade(job) => job,
+            Self::Play(planned) | Self::Grade(planned) => planned,
         }
     }
 }

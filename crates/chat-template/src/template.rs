@@ -1,7 +1,7 @@
-//! A conversation as the text a model was trained on, by the chat template in its file.
+//! Rendering a conversation with a model's chat template.
 //!
-//! The template is a stranger's program: it reads nothing, and the instructions it executes and the text it writes are
-//! bounded. What it keeps in memory meanwhile is not.
+//! The template is untrusted: it can read nothing, and the instructions it executes and the text it writes are bounded.
+//! The memory it uses meanwhile is not.
 
 use std::io;
 
@@ -20,33 +20,34 @@ use crate::{Guard, date};
 /// A chat template cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// It is no template.
+    /// It cannot be parsed.
     #[error("the model's chat template is malformed")]
     Malformed(#[source] Error),
-    /// It failed, or refused the conversation.
+    /// It failed, or raised an exception.
+    // The engine's alternate form names the line and what the template raised.
     #[error("the model's chat template refuses the conversation: {0:#}")]
     Refused(Error),
-    /// It writes without end.
-    #[error("the model's chat template writes more than {} MiB", MOST_TEXT >> 20)]
+    /// It writes too much.
+    #[error("the model's chat template writes more than {} MiB", MAX_TEXT >> 20)]
     TooLong,
-    /// It has no place for tools.
+    /// It does not support tools.
     #[error("the model's chat template does not support tools")]
     NoTools,
 }
 
-/// The form in which a model without a template is addressed.
+/// The template for models without one.
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
     {{ message.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}";
 
-/// Instructions a template may execute: hundreds for each of ten thousand messages.
+/// Instructions that a template may execute: hundreds for each of ten thousand messages.
 const FUEL: u64 = 5_000_000;
 
-/// Bytes a template may write: more than any context holds.
-const MOST_TEXT: usize = 16 << 20;
+/// Bytes that a template may write: more than any context holds.
+const MAX_TEXT: usize = 16 << 20;
 
 const NAME: &str = "chat";
 
-/// A template, ready for use.
+/// A parsed chat template.
 #[derive(Debug)]
 pub struct Template {
     environment: Environment<'static>,
@@ -55,18 +56,18 @@ pub struct Template {
     eos: String,
 }
 
-/// How earlier calls of the model are told.
+/// How the model's earlier tool calls are rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
-    /// In the model's own words, where they are known: what it said once need not be evaluated again.
-    AsSaid,
-    /// In the template's form.
-    InForm,
+    /// As the text the model wrote, where it is recorded: its tokens are then those already in the cache.
+    Verbatim,
+    /// In the template's format.
+    Formatted,
 }
 
 impl Template {
-    /// The template of this text, or ChatML without one. `bos` and `eos` are the texts of the model's
-    /// first and last token.
+    /// Parses a template; ChatML if there is none. `bos` and `eos` are the texts of the tokens that begin and end a
+    /// sequence.
     pub fn new(source: Option<String>, bos: String, eos: String) -> Result<Self, TemplateError> {
         let source = source.unwrap_or_else(|| CHATML.to_owned());
         let takes_tools = source.contains("tools");
@@ -86,7 +87,7 @@ impl Template {
         Ok(Self { environment, takes_tools, bos, eos })
     }
 
-    /// The prompt for the next reply. `guard` splits what must stay text.
+    /// Renders the prompt for the next response. `guard` is applied to all text of the messages and tools.
     pub fn render(
         &self,
         messages: &[Message],
@@ -96,12 +97,12 @@ impl Template {
         if !tools.is_empty() && !self.takes_tools {
             return Err(TemplateError::NoTools);
         }
-        let said =
-            |message: &Message| matches!(message, Message::Assistant(it) if it.said.is_some());
-        match self.attempt(messages, tools, guard, Calls::AsSaid) {
-            // Some templates insist that a tool's answer follows a call in their form.
-            Err(TemplateError::Refused(_)) if messages.iter().any(said) => {
-                self.attempt(messages, tools, guard, Calls::InForm)
+        let has_verbatim =
+            |message: &Message| matches!(message, Message::Assistant(it) if it.raw.is_some());
+        match self.attempt(messages, tools, guard, Calls::Verbatim) {
+            // Some templates insist that a tool result follows a tool call in their format.
+            Err(TemplateError::Refused(_)) if messages.iter().any(has_verbatim) => {
+                self.attempt(messages, tools, guard, Calls::Formatted)
             }
             rendered => rendered,
         }
@@ -115,7 +116,7 @@ impl Template {
         calls: Calls,
     ) -> Result<String, TemplateError> {
         let messages: Vec<_> = messages.iter().map(|message| turn(message, guard, calls)).collect();
-        let tools: Vec<_> = tools.iter().map(|tool| offered(tool, guard)).collect();
+        let tools: Vec<_> = tools.iter().map(|tool| tool_entry(tool, guard)).collect();
         let context = Context {
             messages,
             tools: (!tools.is_empty()).then_some(tools),
@@ -136,17 +137,17 @@ impl Template {
     }
 }
 
-/// What a template writes, up to [`MOST_TEXT`].
+/// The output of a template, up to [`MAX_TEXT`].
 #[derive(Default)]
 struct Bounded {
     bytes: Vec<u8>,
-    /// More was to be written.
+    /// Whether more was written than fits.
     full: bool,
 }
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.full |= bytes.len() > MOST_TEXT - self.bytes.len();
+        self.full |= bytes.len() > MAX_TEXT - self.bytes.len();
         if self.full {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -159,7 +160,7 @@ impl io::Write for Bounded {
     }
 }
 
-/// What a template sees. Absent tools are not the same as none.
+/// The variables of a template. For templates, absent tools differ from an empty list.
 #[derive(Serialize)]
 struct Context<'a> {
     messages: Vec<Turn>,
@@ -205,8 +206,8 @@ struct Function {
     arguments: serde_json::Value,
 }
 
-/// A tool as templates see it. Clients describe tools, and may do so in others' words.
-fn offered(tool: &ToolSpec, guard: &Guard) -> Tool {
+/// A tool as templates see it. Its description comes from clients and is untrusted.
+fn tool_entry(tool: &ToolSpec, guard: &Guard) -> Tool {
     let function = ToolSpec {
         name: guard.split(&tool.name),
         description: guard.split(&tool.description),
@@ -232,25 +233,25 @@ fn turn(message: &Message, guard: &Guard, calls: Calls) -> Turn {
             name: Some(guard.split(&result.name)),
             ..plain("tool", &text_of(&result.content))
         },
-        Message::Assistant(said) => assistant(said, guard, calls, plain),
+        Message::Assistant(response) => assistant(response, guard, calls, plain),
     }
 }
 
 fn assistant(
-    said: &Assistant,
+    response: &Assistant,
     guard: &Guard,
     calls: Calls,
     plain: impl Fn(&'static str, &str) -> Turn,
 ) -> Turn {
     let role = "assistant";
-    if let (Some(words), Calls::AsSaid) = (&said.said, calls) {
-        return plain(role, words);
+    if let (Some(text), Calls::Verbatim) = (&response.raw, calls) {
+        return plain(role, text);
     }
-    let reasoning = (!said.reasoning.is_empty()).then(|| guard.split(&said.reasoning));
+    let reasoning = (!response.reasoning.is_empty()).then(|| guard.split(&response.reasoning));
     Turn {
         reasoning_content: reasoning,
-        tool_calls: said.calls.iter().map(|one| call(one, guard)).collect(),
-        ..plain(role, &said.text)
+        tool_calls: response.calls.iter().map(|one| call(one, guard)).collect(),
+        ..plain(role, &response.text)
     }
 }
 
@@ -263,7 +264,7 @@ fn call(call: &ToolCall, guard: &Guard) -> Call {
     Call { id: guard.split(&call.id), kind: "function", function }
 }
 
-/// The arguments with every text in them guarded.
+/// Guards every string of an object.
 fn split_object(map: &Map<String, serde_json::Value>, guard: &Guard) -> serde_json::Value {
     let split = |(key, value): (&String, &_)| (guard.split(key), split_value(value, guard));
     serde_json::Value::Object(map.iter().map(split).collect())
@@ -280,20 +281,21 @@ fn split_value(value: &serde_json::Value, guard: &Guard) -> serde_json::Value {
     }
 }
 
-/// The texts, joined. Pictures are beyond these models, and the model is told so.
+/// The texts, joined. Images are not supported; the model gets a placeholder.
 fn text_of(content: &[Content]) -> String {
     let shown = content.iter().map(|part| part.as_text().unwrap_or("[a picture, not shown]"));
     shown.collect::<Vec<_>>().join("\n")
 }
 
-/// JSON as models were trained on it: with blanks behind commas and colons, and nothing escaped for HTML.
+/// JSON as models were trained on it, that is as Python writes it: with spaces after commas and colons, and nothing
+/// escaped for HTML.
 fn to_json(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let mut text = Vec::new();
     let written = match indent {
         Some(indent) => {
-            let blanks = " ".repeat(indent.min(16));
-            let pretty = serde_json::ser::PrettyFormatter::with_indent(blanks.as_bytes());
+            let spaces = " ".repeat(indent.min(16));
+            let pretty = serde_json::ser::PrettyFormatter::with_indent(spaces.as_bytes());
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, pretty))
         }
         None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Spaced)),
@@ -304,7 +306,7 @@ fn to_json(value: &Value, options: Kwargs) -> Result<Value, Error> {
     Ok(Value::from_safe_string(text))
 }
 
-/// One line, with blanks as Python writes them.
+/// One line, with spaces as Python writes them.
 struct Spaced;
 
 impl serde_json::ser::Formatter for Spaced {

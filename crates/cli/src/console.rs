@@ -1,13 +1,14 @@
-//! Shows an episode on standard error while it happens: streamed on a terminal, in plain blocks elsewhere.
+//! Shows an episode on standard error as it runs: streamed on a terminal, in plain blocks elsewhere.
 //!
-//! A thread of its own draws, so that a terminal that takes nothing, or is gone, never holds the episode
-//! up. Decides nothing and keeps nothing.
+//! A thread of its own draws, so that a blocked or closed terminal never delays the episode.
 
 mod action;
-mod figures;
-mod ink;
-mod sanitize;
+mod format;
+pub(crate) mod output;
+pub(crate) mod progress;
 mod status;
+mod styled;
+pub(crate) mod terminal;
 mod view;
 
 use std::{
@@ -18,47 +19,46 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Delta, Listener};
-use serde_json::Value;
+use model::{Delta, Listener, ToolFormat};
+pub(crate) use startup::sanitize;
 use trajectory::{Event, Started};
 
-pub(crate) use self::sanitize::sanitize;
 use self::{
-    status::BEAT,
-    view::{Piece, Retry, View},
+    status::INTERVAL,
+    view::{Retry, StreamItem, View},
 };
-use crate::settings::Color;
+use crate::settings::{Color, recorded::RecordedSettings};
 
-/// So long may a stuck terminal hold up the end of an episode.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a blocked terminal may delay the end of an episode.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How an episode is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// As it streams, with a line at the bottom: for a terminal.
+    /// Streamed, with a status line at the bottom: for a terminal.
     Live,
-    /// A block for each event, without control sequences.
+    /// One block per event, without control sequences.
     Plain,
     /// Not at all.
     Quiet,
 }
 
-/// Shows an episode. What it has not shown when it is dropped, it shows then.
+/// Shows an episode. Dropping it shows the rest.
 #[derive(Debug)]
 pub(crate) struct Console {
     mode: Mode,
-    heard: Option<Sender<Heard>>,
+    sender: Option<Sender<ViewMessage>>,
 }
 
-/// What the drawing thread is told.
+/// A message to the drawing thread.
 #[derive(Debug)]
-enum Heard {
+enum ViewMessage {
     Started(String),
     Event(Box<Event>),
-    Piece(Piece),
-    /// Show everything, then answer.
+    StreamItem(StreamItem),
+    /// Show everything, then drop the sender.
     Flush(Sender<()>),
-    /// The same, and then be done.
+    /// The same, then end the thread.
     Close(Sender<()>),
 }
 
@@ -69,41 +69,41 @@ impl Console {
     }
 
     fn onto(out: impl Write + Send + 'static, mode: Mode, color: Color, max_turns: u32) -> Self {
-        let (sender, heard) = channel();
+        let (sender, messages) = channel();
         if mode == Mode::Quiet {
-            return Self { mode, heard: None };
+            return Self { mode, sender: None };
         }
         let view = View::new(mode, color, max_turns, Instant::now());
         let drawer = thread::Builder::new().name("console".into());
-        // An episode nobody can watch is better than none.
-        let drawn = drawer.spawn(move || draw(&heard, view, out));
-        Self { mode, heard: drawn.is_ok().then_some(sender) }
+        // Without the thread, the episode runs unseen.
+        let drawn = drawer.spawn(move || draw(&messages, view, out));
+        Self { mode, sender: drawn.is_ok().then_some(sender) }
     }
 
-    /// Shows what happened. Does not wait for it to be seen, but at the end.
+    /// Shows an event. Waits until it is drawn only at the end of the episode.
     pub(crate) fn event(&self, event: &Event) {
         match event {
             Event::Saved { .. } | Event::Unknown => {}
-            // The first messages may be long, and are not shown.
-            Event::Started(started) => self.tell(Heard::Started(introduced(started))),
-            event => self.tell(Heard::Event(Box::new(event.clone()))),
+            // The first messages may be long and are not shown.
+            Event::Started(started) => self.send(ViewMessage::Started(model_title(started))),
+            event => self.send(ViewMessage::Event(Box::new(event.clone()))),
         }
         if matches!(event, Event::Ended(_)) {
-            self.wait(Heard::Flush);
+            self.wait(ViewMessage::Flush);
         }
     }
 
-    fn tell(&self, heard: Heard) {
-        if let Some(sender) = &self.heard {
-            let _ = sender.send(heard);
+    fn send(&self, message: ViewMessage) {
+        if let Some(sender) = &self.sender {
+            let _ = sender.send(message);
         }
     }
 
-    fn wait(&self, ask: impl FnOnce(Sender<()>) -> Heard) {
-        if let Some(sender) = &self.heard {
+    fn wait(&self, ask: impl FnOnce(Sender<()>) -> ViewMessage) {
+        if let Some(sender) = &self.sender {
             let (done, answer) = channel();
             if sender.send(ask(done)).is_ok() {
-                let _ = answer.recv_timeout(PATIENCE);
+                let _ = answer.recv_timeout(FLUSH_TIMEOUT);
             }
         }
     }
@@ -111,38 +111,38 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        self.wait(Heard::Close);
+        self.wait(ViewMessage::Close);
     }
 }
 
 impl Listener for Console {
-    fn hear(&self, delta: Delta<'_>) {
+    fn on_delta(&self, delta: Delta<'_>) {
         let piece = match (self.mode, delta) {
             (Mode::Quiet, _) => return,
             (_, Delta::Retry { attempt, wait, why }) => {
-                Piece::Retry(Retry { attempt, wait, why: why.to_owned() })
+                StreamItem::Retry(Retry { attempt, wait, why: why.to_owned() })
             }
             (Mode::Plain, _) | (_, Delta::Arguments(_)) => return,
-            (Mode::Live, Delta::Reasoning(text)) => Piece::Reasoning(text.to_owned()),
-            (Mode::Live, Delta::Text(text)) => Piece::Text(text.to_owned()),
-            (Mode::Live, Delta::Call(tool)) => Piece::Call(tool.to_owned()),
+            (Mode::Live, Delta::Reasoning(text)) => StreamItem::Reasoning(text.to_owned()),
+            (Mode::Live, Delta::Text(text)) => StreamItem::Text(text.to_owned()),
+            (Mode::Live, Delta::Call(tool)) => StreamItem::Call(tool.to_owned()),
         };
-        self.tell(Heard::Piece(piece));
+        self.send(ViewMessage::StreamItem(piece));
     }
 }
 
-/// Draws what is heard, and the line at the bottom in between, until it is told to stop.
-fn draw(heard: &Receiver<Heard>, mut view: View, mut out: impl Write) {
+/// Draws messages, and the status line in between, until the view is closed.
+fn draw(messages: &Receiver<ViewMessage>, mut view: View, mut out: impl Write) {
     loop {
         let next = match view.is_waiting() {
-            true => heard.recv_timeout(BEAT),
-            false => heard.recv().map_err(RecvTimeoutError::from),
+            true => messages.recv_timeout(INTERVAL),
+            false => messages.recv().map_err(RecvTimeoutError::from),
         };
         let now = Instant::now();
-        // Whoever waits for an answer notices when it is dropped, which is after everything is shown.
-        let answer = take_in(&mut view, next, now);
+        // The caller waits until the sender is dropped, after everything is shown.
+        let answer = apply(&mut view, next, now);
         view.tick(columns(), now);
-        // A closed standard error is no reason to fail.
+        // A closed standard error is ignored.
         let _ = out.write_all(view.take().as_bytes()).and_then(|()| out.flush());
         if answer.is_break() {
             return;
@@ -152,17 +152,17 @@ fn draw(heard: &Receiver<Heard>, mut view: View, mut out: impl Write) {
 
 type Answer = Option<Sender<()>>;
 
-fn take_in(
+fn apply(
     view: &mut View,
-    next: Result<Heard, RecvTimeoutError>,
+    next: Result<ViewMessage, RecvTimeoutError>,
     now: Instant,
 ) -> ControlFlow<Answer, Answer> {
     match next {
-        Ok(Heard::Started(model)) => view.started(&model, now),
-        Ok(Heard::Event(event)) => view.event(&event, now),
-        Ok(Heard::Piece(piece)) => view.piece(&piece, now),
-        Ok(Heard::Flush(answer)) => return Continue(Some(answer)),
-        Ok(Heard::Close(answer)) => {
+        Ok(ViewMessage::Started(model)) => view.started(&model, now),
+        Ok(ViewMessage::Event(event)) => view.event(&event, now),
+        Ok(ViewMessage::StreamItem(piece)) => view.piece(&piece, now),
+        Ok(ViewMessage::Flush(answer)) => return Continue(Some(answer)),
+        Ok(ViewMessage::Close(answer)) => {
             view.close();
             return Break(Some(answer));
         }
@@ -175,7 +175,7 @@ fn take_in(
     Continue(None)
 }
 
-/// How wide the terminal is; the usual width where it does not say.
+/// The width of the terminal; 80 where it is unknown.
 fn columns() -> usize {
     match rustix::termios::tcgetwinsize(io::stderr()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
@@ -183,11 +183,11 @@ fn columns() -> usize {
     }
 }
 
-/// The model, and how it writes calls if that is out of the ordinary.
-fn introduced(started: &Started) -> String {
-    let format = started.settings.pointer("/model/tool_format").and_then(Value::as_str);
+/// The model, and its tool-call format if it is not the native one.
+fn model_title(started: &Started) -> String {
+    let format = RecordedSettings::read(&started.settings).and_then(|it| it.model.tool_format);
     match format {
-        None | Some("auto" | "native") => started.model.clone(),
+        None | Some(ToolFormat::Auto | ToolFormat::Native) => started.model.clone(),
         Some(format) => format!("{}, tool calls {format}", started.model),
     }
 }

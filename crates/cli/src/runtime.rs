@@ -1,13 +1,6 @@
-//! The one place where a runtime is chosen: an enum over all of them that is a runtime itself.
-//!
-//! Commands above see the traits alone.
+//! Chooses a runtime: an enum over all of them that implements the traits itself. Commands use only the traits.
 
-#[cfg(target_os = "linux")]
-use std::path::PathBuf;
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
 use sandbox::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Runtime,
@@ -15,32 +8,25 @@ use sandbox::{
 };
 use sandbox_docker::{DockerRuntime, DockerSandbox};
 #[cfg(target_os = "linux")]
-use sandbox_native::{Launcher, NativeOptions, NativeRuntime, NativeSandbox};
+use sandbox_native::{NativeOptions, NativeRuntime, NativeSandbox};
 
-use crate::{args::RuntimeKind, settings::Settings};
+use crate::{args::sandbox::RuntimeKind, settings::Settings};
 
-/// The hidden word that makes this program the spawner.
-#[cfg(target_os = "linux")]
-pub(crate) const SPAWNER: &str = "__spawner";
-
-/// Helper processes get this long to remove their traces after the last sandbox is gone.
-const HELPERS: Duration = Duration::from_secs(2);
-
-/// Some runtime.
+/// Any runtime.
 pub(crate) enum AnyRuntime {
-    /// Namespaces.
+    /// The native runtime.
     #[cfg(target_os = "linux")]
     Native(NativeRuntime),
-    /// A daemon.
+    /// The Docker runtime.
     Docker(DockerRuntime),
 }
 
-/// A sandbox of some runtime.
+/// A sandbox of any runtime.
 pub(crate) enum AnySandbox {
-    /// Namespaces.
+    /// The native runtime.
     #[cfg(target_os = "linux")]
     Native(Box<NativeSandbox>),
-    /// A daemon.
+    /// The Docker runtime.
     Docker(DockerSandbox),
 }
 
@@ -57,7 +43,7 @@ impl AnyRuntime {
 }
 
 impl AnyRuntime {
-    /// Removes an image a sandbox was saved as. One that cannot be removed is for `image rm`.
+    /// Removes an image that a sandbox was saved as. Failures are ignored: `image rm` can remove it later.
     pub(crate) async fn forget(&self, image: &str) {
         match self {
             #[cfg(target_os = "linux")]
@@ -75,56 +61,18 @@ impl AnyRuntime {
 #[cfg(target_os = "linux")]
 async fn start_native(settings: &Settings) -> anyhow::Result<AnyRuntime> {
     let home = settings.writable_home()?.to_owned();
-    let options = NativeOptions { home, launcher: launcher() };
+    let options = NativeOptions { home, launcher: startup::launcher() };
     Ok(AnyRuntime::Native(NativeRuntime::start(options).await?))
-}
-
-/// This program once more, as the spawner.
-#[cfg(target_os = "linux")]
-pub(crate) fn launcher() -> Launcher {
-    // The link works even when the program's file was replaced meanwhile.
-    let link = PathBuf::from("/proc/self/exe");
-    let program = if link.exists() { link } else { std::env::current_exe().unwrap_or(link) };
-    Launcher { program, args: vec![SPAWNER.into()] }
 }
 
 #[cfg(not(target_os = "linux"))]
 async fn start_native(_: &Settings) -> anyhow::Result<AnyRuntime> {
-    let why = "it is made of parts of the Linux kernel".into();
+    let reason = "it needs the Linux kernel".into();
     let remedy = "use --runtime docker".into();
-    Err(Error::Unsupported { what: "the native runtime".into(), why, remedy }.into())
+    Err(Error::Unsupported { feature: sandbox::Feature::NativeRuntime, reason, remedy }.into())
 }
 
-/// Waits, not for ever, until the processes we started are gone, and with them every trace of ours.
-pub(crate) fn await_helpers() {
-    let deadline = Instant::now() + HELPERS;
-    // An error means that there is nobody to wait for.
-    while let Ok(ended) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
-        if ended.is_none() {
-            if Instant::now() > deadline {
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(500));
-        }
-    }
-}
-
-/// Asks the programs we started to end.
-pub(crate) fn end_helpers() {
-    use rustix::process::{Pid, Signal, kill_process};
-    // Any thread may have started them.
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    for thread in threads {
-        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        let pids = children.split_whitespace().filter_map(|word| word.parse().ok());
-        for pid in pids.filter_map(Pid::from_raw) {
-            // Gone already is fine.
-            let _ = kill_process(pid, Signal::TERM);
-        }
-    }
-}
-
-/// The same call on whichever it is.
+/// Makes the same call on any of them.
 macro_rules! each {
     ($any:expr, $name:ident => $call:expr) => {
         match $any {

@@ -1,4 +1,9 @@
-//! Finished settings: defaults below, the environment above, flags on top where a command has them.
+//! Settings of all commands: defaults, overridden by the environment. Flags are applied where a command has them.
+
+pub(crate) mod config;
+pub(crate) mod environment;
+pub(crate) mod recorded;
+pub(crate) mod sandbox;
 
 use std::{
     fs, io,
@@ -8,13 +13,13 @@ use std::{
 
 use sandbox_docker::DockerOptions;
 
-use crate::{
+use self::{
     config::Config,
     environment::{Environment, HOME, ModelVariables},
-    exit::Usage,
 };
+use crate::exit::UsageError;
 
-/// What every command may need to know.
+/// Settings that any command may need.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     home: Option<PathBuf>,
@@ -24,9 +29,10 @@ pub(crate) struct Settings {
     user_home: Option<PathBuf>,
     config: Option<PathBuf>,
     model: ModelVariables,
+    logging: bool,
 }
 
-/// Whether text for people may be coloured.
+/// Whether text for people is colored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Color {
     /// On a terminal.
@@ -38,29 +44,30 @@ pub(crate) enum Color {
 /// The state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
-    /// No variable and no home directory says where it is.
-    #[error("there is no place to keep state: this user has no home; name a directory in {HOME}")]
+    /// Neither a variable nor a home directory determines it.
+    #[error("there is no directory for state: the user has no home directory; set {HOME}")]
     NoHome,
-    /// It cannot be made or written.
-    #[error("cannot keep state in {path}; {remedy}, or name another directory in {HOME}")]
+    /// It cannot be created or written.
+    #[error("cannot store state in {path}; {remedy}, or set {HOME} to another directory")]
     Home {
         /// The directory.
         path: PathBuf,
         /// What may help.
         remedy: &'static str,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl Settings {
-    /// Puts the environment over the defaults.
-    pub(crate) fn new(environment: Environment) -> Self {
+    /// Applies the environment to the defaults. While `logging`, views do not redraw lines.
+    pub(crate) fn new(environment: Environment, logging: bool) -> Self {
         let ours = |dir: PathBuf| dir.join("llm-in-sandbox");
         let data = environment.data_home.filter(|dir| dir.is_absolute()).map(ours);
-        let usual = environment.user_home.as_ref().map(|home| ours(home.join(".local/share")));
-        let home = environment.home.or(data).or(usual);
+        let default = environment.user_home.as_ref().map(|home| ours(home.join(".local/share")));
+        let home = environment.home.or(data).or(default);
+        tracing::debug!(?home, "state directory");
         Self {
             // The spawner has another working directory.
             home: home.map(|home| std::path::absolute(&home).unwrap_or(home)),
@@ -70,25 +77,24 @@ impl Settings {
             user_home: environment.user_home,
             config: environment.config,
             model: environment.model,
+            logging,
         }
     }
 
-    /// Where state and images are kept.
+    /// The directory for state and images.
     pub(crate) fn home(&self) -> Result<&Path, SettingsError> {
         self.home.as_deref().ok_or(SettingsError::NoHome)
     }
 
-    /// The same, made and found to be writable, so that trouble is told before anything is begun.
+    /// The same, created and checked to be writable, so that errors are reported before any work starts.
     pub(crate) fn writable_home(&self) -> Result<&Path, SettingsError> {
         let home = self.home()?;
-        try_out(home).map_err(|source| SettingsError::Home {
+        probe(home).map_err(|source| SettingsError::Home {
             path: home.to_owned(),
             remedy: match source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    "free some space there"
-                }
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
                 io::ErrorKind::ReadOnlyFilesystem => "make it writable",
-                io::ErrorKind::PermissionDenied => "get the right to write there",
+                io::ErrorKind::PermissionDenied => "make it writable for this user",
                 _ => "make it a directory",
             },
             source,
@@ -96,37 +102,37 @@ impl Settings {
         Ok(home)
     }
 
-    /// How to reach Docker.
+    /// Options of the Docker runtime.
     pub(crate) fn docker(&self) -> DockerOptions {
         DockerOptions { host: self.docker_host.clone(), default_image: None }
     }
 
-    /// Where Docker is asked for, if the user said so.
+    /// The Docker daemon's address, if the user set one.
     pub(crate) fn docker_host(&self) -> Option<&str> {
         self.docker_host.as_deref()
     }
 
-    /// The kind of terminal we run in.
+    /// The kind of terminal.
     pub(crate) fn term(&self) -> Option<&str> {
         self.term.as_deref()
     }
 
-    /// The settings file: the one the user names, or the one that lies where one may.
-    pub(crate) fn config(&self, named: Option<&Path>) -> Result<Config, Usage> {
+    /// Reads the settings file: the one given, or the first at the default paths.
+    pub(crate) fn config(&self, named: Option<&Path>) -> Result<Config, UsageError> {
         Config::find(named, self.config.as_deref(), self.user_home.as_deref())
     }
 
-    /// What the environment says about models.
+    /// The environment variables about models.
     pub(crate) fn model_variables(&self) -> &ModelVariables {
         &self.model
     }
 
-    /// Whether somebody looks at standard error, and on a terminal that can do more than print.
-    pub(crate) fn watches_stderr(&self) -> bool {
-        io::stderr().is_terminal() && self.term() != Some("dumb")
+    /// Whether standard error is a terminal on which lines can be redrawn, and nothing is logged there.
+    pub(crate) fn stderr_is_interactive(&self) -> bool {
+        !self.logging && io::stderr().is_terminal() && self.term() != Some("dumb")
     }
 
-    /// Whether what goes to standard error may be coloured.
+    /// Whether standard error is colored.
     pub(crate) fn color_stderr(&self) -> Color {
         match self.color {
             Color::OnTerminals if io::stderr().is_terminal() => Color::OnTerminals,
@@ -134,7 +140,7 @@ impl Settings {
         }
     }
 
-    /// Whether what goes to standard output may be coloured.
+    /// Whether standard output is colored.
     pub(crate) fn color_stdout(&self) -> Color {
         match self.color {
             Color::OnTerminals if io::stdout().is_terminal() => Color::OnTerminals,
@@ -143,13 +149,13 @@ impl Settings {
     }
 }
 
-/// Makes the directory and writes a block into it: creating a file alone succeeds on a full disk.
-fn try_out(home: &Path) -> io::Result<()> {
+/// Creates the directory and writes a block into it: creating an empty file succeeds on a full disk.
+fn probe(home: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;
-    let probe = home.join(format!(".probe-{}", std::process::id()));
-    let written = fs::File::create(&probe).and_then(|mut file| file.write_all(&[0; 4096]));
-    let _ = fs::remove_file(&probe);
+    let file = home.join(format!(".probe-{}", std::process::id()));
+    let written = fs::File::create(&file).and_then(|mut file| file.write_all(&[0; 4096]));
+    let _ = fs::remove_file(&file);
     written
 }
 
@@ -158,11 +164,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_on_the_home_wins() {
+    fn the_most_specific_variable_decides_the_home() {
         let mut environment =
             Environment { user_home: Some("/h".into()), ..Environment::default() };
         let home = |environment: &Environment| {
-            Settings::new(environment.clone()).home().map(Path::to_owned).ok()
+            Settings::new(environment.clone(), false).home().map(Path::to_owned).ok()
         };
         assert_eq!(home(&environment), Some("/h/.local/share/llm-in-sandbox".into()));
         environment.data_home = Some("relative/is/ignored".into());
@@ -175,15 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_no_home() {
+    fn a_file_is_not_a_home() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let settings = Settings::new(Environment { home: Some(file), ..Environment::default() });
+        let settings =
+            Settings::new(Environment { home: Some(file), ..Environment::default() }, false);
         let error = settings.writable_home().unwrap_err().to_string();
         assert!(error.contains("make it a directory") && error.contains(HOME), "{error}");
         let home = dir.path().join("a/b");
-        let settings = Settings::new(Environment { home: Some(home), ..Environment::default() });
+        let settings =
+            Settings::new(Environment { home: Some(home), ..Environment::default() }, false);
         let made = settings.writable_home().unwrap();
         assert_eq!(fs::read_dir(made).unwrap().count(), 0);
     }

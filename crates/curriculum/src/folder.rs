@@ -1,6 +1,7 @@
-//! The folder a command makes: rows to train on, rows to validate with, a task, and a manifest of all of it.
+//! The output folder: rows for training, rows for validation, a task, and a manifest.
 //!
-//! It appears whole or not at all, and nothing in it tells when or where it was made. Knows no way of making rows.
+//! It appears complete or not at all, and depends neither on the time nor on the machine. Knows nothing of how rows are
+//! generated.
 
 use std::{
     collections::BTreeMap,
@@ -16,107 +17,107 @@ use sha2::{Digest, Sha256};
 
 use crate::{Row, text};
 
-/// So many things that were left out are named; the rest is counted.
-const NAMED: usize = 100;
+/// The number of skipped items that are listed; the rest is only counted.
+const LISTED: usize = 100;
 
-/// Why a folder cannot be made.
+/// The folder cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// Something is there already.
-    #[error("{path} is there already; name another place, or remove it first")]
+    /// The path exists.
+    #[error("{path} already exists; choose another path, or remove it first")]
     Exists {
         /// The folder.
         path: PathBuf,
     },
-    /// A link is there.
-    #[error("{path} is a link, and none is followed; name the place itself")]
+    /// The path is a symbolic link.
+    #[error("{path} is a link, and links are not followed; use its target")]
     Link {
         /// The link.
         path: PathBuf,
     },
-    /// The disk or its rights.
+    /// A file cannot be written.
     #[error("cannot write {path}")]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// Whoever watches wants no more.
+    /// The callback cancelled the operation.
     #[error("cancelled")]
     Cancelled,
-    /// No row is left to be written.
+    /// There are no rows.
     #[error("no row is left: {why}")]
     Empty {
-        /// What became of them.
+        /// How many were skipped, and why.
         why: String,
     },
 }
 
 impl FolderError {
-    /// Whether the input is at fault, rather than the machine.
+    /// Whether the input is at fault, not the machine.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Exists { .. } | Self::Link { .. } | Self::Empty { .. })
     }
 }
 
-/// How far a command has come.
+/// The progress of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Input files of so many bytes will be read.
+pub enum Progress {
+    /// Input files of this many bytes will be read.
     Reading(u64),
-    /// So many more bytes are read.
+    /// This many more bytes were read.
     Read(u64),
-    /// So many tasks will be made.
-    Making(u64),
-    /// So many more are made.
-    Made(u64),
-    /// So many rows will be written.
+    /// This many tasks will be generated.
+    Generating(u64),
+    /// This many more tasks were generated.
+    Generated(u64),
+    /// This many rows will be written.
     Writing(u64),
-    /// So many more rows are written.
+    /// This many more rows were written.
     Wrote(u64),
 }
 
-/// Whoever is told how far a command has come, and may end it.
-pub type Watch<'a> = &'a dyn Fn(Step) -> ControlFlow<()>;
+/// A callback on progress, which may cancel the operation.
+pub type OnProgress<'a> = &'a dyn Fn(Progress) -> ControlFlow<()>;
 
-/// Watches nothing.
-pub fn unwatched(_: Step) -> ControlFlow<()> {
+/// Ignores progress.
+pub fn ignore_progress(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Tells how far it has come, and ends where nobody wants more.
-pub(crate) fn tell(watch: Watch<'_>, step: Step) -> Result<(), FolderError> {
-    match watch(step) {
+/// Reports progress; fails where the callback cancels.
+pub(crate) fn report(on_progress: OnProgress<'_>, step: Progress) -> Result<(), FolderError> {
+    match on_progress(step) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(FolderError::Cancelled),
     }
 }
 
-/// What is in a folder and where it comes from.
+/// The contents of a folder and their origin.
 #[derive(Clone, Debug, Serialize)]
 pub struct Manifest {
-    /// The version of this description.
+    /// The format version.
     pub version: u32,
     /// The version of the program.
     pub program: &'static str,
     /// `prepare` or `synthesize`.
     pub made_by: &'static str,
-    /// The seed of everything.
+    /// The random seed.
     pub seed: u64,
     /// All other settings.
     pub settings: Value,
-    /// The licences of the inputs, as they were given.
+    /// The licences of the inputs, as given.
     pub licences: Vec<String>,
     /// The input files.
     pub inputs: Vec<InputInfo>,
-    /// What was read and made.
+    /// The numbers of documents and rows.
     pub counts: Counts,
-    /// How much was left out, by reason.
+    /// The number of skipped items, by reason.
     pub left_out: BTreeMap<&'static str, u64>,
-    /// The first of what was left out.
+    /// The first skipped items.
     pub left_out_first: Vec<LeftOut>,
     /// The files of the folder.
     pub files: BTreeMap<&'static str, FileInfo>,
@@ -137,18 +138,18 @@ pub struct InputInfo {
     pub questions: u64,
 }
 
-/// Numbers of things.
+/// Numbers of documents and rows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     /// Different documents.
     pub documents: u64,
-    /// Rows to train on.
+    /// Training rows.
     pub train: u64,
-    /// Rows to validate with.
+    /// Validation rows.
     pub validation: u64,
     /// Rows with a demonstration.
     pub demonstrated: u64,
-    /// Rows with fewer documents of others than were asked for.
+    /// Rows with fewer distractors than requested.
     pub fewer_distractors: u64,
     /// Rows of each kind, or of each input.
     pub subjects: BTreeMap<String, u64>,
@@ -156,14 +157,14 @@ pub struct Counts {
     pub levels: BTreeMap<String, u64>,
 }
 
-/// Something that was left out.
+/// A skipped item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// The input file.
     pub file: String,
-    /// The line of JSON lines, otherwise the place among the entries; from 1.
+    /// The line of JSON lines, otherwise the index of the entry; from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// The cause.
     pub why: String,
 }
 
@@ -177,7 +178,7 @@ pub struct FileInfo {
 }
 
 impl Manifest {
-    /// One that counts nothing yet.
+    /// An empty manifest.
     pub(crate) fn new(made_by: &'static str, seed: u64, settings: Value) -> Self {
         Self {
             version: 1,
@@ -194,40 +195,40 @@ impl Manifest {
         }
     }
 
-    /// Counts something that is left out, and names it if it is one of the first.
-    pub(crate) fn leave_out(&mut self, reason: &'static str, file: &str, line: u64, why: String) {
+    /// Counts a skipped item, and lists it if it is one of the first.
+    pub(crate) fn skip(&mut self, reason: &'static str, file: &str, line: u64, why: String) {
         *self.left_out.entry(reason).or_default() += 1;
-        if self.left_out_first.len() < NAMED {
+        if self.left_out_first.len() < LISTED {
             self.left_out_first.push(LeftOut { file: file.to_owned(), line, why });
         }
     }
 
-    /// What was left out, in words.
+    /// A summary of what was skipped.
     pub fn losses(&self) -> String {
         let each = self.left_out.iter().map(|(reason, many)| format!("{many} {reason}"));
         let each = each.collect::<Vec<_>>().join(", ");
-        if each.is_empty() { "nothing was left out".to_owned() } else { each }
+        if each.is_empty() { "nothing was skipped".to_owned() } else { each }
     }
 }
 
-/// A folder under way: beside its place until it is finished, gone if it never is.
+/// A folder being written: in a temporary directory until it is finished, removed on drop otherwise.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    place: PathBuf,
-    beside: PathBuf,
-    done: bool,
+    target: PathBuf,
+    partial: PathBuf,
+    finished: bool,
 }
 
-/// Which rows.
+/// The two sets of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// To train on.
+pub(crate) enum Partition {
+    /// Training.
     Train,
-    /// To validate with.
+    /// Validation.
     Validation,
 }
 
-impl Side {
+impl Partition {
     fn file(self) -> &'static str {
         match self {
             Self::Train => "train.jsonl",
@@ -237,75 +238,75 @@ impl Side {
 }
 
 impl Folder {
-    /// Whether a folder may be made there. An empty directory may become one.
-    pub(crate) fn check(place: &Path) -> Result<(), FolderError> {
-        let exists = || FolderError::Exists { path: place.to_owned() };
-        // Without the slash at its end, which would follow it.
-        if place.components().as_path().is_symlink() {
-            return Err(FolderError::Link { path: place.to_owned() });
+    /// Checks that the target is new or an empty directory.
+    pub(crate) fn check(target: &Path) -> Result<(), FolderError> {
+        let exists = || FolderError::Exists { path: target.to_owned() };
+        // Without a trailing slash, which would follow the link.
+        if target.components().as_path().is_symlink() {
+            return Err(FolderError::Link { path: target.to_owned() });
         }
-        match fs::read_dir(place) {
+        match fs::read_dir(target) {
             Ok(mut entries) => entries.next().map_or(Ok(()), |_| Err(exists())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(exists()),
-            Err(error) => Err(failed(place)(error)),
+            Err(error) => Err(failed(target)(error)),
         }
     }
 
-    /// Begins one.
-    pub(crate) fn begin(place: &Path) -> Result<Self, FolderError> {
-        Self::check(place)?;
+    /// Creates the temporary directory beside the target.
+    pub(crate) fn create(target: &Path) -> Result<Self, FolderError> {
+        Self::check(target)?;
         let name =
-            place.file_name().ok_or_else(|| FolderError::Exists { path: place.to_owned() })?;
-        let above = place.parent().unwrap_or(place);
+            target.file_name().ok_or_else(|| FolderError::Exists { path: target.to_owned() })?;
+        let above = target.parent().unwrap_or(target);
         fs::create_dir_all(above).map_err(failed(above))?;
         let mut number = std::process::id();
         loop {
             let mut partial = name.to_owned();
             partial.push(format!(".partial-{number}"));
-            let beside = place.with_file_name(partial);
-            match fs::create_dir(&beside) {
-                // Somebody else's: nothing is written there.
+            let partial = target.with_file_name(partial);
+            match fs::create_dir(&partial) {
+                // It belongs to another process.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     number = number.wrapping_add(1);
                 }
-                made => {
-                    made.map_err(failed(&beside))?;
-                    return Ok(Self { place: place.to_owned(), beside, done: false });
+                draft => {
+                    draft.map_err(failed(&partial))?;
+                    return Ok(Self { target: target.to_owned(), partial, finished: false });
                 }
             }
         }
     }
 
-    /// Writes rows as they come.
+    /// Writes rows to the file of their partition.
     pub(crate) fn rows(
         &self,
-        side: Side,
+        partition: Partition,
         rows: impl ExactSizeIterator<Item = Row>,
         manifest: &mut Manifest,
-        watch: Watch<'_>,
+        on_progress: OnProgress<'_>,
     ) -> Result<(), FolderError> {
-        let path = self.beside.join(side.file());
+        let path = self.partial.join(partition.file());
         let mut out = BufWriter::new(File::create(&path).map_err(failed(&path))?);
         let (mut digest, mut bytes) = (Sha256::new(), 0);
-        tell(watch, Step::Writing(rows.len() as u64))?;
+        report(on_progress, Progress::Writing(rows.len() as u64))?;
         for row in rows {
-            count(&mut manifest.counts, side, &row);
+            count(&mut manifest.counts, partition, &row);
             let mut line = serde_json::to_vec(&row).map_err(|error| failed(&path)(error.into()))?;
             line.push(b'\n');
             digest.update(&line);
             bytes += line.len() as u64;
             out.write_all(&line).map_err(failed(&path))?;
-            tell(watch, Step::Wrote(1))?;
+            report(on_progress, Progress::Wrote(1))?;
         }
         let file = out.into_inner().map_err(|error| failed(&path)(error.into_error()))?;
         file.sync_all().map_err(failed(&path))?;
         let sha256 = text::hex(&digest.finalize());
-        manifest.files.insert(side.file(), FileInfo { bytes, sha256 });
+        manifest.files.insert(partition.file(), FileInfo { bytes, sha256 });
         Ok(())
     }
 
-    /// Adds task and manifest, and puts the folder in its place.
+    /// Writes task and manifest, and renames the directory to the target.
     pub(crate) fn finish(
         mut self,
         task: &Task,
@@ -317,17 +318,17 @@ impl Folder {
         let task = task.toml(manifest);
         let sha256 = text::sha256(task.as_bytes());
         manifest.files.insert("task.toml", FileInfo { bytes: task.len() as u64, sha256 });
-        self.keep("task.toml", task.as_bytes())?;
+        self.write("task.toml", task.as_bytes())?;
         let text = serde_json::to_string_pretty(&manifest)
-            .map_err(|error| failed(&self.beside)(error.into()))?;
-        self.keep("manifest.json", format!("{text}\n").as_bytes())?;
-        fs::rename(&self.beside, &self.place).map_err(failed(&self.place))?;
-        self.done = true;
+            .map_err(|error| failed(&self.partial)(error.into()))?;
+        self.write("manifest.json", format!("{text}\n").as_bytes())?;
+        fs::rename(&self.partial, &self.target).map_err(failed(&self.target))?;
+        self.finished = true;
         Ok(())
     }
 
-    fn keep(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
-        let path = self.beside.join(name);
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
+        let path = self.partial.join(name);
         let write = |mut file: File| file.write_all(bytes).and_then(|()| file.sync_all());
         File::create(&path).and_then(write).map_err(failed(&path))
     }
@@ -335,14 +336,14 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.done {
-            // It was not there before: nobody else's work is lost.
-            let _ = fs::remove_dir_all(&self.beside);
+        if !self.finished {
+            // This process created it.
+            let _ = fs::remove_dir_all(&self.partial);
         }
     }
 }
 
-/// The task that goes with the rows.
+/// The task of the rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
     pub(crate) name: &'static str,
@@ -351,11 +352,11 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// The words around a problem are those of any task, so that what is learnt here holds elsewhere.
+    /// The general prompt set, so that what is learnt transfers to other tasks.
     fn toml(&self, manifest: &Manifest) -> String {
         let data = match manifest.counts.validation {
-            0 => Side::Train.file(),
-            _ => Side::Validation.file(),
+            0 => Partition::Train.file(),
+            _ => Partition::Validation.file(),
         };
         let Self { name, turns, tokens } = self;
         format!(
@@ -370,10 +371,10 @@ impl Task {
     }
 }
 
-fn count(counts: &mut Counts, side: Side, row: &Row) {
-    match side {
-        Side::Train => counts.train += 1,
-        Side::Validation => counts.validation += 1,
+fn count(counts: &mut Counts, partition: Partition, row: &Row) {
+    match partition {
+        Partition::Train => counts.train += 1,
+        Partition::Validation => counts.validation += 1,
     }
     counts.demonstrated += u64::from(!row.demonstration.is_empty());
     *counts.subjects.entry(row.subject.clone()).or_default() += 1;
@@ -395,16 +396,16 @@ mod tests {
     #[test]
     fn nothing_is_written_where_something_is() {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("new/place");
-        let one = Folder::begin(&place).unwrap();
-        let other = Folder::begin(&place).unwrap();
-        assert_ne!(one.beside, other.beside);
-        let (kept, elsewhere) = (one.beside.clone(), dir.path().join("elsewhere"));
+        let target = dir.path().join("new/target");
+        let one = Folder::create(&target).unwrap();
+        let other = Folder::create(&target).unwrap();
+        assert_ne!(one.partial, other.partial);
+        let (kept, elsewhere) = (one.partial.clone(), dir.path().join("elsewhere"));
         drop(one);
         fs::create_dir(&elsewhere).unwrap();
         symlink(&elsewhere, &kept).unwrap();
-        let third = Folder::begin(&place).unwrap();
-        third.keep("x", b"x").unwrap();
+        let third = Folder::create(&target).unwrap();
+        third.write("x", b"x").unwrap();
         drop((other, third));
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1);
@@ -417,8 +418,8 @@ mod tests {
         fs::create_dir(&full).unwrap();
         for target in [full.as_path(), Path::new("/nowhere")] {
             symlink(target, &link).unwrap();
-            for place in [link.clone(), link.join("")] {
-                let error = Folder::begin(&place).unwrap_err();
+            for target in [link.clone(), link.join("")] {
+                let error = Folder::create(&target).unwrap_err();
                 assert!(error.is_usage() && error.to_string().contains("is a link"), "{error}");
             }
             fs::remove_file(&link).unwrap();

@@ -1,7 +1,7 @@
-//! Documents with questions become rows: contexts in files among files of other contexts, earlier questions as
-//! examples, no document both in training and in validation.
+//! Rows from documents with questions: contexts in files among files of other contexts (distractors), earlier questions
+//! as few-shot examples, no document both in training and in validation.
 //!
-//! Knows no model. Every choice follows from the seed and from the texts themselves, not from their order or place.
+//! Every choice follows from the seed and from the texts themselves, not from their order.
 
 mod build;
 mod choices;
@@ -19,44 +19,44 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::{
-    FolderError, Manifest, Watch,
-    folder::{Folder, Side, Task},
+    FolderError, Manifest, OnProgress,
+    folder::{Folder, Partition, Task},
 };
 use build::Builder;
 use pool::Pool;
 pub use read::InputError;
 
-/// The most documents of others beside a single one.
-const MOST_DISTRACTORS: usize = 50;
-/// The most examples in a question.
-const MOST_EXAMPLES: usize = 20;
+/// The maximum number of distractors.
+const MAX_DISTRACTORS: usize = 50;
+/// The maximum number of examples in a statement.
+const MAX_EXAMPLES: usize = 20;
 
-/// Where contexts are put.
+/// Where contexts are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Into files.
+    /// In files.
     #[default]
     Files,
-    /// Into the statement.
+    /// In the problem statement.
     Prompt,
 }
 
-/// How rows are made.
+/// The settings of [`prepare()`].
 #[derive(Clone, Debug)]
 pub struct PrepareSettings {
-    /// Decides about everything that is chosen.
+    /// The random seed.
     pub seed: u64,
-    /// The share of questions kept for validation, in whole documents.
+    /// The fraction of questions for validation, in whole documents.
     pub validation: f64,
-    /// How many documents of other contexts join a single one.
+    /// The number of documents of other contexts that are added to a single one.
     pub distractors: usize,
-    /// How many earlier questions with their answers a statement begins with, at most.
+    /// The maximum number of earlier questions with their answers in a statement.
     pub examples: usize,
-    /// Where contexts are put.
+    /// Where contexts are placed.
     pub context: Placement,
-    /// How many rows are made, at most.
+    /// The maximum number of rows.
     pub limit: Option<usize>,
-    /// The licences of the inputs; they are only passed on.
+    /// The licences of the inputs, copied to the manifest.
     pub licences: Vec<String>,
 }
 
@@ -74,36 +74,36 @@ impl Default for PrepareSettings {
     }
 }
 
-/// Why no rows can be made.
+/// Rows cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// No share.
-    #[error("the share for validation has to be at least 0 and below 1, not {0}")]
+    /// The fraction for validation is out of range.
+    #[error("the fraction for validation must be at least 0 and below 1, not {0}")]
     Validation(f64),
-    /// Too much of something.
-    #[error("there can be {most} {what} at most, not {asked}")]
+    /// A number is too large.
+    #[error("there can be at most {max} {what}, not {requested}")]
     TooMany {
-        /// Of what.
+        /// The setting.
         what: &'static str,
-        /// The bound.
-        most: usize,
-        /// What was asked for.
-        asked: usize,
+        /// The maximum.
+        max: usize,
+        /// The requested number.
+        requested: usize,
     },
-    /// Nothing is wanted.
-    #[error("a limit of 0 rows leaves nothing to make")]
+    /// The limit is 0.
+    #[error("the limit of rows must be at least 1")]
     NoRows,
-    /// An input file.
+    /// An input file cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// The folder.
+    /// The output folder cannot be written.
     #[error(transparent)]
     Folder(#[from] FolderError),
 }
 
 impl PrepareError {
-    /// Whether the input is at fault, rather than the machine.
+    /// Whether the input is at fault, not the machine.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Folder(error) => error.is_usage(),
@@ -112,27 +112,29 @@ impl PrepareError {
     }
 }
 
-/// Reads contexts with their questions from files and writes rows to a new folder. What cannot be used is counted and
-/// named in the manifest.
+/// Reads contexts with their questions from files, and writes rows to a new folder. Entries that cannot be used are
+/// skipped, and counted in the manifest.
 pub fn prepare(
     inputs: &[PathBuf],
     settings: &PrepareSettings,
     output: &Path,
-    watch: Watch<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<Manifest, PrepareError> {
     check(settings)?;
     Folder::check(output)?;
-    let mut manifest = Manifest::new("prepare", settings.seed, described(settings));
+    let mut manifest = Manifest::new("prepare", settings.seed, settings_json(settings));
     manifest.licences.clone_from(&settings.licences);
-    let contexts = read::files(inputs, &mut manifest, watch)?;
+    let contexts = read::files(inputs, &mut manifest, on_progress)?;
     let pool = Pool::of(contexts, &mut manifest);
     manifest.counts.documents = pool.documents.len() as u64;
-    let chosen = pool.chosen(settings, &mut manifest);
-    let folder = Folder::begin(output)?;
-    for (side, places) in [(Side::Train, &chosen.train), (Side::Validation, &chosen.validation)] {
+    let selection = pool.select(settings, &mut manifest);
+    let folder = Folder::create(output)?;
+    for (partition, places) in
+        [(Partition::Train, &selection.train), (Partition::Validation, &selection.validation)]
+    {
         let mut builder = Builder::new(&pool, settings, places);
         let rows = places.iter().map(|place| builder.row(*place));
-        folder.rows(side, rows, &mut manifest, watch)?;
+        folder.rows(partition, rows, &mut manifest, on_progress)?;
         manifest.counts.fewer_distractors += builder.fewer;
     }
     folder.finish(&Task { name: "context", turns: 20, tokens: 32_768 }, &mut manifest)?;
@@ -143,12 +145,12 @@ fn check(settings: &PrepareSettings) -> Result<(), PrepareError> {
     if !(0.0..1.0).contains(&settings.validation) {
         return Err(PrepareError::Validation(settings.validation));
     }
-    for (what, most, asked) in [
-        ("distractors", MOST_DISTRACTORS, settings.distractors),
-        ("examples", MOST_EXAMPLES, settings.examples),
+    for (what, max, requested) in [
+        ("distractors", MAX_DISTRACTORS, settings.distractors),
+        ("examples", MAX_EXAMPLES, settings.examples),
     ] {
-        if asked > most {
-            return Err(PrepareError::TooMany { what, most, asked });
+        if requested > max {
+            return Err(PrepareError::TooMany { what, max, requested });
         }
     }
     match settings.limit {
@@ -157,7 +159,7 @@ fn check(settings: &PrepareSettings) -> Result<(), PrepareError> {
     }
 }
 
-fn described(settings: &PrepareSettings) -> serde_json::Value {
+fn settings_json(settings: &PrepareSettings) -> serde_json::Value {
     let PrepareSettings { validation, distractors, examples, context, limit, .. } = settings;
     let context = match context {
         Placement::Files => "files",

@@ -1,7 +1,8 @@
-//! Made-up tasks over files: eighteen kinds in five levels, the answer computed by whoever made the files, and a
-//! demonstration that finds it again from the files alone.
+//! Synthetic tasks over files: eighteen kinds in five levels. The answer is computed together with the files, and a
+//! demonstration finds it from the files alone.
 //!
-//! Runs no command. Every task follows from seed, kind, level and number, and from nothing else.
+//! Runs no command. A task is a function of seed, kind, level and number. The texts of tasks are training data: they stay
+//! byte-identical.
 
 mod dates;
 mod kind;
@@ -21,61 +22,61 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    FolderError, Manifest, Row, Step, Watch,
-    dice::{self, Dice},
-    folder::{self, Folder, Side, Task},
-    row::answered,
+    FolderError, Manifest, OnProgress, Progress, Row,
+    folder::{self, Folder, Partition, Task},
+    rng::{self, Rng},
+    row::write_output_of,
     text::short_digest,
 };
 
 pub use kind::{Kind, Level};
 
-/// The most tasks made at once.
-const MOST: usize = 1_000_000;
-/// How often a task that came out like another is made anew.
-const TRIES: u32 = 50;
+/// The maximum number of tasks.
+const MAX: usize = 1_000_000;
+/// Attempts to generate a task that differs from all others.
+const MAX_ATTEMPTS: u32 = 50;
 
-/// What to make.
+/// The settings of [`synthesize`].
 #[derive(Clone, Debug)]
 pub struct SynthesizeSettings {
-    /// How many tasks.
+    /// The number of tasks.
     pub count: usize,
-    /// Decides about everything.
+    /// The random seed.
     pub seed: u64,
-    /// The levels, which take turns.
+    /// The levels, which alternate.
     pub levels: Vec<Level>,
-    /// The kinds, which take turns.
+    /// The kinds, which alternate.
     pub kinds: Vec<Kind>,
-    /// The share of tasks kept for validation.
+    /// The fraction of tasks for validation, from 0 to below 1.
     pub validation: f64,
 }
 
-/// Why nothing can be made.
+/// Tasks cannot be generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SynthesizeError {
-    /// A kind nobody knows.
+    /// The kind does not exist.
     #[error("there is no kind of task `{name}`; there are {}", Kind::ALL.map(Kind::name).join(", "))]
     Kind {
-        /// What was asked for.
+        /// The requested kind.
         name: String,
     },
-    /// No tasks, or too many.
-    #[error("from 1 to {MOST} tasks can be made at once, not {0}")]
+    /// The number of tasks is out of range.
+    #[error("the number of tasks must be between 1 and {MAX}, not {0}")]
     Count(usize),
-    /// Nothing to choose from.
-    #[error("at least one {0} has to be chosen")]
+    /// There are no kinds or no levels.
+    #[error("at least one {0} is required")]
     None(&'static str),
-    /// No share.
-    #[error("the share for validation has to be at least 0 and below 1, not {0}")]
+    /// The fraction for validation is out of range.
+    #[error("the fraction for validation must be at least 0 and below 1, not {0}")]
     Validation(f64),
-    /// The folder.
+    /// The output folder cannot be written.
     #[error(transparent)]
     Folder(#[from] FolderError),
 }
 
 impl SynthesizeError {
-    /// Whether the input is at fault, rather than the machine.
+    /// Whether the input is at fault, not the machine.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Folder(error) => error.is_usage(),
@@ -84,18 +85,18 @@ impl SynthesizeError {
     }
 }
 
-/// Files, a question about them, and how it is answered.
-pub(crate) struct Made {
+/// A generated task: files, a question about them, its answer and demonstration.
+pub(crate) struct Draft {
     files: BTreeMap<String, String>,
     question: String,
     answer: Answer,
     steps: Vec<String>,
 }
 
-/// A right answer.
+/// A correct answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// A whole number.
+    /// An integer.
     Number(i64),
     /// One word.
     Word(String),
@@ -120,25 +121,25 @@ impl From<String> for Answer {
 }
 
 /// A question, its answer, and the command that prints the answer.
-struct Asked {
+struct Query {
     question: String,
     answer: Answer,
     compute: String,
 }
 
-impl Asked {
+impl Query {
     fn new(question: String, answer: impl Into<Answer>, compute: String) -> Self {
         Self { question, answer: answer.into(), compute }
     }
 }
 
-impl Made {
-    /// A task that is solved by a look and one command.
-    fn asking(files: BTreeMap<String, String>, look: &str, asked: Asked) -> Self {
-        Self::of(files, asked.question, asked.answer, look, &asked.compute)
+impl Draft {
+    /// A task that is solved by one command to inspect the files (`look`) and one that prints the answer.
+    fn from_query(files: BTreeMap<String, String>, look: &str, query: Query) -> Self {
+        Self::of(files, query.question, query.answer, look, &query.compute)
     }
 
-    /// A task that is solved by a look and one command, whose output is the answer.
+    /// The same from its parts.
     fn new<const N: usize>(
         files: [(String, String); N],
         question: String,
@@ -156,34 +157,34 @@ impl Made {
         look: &str,
         compute: &str,
     ) -> Self {
-        let steps = vec![look.to_owned(), answered(compute)];
+        let steps = vec![look.to_owned(), write_output_of(compute)];
         Self { files, question, answer: answer.into(), steps }
     }
 }
 
-/// One made-up task. `number` tells tasks of the same kind and level apart.
+/// One synthetic task. `number` distinguishes tasks of the same kind and level.
 pub fn synthetic(kind: Kind, level: Level, seed: u64, number: u64) -> Row {
-    tried(kind, level, seed, number, 0)
+    generate(kind, level, seed, number, 0)
 }
 
-/// Makes tasks and writes them to a new folder.
+/// Generates tasks and writes them to a new folder.
 pub fn synthesize(
     settings: &SynthesizeSettings,
     output: &Path,
-    watch: Watch<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<Manifest, SynthesizeError> {
     check(settings)?;
-    let folder = Folder::begin(output)?;
-    let mut manifest = Manifest::new("synthesize", settings.seed, described(settings));
-    let slots = slots(settings, &mut manifest, watch)?;
-    let (train, validation) = divided(slots, settings);
-    // Made a second time rather than kept: a million tasks would fill the memory.
-    for (side, slots) in [(Side::Train, train), (Side::Validation, validation)] {
+    let folder = Folder::create(output)?;
+    let mut manifest = Manifest::new("synthesize", settings.seed, settings_json(settings));
+    let slots = slots(settings, &mut manifest, on_progress)?;
+    let (train, validation) = split(slots, settings);
+    // Generated a second time rather than stored: a million tasks would fill the memory.
+    for (partition, slots) in [(Partition::Train, train), (Partition::Validation, validation)] {
         folder.rows(
-            side,
+            partition,
             slots.iter().map(|slot| slot.row(settings.seed)),
             &mut manifest,
-            watch,
+            on_progress,
         )?;
     }
     folder.finish(&Task { name: "synthetic", turns: 12, tokens: 16_384 }, &mut manifest)?;
@@ -191,7 +192,7 @@ pub fn synthesize(
 }
 
 fn check(settings: &SynthesizeSettings) -> Result<(), SynthesizeError> {
-    if !(1..=MOST).contains(&settings.count) {
+    if !(1..=MAX).contains(&settings.count) {
         return Err(SynthesizeError::Count(settings.count));
     }
     if settings.kinds.is_empty() {
@@ -206,7 +207,7 @@ fn check(settings: &SynthesizeSettings) -> Result<(), SynthesizeError> {
     }
 }
 
-fn described(settings: &SynthesizeSettings) -> serde_json::Value {
+fn settings_json(settings: &SynthesizeSettings) -> serde_json::Value {
     let kinds: Vec<&str> = settings.kinds.iter().map(|kind| kind.name()).collect();
     let levels: Vec<u8> = settings.levels.iter().map(|level| level.number()).collect();
     json!({
@@ -219,81 +220,83 @@ struct Slot {
     kind: Kind,
     level: Level,
     number: u64,
-    again: u32,
+    attempt: u32,
     id: String,
 }
 
 impl Slot {
     fn row(&self, seed: u64) -> Row {
-        tried(self.kind, self.level, seed, self.number, self.again)
+        generate(self.kind, self.level, seed, self.number, self.attempt)
     }
 }
 
-/// The tasks in the order in which they are written: mixed, so that any stretch of them holds all kinds.
+/// The tasks in the order of the output: shuffled, so that any range contains all kinds.
 fn slots(
     settings: &SynthesizeSettings,
     manifest: &mut Manifest,
-    watch: Watch<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<Vec<Slot>, FolderError> {
     let SynthesizeSettings { kinds, levels, seed, count, .. } = settings;
     let mut seen = HashSet::new();
     let mut slots: Vec<Slot> = Vec::new();
-    folder::tell(watch, Step::Making(*count as u64))?;
+    folder::report(on_progress, Progress::Generating(*count as u64))?;
     for number in 0..*count {
         let kind = kinds[number % kinds.len()];
         let level = levels[number / kinds.len() % levels.len()];
         let number = number as u64;
-        let mut tries =
-            (0..TRIES).map(|again| (again, tried(kind, level, *seed, number, again).id));
-        match tries.find(|(_, id)| seen.insert(id.clone())) {
-            Some((again, id)) => slots.push(Slot { kind, level, number, again, id }),
+        let mut attempts = (0..MAX_ATTEMPTS)
+            .map(|attempt| (attempt, generate(kind, level, *seed, number, attempt).id));
+        match attempts.find(|(_, id)| seen.insert(id.clone())) {
+            Some((attempt, id)) => slots.push(Slot { kind, level, number, attempt, id }),
             None => {
                 let why = format!("no new task of kind {kind}, level {} was found", level.number());
-                manifest.leave_out("that repeat others", "", number + 1, why);
+                manifest.skip("that repeat others", "", number + 1, why);
             }
         }
-        folder::tell(watch, Step::Made(1))?;
+        folder::report(on_progress, Progress::Generated(1))?;
     }
-    slots.sort_by_cached_key(|slot| (dice::mixed(*seed, &["order", &slot.id]), slot.id.clone()));
+    slots.sort_by_cached_key(|slot| {
+        (rng::hash_labels(*seed, &["order", &slot.id]), slot.id.clone())
+    });
     Ok(slots)
 }
 
-/// The tasks to train on and those to validate with, each in the order they had.
-fn divided(slots: Vec<Slot>, settings: &SynthesizeSettings) -> (Vec<Slot>, Vec<Slot>) {
+/// Splits tasks into training and validation, keeping their order.
+fn split(slots: Vec<Slot>, settings: &SynthesizeSettings) -> (Vec<Slot>, Vec<Slot>) {
     let many = (slots.len() as f64 * settings.validation).round() as usize;
     let mut ids: Vec<&str> = slots.iter().map(|slot| slot.id.as_str()).collect();
-    ids.sort_by_cached_key(|id| dice::mixed(settings.seed, &["validation", id]));
+    ids.sort_by_cached_key(|id| rng::hash_labels(settings.seed, &["validation", id]));
     ids.truncate(many.min(slots.len().saturating_sub(1)));
-    let held: HashSet<String> = ids.into_iter().map(str::to_owned).collect();
-    slots.into_iter().partition(|slot| !held.contains(&slot.id))
+    let held_out: HashSet<String> = ids.into_iter().map(str::to_owned).collect();
+    slots.into_iter().partition(|slot| !held_out.contains(&slot.id))
 }
 
-fn tried(kind: Kind, level: Level, seed: u64, number: u64, again: u32) -> Row {
+fn generate(kind: Kind, level: Level, seed: u64, number: u64, attempt: u32) -> Row {
     let labels =
-        [kind.name(), &level.number().to_string(), &number.to_string(), &again.to_string()];
-    let made = kind.make(&mut Dice::new(seed, &labels), level);
-    let (domain, ground_truth) = match made.answer {
-        // Numbers are right or wrong; of words, some may be right.
+        [kind.name(), &level.number().to_string(), &number.to_string(), &attempt.to_string()];
+    let draft = kind.make(&mut Rng::new(seed, &labels), level);
+    let (domain, ground_truth) = match draft.answer {
+        // Numbers are graded exactly; words may be partly correct.
         Answer::Number(number) => ("math", number.to_string()),
         Answer::Word(word) => ("instruct_pretrain", word),
     };
-    let mut asked: Vec<&str> = vec![&made.question];
-    asked.extend(made.files.iter().flat_map(|(name, text)| [name.as_str(), text]));
+    let mut content: Vec<&str> = vec![&draft.question];
+    content.extend(draft.files.iter().flat_map(|(name, text)| [name.as_str(), text]));
     Row {
-        id: format!("{kind}-{}-{}", level.number(), short_digest(&asked)),
+        id: format!("{kind}-{}-{}", level.number(), short_digest(&content)),
         domain: domain.to_owned(),
         qa_type: "Free-form".to_owned(),
         subject: kind.name().to_owned(),
         level: Some(level.number()),
-        problem_statement: made.question,
+        problem_statement: draft.question,
         ground_truth,
         answers: Vec::new(),
-        input_files: made.files,
-        demonstration: made.steps,
+        input_files: draft.files,
+        demonstration: draft.steps,
     }
 }
 
-/// A table as text, with a heading.
+/// A table as CSV, with a header line.
 fn csv<R: AsRef<[String]>>(heading: &str, rows: impl IntoIterator<Item = R>) -> String {
     let mut text = format!("{heading}\n");
     for row in rows {
@@ -303,8 +306,8 @@ fn csv<R: AsRef<[String]>>(heading: &str, rows: impl IntoIterator<Item = R>) -> 
     text
 }
 
-/// Lines as text.
-fn lined(lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+/// Joins lines, each with a newline.
+fn join_lines(lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     lines.into_iter().fold(String::new(), |text, line| text + line.as_ref() + "\n")
 }
 

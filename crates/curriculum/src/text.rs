@@ -1,11 +1,9 @@
-//! Small things about text: normal forms to compare by, digests, paragraphs.
-//!
-//! Knows no format and no task.
+//! Text utilities: normal forms for comparison, digests, splitting into parts.
 
 use sha2::{Digest, Sha256};
 
-/// Letters and digits in lower case with single spaces between words, so that spelling and layout do not count. A text
-/// without any is itself.
+/// Lower-case letters and digits with single spaces between words, so that punctuation and layout do not count. A text
+/// without any is returned trimmed.
 pub(crate) fn normal(text: &str) -> String {
     let mut normal = String::with_capacity(text.len());
     for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
@@ -17,7 +15,7 @@ pub(crate) fn normal(text: &str) -> String {
     if normal.is_empty() { text.trim().to_owned() } else { normal }
 }
 
-/// Lower case with single blanks. Signs stay: they may be all that tells two texts apart.
+/// Lower case with single spaces. Punctuation is kept: it may be the only difference of two texts.
 pub(crate) fn folded(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
@@ -32,7 +30,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The beginning of a digest of several texts; where their borders lie counts.
+/// A short digest of several texts, which depends on their boundaries.
 pub(crate) fn short_digest(texts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for text in texts {
@@ -42,13 +40,13 @@ pub(crate) fn short_digest(texts: &[&str]) -> String {
     hex(&digest.finalize()[..6])
 }
 
-/// Cuts a text longer than `most` bytes into parts of about `goal`, at the ends of paragraphs where there are any, else
-/// at the ends of lines, of words, of characters. The parts together are the text.
-pub(crate) fn parts(text: &str, most: usize, goal: usize) -> Vec<&str> {
+/// Splits a text longer than `max` bytes into parts of about `goal` bytes, at the ends of paragraphs where possible, else
+/// of lines, words or characters. The concatenated parts are the text.
+pub(crate) fn parts(text: &str, max: usize, goal: usize) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
-    while rest.len() > most {
-        let (part, more) = rest.split_at(border(rest, goal));
+    while rest.len() > max {
+        let (part, more) = rest.split_at(boundary(rest, goal));
         parts.push(part);
         rest = more;
     }
@@ -56,8 +54,8 @@ pub(crate) fn parts(text: &str, most: usize, goal: usize) -> Vec<&str> {
     parts
 }
 
-/// The best place to cut between half of `goal` bytes and one and a half times as many.
-fn border(text: &str, goal: usize) -> usize {
+/// The best position to split, between half of `goal` bytes and one and a half times as many.
+fn boundary(text: &str, goal: usize) -> usize {
     let (low, high) = (text.floor_char_boundary(goal / 2), text.floor_char_boundary(goal * 3 / 2));
     let middle = text.floor_char_boundary(goal);
     for mark in ["\n\n", "\n", " "] {

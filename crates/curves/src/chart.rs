@@ -1,4 +1,4 @@
-//! Charts: each figure of all runs over each other, thinned and smoothed; and what they come to in numbers.
+//! Charts of one metric over all runs, smoothed and thinned; and the same as summary numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,27 +6,27 @@ use serde::Serialize;
 
 use crate::{
     Run, Smoothing,
-    known::{Section, label},
+    label::{Section, label},
     smooth::thin,
 };
 
-/// More points of a run are not drawn.
+/// Points drawn per run, at most about.
 const MOST_POINTS: usize = 400;
-/// More runs are not drawn over each other.
-pub(crate) const MOST_RUNS: usize = 8;
+/// Runs drawn in one chart: one for each color.
+pub(crate) const MOST_RUNS: usize = plot::Color::SERIES;
 
-/// One figure of all runs that have it.
+/// One metric of all runs that have it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// The figure's own name.
+    /// Name of the metric.
     pub name: String,
-    /// A name for a file, different from those of all other charts.
+    /// File name, unique among the charts.
     pub file: String,
-    /// What people call it.
+    /// Title.
     pub title: String,
-    /// What the vertical axis counts.
+    /// Label of the vertical axis.
     pub axis: String,
-    /// The runs.
+    /// Runs.
     pub series: Vec<Series>,
     pub(crate) section: Section,
 }
@@ -34,38 +34,39 @@ pub struct Chart {
 /// One run of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// The run's name.
+    /// Name of the run.
     pub run: String,
-    /// Which of the runs it is; decides about the colour.
+    /// Index of the run, which determines its color.
     pub at: usize,
-    /// Steps and numbers as they were, or the means of neighbours where there are very many.
+    /// Steps and values; means of neighboring points where there are more than can be drawn.
     pub raw: Vec<(f64, f64)>,
-    /// The same, smoothed.
+    /// Steps and smoothed values.
     pub smooth: Vec<(f64, f64)>,
 }
 
-/// What a figure of a run comes to.
+/// One metric of one run in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The figure's own name.
-    pub figure: String,
-    /// What people call it.
+    /// Name of the metric.
+    #[serde(rename = "figure")]
+    pub metric: String,
+    /// Title.
     pub title: String,
-    /// The run.
+    /// Name of the run.
     pub run: String,
-    /// The first step that has it, and the last.
+    /// First and last step with a value.
     pub steps: [u64; 2],
-    /// The mean of the first tenth of its numbers, at least one.
+    /// Mean of the first tenth of the values, at least one.
     pub first: f64,
-    /// The mean of the last tenth.
+    /// Mean of the last tenth.
     pub last: f64,
-    /// The smallest number.
+    /// Smallest value.
     pub lowest: f64,
-    /// The largest.
+    /// Largest value.
     pub highest: f64,
 }
 
-/// The charts of some runs, of which the first few are drawn, in the order in which they are shown.
+/// Returns the charts of the first eight runs, in the order of the page.
 pub fn charts(runs: &[Run], smoothing: Smoothing) -> Vec<Chart> {
     let runs = &runs[..runs.len().min(MOST_RUNS)];
     let mut charts: Vec<Chart> = ordered(runs)
@@ -73,12 +74,12 @@ pub fn charts(runs: &[Run], smoothing: Smoothing) -> Vec<Chart> {
         .map(|(section, title, axis, name)| {
             let series = runs.iter().enumerate().filter_map(|(at, run)| {
                 let points: Vec<(f64, f64)> = run
-                    .figures
+                    .metrics
                     .get(&name)?
                     .iter()
                     .map(|(step, number)| (*step as f64, *number))
                     .collect();
-                let smooth = thin(&smoothing.line(&points), MOST_POINTS);
+                let smooth = thin(&smoothing.smooth(&points), MOST_POINTS);
                 Some(Series { run: run.name.clone(), at, raw: thin(&points, MOST_POINTS), smooth })
             });
             Chart { file: String::new(), title, axis, series: series.collect(), section, name }
@@ -88,40 +89,40 @@ pub fn charts(runs: &[Run], smoothing: Smoothing) -> Vec<Chart> {
     charts
 }
 
-/// Every figure of every run in numbers, in the order of the charts.
+/// Summarizes every metric of every run, in the order of the charts.
 pub fn summary(runs: &[Run]) -> Vec<Summary> {
-    let figures = ordered(runs).into_iter();
-    let each = figures.flat_map(|(_, title, _, name)| {
-        let of_run = move |run: &Run| summed(run, &name, &title);
+    let metrics = ordered(runs).into_iter();
+    let each = metrics.flat_map(|(_, title, _, name)| {
+        let of_run = move |run: &Run| summarize(run, &name, &title);
         runs.iter().filter_map(of_run).collect::<Vec<_>>()
     });
     each.collect()
 }
 
-fn summed(run: &Run, name: &str, title: &str) -> Option<Summary> {
-    let figure: &BTreeMap<u64, f64> = run.figures.get(name)?;
-    let numbers: Vec<f64> = figure.values().copied().collect();
-    let tenth = (numbers.len() / 10).max(1);
-    let mean =
-        |numbers: &[f64]| numbers.iter().map(|number| number / numbers.len() as f64).sum::<f64>();
+fn summarize(run: &Run, name: &str, title: &str) -> Option<Summary> {
+    let by_step: &BTreeMap<u64, f64> = run.metrics.get(name)?;
+    let values: Vec<f64> = by_step.values().copied().collect();
+    let tenth = (values.len() / 10).max(1);
+    // Divides first: the sum of large values may overflow.
+    let mean = |values: &[f64]| values.iter().map(|value| value / values.len() as f64).sum::<f64>();
     Some(Summary {
-        figure: name.to_owned(),
+        metric: name.to_owned(),
         title: title.to_owned(),
         run: run.name.clone(),
-        steps: [*figure.first_key_value()?.0, *figure.last_key_value()?.0],
-        first: mean(&numbers[..tenth]),
-        last: mean(&numbers[numbers.len() - tenth..]),
-        lowest: numbers.iter().copied().fold(f64::INFINITY, f64::min),
-        highest: numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        steps: [*by_step.first_key_value()?.0, *by_step.last_key_value()?.0],
+        first: mean(&values[..tenth]),
+        last: mean(&values[values.len() - tenth..]),
+        lowest: values.iter().copied().fold(f64::INFINITY, f64::min),
+        highest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
     })
 }
 
-/// The names of all figures with their sections, titles and axes.
+/// All metrics with their section, title, axis label and name, in the order of the page.
 fn ordered(runs: &[Run]) -> Vec<(Section, String, String, String)> {
-    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.figures.keys()).collect();
+    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.metrics.keys()).collect();
     let mut labelled: Vec<_> = names.into_iter().map(|name| (label(name), name.clone())).collect();
     labelled.sort_by(|(a, one), (b, other)| {
-        (a.section, a.place, one).cmp(&(b.section, b.place, other))
+        (a.section, a.position, one).cmp(&(b.section, b.position, other))
     });
     labelled
         .into_iter()
@@ -129,7 +130,7 @@ fn ordered(runs: &[Run]) -> Vec<(Section, String, String, String)> {
         .collect()
 }
 
-/// Names may hold anything; files get plain ones, numbered where they would be the same.
+/// Derives plain, unique file names: names of metrics may hold anything.
 fn name_files(charts: &mut [Chart]) {
     let mut taken = BTreeSet::new();
     for chart in charts {
@@ -151,15 +152,15 @@ fn name_files(charts: &mut [Chart]) {
 mod tests {
     use super::*;
 
-    fn run(name: &str, figures: &[(&str, &[f64])]) -> Run {
-        let figures = figures.iter().map(|(name, numbers)| {
+    fn run(name: &str, metrics: &[(&str, &[f64])]) -> Run {
+        let metrics = metrics.iter().map(|(name, numbers)| {
             ((*name).to_owned(), (1..).zip(numbers.iter().copied()).collect::<BTreeMap<u64, f64>>())
         });
-        Run { name: name.into(), figures: figures.collect(), bad_lines: 0 }
+        Run { name: name.into(), metrics: metrics.collect(), bad_lines: 0 }
     }
 
     #[test]
-    fn runs_lie_over_each_other() {
+    fn runs_share_a_chart() {
         let runs = [
             run("a", &[("lr", &[1.0]), ("reward_mean", &[0.0, 1.0, 0.5]), ("zz", &[1.0])]),
             run("b", &[("reward_mean", &[0.5]), ("validation/reward_mean", &[0.25])]),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_names_of_their_own() {
+    fn file_names_are_unique() {
         let runs =
             [run("a", &[("a/b", &[1.0]), ("a-b", &[1.0]), ("A b", &[1.0]), ("../x", &[1.0])])];
         let charts = charts(&runs, Smoothing::default());
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_summed_up() {
+    fn metrics_are_summarized() {
         let numbers: Vec<f64> = (0..20).map(f64::from).collect();
         let all = summary(&[run("a", &[("loss", &numbers)])]);
         assert_eq!(all.len(), 1);

@@ -1,43 +1,25 @@
-//! A chart as SVG: faint points as they were, a line through their smoothed values, axes with round numbers.
-//!
-//! Shapes carry classes; a style gives them their colours, for light and for dark surroundings.
+//! A chart as SVG: faint points for the raw numbers, a line through the smoothed ones, axes with round ticks.
 
-use std::fmt::Write;
+use plot::{Anchor, Canvas, Color, Scale, short};
 
-use crate::{Chart, Series, number::short, page::escape, scale::Scale};
+use crate::{Chart, Series};
 
-const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 260.0;
-/// Left, right, top and bottom of the plot.
-const BOX: [f64; 4] = [56.0, 500.0, 36.0, 214.0];
-/// Characters of a run's name in the legend.
-const NAME: usize = 28;
+/// Left, right, top and bottom of the plot area.
+const AREA: [f64; 4] = [56.0, 500.0, 36.0, 214.0];
 
-/// Colours and sizes, for a file of its own and for the page. Before each colour that depends on the surroundings stands a
-/// plain one, for programs that know no variables.
-pub(crate) const STYLE: &str = include_str!("plot.css");
-
-/// The chart as a file of its own.
+/// Draws a chart as an SVG file.
 pub fn svg(chart: &Chart) -> String {
-    let body = body(chart);
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {HEIGHT:.0}\" role=\"img\" \
-         aria-label=\"{}\"><style>{STYLE}svg{{background:#fff;background:var(--paper)}}</style>{body}</svg>\n",
-        escape(&spoken(chart))
-    )
+    draw(chart).finish_file(HEIGHT, &alternative(chart))
 }
 
-/// The chart within a page that has the style. The numbers come along for whoever points at the plot.
+/// Draws a chart for the page, with the numbers its script shows.
 pub(crate) fn inline(chart: &Chart) -> String {
-    format!(
-        "<svg viewBox=\"0 0 {WIDTH:.0} {HEIGHT:.0}\" role=\"img\" aria-label=\"{}\" data-plot=\"{}\">{}</svg>",
-        escape(&spoken(chart)),
-        escape(&data(chart)),
-        body(chart)
-    )
+    draw(chart).finish_with_data(HEIGHT, &alternative(chart), &data(chart))
 }
 
-fn spoken(chart: &Chart) -> String {
+/// The chart in words, for readers who cannot see it.
+fn alternative(chart: &Chart) -> String {
     let ends = chart.series.iter().filter_map(|series| {
         let (from, to) = (series.smooth.first()?, series.smooth.last()?);
         Some(format!("{}: from {} to {}", series.run, short(from.1), short(to.1)))
@@ -45,100 +27,48 @@ fn spoken(chart: &Chart) -> String {
     format!("{} over steps. {}", chart.title, ends.collect::<Vec<_>>().join("; "))
 }
 
-fn body(chart: &Chart) -> String {
-    let [left, right, top, bottom] = BOX;
-    let across = Scale::new(steps(chart), [left, right]);
-    let up = Scale::new(range(chart), [bottom, top]);
-    let mut out = String::new();
-    let _ =
-        write!(out, "<text class=\"title\" x=\"{left}\" y=\"15\">{}</text>", escape(&chart.title));
-    for tick in up.ticks(6.0) {
-        let y = up.at(tick);
-        let _ = write!(
-            out,
-            "<line class=\"grid\" x1=\"{left}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/>\
-             <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            left - 6.0,
-            y + 3.5,
-            short(tick)
-        );
-    }
-    for tick in across.ticks(6.0).into_iter().filter(|tick| tick.fract() == 0.0) {
-        let x = across.at(tick);
-        let _ = write!(
-            out,
-            "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 15.0,
-            short(tick)
-        );
-    }
-    let _ = write!(
-        out,
-        "<line class=\"axis\" x1=\"{left}\" y1=\"{bottom}\" x2=\"{right}\" y2=\"{bottom}\"/>\
-         <text class=\"tick\" x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\">step</text>\
-         <text class=\"tick\" x=\"{left}\" y=\"{:.1}\">{}</text>",
-        bottom + 30.0,
-        top - 8.0,
-        escape(&chart.axis)
-    );
+fn draw(chart: &Chart) -> Canvas {
+    let [left, right, top, bottom] = AREA;
+    let (x, y) = scales(chart);
+    let mut canvas = Canvas::default();
+    canvas.text("title", [left, 15.0], Anchor::Start, &chart.title);
+    canvas.text("tick", [left, top - 8.0], Anchor::Start, &chart.axis);
+    canvas.y_grid(y.labels(6.0, short), [left, right]);
+    canvas.x_labels(x.whole_labels(6.0, short), bottom);
+    canvas.line("axis", [left, bottom], [right, bottom]);
+    canvas.text("tick", [right, bottom + 30.0], Anchor::End, "step");
     for series in &chart.series {
-        draw(&mut out, series, across, up);
+        draw_series(&mut canvas, series, x, y);
     }
     if chart.series.len() > 1 {
-        legend(&mut out, &chart.series);
+        let runs = chart.series.iter().map(|series| (series.color(), series.run.as_str()));
+        canvas.legend([left - 4.0, HEIGHT - 6.0], runs);
     }
-    out
+    canvas
 }
 
-fn draw(out: &mut String, series: &Series, across: Scale, up: Scale) {
-    let class = series.at;
-    for (step, number) in &series.raw {
-        let _ = write!(
-            out,
-            "<circle class=\"raw s{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"1.8\"><title>step {}: {}</title></circle>",
-            across.at(*step),
-            up.at(*number),
-            short(*step),
-            short(*number)
-        );
+fn draw_series(canvas: &mut Canvas, series: &Series, x: Scale, y: Scale) {
+    let position = |(step, number): &(f64, f64)| [x.at(*step), y.at(*number)];
+    let raw = format!("raw {}", series.color().fill());
+    for point in &series.raw {
+        let title = format!("step {}: {}", short(point.0), short(point.1));
+        canvas.circle(&raw, position(point), 1.8, &title);
     }
-    let points = series
-        .smooth
-        .iter()
-        .map(|(step, number)| format!("{:.1},{:.1}", across.at(*step), up.at(*number)));
-    let points = points.collect::<Vec<_>>().join(" ");
-    let _ = write!(out, "<polyline class=\"line l{class}\" points=\"{points}\"/>");
-    if let Some((step, number)) = series.smooth.last() {
-        let _ = write!(
-            out,
-            "<circle class=\"end s{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>",
-            across.at(*step),
-            up.at(*number)
-        );
+    canvas.polyline(series.color(), series.smooth.iter().map(position));
+    if let Some(last) = series.smooth.last() {
+        canvas.circle(series.color().fill(), position(last), 3.0, "");
     }
 }
 
-/// The runs below the plot, as many in a row as fit.
-fn legend(out: &mut String, series: &[Series]) {
-    let (mut x, y) = (BOX[0], HEIGHT - 6.0);
-    for series in series {
-        let name: String = match series.run.char_indices().nth(NAME) {
-            None => series.run.clone(),
-            Some((end, _)) => format!("{}…", &series.run[..end]),
-        };
-        let _ = write!(
-            out,
-            "<circle class=\"end s{}\" cx=\"{x:.1}\" cy=\"{:.1}\" r=\"4\"/><text class=\"tick\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
-            series.at,
-            y - 3.5,
-            x + 8.0,
-            escape(&name)
-        );
-        x += 24.0 + 6.0 * name.chars().count() as f64;
-        if x > WIDTH - 40.0 {
-            break;
-        }
+impl Series {
+    fn color(&self) -> Color {
+        Color::Series(self.at)
     }
+}
+
+fn scales(chart: &Chart) -> (Scale, Scale) {
+    let [left, right, top, bottom] = AREA;
+    (Scale::new(steps(chart), [left, right]), Scale::new(range(chart), [bottom, top]))
 }
 
 fn steps(chart: &Chart) -> [f64; 2] {
@@ -146,48 +76,44 @@ fn steps(chart: &Chart) -> [f64; 2] {
     [steps().fold(f64::INFINITY, f64::min), steps().fold(f64::NEG_INFINITY, f64::max)]
 }
 
-/// All smoothed values and nearly all others, so that a few wild ones do not flatten the rest; zero where it is near.
+/// The range of the vertical axis: all smoothed values and 96% of the raw ones, so that outliers do not flatten the rest;
+/// from zero where zero is near.
 fn range(chart: &Chart) -> [f64; 2] {
     let mut raw: Vec<f64> =
         chart.series.iter().flat_map(|series| &series.raw).map(|(_, number)| *number).collect();
     raw.sort_by(f64::total_cmp);
-    let wild = raw.len() / 50;
-    let usual =
-        raw.get(wild).into_iter().chain(raw.get(raw.len().saturating_sub(wild + 1))).copied();
-    let smooth = chart.series.iter().flat_map(|series| &series.smooth).map(|(_, number)| *number);
-    let (low, high) =
-        usual.chain(smooth).fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| {
-            (low.min(number), high.max(number))
+    let outliers = raw.len() / 50;
+    let usual = [raw.get(outliers), raw.get(raw.len().saturating_sub(outliers + 1))];
+    let smooth = chart.series.iter().flat_map(|series| &series.smooth).map(|(_, number)| number);
+    let (low, high) = usual
+        .into_iter()
+        .flatten()
+        .chain(smooth)
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| {
+            (low.min(*number), high.max(*number))
         });
-    let air = 0.05 * (high - low);
-    let low = if low >= 0.0 && low < 0.4 * high { 0.0 } else { low - air };
-    [low, if high <= 1.0 && high > 0.97 { 1.0 } else { high + air }]
+    let margin = 0.05 * (high - low);
+    let low = if low >= 0.0 && low < 0.4 * high { 0.0 } else { low - margin };
+    [low, if high <= 1.0 && high > 0.97 { 1.0 } else { high + margin }]
 }
 
-/// What the script of the page wants to know.
+/// The numbers that the page's script shows beside the pointer.
 fn data(chart: &Chart) -> String {
-    let [left, right, top, bottom] = BOX;
-    let [first, last] = steps(chart);
-    let [low, high] = range(chart);
-    let runs: Vec<serde_json::Value> = chart
-        .series
-        .iter()
-        .map(|series| {
-            let shown = |points: &[(f64, f64)]| {
-                points.iter().map(|(_, number)| short(*number)).collect::<Vec<_>>()
-            };
-            serde_json::json!({
-                "name": series.run,
-                "at": series.at,
-                "steps": series.smooth.iter().map(|(step, _)| *step).collect::<Vec<_>>(),
-                "smooth": shown(&series.smooth),
-                "raw": shown(&series.raw),
-                "y": series.smooth.iter().map(|(_, number)| {
-                    (Scale::new([low, high], [bottom, top]).at(*number) * 10.0).round() / 10.0
-                }).collect::<Vec<_>>(),
-            })
+    let (_, y) = scales(chart);
+    let runs = chart.series.iter().map(|series| {
+        let numbers = |points: &[(f64, f64)]| {
+            points.iter().map(|(_, number)| short(*number)).collect::<Vec<_>>()
+        };
+        let heights = series.smooth.iter().map(|(_, number)| (y.at(*number) * 10.0).round() / 10.0);
+        serde_json::json!({
+            "name": series.run,
+            "at": series.at,
+            "steps": series.smooth.iter().map(|(step, _)| *step).collect::<Vec<_>>(),
+            "smooth": numbers(&series.smooth),
+            "raw": numbers(&series.raw),
+            "y": heights.collect::<Vec<_>>(),
         })
-        .collect();
-    serde_json::json!({ "box": [left, right, top, bottom], "steps": [first, last], "runs": runs })
-        .to_string()
+    });
+    let runs = runs.collect::<Vec<_>>();
+    serde_json::json!({ "box": AREA, "steps": steps(chart), "runs": runs }).to_string()
 }

@@ -1,4 +1,4 @@
-//! The page and the files: complete, closed off, and safe with any name.
+//! The page and the SVG files: complete, self-contained, and safe with any name.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::svg;
 
-fn run(name: &str, figures: &[(&str, Vec<f64>)]) -> Run {
-    let figures = figures.iter().map(|(name, numbers)| {
+fn run(name: &str, metrics: &[(&str, Vec<f64>)]) -> Run {
+    let metrics = metrics.iter().map(|(name, numbers)| {
         ((*name).to_owned(), (1..).zip(numbers.iter().copied()).collect::<BTreeMap<u64, f64>>())
     });
-    Run { name: name.into(), figures: figures.collect(), bad_lines: 0 }
+    Run { name: name.into(), metrics: metrics.collect(), bad_lines: 0 }
 }
 
 fn rising(many: u32) -> Vec<f64> {
@@ -40,7 +40,7 @@ fn well_formed(markup: &str) -> bool {
 }
 
 #[test]
-fn a_page_shows_every_figure_of_every_run() {
+fn a_page_shows_every_metric_of_every_run() {
     let runs = [
         run(
             "first",
@@ -53,9 +53,9 @@ fn a_page_shows_every_figure_of_every_run() {
         "first (to step 30)",
         "second (to step 2000)",
         ">Reward<",
-        "Reward, held out",
+        "Reward (validation)",
         ">Entropy<",
-        "Use of the computer",
+        "Sandbox use",
     ] {
         assert!(page.contains(text), "{text}");
     }
@@ -79,20 +79,20 @@ fn a_page_shows_every_figure_of_every_run() {
 
 #[test]
 fn points_lie_within_the_plot_whatever_the_numbers() {
-    let wild = [1e100, -1e100, 0.0, 1e-300, 5.0];
-    for numbers in [vec![0.0], vec![1e-6; 3], wild.to_vec(), vec![-1.0, -1.0], rising(1)] {
+    let extreme = [1e100, -1e100, 0.0, 1e-300, 5.0];
+    for numbers in [vec![0.0], vec![1e-6; 3], extreme.to_vec(), vec![-1.0, -1.0], rising(1)] {
         let chart = charts(&[run("r", &[("x", numbers.clone())])], Smoothing::default()).remove(0);
         let file = svg(&chart);
         assert!(!file.contains("NaN") && !file.contains("inf"), "{numbers:?}: {file}");
-        for place in file.split("cy=\"").skip(1) {
-            let y: f64 = place.split('"').next().unwrap().parse().unwrap();
+        for position in file.split("cy=\"").skip(1) {
+            let y: f64 = position.split('"').next().unwrap().parse().unwrap();
             assert!((30.0..220.0).contains(&y), "{numbers:?}: {y}");
         }
     }
 }
 
 #[test]
-fn a_file_has_colours_where_variables_are_not_known() {
+fn a_file_has_plain_colors_for_viewers_without_variables() {
     let chart = charts(&[run("r", &[("loss", rising(3))])], Smoothing::default()).remove(0);
     let file = svg(&chart);
     let variables: Vec<_> = file.match_indices(":var(").collect();
@@ -107,7 +107,7 @@ fn a_file_has_colours_where_variables_are_not_known() {
 }
 
 #[test]
-fn more_runs_than_colours_are_counted() {
+fn runs_beyond_the_palette_are_counted() {
     let runs: Vec<Run> =
         (0..MOST_RUNS + 2).map(|at| run(&format!("r{at}"), &[("loss", rising(3))])).collect();
     let page = html(&runs, Smoothing::default());
@@ -118,8 +118,8 @@ fn more_runs_than_colours_are_counted() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn no_name_becomes_markup(name in "\\PC{0,20}", figure in "\\PC{1,20}", numbers in prop::collection::vec(-1e9..1e9, 1..6)) {
-        let runs = [run(&format!("{name}</title><img onerror=x>\u{1}"), &[(&figure, numbers)])];
+    fn no_name_becomes_markup(name in "\\PC{0,20}", metric in "\\PC{1,20}", numbers in prop::collection::vec(-1e9..1e9, 1..6)) {
+        let runs = [run(&format!("{name}</title><img onerror=x>\u{1}"), &[(&metric, numbers)])];
         let page = html(&runs, Smoothing::default());
         let control = '\u{1}';
         prop_assert!(!page.contains("<img") && !page.contains(control));

@@ -1,22 +1,22 @@
-//! A GGUF file: opening it checks the whole head; numbers are read tensor by tensor when they are asked for.
-//! Refuses to know what any tensor is for.
+//! A GGUF file: opening it checks the whole header; values are read tensor by tensor on request.
+//! Does not know what any tensor is for.
 
 use std::collections::HashSet;
 use std::io::{self, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::blocks;
-use crate::kind::Kind;
-use crate::read::Head;
+use crate::dequantize::dequantize;
+use crate::header::HeaderReader;
+use crate::tensor_type::TensorType;
 use crate::value::Value;
 
-/// The most entries of metadata, and the most tensors.
-const MOST_ENTRIES: u64 = 1 << 16;
+/// The most metadata entries, and the most tensors.
+const MAX_ENTRIES: u64 = 1 << 16;
 /// The largest alignment; the usual one is 32.
-const LARGEST_ALIGNMENT: u64 = 1 << 20;
+const MAX_ALIGNMENT: u64 = 1 << 20;
 
-/// A GGUF file whose head has been read.
+/// An open GGUF file whose header has been read.
 #[derive(Debug)]
 pub struct File {
     file: std::fs::File,
@@ -24,19 +24,19 @@ pub struct File {
     tensors: Vec<TensorInfo>,
 }
 
-/// What the table says of a tensor.
+/// An entry of the table of tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Its name.
     pub name: String,
-    /// Its dimensions, the one that is contiguous first (the reverse of most libraries).
+    /// Its dimensions, the contiguous one first (the reverse of most libraries).
     pub dimensions: Vec<u64>,
-    /// How its numbers are stored.
-    pub kind: Kind,
-    /// Where its bytes begin in the file.
+    /// How its values are stored.
+    pub tensor_type: TensorType,
+    /// The position of its first byte in the file.
     start: u64,
-    /// How many numbers it has.
-    numbers: u64,
+    /// The number of its values.
+    values: u64,
 }
 
 /// Why a file cannot be opened.
@@ -45,36 +45,36 @@ pub struct TensorInfo {
 pub enum OpenError {
     #[error("the file cannot be read")]
     Io(#[source] io::Error),
-    #[error("this is no GGUF file")]
+    #[error("this is not a GGUF file")]
     NotGguf,
-    #[error("version {0} of GGUF is not known, only 2 and 3 (in little-endian order)")]
+    #[error("GGUF version {0} is not supported, only 2 and 3 (little-endian)")]
     Version(u32),
-    #[error("the file ends at byte {at}, within its head: it was cut off")]
+    #[error("the file ends at byte {at}, within its header: it is truncated")]
     Truncated { at: u64 },
-    #[error("{count} {what} are more than the file can hold or more than is accepted")]
+    #[error("{count} {what} are more than the file can hold or than is supported")]
     Count { what: &'static str, count: u64 },
-    #[error("the text at byte {at} is not UTF-8")]
+    #[error("the string at byte {at} is not UTF-8")]
     Text { at: u64 },
-    #[error("values of type {0} are not known, or not allowed there")]
+    #[error("metadata values of type {0} are unknown, or not allowed there")]
     ValueType(u32),
     #[error("{0:?} appears twice")]
     Twice(String),
-    #[error("an alignment that is no power of two up to {LARGEST_ALIGNMENT}")]
+    #[error("the alignment is not a power of two up to {MAX_ALIGNMENT}")]
     Alignment,
-    #[error("tensor {name:?} has dimensions {dimensions:?}, which no tensor of its kind has")]
+    #[error("tensor {name:?} has dimensions {dimensions:?}, which its type does not allow")]
     Dimensions { name: String, dimensions: Vec<u64> },
-    #[error("tensor {name:?} does not lie within the file: it was cut off or is damaged")]
+    #[error("tensor {name:?} is not within the file: it is truncated or damaged")]
     Outside { name: String },
 }
 
-/// Why the numbers of a tensor cannot be had.
+/// Why the values of a tensor cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ReadError {
     #[error("there is no tensor {0:?}")]
     Missing(String),
-    #[error("tensor {name:?} is stored as {kind:?}, which cannot be turned into numbers here")]
-    Kind { name: String, kind: Kind },
+    #[error("tensor {name:?} is stored as {tensor_type:?}, which is not supported")]
+    Type { name: String, tensor_type: TensorType },
     #[error("tensor {name:?} cannot be read")]
     Io {
         name: String,
@@ -84,24 +84,24 @@ pub enum ReadError {
 }
 
 impl File {
-    /// Opens a file and checks its head: every text, every count, the place of every tensor.
+    /// Opens a file and checks its header: every string, every count, the position of every tensor.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let file = std::fs::File::open(path).map_err(OpenError::Io)?;
         let length = file.metadata().map_err(OpenError::Io)?.len();
-        let mut head = Head::new(BufReader::new(&file), length);
-        let (entries, tensors) = counts(&mut head)?;
-        let metadata = metadata(&mut head, entries)?;
-        let mut tensors = table(&mut head, tensors)?;
+        let mut header = HeaderReader::new(BufReader::new(&file), length);
+        let (entries, tensors) = counts(&mut header)?;
+        let metadata = metadata(&mut header, entries)?;
+        let mut tensors = table(&mut header, tensors)?;
         let alignment = alignment(&metadata)?;
-        let data = head.at().next_multiple_of(alignment);
+        let data = header.position().next_multiple_of(alignment);
         for tensor in &mut tensors {
-            tensor.place(data, alignment, length)?;
+            tensor.locate(data, alignment, length)?;
         }
-        drop(head);
+        drop(header);
         Ok(Self { file, metadata, tensors })
     }
 
-    /// A value of metadata.
+    /// The metadata value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
@@ -116,36 +116,37 @@ impl File {
         &self.tensors
     }
 
-    /// What the table says of one tensor.
+    /// The table's entry for a tensor.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
 
-    /// The numbers of a tensor, dequantised.
-    pub fn numbers(&self, name: &str) -> Result<Vec<f32>, ReadError> {
+    /// Reads the values of a tensor, dequantized.
+    pub fn read_f32(&self, name: &str) -> Result<Vec<f32>, ReadError> {
         let tensor = self.tensor(name).ok_or_else(|| ReadError::Missing(name.to_owned()))?;
-        let unknown = || ReadError::Kind { name: name.to_owned(), kind: tensor.kind };
-        let block = tensor.kind.block().ok_or_else(unknown)?;
-        let mut bytes = vec![0; (tensor.numbers / block.numbers * block.bytes) as usize];
+        let tensor_type = tensor.tensor_type;
+        let unsupported = || ReadError::Type { name: name.to_owned(), tensor_type };
+        let block = tensor_type.block().ok_or_else(unsupported)?;
+        let mut bytes = vec![0; (tensor.values / block.values * block.bytes) as usize];
         let failed = |source| ReadError::Io { name: name.to_owned(), source };
         self.file.read_exact_at(&mut bytes, tensor.start).map_err(failed)?;
-        blocks::numbers(tensor.kind, &bytes).ok_or_else(unknown)
+        dequantize(tensor_type, &bytes).ok_or_else(unsupported)
     }
 }
 
 impl TensorInfo {
-    /// Turns the offset of the table into a place in the file, and checks it.
-    fn place(&mut self, data: u64, alignment: u64, length: u64) -> Result<(), OpenError> {
+    /// Turns the table's offset into a position in the file, and checks it.
+    fn locate(&mut self, data: u64, alignment: u64, length: u64) -> Result<(), OpenError> {
         let outside = || OpenError::Outside { name: self.name.clone() };
         if !self.start.is_multiple_of(alignment) {
             return Err(outside());
         }
         let start = data.checked_add(self.start).ok_or_else(outside)?;
-        // What is stored in an unknown way is as long as it is; nobody can read it anyway.
+        // The length of an unsupported type is unknown; it is never read.
         let bytes = self
-            .kind
+            .tensor_type
             .block()
-            .map_or(Some(0), |block| (self.numbers / block.numbers).checked_mul(block.bytes));
+            .map_or(Some(0), |block| (self.values / block.values).checked_mul(block.bytes));
         let end = bytes.and_then(|bytes| start.checked_add(bytes)).ok_or_else(outside)?;
         if end > length {
             return Err(outside());
@@ -155,73 +156,76 @@ impl TensorInfo {
     }
 }
 
-fn counts<R: io::Read>(head: &mut Head<R>) -> Result<(u64, u64), OpenError> {
-    match head.bytes() {
+fn counts<R: io::Read>(header: &mut HeaderReader<R>) -> Result<(u64, u64), OpenError> {
+    match header.bytes() {
         Ok(magic) if magic == *b"GGUF" => {}
         Ok(_) | Err(OpenError::Truncated { .. }) => return Err(OpenError::NotGguf),
         Err(error) => return Err(error),
     }
-    let version = head.u32()?;
+    let version = header.u32()?;
     if !(2..=3).contains(&version) {
         return Err(OpenError::Version(version));
     }
-    let tensors = head.count("tensors", MOST_ENTRIES, 1)?;
-    let entries = head.count("entries of metadata", MOST_ENTRIES, 1)?;
+    let tensors = header.count("tensors", MAX_ENTRIES, 1)?;
+    let entries = header.count("metadata entries", MAX_ENTRIES, 1)?;
     Ok((entries, tensors))
 }
 
 fn metadata<R: io::Read>(
-    head: &mut Head<R>,
+    header: &mut HeaderReader<R>,
     count: u64,
 ) -> Result<Vec<(String, Value)>, OpenError> {
     let mut known = HashSet::new();
     let mut entries = Vec::new();
     for _ in 0..count {
-        let key = head.key()?;
+        let key = header.key()?;
         if !known.insert(key.clone()) {
             return Err(OpenError::Twice(key));
         }
-        entries.push((key, head.value()?));
+        entries.push((key, header.value()?));
     }
     Ok(entries)
 }
 
-fn table<R: io::Read>(head: &mut Head<R>, count: u64) -> Result<Vec<TensorInfo>, OpenError> {
+fn table<R: io::Read>(
+    header: &mut HeaderReader<R>,
+    count: u64,
+) -> Result<Vec<TensorInfo>, OpenError> {
     let mut known = HashSet::new();
     let mut tensors = Vec::new();
     for _ in 0..count {
-        let name = head.key()?;
+        let name = header.key()?;
         if !known.insert(name.clone()) {
             return Err(OpenError::Twice(name));
         }
-        let rank = head.u32()?;
+        let rank = header.u32()?;
         if !(1..=4).contains(&rank) {
             return Err(OpenError::Count { what: "dimensions of a tensor", count: rank.into() });
         }
-        let dimensions = (0..rank).map(|_| head.u64()).collect::<Result<Vec<_>, _>>()?;
-        let kind = Kind::from_code(head.u32()?);
-        let start = head.u64()?;
-        let numbers = match numbers_of(&dimensions, kind) {
-            Some(numbers) => numbers,
+        let dimensions = (0..rank).map(|_| header.u64()).collect::<Result<Vec<_>, _>>()?;
+        let tensor_type = TensorType::from_code(header.u32()?);
+        let start = header.u64()?;
+        let values = match value_count(&dimensions, tensor_type) {
+            Some(values) => values,
             None => return Err(OpenError::Dimensions { name, dimensions }),
         };
-        tensors.push(TensorInfo { name, dimensions, kind, start, numbers });
+        tensors.push(TensorInfo { name, dimensions, tensor_type, start, values });
     }
     Ok(tensors)
 }
 
-/// How many numbers a tensor has; none where its rows are not whole blocks.
-fn numbers_of(dimensions: &[u64], kind: Kind) -> Option<u64> {
+/// The number of a tensor's values; none where its rows are not whole blocks.
+fn value_count(dimensions: &[u64], tensor_type: TensorType) -> Option<u64> {
     let row = *dimensions.first()?;
-    let whole = kind.block().is_none_or(|block| row.is_multiple_of(block.numbers));
-    let numbers = dimensions.iter().try_fold(1u64, |product, size| product.checked_mul(*size))?;
-    (whole && numbers > 0).then_some(numbers)
+    let whole = tensor_type.block().is_none_or(|block| row.is_multiple_of(block.values));
+    let values = dimensions.iter().try_fold(1u64, |product, size| product.checked_mul(*size))?;
+    (whole && values > 0).then_some(values)
 }
 
 fn alignment(metadata: &[(String, Value)]) -> Result<u64, OpenError> {
     let Some((_, value)) = metadata.iter().find(|(key, _)| key == "general.alignment") else {
         return Ok(32);
     };
-    let usable = |alignment: &u64| alignment.is_power_of_two() && *alignment <= LARGEST_ALIGNMENT;
+    let usable = |alignment: &u64| alignment.is_power_of_two() && *alignment <= MAX_ALIGNMENT;
     value.as_u64().filter(usable).ok_or(OpenError::Alignment)
 }

@@ -1,16 +1,37 @@
-//! GGUF files, llama.cpp's format of weights: metadata, the table of tensors, their numbers as `f32`, and a writer for
-//! adapters. Files are read piece by piece with bounds; a hostile one is refused with a reason, never with a panic.
+//! GGUF files, llama.cpp's format for weights: metadata, the table of tensors, their values as `f32`, and a writer for
+//! adapters. Files are read within bounds; a malformed one is an error, never a panic.
 //!
-//! Knows bytes and numbers. It knows no network, no text and no tokens.
+//! Start with [`File`] to read and [`write()`] to write. Knows no model architecture and no vocabulary.
+//!
+//! ```
+//! use lis_gguf::{File, NewTensor, TensorData, Value, write};
+//!
+//! let path = std::env::temp_dir().join(format!("lis-gguf-{}.gguf", std::process::id()));
+//! let metadata = [("general.architecture".to_owned(), Value::from("llama"))];
+//! let tensor = NewTensor {
+//!     name: "scale".into(),
+//!     dimensions: vec![2],
+//!     data: TensorData::F32(vec![1.0, 2.0]),
+//! };
+//! write(&mut std::fs::File::create(&path)?, &metadata, &[tensor])?;
+//!
+//! let file = File::open(&path)?;
+//! assert_eq!(file.get("general.architecture").and_then(Value::as_str), Some("llama"));
+//! assert_eq!(file.read_f32("scale")?, [1.0, 2.0]);
+//! # std::fs::remove_file(&path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-mod blocks;
+mod chunks;
+mod dequantize;
 mod file;
-mod kind;
-mod read;
+mod header;
+mod tensor_type;
 mod value;
 mod write;
 
+pub use chunks::tokenizer_chunks;
 pub use file::{File, OpenError, ReadError, TensorInfo};
-pub use kind::Kind;
+pub use tensor_type::TensorType;
 pub use value::{Array, Value};
-pub use write::{Numbers, Pending, WriteError, write};
+pub use write::{NewTensor, TensorData, WriteError, write};

@@ -1,6 +1,6 @@
-//! The values of metadata. Refuses to know what any key means.
+//! Metadata values. Does not know what any key means.
 
-/// A value of metadata.
+/// A metadata value.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each variant is named after its type")]
 pub enum Value {
@@ -19,7 +19,7 @@ pub enum Value {
     Array(Array),
 }
 
-/// An array of metadata, its items of one type.
+/// A metadata array; its items have one type.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each variant is named after its items' type")]
 pub enum Array {
@@ -38,7 +38,7 @@ pub enum Array {
 }
 
 impl Value {
-    /// A whole number that is not negative, whatever its width.
+    /// A non-negative integer of any width.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::U8(value) => Some(value.into()),
@@ -53,7 +53,7 @@ impl Value {
         }
     }
 
-    /// A number with a fraction, of either width.
+    /// A floating-point number of either width.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             Self::F32(value) => Some(value.into()),
@@ -62,7 +62,7 @@ impl Value {
         }
     }
 
-    /// True or false.
+    /// A boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match *self {
             Self::Bool(value) => Some(value),
@@ -70,7 +70,7 @@ impl Value {
         }
     }
 
-    /// Text.
+    /// A string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text),
@@ -78,7 +78,7 @@ impl Value {
         }
     }
 
-    /// Texts.
+    /// An array of strings.
     pub fn as_strings(&self) -> Option<&[String]> {
         match self {
             Self::Array(Array::String(texts)) => Some(texts),
@@ -86,7 +86,7 @@ impl Value {
         }
     }
 
-    /// Whole numbers of any width, as 64-bit ones; none if one does not fit.
+    /// An array of integers of any width, as `i64`; none if one does not fit.
     pub fn as_integers(&self) -> Option<Vec<i64>> {
         let Self::Array(array) = self else { return None };
         match array {

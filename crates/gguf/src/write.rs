@@ -1,61 +1,61 @@
-//! Writing a GGUF file of version 3, tensors in single or half precision: enough for adapters. Refuses to quantise.
+//! Writing GGUF files of version 3 with tensors in single or half precision: enough for adapters. Does not quantize.
 
 use std::io::{self, Write};
 
 use half::f16;
 
-use crate::kind::Kind;
+use crate::tensor_type::TensorType;
 use crate::value::{Array, Value};
 
 const ALIGNMENT: u64 = 32;
 
-/// A tensor to be written.
+/// A tensor to write.
 #[derive(Debug, Clone)]
-pub struct Pending {
+pub struct NewTensor {
     /// Its name.
     pub name: String,
-    /// Its dimensions, the one that is contiguous first.
+    /// Its dimensions, the contiguous one first.
     pub dimensions: Vec<u64>,
-    /// Its numbers.
-    pub numbers: Numbers,
+    /// Its values.
+    pub data: TensorData,
 }
 
-/// Numbers as they are kept.
+/// Values in the precision they are stored in.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Numbers {
-    /// In 32 bits.
-    Single(Vec<f32>),
-    /// In 16 bits.
-    Half(Vec<f16>),
+pub enum TensorData {
+    /// Single precision.
+    F32(Vec<f32>),
+    /// Half precision.
+    F16(Vec<f16>),
 }
 
-impl Numbers {
+impl TensorData {
     fn count(&self) -> usize {
         match self {
-            Self::Single(numbers) => numbers.len(),
-            Self::Half(numbers) => numbers.len(),
+            Self::F32(values) => values.len(),
+            Self::F16(values) => values.len(),
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn tensor_type(&self) -> TensorType {
         match self {
-            Self::Single(_) => Kind::F32,
-            Self::Half(_) => Kind::F16,
+            Self::F32(_) => TensorType::F32,
+            Self::F16(_) => TensorType::F16,
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Self::Single(numbers) => bytes(numbers, f32::to_le_bytes),
-            Self::Half(numbers) => bytes(numbers, f16::to_le_bytes),
+            Self::F32(values) => bytes(values, f32::to_le_bytes),
+            Self::F16(values) => bytes(values, f16::to_le_bytes),
         }
     }
 
-    /// How many bytes they take.
+    /// Their size in bytes.
     fn size(&self) -> u64 {
         match self {
-            Self::Single(numbers) => numbers.len() as u64 * 4,
-            Self::Half(numbers) => numbers.len() as u64 * 2,
+            Self::F32(values) => values.len() as u64 * 4,
+            Self::F16(values) => values.len() as u64 * 2,
         }
     }
 }
@@ -63,18 +63,20 @@ impl Numbers {
 /// Why a file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The numbers are not as many as the dimensions say.
-    #[error("tensor {name:?} has {numbers} numbers, which dimensions {dimensions:?} do not have")]
-    Numbers {
-        /// Which tensor.
+    /// The number of values does not match the dimensions.
+    #[error(
+        "tensor {name:?} has {values} values, which do not match its dimensions {dimensions:?}"
+    )]
+    Length {
+        /// The tensor.
         name: String,
         /// Its dimensions.
         dimensions: Vec<u64>,
-        /// How many numbers were given.
-        numbers: usize,
+        /// The number of its values.
+        values: usize,
     },
-    /// The sink failed.
-    #[error("the file cannot be written")]
+    /// Writing failed.
+    #[error("cannot write the file")]
     Io(#[from] io::Error),
 }
 
@@ -82,48 +84,48 @@ pub enum WriteError {
 pub fn write(
     sink: &mut impl Write,
     metadata: &[(String, Value)],
-    tensors: &[Pending],
+    tensors: &[NewTensor],
 ) -> Result<(), WriteError> {
     for tensor in tensors {
         let expected =
             tensor.dimensions.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
-        if expected != Some(tensor.numbers.count() as u64)
+        if expected != Some(tensor.data.count() as u64)
             || !(1..=4).contains(&tensor.dimensions.len())
         {
             let (name, dimensions) = (tensor.name.clone(), tensor.dimensions.clone());
-            return Err(WriteError::Numbers { name, dimensions, numbers: tensor.numbers.count() });
+            return Err(WriteError::Length { name, dimensions, values: tensor.data.count() });
         }
     }
-    let head = head(metadata, tensors);
-    sink.write_all(&head)?;
-    pad(sink, head.len() as u64)?;
+    let header = header(metadata, tensors);
+    sink.write_all(&header)?;
+    pad(sink, header.len() as u64)?;
     for tensor in tensors {
-        let bytes = tensor.numbers.bytes();
+        let bytes = tensor.data.bytes();
         sink.write_all(&bytes)?;
         pad(sink, bytes.len() as u64)?;
     }
     Ok(())
 }
 
-fn head(metadata: &[(String, Value)], tensors: &[Pending]) -> Vec<u8> {
-    let mut head = Vec::from(*b"GGUF");
-    head.extend(3u32.to_le_bytes());
-    head.extend((tensors.len() as u64).to_le_bytes());
-    head.extend((metadata.len() as u64).to_le_bytes());
+fn header(metadata: &[(String, Value)], tensors: &[NewTensor]) -> Vec<u8> {
+    let mut header = Vec::from(*b"GGUF");
+    header.extend(3u32.to_le_bytes());
+    header.extend((tensors.len() as u64).to_le_bytes());
+    header.extend((metadata.len() as u64).to_le_bytes());
     for (key, value) in metadata {
-        put_text(&mut head, key);
-        put_value(&mut head, value);
+        put_string(&mut header, key);
+        put_value(&mut header, value);
     }
     let mut offset = 0u64;
     for tensor in tensors {
-        put_text(&mut head, &tensor.name);
-        head.extend((tensor.dimensions.len() as u32).to_le_bytes());
-        head.extend(tensor.dimensions.iter().flat_map(|size| size.to_le_bytes()));
-        head.extend(tensor.numbers.kind().code().to_le_bytes());
-        head.extend(offset.to_le_bytes());
-        offset += tensor.numbers.size().next_multiple_of(ALIGNMENT);
+        put_string(&mut header, &tensor.name);
+        header.extend((tensor.dimensions.len() as u32).to_le_bytes());
+        header.extend(tensor.dimensions.iter().flat_map(|size| size.to_le_bytes()));
+        header.extend(tensor.data.tensor_type().code().to_le_bytes());
+        header.extend(offset.to_le_bytes());
+        offset += tensor.data.size().next_multiple_of(ALIGNMENT);
     }
-    head
+    header
 }
 
 fn pad(sink: &mut impl Write, written: u64) -> io::Result<()> {
@@ -131,7 +133,7 @@ fn pad(sink: &mut impl Write, written: u64) -> io::Result<()> {
     sink.write_all(&zeros[..(written.next_multiple_of(ALIGNMENT) - written) as usize])
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+fn put_string(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend(text.as_bytes());
 }
@@ -155,7 +157,7 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
         Value::F64(value) => put(12, &value.to_le_bytes()),
         Value::String(text) => {
             put(8, &[]);
-            put_text(out, text);
+            put_string(out, text);
         }
         Value::Array(array) => {
             put(9, &[]);
@@ -184,7 +186,7 @@ fn put_array(out: &mut Vec<u8>, array: &Array) {
         Array::F64(items) => put(12, items.len(), bytes(items, |item| item.to_le_bytes())),
         Array::String(texts) => {
             put(8, texts.len(), Vec::new());
-            texts.iter().for_each(|text| put_text(out, text));
+            texts.iter().for_each(|text| put_string(out, text));
         }
     }
 }

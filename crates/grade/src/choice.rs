@@ -1,21 +1,20 @@
-//! Choice letters: finds the letter that an answer settles on and compares it with the right one.
+//! Multiple choice: extracts the letter of an answer and compares it with the expected one.
 //!
-//! Knows no options and no alphabet of a question: any letter may be right, and texts without a letter count
-//! as wrong.
+//! The options of the question are unknown here: any letter may be right, and texts without a letter are wrong.
 
 use crate::python::{is_alpha, is_space, is_word, strip};
 
-/// 1 where the answer, or the letter found in it, is the right one but for case and outer space; else 0.
+/// 1 if the answer, or the letter extracted from it, equals the expected one up to case and outer space; else 0.
 pub fn score(answer: &str, ground_truth: &str) -> f64 {
     let wanted = strip(ground_truth).to_uppercase();
     let matches = |text: &str| strip(text).to_uppercase() == wanted;
     f64::from(u8::from(matches(answer) || matches(&letter(answer))))
 }
 
-/// The letter that an answer gives, in upper case; empty where it gives none.
+/// The letter of an answer, in upper case; empty without one.
 ///
 /// Tried in this order: the value of a JSON key `answer`; `answer: X`; `answer is X` or `choice is X`; how the
-/// last `\boxed{}` starts; the last letter that stands alone; how the text starts. The last three may yield
+/// last `\boxed{}` starts; the last single letter; how the text starts. The last three may yield
 /// letters of any script.
 pub fn letter(answer: &str) -> String {
     let chars: Vec<char> = answer.chars().collect();
@@ -42,7 +41,7 @@ fn quoted(text: &[char]) -> Option<char> {
     })
 }
 
-/// `answer: X`, the colon of either width, `X` a word of its own.
+/// `answer: X`, the colon of either width, `X` a whole word.
 fn after_colon(text: &[char]) -> Option<char> {
     (0..text.len()).find_map(|at| {
         let rest = spaces(literal(&text[at..], "answer")?);
@@ -53,7 +52,7 @@ fn after_colon(text: &[char]) -> Option<char> {
     })
 }
 
-/// `answer is X` or `choice is X`, `X` a word of its own.
+/// `answer is X` or `choice is X`, `X` a whole word.
 fn after_is(text: &[char]) -> Option<char> {
     (0..text.len()).find_map(|at| {
         let rest = &text[at..];
@@ -63,7 +62,7 @@ fn after_is(text: &[char]) -> Option<char> {
     })
 }
 
-/// What the last `\boxed{` holds, without outer space, where its braces balance.
+/// Content of the last `\boxed{`, trimmed, where its braces balance.
 fn boxed(text: &str) -> Option<&str> {
     let (_, inside) = text.rsplit_once("\\boxed{")?;
     let mut depth = 1_usize;
@@ -78,13 +77,13 @@ fn boxed(text: &str) -> Option<&str> {
     Some(strip(&inside[..end]))
 }
 
-/// The first character in upper case, where that is letters and nothing else.
+/// The first character in upper case, where that consists of letters.
 fn first_letter(text: &str) -> Option<String> {
     let upper: String = strip(text).chars().next()?.to_uppercase().collect();
     upper.chars().all(is_alpha).then_some(upper)
 }
 
-/// The last single letter A to Z between two ends of words, in the text's upper case.
+/// The last single letter A to Z between word boundaries, in the text's upper case.
 fn last_alone(text: &str) -> Option<String> {
     // Expanded forms matter: the upper case of one character may be a letter and a mark, which ends the word.
     let upper: Vec<char> = text.chars().flat_map(char::to_uppercase).collect();
@@ -96,7 +95,7 @@ fn last_alone(text: &str) -> Option<String> {
     Some(upper[at].to_string())
 }
 
-/// What follows the literal, in any case, at the start of the text.
+/// Strips a literal prefix, ignoring case.
 fn literal<'a>(text: &'a [char], literal: &str) -> Option<&'a [char]> {
     let mut rest = text;
     for wanted in literal.chars() {
@@ -109,7 +108,7 @@ fn literal<'a>(text: &'a [char], literal: &str) -> Option<&'a [char]> {
     Some(rest)
 }
 
-/// Equality but for case, `wanted` a lower-case letter or a sign, with what `re.IGNORECASE` takes for i and s.
+/// Case-insensitive equality with a lower-case letter or sign, including what `re.IGNORECASE` folds to i and s.
 fn same_letter(char: char, wanted: char) -> bool {
     match wanted {
         'i' => matches!(char, 'i' | 'I' | 'İ' | 'ı'),
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_found_in_order_of_trust() {
+    fn letters_are_extracted_by_priority() {
         for (text, expected) in [
             ("", ""),
             ("3", ""),

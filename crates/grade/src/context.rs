@@ -1,40 +1,37 @@
-//! The reward of context tasks in reinforcement learning: the row's domain and kind of question choose the
-//! grader.
-//!
-//! Grades nothing itself but lists of choices; a domain that no grader stands for is an error of the row.
+//! Rewards of context tasks in reinforcement learning: the domain and kind of question select the grader.
 
 use std::collections::HashSet;
 
 use crate::{choice, python::strip, rouge};
 
-/// Characters of a domain that an error repeats.
+/// Characters of a domain quoted in an error.
 const SHOWN: usize = 80;
 
-/// What the reward depends on.
+/// The fields a reward depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// Where the task comes from; what it starts with counts.
+    /// Source of the task; its prefix selects the grader.
     pub domain: &'a str,
-    /// The kind of question in the data set's own words; open-ended where it is none.
+    /// Kind of question as the dataset names it; unknown kinds are open-ended.
     pub qa_type: Option<&'a str>,
-    /// The right answer.
+    /// Expected answer.
     pub ground_truth: &'a str,
-    /// The model's answer.
+    /// Answer of the model.
     pub agent_answer: &'a str,
 }
 
-/// No grader stands for the domain.
+/// No grader exists for the domain.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "unknown domain `{0}`: expected one that starts with math, physics, chem, biomed, instruct_follow, \
      instruct_pretrain or long_context"
 )]
 pub struct UnknownDomain(
-    /// The beginning of it: rows may hold anything.
+    /// Its first characters: rows may hold anything.
     pub String,
 );
 
-/// Scores an answer from 0 to 1. Without an answer, or without a right one, 0 whatever the domain.
+/// Scores an answer from 0 to 1; 0 without an answer or an expected one, whatever the domain.
 pub fn reward(row: &Row) -> Result<f64, UnknownDomain> {
     if row.agent_answer.is_empty() || row.ground_truth.is_empty() {
         return Ok(0.0);
@@ -55,7 +52,7 @@ pub fn reward(row: &Row) -> Result<f64, UnknownDomain> {
     }
 }
 
-/// A question over documents.
+/// Scores the answer to a question about documents.
 fn question(kind: &str, answer: &str, truth: &str) -> f64 {
     let multiple_choice = kind.to_lowercase().contains("multiple choice");
     if multiple_choice && truth.contains(',') {
@@ -69,7 +66,7 @@ fn question(kind: &str, answer: &str, truth: &str) -> f64 {
     }
 }
 
-/// F1 of two lists of choices, taken as sets.
+/// F1 score of two sets of choices.
 fn common_choices(answer: &str, truth: &str) -> f64 {
     let (answer, truth) = (choices(answer), choices(truth));
     if answer.is_empty() || truth.is_empty() {
@@ -98,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_letters_or_sets_of_them() {
+    fn choices_are_letters_or_sets() {
         let choice =
             |truth, answer| reward_of("instruct_pretrain", Some("Multiple Choice"), truth, answer);
         assert_eq!(choice("B", "The answer is b."), 1.0);
@@ -111,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn open_questions_are_mathematics_first_and_words_second() {
+    fn open_questions_use_math_first_and_rouge_second() {
         for kind in [None, Some(""), Some("Free-form"), Some("open_ended"), Some("unheard of")] {
             assert_eq!(reward_of("long_context", kind, "3/4", " 0.75\n"), 1.0);
             assert_eq!(reward_of("long_context", kind, "Fresh food.", "fresh food indeed"), 0.8);

@@ -1,7 +1,7 @@
 //! IFBench: 58 constraints on a text that a program can check, graded as the official code does, quirks and
 //! exceptions included (allenai/IFBench at commit db69a6f, NLTK 3.10).
 //!
-//! Knows one response at a time; where it came from and how scores are averaged is not its business.
+//! Checks one response at a time; averaging is left to callers.
 
 mod args;
 mod count;
@@ -19,7 +19,7 @@ use crate::text::strings::strip;
 use args::Raised;
 use rule::Rule;
 
-/// What the official graders say of one response.
+/// Verdicts of the official graders on one response.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Verdict {
     /// The response as it is follows the constraint.
@@ -28,7 +28,7 @@ pub struct Verdict {
     pub loose: bool,
     /// One of the official eight variants follows it.
     pub loose8: bool,
-    /// The exception with which the official check of the response as it is ends, and so fails.
+    /// The exception that the official check of the unchanged response raises, and so fails.
     pub raises: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub fn check(instruction_id: &str, kwargs: &Map<String, Value>, response: &str) 
 }
 
 /// Checks all constraints of a prompt, given as JSON with `instruction_id_list` and `kwargs`: a verdict holds if it
-/// holds for each. What cannot be read is not followed, and a prompt without constraints is.
+/// holds for each. Unreadable constraints are not followed; a prompt without constraints is.
 pub fn check_all(ground_truth: &str, response: &str) -> Verdict {
     let Some(rows) = constraints(ground_truth) else { return Verdict::default() };
     let mut all = Verdict { strict: true, loose: true, loose8: true, raises: None };
@@ -62,7 +62,7 @@ pub fn check_all(ground_truth: &str, response: &str) -> Verdict {
     all
 }
 
-/// The reference's score of a response to a prompt: 1 if every constraint is followed loosely, else 0.
+/// Score of a response to a prompt as in the reference: 1 if every constraint is followed loosely, else 0.
 pub fn score(ground_truth: &str, response: &str) -> f64 {
     f64::from(u8::from(check_all(ground_truth, response).loose))
 }
@@ -108,7 +108,7 @@ fn variants(response: &str) -> [String; 8] {
 struct Tried {
     rule: Rule,
     variants: [String; 8],
-    /// Of the variants looked at so far.
+    /// Verdicts of the variants checked so far.
     results: Vec<Result<bool, Raised>>,
 }
 
@@ -117,7 +117,7 @@ impl Tried {
     fn any(&mut self, limit: usize) -> bool {
         for index in 0..limit {
             if self.results.len() == index {
-                let result = self.look(index);
+                let result = self.variant(index);
                 self.results.push(result);
             }
             match self.results[index] {
@@ -129,7 +129,7 @@ impl Tried {
         false
     }
 
-    fn look(&self, index: usize) -> Result<bool, Raised> {
+    fn variant(&self, index: usize) -> Result<bool, Raised> {
         let variant = &self.variants[index];
         if let Some(same) = self.variants[..index].iter().position(|earlier| earlier == variant) {
             return self.results[same].clone();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_fail_and_are_told() {
+    fn exceptions_fail_and_are_reported() {
         let text = "\"StudentID\"\t\"Subject\"\t\"Grade\"\t\"Semester\"\t\"Score\"\n\"0\"\t\"a\"\t\t\"b\"\t\"c\"";
         let text =
             format!("{text}\n\"1\"\t\"a\"\t\"x\"\t\"b\"\t\"c\"\n\"1\"\t\"a\"\t\"x\"\t\"b\"\t\"c\"");

@@ -1,31 +1,31 @@
-//! A language model as judge: what it is asked, how its reply is read, what several replies add up to.
+//! A language model as judge: the prompt, the parsing of its responses, and the score of several.
 //!
-//! Asks nobody: the caller sends the prompt as the only message and brings the replies.
+//! Calls no model: the caller sends the prompt as the only message and passes the responses.
 
 use crate::python::strip;
 
-/// How often each answer is judged.
+/// Votes per answer.
 pub const VOTES: usize = 4;
-/// The sampling temperature that the published figures were judged with.
+/// Sampling temperature of the published results.
 pub const TEMPERATURE: f64 = 0.7;
-/// The longest reply, in tokens.
+/// Limit of a response, in tokens.
 pub const MAX_TOKENS: u32 = 16_384;
 
-/// What one reply says about an answer.
+/// The verdict of one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The answer agrees with the official one.
+    /// The answer agrees with the expected one.
     Correct,
     /// It does not.
     Incorrect,
-    /// The reply names neither.
+    /// The response states neither.
     Unknown,
-    /// No reply came.
+    /// There is no response.
     Error,
 }
 
 impl Verdict {
-    /// The word for it in records.
+    /// Name in records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Correct => "CORRECT",
@@ -36,7 +36,7 @@ impl Verdict {
     }
 }
 
-/// The message to the judge. Of an answer that thinks aloud only the part after the thinking is shown.
+/// The message to the judge, with the part of the answer after its reasoning.
 pub fn prompt(question: &str, ground_truth: &str, answer: &str) -> String {
     let answer = without_thinking(answer);
     format!(
@@ -49,12 +49,12 @@ pub fn prompt(question: &str, ground_truth: &str, answer: &str) -> String {
     )
 }
 
-/// What follows the first `</think>`, without outer space; the whole text, untouched, where there is none.
+/// The text after the first `</think>`, trimmed; the whole text, untouched, without one.
 pub fn without_thinking(answer: &str) -> &str {
     answer.split_once("</think>").map_or(answer, |(_, after)| strip(after))
 }
 
-/// Reads a reply: its last `correct` in any case decides, by whether `in` stands right before it.
+/// Parses a response: its last `correct` in any case decides, negated by a preceding `in`.
 pub fn verdict(reply: &str) -> Verdict {
     let upper = reply.to_uppercase();
     match upper.rsplit_once("CORRECT") {
@@ -64,7 +64,7 @@ pub fn verdict(reply: &str) -> Verdict {
     }
 }
 
-/// The score of an answer: the share of votes that call it correct; 0 without votes.
+/// Score of an answer: the share of votes that are correct; 0 without votes.
 pub fn mean(votes: &[Verdict]) -> f64 {
     if votes.is_empty() {
         return 0.0;
@@ -72,7 +72,7 @@ pub fn mean(votes: &[Verdict]) -> f64 {
     count(votes, Verdict::Correct) as f64 / votes.len() as f64
 }
 
-/// The most frequent verdict, for display only; of equals the first in the order of [`Verdict`].
+/// The most frequent verdict, for display only; ties go to the first in the order of [`Verdict`].
 pub fn majority(votes: &[Verdict]) -> Verdict {
     let mut best = Verdict::Error;
     for verdict in [Verdict::Unknown, Verdict::Incorrect, Verdict::Correct] {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn votes_add_up() {
+    fn votes_are_averaged() {
         assert_eq!(mean(&[]), 0.0);
         assert_eq!(mean(&[Correct, Incorrect, Error, Correct]), 0.5);
         assert_eq!(majority(&[Correct, Incorrect, Incorrect, Correct]), Correct);

@@ -1,7 +1,6 @@
-//! One line of JSON in, its grade as a line of JSON out: the format of the command `grade`.
+//! Grades JSON lines: one object in, its grade as one object out. The format of the command `grade`.
 //!
-//! Reads no files and skips no line; what to do about a bad one is the caller's choice. Fields beyond those that
-//! a kind needs are left alone.
+//! What to do with an invalid line is up to the caller. Fields that a kind does not need are ignored.
 
 use std::{collections::HashMap, fmt, str::FromStr};
 
@@ -13,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::{choice, context, judge, rouge};
 
-/// Which grader a line is for.
+/// The grader of a line, and the fields it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `gold`, `pred`: mathematical equality.
@@ -26,7 +25,7 @@ pub enum Kind {
     Rouge,
     /// `domain`, `qa_type`, `ground_truth`, `agent_answer`: the reward of context tasks.
     Context,
-    /// `response`: what a judge's reply says.
+    /// `response`: the verdict of a judge model.
     JudgeVerdict,
 }
 
@@ -35,7 +34,7 @@ impl Kind {
     pub const ALL: [Self; 6] =
         [Self::Math, Self::Choice, Self::Ifbench, Self::Rouge, Self::Context, Self::JudgeVerdict];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Math => "math",
@@ -57,45 +56,45 @@ impl FromStr for Kind {
     }
 }
 
-/// A name that no grader has.
+/// An unknown name of a grader.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown kind `{0}`: expected one of math, choice, ifbench, rouge, context, judge-verdict")]
 pub struct UnknownKind(pub String);
 
-/// Why a line cannot be graded.
+/// Reasons why a line cannot be graded.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// The line is no JSON.
+    /// The line is not JSON.
     #[error("not JSON")]
     NotJson(#[source] serde_json::Error),
-    /// It is JSON, but no object.
+    /// The line is JSON, but not an object.
     #[error("not a JSON object")]
     NotAnObject,
     /// A field is missing.
     #[error("no field `{0}`")]
     Missing(&'static str),
-    /// A field holds something else than the grader needs.
+    /// A field has the wrong type.
     #[error("field `{field}` is not {expected}")]
     WrongType {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
-        /// What it should be.
+        /// Expected type.
         expected: &'static str,
     },
-    /// A context row has a domain that no grader stands for.
+    /// No grader exists for the domain of a context row.
     #[error(transparent)]
     Domain(#[from] context::UnknownDomain),
-    /// The grade cannot be written.
-    #[error("the grade cannot be written")]
+    /// The grade could not be serialized.
+    #[error("cannot serialize the grade")]
     Write(#[source] serde_json::Error),
 }
 
 /// The grade of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graded {
-    /// One line of JSON with the line's `id`, as it stands there, if there is one.
+    /// One line of JSON, with the `id` of the input line where it has one.
     pub json: String,
-    /// The grade as one number between 0 and 1: of constraints the loose verdict, of judges 1 for `CORRECT`.
+    /// The grade as a number from 0 to 1: the loose verdict of constraints, 1 for `CORRECT` of a judge.
     pub score: f64,
 }
 
@@ -175,7 +174,7 @@ fn reward(fields: &Fields) -> Result<f64, LineError> {
     })?)
 }
 
-/// A line's fields, unread; of equal names the last counts.
+/// Raw fields of a line; the last of equal names counts.
 struct Fields<'a>(HashMap<String, &'a RawValue>);
 
 impl<'a> Fields<'a> {
@@ -187,7 +186,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Whether a field is there and holds anything.
+    /// Whether a field is present and not empty.
     fn has(&self, field: &str) -> bool {
         self.0.get(field).is_some_and(|value| value.get() != "null")
     }
@@ -197,7 +196,7 @@ impl<'a> Fields<'a> {
         Ok(text)
     }
 
-    /// An object; none counts as empty.
+    /// An object; a missing one counts as empty.
     fn object(
         &self,
         field: &'static str,
@@ -218,7 +217,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A string in which halves of surrogate pairs, which JSON allows and Rust does not, are replaced one by one.
+/// A string with lone surrogates, which JSON allows and Rust does not, replaced by U+FFFD.
 struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
@@ -236,15 +235,15 @@ impl<'de> Deserialize<'de> for Text {
             }
 
             fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
-                Ok(Text(whole(bytes)))
+                Ok(Text(replace_surrogates(bytes)))
             }
         }
         deserializer.deserialize_bytes(Bytes)
     }
 }
 
-/// UTF-8 with U+FFFD in place of each encoded surrogate.
-fn whole(bytes: &[u8]) -> String {
+/// Decodes UTF-8, replacing each encoded surrogate by U+FFFD.
+fn replace_surrogates(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_to_kinds_and_back() {
+    fn kinds_round_trip_through_names() {
         for kind in Kind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
         }
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_say_what_is_wrong() {
+    fn invalid_lines_are_explained() {
         let kind = Kind::Choice;
         assert_eq!(error(kind, ""), "not JSON");
         assert_eq!(error(kind, "{\"agent_answer\": \"A"), "not JSON");
@@ -361,11 +360,11 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_surrogate_pairs_are_no_obstacle() {
+    fn lone_surrogates_are_replaced() {
         let line = r#"{"agent_answer": "\ud83d\ude00 \ude00\ud83d B \ud83d", "ground_truth": "b", "x": "\ud83d"}"#;
         assert_eq!(grade_line(Kind::Choice, line).unwrap().json, r#"{"score":1.0}"#);
-        assert_eq!(whole(b"a\xed\xa0\x80\xed\xb0\x80b"), "a\u{fffd}\u{fffd}b");
-        assert_eq!(whole(b"\xff"), "\u{fffd}");
+        assert_eq!(replace_surrogates(b"a\xed\xa0\x80\xed\xb0\x80b"), "a\u{fffd}\u{fffd}b");
+        assert_eq!(replace_surrogates(b"\xff"), "\u{fffd}");
     }
 
     #[test]

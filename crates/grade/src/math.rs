@@ -1,8 +1,8 @@
-//! Mathematical equality of answers, equal to Math-Verify 0.9.0 as the benchmarks use it: the boxed answer is
-//! found, cleaned, parsed as LaTeX and compared with the gold answer, quirks included.
+//! Mathematical equality of answers, with the verdicts of Math-Verify 0.9.0 as the benchmarks use it: the boxed answer is
+//! extracted, normalized, parsed as LaTeX and compared with the gold answer, quirks included.
 //!
-//! Pure and bounded: any text ends soon, and what cannot be understood is compared as text. It runs no computer
-//! algebra beyond what the comparison needs.
+//! Time is bounded on any text, and answers that do not parse are compared as text. The stages, in order: `extract`,
+//! `normalize`, `lex`, `grammar`, `convert`, `compare`.
 
 mod ast;
 mod boxed;
@@ -32,48 +32,33 @@ mod relate;
 mod sets;
 mod tidy;
 
-use compare::Rules;
 use extract::{Extracted, extract};
-use patterns::Target;
+pub use patterns::Target;
 
-/// Kinds of answers to look for in a whole text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// Numbers and plain arithmetic.
-    Expression,
-    /// LaTeX in math delimiters or boxes.
-    Latex,
-}
+/// Decimal places to which [`reward`] rounds floats, the default of Math-Verify.
+const PLACES: i64 = 6;
 
-/// The score of an answer: 1 where it equals the gold answer, 0 otherwise.
+/// Scores an answer: 1 if it equals the gold answer, else 0.
 ///
-/// The gold answer is the bare value. Of the answer the last balanced `\boxed{}` counts, or all of it where there
-/// is none.
+/// The gold answer is the bare value. Of the answer the last balanced `\boxed{}` counts, or all of it without one.
 #[must_use]
 pub fn reward(gold: &str, answer: &str) -> f64 {
     let answer = boxed::last_balanced(answer).unwrap_or_else(|| answer.trim_matches(is_space));
     let gold = extract(&format!("\\boxed{{{gold}}}"), &[Target::Latex]);
     let pred = extract(&format!("\\boxed{{{answer}}}"), &[Target::Plain, Target::Latex]);
-    f64::from(u8::from(verify(&gold, &pred, Rules { places: 6, relation_as_set: false })))
+    f64::from(u8::from(verify(&gold, &pred, PLACES)))
 }
 
-/// Whether two whole texts give equal answers, floats compared to so many decimal places.
+/// Whether two whole texts contain equal answers: extracts `targets` in order, and rounds floats to `places` decimals.
 #[must_use]
-pub fn same_answer(gold: &str, answer: &str, look: &[Look], places: u32) -> bool {
-    let targets: Vec<Target> = look
-        .iter()
-        .map(|look| match look {
-            Look::Expression => Target::Plain,
-            Look::Latex => Target::Latex,
-        })
-        .collect();
-    let rules = Rules { places: i64::from(places.min(100)), relation_as_set: false };
-    verify(&extract(gold, &targets), &extract(answer, &targets), rules)
+pub fn same_answer(gold: &str, answer: &str, targets: &[Target], places: u32) -> bool {
+    let places = i64::from(places.min(100));
+    verify(&extract(gold, targets), &extract(answer, targets), places)
 }
 
-fn verify(gold: &Extracted, pred: &Extracted, rules: Rules) -> bool {
+fn verify(gold: &Extracted, pred: &Extracted, places: i64) -> bool {
     if let (Some(gold), Some(pred)) = (&gold.object, &pred.object)
-        && compare::equal(gold, pred, rules) == Some(true)
+        && compare::equal(gold, pred, places) == Some(true)
     {
         return true;
     }
@@ -86,7 +71,7 @@ fn verify(gold: &Extracted, pred: &Extracted, rules: Rules) -> bool {
     }
 }
 
-/// Python's idea of white space.
+/// White space in the sense of Python.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }

@@ -1,6 +1,6 @@
-//! How Python looks at single characters and at the edges of a text; the graders are defined in its terms.
+//! Python's character classes and `str.strip`; the official graders are defined in their terms.
 //!
-//! Knows the letters of the Unicode version it was built with, which may be newer than a given Python's.
+//! Uses the Unicode version it was built with, which may be newer than a given Python's.
 
 use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory as _};
 
@@ -9,7 +9,7 @@ pub(crate) fn is_space(char: char) -> bool {
     char.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&char)
 }
 
-/// `str.isalpha` of one character: a letter proper, no mark, no letter-like number.
+/// `str.isalpha` of one character: a letter, not a mark or letter-like number.
 pub(crate) fn is_alpha(char: char) -> bool {
     if char.is_ascii() {
         return char.is_ascii_alphabetic();
@@ -17,7 +17,7 @@ pub(crate) fn is_alpha(char: char) -> bool {
     char.general_category_group() == GeneralCategoryGroup::Letter
 }
 
-/// The `\w` of `re`: letters, numbers of any kind and the underscore, but no combining marks.
+/// The `\w` of `re`: letters, numbers of any kind and the underscore, without combining marks.
 pub(crate) fn is_word(char: char) -> bool {
     if char.is_ascii() {
         return char.is_ascii_alphanumeric() || char == '_';
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_and_circled_letters_are_no_words() {
+    fn marks_and_circled_letters_are_not_word_characters() {
         for char in ['\u{301}', 'Ⓐ', '\u{93f}', '-', '：', '\u{200d}'] {
             assert!(!is_word(char) && !is_alpha(char), "{char:?}");
         }

@@ -1,19 +1,19 @@
-//! ROUGE-L: how much of two texts is common as words in the same order, whatever stands between them.
+//! ROUGE-L: the longest common subsequence of the words of two texts.
 //!
-//! Knows ASCII words only: every other character separates words, as in the original.
+//! Words are ASCII only; every other character separates words, as in the original.
 
 use std::collections::HashMap;
 
 use crate::stem::stem;
 
-/// The shares of words in common.
+/// Precision, recall and F-measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
-    /// Of the prediction's words.
+    /// Share of the prediction's words in common.
     pub precision: f64,
-    /// Of the reference's words.
+    /// Share of the reference's words in common.
     pub recall: f64,
-    /// The harmonic mean of both.
+    /// Harmonic mean of both.
     pub fmeasure: f64,
 }
 
@@ -30,13 +30,13 @@ pub fn score(reference: &str, prediction: &str) -> Score {
     Score { precision, recall, fmeasure }
 }
 
-/// 0 where both are.
+/// Harmonic mean; 0 if both are 0.
 pub(crate) fn harmonic_mean(precision: f64, recall: f64) -> f64 {
     let sum = precision + recall;
     if sum > 0.0 { 2.0 * precision * recall / sum } else { 0.0 }
 }
 
-/// The words of a text in lower case, longer ones cut to their stems.
+/// The words of a text in lower case, longer ones stemmed.
 pub fn words(text: &str) -> Vec<String> {
     // One letter beyond ASCII turns into one of ASCII and another into one and a mark, which separates.
     let lower = text.to_lowercase();
@@ -45,7 +45,7 @@ pub fn words(text: &str) -> Vec<String> {
     stems.filter(|word| !word.is_empty()).collect()
 }
 
-/// The length of the longest common subsequence.
+/// Length of the longest common subsequence.
 fn common_words(one: &[String], other: &[String]) -> usize {
     let ids: HashMap<&str, u32> = one.iter().map(String::as_str).zip(0..).collect();
     let shared: Vec<u32> =
@@ -63,7 +63,7 @@ fn common_words(one: &[String], other: &[String]) -> usize {
     ends + longest_common(columns, rows, one.len())
 }
 
-/// Both without what they start and end with in common, and how long that is.
+/// Strips the common prefix and suffix, and returns their length.
 fn without_common_ends<'a>(one: &'a [u32], other: &'a [u32]) -> (&'a [u32], &'a [u32], usize) {
     let start = one.iter().zip(other).take_while(|(a, b)| a == b).count();
     let (one, other) = (&one[start..], &other[start..]);
@@ -71,20 +71,20 @@ fn without_common_ends<'a>(one: &'a [u32], other: &'a [u32]) -> (&'a [u32], &'a 
     (&one[..one.len() - end], &other[..other.len() - end], start + end)
 }
 
-/// The largest table that is worked through; what lies beyond it counts as not in common. The original keeps
-/// its table in memory, where one of this size would take 64 GiB.
+/// Largest table computed; words beyond it count as different. The original keeps its table in memory, where one of this
+/// size would take 64 GiB.
 const MOST_CELLS: usize = 1 << 33;
 
-/// Columns that are worked on at a time.
+/// Columns per block.
 const LANES: usize = 8;
 const COLUMNS: usize = 64 * LANES;
 
 /// The bit-parallel algorithm: a row of the usual table is one bit for each column, cleared where the length
 /// grows, and one addition steps to the next row. Columns are taken in blocks that stay in the cache; what the
-/// addition carries out of a block is kept for each row.
+/// addition carries out of a block is stored for each row.
 fn longest_common(columns: &[u32], rows: &[u32], ids: usize) -> usize {
     let mut carries = vec![false; rows.len()];
-    // Which of the block's masks belongs to a word; the first is that of words outside the block.
+    // Index of each word's mask in the block; the first mask is for words outside the block.
     let mut slots = vec![0_u16; ids];
     let mut masks = Vec::with_capacity(COLUMNS + 1);
     let mut length = 0;
@@ -114,7 +114,7 @@ fn longest_common(columns: &[u32], rows: &[u32], ids: usize) -> usize {
     length
 }
 
-/// Takes a block to the next row and returns what it carries over.
+/// Advances a block by one row and returns the carry.
 #[inline]
 fn step(bits: &mut [u64; LANES], mask: &[u64; LANES], carry: bool) -> bool {
     let mut carry = carry;
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// The textbook's table.
+    /// The textbook algorithm.
     fn by_table(one: &[String], other: &[String]) -> usize {
         let mut row = vec![0; other.len() + 1];
         for a in one {

@@ -1,6 +1,6 @@
-//! Porter's stemmer with the extensions of NLTK, which ROUGE-L compares words by.
+//! The Porter stemmer with the extensions of NLTK, used by ROUGE-L.
 //!
-//! For words of letters and digits. Knows nothing of their meaning: a stem need not be a word.
+//! For words of letters and digits; a stem need not be a word.
 
 /// The stem of a word, in lower case.
 pub fn stem(word: &str) -> String {
@@ -25,7 +25,7 @@ pub fn stem(word: &str) -> String {
     word.0.into_iter().collect()
 }
 
-/// Forms that the rules would get wrong.
+/// Irregular forms.
 const IRREGULAR: [(&str, &str); 16] = [
     ("sky", "sky"),
     ("skies", "sky"),
@@ -45,7 +45,7 @@ const IRREGULAR: [(&str, &str); 16] = [
     ("succeed", "succeed"),
 ];
 
-/// A suffix and what takes its place.
+/// A suffix and its replacement.
 type Rule = (&'static str, &'static str);
 
 const STEP_1A: [Rule; 4] = [("sses", "ss"), ("ies", "i"), ("ss", "ss"), ("s", "")];
@@ -90,7 +90,7 @@ const STEP_4: [&str; 19] = [
     "ism", "ate", "iti", "ous", "ive", "ize",
 ];
 
-/// A word on its way to its stem.
+/// A word being stemmed.
 struct Word(Vec<char>);
 
 impl Word {
@@ -110,7 +110,7 @@ impl Word {
         self.0.extend(with.chars());
     }
 
-    /// Applies the first rule whose suffix fits, or none if its stem does not qualify. Says whether one fitted.
+    /// Applies the first rule whose suffix matches, unless its stem does not qualify. Returns whether one matched.
     fn first_rule(&mut self, rules: &[Rule], qualifies: impl Fn(&[char]) -> bool) -> bool {
         for (suffix, with) in rules {
             if let Some(stem) = self.without(suffix) {
@@ -169,7 +169,7 @@ fn final_y(word: &mut Word) {
 }
 
 fn double_suffix(word: &mut Word) {
-    // What is left of `alli` may end in another of the suffixes.
+    // The rest of `alli` may end in another suffix.
     if word.without("alli").is_some_and(|stem| measure(stem) > 0) {
         word.replace("alli", "al");
     }
@@ -211,7 +211,7 @@ fn consonants(word: &[char]) -> impl Iterator<Item = bool> {
     })
 }
 
-/// How often consonants follow vowels.
+/// Porter's measure: how often consonants follow vowels.
 fn measure(stem: &[char]) -> usize {
     let mut after_vowel = false;
     let mut count = 0;
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_lose_their_endings() {
+    fn suffixes_are_stripped() {
         for (word, expected) in [
             ("caresses", "caress"),
             ("ponies", "poni"),

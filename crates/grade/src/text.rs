@@ -1,6 +1,6 @@
-//! Texts the way Python and its language libraries see them: characters, words, sentences, tags, syllables.
+//! Text processing equal to Python's and NLTK's: characters, words, sentences, part-of-speech tags, syllables.
 //!
-//! Knows no constraint and no benchmark. Everything here ends in time linear in the text.
+//! Independent of constraints and benchmarks. Linear in the length of the text.
 
 pub(crate) mod chars;
 pub(crate) mod csv;

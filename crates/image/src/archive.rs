@@ -1,6 +1,6 @@
-//! Images from files: `docker save`, an OCI layout in a tar, or a plain root file system; recognised by content.
+//! Importing files: `docker save` output, an OCI layout in a tar, or a plain root file system, recognised by content.
 //!
-//! Decides what a file is and where its parts lie; unpacking and storing is the store's.
+//! Determines what a file is and where its parts are; unpacking and storing is the store's.
 
 use std::{
     collections::HashMap,
@@ -14,53 +14,54 @@ use serde::Deserialize;
 
 use crate::{
     compress::{Compression, decode},
-    digest::{Digest, Metered},
+    digest::{Digest, HashingReader},
     error::Error,
     lock::Workspace,
     name::Name,
     oci::{Descriptor, Document, ImageConfig, Index, Manifest, OciError, Platform},
-    progress::{Progress, Reported, Stage},
-    record::{Ground, Record},
+    progress::{Progress, ProgressReader, Stage},
+    record::{BaseImage, Record},
     store::{ImageInfo, Store},
     tar_stream::{Kind, TarError, TarStream},
 };
 
-/// Descriptions are small; a larger one is an attack or a mistake.
+/// The largest manifest or configuration, in bytes.
 const MAX_DOCUMENT: u64 = 8 << 20;
-/// Entries an archive of an image may have: a few for each layer.
+/// The most entries of an image archive: a few for each layer.
 const MAX_MEMBERS: usize = 10_000;
 
-/// A file that is no image, or not one we can take.
+/// Why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The file cannot be read or decompressed.
-    #[error("it cannot be read")]
+    #[error("cannot read or decompress the file")]
     Read(#[source] io::Error),
-    /// The file is no archive.
-    #[error("it is not a tar archive, compressed or not")]
+    /// The file is not an archive.
+    #[error("the file is not a tar archive, compressed or not")]
     Tar(#[source] TarError),
-    /// The archive has nothing in it.
+    /// The archive is empty.
     #[error(
-        "it is an empty archive; expected the output of `docker save`, an OCI layout or a root file system"
+        "the archive is empty; expected the output of `docker save`, an OCI layout or a root file system"
     )]
     Empty,
-    /// Something the archive's own description refers to is not in it.
-    #[error("it is incomplete: `{0}` is missing or of the wrong kind")]
+    /// The archive lacks a part that its manifest refers to.
+    #[error("the archive is incomplete: `{0}` is missing or of the wrong kind")]
     Missing(String),
-    /// A part is not what it claims to be.
-    #[error("its part `{0}` is damaged")]
+    /// A part does not match its digest.
+    #[error("the part `{0}` of the archive is damaged")]
     Damaged(String),
-    /// Several images, and none has the wanted name.
-    #[error("it holds several images ({0}); import it under one of these names")]
+    /// Several images, none of them with the requested name.
+    #[error("the archive contains several images ({0}); import it under one of these names")]
     Several(String),
-    /// The archive's description makes no sense.
-    #[error("its description is bad")]
+    /// The manifest or configuration is unusable.
+    #[error("its manifest or configuration is unusable")]
     Description(#[source] OciError),
 }
 
 impl Store {
     /// Imports a file: `docker save` output, an OCI layout or a root file system, as a tar archive that may
     /// be compressed with gzip or zstd.
+    #[tracing::instrument(level = "debug", skip(self, progress))]
     pub fn import_archive(
         &self,
         file: &Path,
@@ -73,16 +74,16 @@ impl Store {
             fs::File::open(file).map_err(Error::io(format!("cannot open {}", file.display())))?;
         let workspace = self.workspace()?;
         match self.scan(&opened).map_err(fail)? {
-            Scanned::Plain => {
+            ArchiveKind::Plain => {
                 progress.stage(Stage::Unpacking, opened.metadata().ok().map(|meta| meta.len()));
-                let whole = Reported { inner: Slice::whole(&opened), progress };
+                let whole = ProgressReader { inner: Slice::whole(&opened), progress };
                 let (_, tar) = decode(whole).map_err(|error| fail(ArchiveError::Read(error)))?;
                 let layer = self.add_layer(&workspace, tar, None)?;
                 let record =
-                    Record::made_here(name.as_str(), Ground::Empty, vec![layer], Vec::new(), None);
+                    Record::local(name.as_str(), BaseImage::Empty, vec![layer], Vec::new(), None);
                 self.put_record(&workspace, &name, record)
             }
-            Scanned::Image(members, compression) => {
+            ArchiveKind::Image(members, compression) => {
                 let spooled;
                 let source = match compression {
                     Compression::None => &opened,
@@ -103,9 +104,9 @@ impl Store {
         }
     }
 
-    fn scan(&self, file: &fs::File) -> Result<Scanned, ArchiveError> {
+    fn scan(&self, file: &fs::File) -> Result<ArchiveKind, ArchiveError> {
         let (compression, reader) = decode(Slice::whole(file)).map_err(ArchiveError::Read)?;
-        let limited = Metered::new(reader, self.limits().download_bytes);
+        let limited = HashingReader::new(reader, self.limits().download_bytes);
         let mut stream = TarStream::new(BufReader::new(limited), self.limits().layer_entries);
         let mut members = HashMap::new();
         let mut any = false;
@@ -117,7 +118,7 @@ impl Store {
                 continue;
             }
             if !may_belong_to_image(&path) || members.len() >= MAX_MEMBERS {
-                return Ok(Scanned::Plain);
+                return Ok(ArchiveKind::Plain);
             }
             match entry.kind {
                 Kind::File => {
@@ -135,19 +136,19 @@ impl Store {
             return Err(ArchiveError::Empty);
         }
         if members.contains_key("manifest.json") || members.contains_key("index.json") {
-            return Ok(Scanned::Image(members, compression));
+            return Ok(ArchiveKind::Image(members, compression));
         }
-        Ok(Scanned::Plain)
+        Ok(ArchiveKind::Plain)
     }
 
-    /// Decompresses an archive whose parts must be read out of order.
+    /// Decompresses an archive into the workspace, because its parts are read out of order.
     fn spool(&self, workspace: &Workspace, file: &fs::File) -> Result<fs::File, ArchiveError> {
         let copy = || -> io::Result<fs::File> {
             let mut limited =
-                Metered::new(decode(Slice::whole(file))?.1, self.limits().download_bytes);
+                HashingReader::new(decode(Slice::whole(file))?.1, self.limits().download_bytes);
             let mut options = fs::OpenOptions::new();
             let mut spooled =
-                options.read(true).write(true).create_new(true).open(workspace.fresh())?;
+                options.read(true).write(true).create_new(true).open(workspace.new_path())?;
             io::copy(&mut limited, &mut spooled)?;
             Ok(spooled)
         };
@@ -181,7 +182,7 @@ impl Store {
                 continue;
             }
             let (_, tar) =
-                decode(Reported { inner: slice, progress }).map_err(ArchiveError::Read)?;
+                decode(ProgressReader { inner: slice, progress }).map_err(ArchiveError::Read)?;
             self.add_layer(workspace, tar, Some(diff_id))?;
         }
         let record = Record::from_config(name.as_str(), Digest::of(&image.config), &config);
@@ -206,7 +207,7 @@ impl From<Error> for ImportError {
     }
 }
 
-enum Scanned {
+enum ArchiveKind {
     Plain,
     Image(HashMap<String, Member>, Compression),
 }
@@ -216,7 +217,7 @@ enum Member {
     Link(String),
 }
 
-/// Whether a name can occur in an archive of an image; any other makes it a plain file system.
+/// Whether a path can be part of an image archive; any other makes it a plain file system.
 fn may_belong_to_image(path: &str) -> bool {
     let first = path.split('/').next().unwrap_or(path);
     let stem = first.strip_suffix(".json").or_else(|| first.strip_suffix(".tar")).unwrap_or(first);
@@ -224,7 +225,7 @@ fn may_belong_to_image(path: &str) -> bool {
         || Digest::from_hex(stem).is_ok()
 }
 
-/// An image found in an archive: its configuration, and the names of its layers.
+/// An image of an archive: its configuration, and the paths of its layers.
 struct Image {
     config: Vec<u8>,
     layers: Vec<String>,
@@ -265,7 +266,7 @@ impl Parts<'_> {
         };
         let config = self.document(&saved.config)?;
         let stem = saved.config.rsplit('/').next().unwrap_or_default();
-        // The file is named after its content; where it is, it must be.
+        // A file that is named after its digest must have it.
         if let Ok(promised) = Digest::from_hex(stem.strip_suffix(".json").unwrap_or(stem))
             && promised != Digest::of(&config)
         {
@@ -293,7 +294,7 @@ impl Parts<'_> {
 
     fn manifest(&self, index: &Index, depth: u32) -> Result<Manifest, ArchiveError> {
         let chosen = match &index.manifests[..] {
-            // Named or alone: its platform is checked by its configuration.
+            // Chosen by name or the only one: the configuration's platform is checked.
             [only] => only,
             _ => index.choose(&Platform::here()).map_err(ArchiveError::Description)?,
         };
@@ -328,7 +329,7 @@ impl Parts<'_> {
         Ok(bytes)
     }
 
-    /// A part by its name; a link is followed once, within the archive.
+    /// A part by its path; a link is followed once, within the archive.
     fn get(&self, path: &str) -> Result<Slice<'_>, ArchiveError> {
         let missing = || ArchiveError::Missing(path.chars().take(200).collect());
         let member = match self.members.get(path).ok_or_else(missing)? {
@@ -360,7 +361,7 @@ fn several(names: impl Iterator<Item = String>) -> ArchiveError {
     ArchiveError::Several(names.join(", "))
 }
 
-/// A piece of a file, read without moving anyone's position in it.
+/// A section of a file, read without changing the file's position.
 struct Slice<'a> {
     file: &'a fs::File,
     at: u64,

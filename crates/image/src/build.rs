@@ -1,7 +1,7 @@
-//! The base image, made of this machine's own package sources by `mmdebstrap`.
+//! Building the base image from this machine's own package sources with `mmdebstrap`.
 //!
-//! The recipe is data. This is the one place of the crate that runs a program; what the program makes is
-//! unpacked like any other layer.
+//! The recipe is data. This is the only part of the crate that runs a program, whose output is unpacked like any other
+//! layer.
 
 use std::{
     collections::VecDeque,
@@ -15,35 +15,35 @@ use crate::{
     error::Error,
     name::Name,
     progress::{Progress, Stage},
-    record::{Ground, Record},
+    record::{BaseImage, Record},
     store::{ImageInfo, Store},
 };
 
 const BUILDER: &str = "mmdebstrap";
 const INSTALL: &str = "apt-get install mmdebstrap";
 /// Lines of the builder's output that an error repeats.
-const LAST_WORDS: usize = 12;
+const ERROR_LINES: usize = 12;
 
 const UNPRIVILEGED: &str = "; run it as root, or let root give you subordinate ids: \
     apt-get install uidmap, then usermod --add-subuids and --add-subgids";
-/// Steps the builder usually announces.
+/// The number of steps that the builder usually reports.
 const STEPS: u64 = 14;
 
-/// What goes into an image.
+/// The content of an image to build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// Package names, on top of the smallest system that can install packages.
     pub packages: Vec<String>,
-    /// The release to install; the one this machine runs if not given.
+    /// The release to install; this machine's own by default.
     pub suite: Option<String>,
-    /// Files that say where packages come from; this machine's own if there are none.
+    /// APT source files; this machine's own if empty.
     pub sources: Vec<PathBuf>,
-    /// Environment variables the image shall set.
+    /// The environment variables of the image.
     pub env: Vec<(String, String)>,
 }
 
-/// What the base image has: a shell, tools to look at files and to build programs, and Python with what
-/// scientists use. Optional documentation is left out.
+/// The packages of the base image: a shell, tools to inspect files and to build programs, and Python with the usual
+/// scientific packages.
 const BASE_PACKAGES: &str = "\
     bash coreutils findutils grep sed gawk diffutils patch file less procps psmisc \
     tar gzip bzip2 xz-utils zip unzip jq ripgrep tree bc \
@@ -54,7 +54,7 @@ const BASE_PACKAGES: &str = "\
     python3-sklearn python3-requests python3-bs4 python3-lxml python3-yaml python3-pil python3-openpyxl \
     python3-pytest python3-tqdm";
 
-/// Documentation nobody reads in a sandbox; licences stay.
+/// Documentation that is not needed in a sandbox; licences stay.
 const LEFT_OUT: [&str; 5] = [
     "path-exclude=/usr/share/doc/*",
     "path-include=/usr/share/doc/*/copyright",
@@ -64,12 +64,12 @@ const LEFT_OUT: [&str; 5] = [
 ];
 
 impl Recipe {
-    /// The base image for models that work in a sandbox.
+    /// The base image for sandboxes of models.
     pub fn base() -> Self {
         Self {
             env: vec![
                 ("LANG".into(), "C.UTF-8".into()),
-                // The whole sandbox is a throw-away environment: `pip install` needs no other.
+                // The whole sandbox is disposable: `pip install` needs no virtual environment.
                 ("PIP_BREAK_SYSTEM_PACKAGES".into(), "1".into()),
                 ("PIP_ROOT_USER_ACTION".into(), "ignore".into()),
             ],
@@ -89,32 +89,32 @@ impl Recipe {
     }
 }
 
-/// Why there is no image.
+/// Why an image could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The builder is not installed.
     #[error("the program {BUILDER} is not installed; run `{INSTALL}` as root")]
     NoBuilder,
-    /// The machine does not tell what to install.
-    #[error("cannot tell which release to install from {0}; give a suite and its sources")]
+    /// The release of this machine is unknown.
+    #[error("{0} does not name the release to install; give a suite and its sources")]
     NoSuite(&'static str),
     /// The machine has no usable package sources.
     #[error("no package sources for {0} are configured in {1}; give a sources file")]
     NoSources(String, &'static str),
-    /// A package or suite name that is none.
+    /// An invalid name of a package or suite.
     #[error("`{0}` is not the name of a package or a release")]
     BadName(String),
     /// The builder could not be run.
     #[error("cannot run {BUILDER}")]
     Run(#[source] io::Error),
-    /// The builder gave up.
-    #[error("{BUILDER} ended with {status}: {said}{hint}")]
+    /// The builder failed.
+    #[error("{BUILDER} ended with {status}: {stderr}{hint}")]
     Failed {
         /// How it ended.
         status: std::process::ExitStatus,
         /// Its last lines.
-        said: String,
-        /// What an ordinary user may be missing.
+        stderr: String,
+        /// What an unprivileged user may lack.
         hint: &'static str,
     },
 }
@@ -123,7 +123,8 @@ const OS_RELEASE: &str = "/etc/os-release";
 const APT: &str = "/etc/apt";
 
 impl Store {
-    /// Builds an image by a recipe and stores it under a name.
+    /// Builds an image from a recipe and stores it under a name.
+    #[tracing::instrument(level = "debug", skip(self, recipe, progress))]
     pub fn build(
         &self,
         name: &str,
@@ -142,38 +143,38 @@ impl Store {
         let (Some(out), Some(err)) = (child.0.stdout.take(), child.0.stderr.take()) else {
             return Err(fail(BuildError::Run(io::ErrorKind::BrokenPipe.into())));
         };
-        let (layer, said) = std::thread::scope(|scope| {
-            let listener = scope.spawn(|| listen(err, progress));
+        let (layer, stderr) = std::thread::scope(|scope| {
+            let listener = scope.spawn(|| read_steps(err, progress));
             let layer = self.unpack_layer(&workspace, out);
             if layer.is_err() {
-                // It would block for ever on a pipe nobody reads, and it cleans up when asked to end.
+                // It would block on a pipe that is no longer read; on SIGTERM it cleans up.
                 child.terminate();
             }
             (layer, listener.join().unwrap_or_default())
         });
         let status = child.0.wait().map_err(|error| fail(BuildError::Run(error)))?;
-        // When we ended it, its status says nothing; when it failed, what it wrote says nothing.
+        // If unpacking failed, that is the cause; if the builder failed, its output is incomplete.
         let layer = match layer {
             Ok(_) if !status.success() => {
                 let hint = if rustix::process::geteuid().is_root() { "" } else { UNPRIVILEGED };
-                return Err(fail(BuildError::Failed { status, said, hint }));
+                return Err(fail(BuildError::Failed { status, stderr, hint }));
             }
             other => other?,
         };
-        let layer = self.adopt(&workspace, layer)?;
+        let layer = self.store_layer(&workspace, layer)?;
         let record =
-            Record::made_here(name.as_str(), Ground::Empty, vec![layer], recipe.env.clone(), None);
+            Record::local(name.as_str(), BaseImage::Empty, vec![layer], recipe.env.clone(), None);
         self.put_record(&workspace, &name, record)
     }
 }
 
-/// The builder; it does not outlive its use.
+/// The builder's process, terminated when dropped.
 struct Running(Child);
 
 impl Running {
     fn terminate(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
-            // Gone already is fine.
+            // It may have ended already.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     }
@@ -221,8 +222,8 @@ fn command(recipe: &Recipe) -> Result<Command, BuildError> {
     Ok(command)
 }
 
-/// The builder. As root it mounts things of this machine into its work: in a mount namespace of its own
-/// these go with it, even when it is killed.
+/// The builder's command. As root, the builder mounts parts of this machine: in a mount namespace of its own these
+/// mounts end with it, even if it is killed.
 fn builder() -> Command {
     let installed =
         ["/usr/bin/unshare", "/usr/bin/mmdebstrap"].iter().all(|at| Path::new(at).exists());
@@ -240,7 +241,7 @@ fn codename(os_release: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// The files of this machine's package manager that speak of the release; others would only add noise.
+/// The APT source files of this machine that mention the release.
 fn host_sources(apt: &Path, suite: &str) -> Vec<PathBuf> {
     let mut files = vec![apt.join("sources.list")];
     let parts = fs::read_dir(apt.join("sources.list.d")).into_iter().flatten().flatten();
@@ -257,12 +258,12 @@ fn mentions(text: &str, suite: &str) -> bool {
     active.flat_map(str::split_whitespace).any(|word| word == suite)
 }
 
-/// Passes the builder's steps on, and keeps its last lines for an error.
-fn listen(err: impl Read, progress: &dyn Progress) -> String {
+/// Reports the builder's steps and returns its last lines, for an error.
+fn read_steps(err: impl Read, progress: &dyn Progress) -> String {
     let mut last = VecDeque::new();
     let mut reader = BufReader::new(err);
     let mut line = Vec::new();
-    // A line without end must not fill our memory.
+    // Bounded: a line may have no end.
     while matches!(reader.by_ref().take(4096).read_until(b'\n', &mut line), Ok(got) if got > 0) {
         let text = String::from_utf8_lossy(&line).trim().to_owned();
         line.clear();
@@ -273,7 +274,7 @@ fn listen(err: impl Read, progress: &dyn Progress) -> String {
         if !text.is_empty() {
             last.push_back(text);
         }
-        if last.len() > LAST_WORDS {
+        if last.len() > ERROR_LINES {
             last.pop_front();
         }
     }
@@ -315,11 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn the_builders_steps_and_last_words_are_heard() {
+    fn the_builders_steps_and_last_lines_are_read() {
         let said = format!("I: step one...\nnoise\n{}\nE: it broke\n", "x".repeat(10_000));
-        let last = listen(said.as_bytes(), &crate::Silent);
+        let last = read_steps(said.as_bytes(), &crate::Silent);
         assert!(last.ends_with("E: it broke") && last.starts_with("I: step one"), "{last}");
         let many = "line\n".repeat(100);
-        assert_eq!(listen(many.as_bytes(), &crate::Silent).matches("line").count(), LAST_WORDS);
+        assert_eq!(
+            read_steps(many.as_bytes(), &crate::Silent).matches("line").count(),
+            ERROR_LINES
+        );
     }
 }

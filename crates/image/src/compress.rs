@@ -1,6 +1,6 @@
-//! Compressed streams, recognised by their first bytes: gzip, zstd or none.
+//! Decompression of streams, recognised by their first bytes: gzip, zstd or none.
 //!
-//! The names and media types of files are not believed, and nothing here bounds the output: readers above do.
+//! File names and media types are not trusted. The output is not bounded here but by the callers.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use ruzstd::decoding::{
     errors::{FrameDecoderError, ReadFrameHeaderError},
 };
 
-/// How a stream is packed.
+/// The compression of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     None,
@@ -20,10 +20,10 @@ pub(crate) enum Compression {
     Zstd,
 }
 
-/// What a zstd frame may ask us to remember: the most that its standard tool uses without being told to.
+/// The largest window of a zstd frame, in bytes: the most that the standard tool uses by default.
 const MAX_WINDOW: u64 = 128 << 20;
 
-/// Unpacks a stream whose compression its first bytes tell.
+/// Decompresses a stream; its first bytes determine how.
 pub(crate) fn decode<'a>(
     reader: impl Read + Send + 'a,
 ) -> io::Result<(Compression, Box<dyn Read + Send + 'a>)> {
@@ -52,7 +52,7 @@ fn detect(start: &[u8]) -> io::Result<Compression> {
     }
 }
 
-/// All frames of a zstd stream, one after the other; the library below knows single frames.
+/// All frames of a zstd stream in turn; the library decodes single frames.
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,
@@ -72,7 +72,7 @@ impl<R: BufRead> Zstd<R> {
         Self { source, decoder, state: State::BetweenFrames }
     }
 
-    /// Starts the next frame, passing over the ones that carry no data. False at the end of the stream.
+    /// Starts the next frame, skipping those without data. False at the end of the stream.
     fn next_frame(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn members_and_frames_are_joined_and_empty_frames_passed_over() {
+    fn members_and_frames_are_joined_and_empty_frames_skipped() {
         let data: Vec<u8> = (0..200_000u32).map(|i| (i / 7) as u8).collect();
         assert_eq!(all(&data).unwrap(), data);
         assert_eq!(

@@ -1,6 +1,6 @@
-//! Content addresses (`sha256:…`) and readers that compute them on the way.
+//! Content digests (`sha256:…`) and a reader that computes them.
 //!
-//! Knows one algorithm, the one every registry speaks, and refuses the others.
+//! Supports SHA-256 only, as every registry does.
 
 use std::{fmt, io, io::Read, str::FromStr};
 
@@ -33,7 +33,7 @@ impl Digest {
         })
     }
 
-    /// Reads the 64 hexadecimal digits.
+    /// Parses the 64 hexadecimal digits.
     pub(crate) fn from_hex(hex: &str) -> Result<Self, ParseDigestError> {
         let refuse = || ParseDigestError(clip(hex));
         if hex.len() != 64 || !hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
@@ -48,7 +48,7 @@ impl Digest {
     }
 }
 
-/// Hostile text is quoted in errors; this keeps such a quote short.
+/// Shortens untrusted text that is quoted in an error.
 fn clip(text: &str) -> String {
     text.chars().take(100).collect()
 }
@@ -102,31 +102,31 @@ impl Hasher {
     }
 }
 
-/// Hashes and counts what passes through, and stops at a size.
-pub(crate) struct Metered<R> {
+/// A reader that hashes and counts its bytes, and fails beyond a limit.
+pub(crate) struct HashingReader<R> {
     inner: R,
     hasher: Hasher,
-    passed: u64,
+    count: u64,
     limit: u64,
 }
 
-impl<R: Read> Metered<R> {
+impl<R: Read> HashingReader<R> {
     pub(crate) fn new(inner: R, limit: u64) -> Self {
-        Self { inner, hasher: Hasher::default(), passed: 0, limit }
+        Self { inner, hasher: Hasher::default(), count: 0, limit }
     }
 
-    /// Reads to the end, then answers the digest and the size of everything that passed.
+    /// Reads to the end and returns digest and size of everything read.
     pub(crate) fn finish(mut self) -> io::Result<(Digest, u64)> {
         io::copy(&mut self, &mut io::sink())?;
-        Ok((self.hasher.finish(), self.passed))
+        Ok((self.hasher.finish(), self.count))
     }
 }
 
-impl<R: Read> Read for Metered<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(buffer)?;
-        self.passed += got as u64;
-        if self.passed > self.limit {
+        self.count += got as u64;
+        if self.count > self.limit {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 format!("the stream is larger than the limit of {} bytes", self.limit),
@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn a_metered_reader_hashes_everything_and_stops_at_its_limit() {
-        let mut reader = Metered::new(&b"abcdef"[..], 6);
+        let mut reader = HashingReader::new(&b"abcdef"[..], 6);
         let mut two = [0; 2];
         reader.read_exact(&mut two).unwrap();
         assert_eq!(reader.finish().unwrap(), (Digest::of(b"abcdef"), 6));
-        assert!(Metered::new(&b"abcdef"[..], 5).finish().is_err());
+        assert!(HashingReader::new(&b"abcdef"[..], 5).finish().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with an image, as one enum over the parts that fail.
+//! The errors of the store, as one enum over the parts that fail.
 
 use std::{io, path::PathBuf};
 
@@ -13,38 +13,42 @@ pub enum Error {
     /// No such image.
     #[error("there is no image `{name}`; pull, import or build it first")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// The name cannot be one.
+    /// The name is invalid.
     #[error("bad image name")]
     Name(#[from] NameError),
-    /// The reference cannot be one.
+    /// The reference is invalid.
     #[error("bad image reference")]
     Reference(#[from] ReferenceError),
-    /// The image description makes no sense.
-    #[error("bad image description")]
+    /// The manifest or configuration is invalid.
+    #[error("bad image manifest or configuration")]
     Oci(#[from] OciError),
     /// A layer cannot be unpacked.
     #[error("bad layer")]
     Unpack(#[from] UnpackError),
-    /// A layer is not what its description promised.
-    #[error("a layer should be {expected} and is {found}; it was damaged or tampered with")]
+    /// A layer does not match the digest in the image's configuration.
+    #[error(
+        "a layer has the digest {found} instead of {expected}; it was damaged or tampered with"
+    )]
     WrongLayer {
-        /// The digest the image promised.
+        /// The expected digest.
         expected: Digest,
-        /// The digest of what came.
+        /// The digest of the content.
         found: Digest,
     },
-    /// A layer of a stored image is not there.
-    #[error("the image `{name}` lacks the layer {layer}; remove it and get it again")]
+    /// A layer of a stored image is missing.
+    #[error(
+        "the image `{name}` lacks the layer {layer}; remove the image and pull, import or build it again"
+    )]
     LostLayer {
         /// The image.
         name: String,
         /// The layer.
         layer: Digest,
     },
-    /// The archive is no image.
+    /// The archive is not an image.
     #[error("cannot import {path}")]
     Archive {
         /// The file.
@@ -53,26 +57,26 @@ pub enum Error {
         #[source]
         source: ArchiveError,
     },
-    /// The registry did not give the image.
+    /// The registry did not deliver the image.
     #[error("cannot pull `{reference}`")]
     Pull {
-        /// What was asked for.
+        /// The requested reference.
         reference: String,
-        /// Why it did not come.
+        /// Why.
         #[source]
         source: Box<RegistryError>,
     },
     /// The builder failed.
     #[error("cannot build `{name}`")]
     Build {
-        /// The image that would have been.
+        /// The name for the image.
         name: String,
-        /// Why it is not.
+        /// Why.
         #[source]
         source: BuildError,
     },
-    /// A description in the store cannot be read.
-    #[error("{path} is damaged; remove the image and get it again")]
+    /// A record in the store cannot be read.
+    #[error("{path} is damaged; remove the image and pull, import or build it again")]
     Record {
         /// The file.
         path: PathBuf,
@@ -80,12 +84,12 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    /// The file system said no.
+    /// A file system operation failed.
     #[error("{what}")]
     Io {
-        /// What was being done.
+        /// The operation, as `cannot ...`.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

@@ -1,8 +1,18 @@
-//! OCI images without a daemon: pulled, imported, built or committed, and kept as unpacked layers that
-//! overlayfs can stack.
+//! OCI images without a daemon: pulled, imported, built or committed, and stored as unpacked layers that overlayfs can
+//! stack.
 //!
-//! Knows files and registries. It mounts nothing, runs nothing but the base image's builder, and knows no
-//! sandbox.
+//! Start with [`Store`] and its methods `pull`, `import_archive`, `build`, `commit` and `rootfs`. Knows files and
+//! registries. It mounts nothing, runs no program but the base image's builder, and knows no sandbox.
+//!
+//! ```
+//! use lis_image::{Error, Store};
+//!
+//! let dir = tempfile::tempdir().expect("a directory");
+//! let store = Store::open(dir.path())?;
+//! assert!(store.list()?.is_empty());
+//! assert!(matches!(store.rootfs("python:3.12"), Err(Error::Unknown { .. })));
+//! # Ok::<(), Error>(())
+//! ```
 
 mod archive;
 mod build;

@@ -1,9 +1,9 @@
-//! What an image may make us store at most. Plain data.
+//! Limits on what an image may store. Plain data.
 
-/// Bounds for everything that comes from outside.
+/// Limits on images from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one layer, uncompressed, as a tar stream; a decompression bomb ends here.
+    /// Bytes of one layer, uncompressed, as a tar stream; stops decompression bombs.
     pub layer_bytes: u64,
     /// Entries of one layer.
     pub layer_entries: u64,

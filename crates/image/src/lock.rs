@@ -1,6 +1,7 @@
-//! Who is working in the store right now: workspaces, leases and the gate, all by advisory file locks.
+//! Coordination between processes that use one store: workspaces, leases and the store's lock, all by advisory file
+//! locks.
 //!
-//! A lock dies with its process, so `kill -9` needs no clean-up to be noticed. Knows nothing of images.
+//! The kernel releases a lock when its process ends, `kill -9` included. Knows nothing of images.
 
 use std::{
     fs, io,
@@ -16,23 +17,23 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{digest::Digest, tree};
 
-/// Makes a directory, and those above it, for this user alone.
+/// Creates a directory and its parents, accessible to this user only.
 pub(crate) fn private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Whether a lock was had at once.
+/// The result of trying to lock a file.
 pub(crate) enum Try {
     Locked(fs::File),
     Busy,
 }
 
-/// Opens a file or directory and locks it for us alone, if nobody else has it.
+/// Opens a file or directory and tries to lock it exclusively.
 pub(crate) fn try_exclusive(path: &Path) -> io::Result<Try> {
     try_lock(fs::File::open(path)?)
 }
 
-/// Locks an open file for us alone, if nobody else has it.
+/// Tries to lock an open file exclusively.
 pub(crate) fn try_lock(file: fs::File) -> io::Result<Try> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Try::Locked(file)),
@@ -51,24 +52,24 @@ pub(crate) fn still_at(file: &fs::File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// How the gate is passed.
+/// How the store is locked.
 #[derive(Clone, Copy)]
-pub(crate) enum Pass {
-    /// To rely on a layer: it is checked and leased in one go.
+pub(crate) enum LockMode {
+    /// To use a layer: it is found and leased under one lock.
     Shared,
-    /// To take layers away.
-    Alone,
+    /// To remove layers.
+    Exclusive,
 }
 
-/// Held for moments only: between looking for a layer and leasing it nothing may take it away.
-pub(crate) struct Gate(#[expect(dead_code, reason = "held for its lock")] fs::File);
+/// The lock on the store. Held briefly: no layer may be removed between being found and being leased.
+pub(crate) struct StoreLock(#[expect(dead_code, reason = "held for its lock")] fs::File);
 
-impl Gate {
-    pub(crate) fn pass(file: &Path, how: Pass) -> io::Result<Self> {
+impl StoreLock {
+    pub(crate) fn acquire(file: &Path, mode: LockMode) -> io::Result<Self> {
         let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
-        let operation = match how {
-            Pass::Shared => FlockOperation::LockShared,
-            Pass::Alone => FlockOperation::LockExclusive,
+        let operation = match mode {
+            LockMode::Shared => FlockOperation::LockShared,
+            LockMode::Exclusive => FlockOperation::LockExclusive,
         };
         loop {
             match flock(&file, operation) {
@@ -80,7 +81,7 @@ impl Gate {
     }
 }
 
-/// A directory for one operation, removed with it; a lock on it shows that its owner lives.
+/// A directory for one operation, removed when dropped. A lock on it shows that its process is running.
 pub(crate) struct Workspace {
     path: PathBuf,
     _lock: fs::File,
@@ -98,11 +99,11 @@ impl Workspace {
             let path = below.join(format!("{}-{count}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {}
-                // Left by a dead process that had our number, or by another container's.
+                // Left by a dead process with our id, or in use in another container.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             }
-            // Between making and locking it, a prune may take it for dead. Then try another.
+            // Before it is locked, a prune may remove it. Then try another.
             match try_exclusive(&path) {
                 Ok(Try::Locked(lock)) if still_at(&lock, &path)? => {
                     fs::create_dir(path.join(LEASES))?;
@@ -117,17 +118,17 @@ impl Workspace {
         }
     }
 
-    /// A path nobody has used yet; nothing is made there.
-    pub(crate) fn fresh(&self) -> PathBuf {
+    /// An unused path; nothing is created there.
+    pub(crate) fn new_path(&self) -> PathBuf {
         self.path.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
     }
 
-    /// Keeps a layer from being pruned while this workspace lives. Call it within the gate.
+    /// Protects a layer from being pruned while this workspace exists. Requires the store's lock.
     pub(crate) fn lease(&self, layer: &Digest) -> io::Result<()> {
         fs::File::create(self.path.join(LEASES).join(layer.hex())).map(drop)
     }
 
-    /// The layers a workspace, of whatever process, has leased.
+    /// The layers that a workspace, of any process, has leased.
     pub(crate) fn leased(workspace: &Path) -> io::Result<Vec<Digest>> {
         let entries = match fs::read_dir(workspace.join(LEASES)) {
             Ok(entries) => entries,
@@ -144,12 +145,12 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // What cannot be removed now is found by the next prune.
+        // What cannot be removed now is removed by the next prune.
         let _ = tree::remove_path(&self.path);
     }
 }
 
-/// Keeps the layers of a [`crate::Rootfs`] from being pruned; the last clone dropped frees them.
+/// Protects the layers of a [`crate::Rootfs`] from being pruned, until the last clone is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
     _layers: Arc<Vec<fs::File>>,

@@ -1,33 +1,35 @@
-//! Names of images in the store, and the file names that stand for them.
+//! Names of images in the store, and their file names.
 //!
-//! A name is what the user typed. What a registry makes of it is the business of `reference`.
+//! A name is what the user typed; `reference` parses it for registries.
 
 use std::fmt;
 
-/// A checked name: it can be a file name below the store and nothing else.
+/// A valid name: it always maps to a single file name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name(String);
 
-/// The name cannot be used.
+/// Why a name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing, or too much.
+    /// Empty or too long.
     #[error("an image name has 1 to 200 characters, this one has {0}")]
     Length(usize),
-    /// The word means something else.
+    /// A reserved name.
     #[error("`{0}` is the name of the built-in image; choose another")]
     Reserved(String),
-    /// A character that no reference may hold.
-    #[error("`{name}` holds {found:?}; an image name is made of letters, digits and . _ - : / @ +")]
+    /// A character that references cannot contain.
+    #[error(
+        "`{name}` contains {found:?}; an image name has letters, digits and . _ - : / @ + only"
+    )]
     Character {
         /// The name as given.
         name: String,
         /// The offending character.
         found: char,
     },
-    /// An empty, `.` or `..` part, or a start that reads as a path or an option.
+    /// An empty, `.` or `..` part, or the start of a path or an option.
     #[error(
-        "`{0}` reads as a path or an option; write a name such as base, python:3.12 or host:5000/team/tool:1"
+        "`{0}` looks like a path or an option; write a name such as base, python:3.12 or host:5000/team/tool:1"
     )]
     Shape(String),
 }
@@ -44,8 +46,8 @@ impl Name {
         if let Some(found) = text.chars().find(|&c| !plain(c)) {
             return Err(NameError::Character { name: text.to_owned(), found });
         }
-        let odd_part = text.split('/').any(|part| matches!(part, "" | "." | ".."));
-        if odd_part || text.starts_with(['.', '-', ':', '@', '+']) {
+        let path_part = text.split('/').any(|part| matches!(part, "" | "." | ".."));
+        if path_part || text.starts_with(['.', '-', ':', '@', '+']) {
             return Err(NameError::Shape(text.to_owned()));
         }
         Ok(Self(text.to_owned()))
@@ -55,7 +57,7 @@ impl Name {
         &self.0
     }
 
-    /// The name as one path component: what a file name may not or should not hold is escaped.
+    /// The name as one path component, with special characters escaped.
     pub(crate) fn file_name(&self) -> String {
         use fmt::Write;
         let mut text = String::with_capacity(self.0.len() + 8);
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_options_and_odd_characters_are_refused() {
+    fn paths_options_and_special_characters_are_refused() {
         let long = "a".repeat(201);
         for bad in [
             "", "host", "..", "a/../b", "/a", "./a", "a//b", "a/", "-x", "a b", "a\0b", "ä",

@@ -1,7 +1,7 @@
-//! The OCI and Docker image descriptions this crate reads: manifest, index, configuration.
+//! The OCI and Docker documents that this crate reads: manifest, index, configuration.
 //!
-//! Only the fields that decide something are read; unknown ones are ignored, as the specification asks.
-//! Where the bytes come from, and whether they are genuine, is checked elsewhere.
+//! Only fields that matter here are read; unknown ones are ignored, as the specification requires. Digests are checked
+//! elsewhere.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -9,27 +9,27 @@ use serde::Deserialize;
 
 use crate::{digest::Digest, limits::Limits};
 
-/// A description that cannot be used.
+/// Why a document cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
-    /// Not JSON, or a field of the wrong kind.
-    #[error("the image {what} cannot be read")]
+    /// Not JSON, or a field of the wrong type.
+    #[error("the image {what} is malformed")]
     Json {
-        /// Which document.
+        /// The document.
         what: &'static str,
         /// What is wrong with it.
         #[source]
         source: serde_json::Error,
     },
-    /// A kind of document we do not know.
-    #[error("the image is described as `{0}`, which is not supported")]
+    /// An unsupported media type.
+    #[error("the image has the media type `{0}`, which is not supported")]
     MediaType(String),
-    /// No variant for this machine.
-    #[error("the image is not made for {wanted}; it offers {offered}")]
+    /// No image for the platform.
+    #[error("the image is not available for {wanted}; it offers {offered}")]
     Platform {
-        /// What this machine, or the caller, wants.
+        /// The requested platform.
         wanted: Box<Platform>,
-        /// What there is.
+        /// The platforms of the image.
         offered: String,
     },
     /// Counts or sizes that contradict each other or exceed the limits.
@@ -44,13 +44,13 @@ pub struct Platform {
     pub os: String,
     /// The processor.
     pub architecture: String,
-    /// Its generation, for instance `v7`.
+    /// The variant of the processor, such as `v7`.
     #[serde(default)]
     pub variant: Option<String>,
 }
 
 impl Platform {
-    /// Linux on the processor this program was compiled for.
+    /// Linux on this machine's processor.
     pub fn here() -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -63,7 +63,7 @@ impl Platform {
         Self { os: "linux".into(), architecture: architecture.into(), variant: None }
     }
 
-    /// Whether something made for `offer` runs where this is wanted.
+    /// Whether an image for `offer` can be used where this platform is requested.
     fn accepts(&self, offer: &Self) -> bool {
         let variant_fits = match (&self.variant, &offer.variant) {
             (None, None | Some(_)) | (Some(_), None) => true,
@@ -90,7 +90,7 @@ impl FromStr for Platform {
             [os, architecture, variant] => (os, architecture, Some(variant.to_owned())),
             _ => {
                 return Err(OciError::Shape(format!(
-                    "`{text}` is no platform; write it as linux/arm64"
+                    "`{text}` is not a platform; write it as linux/arm64"
                 )));
             }
         };
@@ -113,7 +113,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// The name an OCI layout gives to an image in it.
+    /// The name of an image in an OCI layout.
     pub(crate) fn ref_name(&self) -> Option<&str> {
         self.annotations.as_ref()?.get("org.opencontainers.image.ref.name").map(String::as_str)
     }
@@ -125,10 +125,10 @@ const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const INDEXES: [&str; 2] = [OCI_INDEX, DOCKER_INDEX];
 
-/// Everything we can read, for the `Accept` header.
+/// The supported media types, for the `Accept` header.
 pub(crate) const MEDIA_TYPES: [&str; 4] = [OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIFEST];
 
-/// What a registry answers when asked for an image.
+/// A registry's answer to a request for an image.
 #[derive(Debug)]
 pub(crate) enum Document {
     Index(Index),
@@ -179,7 +179,7 @@ impl Document {
 }
 
 impl Index {
-    /// The entry for a platform; an entry that names none serves everyone.
+    /// The entry for a platform; an entry without a platform fits all.
     pub(crate) fn choose(&self, wanted: &Platform) -> Result<&Descriptor, OciError> {
         let fits = |entry: &&Descriptor| {
             entry.platform.as_ref().is_some_and(|offer| wanted.accepts(offer))
@@ -202,7 +202,7 @@ impl Index {
 }
 
 impl Manifest {
-    /// Refuses what we could not store, before anything large is fetched.
+    /// Refuses what cannot be stored, before anything large is downloaded.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), OciError> {
         if self.layers.len() > limits.layers {
             let count = self.layers.len();
@@ -219,7 +219,7 @@ impl Manifest {
             )));
         }
         for layer in &self.layers {
-            // Compression is recognised by content; but some kinds of layer are no archives at all.
+            // Compression is recognised by content; but some types of layer are not archives.
             let kind = layer.media_type.as_str();
             let known =
                 kind.is_empty() || kind.contains(".layer.") || kind.contains(".rootfs.diff.tar");
@@ -262,7 +262,7 @@ impl ImageConfig {
             .map_err(|source| OciError::Json { what: "configuration", source })
     }
 
-    /// Checks that the image is whole and made for the platform.
+    /// Checks that the image is complete and for the platform.
     pub(crate) fn check(&self, layers: usize, wanted: &Platform) -> Result<(), OciError> {
         if self.diff_ids().len() != layers {
             let named = self.diff_ids().len();
@@ -275,8 +275,8 @@ impl ImageConfig {
             architecture: self.architecture.clone(),
             variant: None,
         };
-        let unsaid = self.os.is_empty() && self.architecture.is_empty();
-        if !unsaid && !wanted.accepts(&offer) {
+        let unspecified = self.os.is_empty() && self.architecture.is_empty();
+        if !unspecified && !wanted.accepts(&offer) {
             return Err(OciError::Platform {
                 wanted: Box::new(wanted.clone()),
                 offered: offer.to_string(),
@@ -290,7 +290,7 @@ impl ImageConfig {
         &self.rootfs.diff_ids
     }
 
-    /// The variables that can be set; what no program could receive is dropped.
+    /// The environment variables; invalid ones are dropped.
     pub(crate) fn env(&self) -> Vec<(String, String)> {
         let list =
             self.config.as_ref().and_then(|config| config.env.as_deref()).unwrap_or_default();
@@ -301,7 +301,7 @@ impl ImageConfig {
         list.iter().filter_map(pair).collect()
     }
 
-    /// Where commands start, if the image says so with an absolute path.
+    /// The working directory, if it is an absolute path.
     pub(crate) fn workdir(&self) -> Option<PathBuf> {
         let text = self.config.as_ref()?.working_dir.as_deref()?;
         (text.starts_with('/') && !text.contains('\0')).then(|| PathBuf::from(text))

@@ -1,19 +1,19 @@
-//! How overlayfs marks what a layer takes away, in the form it reads with the mount option `userxattr`.
+//! Whiteouts of overlayfs, in the form for the mount option `userxattr`.
 //!
-//! Elsewhere than on Linux there is no overlayfs, and layers that take something away are refused.
+//! Other systems than Linux have no overlayfs; layers with whiteouts are refused there.
 
 use std::{io, os::fd::BorrowedFd};
 
-/// Marks `name` as absent, whatever lower layers hold there.
+/// Marks `name` as removed, whatever lower layers contain there.
 #[cfg(target_os = "linux")]
 pub(crate) fn whiteout(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     use rustix::fs::{FileType, Mode, mknodat};
-    // A character device 0/0 needs no privilege: it is no device.
+    // The character device 0/0 is a whiteout and needs no privileges.
     mknodat(parent, name, FileType::CharacterDevice, Mode::empty(), 0)?;
     Ok(())
 }
 
-/// Marks a directory as hiding everything lower layers hold in it.
+/// Makes a directory hide its content in lower layers.
 #[cfg(target_os = "linux")]
 pub(crate) fn make_opaque(dir: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::fs::{XattrFlags, fsetxattr};
@@ -21,7 +21,7 @@ pub(crate) fn make_opaque(dir: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a named pipe.
+/// Creates a named pipe.
 #[cfg(target_os = "linux")]
 pub(crate) fn make_fifo(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     use rustix::fs::{FileType, Mode, mknodat};
@@ -48,6 +48,6 @@ pub(crate) fn make_fifo(_: BorrowedFd<'_>, _: &[u8]) -> io::Result<()> {
 fn unsupported() -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "layers like this one can be unpacked on Linux only",
+        "whiteouts and named pipes can be unpacked on Linux only",
     ))
 }

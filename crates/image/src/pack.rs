@@ -1,6 +1,6 @@
-//! A directory as an image of one layer: a tar stream, sorted, with owners, modes, times and hard links.
+//! Importing a directory as an image of one layer, through a sorted tar stream with owners, modes, times and hard links.
 //!
-//! Reads whatever the caller points at and trusts it; devices and sockets are left out.
+//! The directory is trusted; devices and sockets are skipped.
 
 use std::{
     collections::HashMap,
@@ -13,13 +13,13 @@ use std::{
 use crate::{
     error::Error,
     name::Name,
-    progress::{Progress, Reported, Stage},
-    record::{Ground, Record},
+    progress::{Progress, ProgressReader, Stage},
+    record::{BaseImage, Record},
     store::{ImageInfo, Store},
 };
 
 impl Store {
-    /// Copies a directory that holds a root file system as an image of one layer.
+    /// Imports a directory with a root file system as an image of one layer.
     pub fn import_dir(
         &self,
         dir: &Path,
@@ -36,11 +36,13 @@ impl Store {
         let (reader, writer) = io::pipe().map_err(Error::io(what()))?;
         let layer = std::thread::scope(|scope| {
             let packer = scope.spawn(|| pack(dir, writer));
-            let layer = self.add_layer(&workspace, Reported { inner: reader, progress }, None);
-            let packed =
-                packer.join().unwrap_or_else(|_| Err(io::Error::other("the copy broke off")));
-            // A packer that stopped explains the broken stream better than the stream does; but when the
-            // stream was refused, the packer only saw its pipe close.
+            let layer =
+                self.add_layer(&workspace, ProgressReader { inner: reader, progress }, None);
+            let packed = packer
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the copying thread panicked")));
+            // An error of the packer explains an incomplete stream; but where the stream was refused, the packer only
+            // saw its pipe close.
             match packed {
                 Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                     Err(Error::io(what())(error))
@@ -48,18 +50,18 @@ impl Store {
                 _ => layer,
             }
         })?;
-        let record = Record::made_here(name.as_str(), Ground::Empty, vec![layer], Vec::new(), None);
+        let record = Record::local(name.as_str(), BaseImage::Empty, vec![layer], Vec::new(), None);
         self.put_record(&workspace, &name, record)
     }
 }
 
-/// Writes everything below a directory, and its own mode as the root's.
+/// Writes a directory and everything below it.
 pub(crate) fn pack(root: &Path, out: impl Write) -> io::Result<()> {
     let mut builder = tar::Builder::new(io::BufWriter::with_capacity(256 << 10, out));
     let mut packer = Packer { builder: &mut builder, links: HashMap::new() };
     let meta = fs::metadata(root)?;
     let mut header = packer.header(&meta);
-    // The builder refuses an empty name, and this one means the same.
+    // The tar builder refuses an empty name; this one is equivalent.
     header.set_path("./").map_err(|error| at(root, error))?;
     header.set_cksum();
     packer.builder.append(&header, io::empty())?;
@@ -69,7 +71,7 @@ pub(crate) fn pack(root: &Path, out: impl Write) -> io::Result<()> {
 
 struct Packer<'a, W: Write> {
     builder: &'a mut tar::Builder<W>,
-    /// Where a file with several names went first.
+    /// The first path of each file with several names.
     links: HashMap<(u64, u64), PathBuf>,
 }
 
@@ -98,7 +100,7 @@ impl<W: Write> Packer<'_, W> {
             return self.below(from, to);
         }
         if to.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".wh.")) {
-            return Err(io::Error::other("names that start with .wh. mean removals in an image"));
+            return Err(io::Error::other("names that start with .wh. are whiteouts in an image"));
         }
         if meta.is_symlink() {
             header.set_size(0);
@@ -127,7 +129,7 @@ impl<W: Write> Packer<'_, W> {
     }
 }
 
-/// Gives exactly the announced number of bytes, or an error: a file that changes must not break the stream.
+/// Reads exactly the announced number of bytes, or fails: a file that changes must not corrupt the stream.
 struct Exact {
     inner: fs::File,
     left: u64,
@@ -138,7 +140,7 @@ impl Read for Exact {
         let want = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let got = self.inner.read(&mut buffer[..want])?;
         if got == 0 && want > 0 {
-            return Err(io::Error::other("it shrank while it was copied"));
+            return Err(io::Error::other("the file shrank while it was copied"));
         }
         self.left -= got as u64;
         Ok(got)
@@ -146,7 +148,7 @@ impl Read for Exact {
 }
 
 fn at(path: &Path, error: io::Error) -> io::Error {
-    // Already told by a deeper level.
+    // A deeper level has added the path already.
     if error.get_ref().is_some_and(|inner| inner.is::<Located>()) {
         return error;
     }

@@ -1,8 +1,8 @@
 //! Extended header records of tar (`length key=value`), the few that matter here.
 //!
-//! Extended attributes are read past: a layer may not bring capabilities or overlay marks of its own.
+//! Extended attributes are ignored: a layer must not set capabilities or overlayfs attributes.
 
-/// What the records of one entry override.
+/// The values that the records of one entry override.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Records {
     pub(crate) path: Option<Vec<u8>>,
@@ -14,7 +14,7 @@ pub(crate) struct Records {
     pub(crate) mtime: Option<(i64, u32)>,
 }
 
-/// Reads the records, or says what is wrong with them.
+/// Parses records; the error says what is wrong.
 pub(crate) fn parse(mut bytes: &[u8]) -> Result<Records, &'static str> {
     let mut records = Records::default();
     while !bytes.is_empty() && bytes[0] != 0 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn malformed_records_are_errors() {
         for bad in [
             &b"x"[..],
             b"5 a=b",

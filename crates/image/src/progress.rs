@@ -1,14 +1,14 @@
-//! How long operations tell what they are doing. Draws nothing itself.
+//! How long operations report their progress. Draws nothing itself.
 
 use std::fmt;
 
-/// Someone who watches a pull, an import or a build.
+/// A listener on a pull, an import or a build.
 pub trait Progress: Send + Sync {
     /// A stage begins, with the amount of work in it where that is known.
     fn stage(&self, stage: Stage, total: Option<u64>);
     /// This much more of the current stage is done, in the stage's unit.
     fn advance(&self, by: u64);
-    /// A line worth showing: what the builder says, or why a download starts over.
+    /// A line worth showing: a step of the builder, or why a download starts over.
     fn message(&self, text: &str);
 }
 
@@ -16,9 +16,9 @@ pub trait Progress: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// Asking the registry what the image consists of.
+    /// Requesting the image's manifest from the registry.
     Resolving,
-    /// Fetching layers; counted in bytes.
+    /// Downloading layers; counted in bytes.
     Downloading,
     /// Unpacking layers; counted in bytes for archives and in layers for pulls.
     Unpacking,
@@ -40,7 +40,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Nobody watches.
+/// Ignores all progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -50,13 +50,13 @@ impl Progress for Silent {
     fn message(&self, _: &str) {}
 }
 
-/// Reports what passes through a reader.
-pub(crate) struct Reported<'a, R> {
+/// A reader that reports the bytes read.
+pub(crate) struct ProgressReader<'a, R> {
     pub(crate) inner: R,
     pub(crate) progress: &'a dyn Progress,
 }
 
-impl<R: std::io::Read> std::io::Read for Reported<'_, R> {
+impl<R: std::io::Read> std::io::Read for ProgressReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let got = self.inner.read(buffer)?;
         self.progress.advance(got as u64);

@@ -1,4 +1,4 @@
-//! Taking things away: images by name, and whatever no image or living process needs.
+//! Removal: images by name, and whatever no image and no running process needs.
 
 use std::{
     collections::BTreeSet,
@@ -9,32 +9,32 @@ use std::{
 use crate::{
     digest::Digest,
     error::Error,
-    lock::{Pass, Try, Workspace, still_at, try_exclusive},
+    lock::{LockMode, Try, Workspace, still_at, try_exclusive},
     name::Name,
     store::Store,
     tree,
 };
 
-/// What a prune took away.
+/// What a prune removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Layers of no image.
+    /// Layers that no image uses.
     pub layers: u64,
-    /// Downloads that were cut and not taken up again.
+    /// Interrupted downloads.
     pub downloads: u64,
-    /// Workspaces of processes that died.
+    /// Workspaces of dead processes.
     pub workspaces: u64,
     /// Bytes of the layers' files and of the downloads.
     pub bytes: u64,
-    /// Layers of no image that stay, because something still runs on them.
+    /// Layers that no image uses but a running sandbox does; they stay.
     pub in_use: u64,
 }
 
 impl Store {
-    /// Forgets an image, and removes the layers only it had.
+    /// Removes an image and the layers that only it uses.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let name = Name::new(name)?;
-        // A damaged description must not keep its image from being removed.
+        // An image with a damaged record must be removable.
         let layers = match self.read_record(&name) {
             Ok(record) => record.layers,
             Err(Error::Record { .. }) => Vec::new(),
@@ -50,13 +50,13 @@ impl Store {
             }
         }
         match self.collect(&mut Pruned::default(), |layer| layers.contains(layer)) {
-            // Another image's damage keeps layers here, but this image is gone as asked.
+            // The damaged record of another image keeps layers, but this image is removed.
             Err(Error::Record { .. }) => Ok(()),
             other => other,
         }
     }
 
-    /// Removes layers of no image, cut downloads and what dead processes left.
+    /// Removes layers that no image uses, interrupted downloads and the workspaces of dead processes.
     pub fn prune(&self) -> Result<Pruned, Error> {
         let mut pruned = Pruned::default();
         if !self.dir("").exists() {
@@ -76,19 +76,19 @@ impl Store {
         Ok(pruned)
     }
 
-    /// Removes the layers that are candidates and that nothing refers to.
+    /// Removes those candidate layers that nothing refers to.
     fn collect(
         &self,
         pruned: &mut Pruned,
         candidate: impl Fn(&Digest) -> bool,
     ) -> Result<(), Error> {
         let workspace = self.workspace()?;
-        let gate = self.gate(Pass::Alone)?;
-        // Leases before records: a lease ends only after its layer's record is there, so whoever is missed
-        // as the one is seen as the other.
+        let lock = self.lock(LockMode::Exclusive)?;
+        // Leases before records: a lease ends only after the record of its layer exists, so a layer that is missed
+        // as the one is found as the other.
         let mut needed: BTreeSet<Digest> = BTreeSet::new();
         for path in list(&self.workspaces_dir())? {
-            // A dead workspace's leases mean nothing any more.
+            // The leases of a dead process no longer count.
             if is_alive(&path)? {
                 needed.extend(Workspace::leased(&path).map_err(reading(&path))?);
             }
@@ -104,15 +104,15 @@ impl Store {
                 Try::Busy => pruned.in_use += 1,
                 Try::Locked(_lock) => {
                     let bytes = self.layer_info(&layer).bytes;
-                    // Out of its place at once; the slow removal happens when the workspace goes.
-                    fs::rename(&path, workspace.fresh())
+                    // Renamed at once; the slow removal happens when the workspace is dropped.
+                    fs::rename(&path, workspace.new_path())
                         .map_err(Error::io(format!("cannot remove the layer {layer}")))?;
                     pruned.layers += 1;
                     pruned.bytes += bytes;
                 }
             }
         }
-        drop(gate);
+        drop(lock);
         drop(workspace);
         Ok(())
     }
@@ -127,11 +127,11 @@ fn is_alive(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Removes a file or directory unless a living process has it locked; tells whether it did.
+/// Removes a file or directory unless a running process has it locked; returns whether it did.
 fn remove_unlocked(path: &Path) -> Result<bool, Error> {
     let remove = || match try_exclusive(path) {
         Ok(Try::Busy) => Ok(false),
-        // The lock stays until it is gone, so nobody takes up what is being removed.
+        // Locked until it is removed, so that no process starts to use it.
         Ok(Try::Locked(lock)) => {
             Ok(still_at(&lock, path)? && tree::remove_path(path).map(|()| true)?)
         }

@@ -1,4 +1,4 @@
-//! From a registry into the store: layers fetched in parallel, each checked twice and unpacked once.
+//! Pulling from a registry: layers downloaded in parallel, verified compressed and uncompressed, unpacked once.
 
 use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     compress::decode,
-    digest::{Digest, Metered},
+    digest::{Digest, HashingReader},
     error::Error,
     lock::{Try, Workspace, private_dir, still_at, try_lock},
     name::Name,
@@ -18,20 +18,20 @@ use crate::{
     store::{ImageInfo, Store},
 };
 
-/// How to pull.
+/// How to pull an image.
 #[derive(Clone, Debug)]
 pub struct PullOptions {
-    /// Whether plain HTTP is fine for a registry elsewhere.
+    /// Whether plain HTTP is allowed for a registry that is not on this machine.
     pub transport: Transport,
-    /// Who asks; nobody in particular by default.
+    /// The user; anonymous by default.
     pub credentials: Option<Credentials>,
-    /// Which variant of the image.
+    /// The platform of the image; this machine's by default.
     pub platform: Platform,
-    /// Layers at a time.
+    /// Layers to download at a time; 4 by default.
     pub parallel: usize,
-    /// How often in a row a download may fail without bringing anything.
+    /// How often in a row a download may fail without progress; 5 by default.
     pub attempts: u32,
-    /// How long a registry may be silent.
+    /// The longest silence of a registry; 60 seconds by default.
     pub stall: Duration,
 }
 
@@ -48,13 +48,14 @@ impl Default for PullOptions {
     }
 }
 
-/// How often to look whether another process has finished the layer we want.
+/// How often to check whether another process has finished a layer.
 const POLL: Duration = Duration::from_millis(50);
 
 impl Store {
-    /// Fetches an image and stores it under the name given.
+    /// Pulls an image and stores it under the name of its reference.
     ///
-    /// A pull that was cut, or killed, goes on where it stopped. Dropping the future stops it.
+    /// An interrupted pull resumes where it stopped. Dropping the future stops it.
+    #[tracing::instrument(level = "debug", skip(self, options, progress))]
     pub async fn pull(
         &self,
         reference: &str,
@@ -76,7 +77,7 @@ impl Store {
         let mut wanted = Vec::new();
         for (layer, diff_id) in pairs {
             if !self.lease_layer(&workspace, diff_id)? {
-                // Owned, so that the future is free of borrows and can move between threads.
+                // Owned, so that the future has no borrows and can move between threads.
                 wanted.push((layer.clone(), *diff_id));
             }
         }
@@ -122,7 +123,7 @@ struct Pull<'a> {
 }
 
 impl Pull<'_> {
-    /// Sees to it that a layer is in the store: by fetching it, or because another process did.
+    /// Makes sure that a layer is stored: by downloading it, or because another process did.
     async fn fetch(&self, layer: Descriptor, diff_id: Digest) -> Result<(), PullError> {
         let path = self.store.downloads_dir().join(layer.digest.hex());
         let mut file = loop {
@@ -135,7 +136,7 @@ impl Pull<'_> {
                 Try::Busy => tokio::time::sleep(POLL).await,
             }
         };
-        // The one who held the file before us may have finished it.
+        // The process that had the file locked may have finished the layer.
         if self.store.lease_layer(self.workspace, &diff_id)? {
             let _ = fs::remove_file(&path);
             self.progress.advance(layer.size);
@@ -146,11 +147,11 @@ impl Pull<'_> {
         if inherited
             && matches!(result, Err(PullError::Registry(RegistryError::WrongDigest { .. })))
         {
-            self.progress.message("an earlier download was damaged; starting it over");
+            self.progress.message("an earlier download was damaged; starting over");
             file.set_len(0).map_err(RegistryError::Write)?;
             result = self.fetch_into(&mut file, &layer, &diff_id).await;
         }
-        // A cut download waits for the next attempt; anything else is done with, for good or for bad.
+        // An interrupted download stays for the next attempt; anything else is finished.
         if !matches!(result, Err(PullError::Registry(RegistryError::Cut { .. }))) {
             let _ = fs::remove_file(&path);
         }
@@ -171,7 +172,7 @@ impl Pull<'_> {
             verify_and_unpack(&store, &workspace, &file, &layer, &diff_id)
         });
         unpacking.await.unwrap_or_else(|error| {
-            Err(Error::io("unpacking a layer broke off")(io::Error::other(error)).into())
+            Err(Error::io("unpacking a layer was aborted")(io::Error::other(error)).into())
         })
     }
 }
@@ -186,8 +187,8 @@ fn verify_and_unpack(
     use io::Seek;
     let reading = || Error::io("cannot read the download");
     file.rewind().map_err(reading())?;
-    // Before anything interprets the bytes, they must be the ones that were promised.
-    let (found, _) = Metered::new(file, u64::MAX).finish().map_err(reading())?;
+    // The digest is checked before anything interprets the bytes.
+    let (found, _) = HashingReader::new(file, u64::MAX).finish().map_err(reading())?;
     if found != layer.digest {
         let what = format!("layer {}", layer.digest);
         return Err(RegistryError::WrongDigest { what, expected: layer.digest, found }.into());
@@ -198,7 +199,7 @@ fn verify_and_unpack(
     Ok(())
 }
 
-/// Opens a download for us alone, unless somebody else works on it.
+/// Opens and locks a download, unless another process has it locked.
 fn claim(path: &Path) -> io::Result<Try> {
     if let Some(dir) = path.parent() {
         private_dir(dir)?;
@@ -206,7 +207,7 @@ fn claim(path: &Path) -> io::Result<Try> {
     let file =
         fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
     match try_lock(file)? {
-        // Otherwise it was removed between opening and locking: its finisher is done, look again.
+        // Otherwise it was removed between opening and locking: another process finished it, check again.
         Try::Locked(file) if still_at(&file, path)? => Ok(Try::Locked(file)),
         _ => Ok(Try::Busy),
     }

@@ -1,4 +1,4 @@
-//! The description of one stored image, as a JSON file.
+//! The record of one stored image, a JSON file.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{digest::Digest, oci::ImageConfig};
 
-/// What the layers lie upon.
+/// What the layers are stacked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Ground {
-    /// Nothing: the layers are a whole file system.
+pub(crate) enum BaseImage {
+    /// Nothing: the layers are a complete file system.
     Empty,
-    /// The built-in image made of this machine's own programs.
+    /// The built-in image of this machine's own programs.
     Host,
 }
 
@@ -21,16 +21,17 @@ pub(crate) enum Ground {
 pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) id: Digest,
-    pub(crate) ground: Ground,
+    #[serde(rename = "ground")]
+    pub(crate) base: BaseImage,
     /// Lowest first, as in OCI.
     pub(crate) layers: Vec<Digest>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) workdir: Option<PathBuf>,
-    /// When it was added, in seconds since 1970.
+    /// When it was stored, in seconds since 1970.
     pub(crate) created: u64,
 }
 
-/// What an unpacked layer amounts to; kept beside it.
+/// The size of an unpacked layer, stored beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LayerInfo {
     pub(crate) bytes: u64,
@@ -38,12 +39,12 @@ pub(crate) struct LayerInfo {
 }
 
 impl Record {
-    /// Describes an image that came with an OCI configuration, whose digest names it.
+    /// The record of an image with an OCI configuration, whose digest identifies it.
     pub(crate) fn from_config(name: &str, id: Digest, config: &ImageConfig) -> Self {
         Self {
             name: name.to_owned(),
             id,
-            ground: Ground::Empty,
+            base: BaseImage::Empty,
             layers: config.diff_ids().to_vec(),
             env: config.env(),
             workdir: config.workdir(),
@@ -51,19 +52,19 @@ impl Record {
         }
     }
 
-    /// Describes an image made here; its identity is the digest of its content.
-    pub(crate) fn made_here(
+    /// The record of an image created on this machine, identified by the digest of its content.
+    pub(crate) fn local(
         name: &str,
-        ground: Ground,
+        base: BaseImage,
         layers: Vec<Digest>,
         env: Vec<(String, String)>,
         workdir: Option<PathBuf>,
     ) -> Self {
         let content = serde_json::json!({
-            "ground": ground, "layers": layers, "env": env, "workdir": workdir,
+            "ground": base, "layers": layers, "env": env, "workdir": workdir,
         });
         let id = Digest::of(content.to_string().as_bytes());
-        Self { name: name.to_owned(), id, ground, layers, env, workdir, created: now() }
+        Self { name: name.to_owned(), id, base, layers, env, workdir, created: now() }
     }
 }
 

@@ -1,14 +1,14 @@
-//! What people type to name an image in a registry: `python`, `python:3.12`, `host:5000/team/tool@sha256:…`.
+//! References to images in a registry: `python`, `python:3.12`, `host:5000/team/tool@sha256:…`.
 //!
-//! Fills in what they leave out the way Docker does. Talks to nobody.
+//! Missing parts default as in Docker. Makes no requests.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use crate::digest::Digest;
 
-/// Where images come from when no registry is named.
+/// The registry when none is named.
 const DEFAULT_REGISTRY: &str = "docker.io";
-/// The host that serves the default registry's interface.
+/// The host of the default registry's API.
 const DEFAULT_REGISTRY_HOST: &str = "registry-1.docker.io";
 
 /// An image in a registry.
@@ -20,11 +20,11 @@ pub struct Reference {
     digest: Option<Digest>,
 }
 
-/// The text names no image.
+/// A text that is not a reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}`: {why}; write for instance python:3.12 or host:5000/team/tool:1")]
 pub struct ReferenceError {
-    /// What was given, shortened.
+    /// The text, shortened.
     text: String,
     /// What is wrong with it.
     why: &'static str,
@@ -48,15 +48,16 @@ impl Reference {
 
     /// Whether the registry is on this machine.
     pub(crate) fn is_loopback(&self) -> bool {
-        is_loopback(self.registry.rsplit_once(':').map_or(self.registry.as_str(), |(host, _)| host))
+        let host = self.registry.rsplit_once(':').map_or(self.registry.as_str(), |(host, _)| host);
+        lis_http::is_loopback(host)
     }
 
-    /// The digest the user pinned.
+    /// The pinned digest.
     pub(crate) fn digest(&self) -> Option<Digest> {
         self.digest
     }
 
-    /// What to ask the registry for.
+    /// The tag or digest to request.
     pub(crate) fn version(&self) -> String {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),
@@ -64,15 +65,6 @@ impl Reference {
             (None, None) => "latest".into(),
         }
     }
-}
-
-/// Whether a host is this machine by name or number.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    host == "localhost"
-        || host
-            .trim_matches(['[', ']'])
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
 }
 
 impl FromStr for Reference {
@@ -85,8 +77,9 @@ impl FromStr for Reference {
         }
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => {
-                let digest =
-                    digest.parse().map_err(|_| refuse("after @ comes sha256: and 64 digits"))?;
+                let digest = digest.parse().map_err(|_| {
+                    refuse("after @ there must be sha256: and 64 hexadecimal digits")
+                })?;
                 (rest, Some(digest))
             }
             None => (text, None),
@@ -102,7 +95,7 @@ impl FromStr for Reference {
             None => (rest, None),
         };
         if !is_host(registry) {
-            return Err(refuse("the registry is no host name with an optional port"));
+            return Err(refuse("the registry is not a host name with an optional port"));
         }
         if !path.split('/').all(is_component) {
             return Err(refuse(

@@ -1,14 +1,15 @@
-//! The store: unpacked layers shared by images, and one description per image.
+//! The store: unpacked layers shared by images, and one record per image.
 //!
 //! ```text
-//! images/NAME.json     what an image consists of
+//! images/NAME.json     the record of an image
 //! layers/HEX/fs        one unpacked layer, a lowerdir for overlayfs; HEX is the sha256 of its tar
 //! layers/HEX/layer.json
-//! downloads/HEX        a compressed layer on its way
-//! tmp/PID-N/           a workspace of a living process, or of a dead one until the next prune
-//! lock                 the gate between those who rely on layers and those who remove them
+//! downloads/HEX        a compressed layer while it is downloaded
+//! tmp/PID-N/           a workspace of a running process, or of a dead one until the next prune
+//! lock                 shared by processes that use layers, exclusive for those that remove them
 //! ```
-//! Everything appears by one rename, so a killed process leaves nothing half-made where it counts.
+//! Everything is prepared in a workspace and appears by one rename, so that a killed process leaves nothing incomplete
+//! and the next prune finds what it did leave.
 
 use std::{
     fs, io,
@@ -20,12 +21,12 @@ use std::{
 };
 
 use crate::{
-    digest::{Digest, Metered},
+    digest::{Digest, HashingReader},
     error::Error,
     limits::Limits,
-    lock::{Gate, Lease, Pass, Workspace, private_dir},
+    lock::{Lease, LockMode, StoreLock, Workspace, private_dir},
     name::Name,
-    record::{Ground, LayerInfo, Record},
+    record::{BaseImage, LayerInfo, Record},
     tar_stream::TarStream,
     unpack::{Ownership, UnpackError, unpack},
 };
@@ -37,40 +38,40 @@ pub struct Store {
     limits: Limits,
 }
 
-/// What a sandbox needs to start from an image.
+/// What a sandbox needs to run an image.
 #[derive(Clone, Debug)]
 pub struct Rootfs {
     /// Unpacked layers, topmost first, for overlayfs with the option `userxattr`.
     pub layers: Vec<PathBuf>,
-    /// Whether the layers lie on top of the built-in host image rather than being a whole system.
+    /// Whether the layers are stacked on the built-in host image rather than being a complete system.
     pub on_host: bool,
-    /// Environment variables the image sets.
+    /// The environment variables of the image.
     pub env: Vec<(String, String)>,
-    /// Where the image wants commands to start.
+    /// The working directory of the image.
     pub workdir: Option<PathBuf>,
-    /// Keeps the layers from being pruned; keep it, or a clone, while they are mounted.
+    /// Protects the layers from being pruned; hold it, or a clone, while they are mounted.
     pub lease: Lease,
 }
 
-/// One line of the list of images.
+/// A stored image, as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageInfo {
-    /// The name as it was given.
+    /// The name.
     pub name: String,
-    /// The identity of the content.
+    /// The digest that identifies the content.
     pub id: Digest,
-    /// Bytes of all files in all layers; layers shared with other images count in each.
+    /// Bytes of all files in all layers; a layer shared by several images counts in each.
     pub size: u64,
     /// When the image was added to this store.
     pub created: SystemTime,
-    /// How many layers there are.
+    /// The number of layers.
     pub layers: usize,
-    /// Whether the layers lie on top of the built-in host image.
+    /// Whether the layers are stacked on the built-in host image.
     pub on_host: bool,
 }
 
-/// A layer unpacked in a workspace and not yet part of the store.
-pub(crate) struct Loose {
+/// A layer that is unpacked in a workspace but not yet part of the store.
+pub(crate) struct UnpackedLayer {
     dir: PathBuf,
     pub(crate) digest: Digest,
 }
@@ -79,12 +80,12 @@ const FILES: &str = "fs";
 const LAYER_INFO: &str = "layer.json";
 
 impl Store {
-    /// Uses a directory, which need not exist yet.
+    /// Opens a store in a directory, which need not exist yet.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::with_limits(root, Limits::default())
     }
 
-    /// Uses a directory, and takes no image beyond these limits.
+    /// Opens a store that refuses images beyond these limits.
     pub fn with_limits(root: impl Into<PathBuf>, limits: Limits) -> Result<Self, Error> {
         let root = root.into();
         let shown = root.display().to_string();
@@ -99,11 +100,11 @@ impl Store {
         }
     }
 
-    /// The layers and settings of an image, held against pruning.
+    /// The layers and settings of an image, protected from pruning.
     pub fn rootfs(&self, name: &str) -> Result<Rootfs, Error> {
         let name = Name::new(name)?;
-        let _gate = match self.record_path(&name).exists() {
-            true => self.gate(Pass::Shared)?,
+        let _lock = match self.record_path(&name).exists() {
+            true => self.lock(LockMode::Shared)?,
             false => return Err(Error::Unknown { name: name.as_str().to_owned() }),
         };
         let record = self.read_record(&name)?;
@@ -116,14 +117,14 @@ impl Store {
             Lease::on(&dirs).map_err(Error::io(format!("cannot lock the layers of `{name}`")))?;
         Ok(Rootfs {
             layers: dirs.into_iter().map(|dir| dir.join(FILES)).collect(),
-            on_host: record.ground == Ground::Host,
+            on_host: record.base == BaseImage::Host,
             env: record.env,
             workdir: record.workdir,
             lease,
         })
     }
 
-    /// Every image, by name.
+    /// Every image, sorted by name.
     pub fn list(&self) -> Result<Vec<ImageInfo>, Error> {
         let mut images: Vec<_> =
             self.records()?.into_iter().map(|record| self.info(record)).collect();
@@ -131,8 +132,8 @@ impl Store {
         Ok(images)
     }
 
-    /// Makes an image out of another (`None`: the built-in host image) and one more layer, a tar stream
-    /// with OCI whiteouts.
+    /// Creates an image from a base (`None`: the built-in host image) and one more layer, a tar stream with OCI
+    /// whiteouts.
     pub fn commit(
         &self,
         name: &str,
@@ -141,15 +142,15 @@ impl Store {
     ) -> Result<ImageInfo, Error> {
         let name = Name::new(name)?;
         let workspace = self.workspace()?;
-        let (ground, mut layers, env, workdir) = match base {
-            None => (Ground::Host, Vec::new(), Vec::new(), None),
+        let (base_image, mut layers, env, workdir) = match base {
+            None => (BaseImage::Host, Vec::new(), Vec::new(), None),
             Some(base) => {
                 let base = self.lease_image(&workspace, &Name::new(base)?)?;
-                (base.ground, base.layers, base.env, base.workdir)
+                (base.base, base.layers, base.env, base.workdir)
             }
         };
         layers.push(self.add_layer(&workspace, diff, None)?);
-        let record = Record::made_here(name.as_str(), ground, layers, env, workdir);
+        let record = Record::local(name.as_str(), base_image, layers, env, workdir);
         self.put_record(&workspace, &name, record)
     }
 
@@ -186,13 +187,13 @@ impl Store {
             .map_err(Error::io(format!("cannot write to the store {}", self.root.display())))
     }
 
-    pub(crate) fn gate(&self, how: Pass) -> Result<Gate, Error> {
+    pub(crate) fn lock(&self, mode: LockMode) -> Result<StoreLock, Error> {
         private_dir(&self.root)
-            .and_then(|()| Gate::pass(&self.dir("lock"), how))
+            .and_then(|()| StoreLock::acquire(&self.dir("lock"), mode))
             .map_err(Error::io(format!("cannot lock the store {}", self.root.display())))
     }
 
-    /// Unpacks an uncompressed layer, checks it, and puts it in its place unless it is there already.
+    /// Unpacks an uncompressed layer, checks its digest, and stores it unless it is stored already.
     pub(crate) fn add_layer(
         &self,
         workspace: &Workspace,
@@ -205,22 +206,23 @@ impl Store {
         {
             return Err(Error::WrongLayer { expected, found: layer.digest });
         }
-        self.adopt(workspace, layer)
+        self.store_layer(workspace, layer)
     }
 
-    /// Unpacks an uncompressed layer into the workspace, where nobody sees it yet.
+    /// Unpacks an uncompressed layer into the workspace.
+    #[tracing::instrument(level = "debug", skip_all)]
     pub(crate) fn unpack_layer(
         &self,
         workspace: &Workspace,
         tar: impl Read,
-    ) -> Result<Loose, Error> {
-        let dir = workspace.fresh();
+    ) -> Result<UnpackedLayer, Error> {
+        let dir = workspace.new_path();
         let files = dir.join(FILES);
         let prepared = fs::create_dir_all(&files)
             .and_then(|()| fs::set_permissions(&files, fs::Permissions::from_mode(0o755)));
         prepared.map_err(Error::io("cannot prepare a layer"))?;
 
-        let metered = Metered::new(tar, self.limits.layer_bytes);
+        let metered = HashingReader::new(tar, self.limits.layer_bytes);
         let mut stream =
             TarStream::new(BufReader::with_capacity(256 << 10, metered), self.limits.layer_entries);
         let unpacked = unpack(&mut stream, &files, Ownership::possible())?;
@@ -232,19 +234,22 @@ impl Store {
             .map_err(|source| Error::Unpack(UnpackError::Tar(crate::TarError::Read(source))))?;
         let info = LayerInfo { bytes: unpacked.bytes, entries: unpacked.entries };
         write_json(&dir.join(LAYER_INFO), &info)?;
-        Ok(Loose { dir, digest })
+        Ok(UnpackedLayer { dir, digest })
     }
 
-    /// Puts an unpacked layer in its place, unless it is there already.
-    pub(crate) fn adopt(&self, workspace: &Workspace, layer: Loose) -> Result<Digest, Error> {
-        let Loose { dir, digest } = layer;
-        let _gate = self.gate(Pass::Shared)?;
-        let place = || -> io::Result<()> {
+    /// Moves an unpacked layer into the store, unless it is stored already.
+    pub(crate) fn store_layer(
+        &self,
+        workspace: &Workspace,
+        layer: UnpackedLayer,
+    ) -> Result<Digest, Error> {
+        let UnpackedLayer { dir, digest } = layer;
+        let _lock = self.lock(LockMode::Shared)?;
+        let rename = || -> io::Result<()> {
             private_dir(&self.layers_dir())?;
             workspace.lease(&digest)?;
             match fs::rename(&dir, self.layer_path(&digest)) {
-                // Someone else unpacked the same layer meanwhile; theirs is as good, ours goes with the
-                // workspace.
+                // Another process stored the same layer meanwhile; ours is removed with the workspace.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -256,13 +261,13 @@ impl Store {
                 other => other,
             }
         };
-        place().map_err(Error::io(format!("cannot store the layer {digest}")))?;
+        rename().map_err(Error::io(format!("cannot store the layer {digest}")))?;
         Ok(digest)
     }
 
-    /// Whether a layer is here; if so it stays at least as long as the workspace.
+    /// Whether a layer is stored; if so it stays at least as long as the workspace.
     pub(crate) fn lease_layer(&self, workspace: &Workspace, layer: &Digest) -> Result<bool, Error> {
-        let _gate = self.gate(Pass::Shared)?;
+        let _lock = self.lock(LockMode::Shared)?;
         if !self.layer_path(layer).exists() {
             return Ok(false);
         }
@@ -274,7 +279,7 @@ impl Store {
         if !self.record_path(name).exists() {
             return Err(Error::Unknown { name: name.as_str().to_owned() });
         }
-        let _gate = self.gate(Pass::Shared)?;
+        let _lock = self.lock(LockMode::Shared)?;
         let record = self.read_record(name)?;
         for layer in &record.layers {
             if !self.layer_path(layer).exists() {
@@ -285,20 +290,20 @@ impl Store {
         Ok(record)
     }
 
-    /// Makes an image visible under its name, in place of one that had it.
+    /// Stores the record of an image, replacing one of the same name.
     pub(crate) fn put_record(
         &self,
         workspace: &Workspace,
         name: &Name,
         record: Record,
     ) -> Result<ImageInfo, Error> {
-        let fresh = workspace.fresh();
-        write_json(&fresh, &record)?;
-        let place = self.record_path(name);
+        let prepared = workspace.new_path();
+        write_json(&prepared, &record)?;
+        let path = self.record_path(name);
         // A prune must see either the old set of images or the new one.
-        let _gate = self.gate(Pass::Shared)?;
+        let _lock = self.lock(LockMode::Shared)?;
         private_dir(&self.dir("images"))
-            .and_then(|()| fs::rename(fresh, place))
+            .and_then(|()| fs::rename(prepared, path))
             .map_err(Error::io(format!("cannot store the image `{name}`")))?;
         Ok(self.info(record))
     }
@@ -310,7 +315,7 @@ impl Store {
             id: record.id,
             created: SystemTime::UNIX_EPOCH + Duration::from_secs(record.created),
             layers: record.layers.len(),
-            on_host: record.ground == Ground::Host,
+            on_host: record.base == BaseImage::Host,
         }
     }
 
@@ -319,7 +324,7 @@ impl Store {
             .ok_or_else(|| Error::Unknown { name: name.as_str().to_owned() })
     }
 
-    /// All descriptions; a damaged one is an error, because what it refers to is not known.
+    /// All records; a damaged one is an error, because the layers it refers to are unknown.
     pub(crate) fn records(&self) -> Result<Vec<Record>, Error> {
         let dir = self.dir("images");
         let fail = || Error::io(format!("cannot read {}", dir.display()));
@@ -332,7 +337,7 @@ impl Store {
         for entry in entries {
             let path = entry.map_err(fail())?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
-                // Nothing there: removed while we looked.
+                // None: removed since it was listed.
                 records.extend(read_record(&path)?);
             }
         }
@@ -340,7 +345,7 @@ impl Store {
     }
 
     pub(crate) fn layer_info(&self, layer: &Digest) -> LayerInfo {
-        // Sizes are for people; a layer without its note still works.
+        // Only for display; a layer without it still works.
         let bytes = fs::read(self.layer_path(layer).join(LAYER_INFO)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }

@@ -1,23 +1,23 @@
-//! A tar reader for hostile streams: every name, record and count is bounded before it is held in memory.
+//! A tar reader for untrusted streams: every name, record and count is bounded before it is stored in memory.
 //!
-//! Reads headers, not files: what an entry means for a file system is decided by `unpack`.
+//! Reads headers; `unpack` applies entries to a file system.
 
 use std::{io, io::Read};
 
 use crate::pax;
 
-/// The longest path Linux takes.
+/// The longest path on Linux, in bytes.
 const MAX_NAME: u64 = 4096;
-/// Extended header records of one entry together; extended attributes may make them this long.
+/// The most bytes of extended header records of one entry; extended attributes make them long.
 const MAX_EXTENDED: u64 = 1 << 20;
-/// Pieces of one sparse file.
+/// The most pieces of a sparse file.
 const MAX_PIECES: usize = 1 << 16;
 const BLOCK: usize = 512;
 
-/// The stream is not a tar archive we can take.
+/// Why a tar archive cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
-    /// A header that makes no sense.
+    /// An invalid header.
     #[error("the archive is broken at byte {at}: {why}")]
     Broken {
         /// Where the entry starts in the uncompressed stream.
@@ -26,14 +26,14 @@ pub enum TarError {
         why: &'static str,
     },
     /// More entries than allowed.
-    #[error("the archive holds more than {0} entries, the limit")]
+    #[error("the archive has more than {0} entries, the limit")]
     TooMany(u64),
-    /// The stream below could not be read, or is larger than allowed.
+    /// The stream could not be read, or is too large.
     #[error("cannot read the archive")]
     Read(#[source] io::Error),
 }
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -64,7 +64,7 @@ pub(crate) struct Entry {
     pub(crate) sparse: Option<(u64, Vec<(u64, u64)>)>,
 }
 
-/// Walks a tar stream; between two calls of [`TarStream::next`] it reads as the data of the entry.
+/// A tar stream. Between two calls of [`TarStream::next`] it reads as the data of the current entry.
 pub(crate) struct TarStream<R> {
     inner: R,
     at: u64,
@@ -74,7 +74,7 @@ pub(crate) struct TarStream<R> {
     max_entries: u64,
 }
 
-/// What headers before an entry said about it.
+/// Values from the extension headers before an entry.
 #[derive(Default)]
 struct Overrides {
     path: Option<Vec<u8>>,
@@ -91,7 +91,7 @@ impl<R: Read> TarStream<R> {
         self.inner
     }
 
-    /// The next entry, or nothing at the end of the archive.
+    /// The next entry; none at the end of the archive.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, TarError> {
         let mut overrides = Overrides::default();
         loop {
@@ -177,7 +177,7 @@ impl<R: Read> TarStream<R> {
         })
     }
 
-    /// The pieces of an old-style GNU sparse file, which may go on in blocks after the header.
+    /// The pieces of an old-style GNU sparse file, which may continue in blocks after the header.
     fn sparse_map(
         &mut self,
         header: &tar::Header,
@@ -218,7 +218,7 @@ impl<R: Read> TarStream<R> {
         Ok((real, pieces))
     }
 
-    /// The next header, checked, or nothing at the end.
+    /// The next header, checked; none at the end.
     fn header(&mut self) -> Result<Option<tar::Header>, TarError> {
         let mut header = tar::Header::new_old();
         let mut filled = 0;
@@ -289,7 +289,7 @@ impl<R: Read> TarStream<R> {
     }
 }
 
-/// Writers leave out what they do not know; an empty field is zero.
+/// An empty field is zero: writers leave out what they do not know.
 fn number(field: &[u8], parsed: io::Result<u64>) -> Option<u64> {
     let empty = || field.iter().all(|&b| b == 0 || b == b' ').then_some(0);
     parsed.ok().or_else(empty)

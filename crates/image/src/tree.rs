@@ -1,7 +1,6 @@
-//! A directory tree held by its root, in which every path is resolved as if that root were `/`.
+//! A directory tree in which every path is resolved as if its root were `/`.
 //!
-//! Links inside may say what they like: following one, absolute or with `..`, ends inside the tree. Knows
-//! nothing of archives.
+//! Untrusted symbolic links, absolute or with `..`, never lead out of the tree. Knows nothing of archives.
 
 use std::{
     io,
@@ -19,24 +18,24 @@ use rustix::{
 
 use crate::overlay;
 
-/// Directories may nest this deep; a recursive removal holds a descriptor for each level.
+/// The deepest nesting of directories; a recursive removal needs a descriptor for each level.
 const MAX_DEPTH: usize = 400;
-/// Links followed for one path, as the kernel counts them.
+/// The most links followed for one path, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// Steps walked for one path, links included.
+/// The most steps for one path, links included.
 const MAX_STEPS: usize = 4096;
 
 const OPEN_DIR: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What to do when a directory on the way does not exist.
+/// What to do when a directory of a path does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    Make,
+    Create,
     Fail,
 }
 
-/// The tree.
+/// A directory tree.
 pub(crate) struct Tree {
     root: OwnedFd,
     /// The directory used last: archives list files directory by directory.
@@ -44,7 +43,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Takes an existing directory as the root. The path itself is trusted.
+    /// Opens an existing directory as the root. The path itself is trusted.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { root: openat(CWD, root, flags, Mode::empty())?, last: None })
@@ -67,9 +66,9 @@ impl Tree {
         Ok(fd)
     }
 
-    /// Removes what stands at a name, with everything below it.
+    /// Removes an entry and everything below it.
     pub(crate) fn remove(&mut self, parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        // The remembered directory may lie inside, or be reached through, what goes.
+        // The cached directory may be inside what is removed, or reached through it.
         self.last = None;
         remove(parent, name, 0)
     }
@@ -91,8 +90,8 @@ impl Tree {
             }
             match openat(&here, part.as_slice(), OPEN_DIR, Mode::empty()) {
                 Ok(next) => here = next,
-                Err(Errno::NOENT) if missing == Missing::Make => {
-                    here = make_dir(here.as_fd(), &part)?;
+                Err(Errno::NOENT) if missing == Missing::Create => {
+                    here = create_dir_at(here.as_fd(), &part)?;
                 }
                 Err(Errno::NOTDIR | Errno::LOOP) => {
                     let stat = stat(here.as_fd(), &part)?;
@@ -117,10 +116,10 @@ impl Tree {
                             );
                             continue;
                         }
-                        // A name this layer took away below and now fills again.
-                        FileType::CharacterDevice if missing == Missing::Make => {
+                        // A whiteout of this layer, followed by a new directory of the same name.
+                        FileType::CharacterDevice if missing == Missing::Create => {
                             unlinkat(&here, part.as_slice(), AtFlags::empty())?;
-                            here = make_dir(here.as_fd(), &part)?;
+                            here = create_dir_at(here.as_fd(), &part)?;
                             overlay::make_opaque(here.as_fd())?;
                         }
                         _ => return Err(Errno::NOTDIR.into()),
@@ -143,12 +142,12 @@ impl Tree {
     }
 }
 
-/// What stands at a name; links are not followed.
+/// The metadata of an entry; links are not followed.
 pub(crate) fn stat(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
     Ok(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// What stands at a name, or nothing.
+/// The metadata of an entry, if there is one; links are not followed.
 pub(crate) fn find(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -157,20 +156,20 @@ pub(crate) fn find(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Sta
     }
 }
 
-/// Makes and opens a directory with the usual mode, whatever the umask.
-pub(crate) fn make_dir(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+/// Creates and opens a directory with mode 755, whatever the umask.
+pub(crate) fn create_dir_at(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     mkdirat(parent, name, Mode::RWXU)?;
     let dir = openat(parent, name, OPEN_DIR, Mode::empty())?;
     rustix::fs::fchmod(&dir, Mode::from_raw_mode(0o755))?;
     Ok(dir)
 }
 
-/// Opens a directory that stands at a name and is no link.
+/// Opens a directory that is not a link.
 pub(crate) fn open_dir(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     Ok(openat(parent, name, OPEN_DIR, Mode::empty())?)
 }
 
-/// Removes a tree by its path; the path itself is trusted. Nothing there is fine.
+/// Removes a tree by its path, which is trusted. A missing one is not an error.
 pub(crate) fn remove_path(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -181,13 +180,13 @@ pub(crate) fn remove_path(path: &Path) -> io::Result<()> {
 }
 
 fn remove(parent: BorrowedFd<'_>, name: &[u8], depth: usize) -> io::Result<()> {
-    // Somewhat more than a tree may have, so that whatever was unpacked can be removed.
+    // More than a tree may have, so that whatever was unpacked can be removed.
     if depth > MAX_DEPTH + 8 {
         return Err(io::Error::other("the directories are nested too deep"));
     }
     let Some(stat) = find(parent, name)? else { return Ok(()) };
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return gone(unlinkat(parent, name, AtFlags::empty()));
+        return ignore_missing(unlinkat(parent, name, AtFlags::empty()));
     }
     let dir = match openat(parent, name, OPEN_DIR, Mode::empty()) {
         Err(Errno::ACCESS) => {
@@ -196,7 +195,7 @@ fn remove(parent: BorrowedFd<'_>, name: &[u8], depth: usize) -> io::Result<()> {
         }
         other => other?,
     };
-    // Images hold directories their owner may not write; an ordinary user must still be able to clear them.
+    // Images contain directories that their owner may not write; an unprivileged user must be able to empty them.
     if stat.st_mode & 0o700 != 0o700 {
         rustix::fs::fchmod(&dir, Mode::RWXU)?;
     }
@@ -207,11 +206,11 @@ fn remove(parent: BorrowedFd<'_>, name: &[u8], depth: usize) -> io::Result<()> {
             remove(dir.as_fd(), name, depth + 1)?;
         }
     }
-    gone(unlinkat(parent, name, AtFlags::REMOVEDIR))
+    ignore_missing(unlinkat(parent, name, AtFlags::REMOVEDIR))
 }
 
-/// Someone else removing the same tree is no error.
-fn gone(result: Result<(), Errno>) -> io::Result<()> {
+/// Another process removing the same tree is not an error.
+fn ignore_missing(result: Result<(), Errno>) -> io::Result<()> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => Ok(other?),

@@ -1,7 +1,7 @@
-//! Turns a layer's tar stream into a directory overlayfs can stack. The stream is hostile input.
+//! Unpacks a layer's untrusted tar stream into a directory that overlayfs can stack.
 //!
-//! No entry touches anything outside the directory; devices and extended attributes are dropped. Knows
-//! nothing of images, digests or where the directory is.
+//! No entry affects anything outside the directory; devices and extended attributes are dropped. Knows nothing of images
+//! and digests.
 
 use std::{
     io,
@@ -23,18 +23,18 @@ use crate::{
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Other marks of the file system this notation was made for; they mean nothing to anyone else.
-const MARK: &[u8] = b".wh..wh.";
-/// Paths of directories remembered until the end.
-const MAX_REMEMBERED: usize = 64 << 20;
+/// The prefix of other markers of AUFS, which have no meaning elsewhere.
+const AUFS_MARKER: &[u8] = b".wh..wh.";
+/// The most bytes of directory paths stored until the end.
+const MAX_PENDING: usize = 64 << 20;
 
 /// Why a layer cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// The archive itself.
+    /// The archive is invalid.
     #[error(transparent)]
     Tar(#[from] TarError),
-    /// An entry whose name or target is not acceptable.
+    /// An unacceptable name or target of an entry.
     #[error("the entry `{path}` is refused: {why}")]
     Refused {
         /// The entry's name, shortened.
@@ -42,41 +42,41 @@ pub enum UnpackError {
         /// What is wrong.
         why: &'static str,
     },
-    /// The file system said no.
+    /// A file system operation failed.
     #[error("cannot unpack `{path}`")]
     Entry {
         /// The entry's name, shortened.
         path: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Whose files the unpacked ones shall be.
+/// Who owns the unpacked files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
-    /// As the archive says; only root can do that.
+    /// The owners in the archive; requires root.
     Archive,
-    /// Our own.
-    Ours,
+    /// This process's user.
+    CurrentUser,
 }
 
 impl Ownership {
-    /// The best this process can do.
+    /// The archive's owners if this process can set them.
     pub(crate) fn possible() -> Self {
-        if rustix::process::geteuid().is_root() { Self::Archive } else { Self::Ours }
+        if rustix::process::geteuid().is_root() { Self::Archive } else { Self::CurrentUser }
     }
 }
 
 /// What was unpacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unpacked {
-    /// Entries that became something.
+    /// Entries that were unpacked.
     pub(crate) entries: u64,
     /// Bytes of file data.
     pub(crate) bytes: u64,
-    /// Devices and unknown kinds, left out.
+    /// Devices and unknown types, skipped.
     pub(crate) skipped: u64,
 }
 
@@ -87,8 +87,13 @@ pub(crate) fn unpack<R: Read>(
     ownership: Ownership,
 ) -> Result<Unpacked, UnpackError> {
     let tree = Tree::open(root).map_err(at(b"/"))?;
-    let mut unpacker =
-        Unpacker { tree, ownership, dirs: Vec::new(), remembered: 0, report: Unpacked::default() };
+    let mut unpacker = Unpacker {
+        tree,
+        ownership,
+        dirs: Vec::new(),
+        pending_bytes: 0,
+        report: Unpacked::default(),
+    };
     while let Some(entry) = stream.next()? {
         unpacker.entry(&entry, stream)?;
     }
@@ -107,7 +112,7 @@ struct Unpacker {
     tree: Tree,
     ownership: Ownership,
     dirs: Vec<PendingDir>,
-    remembered: usize,
+    pending_bytes: usize,
     report: Unpacked,
 }
 
@@ -120,7 +125,7 @@ impl Unpacker {
         let parts = split(&entry.path)?;
         let fail = at(&entry.path);
         let Some((&name, above)) = parts.split_last() else {
-            // The root itself; anything but a directory there is nonsense.
+            // The root itself, which must be a directory.
             if entry.kind != Kind::Dir {
                 return Err(refused(&entry.path, "it would replace the root"));
             }
@@ -131,10 +136,10 @@ impl Unpacker {
             self.report.skipped += 1;
             return Ok(());
         }
-        let parent = self.tree.dir(above, Missing::Make).map_err(fail)?;
+        let parent = self.tree.dir(above, Missing::Create).map_err(fail)?;
         self.report.entries += 1;
         if name.starts_with(WHITEOUT) {
-            return self.take_away(&entry.path, parent.as_fd(), name);
+            return self.whiteout(&entry.path, parent.as_fd(), name);
         }
         match entry.kind {
             Kind::Dir => {
@@ -149,7 +154,7 @@ impl Unpacker {
         }
     }
 
-    fn take_away(
+    fn whiteout(
         &mut self,
         path: &[u8],
         parent: BorrowedFd<'_>,
@@ -158,18 +163,18 @@ impl Unpacker {
         if name == OPAQUE {
             return overlay::make_opaque(parent).map_err(at(path));
         }
-        if name.starts_with(MARK) {
+        if name.starts_with(AUFS_MARKER) {
             return Ok(());
         }
-        let gone = &name[WHITEOUT.len()..];
-        if matches!(gone, b"" | b"." | b"..") {
-            return Err(refused(path, "it takes away no name"));
+        let removed = &name[WHITEOUT.len()..];
+        if matches!(removed, b"" | b"." | b"..") {
+            return Err(refused(path, "it removes no name"));
         }
-        let result = match tree::find(parent, gone) {
-            Ok(None) => overlay::whiteout(parent, gone),
-            // Taken away below, and put anew by this very layer: only what is below goes.
+        let result = match tree::find(parent, removed) {
+            Ok(None) => overlay::whiteout(parent, removed),
+            // This layer replaces the directory: only the lower layers' content is removed.
             Ok(Some(stat)) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                tree::open_dir(parent, gone).and_then(|dir| overlay::make_opaque(dir.as_fd()))
+                tree::open_dir(parent, removed).and_then(|dir| overlay::make_opaque(dir.as_fd()))
             }
             Ok(Some(_)) => Ok(()),
             Err(error) => Err(error),
@@ -182,13 +187,13 @@ impl Unpacker {
             Some(FileType::Directory) => tree::open_dir(parent, name),
             Some(kind) => {
                 self.tree.remove(parent, name)?;
-                let dir = tree::make_dir(parent, name)?;
+                let dir = tree::create_dir_at(parent, name)?;
                 if kind == FileType::CharacterDevice {
                     overlay::make_opaque(dir.as_fd())?;
                 }
                 Ok(dir)
             }
-            None => tree::make_dir(parent, name),
+            None => tree::create_dir_at(parent, name),
         }
     }
 
@@ -244,7 +249,7 @@ impl Unpacker {
         let from = self.tree.dir(above, Missing::Fail).map_err(at(&entry.path))?;
         let there = tree::find(from.as_fd(), old).map_err(at(&entry.path))?;
         let Some(there) = there else {
-            return Err(refused(&entry.path, "it links to a file the layer does not hold"));
+            return Err(refused(&entry.path, "it links to a file that the layer does not contain"));
         };
         if !matches!(
             FileType::from_raw_mode(there.st_mode),
@@ -280,11 +285,11 @@ impl Unpacker {
     }
 
     fn own(&self, entry: &Entry, parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        if self.ownership == Ownership::Ours {
+        if self.ownership == Ownership::CurrentUser {
             return Ok(());
         }
         let id = |id: u64| {
-            // The largest number means "leave it" to the kernel; it is nobody's.
+            // For the kernel the largest number means "do not change".
             u32::try_from(id).ok().filter(|&id| id != u32::MAX).ok_or(io::ErrorKind::InvalidData)
         };
         let (uid, gid) = (Uid::from_raw(id(entry.uid)?), Gid::from_raw(id(entry.gid)?));
@@ -300,9 +305,9 @@ impl Unpacker {
     ) -> Result<(), UnpackError> {
         self.own(entry, dir, b".").map_err(at(&entry.path))?;
         let path = parts.join(&b'/');
-        self.remembered += path.len() + size_of::<PendingDir>();
-        if self.remembered > MAX_REMEMBERED {
-            return Err(refused(&entry.path, "the layer holds too many directories"));
+        self.pending_bytes += path.len() + size_of::<PendingDir>();
+        if self.pending_bytes > MAX_PENDING {
+            return Err(refused(&entry.path, "the layer contains too many directories"));
         }
         self.dirs.push(PendingDir { path, mode: entry.mode, mtime: entry.mtime });
         Ok(())
@@ -313,7 +318,7 @@ impl Unpacker {
         for dir in std::mem::take(&mut self.dirs).into_iter().rev() {
             let parts = split(&dir.path)?;
             let mut finish = || -> io::Result<()> {
-                // Replaced meanwhile by something else, or moved behind a link: then it is no longer ours.
+                // Replaced by a later entry, or moved behind a link: then there is nothing to set.
                 let Ok(fd) = self.tree.dir(&parts, Missing::Fail) else { return Ok(()) };
                 fchmod(&fd, mode_of(dir.mode))?;
                 touch(fd.as_fd(), b".", dir.mtime)
@@ -331,7 +336,7 @@ fn split(path: &[u8]) -> Result<Vec<&[u8]>, UnpackError> {
         match part {
             b"" | b"." => {}
             b".." => return Err(refused(path, "its name leads out of its directory")),
-            part if part.contains(&0) => return Err(refused(path, "its name holds a NUL byte")),
+            part if part.contains(&0) => return Err(refused(path, "its name contains a NUL byte")),
             part => parts.push(part),
         }
     }

@@ -241,7 +241,7 @@ fn broken_and_boundless_streams_end_in_errors() {
         assert!(Place::new().take(bytes).is_err());
     }
     let place = Place::new();
-    let result = unpack(&mut TarStream::new(&many[..], 19), &place.root(), Ownership::Ours);
+    let result = unpack(&mut TarStream::new(&many[..], 19), &place.root(), Ownership::CurrentUser);
     assert!(matches!(result, Err(UnpackError::Tar(TarError::TooMany(19)))));
     let deep = Layer::default().raw(b"@", b"", EntryType::GNULongName, 0, &b"d/".repeat(1000));
     assert!(Place::new().take(&deep.file("f", "").0).is_err());

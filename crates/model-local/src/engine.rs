@@ -1,7 +1,7 @@
-//! The thread that owns llama.cpp's context: conversations come in, pieces of replies go out.
+//! The thread that owns llama.cpp's context: prompts come in, pieces of responses go out.
 //!
-//! Every step evaluates one batch: a token of each reply being written, and as much of new prompts as fits.
-//! Knows tokens; what they are a text of is decided elsewhere.
+//! Every step evaluates one batch: one token of each running response, and as much of new prompts as fits. Knows tokens;
+//! prompts are rendered elsewhere.
 
 use std::{collections::VecDeque, sync::mpsc::Receiver};
 
@@ -13,42 +13,42 @@ use tokio::sync::mpsc::UnboundedSender;
 use trajectory::{Stop, Usage};
 
 use crate::{
-    grammar::{Form, Picker},
+    decode::{Decoded, TextDecoder},
+    grammar::{ConstrainedSampler, Constraint},
     sampler,
-    slots::{self, Choice, Kept, Thread},
-    words::{Said, Words},
+    slots::{self, Fingerprint, SlotChoice, SlotView},
 };
 
-/// Tokens of one batch.
+/// Tokens per batch.
 pub(crate) const BATCH: u32 = 512;
 
-/// Tokens of prompts in a batch while replies are being written: their writers wait for the batch.
-const BESIDE_REPLIES: usize = 128;
+/// Prompt tokens per batch while responses are generated, so that a long prompt does not delay their next token.
+const PROMPT_TOKENS_BESIDE_RESPONSES: usize = 128;
 
-/// A reply that somebody waits for.
+/// A requested response.
 pub(crate) struct Job {
-    /// The conversation; never empty.
+    /// The prompt; never empty.
     pub(crate) prompt: Vec<LlamaToken>,
-    /// What it is known by in its later turns.
-    pub(crate) thread: Thread,
-    /// Tokens of the reply. With the prompt they fit into the context.
-    pub(crate) most: u64,
-    /// How to choose them.
+    /// Identifies the conversation in later turns.
+    pub(crate) fingerprint: Fingerprint,
+    /// Maximum output tokens. With the prompt they fit into the context.
+    pub(crate) max_tokens: u64,
+    /// How tokens are sampled.
     pub(crate) sampling: Sampling,
-    /// What it is held to, if anything.
-    pub(crate) form: Option<Form>,
-    /// Who waits. Nobody does any more where this is closed.
-    pub(crate) to: UnboundedSender<News>,
+    /// What the response is constrained to, if anything.
+    pub(crate) constraint: Option<Constraint>,
+    /// Receives the response. Closed when the request was dropped.
+    pub(crate) output: UnboundedSender<Output>,
 }
 
-/// What becomes of a reply.
+/// A part of a response.
 #[derive(Debug)]
-pub(crate) enum News {
-    /// The next piece of it.
+pub(crate) enum Output {
+    /// The next piece of text.
     Text(String),
-    /// It is complete.
+    /// The response is complete.
     Done(Stop, Usage),
-    /// llama.cpp gave up on it.
+    /// llama.cpp failed.
     Failed(String),
 }
 
@@ -65,33 +65,33 @@ pub(crate) struct Engine<'m> {
 /// A part of llama.cpp's cache, for one conversation at a time.
 #[derive(Default)]
 struct Slot {
-    /// What it holds: exactly the tokens that were evaluated.
+    /// The tokens in the cache: exactly those that were evaluated.
     tokens: Vec<LlamaToken>,
-    thread: Thread,
+    fingerprint: Fingerprint,
     used: u64,
     running: Option<Running>,
 }
 
 struct Running {
-    to: UnboundedSender<News>,
-    /// Tokens to evaluate: the rest of the prompt, then always the one chosen last.
+    output: UnboundedSender<Output>,
+    /// Tokens to evaluate: the rest of the prompt, then always the last sampled one.
     pending: VecDeque<LlamaToken>,
-    picker: Picker,
-    words: Words,
-    most: u64,
+    sampler: ConstrainedSampler,
+    decoder: TextDecoder,
+    max_tokens: u64,
     usage: Usage,
 }
 
 /// A slot's part of a batch.
-struct Share {
+struct BatchShare {
     slot: usize,
     tokens: Vec<LlamaToken>,
-    /// Where in the batch the likelihoods of its next token are asked for.
-    asked: Option<i32>,
+    /// The batch position whose logits give the slot's next token.
+    logits_at: Option<i32>,
 }
 
 impl<'m> Engine<'m> {
-    /// An engine with room for so many conversations at once.
+    /// An engine with this many sequences.
     pub(crate) fn new(model: &'m LlamaModel, context: LlamaContext<'m>, sequences: u32) -> Self {
         Self {
             model,
@@ -103,7 +103,7 @@ impl<'m> Engine<'m> {
         }
     }
 
-    /// Works until nobody can ask for anything any more.
+    /// Works until every sender of jobs is dropped.
     pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             if self.is_idle() {
@@ -111,7 +111,7 @@ impl<'m> Engine<'m> {
                 self.waiting.push_back(job);
             }
             self.waiting.extend(jobs.try_iter());
-            self.forget_cancelled();
+            self.drop_cancelled();
             self.admit();
             self.step();
         }
@@ -121,21 +121,21 @@ impl<'m> Engine<'m> {
         self.waiting.is_empty() && self.slots.iter().all(|slot| slot.running.is_none())
     }
 
-    /// Frees the sequences of those who no longer wait. What was evaluated for them is kept.
-    fn forget_cancelled(&mut self) {
-        self.waiting.retain(|job| !job.to.is_closed());
+    /// Frees the sequences of dropped requests. Their evaluated tokens stay cached.
+    fn drop_cancelled(&mut self) {
+        self.waiting.retain(|job| !job.output.is_closed());
         for slot in &mut self.slots {
-            if slot.running.as_ref().is_some_and(|running| running.to.is_closed()) {
+            if slot.running.as_ref().is_some_and(|running| running.output.is_closed()) {
                 slot.running = None;
             }
         }
     }
 
-    /// Gives free sequences to those who wait, in order.
+    /// Assigns free sequences to waiting jobs, in order.
     fn admit(&mut self) {
         while let Some(job) = self.waiting.pop_front() {
-            let kept: Vec<_> = self.slots.iter().map(Slot::kept).collect();
-            let Some(choice) = slots::choose(&job.prompt, &job.thread, &kept) else {
+            let views: Vec<_> = self.slots.iter().map(Slot::view).collect();
+            let Some(choice) = slots::choose(&job.prompt, &job.fingerprint, &views) else {
                 self.waiting.push_front(job);
                 return;
             };
@@ -143,57 +143,57 @@ impl<'m> Engine<'m> {
         }
     }
 
-    fn begin(&mut self, job: Job, choice: Choice) {
+    fn begin(&mut self, job: Job, choice: SlotChoice) {
         let common = self.reuse(choice);
         self.clock += 1;
         let Some(slot) = self.slots.get_mut(choice.slot) else { return };
-        let (known, new) = job.prompt.split_at(common.min(job.prompt.len()));
-        slot.tokens = known.to_vec();
-        slot.thread = job.thread;
+        let (cached, new) = job.prompt.split_at(common.min(job.prompt.len()));
+        slot.tokens = cached.to_vec();
+        slot.fingerprint = job.fingerprint;
         slot.used = self.clock;
         slot.running = Some(Running {
             pending: new.iter().copied().collect(),
-            picker: Picker::new(
+            sampler: ConstrainedSampler::new(
                 sampler::chain(&job.sampling, self.model.n_vocab(), &job.prompt),
-                job.form,
+                job.constraint,
             ),
-            words: Words::new(&job.sampling.stop),
-            most: job.most.max(1),
+            decoder: TextDecoder::new(&job.sampling.stop),
+            max_tokens: job.max_tokens.max(1),
             usage: Usage {
                 input: job.prompt.len() as u64,
                 cached: common as u64,
                 ..Usage::default()
             },
-            to: job.to,
+            output: job.output,
         });
     }
 
-    /// Prepares the cache of a slot and gives the number of tokens it keeps.
-    fn reuse(&mut self, choice: Choice) -> usize {
+    /// Prepares the cache of a slot and returns the number of tokens it reuses.
+    fn reuse(&mut self, choice: SlotChoice) -> usize {
         let slot = sequence(choice.slot);
         let copied = choice.copy_from.is_none_or(|from| {
             self.context.kv_cache_seq_cp(sequence(from), slot, None, None).is_ok()
         });
         let common = u32::try_from(choice.common).ok().filter(|common| copied && *common > 0);
-        // Some architectures cannot forget a part: they begin anew.
+        // Some architectures cannot remove a part of a sequence: they start over.
         let kept = common.filter(|_| self.context.kv_cache_seq_rm(slot, common, None).is_ok());
         if kept.is_none() {
-            self.forget(choice.slot);
+            self.clear(choice.slot);
         }
         kept.map_or(0, |kept| kept as usize)
     }
 
     /// Empties a slot.
-    fn forget(&mut self, slot: usize) {
+    fn clear(&mut self, slot: usize) {
         // A whole sequence can always be removed.
         let _ = self.context.kv_cache_seq_rm(sequence(slot), None, None);
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.tokens.clear();
-            slot.thread = Thread::default();
+            slot.fingerprint = Fingerprint::default();
         }
     }
 
-    /// Evaluates one batch and chooses the next token of every reply in it.
+    /// Evaluates one batch and samples the next token of every response in it.
     fn step(&mut self) {
         let shares = self.fill();
         if shares.is_empty() {
@@ -208,23 +208,23 @@ impl<'m> Engine<'m> {
         for share in shares {
             let Some(slot) = self.slots.get_mut(share.slot) else { continue };
             slot.tokens.extend(share.tokens);
-            if let (Some(at), Some(running)) = (share.asked, &mut slot.running) {
-                let next = match running.picker.pick(&self.context, at, self.model) {
-                    Some(token) => running.take(token, self.model),
+            if let (Some(at), Some(running)) = (share.logits_at, &mut slot.running) {
+                let next = match running.sampler.sample(&self.context, at, self.model) {
+                    Some(token) => running.push(token, self.model),
                     None => {
-                        running.tell(News::Failed("no word fits the form it is held to".into()));
-                        Next::Over
+                        running.send(Output::Failed("no token satisfies the grammar".into()));
+                        Next::Done
                     }
                 };
-                if next == Next::Over {
+                if next == Next::Done {
                     slot.running = None;
                 }
             }
         }
     }
 
-    /// Puts a batch together.
-    fn fill(&mut self) -> Vec<Share> {
+    /// Assembles a batch.
+    fn fill(&mut self) -> Vec<BatchShare> {
         self.batch.clear();
         let writing = |slot: &Slot| slot.running.as_ref().map(|running| running.usage.output > 0);
         let mut order: Vec<_> = (0..self.slots.len())
@@ -234,12 +234,12 @@ impl<'m> Engine<'m> {
                 Some((is_prompt, if is_prompt { slot.used } else { 0 }, at))
             })
             .collect();
-        // Replies first, each with its one token, then prompts, the oldest first. llama.cpp evaluates together only
-        // sequences that follow one another in the batch by their numbers.
+        // Responses first, each with its one token, then prompts, the oldest first. llama.cpp evaluates sequences
+        // together only if they are ordered by number in the batch.
         order.sort_unstable();
-        let replies = order.iter().filter(|(prompt, ..)| !prompt).count();
-        let prompts = if replies == 0 { BATCH as usize } else { BESIDE_REPLIES };
-        let mut room = (replies + prompts).min(BATCH as usize);
+        let responses = order.iter().filter(|(prompt, ..)| !prompt).count();
+        let prompts = if responses == 0 { BATCH as usize } else { PROMPT_TOKENS_BESIDE_RESPONSES };
+        let mut room = (responses + prompts).min(BATCH as usize);
         let mut shares = Vec::new();
         for (_, _, at) in order {
             let Some(slot) = self.slots.get_mut(at).filter(|_| room > 0) else { continue };
@@ -252,85 +252,85 @@ impl<'m> Engine<'m> {
     }
 
     fn fail(&mut self, slot: usize, why: &str) {
-        self.forget(slot);
+        self.clear(slot);
         let running = self.slots.get_mut(slot).and_then(|slot| slot.running.take());
         if let Some(running) = running {
-            running.tell(News::Failed(format!("llama.cpp cannot evaluate it ({why})")));
+            running.send(Output::Failed(format!("llama.cpp cannot evaluate the batch: {why}")));
         }
     }
 }
 
 impl Slot {
-    fn kept(&self) -> Kept<'_, LlamaToken> {
+    fn view(&self) -> SlotView<'_, LlamaToken> {
         let busy = self.running.is_some();
-        Kept { tokens: &self.tokens, thread: &self.thread, busy, used: self.used }
+        SlotView { tokens: &self.tokens, fingerprint: &self.fingerprint, busy, used: self.used }
     }
 
     /// Moves tokens into the batch, as many as there is room for.
-    fn share(&mut self, at: usize, room: usize, batch: &mut LlamaBatch<'_>) -> Option<Share> {
+    fn share(&mut self, at: usize, room: usize, batch: &mut LlamaBatch<'_>) -> Option<BatchShare> {
         let running = self.running.as_mut()?;
         let count = running.pending.len().min(room);
         let tokens: Vec<_> = running.pending.drain(..count).collect();
-        let mut asked = None;
+        let mut logits_at = None;
         for (token, position) in tokens.iter().zip(self.tokens.len()..) {
             let last = running.pending.is_empty() && position + 1 == self.tokens.len() + count;
             if last {
-                asked = Some(batch.n_tokens());
+                logits_at = Some(batch.n_tokens());
             }
-            // Both are bounded by the size of the batch and the context.
+            // Bounded by the context, and the batch by its size: neither fails.
             let position = i32::try_from(position).ok()?;
             batch.add(*token, position, &[sequence(at)], last).ok()?;
         }
-        Some(Share { slot: at, tokens, asked })
+        Some(BatchShare { slot: at, tokens, logits_at })
     }
 }
 
-/// Whether a reply goes on.
+/// Whether a response continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    Goes,
-    Over,
+    Continue,
+    Done,
 }
 
 impl Running {
-    /// The next token of the reply.
-    fn take(&mut self, token: LlamaToken, model: &LlamaModel) -> Next {
+    /// Appends a token to the response.
+    fn push(&mut self, token: LlamaToken, model: &LlamaModel) -> Next {
         self.usage.output += 1;
         let vocabulary = model.vocab();
         if vocabulary.is_eog(token) {
             return self.end(Stop::End);
         }
-        match self.words.push(&vocabulary.token_to_piece(token, true, None)) {
-            Said::Stopped(text) => {
-                self.tell_text(text);
-                self.words = Words::default();
+        match self.decoder.push(&vocabulary.token_to_piece(token, true, None)) {
+            Decoded::Stopped(text) => {
+                self.send_text(text);
+                self.decoder = TextDecoder::default();
                 return self.end(Stop::End);
             }
-            Said::More(text) => self.tell_text(text),
+            Decoded::More(text) => self.send_text(text),
         }
-        if self.usage.output >= self.most {
+        if self.usage.output >= self.max_tokens {
             return self.end(Stop::Length);
         }
         self.pending.push_back(token);
-        Next::Goes
+        Next::Continue
     }
 
     fn end(&mut self, stop: Stop) -> Next {
-        let rest = self.words.finish();
-        self.tell_text(rest);
-        self.tell(News::Done(stop, self.usage));
-        Next::Over
+        let rest = self.decoder.finish();
+        self.send_text(rest);
+        self.send(Output::Done(stop, self.usage));
+        Next::Done
     }
 
-    fn tell_text(&self, text: String) {
+    fn send_text(&self, text: String) {
         if !text.is_empty() {
-            self.tell(News::Text(text));
+            self.send(Output::Text(text));
         }
     }
 
-    fn tell(&self, news: News) {
-        // Who no longer listens is found out before the next step.
-        let _ = self.to.send(news);
+    fn send(&self, output: Output) {
+        // A dropped request is noticed before the next step.
+        let _ = self.output.send(output);
     }
 }
 

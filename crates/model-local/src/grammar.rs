@@ -1,7 +1,7 @@
-//! Holds replies to a form: turns it into one of llama.cpp's grammars and picks only tokens that fit.
+//! Constrained sampling: compiles a [`Shape`] to one of llama.cpp's grammars and samples only tokens that fit.
 //!
-//! The likeliest token nearly always fits, so it is tried alone; only where it does not is the whole
-//! vocabulary looked through.
+//! The sampled token nearly always fits, so it is tried alone first; only where it does not is the whole vocabulary
+//! checked.
 
 use std::{collections::VecDeque, fmt::Write as _};
 
@@ -16,109 +16,109 @@ use model::{Before, Body, Shape, ToolSpec, think};
 use serde_json::Value;
 
 use crate::{
-    lead::{Begins, Lead},
     schema,
+    thinking::{ResponseStart, ThinkingTracker},
 };
 
-/// Picks tokens for one reply.
-pub(crate) struct Picker {
+/// Samples the tokens of one response.
+pub(crate) struct ConstrainedSampler {
     chain: LlamaSampler,
-    form: Option<Form>,
+    constraint: Option<Constraint>,
 }
 
-/// What a reply is held to.
-pub(crate) struct Form {
+/// A compiled [`Shape`] and its state.
+pub(crate) struct Constraint {
     grammar: LlamaSampler,
     /// The mark that begins the call.
     opens: String,
-    /// The mark as tokens, on a line of its own.
+    /// The opening mark on its own line, as tokens.
     opening: VecDeque<LlamaToken>,
     allowed: Before,
-    /// What ends the thinking, as tokens.
-    wakes: VecDeque<LlamaToken>,
-    lead: Lead,
-    /// What was written before the call; nothing more is added once the call has begun.
+    /// The end of thinking, as tokens.
+    think_end: VecDeque<LlamaToken>,
+    thinking: ThinkingTracker,
+    /// The text before the call; not extended once the call has begun.
     before: String,
-    /// Tokens that are written whatever the model thinks.
+    /// Tokens that are emitted regardless of the logits.
     forced: VecDeque<LlamaToken>,
 }
 
-impl Picker {
-    /// A picker that may say anything, or only what the form allows.
-    pub(crate) fn new(chain: LlamaSampler, form: Option<Form>) -> Self {
-        Self { chain, form }
+impl ConstrainedSampler {
+    /// A sampler, optionally constrained.
+    pub(crate) fn new(chain: LlamaSampler, constraint: Option<Constraint>) -> Self {
+        Self { chain, constraint }
     }
 
-    /// The next token; none where the form leaves no way on. `at` is where in the batch its likelihoods
-    /// were asked for.
-    pub(crate) fn pick(
+    /// Samples the next token; `None` where no token satisfies the constraint. `at` is the batch position of its logits.
+    pub(crate) fn sample(
         &mut self,
         context: &LlamaContext<'_>,
         at: i32,
         model: &LlamaModel,
     ) -> Option<LlamaToken> {
-        let Some(form) = &mut self.form else { return Some(self.chain.sample(context, at)) };
+        let Some(constraint) = &mut self.constraint else {
+            return Some(self.chain.sample(context, at));
+        };
         let choose = |chain: &mut LlamaSampler, candidates: &mut LlamaTokenDataArray| {
             chain.apply(candidates);
             candidates.selected_token()
         };
-        let token = match form.forced.pop_front() {
+        let token = match constraint.forced.pop_front() {
             Some(token) => token,
             None => {
                 let free = choose(&mut self.chain, &mut context.token_data_array_ith(at));
-                let allowed = free.and_then(|token| form.allow(token, model));
+                let allowed = free.and_then(|token| constraint.allow(token, model));
                 allowed.or_else(|| {
                     let mut candidates = context.token_data_array_ith(at);
-                    form.grammar.apply(&mut candidates);
-                    // Where nothing fits something is chosen all the same, and llama.cpp does not survive
-                    // that.
+                    constraint.grammar.apply(&mut candidates);
+                    // Where nothing fits, a token is selected nevertheless, and accepting it would crash llama.cpp.
                     choose(&mut self.chain, &mut candidates)
-                        .filter(|token| fits(&mut form.grammar, *token))
+                        .filter(|token| fits(&mut constraint.grammar, *token))
                 })?
             }
         };
-        form.accept(token, model)?;
+        constraint.accept(token, model)?;
         self.chain.accept(token);
         Some(token)
     }
 }
 
-impl Form {
-    /// Makes the grammar of a form for a model's vocabulary.
+impl Constraint {
+    /// Compiles a shape for a model's vocabulary.
     pub(crate) fn compile(
         shape: &Shape,
         model: &LlamaModel,
-        begins: Begins,
+        start: ResponseStart,
     ) -> Result<Self, String> {
-        let grammar = LlamaSampler::grammar(model, &text(shape)?, "root");
+        let grammar = LlamaSampler::grammar(model, &grammar_text(shape)?, "root");
         let tokens = |text: &str| model.vocab().tokenize(text.as_bytes(), false, true).into();
         Ok(Self {
             grammar: grammar.map_err(|error| error.to_string())?,
             opens: shape.opens.clone(),
             opening: tokens(&format!("\n{}{}", shape.opens, shape.then)),
-            wakes: tokens(&format!("\n{}\n\n", think::CLOSE)),
+            think_end: tokens(&format!("\n{}\n\n", think::CLOSE)),
             allowed: shape.before,
-            lead: Lead::new(begins),
+            thinking: ThinkingTracker::new(start),
             before: String::new(),
             forced: VecDeque::new(),
         })
     }
 
-    /// The model's own choice, if it fits. One that would rather end has to end its thinking, or begin its
-    /// call.
+    /// The sampled token, if it fits. A model that would end its response must end its thinking, or begin its call,
+    /// instead.
     fn allow(&mut self, token: LlamaToken, model: &LlamaModel) -> Option<LlamaToken> {
         let vocabulary = model.vocab();
         let ends = vocabulary.is_eog(token) || vocabulary.is_control(token);
-        let instead = match self.lead.is_thinking() {
-            true => &self.wakes,
+        let replacement = match self.thinking.is_thinking() {
+            true => &self.think_end,
             false => &self.opening,
         };
         if self.is_thought(token, model) && !vocabulary.is_eog(token) {
             return Some(token);
         }
-        let now = self.allowed == Before::Nothing && !self.lead.is_thinking();
+        let now = self.allowed == Before::Nothing && !self.thinking.is_thinking();
         if (ends || now) && !self.has_begun() {
-            self.forced.clone_from(instead);
+            self.forced.clone_from(replacement);
             return self.forced.pop_front();
         }
         fits(&mut self.grammar, token).then_some(token)
@@ -128,15 +128,15 @@ impl Form {
         self.before.contains(&self.opens)
     }
 
-    /// Whether a token is a part of the thinking, which has no form.
+    /// Whether a token is part of the thinking, which is unconstrained.
     fn is_thought(&self, token: LlamaToken, model: &LlamaModel) -> bool {
-        self.lead.is_thinking() || self.lead.would_open(&piece(token, model))
+        self.thinking.is_thinking() || self.thinking.would_open(&piece(token, model))
     }
 
     fn accept(&mut self, token: LlamaToken, model: &LlamaModel) -> Option<()> {
         let thought = self.is_thought(token, model);
         let piece = piece(token, model);
-        self.lead.push(&piece);
+        self.thinking.push(&piece);
         if thought {
             self.before.clear();
             return Some(());
@@ -161,14 +161,14 @@ fn fits(grammar: &mut LlamaSampler, token: LlamaToken) -> bool {
     alone.data.first().is_some_and(|left| left.logit().is_finite())
 }
 
-/// A form as llama.cpp writes grammars.
-fn text(shape: &Shape) -> Result<String, String> {
+/// The shape in llama.cpp's grammar notation.
+fn grammar_text(shape: &Shape) -> Result<String, String> {
     let mut rules = String::from("root ::= before-0\n");
     until(&mut rules, "before", &shape.opens, "call");
     let (then, closes) = (literal(&shape.then), literal(&shape.closes));
     match &shape.body {
         Body::Text => {
-            // The opening's last line break may be the first of the end mark.
+            // The opening's last line break may be the first character of the end mark.
             let known = usize::from(shape.then.ends_with('\n') && shape.closes.starts_with('\n'));
             let _ = writeln!(rules, "call ::= {then} inside-{known}");
             until(&mut rules, "inside", &shape.closes, "end");
@@ -182,8 +182,7 @@ fn text(shape: &Shape) -> Result<String, String> {
     Ok(rules)
 }
 
-/// Rules for any text up to and including the first `mark`: one for each part of it that may just have been
-/// written.
+/// Rules for any text up to and including the first `mark`: one rule per prefix of the mark, as an automaton.
 fn until(rules: &mut String, name: &str, mark: &str, then: &str) {
     let mark: Vec<char> = mark.chars().collect();
     let mut letters = mark.clone();
@@ -192,7 +191,7 @@ fn until(rules: &mut String, name: &str, mark: &str, then: &str) {
     for known in 0..mark.len() {
         let _ = write!(rules, "{name}-{known} ::= [^{}] {name}-0", class(&letters));
         for letter in &letters {
-            match longest(&mark, known, *letter) {
+            match matched_prefix(&mark, known, *letter) {
                 all if all == mark.len() => {
                     let _ = write!(rules, " | [{}] {then}", class(&[*letter]));
                 }
@@ -205,8 +204,8 @@ fn until(rules: &mut String, name: &str, mark: &str, then: &str) {
     }
 }
 
-/// How much of the mark is written once `letter` follows the first `known` of its letters.
-fn longest(mark: &[char], known: usize, letter: char) -> usize {
+/// The length of the mark's prefix that is matched once `letter` follows its first `known` letters.
+fn matched_prefix(mark: &[char], known: usize, letter: char) -> usize {
     let mut written: Vec<char> = mark.iter().take(known).copied().collect();
     written.push(letter);
     let fits = |length: &usize| {
@@ -216,7 +215,7 @@ fn longest(mark: &[char], known: usize, letter: char) -> usize {
     (0..=written.len().min(mark.len())).rev().find(fits).unwrap_or(0)
 }
 
-/// Letters inside brackets.
+/// A character class.
 fn class(letters: &[char]) -> String {
     letters.iter().map(|letter| format!("\\U{:08X}", u32::from(*letter))).collect()
 }
@@ -226,14 +225,14 @@ fn literal(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// Rules for `tool-call`, a JSON object that names a tool and holds its arguments, in this order.
+/// Rules for `tool-call`, a JSON object with a tool's name and its arguments, in this order.
 fn calls(tools: &[ToolSpec]) -> Result<String, String> {
     let one = |tool: &ToolSpec| {
         let name = Value::String(tool.name.clone());
         format!(
             "{{\"type\":\"object\",\"properties\":{{\"name\":{{\"const\":{name}}},\"arguments\":{}}},\
              \"required\":[\"name\",\"arguments\"],\"additionalProperties\":false}}",
-            schema::plain(&tool.parameters)
+            schema::reduce(&tool.parameters)
         )
     };
     let schema = format!("{{\"oneOf\":[{}]}}", tools.iter().map(one).collect::<Vec<_>>().join(","));
@@ -252,10 +251,10 @@ mod tests {
     #[test]
     fn a_mark_is_found_however_it_begins() {
         let mark: Vec<char> = "aab".chars().collect();
-        assert_eq!(longest(&mark, 0, 'a'), 1);
-        assert_eq!(longest(&mark, 2, 'a'), 2);
-        assert_eq!(longest(&mark, 2, 'b'), 3);
-        assert_eq!(longest(&mark, 1, 'b'), 0);
+        assert_eq!(matched_prefix(&mark, 0, 'a'), 1);
+        assert_eq!(matched_prefix(&mark, 2, 'a'), 2);
+        assert_eq!(matched_prefix(&mark, 2, 'b'), 3);
+        assert_eq!(matched_prefix(&mark, 1, 'b'), 0);
     }
 
     #[test]

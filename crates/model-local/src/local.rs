@@ -1,6 +1,6 @@
-//! The model as others see it: a conversation goes in, and pieces of text become a reply.
+//! The local model: sends rendered prompts to the engine and assembles the response from its pieces.
 //!
-//! How conversations become tokens, and tokens text, is others' business.
+//! Rendering and evaluation happen elsewhere.
 
 use std::{
     fmt,
@@ -11,19 +11,20 @@ use std::{
 
 use chat_template::{Guard, Template};
 use llama_cpp_2::{model::LlamaModel, token::LlamaToken};
-use model::{Delta, Error, Listener, Model, Reply, Request, think::Piece};
+use model::{Delta, Error, Listener, Model, Request, Response, think::Piece};
 use tokio::sync::mpsc;
+use tracing::debug;
 use trajectory::Assistant;
 
 use crate::{
     Cancel, LoadError, Options,
-    engine::{Job, News},
+    engine::{Job, Output},
     load::{self, Loaded},
-    reader::{Conversation, Reader, Turns},
+    prompt::{Permits, Prompt, PromptBuilder},
 };
 
-/// A model in this process. Its clones share one loaded file and one thread, and any number of
-/// conversations can be held at the same time.
+/// A model in this process. Clones share one loaded file and one engine thread; any number of requests may be made
+/// concurrently.
 #[derive(Clone)]
 pub struct LocalModel {
     shared: Arc<Shared>,
@@ -31,18 +32,18 @@ pub struct LocalModel {
 
 struct Shared {
     name: String,
-    reader: Arc<Reader>,
+    prompts: Arc<PromptBuilder>,
     engine: EngineThread,
 }
 
 impl LocalModel {
-    /// Loads a GGUF file. This blocks for as long as reading the file takes.
+    /// Loads a GGUF file. Blocks until the file is read.
     pub fn load(name: &str, path: &Path, options: &Options) -> Result<Self, LoadError> {
-        Self::load_unless(name, path, options, &Cancel::default())
+        Self::load_cancellable(name, path, options, &Cancel::default())
     }
 
-    /// The same, unless somebody gives it up meanwhile.
-    pub fn load_unless(
+    /// Like [`LocalModel::load`], but can be cancelled from another thread.
+    pub fn load_cancellable(
         name: &str,
         path: &Path,
         options: &Options,
@@ -52,22 +53,23 @@ impl LocalModel {
         let engine = EngineThread { jobs: Some(jobs), thread: Some(thread) };
         let source = model.chat_template(None).ok().and_then(|template| template.to_string().ok());
         let vocabulary = model.vocab();
-        let text = |token| written(&model, token);
+        let text = |token| token_text(&model, token);
         let template = Template::new(source, text(vocabulary.bos()), text(vocabulary.eos()))
             .map_err(|source| LoadError::Template { path: path.to_owned(), source })?;
         // Some files have ordinary tokens that end a turn.
-        let is_mark =
+        let is_control =
             |token: &LlamaToken| vocabulary.is_control(*token) || vocabulary.is_eog(*token);
-        let controls = vocabulary.tokens().filter(is_mark);
+        let controls = vocabulary.tokens().filter(is_control);
         let guard = Guard::new(controls.map(text));
         let name = name.to_owned();
-        let reader = Reader { model, template, guard, context, turns: Turns::default() };
-        Ok(Self { shared: Arc::new(Shared { name, reader: Arc::new(reader), engine }) })
+        let prompts =
+            PromptBuilder { model, template, guard, context, permits: Permits::default() };
+        Ok(Self { shared: Arc::new(Shared { name, prompts: Arc::new(prompts), engine }) })
     }
 
-    /// Tokens of one conversation, reply included.
+    /// The context length of one conversation in tokens, response included.
     pub fn context(&self) -> u32 {
-        self.shared.reader.context
+        self.shared.prompts.context
     }
 }
 
@@ -76,44 +78,53 @@ impl Model for LocalModel {
         &self.shared.name
     }
 
-    fn can_be_held(&self) -> bool {
+    fn supports_shapes(&self) -> bool {
         true
     }
 
+    #[tracing::instrument(name = "model_call", level = "debug", skip_all, fields(model = self.name(), max_tokens = request.max_tokens))]
     async fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
-        let Conversation { tokens, thread, most, form, mut splitter } =
-            self.shared.reader.read(request).await?;
-        let (to, mut news) = mpsc::unbounded_channel();
+    ) -> Result<Response, Error> {
+        let Prompt { tokens, fingerprint, max_tokens, constraint, mut splitter } =
+            self.shared.prompts.build(request).await?;
+        let (output, mut outputs) = mpsc::unbounded_channel();
         let sampling = request.sampling.clone();
-        let job = Job { prompt: tokens, thread, most, sampling, form, to };
-        self.shared.engine.ask(job)?;
+        let prompt = tokens;
+        let job = Job { prompt, fingerprint, max_tokens, sampling, constraint, output };
+        self.shared.engine.submit(job)?;
         let mut message = Assistant::default();
-        let mut say = |piece: Piece<'_>| match piece {
+        let mut push = |piece: Piece<'_>| match piece {
             Piece::Reasoning(piece) if !piece.is_empty() => {
-                listener.hear(Delta::Reasoning(piece));
+                listener.on_delta(Delta::Reasoning(piece));
                 message.reasoning.push_str(piece);
             }
             Piece::Text(piece) if !piece.is_empty() => {
-                listener.hear(Delta::Text(piece));
+                listener.on_delta(Delta::Text(piece));
                 message.text.push_str(piece);
             }
             Piece::Reasoning(_) | Piece::Text(_) => {}
         };
-        while let Some(news) = news.recv().await {
-            match news {
-                News::Text(piece) => splitter.push(&piece, &mut say),
-                News::Done(stop, usage) => {
-                    splitter.finish(&mut say);
-                    return Ok(Reply { message, stop, usage, from_cache: false });
+        while let Some(output) = outputs.recv().await {
+            match output {
+                Output::Text(piece) => splitter.push(&piece, &mut push),
+                Output::Done(stop, usage) => {
+                    splitter.finish(&mut push);
+                    debug!(
+                        input_tokens = usage.input,
+                        cached = usage.cached,
+                        output_tokens = usage.output,
+                        ?stop,
+                        "response complete"
+                    );
+                    return Ok(Response { message, stop, usage, from_cache: false });
                 }
-                News::Failed(why) => return Err(Error::Cut(why)),
+                Output::Failed(why) => return Err(Error::Cut(why)),
             }
         }
-        Err(ended())
+        Err(engine_ended())
     }
 }
 
@@ -128,41 +139,41 @@ impl fmt::Debug for LocalModel {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // llama.cpp must not read on either while the process is being taken down.
-        self.reader.turns.close();
+        // llama.cpp must not tokenize while the process exits.
+        self.prompts.permits.close();
     }
 }
 
-/// The thread of the engine. It ends when nobody can ask it any more.
+/// The engine's thread. It ends when the sender of jobs is dropped.
 struct EngineThread {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl EngineThread {
-    fn ask(&self, job: Job) -> Result<(), Error> {
+    fn submit(&self, job: Job) -> Result<(), Error> {
         let sent = self.jobs.as_ref().and_then(|jobs| jobs.send(job).ok());
-        sent.ok_or_else(ended)
+        sent.ok_or_else(engine_ended)
     }
 }
 
 impl Drop for EngineThread {
     fn drop(&mut self) {
         self.jobs = None;
-        // llama.cpp must not compute any more while the process is being taken down. This waits for a step.
+        // llama.cpp must not compute while the process exits. This waits for at most one step.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Nothing changes by asking again.
-fn ended() -> Error {
-    Error::Refused { status: 500, message: "the thread of the model ended".into() }
+/// A retry would not help.
+fn engine_ended() -> Error {
+    Error::Refused { status: 500, message: "the engine thread of the local model ended".into() }
 }
 
 /// The text of a token; empty where the model has no such token.
-pub(crate) fn written(model: &LlamaModel, token: LlamaToken) -> String {
+pub(crate) fn token_text(model: &LlamaModel, token: LlamaToken) -> String {
     if token.0 < 0 || token.0 >= model.n_vocab() {
         return String::new();
     }

@@ -1,6 +1,6 @@
-//! llama.cpp's messages: silent, but for the error that explains a failure.
+//! llama.cpp's log: sent to `tracing`, and its first error captured to explain a failure.
 //!
-//! llama.cpp writes to standard error unless told otherwise. It is told once, for the whole process.
+//! llama.cpp writes to standard error by default. It is redirected once, for the whole process.
 
 use std::{
     fmt,
@@ -8,40 +8,40 @@ use std::{
 };
 
 use llama_cpp_2::{LogOptions, send_logs_to_tracing};
-use tracing_core::{
-    Dispatch, Event, Level, Metadata, Subscriber,
+use tracing::{
+    Dispatch, Event, Level, Metadata, Subscriber, dispatcher,
     field::{Field, Visit},
     span::{Attributes, Id, Record},
 };
 
-/// A line may quote the file; no more than this of it is kept.
-const LONGEST: usize = 300;
+/// Maximum characters of a captured line, which may quote the file.
+const MAX_LINE: usize = 300;
 
-/// Runs something and gives with its result the first error llama.cpp spoke of on this thread: the later
-/// ones only say that the former happened.
-pub(crate) fn listening<T>(run: impl FnOnce() -> T) -> (T, Option<String>) {
-    static SILENCED: Once = Once::new();
-    SILENCED.call_once(|| send_logs_to_tracing(LogOptions::default()));
-    let heard = Arc::new(Mutex::new(None));
-    let dispatch = Dispatch::new(Listening(Arc::clone(&heard)));
-    let result = tracing_core::dispatcher::with_default(&dispatch, run);
-    let first = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
+/// Runs `run` and captures the first error llama.cpp logs on this thread meanwhile: later ones only report that the
+/// first happened.
+pub(crate) fn capture_errors<T>(run: impl FnOnce() -> T) -> (T, Option<String>) {
+    static REDIRECTED: Once = Once::new();
+    REDIRECTED.call_once(|| send_logs_to_tracing(LogOptions::default()));
+    let captured = Arc::new(Mutex::new(None));
+    let dispatch = Dispatch::new(ErrorCapture(Arc::clone(&captured)));
+    let result = dispatcher::with_default(&dispatch, run);
+    let first = captured.lock().unwrap_or_else(PoisonError::into_inner).take();
     (result, first)
 }
 
-struct Listening(Arc<Mutex<Option<String>>>);
+struct ErrorCapture(Arc<Mutex<Option<String>>>);
 
-impl Subscriber for Listening {
+impl Subscriber for ErrorCapture {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() == Level::ERROR
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.is_none() {
+        let mut captured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if captured.is_none() {
             let mut line = Line(None);
             event.record(&mut line);
-            *heard = line.0.filter(|line| !line.is_empty());
+            *captured = line.0.filter(|line| !line.is_empty());
         }
     }
 
@@ -63,20 +63,20 @@ struct Line(Option<String>);
 impl Visit for Line {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
-            self.0 = Some(tidy(value));
+            self.0 = Some(one_line(value));
         }
     }
 
     fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
 }
 
-/// One short line without llama.cpp's own headings.
-fn tidy(line: &str) -> String {
+/// One short line without llama.cpp's prefixes.
+fn one_line(line: &str) -> String {
     let mut line = line.trim();
-    for heading in ["error loading model: ", "error loading model architecture: ", "error: "] {
-        line = line.strip_prefix(heading).unwrap_or(line);
+    for prefix in ["error loading model: ", "error loading model architecture: ", "error: "] {
+        line = line.strip_prefix(prefix).unwrap_or(line);
     }
-    line.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    line.chars().take(MAX_LINE).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_line_is_short_and_plain() {
-        assert_eq!(tidy("error loading model: no\ttensor\n"), "no tensor");
-        assert_eq!(tidy(&"x".repeat(1000)).len(), LONGEST);
+        assert_eq!(one_line("error loading model: no\ttensor\n"), "no tensor");
+        assert_eq!(one_line(&"x".repeat(1000)).len(), MAX_LINE);
     }
 }

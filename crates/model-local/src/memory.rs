@@ -1,7 +1,7 @@
-//! How much memory a model takes, and how much there is: what does not fit is refused with a reason, before
-//! the kernel ends the process without one.
+//! Estimates the memory a model needs and the memory available, so that loading fails with a reason instead of the
+//! kernel killing the process.
 //!
-//! Estimates. What it cannot find out it does not hold against anybody.
+//! Estimates only: what cannot be determined is not counted.
 
 use std::{
     fs,
@@ -10,57 +10,57 @@ use std::{
 
 use llama_cpp_2::gguf::GgufContext;
 
-use crate::{Options, engine::BATCH, load::USUAL_CONTEXT, log};
+use crate::{Options, engine::BATCH, load::DEFAULT_CONTEXT, log};
 
-/// What a model takes, in bytes.
+/// Estimated memory of a model, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Need {
-    /// The file.
+pub(crate) struct MemoryEstimate {
+    /// The weights: the file's size.
     pub(crate) weights: u64,
-    /// The conversations, and the intermediate results.
+    /// The KV cache and the intermediate results.
     pub(crate) work: u64,
-    /// Tokens of one conversation.
+    /// The context length of one conversation in tokens.
     pub(crate) context: u32,
 }
 
-impl Need {
-    pub(crate) fn all(&self) -> u64 {
+impl MemoryEstimate {
+    pub(crate) fn total(&self) -> u64 {
         self.weights.saturating_add(self.work)
     }
 }
 
-/// What the model in this file takes. Nothing where its header does not say; others say what is wrong with it.
-pub(crate) fn needed(path: &Path, options: &Options) -> Option<Need> {
+/// The memory the model in this file needs; `None` where the header does not tell. Loading reports an invalid header.
+pub(crate) fn estimate(path: &Path, options: &Options) -> Option<MemoryEstimate> {
     let weights = fs::metadata(path).ok()?.len();
-    let (header, _) = log::listening(|| GgufContext::from_file(path));
+    let (header, _) = log::capture_errors(|| GgufContext::from_file(path));
     let header = header?;
     let architecture = text(&header, "general.architecture")?;
     let number = |key: &str| number(&header, &format!("{architecture}.{key}"));
     let trained = u32::try_from(number("context_length")?).ok()?;
-    let context = options.context.map_or(trained.min(USUAL_CONTEXT), |asked| asked.get());
+    let context = options.context.map_or(trained.min(DEFAULT_CONTEXT), |asked| asked.get());
     if context > trained {
         return None;
     }
     let cache = Cache {
         layers: number("block_count")?,
         heads: number("attention.head_count"),
-        // Where layers differ nobody counts them one by one.
+        // A list where layers differ: then the cache is not estimated.
         shared_heads: number("attention.head_count_kv"),
         width: number("embedding_length")?,
         key: number("attention.key_length"),
         value: number("attention.value_length"),
     };
     let tokens = u64::from(context).saturating_mul(u64::from(options.sequences.get()));
-    let vocabulary = number("vocab_size").unwrap_or(FEW_WORDS);
+    let vocabulary = number("vocab_size").unwrap_or(MIN_VOCABULARY);
     let results = vocabulary.saturating_mul(u64::from(BATCH)).saturating_mul(4);
-    let work = cache.token().saturating_mul(tokens).saturating_add(results);
-    Some(Need { weights, work, context })
+    let work = cache.bytes_per_token().saturating_mul(tokens).saturating_add(results);
+    Some(MemoryEstimate { weights, work, context })
 }
 
-/// Most models know more words than that.
-const FEW_WORDS: u64 = 32_000;
+/// Assumed vocabulary where the header does not give it; most have more.
+const MIN_VOCABULARY: u64 = 32_000;
 
-/// What is remembered of every token.
+/// The KV cache of a model.
 struct Cache {
     layers: u64,
     heads: Option<u64>,
@@ -71,8 +71,8 @@ struct Cache {
 }
 
 impl Cache {
-    /// Bytes of one token: a key and a value of two bytes a number, for each head of each layer.
-    fn token(&self) -> u64 {
+    /// Bytes per token: keys and values of two bytes each, for every KV head of every layer.
+    fn bytes_per_token(&self) -> u64 {
         let (Some(heads), Some(shared)) = (self.heads, self.shared_heads) else { return 0 };
         let usual = self.width / heads.max(1);
         let numbers = self.key.unwrap_or(usual).saturating_add(self.value.unwrap_or(usual));
@@ -80,7 +80,7 @@ impl Cache {
     }
 }
 
-/// Kinds of values in a header; to ask for another than is there ends the process.
+/// Types of header values. Reading a value as another type would abort the process.
 const U32: u32 = 4;
 const STRING: u32 = 8;
 
@@ -94,7 +94,7 @@ fn text(header: &GgufContext, key: &str) -> Option<String> {
     (at >= 0 && header.kv_type(at) == STRING).then(|| header.val_str(at).map(str::to_owned))?
 }
 
-/// Bytes this process may still use: the machine's, or what its control groups leave of them.
+/// Bytes available to this process: the machine's, or less where control groups limit it.
 pub(crate) fn free() -> Option<u64> {
     free_below(Path::new("/"))
 }
@@ -106,58 +106,58 @@ fn free_below(root: &Path) -> Option<u64> {
         line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
     };
     let machine = kibibytes("MemAvailable:")?.saturating_add(kibibytes("SwapFree:").unwrap_or(0));
-    let groups = groups(root).into_iter().filter_map(|group| group.left());
+    let groups = groups(root).into_iter().filter_map(|group| group.available());
     Some(groups.fold(machine.saturating_mul(1024), u64::min))
 }
 
 /// A control group that may have a limit.
 struct Group {
     dir: PathBuf,
-    kind: Kind,
+    version: Version,
 }
 
-/// The kernel's two ways of telling.
+/// The cgroup version.
 #[derive(Clone, Copy)]
-enum Kind {
-    One,
-    Two,
+enum Version {
+    V1,
+    V2,
 }
 
-/// The groups this process is in, with all above them.
+/// The groups of this process and all their parents.
 fn groups(root: &Path) -> Vec<Group> {
     let lines = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mut groups = Vec::new();
     for line in lines.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let (kind, top) = match controllers {
-            "" => (Kind::Two, "sys/fs/cgroup"),
+        let (version, top) = match controllers {
+            "" => (Version::V2, "sys/fs/cgroup"),
             _ if controllers.split(',').any(|one| one == "memory") => {
-                (Kind::One, "sys/fs/cgroup/memory")
+                (Version::V1, "sys/fs/cgroup/memory")
             }
             _ => continue,
         };
-        // In a container the path may be one outside: its own group is then at the top.
+        // In a container the path may be the host's: the own group is then at the top.
         let mut dir = root.join(top);
-        groups.push(Group { dir: dir.clone(), kind });
+        groups.push(Group { dir: dir.clone(), version });
         for name in path.split('/').filter(|name| !matches!(*name, "" | "." | "..")) {
             dir.push(name);
-            groups.push(Group { dir: dir.clone(), kind });
+            groups.push(Group { dir: dir.clone(), version });
         }
     }
     groups
 }
 
 impl Group {
-    /// What its limit leaves. What it holds of files can be given back.
-    fn left(&self) -> Option<u64> {
-        let (limit, used, files) = match self.kind {
-            Kind::One => (
+    /// What its limit leaves. Its file cache can be reclaimed.
+    fn available(&self) -> Option<u64> {
+        let (limit, used, files) = match self.version {
+            Version::V1 => (
                 "memory.limit_in_bytes",
                 "memory.usage_in_bytes",
                 ["total_active_file", "total_inactive_file"],
             ),
-            Kind::Two => ("memory.max", "memory.current", ["active_file", "inactive_file"]),
+            Version::V2 => ("memory.max", "memory.current", ["active_file", "inactive_file"]),
         };
         let limit = self.read(limit)?.trim().parse::<u64>().ok()?;
         let used = self.read(used)?.trim().parse::<u64>().ok()?;
@@ -166,8 +166,8 @@ impl Group {
             let (key, count) = line.split_once(' ')?;
             files.contains(&key).then(|| count.trim().parse::<u64>().ok())?
         };
-        let given_back: u64 = counts.lines().filter_map(counted).sum();
-        Some(limit.saturating_sub(used.saturating_sub(given_back)))
+        let reclaimable: u64 = counts.lines().filter_map(counted).sum();
+        Some(limit.saturating_sub(used.saturating_sub(reclaimable)))
     }
 
     fn read(&self, name: &str) -> Option<String> {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_counted() {
+    fn the_cache_is_counted() {
         let qwen = Cache {
             layers: 28,
             heads: Some(12),
@@ -243,7 +243,7 @@ mod tests {
             key: None,
             value: None,
         };
-        assert_eq!(qwen.token(), 28_672);
-        assert_eq!(Cache { shared_heads: None, ..qwen }.token(), 0);
+        assert_eq!(qwen.bytes_per_token(), 28_672);
+        assert_eq!(Cache { shared_heads: None, ..qwen }.bytes_per_token(), 0);
     }
 }

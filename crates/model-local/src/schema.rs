@@ -1,29 +1,29 @@
-//! JSON schemas of tools, reduced to what a grammar needs. Whoever offers a tool wrote them: what is too
-//! deep, too large or too clever becomes "any value", so that the converter behind stays quick.
+//! Reduces the JSON schemas of tools to what a grammar needs. Schemas are untrusted: what is too deep, too large or too
+//! complex becomes "any value", so that llama.cpp's converter stays fast.
 
 use serde_json::{Map, Value, json};
 
-/// Objects within objects.
-const DEEPEST: usize = 6;
+/// Maximum nesting.
+const MAX_DEPTH: usize = 6;
 
-/// Properties of an object, and values of an enumeration.
-const MOST: usize = 64;
+/// Maximum properties of an object, and values of an enumeration.
+const MAX_ITEMS: usize = 64;
 
-/// Bytes of a name or of an enumerated value.
-const LONGEST: usize = 200;
+/// Maximum bytes of a name or an enumerated value.
+const MAX_TEXT: usize = 200;
 
 /// The part of a schema that is enforced: types, properties, items and enumerations.
-pub(crate) fn plain(schema: &Value) -> Value {
+pub(crate) fn reduce(schema: &Value) -> Value {
     reduced(schema, 0)
 }
 
 fn reduced(schema: &Value, depth: usize) -> Value {
     let anything = json!({});
-    if depth >= DEEPEST {
+    if depth >= MAX_DEPTH {
         return anything;
     }
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
-        let fits = !values.is_empty() && values.len() <= MOST && values.iter().all(is_short);
+        let fits = !values.is_empty() && values.len() <= MAX_ITEMS && values.iter().all(is_short);
         return if fits { json!({"enum": values}) } else { anything };
     }
     match schema.get("type").and_then(Value::as_str) {
@@ -42,7 +42,7 @@ fn reduced(schema: &Value, depth: usize) -> Value {
 fn object(schema: &Value, depth: usize) -> Value {
     let empty = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
-    if properties.len() > MOST || properties.keys().any(|name| name.len() > LONGEST) {
+    if properties.len() > MAX_ITEMS || properties.keys().any(|name| name.len() > MAX_TEXT) {
         return json!({"type": "object"});
     }
     let required = schema.get("required").and_then(Value::as_array);
@@ -61,7 +61,7 @@ fn object(schema: &Value, depth: usize) -> Value {
 
 fn is_short(value: &Value) -> bool {
     match value {
-        Value::String(text) => text.len() <= LONGEST,
+        Value::String(text) => text.len() <= MAX_TEXT,
         Value::Array(_) | Value::Object(_) => false,
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
     }
@@ -92,7 +92,7 @@ mod tests {
             "required": ["path"],
             "additionalProperties": false,
         });
-        assert_eq!(plain(&schema), wanted);
+        assert_eq!(reduce(&schema), wanted);
     }
 
     #[test]
@@ -101,14 +101,14 @@ mod tests {
         for _ in 0..100 {
             deep = json!({"type": "array", "items": deep});
         }
-        assert!(plain(&deep).to_string().len() < 300);
+        assert!(reduce(&deep).to_string().len() < 300);
         let many: Map<String, Value> =
             (0..5000).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
         let many = json!({"type": "object", "properties": many});
-        assert_eq!(plain(&many), json!({"type": "object"}));
+        assert_eq!(reduce(&many), json!({"type": "object"}));
         let long = json!({"type": "object", "properties": {"x".repeat(100_000): {}}});
-        assert_eq!(plain(&long), json!({"type": "object"}));
+        assert_eq!(reduce(&long), json!({"type": "object"}));
         let reference = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}});
-        assert_eq!(plain(&reference), json!({}));
+        assert_eq!(reduce(&reference), json!({}));
     }
 }

@@ -1,4 +1,4 @@
-//! The routes: what is answered where.
+//! The routes.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -16,24 +16,24 @@ use serde_json::{Value, json};
 use crate::{
     ServeOptions, Served,
     admission::Admission,
-    answer, chat,
-    failure::Failure,
+    api_error::ApiError,
+    chat, completion,
     gate::{self, Gate, HEALTH},
 };
 
-/// What all requests share.
+/// State shared by all requests.
 #[derive(Debug)]
 pub(crate) struct App<M> {
     pub(crate) models: Arc<Vec<Served<M>>>,
     pub(crate) options: ServeOptions,
     pub(crate) admission: Admission,
-    /// When the server began, which clients take for the models' age.
+    /// When the server started; reported as the models' creation time.
     created: u64,
 }
 
 impl<M: Model> App<M> {
-    /// The place of the model with this name; of the first one where the client names none.
-    pub(crate) fn find(&self, name: &str) -> Result<usize, Failure> {
+    /// The index of the model with this name; the first one where the client names none.
+    pub(crate) fn find(&self, name: &str) -> Result<usize, ApiError> {
         if name.is_empty() {
             return Ok(0);
         }
@@ -52,7 +52,7 @@ impl<M: Model> App<M> {
     }
 }
 
-/// The whole service, as it is reached at this address.
+/// The service at this address.
 pub(crate) fn app<M: Model>(
     models: Vec<Served<M>>,
     options: ServeOptions,
@@ -61,11 +61,11 @@ pub(crate) fn app<M: Model>(
     let gate = Arc::new(Gate::new(options.api_key.as_ref(), address));
     let admission = Admission::new(&options);
     let models = Arc::new(models);
-    let app = App { models, options, admission, created: answer::now() };
+    let app = App { models, options, admission, created: completion::now() };
     Router::new()
         .route(HEALTH, get(health))
         .route("/v1/models", get(list::<M>))
-        // Names may hold slashes.
+        // Names may contain slashes.
         .route("/v1/models/{*name}", get(one::<M>))
         .route("/v1/chat/completions", post(chat::complete::<M>))
         .fallback(nothing)
@@ -74,7 +74,7 @@ pub(crate) fn app<M: Model>(
         .layer(middleware::from_fn_with_state(gate, gate::pass))
 }
 
-/// An answer of JSON.
+/// A JSON response.
 pub(crate) fn json(value: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(value.to_string()));
     let kind = HeaderValue::from_static("application/json");
@@ -95,16 +95,16 @@ async fn list<M: Model>(State(app): State<Arc<App<M>>>) -> Response<Body> {
 async fn one<M: Model>(
     State(app): State<Arc<App<M>>>,
     Path(name): Path<String>,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiError> {
     app.find(&name)?;
     Ok(json(&app.listed(&name)))
 }
 
-async fn nothing(uri: Uri) -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
+async fn nothing(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, format!("unknown path {}", uri.path()))
 }
 
-async fn other_method(method: Method, uri: Uri) -> Failure {
-    let message = format!("{} does not take {method}", uri.path());
-    Failure::new(StatusCode::METHOD_NOT_ALLOWED, message)
+async fn other_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not support {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }

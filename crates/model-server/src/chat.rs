@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`: from the body to the reply.
+//! `POST /v1/chat/completions`.
 
 use std::sync::Arc;
 
@@ -11,48 +11,48 @@ use model::{Model, Sampling};
 use trajectory::Message;
 
 use crate::{
-    Served, Sight,
-    answer::Heading,
+    Images, Served,
+    api_error::ApiError,
     app::{App, json},
     body,
-    failure::Failure,
+    chat_request::{ChatRequest, Delivery, parse},
+    completion::CompletionHeader,
     generation::{Generation, broken},
-    hold::Calls,
-    question::{Delivery, Question, question},
+    holdback::Calls,
     stream,
 };
 
-/// Answers one request. Whoever hangs up drops this, and with it the generation.
+/// Handles one request. Dropped when the client disconnects, which stops the generation.
 pub(crate) async fn complete<M: Model>(
     State(app): State<Arc<App<M>>>,
     request: Request,
-) -> Result<Response<Body>, Failure> {
-    let (body, room) = body::receive(request, &app.options, &app.admission).await?;
-    // A long body takes a while, and others' words are not to wait for it. Its room goes along: it is taken for as long
-    // as the body is there, even where the client has hung up.
-    let reading = tokio::task::spawn_blocking(move || (question(&body), room));
-    let (question, room) = reading.await.map_err(|_| broken())?;
-    let mut question = question?;
-    let which = app.find(&question.model)?;
-    let served = app.models.get(which).ok_or_else(|| unknown(&question.model))?;
-    if served.sight == Sight::Blind && question.messages.iter().any(shows) {
-        return Err(Failure::field("messages", "this model cannot look at pictures"));
+) -> Result<Response<Body>, ApiError> {
+    let (body, permit) = body::receive(request, &app.options, &app.admission).await?;
+    // Parsing a long body takes time and must not block the runtime. The memory permit is held for as long as the body
+    // exists, even if the client disconnects.
+    let reading = tokio::task::spawn_blocking(move || (parse(&body), permit));
+    let (chat, permit) = reading.await.map_err(|_| broken())?;
+    let mut chat = chat?;
+    let which = app.find(&chat.model)?;
+    let served = app.models.get(which).ok_or_else(|| unknown(&chat.model))?;
+    if served.images == Images::Refused && chat.messages.iter().any(has_image) {
+        return Err(ApiError::field("messages", "this model does not accept images"));
     }
-    let heading = Heading::new(named(served, &question));
-    question.sampling = over(question.sampling, &served.sampling);
-    let calls = if question.tools.is_empty() { Calls::Impossible } else { Calls::Possible };
-    let delivery = question.delivery;
-    let place = app.admission.place(room)?;
-    let generation = Generation::start(app.models.clone(), which, question, place);
+    let header = CompletionHeader::new(named(served, &chat));
+    chat.sampling = with_defaults(chat.sampling, &served.sampling);
+    let calls = if chat.tools.is_empty() { Calls::Impossible } else { Calls::Possible };
+    let delivery = chat.delivery;
+    let slot = app.admission.enqueue(permit)?;
+    let generation = Generation::start(app.models.clone(), which, chat, slot);
     match delivery {
-        Delivery::Whole => Ok(json(&heading.whole(&generation.done().await?))),
+        Delivery::Whole => Ok(json(&header.complete(&generation.done().await?))),
         Delivery::Stream(usage) => {
-            stream::respond(generation, heading, calls, usage, app.options.heartbeat).await
+            stream::respond(generation, header, calls, usage, app.options.heartbeat).await
         }
     }
 }
 
-fn shows(message: &Message) -> bool {
+fn has_image(message: &Message) -> bool {
     let content = match message {
         Message::User { content } => content,
         Message::Tool(result) => &result.content,
@@ -61,30 +61,30 @@ fn shows(message: &Message) -> bool {
     content.iter().any(|part| part.as_text().is_none())
 }
 
-/// No model has this name.
-pub(crate) fn unknown(name: &str) -> Failure {
-    let message = format!("no model is called {name:?}; GET /v1/models lists them");
-    let failure = Failure::field("model", message).code("model_not_found");
+/// The error for an unknown model.
+pub(crate) fn unknown(name: &str) -> ApiError {
+    let message = format!("unknown model {name:?}; GET /v1/models lists the available ones");
+    let failure = ApiError::field("model", message).code("model_not_found");
     failure.status(StatusCode::NOT_FOUND)
 }
 
-/// Clients get back the name they asked for.
-fn named<'a, M>(served: &'a Served<M>, question: &'a Question) -> &'a str {
+/// The name the client used, or the model's own.
+fn named<'a, M>(served: &'a Served<M>, chat: &'a ChatRequest) -> &'a str {
     let listed = served.names.first().map_or("", String::as_str);
-    if question.model.is_empty() { listed } else { &question.model }
+    if chat.model.is_empty() { listed } else { &chat.model }
 }
 
-/// What the client wants, and where it does not say, what the server has set.
-fn over(asked: Sampling, set: &Sampling) -> Sampling {
-    let stop = if asked.stop.is_empty() { set.stop.clone() } else { asked.stop };
+/// The client's sampling settings, with the server's as defaults.
+fn with_defaults(client: Sampling, server: &Sampling) -> Sampling {
+    let stop = if client.stop.is_empty() { server.stop.clone() } else { client.stop };
     Sampling {
-        temperature: asked.temperature.or(set.temperature),
-        top_p: asked.top_p.or(set.top_p),
-        top_k: asked.top_k.or(set.top_k),
-        min_p: asked.min_p.or(set.min_p),
-        repetition_penalty: asked.repetition_penalty.or(set.repetition_penalty),
-        seed: asked.seed.or(set.seed),
+        temperature: client.temperature.or(server.temperature),
+        top_p: client.top_p.or(server.top_p),
+        top_k: client.top_k.or(server.top_k),
+        min_p: client.min_p.or(server.min_p),
+        repetition_penalty: client.repetition_penalty.or(server.repetition_penalty),
+        seed: client.seed.or(server.seed),
         stop,
-        ..set.clone()
+        ..server.clone()
     }
 }

@@ -1,7 +1,7 @@
-//! Who is let in: the right key, no page of a browser, and on a loopback address no foreign name.
+//! Access checks: the API key, no requests of web pages, and on a loopback address no foreign host name.
 //!
-//! A page anywhere on the web can make its visitor's browser send requests to the visitor's own machine, or
-//! give its own name that machine's address. Neither gets past.
+//! Any web page can make its visitor's browser send requests to the visitor's own machine, or resolve its own host name
+//! to that machine's address (DNS rebinding). Both are rejected.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -15,51 +15,51 @@ use axum::{
 use model::Secret;
 use sha2::{Digest, Sha256};
 
-use crate::failure::Failure;
+use crate::api_error::ApiError;
 
-/// What is asked of every request.
+/// The checks of every request.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// The key's hash: hashes have the same length, and tell nothing when compared too quickly.
+    /// The key's hash: hashes have equal length, and comparing them leaks nothing about the key.
     key: Option<[u8; 32]>,
     hosts: Hosts,
 }
 
-/// The names under which the server may be addressed.
+/// The accepted host names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hosts {
     Loopback,
     Any,
 }
 
-/// Asked by those who watch over servers; it tells nothing.
+/// The health check, which needs no key.
 pub(crate) const HEALTH: &str = "/health";
 
 impl Gate {
-    /// For a server at this address.
+    /// The checks for a server at this address.
     pub(crate) fn new(key: Option<&Secret>, address: IpAddr) -> Self {
         let hosts = if address.to_canonical().is_loopback() { Hosts::Loopback } else { Hosts::Any };
         Self { key: key.map(|key| hash(key.reveal().as_bytes())), hosts }
     }
 
-    fn check(&self, request: &Request<Body>) -> Result<(), Failure> {
+    fn check(&self, request: &Request<Body>) -> Result<(), ApiError> {
         if self.hosts == Hosts::Loopback {
-            self.local_name(request)?;
+            self.check_host(request)?;
         }
-        if is_of_a_page(request) {
-            let message = "pages of a browser are not served";
-            return Err(Failure::new(StatusCode::FORBIDDEN, message));
+        if is_from_web_page(request) {
+            let message = "requests from web pages are not allowed";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, message));
         }
         if request.uri().path() == HEALTH {
             return Ok(());
         }
-        self.known(request)
+        self.check_key(request)
     }
 
-    fn local_name(&self, request: &Request<Body>) -> Result<(), Failure> {
+    fn check_host(&self, request: &Request<Body>) -> Result<(), ApiError> {
         let mut named = request.headers().get_all(header::HOST).iter().peekable();
         let authority = request.uri().authority().map(|authority| authority.as_str());
-        // Programs older than the header cannot be browsers.
+        // Browsers always send the header.
         let nameless = named.peek().is_none() && request.version() < Version::HTTP_11;
         let named = nameless
             || named.peek().is_some() && named.all(|host| is_local(host.to_str().unwrap_or("?")));
@@ -68,10 +68,10 @@ impl Gate {
             return Ok(());
         }
         let message = "the Host header must name this machine, such as localhost";
-        Err(Failure::new(StatusCode::FORBIDDEN, message))
+        Err(ApiError::new(StatusCode::FORBIDDEN, message))
     }
 
-    fn known(&self, request: &Request<Body>) -> Result<(), Failure> {
+    fn check_key(&self, request: &Request<Body>) -> Result<(), ApiError> {
         let Some(key) = &self.key else { return Ok(()) };
         let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
         let sent = sent.and_then(|value| {
@@ -82,10 +82,10 @@ impl Gate {
             Some(sent) if same(&hash(sent), key) => Ok(()),
             sent => {
                 let message = match sent {
-                    Some(_) => "the key is wrong",
-                    None => "a key is needed: Authorization: Bearer KEY",
+                    Some(_) => "invalid API key",
+                    None => "missing API key; send the header Authorization: Bearer KEY",
                 };
-                let failure = Failure::new(StatusCode::UNAUTHORIZED, message);
+                let failure = ApiError::new(StatusCode::UNAUTHORIZED, message);
                 Err(failure.code("invalid_api_key"))
             }
         }
@@ -94,7 +94,7 @@ impl Gate {
 
 const SCHEME: &[u8] = b"bearer ";
 
-/// The gate as a layer around everything.
+/// The checks as middleware.
 pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     match gate.check(&request) {
         Ok(()) => next.run(request).await,
@@ -102,8 +102,8 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
     }
 }
 
-/// Whether a page in a browser is behind a request. What users type into the address themselves is not.
-fn is_of_a_page(request: &Request<Body>) -> bool {
+/// Whether a request comes from a web page. Addresses that users type themselves do not.
+fn is_from_web_page(request: &Request<Body>) -> bool {
     let headers = request.headers();
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     headers.contains_key(header::ORIGIN) || site.is_some_and(|site| site != b"none")
@@ -113,13 +113,13 @@ fn hash(key: &[u8]) -> [u8; 32] {
     Sha256::digest(key).into()
 }
 
-/// Looks at every byte, whatever the first ones are.
+/// Compares in constant time.
 fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(differences) == 0
 }
 
-/// Whether a host, with or without a port, is this machine under a name nobody else can give away.
+/// Whether a host, with or without a port, names this machine in a way no DNS server can change.
 fn is_local(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, port)) if port.is_empty() || port.starts_with(':') => address,

@@ -1,11 +1,11 @@
-//! A reply being written in a task of its own, which ends when nobody waits for it any more.
+//! Generates a response in its own task, which is aborted when the client disconnects.
 //!
-//! Knows models. Knows neither HTTP nor how a reply is sent.
+//! Knows models. Knows neither HTTP nor how a response is sent.
 
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use model::{Calling, Delta, Listener, Model, Reply, Request, Sampling, Silent};
+use model::{Delta, Listener, Model, Request, Response, Sampling, Silent, ToolChoice};
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     task::JoinHandle,
@@ -14,70 +14,70 @@ use trajectory::{Message, Stop, Usage};
 
 use crate::{
     Served,
-    admission::Place,
-    failure::Failure,
-    question::{Choice, Delivery, Parallel, Question},
+    admission::QueueSlot,
+    api_error::ApiError,
+    chat_request::{ChatRequest, Choice, Delivery, Parallel},
 };
 
-/// What is heard of a reply.
+/// An event of a generation.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Progress {
     /// More thinking.
     Reasoning(String),
     /// More text.
     Text(String),
-    /// All that was heard is void; it begins anew.
+    /// Everything so far is void; the response starts over.
     Void,
-    /// The end.
-    Done(Box<Result<Reply, Failure>>),
+    /// The response is complete, or failed.
+    Done(Box<Result<Response, ApiError>>),
 }
 
-/// A reply that is being written. Dropping it ends that.
+/// A running generation, aborted on drop.
 #[derive(Debug)]
 pub(crate) struct Generation {
-    news: UnboundedReceiver<News>,
+    events: UnboundedReceiver<Progress>,
     task: JoinHandle<()>,
 }
 
-/// How often a model that must call a tool is asked.
+/// Attempts of a model that must call a tool.
 const ATTEMPTS: u32 = 3;
 
 impl Generation {
-    /// Has the question answered as soon as it is its turn.
+    /// Starts the generation as soon as admission allows.
     pub(crate) fn start<M: Model>(
         models: Arc<Vec<Served<M>>>,
         which: usize,
-        question: Question,
-        place: Place,
+        chat: ChatRequest,
+        slot: QueueSlot,
     ) -> Self {
-        let (to, news) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
-            let _turn = place.turn().await;
+            let _permit = slot.run().await;
             let Some(served) = models.get(which) else { return };
-            let ear = Ear(to);
-            // What a model says before it calls a tool it has to call may be said in vain.
-            let heard = question.choice == Choice::Auto && question.delivery != Delivery::Whole;
-            let listener: &dyn Listener = if heard { &ear } else { &Silent };
-            let done = answer(served, question, listener).await;
-            let _ = ear.0.send(News::Done(Box::new(done)));
+            let forwarder = Forwarder(sender);
+            // Attempts without the required call are discarded, so they are not streamed.
+            let streams = chat.choice == Choice::Auto && chat.delivery != Delivery::Whole;
+            let listener: &dyn Listener = if streams { &forwarder } else { &Silent };
+            let done = respond(served, chat, listener).await;
+            let _ = forwarder.0.send(Progress::Done(Box::new(done)));
         });
-        Self { news, task }
+        Self { events, task }
     }
 
-    /// What comes next; nothing after the end.
-    pub(crate) async fn next(&mut self) -> Option<News> {
-        self.news.recv().await
+    /// The next event; `None` after the end.
+    pub(crate) async fn next(&mut self) -> Option<Progress> {
+        self.events.recv().await
     }
 
-    /// What has come already.
-    pub(crate) fn ready(&mut self) -> Option<News> {
-        self.news.try_recv().ok()
+    /// The next event, if there is one already.
+    pub(crate) fn ready(&mut self) -> Option<Progress> {
+        self.events.try_recv().ok()
     }
 
-    /// Waits for the end.
-    pub(crate) async fn done(mut self) -> Result<Reply, Failure> {
-        while let Some(news) = self.next().await {
-            if let News::Done(done) = news {
+    /// Waits for the complete response.
+    pub(crate) async fn done(mut self) -> Result<Response, ApiError> {
+        while let Some(event) = self.next().await {
+            if let Progress::Done(done) = event {
                 return *done;
             }
         }
@@ -91,66 +91,67 @@ impl Drop for Generation {
     }
 }
 
-/// The model ended without a word: it panicked.
-pub(crate) fn broken() -> Failure {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the model failed")
+/// The error where the task ended without a result: the model panicked.
+pub(crate) fn broken() -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the model failed")
 }
 
-async fn answer<M: Model>(
+async fn respond<M: Model>(
     served: &Served<M>,
-    question: Question,
+    chat: ChatRequest,
     listener: &dyn Listener,
-) -> Result<Reply, Failure> {
-    let Question { mut messages, tools, choice, parallel, sampling, max_tokens, .. } = question;
+) -> Result<Response, ApiError> {
+    let ChatRequest { mut messages, tools, choice, parallel, sampling, max_tokens, .. } = chat;
     let max_tokens = max_tokens.unwrap_or(served.max_tokens);
-    let calling = match choice {
-        Choice::Auto => Calling::Free,
-        Choice::Required => Calling::Required,
+    let tool_choice = match choice {
+        Choice::Auto => ToolChoice::Auto,
+        Choice::Required => ToolChoice::Required,
     };
-    let sampling = Sampling { calling, ..sampling };
+    let sampling = Sampling { tool_choice, ..sampling };
     let mut usage = Usage::default();
     for _ in 0..ATTEMPTS {
         let request =
             Request { messages: &messages, tools: &tools, sampling: &sampling, max_tokens };
-        let mut reply = served.model.complete(&request, listener).await?;
-        usage += reply.usage;
+        let mut response = served.model.complete(&request, listener).await?;
+        usage += response.usage;
         let offered = |name: &str| tools.iter().any(|tool| tool.name == name);
         if choice == Choice::Required {
-            reply.message.calls.retain(|call| offered(&call.name));
+            response.message.calls.retain(|call| offered(&call.name));
         }
-        if choice == Choice::Auto || !reply.message.calls.is_empty() {
+        if choice == Choice::Auto || !response.message.calls.is_empty() {
             if parallel == Parallel::One {
-                reply.message.calls.truncate(1);
+                response.message.calls.truncate(1);
             }
-            return Ok(Reply { usage, ..reply });
+            return Ok(Response { usage, ..response });
         }
-        if reply.stop == Stop::Length {
-            let message = "tool_choice: the reply was cut off before its call was complete; allow more tokens";
+        if response.stop == Stop::Length {
+            let message = "tool_choice: the response was cut off before its call was complete; allow more tokens";
             return Err(no_call(message.into()));
         }
-        messages.push(Message::Assistant(reply.message));
-        let how = served.model.how_to_call(&tools);
+        messages.push(Message::Assistant(response.message));
+        let how = served.model.tool_call_hint(&tools);
         messages.push(Message::user(format!("This reply has to be a call of a tool: {how}.")));
     }
-    Err(no_call(format!("tool_choice: the model called none of the tools in {ATTEMPTS} attempts")))
+    Err(no_call(format!("tool_choice: the model called no tool in {ATTEMPTS} attempts")))
 }
 
-fn no_call(message: String) -> Failure {
-    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message).code("no_tool_call")
+fn no_call(message: String) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, message).code("no_tool_call")
 }
 
-struct Ear(UnboundedSender<News>);
+/// Sends the pieces of a response to the HTTP task.
+struct Forwarder(UnboundedSender<Progress>);
 
-impl Listener for Ear {
-    fn hear(&self, delta: Delta<'_>) {
-        let news = match delta {
-            Delta::Reasoning(text) => News::Reasoning(text.to_owned()),
-            Delta::Text(text) => News::Text(text.to_owned()),
-            Delta::Retry { .. } => News::Void,
-            // Calls are sent once they are whole and understood.
+impl Listener for Forwarder {
+    fn on_delta(&self, delta: Delta<'_>) {
+        let event = match delta {
+            Delta::Reasoning(text) => Progress::Reasoning(text.to_owned()),
+            Delta::Text(text) => Progress::Text(text.to_owned()),
+            Delta::Retry { .. } => Progress::Void,
+            // Calls are sent once they are complete and parsed.
             Delta::Call(_) | Delta::Arguments(_) => return,
         };
-        // Nobody listening means that this task is about to be ended.
-        let _ = self.0.send(news);
+        // Without a receiver, this task is about to be aborted.
+        let _ = self.0.send(event);
     }
 }

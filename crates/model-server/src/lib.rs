@@ -1,24 +1,39 @@
 //! An OpenAI-compatible HTTP endpoint in front of any [`model::Model`].
 //!
-//! Knows HTTP and OpenAI's chat completions. Loads no model, reads no settings and runs no tool.
+//! Start reading at [`serve()`] and `app.rs`, the routes. Knows HTTP and OpenAI's chat completions. Loads no model, reads
+//! no settings and runs no tool.
+//!
+//! ```
+//! use lis_model_server::{ServeOptions, Served, serve};
+//! use testkit::{ScriptedModel, say};
+//! use tokio::net::TcpListener;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let model = Served::new(ScriptedModel::new([say("Hello!")]), 1024);
+//! let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! // Serves until the last argument completes, here at once; use a signal handler in a program.
+//! serve(listener, vec![model], ServeOptions::default(), async {}).await
+//! # }
+//! ```
 
 mod admission;
-mod answer;
+mod api_error;
 mod app;
 mod body;
 mod chat;
-mod failure;
+mod chat_request;
+mod completion;
 mod fields;
 mod gate;
 mod generation;
-mod hold;
+mod holdback;
 mod messages;
 mod options;
-mod patient;
-mod question;
 mod serve;
+mod stall;
 mod stream;
 mod values;
 
-pub use options::{ServeOptions, Served, Sight};
+pub use options::{Images, ServeOptions, Served};
 pub use serve::serve;

@@ -1,6 +1,6 @@
-//! A client's messages in our own vocabulary.
+//! Converts a client's messages to [`Message`]s.
 //!
-//! Pure. Everything is checked here, so that no model meets a conversation that makes no sense.
+//! Pure. Validates everything, so that models receive well-formed conversations only.
 
 use std::collections::HashMap;
 
@@ -8,64 +8,64 @@ use serde_json::{Map, Value};
 use trajectory::{Arguments, Assistant, Content, Message, ToolCall, ToolResult};
 
 use crate::{
-    failure::Failure,
+    api_error::ApiError,
     fields::{Fields, wrong},
-    values::Values,
+    values::ValueBudget,
 };
 
-/// Reads the whole conversation.
-pub(crate) fn messages(list: &[Value], values: &mut Values) -> Result<Vec<Message>, Failure> {
+/// Converts the whole conversation.
+pub(crate) fn messages(list: &[Value], values: &mut ValueBudget) -> Result<Vec<Message>, ApiError> {
     if list.is_empty() {
-        return Err(Failure::field("messages", "must hold at least one message"));
+        return Err(ApiError::field("messages", "must contain at least one message"));
     }
     let mut reading = Reading { called: HashMap::new(), values };
     let read = list.iter().enumerate();
     read.map(|(at, value)| message(value, &format!("messages[{at}]"), &mut reading)).collect()
 }
 
-/// What is known from the messages before.
+/// State from earlier messages.
 struct Reading<'a> {
-    /// The tools of earlier calls, by the ids of the calls.
+    /// Tool names of earlier calls, by call id.
     called: HashMap<String, String>,
-    values: &'a mut Values,
+    values: &'a mut ValueBudget,
 }
 
-fn message(value: &Value, path: &str, reading: &mut Reading<'_>) -> Result<Message, Failure> {
+fn message(value: &Value, path: &str, reading: &mut Reading<'_>) -> Result<Message, ApiError> {
     let fields = Fields::of(value, path)?;
     match fields.needed_text("role")? {
-        // OpenAI's newer name for the same.
+        // `developer` is OpenAI's newer name for `system`.
         "system" | "developer" => Ok(Message::System { text: text(&fields)? }),
         "user" => {
             fields.need("content")?;
             Ok(Message::User { content: content(&fields)? })
         }
         "assistant" => {
-            let said = assistant(&fields, reading.values)?;
+            let message = assistant(&fields, reading.values)?;
             reading
                 .called
-                .extend(said.calls.iter().map(|call| (call.id.clone(), call.name.clone())));
-            Ok(Message::Assistant(said))
+                .extend(message.calls.iter().map(|call| (call.id.clone(), call.name.clone())));
+            Ok(Message::Assistant(message))
         }
         "tool" => {
             let call_id = fields.needed_text("tool_call_id")?.to_owned();
             let name = reading.called.get(&call_id).cloned();
             let name = name.ok_or_else(|| {
-                fields.fault("tool_call_id", "no assistant message before it has such a call")
+                fields.error("tool_call_id", "no earlier assistant message has a call with this id")
             })?;
             let content = content(&fields)?;
             Ok(Message::Tool(ToolResult { call_id, name, content, is_error: false }))
         }
-        "function" => Err(fields.fault("role", "functions are outdated; use tools")),
+        "function" => Err(fields.error("role", "functions are deprecated; use tools")),
         _ => {
             let roles = "must be system, developer, user, assistant or tool";
-            Err(fields.fault("role", roles))
+            Err(fields.error("role", roles))
         }
     }
 }
 
-fn assistant(fields: &Fields<'_>, values: &mut Values) -> Result<Assistant, Failure> {
+fn assistant(fields: &Fields<'_>, values: &mut ValueBudget) -> Result<Assistant, ApiError> {
     if fields.get("function_call").is_some() {
-        return Err(fields.fault("function_call", "functions are outdated; use tool_calls"));
+        return Err(fields.error("function_call", "functions are deprecated; use tool_calls"));
     }
     let list = fields.list("tool_calls")?.iter().enumerate();
     let calls =
@@ -79,10 +79,10 @@ fn assistant(fields: &Fields<'_>, values: &mut Values) -> Result<Assistant, Fail
     Ok(Assistant { text: text(fields)?, reasoning, calls, ..Assistant::default() })
 }
 
-fn call(value: &Value, path: &str, values: &mut Values) -> Result<ToolCall, Failure> {
+fn call(value: &Value, path: &str, values: &mut ValueBudget) -> Result<ToolCall, ApiError> {
     let fields = Fields::of(value, path)?;
     if !matches!(fields.text("type")?, None | Some("function")) {
-        return Err(fields.fault("type", "only function calls are known"));
+        return Err(fields.error("type", "only function calls are supported"));
     }
     let id = fields.needed_text("id")?.to_owned();
     let path = fields.name("function");
@@ -100,7 +100,7 @@ fn call(value: &Value, path: &str, values: &mut Values) -> Result<ToolCall, Fail
     Ok(ToolCall { id, name, arguments })
 }
 
-/// A client may send back what a model wrote wrong: the model is to see it.
+/// Clients may send back malformed arguments, which the model should see.
 fn arguments(text: &str) -> Arguments {
     if text.trim().is_empty() {
         return Arguments::Object(Map::new());
@@ -116,16 +116,16 @@ fn malformed(text: &str, why: &str) -> Arguments {
     Arguments::Malformed { malformed: text.to_owned(), why: why.to_owned() }
 }
 
-/// The content where only text makes sense.
-fn text(fields: &Fields<'_>) -> Result<String, Failure> {
+/// The content of a message that may contain text only.
+fn text(fields: &Fields<'_>) -> Result<String, ApiError> {
     let parts = content(fields)?;
     if parts.iter().any(|part| part.as_text().is_none()) {
-        return Err(fields.fault("content", "only users and tools can show pictures"));
+        return Err(fields.error("content", "only user and tool messages may contain images"));
     }
     Ok(parts.iter().filter_map(Content::as_text).collect::<Vec<_>>().join("\n"))
 }
 
-fn content(fields: &Fields<'_>) -> Result<Vec<Content>, Failure> {
+fn content(fields: &Fields<'_>) -> Result<Vec<Content>, ApiError> {
     match fields.get("content") {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![Content::text(text)]),
@@ -137,37 +137,37 @@ fn content(fields: &Fields<'_>) -> Result<Vec<Content>, Failure> {
     }
 }
 
-fn part(value: &Value, path: &str) -> Result<Content, Failure> {
+fn part(value: &Value, path: &str) -> Result<Content, ApiError> {
     let fields = Fields::of(value, path)?;
     match fields.needed_text("type")? {
         "text" => Ok(Content::text(fields.needed_text("text")?)),
         "refusal" => Ok(Content::text(fields.needed_text("refusal")?)),
         "image_url" => match fields.need("image_url")? {
-            Value::String(url) => picture(url, &fields.name("image_url")),
+            Value::String(url) => image(url, &fields.name("image_url")),
             nested => {
                 let path = fields.name("image_url");
                 let nested = Fields::of(nested, &path)?;
-                picture(nested.needed_text("url")?, &nested.name("url"))
+                image(nested.needed_text("url")?, &nested.name("url"))
             }
         },
-        _ => Err(fields.fault("type", "only text and image_url are taken")),
+        _ => Err(fields.error("type", "only text and image_url are supported")),
     }
 }
 
-/// Nothing is fetched for a client: its address might be one that only this machine can reach.
-fn picture(url: &str, name: &str) -> Result<Content, Failure> {
+/// Only data URLs: fetching an address for a client could reach hosts that only this machine can reach.
+fn image(url: &str, name: &str) -> Result<Content, ApiError> {
     let data = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     let Some((media_type, data)) = data else {
         let why = "must be a data URL in base64, such as data:image/png;base64,...";
-        return Err(Failure::field(name, why));
+        return Err(ApiError::field(name, why));
     };
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '+' | '-' | '.');
     if !media_type.starts_with("image/") || !media_type.chars().all(fine) {
-        return Err(Failure::field(name, "must hold a picture, such as image/png"));
+        return Err(ApiError::field(name, "must be an image, such as image/png"));
     }
     let base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
     if data.is_empty() || !data.bytes().all(base64) {
-        return Err(Failure::field(name, "holds no base64"));
+        return Err(ApiError::field(name, "is not base64"));
     }
     Ok(Content::Image { media_type: media_type.to_owned(), data: data.to_owned() })
 }

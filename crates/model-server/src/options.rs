@@ -1,63 +1,63 @@
-//! What is served, and how much of it at once. Plain values: nothing is read from anywhere.
+//! What is served, and the limits. Plain values.
 
 use std::time::Duration;
 
 use model::{Model, Sampling, Secret};
 
-/// A model and what its clients need to know about it.
+/// A model and how it is offered to clients.
 #[derive(Clone, Debug)]
 pub struct Served<M> {
     /// The model.
     pub model: M,
-    /// The names clients may ask for. The first is the one it is listed under.
+    /// The names clients may use.
     pub names: Vec<String>,
-    /// The most tokens of a reply whose client sets no limit.
+    /// Maximum output tokens where the client sets no limit.
     pub max_tokens: u64,
-    /// How words are chosen where the client does not say.
+    /// Sampling settings where the client gives none.
     pub sampling: Sampling,
-    /// Whether it can look at pictures.
-    pub sight: Sight,
+    /// Whether it accepts images.
+    pub images: Images,
 }
 
-/// Whether a model can look at pictures.
+/// Whether a model accepts images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// It can.
-    Sees,
-    /// It cannot: requests with pictures are refused.
-    Blind,
+pub enum Images {
+    /// It does.
+    Accepted,
+    /// It does not: requests with images are refused.
+    Refused,
 }
 
 impl<M: Model> Served<M> {
     /// A model under its own name.
     pub fn new(model: M, max_tokens: u64) -> Self {
         let names = vec![model.name().to_owned()];
-        Self { model, names, max_tokens, sampling: Sampling::default(), sight: Sight::Sees }
+        Self { model, names, max_tokens, sampling: Sampling::default(), images: Images::Accepted }
     }
 }
 
-/// Who may ask, and how much at once.
+/// Authentication and limits.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// The key clients must send. Without one, everybody who reaches the address may ask.
+    /// The key clients must send. `None`: no authentication.
     pub api_key: Option<Secret>,
-    /// Replies written at the same time.
+    /// Concurrent responses.
     pub max_running: usize,
-    /// Requests that wait for their turn; those beyond are turned away.
+    /// Waiting requests; more are rejected.
     pub max_waiting: usize,
-    /// Open connections; those beyond wait in the system's queue.
+    /// Open connections; more wait in the system's backlog.
     pub max_connections: usize,
-    /// Bytes of one request.
+    /// Maximum bytes of a request's body.
     pub max_body: usize,
-    /// How long a client may take to send the head of a request, or leave a connection unused.
+    /// Time limit for receiving the head of a request, and for idle connections.
     pub head_timeout: Duration,
-    /// How long a client may take to send the body of a request.
+    /// Time limit for receiving the body of a request.
     pub body_timeout: Duration,
-    /// How long a client may leave what it was sent unread.
+    /// How long a client may leave sent data unread.
     pub stall_timeout: Duration,
-    /// A stream in which nothing is said for this long is kept open with a comment.
+    /// A stream without content for this long is kept alive with a comment.
     pub heartbeat: Duration,
-    /// How long replies that are being written may go on after the end was asked for.
+    /// How long running responses may continue after shutdown was requested.
     pub grace: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Takes connections, hands their requests to the routes, and comes to an orderly end.
+//! Accepts connections, passes their requests to the routes, and shuts down gracefully.
 
 use std::{future::Future, io, pin::pin, time::Duration};
 
@@ -16,16 +16,16 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{ServeOptions, Served, app::app, patient::Patient};
+use crate::{ServeOptions, Served, app::app, stall::StallTimeout};
 
-/// The head of a request is not longer; what is buffered of a body neither.
+/// Maximum bytes of a request's head, and of the buffered part of its body.
 const MAX_BUFFER: usize = 128 << 10;
 
-/// How long to wait after the system had no connection to give, most often for want of descriptors.
-const BREATH: Duration = Duration::from_millis(50);
+/// Wait after a failed `accept`, most often for lack of file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Serves these models until `shutdown` is done. Then no connection is taken any more, replies that are
-/// being written may end within [`ServeOptions::grace`], and the rest is broken off.
+/// Serves these models until `shutdown` completes. Then no new connections are accepted, running responses may finish
+/// within [`ServeOptions::grace`], and the rest is aborted.
 ///
 /// Requests that name no model get the first one.
 pub async fn serve<M: Model>(
@@ -35,7 +35,7 @@ pub async fn serve<M: Model>(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     if models.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no model to serve"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no model to serve"));
     }
     let app = app(models, options.clone(), listener.local_addr()?.ip());
     let (closing, closed) = watch::channel(());
@@ -50,7 +50,7 @@ pub async fn serve<M: Model>(
             (stream, slot) = slots.accept(&listener) => {
                 let (app, options, closed) = (app.clone(), options.clone(), closed.clone());
                 connections.spawn(async move {
-                    talk(stream, app, &options, closed).await;
+                    handle(stream, app, &options, closed).await;
                     drop(slot);
                 });
             }
@@ -64,23 +64,23 @@ pub async fn serve<M: Model>(
     Ok(())
 }
 
-/// One connection, with all its requests.
-async fn talk(
+/// Serves one connection with all its requests.
+async fn handle(
     stream: TcpStream,
     app: Router,
     options: &ServeOptions,
     mut closed: watch::Receiver<()>,
 ) {
-    // Words are sent as they are written; without this they would wait for one another.
+    // Stream each piece at once instead of coalescing them.
     let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(Patient::new(stream, options.stall_timeout));
+    let stream = TokioIo::new(StallTimeout::new(stream, options.stall_timeout));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(options.head_timeout)
         .max_buf_size(MAX_BUFFER)
         .serve_connection(stream, TowerToHyperService::new(app));
     let mut connection = pin!(connection);
-    // A client that breaks off, or speaks no HTTP, is nobody's failure but its own.
+    // Errors are the client's: it disconnected or does not speak HTTP.
     tokio::select! {
         _ = connection.as_mut() => {}
         _ = closed.changed() => {
@@ -90,7 +90,7 @@ async fn talk(
     }
 }
 
-/// So many connections at once.
+/// Bounds the number of connections.
 struct Slots(std::sync::Arc<Semaphore>);
 
 impl Slots {
@@ -98,14 +98,14 @@ impl Slots {
         Self(std::sync::Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS))))
     }
 
-    /// The next connection, once there is a slot for it.
+    /// Accepts the next connection once a slot is free.
     async fn accept(&self, listener: &TcpListener) -> (TcpStream, Option<OwnedSemaphorePermit>) {
         let slot = self.0.clone().acquire_owned().await.ok();
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => return (stream, slot),
-                // None of them concerns the connections to come.
-                Err(_) => sleep(BREATH).await,
+                // Errors concern that connection only.
+                Err(_) => sleep(ACCEPT_RETRY).await,
             }
         }
     }

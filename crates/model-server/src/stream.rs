@@ -1,6 +1,6 @@
-//! A reply as server-sent events, from its first word to the last.
+//! Streams a response as server-sent events.
 //!
-//! Sends what is certain. Decides nothing about the reply itself.
+//! Sends what is certain. Does not change the response.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -9,32 +9,31 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
 };
 use futures_util::stream;
-use model::Reply;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
-    answer::{self, Heading},
-    failure::Failure,
-    generation::{Generation, News, broken},
-    hold::{Calls, Hold},
-    question::StreamUsage,
+    api_error::ApiError,
+    chat_request::StreamUsage,
+    completion::{self, CompletionHeader},
+    generation::{Generation, Progress, broken},
+    holdback::{Calls, Holdback},
 };
 
-/// Begins to send a reply. One that fails before its first word gets a status that says so.
+/// Starts streaming a response. One that fails before its first piece gets an error status instead.
 pub(crate) async fn respond(
     mut generation: Generation,
-    heading: Heading,
+    fields: CompletionHeader,
     calls: Calls,
     usage: StreamUsage,
     heartbeat: Duration,
-) -> Result<Response<Body>, Failure> {
-    let mut events = Events::new(heading, calls, usage);
+) -> Result<Response<Body>, ApiError> {
+    let mut events = Events::new(fields, calls, usage);
     match timeout(heartbeat, generation.next()).await {
         Err(_) => events.comment(),
         Ok(None) => return Err(broken()),
-        Ok(Some(News::Done(done))) => events.finish(&(*done)?),
-        Ok(Some(news)) => events.take(news),
+        Ok(Some(Progress::Done(done))) => events.finish(&(*done)?),
+        Ok(Some(event)) => events.take(event),
     }
     let sending = Sending { generation, events, heartbeat };
     let body = stream::unfold(sending, |mut sending| async {
@@ -55,7 +54,7 @@ struct Sending {
 }
 
 impl Sending {
-    /// The next bytes, or nothing at the end.
+    /// The next bytes, or `None` at the end.
     async fn next(&mut self) -> Option<String> {
         while self.events.out.is_empty() {
             if self.events.ended {
@@ -64,95 +63,95 @@ impl Sending {
             match timeout(self.heartbeat, self.generation.next()).await {
                 Err(_) => self.events.comment(),
                 Ok(None) => self.events.fail(&broken()),
-                Ok(Some(news)) => self.events.take(news),
+                Ok(Some(event)) => self.events.take(event),
             }
         }
-        // Whoever reads slowly gets what has gathered at once.
+        // A slow reader gets what has accumulated at once.
         while !self.events.ended
-            && self.events.out.len() < MOST_AT_ONCE
-            && let Some(news) = self.generation.ready()
+            && self.events.out.len() < MAX_CHUNK
+            && let Some(event) = self.generation.ready()
         {
-            self.events.take(news);
+            self.events.take(event);
         }
         Some(std::mem::take(&mut self.events.out))
     }
 }
 
-const MOST_AT_ONCE: usize = 64 << 10;
+const MAX_CHUNK: usize = 64 << 10;
 
-/// The events of one reply.
+/// The events of one response.
 struct Events {
-    heading: Heading,
+    fields: CompletionHeader,
     usage: StreamUsage,
-    text: Hold,
-    reasoning: Hold,
+    text: Holdback,
+    reasoning: Holdback,
     begun: bool,
     ended: bool,
-    /// What is to be sent next.
+    /// Bytes to send next.
     out: String,
 }
 
 impl Events {
-    fn new(heading: Heading, calls: Calls, usage: StreamUsage) -> Self {
+    fn new(fields: CompletionHeader, calls: Calls, usage: StreamUsage) -> Self {
         Self {
-            heading,
+            fields,
             usage,
-            text: Hold::new(calls),
-            reasoning: Hold::new(Calls::Impossible),
+            text: Holdback::new(calls),
+            reasoning: Holdback::new(Calls::Impossible),
             begun: false,
             ended: false,
             out: String::new(),
         }
     }
 
-    fn take(&mut self, news: News) {
-        match news {
-            News::Reasoning(piece) => {
+    fn take(&mut self, event: Progress) {
+        match event {
+            Progress::Reasoning(piece) => {
                 let piece = self.reasoning.push(&piece).to_owned();
-                self.say("reasoning_content", &piece);
+                self.push("reasoning_content", &piece);
             }
-            News::Text(piece) => {
+            Progress::Text(piece) => {
                 let piece = self.text.push(&piece).to_owned();
-                self.say("content", &piece);
+                self.push("content", &piece);
             }
-            News::Void => {
+            Progress::Void => {
                 if self.reasoning.void().and(self.text.void()).is_err() {
-                    let message = "the reply broke off, and what was sent of it is void";
-                    self.fail(&Failure::new(StatusCode::BAD_GATEWAY, message));
+                    let message = "the response was interrupted; discard what was sent";
+                    self.fail(&ApiError::new(StatusCode::BAD_GATEWAY, message));
                 }
             }
-            News::Done(done) => match *done {
-                Ok(reply) => self.finish(&reply),
+            Progress::Done(done) => match *done {
+                Ok(response) => self.finish(&response),
                 Err(failure) => self.fail(&failure),
             },
         }
     }
 
-    /// What is left of the reply, and the end.
-    fn finish(&mut self, reply: &Reply) {
-        let rest = self.reasoning.rest(&reply.message.reasoning).to_owned();
-        self.say("reasoning_content", &rest);
-        let rest = self.text.rest(&reply.message.text).to_owned();
-        self.say("content", &rest);
-        let calls = &reply.message.calls;
+    /// Sends the rest of the response, and its end.
+    fn finish(&mut self, response: &model::Response) {
+        let rest = self.reasoning.rest(&response.message.reasoning).to_owned();
+        self.push("reasoning_content", &rest);
+        let rest = self.text.rest(&response.message.text).to_owned();
+        self.push("content", &rest);
+        let calls = &response.message.calls;
         if !calls.is_empty() {
-            self.chunk(json!({ "tool_calls": answer::numbered(calls) }), None);
+            self.chunk(json!({ "tool_calls": completion::numbered(calls) }), None);
         }
-        self.chunk(json!({}), Some(answer::finish(reply)));
-        if self.usage == StreamUsage::Told {
-            let count = self.heading.count(&reply.usage);
-            self.event(&count);
+        self.chunk(json!({}), Some(completion::finish_reason(response)));
+        if self.usage == StreamUsage::Included {
+            let usage = self.fields.usage_chunk(&response.usage);
+            self.event(&usage);
         }
         self.out.push_str("data: [DONE]\n\n");
         self.ended = true;
     }
 
-    fn fail(&mut self, failure: &Failure) {
+    fn fail(&mut self, failure: &ApiError) {
         self.event(&failure.json());
         self.ended = true;
     }
 
-    fn say(&mut self, kind: &str, piece: &str) {
+    fn push(&mut self, kind: &str, piece: &str) {
         if !piece.is_empty() {
             self.chunk(json!({ kind: piece }), None);
         }
@@ -161,21 +160,21 @@ impl Events {
     fn chunk(&mut self, delta: Value, finish: Option<&str>) {
         if !std::mem::replace(&mut self.begun, true) {
             let role = json!({ "role": "assistant", "content": "" });
-            let first = self.heading.chunk(role, None, self.usage);
+            let first = self.fields.chunk(role, None, self.usage);
             self.event(&first);
         }
-        let chunk = self.heading.chunk(delta, finish, self.usage);
+        let chunk = self.fields.chunk(delta, finish, self.usage);
         self.event(&chunk);
     }
 
-    /// Line breaks are escaped in JSON, so an event is one line.
+    /// Appends an event. Line breaks are escaped in JSON, so it is one line.
     fn event(&mut self, json: &Value) {
         self.out.push_str("data: ");
         self.out.push_str(&json.to_string());
         self.out.push_str("\n\n");
     }
 
-    /// Says nothing, and shows that somebody is there.
+    /// Appends a comment as a keep-alive.
     fn comment(&mut self) {
         self.out.push_str(": still writing\n\n");
     }

@@ -1,37 +1,39 @@
-//! How many values a JSON text holds, known before it is read.
+//! Bounds the number of values in a JSON text before it is parsed.
 //!
-//! A value takes two bytes on the wire and fifty times as much in memory. Counting them first costs little.
+//! A value takes two bytes on the wire and fifty times as much in memory. Counting them first is cheap.
 
-use crate::failure::Failure;
+use crate::api_error::ApiError;
 
-/// How many values a request may hold.
+/// How many more values a request may contain.
 #[derive(Debug)]
-pub(crate) struct Values {
+pub(crate) struct ValueBudget {
     left: usize,
 }
 
-/// Long conversations have some ten thousand.
-const MOST: usize = 100_000;
+/// Maximum values of a request; long conversations have some ten thousand.
+const MAX_VALUES: usize = 100_000;
 
-impl Values {
+impl ValueBudget {
     pub(crate) fn new() -> Self {
-        Self { left: MOST }
+        Self { left: MAX_VALUES }
     }
 
-    /// Takes those of a text from what is left.
-    pub(crate) fn spend(&mut self, text: &[u8]) -> Result<(), Failure> {
+    /// Deducts the values of a text.
+    pub(crate) fn spend(&mut self, text: &[u8]) -> Result<(), ApiError> {
         match self.left.checked_sub(count(text)) {
             Some(left) => {
                 self.left = left;
                 Ok(())
             }
-            None => Err(Failure::request(format_args!("must not hold more than {MOST} values"))),
+            None => Err(ApiError::request(format_args!(
+                "must not contain more than {MAX_VALUES} values"
+            ))),
         }
     }
 }
 
-/// No fewer than there are: each but the first stands behind an opening bracket or a comma. What is no JSON
-/// does not matter, for nobody keeps it.
+/// An upper bound: each value but the first follows an opening bracket or a comma. For text that is not JSON the count
+/// is irrelevant, since parsing fails.
 fn count(text: &[u8]) -> usize {
     let mut count = 1;
     let mut bytes = text.iter();
@@ -90,8 +92,8 @@ mod tests {
 
     #[test]
     fn the_budget_is_shared() {
-        let mut values = Values::new();
-        let half = format!("[{}1]", "1,".repeat(MOST / 2));
+        let mut values = ValueBudget::new();
+        let half = format!("[{}1]", "1,".repeat(MAX_VALUES / 2));
         assert!(values.spend(half.as_bytes()).is_ok());
         assert!(values.spend(half.as_bytes()).is_err());
         assert!(values.spend(b"[1, 2]").is_ok());

@@ -1,69 +1,62 @@
 //! Models behind Anthropic's messages API: tools, extended thinking, prompt caching.
 //!
-//! Signed thinking travels through the history unread and goes back as it came.
+//! Signed thinking is stored in the history uninterpreted and sent back unchanged.
 
 mod request;
 mod stream;
 
 use crate::{
-    Endpoint, Error, Listener, Model, Reply, Request,
+    Endpoint, Error, Listener, Model, Request, Response,
+    exchange::Client,
     http::{Http, KeyStyle},
-    quirks::{Field, Instead, Quirks},
-    talk,
+    quirks::{Field, Quirks, Replacement},
 };
 
-/// A model behind a messages server.
+/// A model behind an Anthropic messages server.
 #[derive(Debug)]
-pub struct Anthropic {
-    http: Http,
-    quirks: Quirks,
-}
+pub struct Anthropic(Client);
 
-/// What a model may refuse without the request losing its sense.
+/// Fields a model may refuse, and what is sent instead.
 const FIELDS: &[Field] = &[
-    ("temperature", Instead::Nothing),
-    ("top_p", Instead::Nothing),
-    ("top_k", Instead::Nothing),
-    ("stop_sequences", Instead::Nothing),
-    // Newer models decide themselves how long to think.
-    ("thinking", Instead::Value(r#"{"type":"adaptive"}"#)),
+    ("temperature", Replacement::Nothing),
+    ("top_p", Replacement::Nothing),
+    ("top_k", Replacement::Nothing),
+    ("stop_sequences", Replacement::Nothing),
+    // Newer models choose their own thinking budget.
+    ("thinking", Replacement::Value(r#"{"type":"adaptive"}"#)),
 ];
 
-/// The version of the protocol spoken here.
+/// The protocol version.
 const VERSION: &str = "2023-06-01";
 
 impl Anthropic {
-    /// A client of this server. One is enough for any number of episodes: they share its connections.
+    /// A client of this server. Share one between episodes: they then share its connections.
     pub fn new(endpoint: Endpoint) -> Result<Self, Error> {
         let endpoint = Endpoint { base_url: versioned(&endpoint.base_url), ..endpoint };
         let mut http = Http::new(endpoint, "messages", KeyStyle::XApiKey)?;
         http.default_header("anthropic-version", VERSION);
-        Ok(Self { http, quirks: Quirks::new(FIELDS) })
+        Ok(Self(Client::new(http, Quirks::new(FIELDS))))
     }
 }
 
 impl Model for Anthropic {
     fn name(&self) -> &str {
-        &self.http.endpoint().model
+        &self.0.endpoint().model
     }
 
     async fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
-        talk::unforced(request)?;
-        let build = || request::body(&self.http.endpoint().model, request);
-        let answer = talk::ask(&self.http, &self.quirks, build, listener).await?;
-        let mut gathering = stream::Gathering::new(listener);
-        talk::read(&self.http, answer, &mut gathering).await?;
-        Ok(gathering.reply(request))
+    ) -> Result<Response, Error> {
+        let body = || request::body(&self.0.endpoint().model, request);
+        self.0.complete(request, body, stream::EventAssembler::new(listener), listener).await
     }
 }
 
-/// The vendor's own programs want this address without the version; here both work.
+/// Anthropic's own clients expect the address without the version; both work here.
 fn versioned(base_url: &str) -> String {
-    match reqwest::Url::parse(base_url.trim()) {
+    match lis_http::Url::parse(base_url.trim()) {
         Ok(mut url) if url.path() == "/" => {
             url.set_path("v1");
             url.into()

@@ -1,7 +1,7 @@
-//! Replies kept on disk, so that a run can be repeated without asking anybody.
+//! Responses cached on disk, so that a run can be repeated without calling the model.
 //!
-//! A reply is found again under everything that decided it. Knows no server and no key, and never looks
-//! into a conversation.
+//! The key of a response is everything that determines it. Knows no server and no API key, and does not interpret
+//! conversations.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,43 +15,46 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use trajectory::{Arguments, Message};
 
-use crate::{Delta, Error, Listener, Model, Reply, Request, Sampling, ToolSpec, cache::disk::Dir};
+use crate::{
+    Delta, Error, Listener, Model, Request, Response, Sampling, ToolSpec, cache::disk::Dir,
+    request::forward_to_inner,
+};
 
 mod disk;
 
-/// The version of the files and of what their names are made from. Files of another one are not used.
+/// Version of the files and of their keys. Files of other versions are ignored.
 const VERSION: u32 = 1;
 
-/// A model whose replies are kept, and given again to the same request.
+/// A model whose responses are cached and returned for identical requests.
 ///
-/// When one process makes the same request several times, each of them has a reply of its own: the first
-/// finds the first again, the second the second. Requests made at the same time may take turns differently
-/// in another run. Failures are not kept.
+/// When one process makes the same request several times, each occurrence has its own response: the first finds the
+/// first again, the second the second. Concurrent identical requests may be numbered differently in another run.
+/// Failures are not cached.
 #[derive(Debug)]
 pub struct Cached<M> {
     dir: Arc<Dir>,
     scope: Value,
     model: M,
-    taken: Mutex<HashMap<Key, Taken>>,
+    taken: Mutex<HashMap<Key, Occurrences>>,
 }
 
 impl<M: Model> Cached<M> {
-    /// Keeps the replies of `model` in a directory, which is made if it is missing.
+    /// Caches the responses of `model` in a directory, which is created if it is missing.
     ///
-    /// `scope` is what decides about replies besides the request: the provider, its address, what is added
-    /// to the body. It must hold no secrets, and neither do the files.
+    /// `scope` is whatever determines responses besides the request: the provider, its address, extra fields of the
+    /// body. It must not contain secrets.
     pub fn open(dir: &Path, scope: Value, model: M) -> Result<Self, Error> {
         let dir = Dir::open(dir).map_err(|source| failed(dir, source))?;
         Ok(Self { dir: Arc::new(dir), scope, model, taken: Mutex::default() })
     }
 
-    /// The model itself, which is asked each time.
+    /// The wrapped model.
     pub fn inner(&self) -> &M {
         &self.model
     }
 
     fn key(&self, request: &Request<'_>) -> Result<Key, Error> {
-        let said = Said {
+        let parts = KeyParts {
             version: VERSION,
             model: self.model.name(),
             scope: &self.scope,
@@ -60,8 +63,8 @@ impl<M: Model> Cached<M> {
             sampling: request.sampling,
             max_tokens: request.max_tokens,
         };
-        let text = serde_json::to_value(said).and_then(|mut value| {
-            // The order of an object's keys says nothing, and not every build keeps it.
+        let text = serde_json::to_value(parts).and_then(|mut value| {
+            // The order of an object's keys is irrelevant, and not every build preserves it.
             value.sort_all_objects();
             serde_json::to_vec(&value)
         });
@@ -71,74 +74,74 @@ impl<M: Model> Cached<M> {
         }
     }
 
-    async fn load(&self, file: &Path, slot: &Slot<'_>) -> Result<Option<Reply>, Error> {
+    async fn load(
+        &self,
+        file: &Path,
+        occurrence: &Occurrence<'_>,
+    ) -> Result<Option<Response>, Error> {
         let (dir, path) = (Arc::clone(&self.dir), file.to_owned());
         let bytes = blocking(move || dir.read(&path)).await;
         let bytes = bytes.map_err(|source| failed(file, source))?;
-        let kept = bytes.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
-        Ok(kept.and_then(|kept| kept.reply_to(slot)))
+        let cached = bytes.and_then(|bytes| serde_json::from_slice::<CachedResponse>(&bytes).ok());
+        Ok(cached.and_then(|cached| cached.response_to(occurrence)))
     }
 
-    async fn keep(&self, file: &Path, slot: &Slot<'_>, reply: &Reply) -> Result<(), Error> {
-        let kept = Kept {
+    async fn store(
+        &self,
+        file: &Path,
+        occurrence: &Occurrence<'_>,
+        response: &Response,
+    ) -> Result<(), Error> {
+        let cached = CachedResponse {
             v: VERSION,
-            key: slot.key.hex(),
-            n: slot.n,
+            key: occurrence.key.hex(),
+            n: occurrence.n,
             model: self.model.name().to_owned(),
-            reply: reply.clone(),
+            response: response.clone(),
         };
         let (dir, path) = (Arc::clone(&self.dir), file.to_owned());
-        let wrote = blocking(move || dir.write(&path, &serde_json::to_vec(&kept)?)).await;
+        let wrote = blocking(move || dir.write(&path, &serde_json::to_vec(&cached)?)).await;
         wrote.map_err(|source| failed(file, source))
     }
 
-    /// The place of the next request of its kind.
-    fn take(&self, key: Key) -> Slot<'_> {
+    /// Numbers the next occurrence of a request.
+    fn next_occurrence(&self, key: Key) -> Occurrence<'_> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let n = taken.entry(key).or_default().next();
-        Slot { taken: &self.taken, key, n, done: false }
+        Occurrence { taken: &self.taken, key, n, done: false }
     }
 }
 
 impl<M: Model> Model for Cached<M> {
-    fn name(&self) -> &str {
-        self.model.name()
-    }
-
-    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
-        self.model.how_to_call(tools)
-    }
-
-    fn can_be_held(&self) -> bool {
-        self.model.can_be_held()
-    }
+    forward_to_inner!(|cached| cached.model);
 
     async fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
-        let mut slot = self.take(self.key(request)?);
-        let file = self.dir.file(&slot.key.hex(), slot.n);
-        let reply = match self.load(&file, &slot).await? {
-            Some(reply) => {
-                tell(&reply, listener);
-                reply
+    ) -> Result<Response, Error> {
+        let mut occurrence = self.next_occurrence(self.key(request)?);
+        let file = self.dir.file(&occurrence.key.hex(), occurrence.n);
+        let response = match self.load(&file, &occurrence).await? {
+            Some(response) => {
+                tracing::debug!(model = self.name(), "response from cache");
+                replay(&response, listener);
+                response
             }
             None => {
-                let reply = self.model.complete(request, listener).await?;
-                self.keep(&file, &slot, &reply).await?;
-                reply
+                let response = self.model.complete(request, listener).await?;
+                self.store(&file, &occurrence, &response).await?;
+                response
             }
         };
-        slot.done = true;
-        Ok(reply)
+        occurrence.done = true;
+        Ok(response)
     }
 }
 
-/// Everything that decides about a reply.
+/// Everything that determines a response.
 #[derive(Serialize)]
-struct Said<'a> {
+struct KeyParts<'a> {
     version: u32,
     model: &'a str,
     scope: &'a Value,
@@ -148,21 +151,23 @@ struct Said<'a> {
     max_tokens: u64,
 }
 
-/// What a file holds. The key is repeated in it, so that a file that was moved or cut is not believed.
+/// The content of a file. It repeats the key, so that a file that was moved or truncated is not used.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct CachedResponse {
     v: u32,
     key: String,
     n: u64,
-    /// For those who look into the file.
+    /// For human readers.
     model: String,
-    reply: Reply,
+    #[serde(rename = "reply")]
+    response: Response,
 }
 
-impl Kept {
-    fn reply_to(self, slot: &Slot<'_>) -> Option<Reply> {
-        let ours = self.v == VERSION && self.n == slot.n && self.key == slot.key.hex();
-        ours.then_some(Reply { from_cache: true, ..self.reply })
+impl CachedResponse {
+    fn response_to(self, occurrence: &Occurrence<'_>) -> Option<Response> {
+        let matches =
+            self.v == VERSION && self.n == occurrence.n && self.key == occurrence.key.hex();
+        matches.then_some(Response { from_cache: true, ..self.response })
     }
 }
 
@@ -175,15 +180,15 @@ impl Key {
     }
 }
 
-/// The places that requests of one kind have taken.
+/// The numbers that occurrences of one request have taken.
 #[derive(Debug, Default)]
-struct Taken {
+struct Occurrences {
     next: u64,
-    /// Places whose requests came to nothing. The next one of the kind gets the first of them.
+    /// Numbers whose requests failed; reused first.
     free: BTreeSet<u64>,
 }
 
-impl Taken {
+impl Occurrences {
     fn next(&mut self) -> u64 {
         self.free.pop_first().unwrap_or_else(|| {
             self.next += 1;
@@ -192,15 +197,15 @@ impl Taken {
     }
 }
 
-/// A place, given back when its request fails or is abandoned.
-struct Slot<'a> {
-    taken: &'a Mutex<HashMap<Key, Taken>>,
+/// One occurrence of a request; its number is released if the request fails or is dropped.
+struct Occurrence<'a> {
+    taken: &'a Mutex<HashMap<Key, Occurrences>>,
     key: Key,
     n: u64,
     done: bool,
 }
 
-impl Drop for Slot<'_> {
+impl Drop for Occurrence<'_> {
     fn drop(&mut self) {
         if self.done {
             return;
@@ -210,22 +215,24 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Lets a listener hear a reply that is already complete.
-fn tell(reply: &Reply, listener: &dyn Listener) {
-    let message = &reply.message;
+/// Passes a complete response to a listener.
+fn replay(response: &Response, listener: &dyn Listener) {
+    let message = &response.message;
     if !message.reasoning.is_empty() {
-        listener.hear(Delta::Reasoning(&message.reasoning));
+        listener.on_delta(Delta::Reasoning(&message.reasoning));
     }
     if !message.text.is_empty() {
-        listener.hear(Delta::Text(&message.text));
+        listener.on_delta(Delta::Text(&message.text));
     }
     for call in &message.calls {
-        listener.hear(Delta::Call(&call.name));
+        listener.on_delta(Delta::Call(&call.name));
         match &call.arguments {
-            Arguments::Malformed { malformed, .. } => listener.hear(Delta::Arguments(malformed)),
+            Arguments::Malformed { malformed, .. } => {
+                listener.on_delta(Delta::Arguments(malformed))
+            }
             Arguments::Object(map) => {
                 let text = serde_json::to_string(map).unwrap_or_default();
-                listener.hear(Delta::Arguments(&text));
+                listener.on_delta(Delta::Arguments(&text));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Where a model's server is, and what it needs to hear beside the conversation.
+//! A model's server: its address, credentials and extra request fields.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use serde_json::{Map, Value};
 
 use crate::Secret;
 
-/// A server that speaks one of the vendors' protocols.
+/// A model at a server that implements one of the vendors' protocols.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// The model's name there.
+    /// The model's name at the server.
     pub model: String,
-    /// Up to and including the version, such as `http://localhost:8000/v1`.
+    /// The address up to and including the version, such as `http://localhost:8000/v1`.
     pub base_url: String,
-    /// Who asks.
+    /// The API key.
     pub api_key: Option<Secret>,
     /// Further headers; their values are secrets too.
     pub headers: Vec<(String, Secret)>,
-    /// Merged into the body of every request, over what we wrote there.
+    /// Merged into the body of every request; overrides our fields.
     pub extra_body: Map<String, Value>,
-    /// A server that says nothing for this long has failed.
+    /// A server that sends nothing for this long has failed. Default: 10 minutes.
     pub silence: Duration,
 }
 
@@ -32,17 +32,17 @@ impl Endpoint {
             api_key: None,
             headers: Vec::new(),
             extra_body: Map::new(),
-            // A large model may think about a long prompt for minutes before its first word.
+            // A large model may read a long prompt for minutes before its first token.
             silence: Duration::from_secs(600),
         }
     }
 
-    /// A text without any of the secrets.
+    /// The text with all secrets of this endpoint hidden.
     pub fn hide(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in self.api_key.iter().chain(self.headers.iter().map(|(_, value)| value)) {
             text = secret.hide(&text);
-            // Behind the name of a scheme, as in `Bearer KEY`, stands what a server may repeat alone.
+            // A server may repeat the key without its scheme, as in `Bearer KEY`.
             if let Some((_, key)) = secret.reveal().rsplit_once(' ') {
                 text = Secret::new(key).hide(&text);
             }

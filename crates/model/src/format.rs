@@ -1,14 +1,14 @@
-//! How a model is told of its tools and how its calls are found: by the server, or in its text.
+//! Tool-call formats: how tools are described to a model and how its calls are found, by the server or in its text.
 //!
-//! Wraps any model. Knows the forms in which calls are written, not what the tools do.
+//! Wraps any model. Knows how calls are written, not what the tools do.
 
 mod example;
 mod fenced;
 mod find;
+mod interpret;
 mod marks;
 mod rewrite;
 mod script;
-mod shape;
 mod small;
 mod xml;
 
@@ -23,29 +23,29 @@ use serde::{Deserialize, Serialize};
 use trajectory::{Assistant, Message, Stop, ToolCall};
 
 use crate::{
-    Before, Calling, Delta, Error, Listener, Model, Reply, Request, Sampling, ToolSpec,
-    repair::Complete,
+    Before, Delta, Error, Listener, Model, Request, Response, Sampling, ToolChoice, ToolSpec,
+    repair::Ending,
     think,
-    wire::{self, Ids},
+    wire::{self, CallIds},
 };
 use find::Call;
-use rewrite::{Form, rewrite};
+use rewrite::{TextFormat, rewrite};
 
-/// How tool calls are asked for.
+/// How tool calls are requested from a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToolFormat {
-    /// By the server's own means, and where it has none as in [`ToolFormat::Hermes`].
+    /// The server's native tool calls; where it has none, as [`ToolFormat::Hermes`].
     #[default]
     Auto,
-    /// By the server's own means.
+    /// The server's native tool calls.
     Native,
-    /// As JSON between `<tool_call>` tags.
+    /// JSON between `<tool_call>` tags.
     Hermes,
-    /// As XML with one tag per argument.
+    /// XML with one tag per argument.
     #[serde(rename = "qwen3-coder")]
     Qwen3Coder,
-    /// As one block of shell commands, for small models.
+    /// One fenced block of shell commands, for small models.
     Fenced,
 }
 
@@ -59,27 +59,27 @@ impl ToolFormat {
         ("fenced", Self::Fenced),
     ];
 
-    /// The best format for a model, as far as its name tells.
+    /// The best format for a model, judging by its name.
     pub fn suggested(model: &str) -> Self {
         if small::is_small(model) { Self::Fenced } else { Self::Auto }
     }
 
-    /// Whether replies can be forced to end with a call of this format.
+    /// Whether responses can be constrained to end with a call in this format.
     pub fn can_be_forced(self) -> bool {
         matches!(self, Self::Hermes | Self::Fenced)
     }
 
-    /// Whether a reply that is being written asks for all it can ask for: its block of commands is closed, and what
-    /// follows would not be read. Only fenced replies come to that point.
-    pub fn is_settled(self, reply: &str) -> bool {
-        let text = visible(reply).and_then(|from| reply.get(from..));
+    /// Whether the partial response already contains its whole call: its block of commands is closed, and what follows
+    /// would be ignored. Only [`ToolFormat::Fenced`] responses can tell.
+    pub fn is_settled(self, response: &str) -> bool {
+        let text = visible(response).and_then(|from| response.get(from..));
         self == Self::Fenced && text.is_some_and(fenced::is_closed)
     }
 }
 
-/// No such format.
+/// The name of a tool format is unknown.
 #[derive(Debug, thiserror::Error)]
-#[error("no tool format is called {0:?}; there are auto, native, hermes, qwen3-coder and fenced")]
+#[error("unknown tool format `{0}`; use auto, native, hermes, qwen3-coder or fenced")]
 pub struct UnknownFormat(String);
 
 impl FromStr for ToolFormat {
@@ -98,80 +98,80 @@ impl fmt::Display for ToolFormat {
     }
 }
 
-/// Whether a model is trusted to write calls well.
+/// Whether responses are constrained to contain a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
-    Free,
+    Unconstrained,
     Forced,
 }
 
-/// A model whose tool calls are asked for in one of the formats.
+/// A model whose tool calls are requested in one of the formats.
 #[derive(Debug)]
 pub struct Formatted<M> {
     model: M,
     format: ToolFormat,
     calls: Calls,
-    /// The server said that it has no tools; it is not asked again.
-    refused: AtomicBool,
+    /// The server rejected native tool calls; they are not tried again.
+    native_refused: AtomicBool,
 }
 
 impl<M: Model> Formatted<M> {
     /// Wraps a model.
     pub fn new(model: M, format: ToolFormat) -> Self {
-        Self { model, format, calls: Calls::Free, refused: AtomicBool::new(false) }
+        Self { model, format, calls: Calls::Unconstrained, native_refused: AtomicBool::new(false) }
     }
 
-    /// Forces every reply to end with a well-formed call, where the format can be forced.
+    /// Constrains every response to end with a well-formed call, where the format supports it.
     #[must_use]
     pub fn forced(self) -> Self {
         Self { calls: Calls::Forced, ..self }
     }
 
-    /// The form of calls in text; none where the server takes care of them.
-    fn form(&self, request: &Request<'_>) -> Option<Form> {
-        let usual = self.usual_form(request.tools);
-        // What the server takes care of has no form that a reply could be held to.
-        usual.or_else(|| self.must_call(request).then_some(Form::Hermes))
+    /// The text format of calls; `None` where the server handles them natively.
+    fn text_format(&self, request: &Request<'_>) -> Option<TextFormat> {
+        let usual = self.default_text_format(request.tools);
+        // Native calls have no text form that a response could be constrained to.
+        usual.or_else(|| self.must_call(request).then_some(TextFormat::Hermes))
     }
 
-    /// Whether a reply that has to be a call can be held to that.
+    /// Whether a call is required and the model can be constrained to write one.
     fn must_call(&self, request: &Request<'_>) -> bool {
-        request.sampling.calling == Calling::Required && self.model.can_be_held()
+        request.sampling.tool_choice == ToolChoice::Required && self.model.supports_shapes()
     }
 
-    fn usual_form(&self, tools: &[ToolSpec]) -> Option<Form> {
+    fn default_text_format(&self, tools: &[ToolSpec]) -> Option<TextFormat> {
         match self.format {
             ToolFormat::Native => None,
-            ToolFormat::Auto if !self.refused.load(Ordering::Relaxed) => None,
-            ToolFormat::Auto | ToolFormat::Hermes => Some(Form::Hermes),
-            ToolFormat::Qwen3Coder => Some(Form::Qwen3Coder),
-            ToolFormat::Fenced if !fit_into_blocks(tools) => Some(Form::Hermes),
-            ToolFormat::Fenced => Some(Form::Fenced),
+            ToolFormat::Auto if !self.native_refused.load(Ordering::Relaxed) => None,
+            ToolFormat::Auto | ToolFormat::Hermes => Some(TextFormat::Hermes),
+            ToolFormat::Qwen3Coder => Some(TextFormat::Qwen3Coder),
+            ToolFormat::Fenced if !fit_into_blocks(tools) => Some(TextFormat::Hermes),
+            ToolFormat::Fenced => Some(TextFormat::Fenced),
         }
     }
 
     async fn ask(
         &self,
         request: &Request<'_>,
-        form: Option<Form>,
+        text_format: Option<TextFormat>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
-        let reply = match form {
+    ) -> Result<Response, Error> {
+        let response = match text_format {
             None => self.model.complete(request, listener).await?,
-            Some(form) => {
-                let messages = rewrite(request.messages, request.tools, form);
+            Some(text_format) => {
+                let messages = rewrite(request.messages, request.tools, text_format);
                 let before = match (self.must_call(request), self.calls) {
                     (true, _) => Some(Before::Nothing),
                     (false, Calls::Forced) => Some(Before::Text),
-                    (false, Calls::Free) => None,
+                    (false, Calls::Unconstrained) => None,
                 };
-                let shape = before.and_then(|before| form.shape(request.tools, before));
+                let shape = before.and_then(|before| text_format.shape(request.tools, before));
                 let sampling = &Sampling { shape, ..request.sampling.clone() };
                 let request = Request { messages: &messages, tools: &[], sampling, ..*request };
                 self.model.complete(&request, listener).await?
             }
         };
-        Ok(understood(reply, request, form))
+        Ok(parse_calls(response, request, text_format))
     }
 }
 
@@ -180,22 +180,22 @@ impl<M: Model> Model for Formatted<M> {
         self.model.name()
     }
 
-    fn can_be_held(&self) -> bool {
-        self.model.can_be_held()
+    fn supports_shapes(&self) -> bool {
+        self.model.supports_shapes()
     }
 
-    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
-        match self.usual_form(tools) {
-            None => self.model.how_to_call(tools),
-            Some(Form::Hermes) => {
+    fn tool_call_hint(&self, tools: &[ToolSpec]) -> &'static str {
+        match self.default_text_format(tools) {
+            None => self.model.tool_call_hint(tools),
+            Some(TextFormat::Hermes) => {
                 "write a call as <tool_call>{\"name\": \"NAME\", \"arguments\": {\"KEY\": \
                  \"VALUE\"}}</tool_call>"
             }
-            Some(Form::Qwen3Coder) => {
+            Some(TextFormat::Qwen3Coder) => {
                 "write a call as <tool_call>, <function=NAME>, <parameter=KEY>VALUE</parameter>, \
                  </function>, </tool_call>, each on a line of its own"
             }
-            Some(Form::Fenced) => {
+            Some(TextFormat::Fenced) => {
                 "write exactly one ```bash block with the commands to run; a block with nothing but \
                  `submit` in it finishes the work"
             }
@@ -206,35 +206,37 @@ impl<M: Model> Model for Formatted<M> {
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
+    ) -> Result<Response, Error> {
         if request.tools.is_empty() {
             return self.model.complete(request, listener).await;
         }
-        let form = self.form(request);
-        match self.ask(request, form, listener).await {
+        let text_format = self.text_format(request);
+        match self.ask(request, text_format, listener).await {
             Err(error)
-                if self.format == ToolFormat::Auto && form.is_none() && refuses_tools(&error) =>
+                if self.format == ToolFormat::Auto
+                    && text_format.is_none()
+                    && refuses_tools(&error) =>
             {
-                self.refused.store(true, Ordering::Relaxed);
-                let why = "the server has no tools; calls are asked for in the text";
-                listener.hear(Delta::Retry { attempt: 1, wait: Duration::ZERO, why });
-                self.ask(request, self.form(request), listener).await
+                self.native_refused.store(true, Ordering::Relaxed);
+                let why = "the server has no native tool calls; requesting them in the text";
+                listener.on_delta(Delta::Retry { attempt: 1, wait: Duration::ZERO, why });
+                self.ask(request, self.text_format(request), listener).await
             }
             other => other,
         }
     }
 }
 
-/// Without a shell there is nothing a block could be for, and none can say with what to end the work.
+/// Blocks need a shell to run in, and cannot express a `submit` with required arguments.
 fn fit_into_blocks(tools: &[ToolSpec]) -> bool {
-    let wants_more = |tool: &ToolSpec| {
+    let has_arguments = |tool: &ToolSpec| {
         let required = tool.parameters.get("required").and_then(serde_json::Value::as_array);
         tool.name == fenced::SUBMIT && required.is_some_and(|names| !names.is_empty())
     };
-    tools.iter().any(|tool| tool.name == fenced::BASH) && !tools.iter().any(wants_more)
+    tools.iter().any(|tool| tool.name == fenced::BASH) && !tools.iter().any(has_arguments)
 }
 
-/// Whether the server says that it, or the model's template, has no tools.
+/// Whether the server reports that it, or the model's template, does not support tools.
 fn refuses_tools(error: &Error) -> bool {
     let message = match error {
         Error::Refused { message, .. } | Error::Busy { message, .. } => message.to_lowercase(),
@@ -261,54 +263,58 @@ fn refuses_tools(error: &Error) -> bool {
         && refusal.iter().any(|word| message.contains(word))
 }
 
-/// The reply with the calls that its text holds.
-fn understood(mut reply: Reply, request: &Request<'_>, form: Option<Form>) -> Reply {
-    if !reply.message.calls.is_empty() {
-        return reply;
+/// The response with the calls that its text contains.
+fn parse_calls(
+    mut response: Response,
+    request: &Request<'_>,
+    text_format: Option<TextFormat>,
+) -> Response {
+    if !response.message.calls.is_empty() {
+        return response;
     }
-    let complete = match reply.stop {
-        Stop::End | Stop::ToolCalls => Complete::Whole,
-        Stop::Length | Stop::Refusal | Stop::Other(_) => Complete::CutOff,
+    let ending = match response.stop {
+        Stop::End | Stop::ToolCalls => Ending::Finished,
+        Stop::Length | Stop::Refusal | Stop::Other(_) => Ending::CutOff,
     };
-    let Some(from) = visible(&reply.message.text) else { return reply };
-    let text = reply.message.text.get(from..).unwrap_or_default();
-    let (calls, kept) = match form {
-        Some(Form::Fenced) => {
-            let parsed = fenced::parse(text, request.tools, complete);
+    let Some(from) = visible(&response.message.text) else { return response };
+    let text = response.message.text.get(from..).unwrap_or_default();
+    let (calls, kept) = match text_format {
+        Some(TextFormat::Fenced) => {
+            let parsed = fenced::parse(text, request.tools, ending);
             (parsed.calls, parsed.kept)
         }
         _ => {
-            let found = find::find(text, request.tools, complete);
+            let found = find::find(text, request.tools, ending);
             (found.calls, found.kept)
         }
     };
     if let Some(first) = calls.first() {
         let before = (from, from + first.start, from + kept);
-        place(&mut reply.message, before, numbered(calls, request.messages));
+        distribute(&mut response.message, before, numbered(calls, request.messages));
     }
-    reply
+    response
 }
 
-/// Sorts what was said into thinking, text and calls.
-fn place(
+/// Splits the generated text into thinking, text and calls.
+fn distribute(
     message: &mut Assistant,
     (from, start, kept): (usize, usize, usize),
     calls: Vec<ToolCall>,
 ) {
-    let mut said = std::mem::take(&mut message.text);
+    let mut raw = std::mem::take(&mut message.text);
     if message.reasoning.is_empty() {
-        let thought = said.get(..from).unwrap_or_default().trim();
+        let thought = raw.get(..from).unwrap_or_default().trim();
         let thought = thought.strip_prefix(think::OPEN).unwrap_or(thought);
         message.reasoning = thought.strip_suffix(think::CLOSE).unwrap_or(thought).trim().to_owned();
     }
-    message.text = said.get(from..start).unwrap_or_default().trim().to_owned();
+    message.text = raw.get(from..start).unwrap_or_default().trim().to_owned();
     message.calls = calls;
-    said.truncate(kept);
-    message.said = Some(said);
+    raw.truncate(kept);
+    message.raw = Some(raw);
 }
 
-/// Where thinking that the server left in the text ends. None where it does not end: what a model only
-/// thinks of is not done.
+/// Where thinking that the server left in the text ends. `None` where it does not end: calls inside thinking are not
+/// executed.
 fn visible(text: &str) -> Option<usize> {
     let end = |at: usize| at + think::CLOSE.len();
     if text.trim_start().starts_with(think::OPEN) {
@@ -317,12 +323,12 @@ fn visible(text: &str) -> Option<usize> {
     Some(think::closing(text).map_or(0, end))
 }
 
-/// Gives each call an id that no other call of the conversation has.
+/// Gives each call an id that is unique in the conversation.
 fn numbered(calls: Vec<Call>, messages: &[Message]) -> Vec<ToolCall> {
-    let mut ids = Ids::new(messages);
+    let mut ids = CallIds::new(messages);
     let named = calls.into_iter().map(|call| ToolCall {
         id: ids.unique(String::new()),
-        name: wire::bounded(call.name),
+        name: wire::bounded_name(call.name),
         arguments: call.arguments,
     });
     named.collect()

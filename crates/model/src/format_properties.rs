@@ -182,8 +182,8 @@ proptest! {
     fn nothing_makes_it_panic(text in any_text(), format in prop::sample::select(&TEXT_FORMATS[..])) {
         for stop in [Stop::End, Stop::Length] {
             let message = parse(format, &text, stop);
-            if let Some(said) = &message.said {
-                prop_assert!(text.starts_with(said.as_str()));
+            if let Some(raw) = &message.raw {
+                prop_assert!(text.starts_with(raw.as_str()));
             }
             prop_assert!(message.calls.iter().all(|call| !call.name.is_empty()));
         }
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reply_that_was_cut_off_holds_no_half_command(
+    fn a_response_that_was_cut_off_contains_no_half_command(
         command in any_command(),
         format in prop::sample::select(&TEXT_FORMATS[..]),
         at in any::<prop::sample::Index>(),
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reply_that_ended_by_itself_holds_no_half_string(
+    fn a_finished_response_contains_no_half_string(
         command in any_command(),
         format in prop::sample::select(&[ToolFormat::Native, ToolFormat::Qwen3Coder][..]),
         at in any::<prop::sample::Index>(),

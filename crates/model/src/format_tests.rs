@@ -1,4 +1,4 @@
-//! A corpus of replies as models write them, and what the wrapper does around them.
+//! A corpus of responses as models write them, and what the wrapper does around them.
 
 use std::sync::Mutex;
 
@@ -48,22 +48,22 @@ pub(super) fn tools() -> Vec<ToolSpec> {
     ]
 }
 
-/// Answers in order; keeps what it was asked.
+/// Responds in order, and records its requests.
 struct Canned {
-    replies: Mutex<Vec<Result<Reply, Error>>>,
+    responses: Mutex<Vec<Result<Response, Error>>>,
     asked: Mutex<Vec<(Vec<Message>, usize)>>,
-    /// What the last reply was to be held to; none where this model cannot be.
+    /// What the last response was to be held to; none where this model cannot be.
     held: Option<Mutex<Option<Shape>>>,
 }
 
 impl Canned {
-    fn new(mut replies: Vec<Result<Reply, Error>>) -> Self {
-        replies.reverse();
-        Self { replies: Mutex::new(replies), asked: Mutex::new(Vec::new()), held: None }
+    fn new(mut responses: Vec<Result<Response, Error>>) -> Self {
+        responses.reverse();
+        Self { responses: Mutex::new(responses), asked: Mutex::new(Vec::new()), held: None }
     }
 
-    fn held(replies: Vec<Result<Reply, Error>>) -> Self {
-        Self { held: Some(Mutex::default()), ..Self::new(replies) }
+    fn held(responses: Vec<Result<Response, Error>>) -> Self {
+        Self { held: Some(Mutex::default()), ..Self::new(responses) }
     }
 }
 
@@ -72,30 +72,30 @@ impl Model for Canned {
         "canned"
     }
 
-    fn can_be_held(&self) -> bool {
+    fn supports_shapes(&self) -> bool {
         self.held.is_some()
     }
 
-    async fn complete(&self, request: &Request<'_>, _: &dyn Listener) -> Result<Reply, Error> {
+    async fn complete(&self, request: &Request<'_>, _: &dyn Listener) -> Result<Response, Error> {
         self.asked.lock().unwrap().push((request.messages.to_vec(), request.tools.len()));
         match &self.held {
             Some(held) => held.lock().unwrap().clone_from(&request.sampling.shape),
             None => assert_eq!(request.sampling.shape, None),
         }
-        self.replies.lock().unwrap().pop().expect("a reply is left")
+        self.responses.lock().unwrap().pop().expect("a reply is left")
     }
 }
 
-fn reply(text: &str, stop: Stop) -> Reply {
+fn response(text: &str, stop: Stop) -> Response {
     let message = Assistant { text: text.into(), ..Assistant::default() };
-    Reply { message, stop, usage: Usage::default(), from_cache: false }
+    Response { message, stop, usage: Usage::default(), from_cache: false }
 }
 
 fn refusal(message: &str) -> Error {
     Error::Refused { status: 400, message: message.into() }
 }
 
-fn ask(model: &Formatted<Canned>, messages: &[Message]) -> Result<Reply, Error> {
+fn ask(model: &Formatted<Canned>, messages: &[Message]) -> Result<Response, Error> {
     let (tools, sampling) = (tools(), Sampling::default());
     let request = Request { messages, tools: &tools, sampling: &sampling, max_tokens: 100 };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -103,7 +103,7 @@ fn ask(model: &Formatted<Canned>, messages: &[Message]) -> Result<Reply, Error> 
 }
 
 pub(super) fn parse(format: ToolFormat, text: &str, stop: Stop) -> Assistant {
-    let model = Formatted::new(Canned::new(vec![Ok(reply(text, stop))]), format);
+    let model = Formatted::new(Canned::new(vec![Ok(response(text, stop))]), format);
     ask(&model, &[Message::user("go")]).unwrap().message
 }
 
@@ -112,8 +112,8 @@ struct Case {
     title: String,
     format: ToolFormat,
     cut: bool,
-    reply: String,
-    /// The tool, and its arguments or words of the refusal.
+    response: String,
+    /// The tool, and its arguments or a part of the error.
     calls: Vec<(String, Result<Value, String>)>,
     text: Option<String>,
     said: Option<String>,
@@ -122,7 +122,7 @@ struct Case {
 impl Case {
     fn check(&self) -> Result<(), String> {
         let stop = if self.cut { Stop::Length } else { Stop::End };
-        let message = parse(self.format, &self.reply, stop);
+        let message = parse(self.format, &self.response, stop);
         if message.calls.len() != self.calls.len() {
             return Err(format!("got {:?}", message.calls));
         }
@@ -143,8 +143,10 @@ impl Case {
         }
         match (&self.text, &self.said) {
             (Some(text), _) if message.text != *text => Err(format!("text {:?}", message.text)),
-            (_, Some(_)) if message.said != self.said => Err(format!("said {:?}", message.said)),
-            _ if self.calls.is_empty() && message.text != self.reply => Err("text changed".into()),
+            (_, Some(_)) if message.raw != self.said => Err(format!("said {:?}", message.raw)),
+            _ if self.calls.is_empty() && message.text != self.response => {
+                Err("text changed".into())
+            }
             _ => Ok(()),
         }
     }
@@ -158,13 +160,13 @@ fn cases(file: &str) -> Vec<Case> {
         let Some(directive) = line.strip_prefix("@@ ") else {
             assert!(reading, "stray line {line:?}");
             let case = cases.last_mut().unwrap();
-            case.reply.push_str(line);
-            case.reply.push_str(if crlf { "\r\n" } else { "\n" });
+            case.response.push_str(line);
+            case.response.push_str(if crlf { "\r\n" } else { "\n" });
             continue;
         };
         if std::mem::take(&mut reading) {
             let case = cases.last_mut().unwrap();
-            case.reply.truncate(case.reply.len() - if crlf { 2 } else { 1 });
+            case.response.truncate(case.response.len() - if crlf { 2 } else { 1 });
         }
         let (word, rest) = directive.split_once(' ').unwrap_or((directive, ""));
         if word == "format" {
@@ -210,21 +212,26 @@ fn the_corpus_is_understood() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), all.len(), wrong.join("\n"));
 }
 
-/// Whole replies of the corpus, cut anywhere: no call may come out of it that the whole one does not hold.
+/// Whole responses of the corpus, cut anywhere: no call may come out of it that the whole one does not hold.
 #[test]
 fn no_cut_of_the_corpus_gives_half_a_call() {
     for case in CORPUS.iter().flat_map(|(_, text)| cases(text)).filter(|case| !case.cut) {
         let whole: Vec<_> = case.calls.iter().filter_map(|(_, call)| call.as_ref().ok()).collect();
-        for end in (0..case.reply.len()).filter(|end| case.reply.is_char_boundary(*end)) {
-            let message = parse(case.format, &case.reply[..end], Stop::Length);
+        for end in (0..case.response.len()).filter(|end| case.response.is_char_boundary(*end)) {
+            let message = parse(case.format, &case.response[..end], Stop::Length);
             for call in &message.calls {
                 let Arguments::Object(map) = &call.arguments else { continue };
                 let known = whole.iter().any(|one| **one == Value::Object(map.clone()));
                 // Thinking and files show whole calls; a block without a language may come first.
                 let command = map.get("command").and_then(Value::as_str).unwrap_or_default();
-                let block = case.reply.contains(&format!("```\n{command}\n```"));
-                let shown = block || call.name == "submit" && case.reply.contains("submit");
-                assert!(known || shown, "{}: {:?} gave {call:?}", case.title, &case.reply[..end]);
+                let block = case.response.contains(&format!("```\n{command}\n```"));
+                let shown = block || call.name == "submit" && case.response.contains("submit");
+                assert!(
+                    known || shown,
+                    "{}: {:?} gave {call:?}",
+                    case.title,
+                    &case.response[..end]
+                );
             }
         }
     }
@@ -286,7 +293,7 @@ fn history() -> Vec<Message> {
         Message::user("Go on."),
         Message::Assistant(Assistant {
             text: "As".into(),
-            said: Some("As I said: <x>".into()),
+            raw: Some("As I said: <x>".into()),
             calls: vec![call("c", "execute_bash", json!({"command": "no"}))],
             ..Assistant::default()
         }),
@@ -294,9 +301,9 @@ fn history() -> Vec<Message> {
     ]
 }
 
-/// What the model behind the wrapper was asked, as plain text.
+/// The messages the wrapped model received, as plain text.
 fn asked(format: ToolFormat) -> (Vec<String>, usize) {
-    let model = Formatted::new(Canned::new(vec![Ok(reply("", Stop::End))]), format);
+    let model = Formatted::new(Canned::new(vec![Ok(response("", Stop::End))]), format);
     ask(&model, &history()).unwrap();
     let (messages, tools) = model.model.asked.lock().unwrap().pop().unwrap();
     let texts = messages.iter().map(|message| match message {
@@ -305,9 +312,9 @@ fn asked(format: ToolFormat) -> (Vec<String>, usize) {
             let parts: Vec<_> = content.iter().filter_map(Content::as_text).collect();
             format!("user: {}", parts.join(" + "))
         }
-        Message::Assistant(said) => {
-            assert!(said.calls.is_empty() && said.said.is_none());
-            format!("assistant: {}", said.text)
+        Message::Assistant(message) => {
+            assert!(message.calls.is_empty() && message.raw.is_none());
+            format!("assistant: {}", message.text)
         }
         Message::Tool(_) => panic!("a tool's message is left"),
     });
@@ -316,47 +323,16 @@ fn asked(format: ToolFormat) -> (Vec<String>, usize) {
 
 #[test]
 fn a_conversation_becomes_plain_text() {
-    let (hermes, tools) = asked(ToolFormat::Hermes);
-    assert_eq!(tools, 0);
-    assert!(hermes[0].starts_with("system: Be brief.\n\n# Tools"), "{}", hermes[0]);
-    assert!(
-        hermes[0]
-            .contains(r#"{"name":"execute_bash","description":"Does execute_bash","parameters""#)
-    );
-    assert_eq!(hermes[0].matches("{tools}").count(), 0);
-    assert_eq!(
-        hermes[2],
-        "assistant: Two.\n<tool_call>\n{\"arguments\":{\"command\":\"ls\"},\"name\":\"execute_bash\"}\n\
-         </tool_call>\n<tool_call>\n{\"arguments\":{},\"name\":\"submit\"}\n</tool_call>"
-    );
-    assert_eq!(
-        hermes[3],
-        "user: <tool_response>\na.txt\n</tool_response>\n\n<tool_response>\nnot yet\n</tool_response>\n\nGo on."
-    );
-    assert_eq!(hermes[4], "assistant: As I said: <x>");
-    assert_eq!(hermes.len(), 6);
-
-    let (xml, _) = asked(ToolFormat::Qwen3Coder);
-    assert!(
-        xml[2].contains(
-            "<function=execute_bash>\n<parameter=command>\nls\n</parameter>\n</function>"
-        )
-    );
-
-    let (fenced, _) = asked(ToolFormat::Fenced);
-    assert!(fenced[0].contains("`str_replace_editor`") && !fenced[0].contains("`submit` may"));
-    // Examples go before the task, and the last one ends as the work does.
-    let task = fenced.iter().position(|message| *message == hermes[1]).unwrap();
-    assert!(task > 2 && fenced[1].starts_with("user: "), "{fenced:?}");
-    let last = &fenced[task - 1];
-    assert!(last.starts_with("assistant: ") && last.ends_with("```bash\nsubmit\n```"));
-    assert_eq!(fenced[task + 1], "assistant: Two.\n```bash\nls\n```\n```bash\nsubmit\n```");
-    assert_eq!(fenced[task + 2], "user: a.txt\n\nnot yet\n\nGo on.");
+    for format in [ToolFormat::Hermes, ToolFormat::Qwen3Coder, ToolFormat::Fenced] {
+        let (texts, tools) = asked(format);
+        assert_eq!(tools, 0);
+        insta::assert_snapshot!(format.to_string(), texts.join("\n-----\n"));
+    }
 }
 
 #[test]
 fn native_passes_everything_on() {
-    let model = Formatted::new(Canned::new(vec![Ok(reply("", Stop::End))]), ToolFormat::Native);
+    let model = Formatted::new(Canned::new(vec![Ok(response("", Stop::End))]), ToolFormat::Native);
     ask(&model, &history()).unwrap();
     assert_eq!(*model.model.asked.lock().unwrap(), [(history(), 3)]);
 }
@@ -365,7 +341,8 @@ fn native_passes_everything_on() {
 fn calls_get_ids_that_are_free() {
     let text =
         r#"<tool_call>{"name": "submit"}</tool_call><tool_call>{"name": "submit"}</tool_call>"#;
-    let model = Formatted::new(Canned::new(vec![Ok(reply(text, Stop::End))]), ToolFormat::Native);
+    let model =
+        Formatted::new(Canned::new(vec![Ok(response(text, Stop::End))]), ToolFormat::Native);
     let calls = ask(&model, &history()).unwrap().message.calls;
     assert_eq!(calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["call_4", "call_5"]);
     assert_eq!(parse(ToolFormat::Native, text, Stop::End).calls[0].id, "call_1");
@@ -373,7 +350,7 @@ fn calls_get_ids_that_are_free() {
 
 #[test]
 fn calls_of_the_server_are_left_alone() {
-    let mut native = reply("<tool_call>{\"name\": \"submit\"}</tool_call>", Stop::ToolCalls);
+    let mut native = response("<tool_call>{\"name\": \"submit\"}</tool_call>", Stop::ToolCalls);
     native.message.calls = vec![ToolCall {
         id: "x".into(),
         name: "execute_bash".into(),
@@ -384,7 +361,7 @@ fn calls_of_the_server_are_left_alone() {
 }
 
 #[test]
-fn a_server_without_tools_is_asked_in_text_from_then_on() {
+fn a_server_without_tools_gets_text_from_then_on() {
     for words in [
         "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set",
         "registry/library/gemma does not support tools",
@@ -394,9 +371,9 @@ fn a_server_without_tools_is_asked_in_text_from_then_on() {
         "Function calling is not enabled for this model: unsupported functions",
     ] {
         let call = r#"<tool_call>{"name": "submit"}</tool_call>"#;
-        let replies =
-            vec![Err(refusal(words)), Ok(reply(call, Stop::End)), Ok(reply("", Stop::End))];
-        let model = Formatted::new(Canned::new(replies), ToolFormat::Auto);
+        let responses =
+            vec![Err(refusal(words)), Ok(response(call, Stop::End)), Ok(response("", Stop::End))];
+        let model = Formatted::new(Canned::new(responses), ToolFormat::Auto);
         assert_eq!(ask(&model, &[Message::user("go")]).unwrap().message.calls.len(), 1, "{words}");
         ask(&model, &[Message::user("go")]).unwrap();
         let tools: Vec<_> =
@@ -406,10 +383,10 @@ fn a_server_without_tools_is_asked_in_text_from_then_on() {
 }
 
 #[test]
-fn a_reply_that_has_to_be_a_call_is_held_to_that() {
-    let ask = |format: ToolFormat, canned: Canned, calling: Calling, tools: &[ToolSpec]| {
+fn a_required_call_is_enforced() {
+    let ask = |format: ToolFormat, canned: Canned, tool_choice: ToolChoice, tools: &[ToolSpec]| {
         let model = Formatted::new(canned, format);
-        let sampling = Sampling { calling, ..Sampling::default() };
+        let sampling = Sampling { tool_choice, ..Sampling::default() };
         let messages = [Message::user("go")];
         let request = Request { messages: &messages, tools, sampling: &sampling, max_tokens: 100 };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -420,10 +397,10 @@ fn a_reply_that_has_to_be_a_call_is_held_to_that() {
             shape.opens
         })
     };
-    let said = || vec![Ok(reply("", Stop::End))];
+    let said = || vec![Ok(response("", Stop::End))];
     let tools = tools();
     let submit = &tools[2..];
-    let (free, required) = (Calling::Free, Calling::Required);
+    let (free, required) = (ToolChoice::Auto, ToolChoice::Required);
     for (format, offered, opens) in [
         (ToolFormat::Auto, &tools[..], Some("<tool_call>")),
         (ToolFormat::Native, submit, Some("<tool_call>")),
@@ -435,7 +412,7 @@ fn a_reply_that_has_to_be_a_call_is_held_to_that() {
         let held = ask(format, Canned::held(said()), required, offered);
         assert_eq!(held.as_deref(), opens, "{format}");
         assert_eq!(ask(format, Canned::held(said()), free, offered), None, "{format}");
-        // A server is asked as ever.
+        // A server gets the same request as always.
         assert_eq!(ask(format, Canned::new(said()), required, offered), None, "{format}");
     }
 }
@@ -454,7 +431,7 @@ fn a_reminder_asks_for_calls_as_they_are_read() {
         (ToolFormat::Native, &tools[..], "call one of the tools"),
     ] {
         let model = Formatted::new(Canned::new(Vec::new()), format);
-        assert!(model.how_to_call(offered).contains(word), "{format}");
+        assert!(model.tool_call_hint(offered).contains(word), "{format}");
     }
 }
 
@@ -476,16 +453,16 @@ fn other_refusals_are_passed_on() {
 }
 
 #[test]
-fn a_fenced_reply_is_settled_once_its_block_is_closed() {
-    let reply = "I write it.\n```bash\ncat > a.md <<'E'\n```\nE\necho 'a`b'\n```";
-    for end in reply.char_indices().map(|(at, _)| at) {
-        assert!(!ToolFormat::Fenced.is_settled(&reply[..end]), "{:?}", &reply[..end]);
+fn a_fenced_response_is_settled_once_its_block_is_closed() {
+    let response = "I write it.\n```bash\ncat > a.md <<'E'\n```\nE\necho 'a`b'\n```";
+    for end in response.char_indices().map(|(at, _)| at) {
+        assert!(!ToolFormat::Fenced.is_settled(&response[..end]), "{:?}", &response[..end]);
     }
-    assert!(ToolFormat::Fenced.is_settled(reply));
-    assert!(ToolFormat::Fenced.is_settled(&format!("{reply}\nand more")));
+    assert!(ToolFormat::Fenced.is_settled(response));
+    assert!(ToolFormat::Fenced.is_settled(&format!("{response}\nand more")));
     assert!(ToolFormat::Fenced.is_settled("<think>hm</think>\n```sh\nls\n```"));
     for open in ["<think>\n```bash\nls\n```", "```\nls\n```", "```json\n{}\n```", "```bash\n```"] {
         assert!(!ToolFormat::Fenced.is_settled(open), "{open:?}");
     }
-    assert!(!ToolFormat::Hermes.is_settled(reply));
+    assert!(!ToolFormat::Hermes.is_settled(response));
 }

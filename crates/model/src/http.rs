@@ -1,35 +1,36 @@
-//! The way to a model's server and back: one pool of connections per server, bounded waits, bounded
-//! replies, and failures as [`Error`] values without secrets.
+//! HTTP to a model's server: one connection pool per server, bounded waits, bounded responses, and failures as
+//! [`Error`] values without secrets.
 //!
-//! Knows HTTP, not what is said over it.
+//! Knows HTTP, not the protocol on top of it.
 
 use std::{net::IpAddr, time::Duration};
 
 use bytes::Bytes;
-use reqwest::{
-    Response, Url,
+use lis_http::{
+    ClientSettings, Response, Transport, Url,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
 };
 use serde_json::Value;
 use tokio::time::timeout;
+use trajectory::error_chain;
 
 use crate::{
     Endpoint, Error, Secret,
-    failure::{Failure, tidy},
+    refusal::{Refusal, one_line},
 };
 
-/// Connecting takes milliseconds, or is hopeless.
-const CONNECT: Duration = Duration::from_secs(10);
-/// No reply of a model is longer.
-const MAX_REPLY: usize = 64 << 20;
-/// What is read of a refusal.
+/// Connect timeout: connecting takes milliseconds, or is hopeless.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum bytes of a response.
+const MAX_RESPONSE: usize = 64 << 20;
+/// Bytes of a refusal that are read.
 const MAX_REFUSAL: usize = 64 << 10;
-/// How long to wait for the words of a refusal whose status is known.
-const REASONS: Duration = Duration::from_secs(5);
-/// How long to wait for the end of a stream whose last event has come.
+/// How long to wait for the body of a refusal whose status is known.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for the end of a stream after its last event.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// How a vendor wants the key.
+/// How a vendor expects the API key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyStyle {
     /// `authorization: Bearer ...`
@@ -38,35 +39,32 @@ pub(crate) enum KeyStyle {
     XApiKey,
 }
 
-/// A server.
+/// A client of one server.
 #[derive(Debug)]
 pub(crate) struct Http {
-    client: reqwest::Client,
+    client: lis_http::Client,
     endpoint: Endpoint,
     url: Url,
     headers: HeaderMap,
 }
 
 impl Http {
-    /// Gets ready to talk to `{base_url}/{path}`. Sends nothing.
+    /// Prepares requests to `{base_url}/{path}`. Sends nothing.
     pub(crate) fn new(endpoint: Endpoint, path: &str, style: KeyStyle) -> Result<Self, Error> {
-        // Somebody may have chosen a provider before us; theirs is fine.
-        #[cfg(not(target_os = "macos"))]
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let url = address(&endpoint.base_url, path)
-            .ok_or_else(|| Error::Settings("the base URL is no http or https address".into()))?;
+        let url = join_url(&endpoint.base_url, path).ok_or_else(|| {
+            Error::Settings("the base URL is not an http or https address".into())
+        })?;
         let headers = headers(&endpoint, style)?;
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("llm-in-sandbox/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT)
-            .tcp_keepalive(Duration::from_secs(30))
-            // A redirect would carry the conversation, and perhaps the key, to somebody else.
-            .redirect(reqwest::redirect::Policy::none());
-        if is_local(&url) {
-            builder = builder.no_proxy();
-        }
-        let client = builder.build().map_err(|source| {
-            Error::Settings(format!("no connection can be set up: {}", chain(&source)))
+        let settings = ClientSettings {
+            connect_timeout: CONNECT_TIMEOUT,
+            // Requests bound every wait themselves.
+            read_timeout: None,
+            // A redirect would send the conversation, and perhaps the key, to another host.
+            redirects: 0,
+            transport: if is_local(&url) { Transport::Loopback } else { Transport::AnyHttp },
+        };
+        let client = settings.build().map_err(|source| {
+            Error::Settings(format!("cannot set up an HTTP client: {}", error_chain(&source)))
         })?;
         Ok(Self { client, endpoint, url, headers })
     }
@@ -75,47 +73,47 @@ impl Http {
         &self.endpoint
     }
 
-    /// Sets a header the protocol asks for, unless the user set it.
+    /// Sets a header of the protocol, unless the user set it.
     pub(crate) fn default_header(&mut self, name: &'static str, value: &'static str) {
         if !self.headers.contains_key(name) {
             self.headers.insert(name, HeaderValue::from_static(value));
         }
     }
 
-    /// Sends a request. The answer's status is not yet looked at.
+    /// Sends a request. The status of the answer is not checked yet.
     pub(crate) async fn post(&self, body: &Value) -> Result<Answer<'_>, Error> {
         let body = body.to_string();
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
         let sent = timeout(self.endpoint.silence, request.send()).await;
         let response = sent.map_err(|_| Error::Silence(self.endpoint.silence))?;
-        let response = response.map_err(|source| self.broken(source))?;
+        let response = response.map_err(|source| self.transport_error(source))?;
         Ok(Answer { http: self, response, read: 0 })
     }
 
-    /// A failure in words without secrets.
-    pub(crate) fn error(&self, failure: &Failure) -> Error {
-        failure.error(&self.endpoint)
+    /// The error a refusal means, without secrets.
+    pub(crate) fn error(&self, refusal: &Refusal) -> Error {
+        refusal.error(&self.endpoint)
     }
 
-    /// An answer that is no reply, with some of its words.
-    pub(crate) fn nonsense(&self, why: &str) -> Error {
-        Error::Protocol(tidy(&self.endpoint.hide(why)))
+    /// An answer that is not a response; `why` may quote it.
+    pub(crate) fn protocol_error(&self, why: &str) -> Error {
+        Error::Protocol(one_line(&self.endpoint.hide(why)))
     }
 
-    fn broken(&self, source: reqwest::Error) -> Error {
+    fn transport_error(&self, source: lis_http::Error) -> Error {
         let source = source.without_url();
         if source.is_connect() {
-            let url = self.endpoint.hide(&shown(&self.url));
+            let url = self.endpoint.hide(&redacted(&self.url));
             return Error::Unreachable { url, source: Box::new(source) };
         }
         if source.is_builder() {
-            return Error::Settings(self.endpoint.hide(&chain(&source)));
+            return Error::Settings(self.endpoint.hide(&error_chain(&source)));
         }
-        Error::Cut(self.endpoint.hide(&chain(&source)))
+        Error::Cut(self.endpoint.hide(&error_chain(&source)))
     }
 }
 
-/// An answer on its way.
+/// An HTTP answer while it is received.
 #[derive(Debug)]
 pub(crate) struct Answer<'a> {
     http: &'a Http,
@@ -124,45 +122,45 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// The next bytes, or nothing at the end. Waits no longer than this.
+    /// The next bytes, or `None` at the end. Waits at most this long.
     pub(crate) async fn chunk(&mut self, wait: Duration) -> Result<Option<Bytes>, Error> {
         let next = timeout(wait, self.response.chunk()).await;
         let chunk = next.map_err(|_| Error::Silence(self.http.endpoint.silence))?;
-        let chunk = chunk.map_err(|source| self.http.broken(source))?;
+        let chunk = chunk.map_err(|source| self.http.transport_error(source))?;
         self.read += chunk.as_ref().map_or(0, Bytes::len);
-        if self.read > MAX_REPLY {
-            return Err(Error::Protocol(format!("it is longer than {MAX_REPLY} bytes")));
+        if self.read > MAX_RESPONSE {
+            return Err(Error::Protocol(format!("it is longer than {MAX_RESPONSE} bytes")));
         }
         Ok(chunk)
     }
 
-    /// Reads up to the end, so that the connection can be used again, but waits for nothing.
+    /// Drains the answer, so that the connection can be reused, but hardly waits for it.
     pub(crate) async fn finish(mut self) {
         let rest = async { while let Ok(Some(_)) = self.chunk(LINGER).await {} };
         let _ = timeout(LINGER, rest).await;
     }
 
-    /// The refusal, if it is one.
-    pub(crate) async fn refusal(mut self) -> Result<Self, Failure> {
+    /// The answer, if its status is a success; the refusal otherwise.
+    pub(crate) async fn check_status(mut self) -> Result<Self, Refusal> {
         let status = self.response.status();
         if status.is_success() {
             return Ok(self);
         }
         let headers = self.response.headers();
-        let retry_after = Failure::retry_after(headers, std::time::SystemTime::now());
+        let retry_after = Refusal::retry_after(headers, std::time::SystemTime::now());
         let location = headers.get(LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned);
         let mut body = Vec::new();
         let reading = async {
             while body.len() < MAX_REFUSAL {
-                let Ok(Some(chunk)) = self.chunk(REASONS).await else { break };
+                let Ok(Some(chunk)) = self.chunk(REFUSAL_TIMEOUT).await else { break };
                 body.extend_from_slice(&chunk);
             }
         };
         // Half a refusal is still a refusal.
-        let _ = timeout(REASONS, reading).await;
+        let _ = timeout(REFUSAL_TIMEOUT, reading).await;
         body.truncate(MAX_REFUSAL);
         let body = String::from_utf8_lossy(&body).into_owned();
-        Err(Failure {
+        Err(Refusal {
             status: status.as_u16(),
             retry_after,
             location,
@@ -172,34 +170,22 @@ impl Answer<'_> {
     }
 }
 
-/// An error and all its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
-/// The base URL with the path behind it; its query stays.
-fn address(base_url: &str, path: &str) -> Option<Url> {
+/// The base URL with the path appended; its query stays.
+fn join_url(base_url: &str, path: &str) -> Option<Url> {
     let mut url = Url::parse(base_url.trim()).ok()?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
         return None;
     }
     let base = url.path().trim_end_matches('/');
-    // People also paste the whole address from a vendor's page.
+    // Users also paste the full address from a vendor's page.
     let base = base.strip_suffix(path).map_or(base, |base| base.trim_end_matches('/'));
-    let whole = format!("{base}/{path}");
-    url.set_path(&whole);
+    let path = format!("{base}/{path}");
+    url.set_path(&path);
     Some(url)
 }
 
-/// An address as users may see it: without a name, a password or a query.
-fn shown(url: &Url) -> String {
+/// An address that may be shown: without user name, password or query.
+fn redacted(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
@@ -247,8 +233,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_made_of_what_people_write() {
-        let made = |base: &str| address(base, "chat/completions").map(|url| url.to_string());
+    fn addresses_are_built_from_what_users_write() {
+        let made = |base: &str| join_url(base, "chat/completions").map(|url| url.to_string());
         let local = "http://localhost:8000/v1/chat/completions";
         for base in ["http://localhost:8000/v1", " http://localhost:8000/v1/ ", local] {
             assert_eq!(made(base).as_deref(), Some(local), "{base}");
@@ -263,7 +249,7 @@ mod tests {
     #[test]
     fn addresses_are_shown_without_secrets() {
         let url = Url::parse("https://me:secret@x.example:8443/v1?key=secret").unwrap();
-        assert_eq!(shown(&url), "https://x.example:8443/v1");
+        assert_eq!(redacted(&url), "https://x.example:8443/v1");
     }
 
     #[test]

@@ -1,67 +1,60 @@
-//! Models behind OpenAI's chat completions, as OpenAI, vLLM, SGLang, llama.cpp, LiteLLM and Ollama speak it.
+//! Models behind OpenAI's chat completions, as OpenAI, vLLM, SGLang, llama.cpp, LiteLLM and Ollama implement it.
 //!
-//! Differences between servers are met by reading leniently and by learning from refusals, never by asking
-//! which server it is.
+//! Differences between servers are handled by lenient parsing and by learning from refusals, not by detecting the
+//! server.
 
 mod request;
 mod stream;
 
 use crate::{
-    Endpoint, Error, Listener, Model, Reply, Request,
+    Endpoint, Error, Listener, Model, Request, Response,
+    exchange::Client,
     http::{Http, KeyStyle},
-    quirks::{Field, Instead, Quirks},
-    talk,
+    quirks::{Field, Quirks, Replacement},
 };
 
-/// A model behind a chat completions server.
+/// A model behind an OpenAI-compatible chat completions server.
 #[derive(Debug)]
-pub struct OpenAi {
-    http: Http,
-    quirks: Quirks,
-}
+pub struct OpenAi(Client);
 
-/// What a server may refuse without the request losing its sense.
+/// Fields a server may refuse, and what is sent instead.
 const FIELDS: &[Field] = &[
-    ("max_tokens", Instead::Name("max_completion_tokens")),
-    ("max_completion_tokens", Instead::Name("max_tokens")),
-    ("temperature", Instead::Nothing),
-    ("top_p", Instead::Nothing),
-    ("top_k", Instead::Nothing),
-    ("min_p", Instead::Nothing),
-    ("repetition_penalty", Instead::Nothing),
-    ("seed", Instead::Nothing),
-    ("stop", Instead::Nothing),
-    ("stream_options", Instead::Nothing),
-    (REASONING[0], Instead::NothingInMessages),
-    (REASONING[1], Instead::NothingInMessages),
+    ("max_tokens", Replacement::Name("max_completion_tokens")),
+    ("max_completion_tokens", Replacement::Name("max_tokens")),
+    ("temperature", Replacement::Nothing),
+    ("top_p", Replacement::Nothing),
+    ("top_k", Replacement::Nothing),
+    ("min_p", Replacement::Nothing),
+    ("repetition_penalty", Replacement::Nothing),
+    ("seed", Replacement::Nothing),
+    ("stop", Replacement::Nothing),
+    ("stream_options", Replacement::Nothing),
+    (REASONING[0], Replacement::NothingInMessages),
+    (REASONING[1], Replacement::NothingInMessages),
 ];
 
-/// The names under which servers tell thinking apart from text.
+/// Field names under which servers send thinking.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
 impl OpenAi {
-    /// A client of this server. One is enough for any number of episodes: they share its connections.
+    /// A client of this server. Share one between episodes: they then share its connections.
     pub fn new(endpoint: Endpoint) -> Result<Self, Error> {
         let http = Http::new(endpoint, "chat/completions", KeyStyle::Bearer)?;
-        Ok(Self { http, quirks: Quirks::new(FIELDS) })
+        Ok(Self(Client::new(http, Quirks::new(FIELDS))))
     }
 }
 
 impl Model for OpenAi {
     fn name(&self) -> &str {
-        &self.http.endpoint().model
+        &self.0.endpoint().model
     }
 
     async fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
-        talk::unforced(request)?;
-        let build = || request::body(self.http.endpoint(), request);
-        let answer = talk::ask(&self.http, &self.quirks, build, listener).await?;
-        let mut gathering = stream::Gathering::new(listener);
-        talk::read(&self.http, answer, &mut gathering).await?;
-        Ok(gathering.reply(request))
+    ) -> Result<Response, Error> {
+        let body = || request::body(self.0.endpoint(), request);
+        self.0.complete(request, body, stream::ChunkAssembler::new(listener), listener).await
     }
 }

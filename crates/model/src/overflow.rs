@@ -1,23 +1,23 @@
-//! A conversation too long for the model: the numbers in the servers' many wordings.
+//! Recognizes that a conversation is too long for the model, and reads the numbers from the servers' many wordings.
 //!
-//! Reads text alone: what to do about it is decided elsewhere.
+//! Parses text only: how to react is decided elsewhere.
 
 use Number::{Context, Other, Output, Prompt};
 
-/// What a server said about the lengths. Each wording tells some of them.
+/// The lengths a server reported. Each wording contains some of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overflow {
-    /// Tokens the model takes in all.
+    /// The context length in tokens.
     pub context: Option<u64>,
     /// Tokens of the conversation.
     pub prompt: Option<u64>,
-    /// Tokens the model writes at most in one reply, whatever the context.
+    /// The maximum output tokens of one response, whatever the context.
     pub output: Option<u64>,
 }
 
-/// Reads a refusal. Nothing where it is about something else.
-pub(crate) fn recognise(status: u16, body: &str) -> Option<Overflow> {
-    // A key or a rate limit may speak of tokens as well.
+/// The numbers in a refusal; `None` where it is about something else.
+pub(crate) fn recognize(status: u16, body: &str) -> Option<Overflow> {
+    // Authentication and rate limit errors mention tokens as well.
     if matches!(status, 401 | 403 | 429) {
         return None;
     }
@@ -28,13 +28,13 @@ pub(crate) fn recognise(status: u16, body: &str) -> Option<Overflow> {
         None if SIGNS.iter().any(|sign| text.contains(sign)) => Overflow::default(),
         None => return None,
     };
-    // llama.cpp has the numbers in fields of their own, whatever its words.
+    // llama.cpp sends the numbers in separate fields.
     numbers.context = numbers.context.or_else(|| field(&text, "n_ctx"));
     numbers.prompt = numbers.prompt.or_else(|| field(&text, "n_prompt_tokens"));
     Some(numbers)
 }
 
-/// Texts that mean an overflow even where no number is understood.
+/// Texts that mean an overflow even where no number is recognized.
 const SIGNS: &[&str] = &[
     "context_length_exceeded",
     "exceed_context_size_error",
@@ -54,11 +54,11 @@ const SIGNS: &[&str] = &[
     "context length of only",
 ];
 
-/// A wording: fixed pieces with numbers between them.
+/// A wording: fixed text with numbers in between.
 struct Wording {
-    /// `#` is a number, `*` anything up to the piece that follows.
+    /// `#` matches a number, `*` anything up to the text that follows.
     pattern: &'static str,
-    /// What each number is.
+    /// The meaning of each number.
     numbers: &'static [Number],
 }
 
@@ -67,7 +67,7 @@ enum Number {
     Context,
     Prompt,
     Output,
-    /// Of no use, such as what we asked for or a sum.
+    /// Not used, such as the requested tokens or a sum.
     Other,
 }
 
@@ -87,9 +87,9 @@ impl Wording {
     }
 }
 
-/// The first that matches counts, so the more exact one of two stands first.
+/// The first match wins, so the more specific of two comes first.
 const WORDINGS: &[Wording] = &[
-    // OpenAI of old, DeepSeek, vLLM up to 0.9.
+    // Older OpenAI, DeepSeek, vLLM up to 0.9.
     Wording {
         pattern: "maximum context length is # tokens*you requested # tokens (# in the messages, # in the completion",
         numbers: &[Context, Other, Prompt, Other],
@@ -107,7 +107,7 @@ const WORDINGS: &[Wording] = &[
         pattern: "maximum context length is # tokens*you requested about # tokens",
         numbers: &[Context, Other],
     },
-    // vLLM 0.10 and later. It stops counting at the limit: "at least" is no length.
+    // vLLM 0.10 and later. It stops counting at the limit: "at least" is not a length.
     Wording {
         pattern: "maximum context length is # tokens and your request has # input tokens",
         numbers: &[Context, Prompt],
@@ -201,24 +201,24 @@ const WORDINGS: &[Wording] = &[
     Wording { pattern: "maximum context length is #", numbers: &[Context] },
 ];
 
-/// The text without what differs between servers: capitals, quotes, escapes, line ends.
+/// The text normalized over servers: no capitals, quotes, escapes or line breaks.
 fn plain(body: &str) -> String {
-    // A message inside a message inside a message keeps its words, with more backslashes.
+    // A nested message keeps its text, with more backslashes.
     let text: String = body.chars().take(8000).filter(|c| !matches!(c, '\\' | '`' | '"')).collect();
     text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A number after a JSON field's name, quotes already gone.
+/// A number after a JSON field's name, quotes already removed.
 fn field(text: &str, name: &str) -> Option<u64> {
     let after = text.split_once(name)?.1.trim_start_matches([':', ' ', '\'']);
     number(after).map(|(number, _)| number)
 }
 
-/// The numbers of a pattern, wherever it begins in the text.
+/// The numbers of a pattern, wherever it matches in the text.
 fn matched(pattern: &str, text: &str) -> Option<Vec<u64>> {
     let first = pattern.split(['#', '*']).next().unwrap_or_default();
     let mut from = 0;
-    // The words before the first number are rare: a text full of them is hostile.
+    // The text before the first number is rare: many occurrences are hostile.
     for _ in 0..8 {
         let at = from + text[from..].find(first)?;
         if let Some(numbers) = matched_here(&pattern[first.len()..], &text[at + first.len()..]) {
@@ -246,7 +246,7 @@ fn matched_here(pattern: &str, mut text: &str) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// A number at the beginning of a text, commas for thousands allowed, and what follows.
+/// A number at the start of a text, thousands separators allowed, and the rest.
 fn number(text: &str) -> Option<(u64, &str)> {
     let mut digits = String::new();
     let mut end = 0;
@@ -263,7 +263,7 @@ fn number(text: &str) -> Option<(u64, &str)> {
         }
         end += 1;
     }
-    // Longer ones are no counts of tokens, and would overflow when added.
+    // Longer numbers are not token counts, and could overflow.
     if digits.len() > 12 {
         return None;
     }

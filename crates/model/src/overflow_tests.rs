@@ -7,7 +7,7 @@ fn numbers(context: u64, prompt: u64, output: u64) -> Overflow {
     Overflow { context: some(context), prompt: some(prompt), output: some(output) }
 }
 
-/// The server, its status, its body, and context, prompt and output in it; 0 where it does not say.
+/// The server, its status, its body, and the context, prompt and output in it; 0 where it has none.
 const REFUSALS: &[(&str, u16, &str, [u64; 3])] = &[
     (
         "OpenAI, old",
@@ -201,7 +201,7 @@ const REFUSALS: &[(&str, u16, &str, [u64; 3])] = &[
 fn every_wording_gives_its_numbers() {
     for (server, status, body, [context, prompt, output]) in REFUSALS {
         let expected = Some(numbers(*context, *prompt, *output));
-        assert_eq!(recognise(*status, body), expected, "{server}");
+        assert_eq!(recognize(*status, body), expected, "{server}");
     }
 }
 
@@ -223,15 +223,15 @@ fn other_refusals_are_left_alone() {
         (404, "The model `x` does not exist"),
     ];
     for (status, body) in others {
-        assert_eq!(recognise(status, body), None, "{body}");
+        assert_eq!(recognize(status, body), None, "{body}");
     }
 }
 
 #[test]
 fn hostile_texts_are_read_in_no_time() {
     let long = "maximum context length is ".repeat(100_000);
-    assert_eq!(recognise(400, &long), Some(Overflow::default()));
+    assert_eq!(recognize(400, &long), Some(Overflow::default()));
     let digits = format!("prompt is too long: {} tokens > 5 maximum", "9".repeat(5000));
-    assert_eq!(recognise(400, &digits), Some(Overflow::default()));
-    assert_eq!(recognise(400, "ẞ maximum context length is ٣ tokens"), Some(Overflow::default()));
+    assert_eq!(recognize(400, &digits), Some(Overflow::default()));
+    assert_eq!(recognize(400, "ẞ maximum context length is ٣ tokens"), Some(Overflow::default()));
 }

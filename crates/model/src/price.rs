@@ -1,20 +1,19 @@
-//! What models cost, how much they take in, and whether they look at pictures: a table that comes with the
-//! program, and the user's own on top of it.
+//! Prices, context lengths and image support of models: an embedded table, and the user's own merged over it.
 //!
-//! A model that is not in the table has no price. Names that merely resemble one are not in the table.
+//! A model that is not in the table has no price; similar names do not match.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use trajectory::Usage;
 
-/// The table that comes with the program.
+/// The embedded table.
 const TABLE: &str = include_str!("../data/prices.json");
 
-/// Prices are for so many tokens.
+/// Prices are per this many tokens.
 const MILLION: f64 = 1e6;
 
-/// Who may stand before a model's name: vendors, and those who pass requests on to them at their price.
+/// Prefixes of model names: vendors, and routers that forward requests at the vendor's price.
 const VENDORS: [&str; 22] = [
     "anthropic",
     "cohere",
@@ -40,23 +39,23 @@ const VENDORS: [&str; 22] = [
     "zhipuai",
 ];
 
-/// What a model costs, in dollars per million tokens.
+/// A model's price in dollars per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Price {
-    /// Tokens read for the first time.
+    /// Input tokens that were not cached.
     pub input: f64,
-    /// Tokens the server had in its cache.
+    /// Input tokens read from the server's cache.
     pub cached: f64,
-    /// Tokens the server put into its cache.
+    /// Input tokens written to the server's cache.
     pub cache_write: f64,
-    /// Tokens written, thinking included.
+    /// Output tokens, including thinking.
     pub output: f64,
 }
 
 impl Price {
-    /// The dollars of one call.
+    /// The cost of one call in dollars.
     pub fn cost(&self, usage: &Usage) -> f64 {
-        // A server may claim more cached tokens than it read.
+        // A server may report more cached than input tokens.
         let cached = usage.cached.min(usage.input);
         let written = usage.cache_writes.min(usage.input - cached);
         let fresh = usage.input - cached - written;
@@ -70,31 +69,31 @@ impl Price {
     }
 }
 
-/// What is known about models, by name.
+/// Known models by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
     as_of: Option<String>,
     models: BTreeMap<String, Entry>,
 }
 
-/// Why a table of prices cannot be used.
+/// A price table cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PriceError {
-    /// It is not the JSON it should be.
-    #[error("the table of prices makes no sense")]
+    /// It does not have the expected JSON format.
+    #[error("the price table is malformed")]
     Format(#[source] serde_json::Error),
-    /// A price is negative or not a number of this world.
-    #[error("the price of {0} is no amount of money")]
+    /// A price is negative or not finite.
+    #[error("the price of `{0}` is not a valid amount")]
     Amount(String),
-    /// A model has some of its prices, but not those that are needed.
-    #[error("{0} needs both an input and an output price, or neither")]
+    /// A model has only some of the required prices.
+    #[error("`{0}` needs both an input and an output price, or neither")]
     Half(String),
 }
 
 impl Prices {
-    /// The table that comes with the program.
+    /// The embedded table.
     pub fn embedded() -> Self {
-        // A test reads it; without it every price is merely unknown.
+        // A test parses it; if it failed, every price would merely be unknown.
         Self::parse(TABLE).unwrap_or_default()
     }
 
@@ -111,7 +110,7 @@ impl Prices {
         Ok(Self { as_of, models: models.collect::<Result<_, PriceError>>()? })
     }
 
-    /// Puts another table on top: what it knows counts, what it leaves out stays.
+    /// Merges another table over this one; what the other leaves out stays.
     pub fn merge(&mut self, other: Self) {
         for (name, new) in other.models {
             let known = self.models.entry(name).or_default();
@@ -121,27 +120,27 @@ impl Prices {
         }
     }
 
-    /// The day of the table that comes with the program. Prices change.
+    /// The date of the table. Prices change.
     pub fn as_of(&self) -> Option<&str> {
         self.as_of.as_deref()
     }
 
-    /// What a model costs.
+    /// The price of a model.
     pub fn price(&self, name: &str) -> Option<Price> {
         self.find(name, |entry| entry.price)
     }
 
-    /// How many tokens it takes in, together with those it writes.
+    /// The context length of a model in tokens, output included.
     pub fn context(&self, name: &str) -> Option<u64> {
         self.find(name, |entry| entry.context)
     }
 
-    /// Whether it looks at pictures.
+    /// Whether a model accepts images.
     pub fn accepts_images(&self, name: &str) -> Option<bool> {
         self.find(name, |entry| entry.images)
     }
 
-    /// Looks under the name itself first, then without its date, then both ways without its vendor.
+    /// Looks up the name, then the name without its date, then both without the vendor prefix.
     fn find<T>(&self, name: &str, want: impl Fn(&Entry) -> Option<T>) -> Option<T> {
         let know = |name: &str| self.models.get(name).and_then(&want);
         let mut name = name.trim();
@@ -159,7 +158,7 @@ impl Prices {
     }
 }
 
-/// What is known about one model.
+/// One model's entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Entry {
     price: Option<Price>,
@@ -210,7 +209,7 @@ impl Row {
     }
 }
 
-/// The name without the day of its release at the end: `-20250929`, `@20250929`, `-2024-08-06`, `-latest`.
+/// The name without its release date at the end: `-20250929`, `@20250929`, `-2024-08-06`, `-latest`.
 fn without_date(name: &str) -> Option<&str> {
     if let Some(rest) = name.strip_suffix("-latest") {
         return Some(rest);
@@ -222,7 +221,7 @@ fn without_date(name: &str) -> Option<&str> {
     })
 }
 
-/// A day of this century, with dashes or without.
+/// Whether this is a date of this century, with or without dashes.
 fn is_date(text: &str) -> bool {
     let digits = match text.as_bytes() {
         [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] => [*y1, *y2, *y3, *y4, *m1, *m2, *d1, *d2],

@@ -1,6 +1,6 @@
-//! Fields some servers do not take: learnt from their refusals, and left out from then on.
+//! Fields some servers do not accept: learned from their refusals and left out from then on.
 //!
-//! Knows names of fields, not what they mean.
+//! Knows names of fields, not their meaning.
 
 use std::{
     collections::BTreeSet,
@@ -9,28 +9,28 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use crate::{failure::Failure, overflow};
+use crate::{overflow, refusal::Refusal};
 
-/// What is sent instead of a field a server refuses.
+/// What replaces a field a server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Instead {
+pub(crate) enum Replacement {
     /// Nothing: the server chooses.
     Nothing,
     /// The same value under another name.
     Name(&'static str),
     /// Another value, in JSON.
     Value(&'static str),
-    /// Nothing; and it is a field of the messages, not of the body.
+    /// Nothing; the field belongs to the messages, not to the body.
     NothingInMessages,
 }
 
 /// A field that can be left out or replaced.
-pub(crate) type Field = (&'static str, Instead);
+pub(crate) type Field = (&'static str, Replacement);
 
 /// Names of fields a server refused.
 pub(crate) type Refused = BTreeSet<&'static str>;
 
-/// What one server refuses, for as long as we talk to it.
+/// The fields one server refuses, for the lifetime of the client.
 #[derive(Debug)]
 pub(crate) struct Quirks {
     fields: &'static [Field],
@@ -42,56 +42,56 @@ impl Quirks {
         Self { fields, refused: Mutex::default() }
     }
 
-    /// Leaves out or replaces what the server refused before. Gives what that is.
+    /// Removes or replaces fields the server refused before. Returns their names.
     pub(crate) fn apply(&self, body: &mut Map<String, Value>) -> Refused {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let known = |name| refused.contains(name);
         for (name, instead) in self.fields.iter().filter(|(name, _)| known(name)) {
-            if *instead == Instead::NothingInMessages {
+            if *instead == Replacement::NothingInMessages {
                 messages(body).for_each(|message| drop(message.remove(*name)));
             }
             let Some(value) = body.remove(*name) else { continue };
             match instead {
-                // The other name may be refused as well; then nothing is left to send.
-                Instead::Name(other) if !known(other) => {
+                // The other name may be refused as well; then the field is not sent.
+                Replacement::Name(other) if !known(other) => {
                     body.insert((*other).to_owned(), value);
                 }
-                Instead::Value(json) => {
+                Replacement::Value(json) => {
                     body.insert((*name).to_owned(), serde_json::from_str(json).unwrap_or_default());
                 }
-                Instead::Nothing | Instead::Name(_) | Instead::NothingInMessages => {}
+                Replacement::Nothing | Replacement::Name(_) | Replacement::NothingInMessages => {}
             }
         }
         refused
     }
 
-    /// Reads a refusal of what was sent, which was without `applied`. The field it is about, if leaving
-    /// that out is worth a try.
+    /// Finds the field a refusal is about, if leaving it out is worth a try. `sent` is the refused body, from which
+    /// `applied` was left out already; fields of `extra` are never left out.
     ///
-    /// Many calls may be under way: what another one has learnt since this one was sent counts as news.
+    /// Calls run concurrently: what another one learned since this one was sent is new for this one.
     pub(crate) fn learn(
         &self,
-        failure: &Failure,
+        refusal: &Refusal,
         sent: &Map<String, Value>,
         applied: &Refused,
-        insisted: &Map<String, Value>,
+        extra: &Map<String, Value>,
     ) -> Option<&'static str> {
-        let about_fields = matches!(failure.status, 400 | 422);
-        if !about_fields || overflow::recognise(failure.status, &failure.body).is_some() {
+        let about_fields = matches!(refusal.status, 400 | 422);
+        if !about_fields || overflow::recognize(refusal.status, &refusal.body).is_some() {
             return None;
         }
-        let text: String = failure.body.chars().take(4000).collect::<String>().to_lowercase();
+        let text: String = refusal.body.chars().take(4000).collect::<String>().to_lowercase();
         if !REFUSING.iter().any(|words| text.contains(words)) {
             return None;
         }
         let candidates = self.fields.iter().filter(|(name, instead)| {
-            holds(sent, name, *instead) && !insisted.contains_key(*name) && !applied.contains(name)
+            holds(sent, name, *instead) && !extra.contains_key(*name) && !applied.contains(name)
         });
         let candidates: Vec<_> = candidates.map(|(name, _)| *name).collect();
-        let json: Value = serde_json::from_str(&failure.body).unwrap_or_default();
+        let json: Value = serde_json::from_str(&refusal.body).unwrap_or_default();
         let named = json.pointer("/error/param").and_then(Value::as_str);
         let named = candidates.iter().find(|name| Some(**name) == named);
-        // Without a field of its own, the one named first is the one complained about.
+        // Without a `param`, the field named first in the message is meant.
         let first = || candidates.iter().filter_map(|name| Some((word(&text, name)?, name))).min();
         let name = *named.or_else(|| first().map(|(_, name)| name))?;
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
@@ -99,7 +99,7 @@ impl Quirks {
     }
 }
 
-/// How servers say that they do not take something.
+/// Phrases with which servers reject a field.
 const REFUSING: &[&str] = &[
     "unsupported",
     "not support",
@@ -120,15 +120,15 @@ fn messages(body: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<Stri
     messages.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-fn holds(sent: &Map<String, Value>, name: &str, instead: Instead) -> bool {
-    if instead != Instead::NothingInMessages {
+fn holds(sent: &Map<String, Value>, name: &str, instead: Replacement) -> bool {
+    if instead != Replacement::NothingInMessages {
         return sent.contains_key(name);
     }
     let messages = sent.get("messages").and_then(Value::as_array);
     messages.into_iter().flatten().any(|message| message.get(name).is_some())
 }
 
-/// Where a text has a name as a whole word.
+/// The position of a name in a text, as a whole word.
 fn word(text: &str, name: &str) -> Option<usize> {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(name).map(|(at, _)| at).find(|at| {
@@ -143,17 +143,17 @@ mod tests {
     use super::*;
 
     const FIELDS: &[Field] = &[
-        ("max_tokens", Instead::Name("max_completion_tokens")),
-        ("max_completion_tokens", Instead::Name("max_tokens")),
-        ("temperature", Instead::Nothing),
-        ("stream_options", Instead::Nothing),
-        ("top_k", Instead::Nothing),
-        ("thinking", Instead::Value(r#"{"type":"adaptive"}"#)),
-        ("reasoning", Instead::NothingInMessages),
+        ("max_tokens", Replacement::Name("max_completion_tokens")),
+        ("max_completion_tokens", Replacement::Name("max_tokens")),
+        ("temperature", Replacement::Nothing),
+        ("stream_options", Replacement::Nothing),
+        ("top_k", Replacement::Nothing),
+        ("thinking", Replacement::Value(r#"{"type":"adaptive"}"#)),
+        ("reasoning", Replacement::NothingInMessages),
     ];
 
-    fn refusal(status: u16, body: &str) -> Failure {
-        Failure { status, body: body.into(), ..Failure::default() }
+    fn refusal(status: u16, body: &str) -> Refusal {
+        Refusal { status, body: body.into(), ..Refusal::default() }
     }
 
     fn body() -> Map<String, Value> {
@@ -201,14 +201,14 @@ mod tests {
         ];
         for (status, text, expected) in cases {
             let quirks = Quirks::new(FIELDS);
-            let learnt =
+            let learned =
                 quirks.learn(&refusal(status, text), &body(), &Refused::new(), &Map::new());
-            assert_eq!(learnt, expected, "{text}");
+            assert_eq!(learned, expected, "{text}");
         }
     }
 
     #[test]
-    fn what_was_learnt_is_applied_and_never_learnt_twice() {
+    fn what_was_learned_is_applied_and_never_learned_twice() {
         let quirks = Quirks::new(FIELDS);
         let learn = |text: &str, sent: &Map<_, _>, applied: &Refused| {
             quirks.learn(&refusal(400, text), sent, applied, &Map::new())

@@ -1,6 +1,6 @@
-//! Arguments of tool calls as models really write them, made into what the tool's schema asks for.
+//! Parses the arguments of tool calls as models actually write them, and fits them to the tool's schema.
 //!
-//! Whatever the way of writing, a call of which a part is missing is refused: half a command is never run.
+//! Lenient about notation, but a call with a missing part is rejected: half a command is never run.
 
 mod conform;
 mod read;
@@ -9,57 +9,57 @@ use serde_json::Value;
 use trajectory::Arguments;
 
 pub(crate) use conform::{WRAPPERS, conform};
-pub(crate) use read::{Closers, LENGTH, Node, Problem, near, read};
+pub(crate) use read::{Closers, MAX_LENGTH, Node, Problem, near, read};
 
-/// Whether the model came to the end of what it wanted to write.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Complete {
-    /// It ended by itself.
-    Whole,
-    /// Something stopped it.
+pub(crate) enum Ending {
+    /// The model ended it.
+    Finished,
+    /// It was cut off, such as by the token limit.
     CutOff,
 }
 
-impl Complete {
-    /// Whether brackets may be missing at the end of the reply.
+impl Ending {
+    /// Whether brackets may be missing at the end.
     pub(crate) fn closers(self) -> Closers {
         match self {
-            Self::Whole => Closers::MayLack,
+            Self::Finished => Closers::MayLack,
             Self::CutOff => Closers::Required,
         }
     }
 }
 
-/// Reads the arguments of a call to a tool with this schema.
-pub(crate) fn arguments(text: &str, schema: &Value, complete: Complete) -> Arguments {
-    let understood = members(text, complete).and_then(|node| conform(node, schema));
-    match understood {
+/// Parses the arguments of a call to a tool with this schema.
+pub(crate) fn arguments(text: &str, schema: &Value, ending: Ending) -> Arguments {
+    let parsed = members(text, ending).and_then(|node| conform(node, schema));
+    match parsed {
         Ok(map) => Arguments::Object(map),
-        Err(problem) => refused(text, &problem, schema, complete),
+        Err(problem) => malformed(text, &problem, schema, ending),
     }
 }
 
-/// A call that is not carried out, with the reason and the remedy in words for the model.
-pub(crate) fn refused(
+/// Arguments of a call that is not executed, with the reason and the remedy as the model sees them.
+pub(crate) fn malformed(
     text: &str,
     problem: &Problem,
     schema: &Value,
-    complete: Complete,
+    ending: Ending,
 ) -> Arguments {
-    let why = match complete {
-        Complete::CutOff => format!(
+    let why = match ending {
+        Ending::CutOff => format!(
             "{}, so nothing was run. Send the whole call again, shorter: a long file can be written in \
              several parts",
             Problem::CutOff
         ),
-        Complete::Whole => format!("{problem}. Nothing was run. {}", remedy(problem, schema)),
+        Ending::Finished => format!("{problem}. Nothing was run. {}", remedy(problem, schema)),
     };
-    Arguments::Malformed { malformed: kept(text), why }
+    Arguments::Malformed { malformed: excerpt(text), why }
 }
 
-/// Whether what follows a value on its line can be left out. Text that looks like the rest of a string
-/// shows that an unescaped quotation mark ended the string too early.
-pub(crate) fn settles(rest: &str) -> Result<(), Problem> {
+/// Checks that the text after a value can be ignored. Text that looks like the rest of a string shows that an unescaped
+/// quotation mark ended the string too early.
+pub(crate) fn check_rest(rest: &str) -> Result<(), Problem> {
     let start = rest.trim_start_matches(|c: char| c.is_whitespace() || "}])>,;".contains(c));
     // The next value, or the next mark.
     if start.starts_with(['{', '<', '[']) {
@@ -74,29 +74,29 @@ pub(crate) fn settles(rest: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn members(text: &str, complete: Complete) -> Result<Node, Problem> {
+fn members(text: &str, ending: Ending) -> Result<Node, Problem> {
     let text = unfenced(text.trim());
     if text.is_empty() {
-        return match complete {
-            Complete::Whole => Ok(Node::Object(Vec::new())),
-            Complete::CutOff => Err(Problem::CutOff),
+        return match ending {
+            Ending::Finished => Ok(Node::Object(Vec::new())),
+            Ending::CutOff => Err(Problem::CutOff),
         };
     }
-    let (node, end) = read(text, complete.closers()).map_err(|fault| fault.problem)?;
+    let (node, end) = read(text, ending.closers()).map_err(|fault| fault.problem)?;
     let rest = text.get(end..).unwrap_or_default();
     if rest.trim_start().starts_with('{') {
         return Err(Problem::Several);
     }
-    settles(rest)?;
+    check_rest(rest)?;
     Ok(node)
 }
 
-/// The inside of a fenced block, up to the end of the text: the reader finds where the value ends.
+/// The content of a fenced block, up to the end of the text: the parser finds the end of the value.
 fn unfenced(text: &str) -> &str {
     match text.strip_prefix("```") {
         Some(block) => {
             let word = block.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
-            // A closing fence is no part of a value whose brackets are missing.
+            // A closing fence is not part of a value whose brackets are missing.
             word.trim().strip_suffix("```").unwrap_or(word).trim()
         }
         None => text,
@@ -138,8 +138,8 @@ fn example(schema: &Value) -> String {
     format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
 }
 
-fn kept(text: &str) -> String {
-    if text.len() <= LENGTH { text.to_owned() } else { text.chars().take(4096).collect() }
+fn excerpt(text: &str) -> String {
+    if text.len() <= MAX_LENGTH { text.to_owned() } else { text.chars().take(4096).collect() }
 }
 
 #[cfg(test)]

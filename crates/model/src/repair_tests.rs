@@ -34,12 +34,12 @@ fn submit() -> Value {
 #[track_caller]
 fn check(schema: &Value, text: &str, expected: Value) {
     let Value::Object(expected) = expected else { panic!("expected an object") };
-    assert_eq!(arguments(text, schema, Complete::Whole), Arguments::Object(expected), "{text}");
+    assert_eq!(arguments(text, schema, Ending::Finished), Arguments::Object(expected), "{text}");
 }
 
 #[track_caller]
-fn refuse(schema: &Value, text: &str, complete: Complete, words: &str) {
-    match arguments(text, schema, complete) {
+fn refuse(schema: &Value, text: &str, ending: Ending, words: &str) {
+    match arguments(text, schema, ending) {
         Arguments::Malformed { why, .. } => assert!(why.contains(words), "{text}: {why}"),
         Arguments::Object(map) => panic!("{text} was read as {map:?}"),
     }
@@ -77,7 +77,7 @@ fn other_ways_of_writing_are_forgiven() {
 }
 
 #[test]
-fn strings_keep_what_they_mean() {
+fn strings_are_unescaped() {
     check(&bash(), "{\"command\": \"a\nb\tc\"}", json!({"command": "a\nb\tc"}));
     check(&bash(), r#"{"command": "grep '\d+\.' f"}"#, json!({"command": r"grep '\d+\.' f"}));
     check(&bash(), r#"{"command": "echo \'hi\'"}"#, json!({"command": "echo 'hi'"}));
@@ -120,7 +120,7 @@ fn other_names_are_understood_where_the_right_one_is_absent() {
         json!({"command": "create", "path": "/a", "file_text": "x"}),
     );
     check(&bash(), r#"{"command": "ls", "code": "rm"}"#, json!({"command": "ls", "code": "rm"}));
-    // An editor's command is one of four words: a script is none of them.
+    // An editor's command is one of four names: a script is not.
     check(&editor(), r#"{"code": "ls", "path": "/a"}"#, json!({"code": "ls", "path": "/a"}));
 }
 
@@ -136,15 +136,15 @@ fn half_a_call_is_refused() {
         r#""{\"command\": \"l""#,
         r#"{"command": "ls" /* "#,
     ] {
-        refuse(&bash(), text, Complete::Whole, "Nothing was run");
-        refuse(&bash(), text, Complete::CutOff, "cut off");
+        refuse(&bash(), text, Ending::Finished, "Nothing was run");
+        refuse(&bash(), text, Ending::CutOff, "cut off");
     }
-    refuse(&bash(), r#"{"command": "ls""#, Complete::CutOff, "cut off");
-    refuse(&bash(), "", Complete::CutOff, "cut off");
+    refuse(&bash(), r#"{"command": "ls""#, Ending::CutOff, "cut off");
+    refuse(&bash(), "", Ending::CutOff, "cut off");
     refuse(
         &editor(),
         r#"{"command": "view", "path": "/a", "view_range": [1, 1"#,
-        Complete::Whole,
+        Ending::Finished,
         "ends before",
     );
 }
@@ -157,19 +157,19 @@ fn an_unescaped_quotation_mark_does_not_shorten_a_command() {
         r#"{"command": "f() { echo "} ; }"}"#,
         r#"{"command": "printf "} %s" x"}"#,
     ] {
-        refuse(&bash(), text, Complete::Whole, "quotation mark");
+        refuse(&bash(), text, Ending::Finished, "quotation mark");
     }
 }
 
 #[test]
 fn what_cannot_be_read_is_refused_with_a_remedy() {
-    refuse(&bash(), "ls -la", Complete::Whole, r#"such as {"command": "..."}"#);
-    refuse(&bash(), r#"{"command": ls}"#, Complete::Whole, "strings need quotation marks");
-    refuse(&bash(), r#"{"command": "a"}{"command": "b"}"#, Complete::Whole, "several objects");
-    refuse(&bash(), "[1, 2]", Complete::Whole, "a list");
-    refuse(&editor(), r#""/a""#, Complete::Whole, "a string");
-    refuse(&bash(), &"[".repeat(1 << 20), Complete::Whole, "too deeply");
-    refuse(&bash(), &" ".repeat(LENGTH + 1).replacen(' ', "{", 1), Complete::Whole, "");
+    refuse(&bash(), "ls -la", Ending::Finished, r#"such as {"command": "..."}"#);
+    refuse(&bash(), r#"{"command": ls}"#, Ending::Finished, "strings need quotation marks");
+    refuse(&bash(), r#"{"command": "a"}{"command": "b"}"#, Ending::Finished, "several objects");
+    refuse(&bash(), "[1, 2]", Ending::Finished, "a list");
+    refuse(&editor(), r#""/a""#, Ending::Finished, "a string");
+    refuse(&bash(), &"[".repeat(1 << 20), Ending::Finished, "too deeply");
+    refuse(&bash(), &" ".repeat(MAX_LENGTH + 1).replacen(' ', "{", 1), Ending::Finished, "");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_megabyte_of_anything_takes_no_time() {
     {
         let text = format!("{{\"a\": {}", unit.repeat((1 << 20) / unit.len()));
         let start = Instant::now();
-        arguments(&text, &bash(), Complete::Whole);
+        arguments(&text, &bash(), Ending::Finished);
         assert!(start.elapsed() < Duration::from_secs(2), "{unit}: {:?}", start.elapsed());
     }
 }
@@ -219,13 +219,13 @@ proptest! {
 
     #[test]
     fn nothing_makes_it_panic(text in "\\PC{0,200}", whole in any::<bool>()) {
-        let complete = if whole { Complete::Whole } else { Complete::CutOff };
-        arguments(&text, &editor(), complete);
+        let ending = if whole { Ending::Finished } else { Ending::CutOff };
+        arguments(&text, &editor(), ending);
     }
 
     #[test]
     fn brackets_and_quotes_do_not_make_it_panic(text in "[{}\\[\\]\"'`\\\\:,#/*nu0-9aé ]{0,80}") {
-        arguments(&text, &bash(), Complete::Whole);
+        arguments(&text, &bash(), Ending::Finished);
     }
 
     #[test]
@@ -241,7 +241,7 @@ proptest! {
         prop_assume!(!clashes);
         let text = mangle(&json, way);
         prop_assert_eq!(
-            arguments(&text, &json!({}), Complete::Whole),
+            arguments(&text, &json!({}), Ending::Finished),
             Arguments::Object(map),
             "{}", text
         );
@@ -253,7 +253,7 @@ proptest! {
         let expected = words.iter().enumerate().map(|(at, word)| (format!("k{at}"), json!(word)));
         let text = format!("{{{}}}", python.join(", "));
         prop_assert_eq!(
-            arguments(&text, &json!({}), Complete::Whole),
+            arguments(&text, &json!({}), Ending::Finished),
             Arguments::Object(expected.collect())
         );
     }
@@ -267,7 +267,7 @@ proptest! {
         while !body.is_char_boundary(end) {
             end -= 1;
         }
-        let read = arguments(&body[..end], &json!({}), Complete::CutOff);
+        let read = arguments(&body[..end], &json!({}), Ending::CutOff);
         prop_assert!(matches!(read, Arguments::Malformed { .. }), "{} gave {read:?}", &body[..end]);
     }
 
@@ -278,7 +278,7 @@ proptest! {
         while !json.is_char_boundary(end) {
             end -= 1;
         }
-        if let Arguments::Object(read) = arguments(&json[..end], &json!({}), Complete::Whole) {
+        if let Arguments::Object(read) = arguments(&json[..end], &json!({}), Ending::Finished) {
             for (key, value) in read {
                 prop_assert_eq!(map.get(&key), Some(&value));
             }

@@ -1,4 +1,4 @@
-//! What a model is asked, and the trait every model implements.
+//! The request to a model, and the trait every model implements.
 
 use std::future::Future;
 
@@ -6,73 +6,87 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trajectory::Message;
 
-use crate::{Error, Listener, Reply, Shape};
+use crate::{Error, Listener, Response, Shape};
 
-/// Something that continues a conversation.
+/// A language model: anything that continues a conversation.
+///
+/// Servers, local models, wrappers (retries, cache, tool-call formats) and test doubles implement it.
 pub trait Model: Send + Sync + 'static {
-    /// The name under which it is known to its server, its users and the price table.
+    /// The model's name, as the server, users and the price table know it.
     fn name(&self) -> &str;
 
-    /// How a model that wrote no call, and is offered these tools, is told to write one.
-    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
+    /// Instruction for a model that was offered these tools and wrote no call: how to write one.
+    fn tool_call_hint(&self, tools: &[ToolSpec]) -> &'static str {
         let _ = tools;
         "call one of the tools"
     }
 
-    /// Whether its replies can be held to a [`Shape`].
-    fn can_be_held(&self) -> bool {
+    /// Whether responses can be constrained to a [`Shape`].
+    fn supports_shapes(&self) -> bool {
         false
     }
 
-    /// Waits until one more may ask, where only so many may at once. The place is held until the reply is there.
-    /// This wait is nobody's work: it is timed apart from the call, and no limit of time counts it.
-    fn place(&self) -> impl Future<Output = Place> + Send {
-        std::future::ready(Place::default())
+    /// Waits for a permit, where the number of concurrent calls is limited. Hold it until the response is complete.
+    /// The wait is separate from the call, so that time limits and timings do not include it.
+    fn permit(&self) -> impl Future<Output = Permit> + Send {
+        std::future::ready(Permit::default())
     }
 
-    /// The next message. `listener` hears of it while it is being written.
+    /// Generates the next message. `listener` receives it piece by piece as it is generated.
     fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> impl Future<Output = Result<Reply, Error>> + Send;
+    ) -> impl Future<Output = Result<Response, Error>> + Send;
 }
 
-/// A place among those who may ask a model, given back when it is dropped.
+/// Permission for one call to a model, released on drop.
 #[derive(Debug, Default)]
-pub struct Place {
+pub struct Permit {
     _held: Option<Box<dyn std::any::Any + Send>>,
 }
 
-impl Place {
-    /// The place that dropping this gives back.
+impl Permit {
+    /// A permit that holds `held`, such as a semaphore permit, until it is dropped.
     pub fn new(held: impl Send + 'static) -> Self {
         Self { _held: Some(Box::new(held)) }
     }
 }
 
+/// Forwards every method of [`Model`] but `complete` to the model inside a wrapper.
+macro_rules! forward_to_inner {
+    (|$wrapper:ident| $inner:expr) => {
+        fn name(&self) -> &str {
+            let $wrapper = self;
+            $inner.name()
+        }
+
+        fn tool_call_hint(&self, tools: &[$crate::ToolSpec]) -> &'static str {
+            let $wrapper = self;
+            $inner.tool_call_hint(tools)
+        }
+
+        fn supports_shapes(&self) -> bool {
+            let $wrapper = self;
+            $inner.supports_shapes()
+        }
+
+        async fn permit(&self) -> $crate::Permit {
+            let $wrapper = self;
+            $inner.permit().await
+        }
+    };
+}
+pub(crate) use forward_to_inner;
+
 impl<M: Model> Model for std::sync::Arc<M> {
-    fn name(&self) -> &str {
-        M::name(self)
-    }
-
-    fn how_to_call(&self, tools: &[ToolSpec]) -> &'static str {
-        M::how_to_call(self, tools)
-    }
-
-    fn can_be_held(&self) -> bool {
-        M::can_be_held(self)
-    }
-
-    async fn place(&self) -> Place {
-        M::place(self).await
-    }
+    forward_to_inner!(|arc| (**arc));
 
     async fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
+    ) -> Result<Response, Error> {
         M::complete(self, request, listener).await
     }
 }
@@ -82,18 +96,18 @@ impl<M: Model> Model for std::sync::Arc<M> {
 pub struct Request<'a> {
     /// The conversation so far.
     pub messages: &'a [Message],
-    /// What the model may call.
+    /// The tools the model may call.
     pub tools: &'a [ToolSpec],
-    /// How it chooses its words.
+    /// How tokens are sampled.
     pub sampling: &'a Sampling,
-    /// The most tokens it may write.
+    /// Maximum output tokens.
     pub max_tokens: u64,
 }
 
-/// A tool, as models are told of it.
+/// A tool as it is described to the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// Its name.
+    /// The tool's name.
     pub name: String,
     /// What it does and when to use it.
     pub description: String,
@@ -101,55 +115,56 @@ pub struct ToolSpec {
     pub parameters: Value,
 }
 
-/// How a model chooses its words. What is absent is left to the server.
+/// Sampling settings. What is absent is left to the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sampling {
-    /// Randomness; 0 always takes the likeliest token.
+    /// Sampling temperature; 0 always takes the most likely token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Only the likeliest tokens that together have this probability.
+    /// Nucleus sampling: only the most likely tokens whose probabilities sum to this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// Only this many of the likeliest tokens.
+    /// Only this many of the most likely tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_k: Option<u64>,
-    /// Only tokens at least this likely, relative to the likeliest.
+    /// Only tokens at least this likely, relative to the most likely one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_p: Option<f64>,
-    /// Above 1, words already used become less likely.
+    /// Above 1, tokens that already occurred become less likely.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repetition_penalty: Option<f64>,
-    /// The same seed and the same request give the same reply, where the server keeps that promise.
+    /// Random seed: the same request with the same seed gives the same response, where the server supports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Texts that end the reply.
+    /// Stop sequences: texts that end the response.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// Tokens of thinking a model may use, for vendors that want to be asked for it.
+    /// Thinking budget in tokens, for vendors that need one to enable thinking.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<u64>,
-    /// The form every reply is forced into.
+    /// The form every response is constrained to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<Shape>,
-    /// Whether a reply has to hold a call.
-    #[serde(skip_serializing_if = "Calling::is_free")]
-    pub calling: Calling,
+    /// Whether a response must contain a tool call.
+    #[serde(alias = "calling", skip_serializing_if = "ToolChoice::is_auto")]
+    pub tool_choice: ToolChoice,
 }
 
-/// Whether a reply has to hold a tool call.
+/// Whether a response must contain a tool call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Calling {
+pub enum ToolChoice {
     /// The model decides.
     #[default]
-    Free,
-    /// It has to, where it can be held to that; where it cannot, this changes nothing.
+    #[serde(alias = "free")]
+    Auto,
+    /// It must, where the model supports it; elsewhere this has no effect.
     Required,
 }
 
-impl Calling {
-    fn is_free(&self) -> bool {
-        *self == Self::Free
+impl ToolChoice {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
     }
 }

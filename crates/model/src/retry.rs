@@ -1,30 +1,32 @@
-//! A model that is asked again: after failures that pass, and with fewer tokens where the conversation and
-//! the reply do not fit together.
+//! Retries: after transient failures, and with fewer output tokens where the conversation and the response together
+//! exceed the context.
 //!
-//! Knows neither HTTP nor a vendor: it reads [`Error`] values alone.
+//! Decides from [`Error`] values alone; knows neither HTTP nor a vendor.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use crate::{Delta, Error, Listener, Model, Overflow, Reply, Request, wire};
+use crate::{
+    Delta, Error, Listener, Model, Overflow, Request, Response, request::forward_to_inner, wire,
+};
 
-/// How often and how long to try.
+/// When and how often to retry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retry {
-    /// Calls in all, the first included.
+    /// Attempts in total, including the first.
     pub attempts: u32,
-    /// The wait after the first failure; each later one is twice as long.
+    /// Wait after the first failure; doubled after each further one.
     pub first_wait: Duration,
-    /// No wait of ours is longer.
-    pub longest_wait: Duration,
-    /// No wait a server asks for is longer either.
-    pub longest_asked: Duration,
-    /// How often the tokens of a reply may be lowered within one call.
-    pub shrinks: u32,
-    /// A reply of fewer tokens is of no use.
-    pub least_tokens: u64,
+    /// Maximum wait of the exponential backoff.
+    pub max_wait: Duration,
+    /// Maximum wait on request of the server.
+    pub max_retry_after: Duration,
+    /// How often the output token limit may be lowered within one call.
+    pub max_shrinks: u32,
+    /// The output token limit is not lowered below this.
+    pub min_tokens: u64,
 }
 
 impl Default for Retry {
@@ -32,58 +34,58 @@ impl Default for Retry {
         Self {
             attempts: 6,
             first_wait: Duration::from_secs(1),
-            longest_wait: Duration::from_secs(60),
-            longest_asked: Duration::from_secs(300),
-            shrinks: 5,
-            least_tokens: 256,
+            max_wait: Duration::from_secs(60),
+            max_retry_after: Duration::from_secs(300),
+            max_shrinks: 5,
+            min_tokens: 256,
         }
     }
 }
 
-/// Templates and tokenisers disagree about a few tokens.
+/// Slack in tokens: chat templates and tokenizers disagree about a few.
 const MARGIN: u64 = 16;
 
-/// A model behind patience.
+/// A model whose transient failures are retried.
 #[derive(Debug)]
 pub struct Retrying<M> {
     model: M,
-    settings: Retry,
+    policy: Retry,
     limits: Mutex<Limits>,
 }
 
-/// What refusals have taught about the model.
+/// The model's limits, as learned from its refusals.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
     context: Option<u64>,
     output: Option<u64>,
-    /// Tokens per byte of the conversation, as the server last counted them.
+    /// Tokens per byte of conversation, from the server's last count.
     density: Option<f64>,
 }
 
 impl<M> Retrying<M> {
-    /// Puts patience in front of a model.
-    pub fn new(model: M, settings: Retry) -> Self {
-        Self { model, settings, limits: Mutex::default() }
+    /// Wraps a model.
+    pub fn new(model: M, policy: Retry) -> Self {
+        Self { model, policy, limits: Mutex::default() }
     }
 
     fn limits(&self) -> std::sync::MutexGuard<'_, Limits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What to ask for, given what earlier refusals taught.
-    fn tokens(&self, request: &Request<'_>) -> u64 {
+    /// The output tokens to request, given what earlier refusals revealed.
+    fn initial_tokens(&self, request: &Request<'_>) -> u64 {
         let Limits { context, output, density } = *self.limits();
         let mut tokens = output.map_or(request.max_tokens, |output| request.max_tokens.min(output));
         if let (Some(context), Some(density)) = (context, density) {
             let prompt = estimated(wire::size(request), density);
             let room = context.saturating_sub(prompt.saturating_add(MARGIN));
-            // An estimate alone refuses nothing: the server has the last word.
-            tokens = tokens.min(room.max(self.settings.least_tokens));
+            // An estimate alone refuses nothing: the server decides.
+            tokens = tokens.min(room.max(self.policy.min_tokens));
         }
         tokens
     }
 
-    /// Fewer tokens that may fit, by the server's numbers or by halving. Nothing where none do.
+    /// A lower output limit that may fit, from the server's numbers or by halving. `None` where none can.
     fn shrunk(&self, tokens: u64, numbers: &Overflow, request: &Request<'_>) -> Option<u64> {
         let mut limits = self.limits();
         limits.context = numbers.context.or(limits.context);
@@ -102,65 +104,59 @@ impl<M> Retrying<M> {
             _ => u64::MAX,
         };
         let fitting = room.min(numbers.output.unwrap_or(u64::MAX));
-        // Numbers that would change nothing are wrong, or were only estimated.
+        // Numbers that change nothing are wrong or estimated.
         let fewer = if fitting < tokens { fitting } else { tokens / 2 };
-        (fewer >= self.settings.least_tokens).then_some(fewer)
+        (fewer >= self.policy.min_tokens).then_some(fewer)
     }
 
-    /// The server's own count of the conversation, for the next estimate.
-    fn learn(&self, request: &Request<'_>, reply: &Reply) {
+    /// Remembers the server's token count for the next estimate.
+    fn learn(&self, request: &Request<'_>, response: &Response) {
         let mut limits = self.limits();
-        if limits.context.is_some() && !reply.usage.estimated && !reply.from_cache {
+        if limits.context.is_some() && !response.usage.estimated && !response.from_cache {
             let size = wire::size(request);
-            if reply.usage.input > 0 && size > 0 {
-                limits.density = Some(reply.usage.input as f64 / size as f64);
+            if response.usage.input > 0 && size > 0 {
+                limits.density = Some(response.usage.input as f64 / size as f64);
             }
         }
     }
 
     fn wait(&self, attempt: u32, error: &Error) -> Duration {
-        let Retry { first_wait, longest_wait, longest_asked, .. } = self.settings;
-        let doubled = first_wait.saturating_mul(1 << (attempt - 1).min(16)).min(longest_wait);
-        // Somewhere between half and all of it, so that many episodes do not come back at once.
-        let ours = doubled.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let Retry { first_wait, max_wait, max_retry_after, .. } = self.policy;
+        let doubled = first_wait.saturating_mul(1 << (attempt - 1).min(16)).min(max_wait);
+        // Jitter, so that concurrent episodes do not retry at the same moment.
+        let backoff = doubled.mul_f64(0.5 + fastrand::f64() / 2.0);
         match error {
-            Error::Busy { retry_after: Some(asked), .. } => {
-                let asked = (*asked).min(longest_asked);
-                // Many servers always say "one second", however long they have been busy.
-                ours.max(asked + (asked / 10).mul_f64(fastrand::f64()))
+            Error::Busy { retry_after: Some(requested), .. } => {
+                let requested = (*requested).min(max_retry_after);
+                // Many servers always request one second, however long they have been busy.
+                backoff.max(requested + (requested / 10).mul_f64(fastrand::f64()))
             }
-            _ => ours,
+            _ => backoff,
         }
     }
 }
 
 impl<M: Model> Model for Retrying<M> {
-    fn name(&self) -> &str {
-        self.model.name()
-    }
-
-    fn can_be_held(&self) -> bool {
-        self.model.can_be_held()
-    }
+    forward_to_inner!(|retrying| retrying.model);
 
     async fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
-        let mut tokens = self.tokens(request);
+    ) -> Result<Response, Error> {
+        let mut tokens = self.initial_tokens(request);
         let (mut attempt, mut shrinks) = (1, 0);
         loop {
-            let asked = Request { max_tokens: tokens, ..*request };
-            let error = match self.model.complete(&asked, listener).await {
-                Ok(reply) => {
-                    self.learn(request, &reply);
-                    return Ok(reply);
+            let limited = Request { max_tokens: tokens, ..*request };
+            let error = match self.model.complete(&limited, listener).await {
+                Ok(response) => {
+                    self.learn(request, &response);
+                    return Ok(response);
                 }
                 Err(error) => error,
             };
             let wait = match &error {
-                Error::Overflow { numbers, .. } if shrinks < self.settings.shrinks => {
+                Error::Overflow { numbers, .. } if shrinks < self.policy.max_shrinks => {
                     let Some(fewer) = self.shrunk(tokens, numbers, request) else {
                         return Err(error);
                     };
@@ -168,11 +164,11 @@ impl<M: Model> Model for Retrying<M> {
                     tokens = fewer;
                     Duration::ZERO
                 }
-                error if error.is_passing() && attempt < self.settings.attempts => {
+                error if error.is_transient() && attempt < self.policy.attempts => {
                     self.wait(attempt, error)
                 }
-                _ if error.is_passing() => {
-                    // One attempt is no giving up.
+                _ if error.is_transient() => {
+                    // Without a retry, the error itself says it all.
                     return Err(match attempt {
                         1 => error,
                         attempts => Error::GaveUp { attempts, last: Box::new(error) },
@@ -180,9 +176,10 @@ impl<M: Model> Model for Retrying<M> {
                 }
                 _ => return Err(error),
             };
-            let why = error.with_causes();
-            listener.hear(Delta::Retry { attempt: attempt + shrinks, wait, why: &why });
-            if error.is_passing() {
+            let why = error.chain();
+            tracing::warn!(model = self.name(), attempt, ?wait, tokens, error = %why, "model call failed, retrying");
+            listener.on_delta(Delta::Retry { attempt: attempt + shrinks, wait, why: &why });
+            if error.is_transient() {
                 attempt += 1;
             }
             tokio::time::sleep(wait).await;

@@ -1,29 +1,29 @@
-//! Words that must not be seen: keys show neither in debug output nor in messages of servers.
+//! Secrets: API keys that appear neither in debug output nor in servers' messages.
 
 use std::fmt;
 
-/// A key. It can be used and hidden, not printed.
+/// An API key. Its debug output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// What stands where a secret stood.
+/// Replaces a secret in a text.
 const HIDDEN: &str = "[hidden]";
 
-/// Shorter words occur by chance; a key of that length protects nothing.
+/// Shorter texts occur by chance, and a key of that length protects nothing.
 const SHORTEST: usize = 4;
 
 impl Secret {
-    /// Takes a key, without the blanks around it.
+    /// A key, trimmed.
     pub fn new(key: &str) -> Self {
         Self(key.trim().to_owned())
     }
 
-    /// The key itself, for the one place that sends it.
+    /// The key itself, for sending it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// A text without the key.
+    /// The text with the key replaced by `[hidden]`.
     pub fn hide(&self, text: &str) -> String {
         if self.0.len() < SHORTEST {
             return text.to_owned();

@@ -1,37 +1,37 @@
-//! What a reply can be forced to look like: some text, then one tool call in a certain form, then nothing.
+//! A constraint on responses: some text, then one tool call in a given form, then nothing.
 //!
-//! Says what is wanted. How a model is held to it is the model's business; servers cannot be.
+//! Describes the constraint. Models enforce it in their own way; servers cannot.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ToolSpec;
 
-/// The form of a reply that ends with exactly one call.
+/// The form of a response that ends with exactly one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// What may stand before the call.
+    /// What may precede the call.
     pub before: Before,
-    /// What begins the call; it occurs nowhere before.
+    /// The mark that begins the call; it does not occur before the call.
     pub opens: String,
-    /// What must follow the opening at once.
+    /// Text that follows the opening mark immediately.
     pub then: String,
-    /// What the call is.
+    /// The call itself.
     pub body: Body,
-    /// What ends the call, and the reply.
+    /// The mark that ends the call, and the response.
     pub closes: String,
 }
 
-/// What may stand before a call. Thinking may in any case.
+/// What may precede a call, besides thinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Before {
-    /// Any text: most models call better after a word about it.
+    /// Any text: most models write better calls after a sentence about it.
     Text,
-    /// Nothing: nobody wants to hear it.
+    /// Nothing.
     Nothing,
 }
 
-/// What stands between a call's marks.
+/// What is between a call's marks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {

@@ -1,40 +1,40 @@
 //! Server-sent events, decoded as their bytes arrive.
 //!
-//! Chunk boundaries mean nothing, not even inside a character or a line end. Knows no vendor and no JSON.
+//! Chunk boundaries are irrelevant, even inside a character or a line break. Knows no vendor and no JSON.
 
-/// Events longer than this are an attack or a mistake.
+/// Maximum bytes of an event; longer ones are an attack or a mistake.
 const MAX_EVENT: usize = 16 << 20;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Its name; empty where the server gave none.
+    /// The event's name; empty where the server sent none.
     pub(crate) name: String,
-    /// Its lines, joined.
+    /// The data lines, joined.
     pub(crate) data: String,
 }
 
 impl Event {
-    /// Whether it is more than a sign of life.
-    pub(crate) fn says_something(&self) -> bool {
+    /// Whether it is more than a keep-alive.
+    pub(crate) fn has_content(&self) -> bool {
         self.name != "ping" && !self.data.trim().is_empty()
     }
 }
 
-/// An event has no end.
+/// An event exceeds the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("an event is longer than {MAX_EVENT} bytes")]
 pub(crate) struct TooLong;
 
-/// What is known of the stream so far.
+/// The state of the stream so far.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     line: Vec<u8>,
     name: String,
     data: Option<String>,
-    /// The last byte was a carriage return: a line feed now belongs to it.
+    /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_return: bool,
-    /// The first line is behind us, and with it a byte order mark.
+    /// The first line was read, which may begin with a byte order mark.
     begun: bool,
 }
 
@@ -62,7 +62,7 @@ impl Decoder {
         self.grow(rest)
     }
 
-    /// The event a server left without the empty line that ends it.
+    /// The last event, where the server omitted the empty line that ends it.
     pub(crate) fn finish(mut self) -> Option<Event> {
         let last = self.end_line();
         last.or_else(|| self.end_line())

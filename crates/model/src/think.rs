@@ -1,9 +1,9 @@
-//! Thinking that a server left in the text, between `<think>` and `</think>`, told from the text itself, also
-//! while both are being written.
+//! Separates thinking that a server left in the text, between `<think>` and `</think>`, from the text itself, also
+//! while both are streamed.
 //!
-//! Knows no protocol. The closing tag may also be a word of a command: then it ends nothing.
+//! Knows no protocol. A closing tag may also be part of a command: then it ends nothing.
 
-/// A piece of a reply.
+/// A piece of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Thinking.
@@ -12,108 +12,108 @@ pub enum Piece<'a> {
     Text(&'a str),
 }
 
-/// What begins thinking.
+/// The tag that begins thinking.
 pub const OPEN: &str = "<think>";
-/// What ends it.
+/// The tag that ends thinking.
 pub const CLOSE: &str = "</think>";
 
-/// A reply does not begin with more blanks than that: they are text.
-const MOST_BLANKS: usize = 1024;
+/// More leading blanks than this are text.
+const MAX_BLANKS: usize = 1024;
 
-/// What begins a call. A closing tag behind one of these may be a part of the call.
+/// Marks that begin a call. A closing tag after one of these may be part of the call.
 const MARKS: [&str; 5] = ["```", "<tool", "<function", "<invoke", "{"];
 
-/// Where in the reply we are.
+/// The position in the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
-    /// Before anything but blanks.
+enum Position {
+    /// Nothing but blanks so far.
     #[default]
     Start,
     /// Between the tags.
     Inside,
-    /// Behind the closing tag, before anything but blanks.
-    Behind,
+    /// Nothing but blanks since the closing tag.
+    After,
     /// In the text.
     Text,
 }
 
-/// Splits a text as it arrives.
+/// Splits a streamed text into thinking and text.
 #[derive(Debug, Default)]
 pub struct Splitter {
-    place: Place,
-    /// What may be the beginning of a tag, or blanks that may be dropped.
+    position: Position,
+    /// Held back: what may begin a tag, or blanks that may be dropped.
     held: String,
 }
 
 impl Splitter {
-    /// The server tells thinking apart itself: everything else is text.
-    pub(crate) fn off(&mut self) {
-        if self.place == Place::Start {
-            self.place = Place::Text;
+    /// The server separates thinking itself: everything else is text.
+    pub(crate) fn disable(&mut self) {
+        if self.position == Position::Start {
+            self.position = Position::Text;
         }
     }
 
-    /// The reply begins inside: the prompt ends with the opening tag.
+    /// A splitter for a response that begins inside thinking: the prompt ends with the opening tag.
     pub fn inside() -> Self {
-        Self { place: Place::Inside, held: String::new() }
+        Self { position: Position::Inside, held: String::new() }
     }
 
-    /// Takes the next piece of the content and gives on what is certain.
-    pub fn push(&mut self, piece: &str, mut give: impl FnMut(Piece<'_>)) {
+    /// Takes the next piece and emits what is certain.
+    pub fn push(&mut self, piece: &str, mut emit: impl FnMut(Piece<'_>)) {
         self.held.push_str(piece);
-        while self.step(&mut give) {}
+        while self.step(&mut emit) {}
     }
 
-    /// The end: nothing more will complete a tag.
-    pub fn finish(mut self, mut give: impl FnMut(Piece<'_>)) {
-        match self.place {
-            Place::Inside => give(Piece::Reasoning(&self.held)),
-            Place::Start | Place::Text => give(Piece::Text(&self.held)),
-            Place::Behind => {}
+    /// Emits the rest at the end of the response.
+    pub fn finish(mut self, mut emit: impl FnMut(Piece<'_>)) {
+        match self.position {
+            Position::Inside => emit(Piece::Reasoning(&self.held)),
+            Position::Start | Position::Text => emit(Piece::Text(&self.held)),
+            Position::After => {}
         }
         self.held.clear();
     }
 
-    /// One move. Whether another may be possible.
-    fn step(&mut self, give: &mut impl FnMut(Piece<'_>)) -> bool {
-        match self.place {
-            Place::Start => {
+    /// Makes one transition; whether another may be possible.
+    fn step(&mut self, emit: &mut impl FnMut(Piece<'_>)) -> bool {
+        match self.position {
+            Position::Start => {
                 let begun = self.held.trim_start();
                 if let Some(rest) = begun.strip_prefix(OPEN) {
                     self.held = rest.to_owned();
-                    self.place = Place::Inside;
+                    self.position = Position::Inside;
                     return true;
                 }
-                if OPEN.starts_with(begun) && self.held.len() <= MOST_BLANKS {
+                if OPEN.starts_with(begun) && self.held.len() <= MAX_BLANKS {
                     return false;
                 }
-                self.place = Place::Text;
+                self.position = Position::Text;
                 true
             }
-            Place::Inside => {
+            Position::Inside => {
                 if let Some((reasoning, rest)) = self.held.split_once(CLOSE) {
-                    give(Piece::Reasoning(reasoning));
+                    emit(Piece::Reasoning(reasoning));
                     self.held = rest.to_owned();
-                    self.place = Place::Behind;
+                    self.position = Position::After;
                     return true;
                 }
-                let certain = self.held.len() - begun_tag(&self.held);
+                let certain = self.held.len() - partial_tag(&self.held);
                 if certain > 0 {
-                    give(Piece::Reasoning(&self.held[..certain]));
+                    emit(Piece::Reasoning(&self.held[..certain]));
                     self.held.drain(..certain);
                 }
                 false
             }
-            Place::Behind => {
+            Position::After => {
                 self.held = self.held.trim_start().to_owned();
                 if !self.held.is_empty() {
-                    self.place = Place::Text;
+                    self.position = Position::Text;
                 }
                 !self.held.is_empty()
             }
-            Place::Text => {
+            Position::Text => {
                 if !self.held.is_empty() {
-                    give(Piece::Text(&self.held));
+                    emit(Piece::Text(&self.held));
                     self.held.clear();
                 }
                 false
@@ -122,7 +122,7 @@ impl Splitter {
     }
 }
 
-/// Thinking whose opening tag stood in the prompt, so that only the closing one is in the reply.
+/// Splits off thinking whose opening tag is in the prompt, so that the response contains the closing tag only.
 pub(crate) fn without_opening(text: &str) -> Option<(&str, &str)> {
     let first = text.find(CLOSE)?;
     let before = text.get(..first)?;
@@ -134,7 +134,7 @@ pub(crate) fn without_opening(text: &str) -> Option<(&str, &str)> {
     Some((text.get(..at)?, text.get(at + CLOSE.len()..)?.trim_start()))
 }
 
-/// Where a closing tag stands alone on its line, as templates that open the thinking themselves leave it.
+/// The position of a closing tag alone on its line, as templates that open the thinking themselves leave it.
 pub(crate) fn closing(text: &str) -> Option<usize> {
     let mut in_value = false;
     let mut tags = text.match_indices('<').map(|(at, _)| at);
@@ -152,8 +152,8 @@ pub(crate) fn closing(text: &str) -> Option<usize> {
     })
 }
 
-/// How many of the last bytes may be the beginning of the closing tag.
-fn begun_tag(text: &str) -> usize {
+/// How many of the last bytes may begin the closing tag.
+fn partial_tag(text: &str) -> usize {
     (1..CLOSE.len()).rev().find(|length| text.ends_with(&CLOSE[..*length])).unwrap_or(0)
 }
 
@@ -165,15 +165,15 @@ mod tests {
 
     fn split(pieces: &[&str]) -> (String, String) {
         let (mut reasoning, mut text) = (String::new(), String::new());
-        let mut give = |piece: Piece<'_>| match piece {
+        let mut emit = |piece: Piece<'_>| match piece {
             Piece::Reasoning(piece) => reasoning.push_str(piece),
             Piece::Text(piece) => text.push_str(piece),
         };
         let mut splitter = Splitter::default();
         for piece in pieces {
-            splitter.push(piece, &mut give);
+            splitter.push(piece, &mut emit);
         }
-        splitter.finish(&mut give);
+        splitter.finish(&mut emit);
         (reasoning, text)
     }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn thinking_is_told_from_text() {
+    fn thinking_is_separated_from_text() {
         assert_eq!(split(&["<think>a < b</think>\n\nyes"]), pair("a < b", "yes"));
         assert_eq!(split(&["\n<thi", "nk>x</", "think", ">y"]), pair("x", "y"));
         assert_eq!(split(&["<think>cut off </thi"]), pair("cut off </thi", ""));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_tag_in_the_prompt_is_made_up_for() {
+    fn an_opening_tag_in_the_prompt_is_supplied() {
         assert_eq!(without_opening("so it is</think>\nyes"), Some(("so it is", "yes")));
         assert_eq!(without_opening("yes"), None);
         assert_eq!(without_opening("say <think>x</think>"), None);
@@ -216,11 +216,11 @@ mod tests {
     fn endless_blanks_are_not_held_back() {
         let mut heard = 0;
         let mut splitter = Splitter::default();
-        for _ in 0..10 * MOST_BLANKS {
+        for _ in 0..10 * MAX_BLANKS {
             splitter.push(" ", |_| heard += 1);
-            assert!(splitter.held.len() <= MOST_BLANKS);
+            assert!(splitter.held.len() <= MAX_BLANKS);
         }
-        assert!(heard > MOST_BLANKS);
+        assert!(heard > MAX_BLANKS);
     }
 
     proptest! {

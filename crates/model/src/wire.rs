@@ -1,4 +1,4 @@
-//! What both protocols share about the bodies they send and the calls they receive.
+//! Shared by both protocols: request bodies and received calls.
 //!
 //! Pure functions over JSON. Knows no vendor's field names.
 
@@ -9,73 +9,72 @@ use trajectory::{Arguments, Assistant, Content, Message, ToolCall, Usage};
 
 use crate::{
     Request, ToolSpec,
-    repair::{self, Complete},
+    repair::{self, Ending},
 };
 
-/// More calls in one reply are an attack or a mistake.
+/// Maximum calls in one response; more are an attack or a mistake.
 pub(crate) const MAX_CALLS: usize = 256;
-/// No count of tokens is larger; sums of such numbers cannot overflow.
+/// Maximum token count, so that sums cannot overflow.
 const MAX_COUNT: u64 = 1 << 40;
-/// Vendors' ids have about thirty characters, and none takes longer ones.
+/// Maximum bytes of an id: vendors' ids have about thirty, and none accepts longer ones.
 const MAX_ID: usize = 64;
 
-/// No tool has a longer name; what is longer is cut, and names no tool either.
+/// Maximum bytes of a tool name; longer ones are truncated and name no tool.
 const MAX_NAME: usize = 128;
 
-/// Why a reply ended whose server does not say why: it may be cut off.
-pub(crate) const UNSAID: &str = "unsaid";
+/// The stop reason where the server sends none: the response may be cut off.
+pub(crate) const NO_REASON: &str = "unsaid";
 
-/// A call while it is being received.
+/// A call while it is received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Partial {
+pub(crate) struct PartialCall {
     pub(crate) id: String,
     pub(crate) name: String,
     /// The arguments' JSON so far.
     pub(crate) arguments: String,
 }
 
-/// Received calls as the agent knows them: with ids that are unique, and arguments understood.
+/// Received calls with unique ids and parsed arguments.
 ///
-/// `complete` is about the reply. Calls may have been written by turns, so that any of them may be cut off
-/// with it.
+/// `ending` is that of the response. Calls may be streamed interleaved, so any of them may be cut off with it.
 pub(crate) fn calls(
-    partials: Vec<Partial>,
+    partials: Vec<PartialCall>,
     request: &Request<'_>,
-    complete: Complete,
+    ending: Ending,
 ) -> Vec<ToolCall> {
-    let mut ids = Ids::new(request.messages);
+    let mut ids = CallIds::new(request.messages);
     let end = partials.len();
     let finished = partials.into_iter().enumerate().map(|(at, partial)| {
-        let Partial { id, name, arguments } = partial;
-        let (id, name) = (ids.unique(id), bounded(name));
-        // A tool without arguments often gets none at all. Where another call follows, that is no cut.
-        let nothing = arguments.trim().is_empty();
-        let arguments = if nothing && (complete == Complete::Whole || at + 1 < end) {
+        let PartialCall { id, name, arguments } = partial;
+        let (id, name) = (ids.unique(id), bounded_name(name));
+        // Tools without parameters often get no arguments at all. Where another call follows, they are not cut off.
+        let empty = arguments.trim().is_empty();
+        let arguments = if empty && (ending == Ending::Finished || at + 1 < end) {
             Arguments::Object(Map::new())
         } else {
-            repair::arguments(&arguments, schema(request.tools, &name), complete)
+            repair::arguments(&arguments, schema(request.tools, &name), ending)
         };
         ToolCall { id, name, arguments }
     });
     finished.collect()
 }
 
-/// The ids of the calls of a conversation. Some servers begin to count anew with every reply.
-pub(crate) struct Ids<'a> {
+/// The call ids of a conversation. Some servers restart their numbering with every response.
+pub(crate) struct CallIds<'a> {
     earlier: HashSet<&'a str>,
     new: HashSet<String>,
 }
 
-impl<'a> Ids<'a> {
+impl<'a> CallIds<'a> {
     pub(crate) fn new(messages: &'a [Message]) -> Self {
         let calls = messages.iter().flat_map(|message| match message {
-            Message::Assistant(said) => said.calls.as_slice(),
+            Message::Assistant(message) => message.calls.as_slice(),
             _ => &[],
         });
         Self { earlier: calls.map(|call| call.id.as_str()).collect(), new: HashSet::new() }
     }
 
-    /// The server's id where it is one, and one of ours where it is not or another call has it.
+    /// The server's id, or a new one where it is invalid or taken.
     pub(crate) fn unique(&mut self, id: String) -> String {
         let taken = |id: &str| self.earlier.contains(id) || self.new.contains(id);
         let count = self.earlier.len() + self.new.len();
@@ -87,8 +86,8 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// A name the model gave to a tool.
-pub(crate) fn bounded(mut name: String) -> String {
+/// A tool name written by the model, truncated to the limit.
+pub(crate) fn bounded_name(mut name: String) -> String {
     name.truncate(name.floor_char_boundary(MAX_NAME));
     name
 }
@@ -97,11 +96,11 @@ fn schema<'a>(tools: &'a [ToolSpec], name: &str) -> &'a Value {
     tools.iter().find(|tool| tool.name == name).map_or(&Value::Null, |tool| &tool.parameters)
 }
 
-/// A call's arguments as they go back: always an object, because servers parse them.
-pub(crate) fn sent_arguments(arguments: &Arguments) -> Value {
+/// A call's arguments as they are sent back: always an object, because servers parse them.
+pub(crate) fn arguments_object(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Object(map) => Value::Object(map.clone()),
-        // Proper JSON that did not suit the tool goes back as it was.
+        // Valid JSON that did not match the tool's schema is sent back unchanged.
         Arguments::Malformed { malformed, .. } => match serde_json::from_str(malformed) {
             Ok(Value::Object(map)) => Value::Object(map),
             _ => json!({ "malformed": malformed }),
@@ -109,8 +108,8 @@ pub(crate) fn sent_arguments(arguments: &Arguments) -> Value {
     }
 }
 
-/// A name or an id with the characters all vendors accept.
-pub(crate) fn sent_name(name: &str) -> Cow<'_, str> {
+/// A name or id reduced to characters all vendors accept.
+pub(crate) fn safe_name(name: &str) -> Cow<'_, str> {
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !name.is_empty() && name.len() <= 64 && name.chars().all(fine) {
         return Cow::Borrowed(name);
@@ -119,12 +118,12 @@ pub(crate) fn sent_name(name: &str) -> Cow<'_, str> {
     Cow::Owned(if name.is_empty() { "unnamed".into() } else { name })
 }
 
-/// The texts of some parts, joined.
-pub(crate) fn text_of(content: &[Content]) -> String {
+/// The texts of some parts, joined by line breaks.
+pub(crate) fn joined_text(content: &[Content]) -> String {
     content.iter().filter_map(Content::as_text).collect::<Vec<_>>().join("\n")
 }
 
-/// Puts what the user wants in a body over what we wrote there; objects are merged, not replaced.
+/// Merges the user's extra fields into a body; nested objects are merged, other values replaced.
 pub(crate) fn merge(body: &mut Map<String, Value>, over: &Map<String, Value>) {
     for (key, value) in over {
         match (body.get_mut(key), value) {
@@ -136,24 +135,24 @@ pub(crate) fn merge(body: &mut Map<String, Value>, over: &Map<String, Value>) {
     }
 }
 
-/// A number of tokens in a server's answer.
+/// A token count in a server's answer.
 pub(crate) fn count(value: Option<&Value>) -> u64 {
     value.and_then(Value::as_u64).unwrap_or_default().min(MAX_COUNT)
 }
 
-/// The tokens of a call whose server counts none: four bytes each.
-pub(crate) fn estimate(request: &Request<'_>, said: &Assistant) -> Usage {
+/// Estimated usage for servers that report none: four bytes per token.
+pub(crate) fn estimate(request: &Request<'_>, message: &Assistant) -> Usage {
     let tokens = |bytes: usize| (bytes as u64).div_ceil(4);
     Usage {
         input: tokens(size(request)),
-        output: tokens(said.size()),
-        reasoning: tokens(said.reasoning.len()),
+        output: tokens(message.size()),
+        reasoning: tokens(message.reasoning.len()),
         estimated: true,
         ..Usage::default()
     }
 }
 
-/// How many bytes a server has to read.
+/// The size of a request in bytes.
 pub(crate) fn size(request: &Request<'_>) -> usize {
     let messages: usize = request.messages.iter().map(Message::size).sum();
     let tool = |tool: &ToolSpec| {
@@ -167,12 +166,12 @@ mod tests {
     use super::*;
     use crate::Sampling;
 
-    fn partial(id: &str, name: &str, arguments: &str) -> Partial {
-        Partial { id: id.into(), name: name.into(), arguments: arguments.into() }
+    fn partial(id: &str, name: &str, arguments: &str) -> PartialCall {
+        PartialCall { id: id.into(), name: name.into(), arguments: arguments.into() }
     }
 
     #[test]
-    fn calls_get_unique_ids_and_understood_arguments() {
+    fn calls_get_unique_ids_and_parsed_arguments() {
         let earlier = Message::Assistant(Assistant {
             calls: vec![ToolCall {
                 id: "call_1".into(),
@@ -192,7 +191,7 @@ mod tests {
             partial("call_4", "submit", ""),
             partial("a", "bash", r#"{"command":"cut o"#),
         ];
-        let made = calls(partials, &request, Complete::CutOff);
+        let made = calls(partials, &request, Ending::CutOff);
         let ids: Vec<_> = made.iter().map(|call| call.id.as_str()).collect();
         assert_eq!(ids, ["a", "call_3", "call_4", "call_5", "call_6"]);
         assert!(matches!(&made[0].arguments, Arguments::Object(map) if map["command"] == "ls"));
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_calls_written_by_turns_each_may_be_cut_off() {
+    fn interleaved_calls_may_each_be_cut_off() {
         let sampling = Sampling::default();
         let request = Request { messages: &[], tools: &[], sampling: &sampling, max_tokens: 1 };
         let partials = || {
@@ -210,24 +209,24 @@ mod tests {
                 partial("b", "bash", r#"{"command":"ls"}"#),
             ]
         };
-        let made = calls(partials(), &request, Complete::CutOff);
+        let made = calls(partials(), &request, Ending::CutOff);
         assert!(matches!(made[0].arguments, Arguments::Malformed { .. }));
         assert!(matches!(made[1].arguments, Arguments::Object(_)));
-        let made = calls(partials(), &request, Complete::Whole);
+        let made = calls(partials(), &request, Ending::Finished);
         assert!(matches!(made[0].arguments, Arguments::Object(_)));
     }
 
     #[test]
-    fn names_are_not_longer_than_names_are() {
+    fn names_are_truncated() {
         let sampling = Sampling::default();
         let request = Request { messages: &[], tools: &[], sampling: &sampling, max_tokens: 1 };
         let endless = partial("", &"ü".repeat(1 << 20), "{}");
-        let made = calls(vec![endless], &request, Complete::Whole);
+        let made = calls(vec![endless], &request, Ending::Finished);
         assert_eq!(made[0].name, "ü".repeat(64));
     }
 
     #[test]
-    fn merging_goes_into_objects() {
+    fn nested_objects_are_merged() {
         let mut body = json!({"a": 1, "o": {"x": 1, "y": {"z": 2}}}).as_object().unwrap().clone();
         let over = json!({"o": {"y": {"w": 3}, "x": [9]}, "b": null}).as_object().unwrap().clone();
         merge(&mut body, &over);
@@ -236,18 +235,18 @@ mod tests {
     }
 
     #[test]
-    fn names_go_out_as_vendors_accept_them() {
-        assert_eq!(sent_name("execute_bash"), "execute_bash");
-        assert_eq!(sent_name("functions.bash <x>"), "functions_bash__x_");
-        assert_eq!(sent_name(""), "unnamed");
-        assert_eq!(sent_name(&"é".repeat(99)).len(), 64);
+    fn names_are_sent_as_vendors_accept_them() {
+        assert_eq!(safe_name("execute_bash"), "execute_bash");
+        assert_eq!(safe_name("functions.bash <x>"), "functions_bash__x_");
+        assert_eq!(safe_name(""), "unnamed");
+        assert_eq!(safe_name(&"é".repeat(99)).len(), 64);
     }
 
     #[test]
-    fn arguments_go_out_as_an_object_whatever_they_are() {
+    fn arguments_are_always_sent_as_an_object() {
         let sent = |malformed: &str| {
             let (malformed, why) = (malformed.to_owned(), String::new());
-            sent_arguments(&Arguments::Malformed { malformed, why })
+            arguments_object(&Arguments::Malformed { malformed, why })
         };
         assert_eq!(sent(r#"{"comand": "ls"}"#), json!({"comand": "ls"}));
         assert_eq!(sent(r#"{"command": "l"#), json!({"malformed": r#"{"command": "l"#}));

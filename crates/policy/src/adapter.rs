@@ -1,26 +1,25 @@
-//! Adapters to files: in the layout of PEFT, and as a GGUF file that llama.cpp puts next to a model of any quantisation.
-//! Refuses to know how adapters are trained.
+//! Saves adapters: in the PEFT layout, and as a GGUF file that llama.cpp applies to a model of any quantisation.
 
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use gguf::{Numbers, Pending, Value};
+use gguf::{NewTensor, TensorData, Value};
 use half::f16;
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 
 use crate::convert;
-use crate::error::Fallible;
+use crate::error::TchResult;
 use crate::load::stored_name;
 use crate::lora::{TARGETS, Target};
-use crate::net::Net;
+use crate::net::Network;
 use crate::save::{SaveError, write_pair};
 use crate::shape::Architecture;
 
-impl Net {
-    /// Writes the adapter as `adapter_config.json` and `adapter_model.safetensors`, as PEFT and vLLM read it. `base` names
-    /// the model it belongs to.
+impl Network {
+    /// Writes the adapter as `adapter_config.json` and `adapter_model.safetensors`, as PEFT and vLLM read it. `base` is the
+    /// name of the base model.
     pub fn save_adapter(&self, directory: &Path, base: &str) -> Result<(), SaveError> {
         let lora = self.lora.as_ref().ok_or(SaveError::NoAdapter)?;
         let config = json!({
@@ -70,7 +69,7 @@ impl Net {
         file.sync_all().map_err(|error| failed(error.into()))
     }
 
-    fn stored_factors(&self) -> Fallible<Vec<Pending>> {
+    fn stored_factors(&self) -> TchResult<Vec<NewTensor>> {
         let mut all = Vec::new();
         for (number, layer) in self.layers.iter().enumerate() {
             for target in TARGETS {
@@ -78,14 +77,14 @@ impl Net {
                 let name =
                     format!("model.layers.{number}.{}.{}.weight", target.part(), target.name());
                 let Some(name) = stored_name(&name) else { continue };
-                // Where rows of a projection are kept in another order, so are those of what is added to it.
+                // The adapter's rows have the order of the projection's.
                 let heads = match target {
                     Target::Query => Some(self.shape.heads),
                     Target::Key => Some(self.shape.kv_heads),
                     _ => None,
                 };
                 let b = match heads.filter(|_| self.shape.architecture == Architecture::Llama) {
-                    Some(heads) => convert::to_neighbours(&factors.b.f_detach()?, heads)?,
+                    Some(heads) => convert::to_interleaved(&factors.b.f_detach()?, heads)?,
                     None => factors.b.f_detach()?,
                 };
                 all.push(pending(format!("{name}.lora_a"), &factors.a)?);
@@ -96,11 +95,11 @@ impl Net {
     }
 }
 
-/// Where the largest number of a factor is larger, 16 bits keep the others as well as those of training did.
-const FIT_FOR_HALF: f32 = 1e-3;
+/// The smallest maximum of a factor for which f16 is as precise as the bf16 of training.
+const MIN_FOR_HALF: f32 = 1e-3;
 
-/// A factor as it is kept: in 16 bits, where it was trained so and that loses nothing.
-fn pending(name: String, factor: &Tensor) -> Fallible<Pending> {
+/// A factor as stored: in f16 where it was trained in bf16 and loses nothing.
+fn pending(name: String, factor: &Tensor) -> TchResult<NewTensor> {
     let host =
         factor.f_detach()?.f_to_kind(Kind::Float)?.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut numbers = vec![0f32; host.numel()];
@@ -108,10 +107,10 @@ fn pending(name: String, factor: &Tensor) -> Fallible<Pending> {
     let dimensions = host.size().iter().rev().map(|size| *size as u64).collect();
     let largest = numbers.iter().fold(0f32, |largest, number| largest.max(number.abs()));
     let numbers = match factor.kind() {
-        Kind::BFloat16 if (FIT_FOR_HALF..60_000.0).contains(&largest) => {
-            Numbers::Half(numbers.into_iter().map(f16::from_f32).collect())
+        Kind::BFloat16 if (MIN_FOR_HALF..60_000.0).contains(&largest) => {
+            TensorData::F16(numbers.into_iter().map(f16::from_f32).collect())
         }
-        _ => Numbers::Single(numbers),
+        _ => TensorData::F32(numbers),
     };
-    Ok(Pending { name, dimensions, numbers })
+    Ok(NewTensor { name, dimensions, data: numbers })
 }

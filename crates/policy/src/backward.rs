@@ -1,67 +1,67 @@
-//! Both passes at once: log-probabilities of a batch, a loss of them that the caller gives, and its gradient added to
-//! what is trainable. Between the passes either everything is kept or only the input of each layer, whose inside is
-//! then computed a second time. Refuses to know what the loss is and what becomes of the gradient.
+//! Forward and backward pass: log-probabilities of a batch, a loss of them given by the caller, and its gradient
+//! accumulated at the trained parameters. Between the passes either all activations are stored, or only the input of
+//! each layer, whose activations are then recomputed (activation checkpointing).
 
 use tch::Tensor;
 
-use crate::batch::Tokens;
-use crate::error::Fallible;
-use crate::head::{Head, Room, Scored, push_back};
-use crate::net::Net;
+use crate::batch::TokenBatch;
+use crate::error::TchResult;
+use crate::head::{Head, LogitLimits, Scored, push_back};
+use crate::net::Network;
 
-/// What is kept between the forward and the backward pass.
+/// What is stored between the forward and the backward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checkpointing {
-    /// Everything: fastest.
+    /// All activations: fastest.
     Off,
-    /// The input of each layer: a third more work, a small part of the memory.
+    /// The input of each layer: a third more work, a fraction of the memory.
     Layers,
 }
 
-/// What one batch gave.
+/// The result of one batch.
 #[derive(Debug)]
 pub struct Accumulated {
-    /// The loss, a tensor of no dimension on the net's device.
+    /// The loss, a scalar tensor on the network's device.
     pub loss: Tensor,
     /// The log-probabilities it was computed from, without gradients.
     pub scored: Scored,
 }
 
-impl Net {
-    /// Log-probabilities of the marked tokens of a batch under the distribution at a temperature. Tracks no gradients.
-    pub fn logprobs(&self, batch: &Tokens, temperature: f64) -> Fallible<Scored> {
+impl Network {
+    /// The log-probabilities of the scored tokens of a batch at a temperature. Tracks no gradients.
+    pub fn logprobs(&self, batch: &TokenBatch, temperature: f64) -> TchResult<Scored> {
         let _guard = tch::no_grad_guard();
         let hidden = self.hidden(&batch.tokens)?;
-        let room = Room { kept: 0, ..Room::default() };
-        Ok(Head::forward(self.output_weight(), &hidden, batch, temperature, room)?.1)
+        let limits = LogitLimits { stored: 0, ..LogitLimits::default() };
+        Ok(Head::forward(self.output_weight(), &hidden, batch, temperature, limits)?.1)
     }
 
-    /// Computes the log-probabilities of a batch and `loss` of them (a tensor with one number), and adds the gradient
-    /// to that of every tensor of [`Net::trainable`].
+    /// Computes the log-probabilities of a batch and `loss` of them (a scalar tensor), and adds its gradient to those
+    /// of [`Network::trainable`].
     pub fn accumulate(
         &self,
-        batch: &Tokens,
+        batch: &TokenBatch,
         temperature: f64,
         checkpointing: Checkpointing,
-        loss: impl FnOnce(&Scored) -> Fallible<Tensor>,
-    ) -> Fallible<Accumulated> {
-        self.accumulate_within(Room::default(), batch, temperature, checkpointing, loss)
+        loss: impl FnOnce(&Scored) -> TchResult<Tensor>,
+    ) -> TchResult<Accumulated> {
+        self.accumulate_within(LogitLimits::default(), batch, temperature, checkpointing, loss)
     }
 
     fn accumulate_within(
         &self,
-        room: Room,
-        batch: &Tokens,
+        limits: LogitLimits,
+        batch: &TokenBatch,
         temperature: f64,
         checkpointing: Checkpointing,
-        loss: impl FnOnce(&Scored) -> Fallible<Tensor>,
-    ) -> Fallible<Accumulated> {
+        loss: impl FnOnce(&Scored) -> TchResult<Tensor>,
+    ) -> TchResult<Accumulated> {
         let body = match checkpointing {
             Checkpointing::Off => Body::Whole(self.hidden(&batch.tokens)?),
-            Checkpointing::Layers => self.kept_inputs(&batch.tokens)?,
+            Checkpointing::Layers => self.layer_inputs(&batch.tokens)?,
         };
         let (head, scored) =
-            Head::forward(self.output_weight(), body.output(), batch, temperature, room)?;
+            Head::forward(self.output_weight(), body.output(), batch, temperature, limits)?;
         let scored =
             Scored { logprob: scored.logprob.f_set_requires_grad(true)?, entropy: scored.entropy };
         let loss = loss(&scored)?;
@@ -76,8 +76,8 @@ impl Net {
         Ok(Accumulated { loss: loss.f_detach()?, scored })
     }
 
-    /// The forward pass, keeping the input of each layer only.
-    fn kept_inputs(&self, tokens: &Tensor) -> Fallible<Body> {
+    /// The forward pass, storing only the input of each layer.
+    fn layer_inputs(&self, tokens: &Tensor) -> TchResult<Body> {
         let _guard = tch::no_grad_guard();
         let rope = self.tables(tokens)?;
         let mut inputs = vec![self.embed(tokens)?];
@@ -89,20 +89,22 @@ impl Net {
         Ok(Body::Inputs { inputs, output })
     }
 
-    /// The backward pass from the gradient by the residual stream after the last norm.
-    fn back(&self, body: Body, tokens: &Tensor, gradient: Tensor) -> Fallible<()> {
+    /// The backward pass from the gradient by the hidden states after the final norm.
+    fn back(&self, body: Body, tokens: &Tensor, gradient: Tensor) -> TchResult<()> {
         let mut inputs = match body {
             Body::Whole(output) => return push_back(&output, &gradient),
             Body::Inputs { inputs, .. } => inputs,
         };
         let rope = self.tables(tokens)?;
         let mut gradient = gradient;
-        let last = inputs.pop().map(|input| again(&input, &gradient, |input| self.finish(input)));
+        let last =
+            inputs.pop().map(|input| recompute(&input, &gradient, |input| self.finish(input)));
         if let Some(last) = last {
             gradient = last?;
         }
         for (layer, input) in self.layers.iter().zip(inputs).rev() {
-            gradient = again(&input, &gradient, |input| layer.forward(input, &self.shape, &rope))?;
+            gradient =
+                recompute(&input, &gradient, |input| layer.forward(input, &self.shape, &rope))?;
         }
         if self.embedding.requires_grad() {
             push_back(&self.embed(tokens)?, &gradient)
@@ -112,11 +114,11 @@ impl Net {
     }
 }
 
-/// What the forward pass left.
+/// The result of the forward pass.
 enum Body {
-    /// The output, with the graph of everything behind it.
+    /// The output, with its whole graph.
     Whole(Tensor),
-    /// The input of each layer and of the last norm, and the output; no graph.
+    /// The inputs of each layer and of the final norm, and the output; no graph.
     Inputs { inputs: Vec<Tensor>, output: Tensor },
 }
 
@@ -128,12 +130,12 @@ impl Body {
     }
 }
 
-/// Computes a step a second time, now with its graph, and sends the gradient of its output back through it.
-fn again(
+/// Recomputes a step with its graph, and returns the gradient by its input.
+fn recompute(
     input: &Tensor,
     gradient: &Tensor,
-    step: impl Fn(&Tensor) -> Fallible<Tensor>,
-) -> Fallible<Tensor> {
+    step: impl Fn(&Tensor) -> TchResult<Tensor>,
+) -> TchResult<Tensor> {
     let input = input.f_detach()?.f_set_requires_grad(true)?;
     push_back(&step(&input)?, gradient)?;
     input.f_grad()

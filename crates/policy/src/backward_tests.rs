@@ -3,15 +3,15 @@
 use tch::{Device, Kind, Tensor};
 
 use super::Checkpointing;
-use crate::batch::{Row, Tokens};
-use crate::head::{Room, Scored};
-use crate::lora::{Lora, Target};
-use crate::net::Net;
+use crate::batch::{Row, TokenBatch};
+use crate::head::{LogitLimits, Scored};
+use crate::lora::{LoraConfig, Target};
+use crate::net::Network;
 use crate::shape::{Architecture, Output, Scaling, Shape};
 
-const LITTLE: Room = Room { worked: 60, kept: 70 };
+const LITTLE: LogitLimits = LogitLimits { chunk: 60, stored: 70 };
 
-fn tiny(architecture: Architecture, output: Output) -> Net {
+fn tiny(architecture: Architecture, output: Output) -> Network {
     let shape = Shape {
         architecture,
         hidden: 8,
@@ -27,7 +27,7 @@ fn tiny(architecture: Architecture, output: Output) -> Net {
         output,
         positions: 64,
     };
-    let net = Net::random(shape, 7, Device::Cpu, Kind::Double).unwrap();
+    let net = Network::random(shape, 7, Device::Cpu, Kind::Double).unwrap();
     // Larger than first weights are, so that every part of the net matters; and no bias or norm is trivial.
     let mut noise = crate::noise::Noise::new(3);
     for (_, mut tensor) in net.parameters().unwrap() {
@@ -37,7 +37,7 @@ fn tiny(architecture: Architecture, output: Output) -> Net {
     net
 }
 
-fn batch(net: &Net) -> Tokens {
+fn batch(net: &Network) -> TokenBatch {
     let rows = [
         Row { tokens: &[1, 5, 3, 2, 19, 0], scored: &[false, false, true, true, true, true] },
         Row { tokens: &[4, 4, 11], scored: &[true, true, false] },
@@ -46,7 +46,7 @@ fn batch(net: &Net) -> Tokens {
 }
 
 /// A loss in which every scored token has a weight of its own and a curvature.
-fn loss(scored: &Scored) -> crate::error::Fallible<Tensor> {
+fn loss(scored: &Scored) -> crate::error::TchResult<Tensor> {
     let count = scored.logprob.numel() as i64;
     let weights = Tensor::f_arange(count, (Kind::Double, Device::Cpu))?
         .f_add_scalar(1.0)?
@@ -59,14 +59,14 @@ fn loss(scored: &Scored) -> crate::error::Fallible<Tensor> {
 }
 
 fn gradients(
-    net: &Net,
-    room: Room,
+    net: &Network,
+    limits: LogitLimits,
     checkpointing: Checkpointing,
     temperature: f64,
 ) -> Vec<(String, Tensor)> {
     let trainable = net.trainable();
     trainable.iter().for_each(|(_, tensor)| tensor.shallow_clone().zero_grad());
-    net.accumulate_within(room, &batch(net), temperature, checkpointing, loss).unwrap();
+    net.accumulate_within(limits, &batch(net), temperature, checkpointing, loss).unwrap();
     trainable.into_iter().map(|(name, tensor)| (name, tensor.grad().copy())).collect()
 }
 
@@ -78,10 +78,10 @@ fn same(left: &[(String, Tensor)], right: &[(String, Tensor)]) {
     }
 }
 
-fn nets() -> Vec<Net> {
+fn nets() -> Vec<Network> {
     let mut adapted = tiny(Architecture::Llama, Output::Own);
     let targets = vec![Target::Down, Target::Query, Target::Value, Target::Output, Target::Up];
-    adapted.add_lora(&Lora { rank: 2, alpha: 4.0, targets, seed: 5 }).unwrap();
+    adapted.add_lora(&LoraConfig { rank: 2, alpha: 4.0, targets, seed: 5 }).unwrap();
     let mut noise = crate::noise::Noise::new(9);
     for (_, mut factor) in adapted.trainable() {
         let values = noise.normal(&factor.size(), 0.3, Device::Cpu, Kind::Double).unwrap();
@@ -98,7 +98,7 @@ fn nets() -> Vec<Net> {
 #[test]
 fn gradients_agree_with_finite_differences() {
     for net in nets() {
-        let gradients = gradients(&net, Room::default(), Checkpointing::Off, 0.7);
+        let gradients = gradients(&net, LogitLimits::default(), Checkpointing::Off, 0.7);
         let at = || loss(&net.logprobs(&batch(&net), 0.7).unwrap()).unwrap().double_value(&[]);
         for ((name, tensor), (_, gradient)) in net.trainable().into_iter().zip(gradients) {
             let (values, gradient) = (tensor.detach().view(-1), gradient.view(-1));
@@ -125,13 +125,13 @@ fn gradients_agree_with_finite_differences() {
 #[test]
 fn every_way_to_compute_gives_the_same_gradients() {
     for net in nets() {
-        let plain = gradients(&net, Room::default(), Checkpointing::Off, 1.0);
+        let plain = gradients(&net, LogitLimits::default(), Checkpointing::Off, 1.0);
         let largest = plain
             .iter()
             .map(|(_, tensor)| tensor.abs().max().double_value(&[]))
             .fold(0.0, f64::max);
         assert!(largest > 1e-3);
-        same(&plain, &gradients(&net, Room::default(), Checkpointing::Layers, 1.0));
+        same(&plain, &gradients(&net, LogitLimits::default(), Checkpointing::Layers, 1.0));
         same(&plain, &gradients(&net, LITTLE, Checkpointing::Off, 1.0));
         same(&plain, &gradients(&net, LITTLE, Checkpointing::Layers, 1.0));
     }
@@ -164,7 +164,7 @@ fn gradients_of_the_plain_graph_are_the_same() {
 #[test]
 fn batches_add_up() {
     let net = tiny(Architecture::Llama, Output::Tied);
-    let once = gradients(&net, Room::default(), Checkpointing::Layers, 1.0);
+    let once = gradients(&net, LogitLimits::default(), Checkpointing::Layers, 1.0);
     net.accumulate(&batch(&net), 1.0, Checkpointing::Off, loss).unwrap();
     for ((name, tensor), (_, once)) in net.trainable().into_iter().zip(once) {
         assert!((tensor.grad() - once * 2.0).abs().max().double_value(&[]) < 1e-9, "{name}");

@@ -1,83 +1,82 @@
-//! Sequences of different lengths as tensors of one: padded on the right, with the places of the tokens to be scored.
-//! Everything is laid out on the host, so that no device has to be waited for. Refuses to know rewards and text.
+//! Sequences of different lengths as one tensor, padded on the right, with the positions of the tokens to score. The
+//! layout is computed on the host, so as not to wait for the device.
 
 use tch::{Device, TchError, Tensor};
 
-use crate::net::Net;
+use crate::net::Network;
 
 /// One sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
     /// Its tokens.
     pub tokens: &'a [u32],
-    /// Which of them are to be scored, given all before; as long as `tokens`. The first has nothing before it and is
-    /// never scored.
+    /// Which of them are scored, given all before; as long as `tokens`. The first is never scored.
     pub scored: &'a [bool],
 }
 
-/// Sequences on a device.
+/// A batch of sequences on a device.
 #[derive(Debug)]
-pub struct Tokens {
+pub struct TokenBatch {
     /// `[batch, length]`, 64-bit integers, padded on the right with zeros.
     pub tokens: Tensor,
     /// `[batch, length - 1]`, booleans: whether the token after this position is scored.
     pub mask: Tensor,
-    /// Sequences.
+    /// The number of sequences.
     pub batch: i64,
-    /// Tokens of the longest.
+    /// The length of the longest one.
     pub length: i64,
-    /// Where the scored tokens' predecessors are in `[batch * length]`.
+    /// The indices of the predecessors of scored tokens in `[batch * length]`.
     pub(crate) from: Tensor,
-    /// Where their scores go in `[batch * (length - 1)]`.
+    /// The indices of their scores in `[batch * (length - 1)]`.
     pub(crate) to: Tensor,
     /// The scored tokens themselves.
     pub(crate) targets: Tensor,
 }
 
-/// Sequences that cannot be a batch.
+/// Sequences cannot be batched.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
-    /// There is nothing.
+    /// There are no tokens.
     #[error("a batch needs at least one sequence of at least one token")]
     Empty,
-    /// Tokens and marks differ in number.
-    #[error("sequence {row} has {tokens} tokens and {marks} marks")]
-    Marks {
-        /// Which sequence.
+    /// The mask has another length than the tokens.
+    #[error("sequence {row} has {tokens} tokens and a mask of {mask}")]
+    Mask {
+        /// The index of the sequence.
         row: usize,
         /// Its tokens.
         tokens: usize,
-        /// Its marks.
-        marks: usize,
+        /// The length of its mask.
+        mask: usize,
     },
-    /// A token that the net does not know. On a GPU this would end the process.
-    #[error("token {token} of sequence {row} is none of the net's {vocabulary}")]
+    /// A token is outside the vocabulary. On a GPU this would abort the process.
+    #[error("token {token} of sequence {row} is not in the vocabulary of {vocabulary}")]
     Token {
-        /// Which sequence.
+        /// The index of the sequence.
         row: usize,
         /// The token.
         token: u32,
-        /// How many the net knows.
+        /// The size of the vocabulary.
         vocabulary: i64,
     },
-    /// A sequence is longer than the net was made for.
-    #[error("sequence {row} has {tokens} tokens, and the net was made for {positions}")]
-    Long {
-        /// Which sequence.
+    /// A sequence is longer than the network supports.
+    #[error("sequence {row} has {tokens} tokens, and the network supports {positions}")]
+    TooLong {
+        /// The index of the sequence.
         row: usize,
         /// Its tokens.
         tokens: usize,
-        /// The most.
+        /// The maximum length.
         positions: i64,
     },
-    /// libtorch refused.
-    #[error("its tensors cannot be made")]
+    /// libtorch failed.
+    #[error("cannot create tensors")]
     Torch(#[source] TchError),
 }
 
-impl Net {
-    /// Lays sequences out for this net, on its device.
-    pub fn batch(&self, rows: &[Row<'_>]) -> Result<Tokens, BatchError> {
+impl Network {
+    /// Batches sequences for this network, on its device.
+    pub fn batch(&self, rows: &[Row<'_>]) -> Result<TokenBatch, BatchError> {
         let longest = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
         if longest == 0 {
             return Err(BatchError::Empty);
@@ -89,17 +88,19 @@ impl Net {
         for row in rows {
             layout.push(row, longest);
         }
-        layout.on(self.device(), rows.len() as i64, longest as i64).map_err(BatchError::Torch)
+        layout
+            .into_tensors(self.device(), rows.len() as i64, longest as i64)
+            .map_err(BatchError::Torch)
     }
 
     fn check(&self, row: usize, sequence: &Row<'_>) -> Result<(), BatchError> {
-        let (tokens, marks) = (sequence.tokens.len(), sequence.scored.len());
-        if tokens != marks {
-            return Err(BatchError::Marks { row, tokens, marks });
+        let (tokens, mask) = (sequence.tokens.len(), sequence.scored.len());
+        if tokens != mask {
+            return Err(BatchError::Mask { row, tokens, mask });
         }
         let shape = self.shape();
         if tokens as i64 > shape.positions {
-            return Err(BatchError::Long { row, tokens, positions: shape.positions });
+            return Err(BatchError::TooLong { row, tokens, positions: shape.positions });
         }
         match sequence.tokens.iter().find(|token| i64::from(**token) >= shape.vocabulary) {
             Some(&token) => Err(BatchError::Token { row, token, vocabulary: shape.vocabulary }),
@@ -133,23 +134,28 @@ impl Layout {
                 self.targets.push(i64::from(*token));
             }
         }
-        let marks = (self.rows + 1) * (longest - 1);
-        self.mask.resize(marks as usize, false);
+        let width = (self.rows + 1) * (longest - 1);
+        self.mask.resize(width as usize, false);
         self.rows += 1;
     }
 
-    fn on(self, device: Device, batch: i64, length: i64) -> crate::error::Fallible<Tokens> {
-        let there = |values: &[i64]| Tensor::f_from_slice(values)?.f_to_device(device);
-        Ok(Tokens {
-            tokens: there(&self.tokens)?.f_view([batch, length])?,
+    fn into_tensors(
+        self,
+        device: Device,
+        batch: i64,
+        length: i64,
+    ) -> crate::error::TchResult<TokenBatch> {
+        let on_device = |values: &[i64]| Tensor::f_from_slice(values)?.f_to_device(device);
+        Ok(TokenBatch {
+            tokens: on_device(&self.tokens)?.f_view([batch, length])?,
             mask: Tensor::f_from_slice(&self.mask)?
                 .f_to_device(device)?
                 .f_view([batch, length - 1])?,
             batch,
             length,
-            from: there(&self.from)?,
-            to: there(&self.to)?,
-            targets: there(&self.targets)?,
+            from: on_device(&self.from)?,
+            to: on_device(&self.to)?,
+            targets: on_device(&self.targets)?,
         })
     }
 }

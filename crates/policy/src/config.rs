@@ -1,22 +1,22 @@
-//! Shapes from and to the `config.json` of the Hugging Face layout, in its older and its newer spelling. What this crate
-//! does not compute is refused by name instead of being ignored. Refuses to know tensors.
+//! Reads and writes the `config.json` of the Hugging Face layout, in its older and its newer form. Features that this
+//! crate does not implement are rejected by name instead of being ignored.
 
 use serde_json::{Map, Value, json};
 use tch::Kind;
 
 use crate::shape::{Architecture, Output, Scaling, Shape, ShapeError};
 
-/// A configuration that no net can be made from.
+/// A configuration that is not supported.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ConfigError {
-    #[error("models of type {0:?} are not known, only llama, qwen2 and qwen3")]
+    #[error("models of type {0:?} are not supported, only llama, qwen2 and qwen3")]
     Architecture(String),
-    #[error("{0} is missing or no number of its kind")]
+    #[error("{0} is missing or not a valid number")]
     Field(String),
-    #[error("{0} is set, and that is not computed here")]
+    #[error("{0} is not supported")]
     Unsupported(String),
-    #[error("rotary positions of type {0:?} are not known, only default, linear and llama3")]
+    #[error("rotary positions of type {0:?} are not supported, only default, linear and llama3")]
     Rope(String),
     #[error(transparent)]
     Shape(#[from] ShapeError),
@@ -25,14 +25,14 @@ pub enum ConfigError {
 /// The shape that a configuration describes.
 pub(crate) fn shape(config: &Map<String, Value>) -> Result<Shape, ConfigError> {
     let architecture = architecture(config)?;
-    refuse_extras(config)?;
+    reject_unsupported(config)?;
     let hidden = required(config, "hidden_size")?;
     let heads = required(config, "num_attention_heads")?;
-    let own = |key: &str, otherwise: i64| match config.get(key) {
-        None | Some(Value::Null) => Ok(otherwise),
+    let optional = |key: &str, default: i64| match config.get(key) {
+        None | Some(Value::Null) => Ok(default),
         Some(_) => required(config, key),
     };
-    // Files leave out what equals the family's defaults.
+    // Files omit values that equal the architecture's defaults.
     let (head_dim, positions) = match architecture {
         Architecture::Llama => (hidden.checked_div(heads).unwrap_or(0), 2048),
         Architecture::Qwen2 => (hidden.checked_div(heads).unwrap_or(0), 32768),
@@ -45,21 +45,21 @@ pub(crate) fn shape(config: &Map<String, Value>) -> Result<Shape, ConfigError> {
         hidden,
         layers: required(config, "num_hidden_layers")?,
         heads,
-        kv_heads: own("num_key_value_heads", heads)?,
-        head_dim: own("head_dim", head_dim)?,
+        kv_heads: optional("num_key_value_heads", heads)?,
+        head_dim: optional("head_dim", head_dim)?,
         intermediate: required(config, "intermediate_size")?,
         vocabulary: required(config, "vocab_size")?,
         rope_theta,
         rope_scaling,
         norm_eps: number(config, "rms_norm_eps", 1e-6)?,
         output: if tied { Output::Tied } else { Output::Own },
-        positions: own("max_position_embeddings", positions)?,
+        positions: optional("max_position_embeddings", positions)?,
     };
     shape.check()?;
     Ok(shape)
 }
 
-/// The configuration of a shape; entries of `origin` that say nothing about it are carried on.
+/// The configuration of a shape; unrelated entries of `origin` are kept.
 pub(crate) fn config(shape: &Shape, origin: &Map<String, Value>, kind: Kind) -> Map<String, Value> {
     let mut config = origin.clone();
     for stale in ["rope_parameters", "quantization_config", "transformers_version", "torch_dtype"] {
@@ -81,7 +81,7 @@ pub(crate) fn config(shape: &Shape, origin: &Map<String, Value>, kind: Kind) -> 
             "original_max_position_embeddings": original as i64,
         }),
     };
-    let numbers = match kind {
+    let dtype = match kind {
         Kind::BFloat16 => "bfloat16",
         Kind::Half => "float16",
         Kind::Double => "float64",
@@ -103,7 +103,7 @@ pub(crate) fn config(shape: &Shape, origin: &Map<String, Value>, kind: Kind) -> 
         ("rms_norm_eps", json!(shape.norm_eps)),
         ("tie_word_embeddings", json!(shape.output == Output::Tied)),
         ("max_position_embeddings", json!(shape.positions)),
-        ("dtype", json!(numbers)),
+        ("dtype", json!(dtype)),
     ];
     config.extend(ours.map(|(key, value)| (key.to_owned(), value)));
     config
@@ -118,7 +118,7 @@ fn architecture(config: &Map<String, Value>) -> Result<Architecture, ConfigError
     }
 }
 
-fn refuse_extras(config: &Map<String, Value>) -> Result<(), ConfigError> {
+fn reject_unsupported(config: &Map<String, Value>) -> Result<(), ConfigError> {
     let flag = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(false);
     if let Some(key) =
         ["attention_bias", "mlp_bias", "use_sliding_window"].into_iter().find(|key| flag(key))
@@ -158,18 +158,18 @@ fn rope(config: &Map<String, Value>) -> Result<(f64, Scaling), ConfigError> {
         None => number(config, "rope_theta", 10000.0)?,
     };
     let named = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Value::as_str);
-    let wanted = |key: &str| match scaling.get(key).and_then(Value::as_f64) {
+    let number_of = |key: &str| match scaling.get(key).and_then(Value::as_f64) {
         Some(value) => Ok(value),
         None => Err(ConfigError::Field(format!("{key} of the rotary positions"))),
     };
     let scaling = match named.unwrap_or("default") {
         "default" if scaling.get("factor").is_none_or(Value::is_null) => Scaling::None,
-        "linear" => Scaling::Linear { factor: wanted("factor")? },
+        "linear" => Scaling::Linear { factor: number_of("factor")? },
         "llama3" => Scaling::Llama3 {
-            factor: wanted("factor")?,
-            low: wanted("low_freq_factor")?,
-            high: wanted("high_freq_factor")?,
-            original: wanted("original_max_position_embeddings")?,
+            factor: number_of("factor")?,
+            low: number_of("low_freq_factor")?,
+            high: number_of("high_freq_factor")?,
+            original: number_of("original_max_position_embeddings")?,
         },
         other => return Err(ConfigError::Rope(other.to_owned())),
     };
@@ -180,9 +180,9 @@ fn required(config: &Map<String, Value>, key: &str) -> Result<i64, ConfigError> 
     config.get(key).and_then(Value::as_i64).ok_or_else(|| ConfigError::Field(key.to_owned()))
 }
 
-fn number(config: &Map<String, Value>, key: &str, otherwise: f64) -> Result<f64, ConfigError> {
+fn number(config: &Map<String, Value>, key: &str, default: f64) -> Result<f64, ConfigError> {
     match config.get(key) {
-        None | Some(Value::Null) => Ok(otherwise),
+        None | Some(Value::Null) => Ok(default),
         Some(value) => value.as_f64().ok_or_else(|| ConfigError::Field(key.to_owned())),
     }
 }

@@ -1,16 +1,20 @@
-//! Between the layout in memory and those of files: joined projections and their parts, and the order of rows that
-//! GGUF files of the Llama family keep. Refuses to know files.
+//! Conversion between the layout in memory and those of files: fused projections and their parts, and the row order of
+//! GGUF files of the Llama family.
 
 use tch::Tensor;
 
-use crate::error::Fallible;
+use crate::error::TchResult;
 use crate::shape::Shape;
 
-/// The parts of a tensor under the names of the Hugging Face layout: views that share its numbers, without gradients.
-pub(crate) fn parts(name: &str, tensor: &Tensor, shape: &Shape) -> Fallible<Vec<(String, Tensor)>> {
+/// The parts of a tensor by their names in the Hugging Face layout: views without gradients.
+pub(crate) fn parts(
+    name: &str,
+    tensor: &Tensor,
+    shape: &Shape,
+) -> TchResult<Vec<(String, Tensor)>> {
     let whole = tensor.f_detach()?;
     let (query, key) = (shape.query_rows(), shape.key_rows());
-    let (joined, rows): (&str, &[(&str, i64)]) = if name.contains("qkv_proj") {
+    let (fused, rows): (&str, &[(&str, i64)]) = if name.contains("qkv_proj") {
         ("qkv_proj", &[("q_proj", query), ("k_proj", key), ("v_proj", key)])
     } else if name.contains("gate_up_proj") {
         ("gate_up_proj", &[("gate_proj", shape.intermediate), ("up_proj", shape.intermediate)])
@@ -20,44 +24,44 @@ pub(crate) fn parts(name: &str, tensor: &Tensor, shape: &Shape) -> Fallible<Vec<
     let mut parts = Vec::new();
     let mut start = 0;
     for (part, rows) in rows {
-        parts.push((name.replace(joined, part), whole.f_narrow(0, start, *rows)?));
+        parts.push((name.replace(fused, part), whole.f_narrow(0, start, *rows)?));
         start += rows;
     }
     Ok(parts)
 }
 
-/// Rows of queries or keys as GGUF files of the Llama family keep them, in the order of the Hugging Face layout: there
-/// the pairs that turn together are neighbours, here they are half a head apart.
-pub(crate) fn from_neighbours(rows: &Tensor, heads: i64) -> Fallible<Tensor> {
+/// Reorders rows of queries or keys from GGUF files of the Llama family, where rotated pairs are adjacent, to the Hugging
+/// Face layout, where they are half a head apart.
+pub(crate) fn from_interleaved(rows: &Tensor, heads: i64) -> TchResult<Tensor> {
     reorder(rows, heads, |half| [heads, half, 2, -1])
 }
 
-/// The way back.
-pub(crate) fn to_neighbours(rows: &Tensor, heads: i64) -> Fallible<Tensor> {
+/// The inverse of [`from_interleaved`].
+pub(crate) fn to_interleaved(rows: &Tensor, heads: i64) -> TchResult<Tensor> {
     reorder(rows, heads, |half| [heads, 2, half, -1])
 }
 
-fn reorder(rows: &Tensor, heads: i64, seen_as: impl Fn(i64) -> [i64; 4]) -> Fallible<Tensor> {
+fn reorder(rows: &Tensor, heads: i64, view: impl Fn(i64) -> [i64; 4]) -> TchResult<Tensor> {
     let size = rows.size();
     let half = size.first().copied().unwrap_or(0) / heads / 2;
-    rows.f_reshape(seen_as(half))?.f_transpose(1, 2)?.f_reshape(size)
+    rows.f_reshape(view(half))?.f_transpose(1, 2)?.f_reshape(size)
 }
 
 #[cfg(test)]
 mod tests {
     use tch::Tensor;
 
-    use super::{from_neighbours, to_neighbours};
+    use super::{from_interleaved, to_interleaved};
 
     #[test]
-    fn pairs_that_turn_together_come_half_a_head_apart() {
+    fn rotated_pairs_become_half_a_head_apart() {
         // Two heads of four rows; a row says which head, which pair and which of the pair it is.
         let stored = Tensor::from_slice(&[100i64, 101, 110, 111, 200, 201, 210, 211]).view([8, 1]);
-        let ours = from_neighbours(&stored, 2).unwrap();
+        let ours = from_interleaved(&stored, 2).unwrap();
         assert_eq!(
             Vec::<i64>::try_from(ours.view(-1)).unwrap(),
             [100, 110, 101, 111, 200, 210, 201, 211]
         );
-        assert_eq!(to_neighbours(&ours, 2).unwrap(), stored);
+        assert_eq!(to_interleaved(&ours, 2).unwrap(), stored);
     }
 }

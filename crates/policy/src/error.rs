@@ -1,19 +1,18 @@
-//! What libtorch answers when it refuses: an error, never a panic, so that a caller can make room and try again.
-//! Refuses to know what the caller was doing.
+//! Errors of libtorch: returned, never a panic, so that a caller can retry with less memory.
 
 use tch::TchError;
 
-/// What an operation on tensors gives.
-pub type Fallible<T> = Result<T, TchError>;
+/// The result of a tensor operation.
+pub type TchResult<T> = Result<T, TchError>;
 
-/// Whether the memory of the device did not suffice, so that less at a time may work.
+/// Whether the device ran out of memory. libtorch has no error codes, so this matches its messages.
 pub fn out_of_memory(error: &TchError) -> bool {
     let TchError::Torch(text) = error else { return false };
     let signs = [
         "out of memory",
         "can't allocate memory",
         "CUBLAS_STATUS_ALLOC_FAILED",
-        // Its own memory is taken when it is first used, which may be late.
+        // cuBLAS allocates its workspace when it is first used.
         "CUBLAS_STATUS_NOT_INITIALIZED",
     ];
     signs.iter().any(|sign| text.contains(sign))

@@ -1,6 +1,5 @@
-//! CUDA graphs: the kernels of a step recorded once and replayed with one call. A small C++ library, compiled beside
-//! this crate and carried in the program, is loaded where libtorch's CUDA part is; elsewhere the reason why not is told.
-//! Refuses to know what is recorded.
+//! CUDA graphs: the kernels of a step, recorded once and replayed with one call. A small C++ library, compiled with this
+//! crate and embedded in the program, is loaded where libtorch's CUDA part is available; otherwise the reason is reported.
 #![expect(unsafe_code, reason = "a library loaded at run time has no safe interface")]
 
 use std::{
@@ -14,33 +13,33 @@ use std::{
 
 use rustix::fs::MemfdFlags;
 
-/// The library, or nothing where the machine that compiled this crate had no CUDA headers.
+/// The library; empty where this crate was compiled without CUDA headers.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/graph.so"));
 
-/// Why CUDA, or its graphs, cannot be used.
+/// CUDA or its graphs cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CudaError {
     /// libtorch's CUDA part, or something it needs, is missing.
     #[error(
-        "libtorch's CUDA part does not load ({0}); LD_LIBRARY_PATH must name the `lib` of a PyTorch made for CUDA"
+        "cannot load libtorch's CUDA part ({0}); LD_LIBRARY_PATH must contain the `lib` directory of a PyTorch with CUDA"
     )]
     Missing(String),
-    /// It is there, and sees no device.
-    #[error("libtorch sees no CUDA device; is the driver there?")]
+    /// There is no device.
+    #[error("libtorch sees no CUDA device; is the driver installed?")]
     NoDevice,
     /// The program was compiled without CUDA's headers.
     #[error("the program was compiled without CUDA's headers")]
     NotCompiled,
-    /// The library with the graphs cannot be loaded.
-    #[error("the library of graphs does not load: {0}")]
+    /// The embedded library cannot be loaded.
+    #[error("cannot load the library for CUDA graphs: {0}")]
     NotLoaded(String),
-    /// CUDA refused something.
-    #[error("CUDA refused: {0}")]
-    Refused(String),
+    /// A CUDA call failed.
+    #[error("CUDA failed: {0}")]
+    Failed(String),
 }
 
-/// Loads libtorch's CUDA part, so that `tch` sees the devices. Must come before anything else asks `tch` about CUDA:
-/// libtorch looks once.
+/// Loads libtorch's CUDA part, so that `tch` sees the devices. Must be called before anything else uses CUDA through
+/// `tch`: libtorch checks only once.
 pub fn load_cuda() -> Result<(), CudaError> {
     open(c"libtorch_cuda.so", libc::RTLD_LAZY | libc::RTLD_GLOBAL).map_err(CudaError::Missing)?;
     match tch::Cuda::is_available() {
@@ -49,7 +48,7 @@ pub fn load_cuda() -> Result<(), CudaError> {
     }
 }
 
-/// The functions of the library. They answer for the thread that calls them.
+/// The functions of the library. They act on the calling thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Cuda {
     stream_own: unsafe extern "C" fn(c_int) -> c_int,
@@ -63,26 +62,26 @@ pub(crate) struct Cuda {
 }
 
 impl Cuda {
-    /// Loads the library, once in the life of the process.
+    /// Loads the library, once per process.
     pub(crate) fn load() -> Result<Self, CudaError> {
         static LOADED: OnceLock<Result<Cuda, CudaError>> = OnceLock::new();
         LOADED.get_or_init(load).clone()
     }
 
-    /// Gives the calling thread a stream of its own on this device.
+    /// Gives the calling thread its own stream on this device.
     pub(crate) fn own_stream(self, device: usize) -> Result<(), CudaError> {
         let device = index(device)?;
         // SAFETY: the function takes a number, checks it, and keeps its exceptions to itself.
         self.checked(unsafe { (self.stream_own)(device) })
     }
 
-    /// Waits until the calling thread's stream has done everything.
+    /// Waits for all work on the calling thread's stream.
     pub(crate) fn wait(self) -> Result<(), CudaError> {
         // SAFETY: the function takes nothing and keeps its exceptions to itself.
         self.checked(unsafe { (self.stream_wait)() })
     }
 
-    /// Bytes of the device that can still be had.
+    /// The free memory of the device, in bytes.
     pub(crate) fn free_memory(self, device: usize) -> Result<u64, CudaError> {
         let device = index(device)?;
         let mut bytes = 0;
@@ -91,14 +90,16 @@ impl Cuda {
         Ok(bytes)
     }
 
-    /// Records what `work` launches on this thread. Nothing of it is carried out until the graph is replayed. Everything
-    /// `work` reads or writes besides its own intermediate results must stay where it is as long as the graph is used.
+    /// Records the kernels that `work` launches on this thread. They are executed only when the graph is replayed. All
+    /// tensors that `work` reads or writes, except temporary ones, must keep their addresses as long as the graph is
+    /// used.
     pub(crate) fn record<E>(
         self,
         work: impl FnOnce() -> Result<(), E>,
     ) -> Result<Result<Graph, E>, CudaError> {
         // SAFETY: the function takes nothing and keeps its exceptions to itself.
-        let begun = NonNull::new(unsafe { (self.graph_begin)() }).ok_or_else(|| self.refusal())?;
+        let begun =
+            NonNull::new(unsafe { (self.graph_begin)() }).ok_or_else(|| self.last_error())?;
         let graph = Graph { graph: begun, cuda: self };
         let done = work();
         // SAFETY: the graph was begun above by this thread and is not ended yet.
@@ -112,19 +113,19 @@ impl Cuda {
     fn checked(self, status: c_int) -> Result<(), CudaError> {
         match status {
             0 => Ok(()),
-            _ => Err(self.refusal()),
+            _ => Err(self.last_error()),
         }
     }
 
-    fn refusal(self) -> CudaError {
+    fn last_error(self) -> CudaError {
         // SAFETY: the text belongs to this thread and stays until this thread's next call; it is copied before that.
         let text = unsafe { CStr::from_ptr((self.error)()) };
         let text = text.to_string_lossy();
-        CudaError::Refused(text.lines().next().unwrap_or("no reason given").to_owned())
+        CudaError::Failed(text.lines().next().unwrap_or("no reason given").to_owned())
     }
 }
 
-/// A recorded step. Belongs to the thread that recorded it.
+/// A recorded step. Bound to the thread that recorded it.
 pub(crate) struct Graph {
     graph: NonNull<c_void>,
     cuda: Cuda,
@@ -140,21 +141,21 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from `graph_begin` and nobody else frees it.
+        // SAFETY: the pointer came from `graph_begin` and is freed only here.
         unsafe { (self.cuda.graph_free)(self.graph.as_ptr()) }
     }
 }
 
 fn index(device: usize) -> Result<c_int, CudaError> {
-    c_int::try_from(device).map_err(|_| CudaError::Refused(format!("there is no device {device}")))
+    c_int::try_from(device).map_err(|_| CudaError::Failed(format!("there is no device {device}")))
 }
 
 fn load() -> Result<Cuda, CudaError> {
     if LIBRARY.is_empty() {
         return Err(CudaError::NotCompiled);
     }
-    let kept = in_memory().map_err(|error| CudaError::NotLoaded(error.to_string()))?;
-    let path = CString::new(format!("/proc/self/fd/{}", kept.as_raw_fd()))
+    let library = in_memory().map_err(|error| CudaError::NotLoaded(error.to_string()))?;
+    let path = CString::new(format!("/proc/self/fd/{}", library.as_raw_fd()))
         .map_err(|error| CudaError::NotLoaded(error.to_string()))?;
     let library = open(&path, libc::RTLD_NOW | libc::RTLD_LOCAL).map_err(CudaError::NotLoaded)?;
     let find = |name: &CStr| find(library, name);
@@ -194,7 +195,7 @@ fn load() -> Result<Cuda, CudaError> {
     }
 }
 
-/// The library as a file that has no name and goes with the process.
+/// The library as an anonymous file in memory.
 fn in_memory() -> std::io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("graph", MemfdFlags::CLOEXEC)?);
     file.write_all(LIBRARY)?;
@@ -205,17 +206,17 @@ fn open(path: &CStr, flags: c_int) -> Result<NonNull<c_void>, String> {
     // SAFETY: the path is a C string. Loading runs the initialisers of libtorch or of our own library, which is what
     // linking against them would have done.
     let library = unsafe { libc::dlopen(path.as_ptr(), flags) };
-    NonNull::new(library).ok_or_else(trouble)
+    NonNull::new(library).ok_or_else(loader_error)
 }
 
 fn find(library: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, CudaError> {
     // SAFETY: the library is loaded and stays so, and the name is a C string.
     let function = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
-    NonNull::new(function).ok_or_else(|| CudaError::NotLoaded(trouble()))
+    NonNull::new(function).ok_or_else(|| CudaError::NotLoaded(loader_error()))
 }
 
-/// What the loader says about its last failure.
-fn trouble() -> String {
+/// The last error of the dynamic loader.
+fn loader_error() -> String {
     // SAFETY: the text is the calling thread's own until its next call to the loader, and copied at once.
     let text = unsafe { libc::dlerror() };
     match text.is_null() {

@@ -1,43 +1,43 @@
-//! From the residual stream to the log-probabilities of the tokens that came, some positions at a time, so that scores
-//! of the whole vocabulary exist for few positions at once. The gradient is worked out by hand for the same reason:
-//! of a token's log-probability by its scores it is `(one at the token - probabilities) / temperature`.
+//! From hidden states to the log-probabilities of the actual next tokens, in chunks of positions, so that logits of the
+//! whole vocabulary exist for few positions at a time. The gradient is computed by hand for the same reason: that of a
+//! token's log-probability by its logits is `(one_hot(token) - probabilities) / temperature`.
 //!
-//! Refuses to know layers and losses.
+//! Knows no layers and no losses.
 
 use tch::{Kind, Tensor};
 
-use crate::batch::Tokens;
-use crate::error::Fallible;
+use crate::batch::TokenBatch;
+use crate::error::TchResult;
 use crate::layer::wide;
 
-/// Log-probabilities of tokens that came.
+/// Log-probabilities and entropies of tokens.
 #[derive(Debug)]
 pub struct Scored {
-    /// `[batch, length - 1]`: of each token after the first, given all before it; zero where none was asked for.
+    /// `[batch, length - 1]`: of each token after the first, given all before it; zero where it is not scored.
     pub logprob: Tensor,
     /// `[batch, length - 1]`: the entropy of the distribution it was drawn from, in nats; no gradient flows through it.
     pub entropy: Tensor,
 }
 
-/// How much of the scores may exist at once.
+/// Limits on the logits in memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    /// Scores in single precision that are worked on at a time.
-    pub(crate) worked: i64,
-    /// Scores that may be kept until the gradient is asked for; those beyond are computed a second time.
-    pub(crate) kept: i64,
+pub(crate) struct LogitLimits {
+    /// Logits in single precision per chunk.
+    pub(crate) chunk: i64,
+    /// Logits that may be stored until the backward pass; those beyond are recomputed.
+    pub(crate) stored: i64,
 }
 
-impl Default for Room {
+impl Default for LogitLimits {
     fn default() -> Self {
-        Self { worked: 1 << 27, kept: 1 << 30 }
+        Self { chunk: 1 << 27, stored: 1 << 30 }
     }
 }
 
 /// The scored positions of a batch between the two passes.
 pub(crate) struct Head<'a> {
     weight: &'a Tensor,
-    batch: &'a Tokens,
+    batch: &'a TokenBatch,
     temperature: f64,
     /// `[scored, hidden]`.
     hidden: Tensor,
@@ -47,28 +47,28 @@ pub(crate) struct Head<'a> {
 struct Chunk {
     start: i64,
     rows: i64,
-    /// Logarithms of the sums of exponentials, `[rows, 1]`.
+    /// Log-sum-exp of the logits, `[rows, 1]`.
     sums: Tensor,
-    /// Scores as the product gave them, `[rows, vocabulary]`.
-    kept: Option<Tensor>,
+    /// Logits before the temperature, `[rows, vocabulary]`, where stored.
+    stored: Option<Tensor>,
 }
 
 impl<'a> Head<'a> {
-    /// Scores the tokens of a batch by the residual stream `[batch, length, hidden]`. Tracks no gradients.
+    /// Scores the tokens of a batch from hidden states `[batch, length, hidden]`. Tracks no gradients.
     pub(crate) fn forward(
         weight: &'a Tensor,
         hidden: &Tensor,
-        batch: &'a Tokens,
+        batch: &'a TokenBatch,
         temperature: f64,
-        room: Room,
-    ) -> Fallible<(Self, Scored)> {
+        limits: LogitLimits,
+    ) -> TchResult<(Self, Scored)> {
         let _guard = tch::no_grad_guard();
         let (vocabulary, width) = weight.size2()?;
         let hidden = hidden.f_reshape([-1, width])?.f_index_select(0, &batch.from)?;
         let mut head = Self { weight, batch, temperature, hidden, chunks: Vec::new() };
         let count = head.hidden.size2()?.0;
-        let step = (room.worked / vocabulary).max(1);
-        let mut left = room.kept;
+        let step = (limits.chunk / vocabulary).max(1);
+        let mut left = limits.stored;
         let (mut logprobs, mut entropies) = (Vec::new(), Vec::new());
         for start in (0..count).step_by(step as usize) {
             let rows = step.min(count - start);
@@ -84,15 +84,16 @@ impl<'a> Head<'a> {
             )?;
             entropies.push(sums.f_sub(&mean)?.f_squeeze_dim(1)?);
             left -= rows * vocabulary;
-            head.chunks.push(Chunk { start, rows, sums, kept: (left >= 0).then_some(raw) });
+            head.chunks.push(Chunk { start, rows, sums, stored: (left >= 0).then_some(raw) });
         }
-        let scored = Scored { logprob: head.spread(&logprobs)?, entropy: head.spread(&entropies)? };
+        let scored =
+            Scored { logprob: head.scatter(&logprobs)?, entropy: head.scatter(&entropies)? };
         Ok((head, scored))
     }
 
-    /// Given the gradient of a loss by the log-probabilities, the gradient by the residual stream; the gradient by the
-    /// weights is added to theirs if they take one.
-    pub(crate) fn backward(self, by_logprob: &Tensor) -> Fallible<Tensor> {
+    /// From the gradient by the log-probabilities to the gradient by the hidden states. The gradient by the weights is
+    /// accumulated where they require one.
+    pub(crate) fn backward(self, by_logprob: &Tensor) -> TchResult<Tensor> {
         let kind = self.weight.kind();
         let (_, width) = self.weight.size2()?;
         let trained = self.weight.requires_grad();
@@ -103,7 +104,7 @@ impl<'a> Head<'a> {
         let mut by_weight =
             trained.then(|| self.weight.f_zeros_like()?.f_to_kind(wide(kind))).transpose()?;
         for chunk in &self.chunks {
-            let raw = match &chunk.kept {
+            let raw = match &chunk.stored {
                 Some(raw) => raw.shallow_clone(),
                 None => self.product(chunk.start, chunk.rows)?,
             };
@@ -131,18 +132,18 @@ impl<'a> Head<'a> {
         whole.f_view([batch, length, width])
     }
 
-    fn product(&self, start: i64, rows: i64) -> Fallible<Tensor> {
+    fn product(&self, start: i64, rows: i64) -> TchResult<Tensor> {
         self.hidden.f_narrow(0, start, rows)?.f_linear(self.weight, None::<&Tensor>)
     }
 
-    /// Scores at this temperature, in at least single precision.
-    fn scores(&self, raw: &Tensor) -> Fallible<Tensor> {
+    /// Logits divided by the temperature, in at least single precision.
+    fn scores(&self, raw: &Tensor) -> TchResult<Tensor> {
         let scores = raw.f_to_kind(wide(raw.kind()))?;
         if self.temperature == 1.0 { Ok(scores) } else { scores.f_div_scalar(self.temperature) }
     }
 
-    /// Values of the scored tokens at their places in `[batch, length - 1]`.
-    fn spread(&self, values: &[Tensor]) -> Fallible<Tensor> {
+    /// Scatters the values of scored tokens to `[batch, length - 1]`.
+    fn scatter(&self, values: &[Tensor]) -> TchResult<Tensor> {
         let (batch, length) = (self.batch.batch, self.batch.length);
         let kind: Kind = wide(self.weight.kind());
         let mut whole = Tensor::f_zeros([batch * (length - 1)], (kind, self.weight.device()))?;
@@ -153,8 +154,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Sends a gradient into the graph behind `output`: the product with a constant has that constant as its gradient.
-/// (libtorch takes gradients to begin with, but the bindings do not pass them on.)
-pub(crate) fn push_back(output: &Tensor, gradient: &Tensor) -> Fallible<()> {
+/// Runs the backward pass of `output` from a given gradient, as the gradient of its product with that constant.
+/// (libtorch accepts an initial gradient, but the bindings do not expose it.)
+pub(crate) fn push_back(output: &Tensor, gradient: &Tensor) -> TchResult<()> {
     output.f_mul(gradient)?.f_sum(output.kind())?.f_backward()
 }

@@ -1,18 +1,18 @@
-//! One layer: norms, attention with rotary positions, and the gated feed-forward part. Queries, keys and values come
-//! out of one product, gate and up out of another. Refuses to know caches, batches of text and how gradients are kept.
+//! One transformer layer: norms, attention with rotary positions, and the gated feed-forward part. Queries, keys and
+//! values are one fused projection, gate and up another. Knows no caches.
 
 use tch::{Kind, Tensor};
 
-use crate::error::Fallible;
-use crate::lora::Adapted;
+use crate::error::TchResult;
+use crate::lora::LayerAdapter;
 use crate::rope::Tables;
 use crate::shape::Shape;
 
-/// The weights of one layer, as they lie in memory.
+/// The weights of one layer, as stored.
 pub(crate) struct Layer {
     /// Weight of the norm before attention, `[hidden]`.
     pub(crate) input_norm: Tensor,
-    /// Queries, keys and values, one above the other, `[query_rows + 2 * key_rows, hidden]`.
+    /// Queries, keys and values, concatenated: `[query_rows + 2 * key_rows, hidden]`.
     pub(crate) qkv: Tensor,
     /// Bias of `qkv` (Qwen2).
     pub(crate) qkv_bias: Option<Tensor>,
@@ -20,21 +20,21 @@ pub(crate) struct Layer {
     pub(crate) query_norm: Option<Tensor>,
     /// Weight of the norm on each head of the keys, `[head_dim]` (Qwen3).
     pub(crate) key_norm: Option<Tensor>,
-    /// The projection back from the heads, `[hidden, query_rows]`.
+    /// Attention output projection, `[hidden, query_rows]`.
     pub(crate) output: Tensor,
     /// Weight of the norm before the feed-forward part, `[hidden]`.
     pub(crate) post_norm: Tensor,
-    /// Gate and up, one above the other, `[2 * intermediate, hidden]`.
+    /// Gate and up, concatenated: `[2 * intermediate, hidden]`.
     pub(crate) gate_up: Tensor,
-    /// The projection back, `[hidden, intermediate]`.
+    /// Feed-forward output projection, `[hidden, intermediate]`.
     pub(crate) down: Tensor,
-    /// What an adapter adds to the projections.
-    pub(crate) adapted: Adapted,
+    /// The adapter of the projections.
+    pub(crate) adapted: LayerAdapter,
 }
 
 impl Layer {
-    /// The whole layer over sequences that begin at their first token: `[batch, length, hidden]` in and out.
-    pub(crate) fn forward(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> Fallible<Tensor> {
+    /// The layer over whole sequences, which start at position 0: `[batch, length, hidden]` in and out.
+    pub(crate) fn forward(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> TchResult<Tensor> {
         let (queries, keys, values) = self.heads(x, shape, rope)?;
         let shared = shape.heads != shape.kv_heads;
         let none = None::<&Tensor>;
@@ -51,45 +51,40 @@ impl Layer {
         let (batch, length, _) = x.size3()?;
         let attended =
             attended.f_transpose(1, 2)?.f_reshape([batch, length, shape.query_rows()])?;
-        self.conclude(x, &attended, shape)
+        self.finish(x, &attended, shape)
     }
 
     /// Queries `[batch, heads, length, head_dim]`, keys and values `[batch, kv_heads, length, head_dim]` of the residual
-    /// stream `x`, turned by `rope`, whose tables must broadcast over `[batch, length, heads, head_dim]`.
+    /// stream `x`, rotated by `rope`, whose tables must broadcast over `[batch, length, heads, head_dim]`.
     pub(crate) fn heads(
         &self,
         x: &Tensor,
         shape: &Shape,
         rope: &Tables,
-    ) -> Fallible<(Tensor, Tensor, Tensor)> {
+    ) -> TchResult<(Tensor, Tensor, Tensor)> {
         let (batch, length, _) = x.size3()?;
         let normed = norm(x, &self.input_norm, shape.norm_eps)?;
         let fused = normed.f_linear(&self.qkv, self.qkv_bias.as_ref())?;
         let fused = self.adapted.add_qkv(fused, &normed, shape)?;
-        let turned_rows = shape.query_rows() + shape.key_rows();
-        let [turned, values] = split(&fused, [turned_rows, shape.key_rows()], -1)?;
+        let rotated_rows = shape.query_rows() + shape.key_rows();
+        let [rotated, values] = split(&fused, [rotated_rows, shape.key_rows()], -1)?;
         let values = values.f_view([batch, length, shape.kv_heads, shape.head_dim])?;
-        let turned =
-            turned.f_view([batch, length, shape.heads + shape.kv_heads, shape.head_dim])?;
+        let rotated =
+            rotated.f_view([batch, length, shape.heads + shape.kv_heads, shape.head_dim])?;
         let [queries, keys] = match (&self.query_norm, &self.key_norm) {
             (Some(query_norm), Some(key_norm)) => {
-                let [queries, keys] = split(&turned, [shape.heads, shape.kv_heads], 2)?;
+                let [queries, keys] = split(&rotated, [shape.heads, shape.kv_heads], 2)?;
                 let queries = norm(&queries, query_norm, shape.norm_eps)?;
                 let keys = norm(&keys, key_norm, shape.norm_eps)?;
-                [rope.turn(&queries)?, rope.turn(&keys)?]
+                [rope.rotate(&queries)?, rope.rotate(&keys)?]
             }
-            _ => split(&rope.turn(&turned)?, [shape.heads, shape.kv_heads], 2)?,
+            _ => split(&rope.rotate(&rotated)?, [shape.heads, shape.kv_heads], 2)?,
         };
         Ok((queries.f_transpose(1, 2)?, keys.f_transpose(1, 2)?, values.f_transpose(1, 2)?))
     }
 
-    /// What follows attention: `attended` is `[batch, length, query_rows]`.
-    pub(crate) fn conclude(
-        &self,
-        x: &Tensor,
-        attended: &Tensor,
-        shape: &Shape,
-    ) -> Fallible<Tensor> {
+    /// Output projection and feed-forward part; `attended` is `[batch, length, query_rows]`.
+    pub(crate) fn finish(&self, x: &Tensor, attended: &Tensor, shape: &Shape) -> TchResult<Tensor> {
         let projected = attended.f_linear(&self.output, None::<&Tensor>)?;
         let x = x.f_add(&self.adapted.add_output(projected, attended)?)?;
         let normed = norm(&x, &self.post_norm, shape.norm_eps)?;
@@ -101,7 +96,7 @@ impl Layer {
         x.f_add(&self.adapted.add_down(projected, &inner)?)
     }
 
-    /// The tensors of the base weights, each with the end of its name, in a fixed order.
+    /// The base weights with the suffix of their names, in a fixed order.
     pub(crate) fn base(&self) -> Vec<(&'static str, &Tensor)> {
         let all = [
             ("input_layernorm.weight", Some(&self.input_norm)),
@@ -118,18 +113,18 @@ impl Layer {
     }
 }
 
-/// The root-mean-square norm over the last dimension, computed in at least single precision.
-pub(crate) fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> Fallible<Tensor> {
+/// RMSNorm over the last dimension, computed in at least single precision.
+pub(crate) fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> TchResult<Tensor> {
     x.f_rms_norm(weight.size(), Some(weight), eps)
 }
 
-/// Single precision, or double where the net itself is double: what sums and exponentials are computed in.
+/// The type for sums and exponentials: single precision, or double where the network is double.
 pub(crate) fn wide(kind: Kind) -> Kind {
     if kind == Kind::Double { Kind::Double } else { Kind::Float }
 }
 
-/// Splitting, unlike narrowing, joins the gradients of the parts in one operation.
-pub(crate) fn split(x: &Tensor, sizes: [i64; 2], dim: i64) -> Fallible<[Tensor; 2]> {
+/// Splits a tensor in two. Unlike narrowing, this joins the gradients of the parts in one operation.
+pub(crate) fn split(x: &Tensor, sizes: [i64; 2], dim: i64) -> TchResult<[Tensor; 2]> {
     let parts = x.f_split_with_sizes(sizes, dim)?;
     <[Tensor; 2]>::try_from(parts)
         .map_err(|parts| tch::TchError::Shape(format!("split gave {} parts", parts.len())))

@@ -1,7 +1,21 @@
-//! Language models that can be trained: Llama, Qwen2 and Qwen3 on libtorch. Weights in and out, forward and backward
-//! passes, log-probabilities, adapters of low rank, and a batched sampler over the same tensors.
+//! Language models that can be trained: Llama, Qwen2 and Qwen3 on libtorch. Loading and saving weights, forward and
+//! backward passes, log-probabilities, low-rank adapters, and a batched sampler over the same tensors.
 //!
-//! Knows tensors and files of weights. It knows no text, no rewards, no optimiser and no sandbox.
+//! Knows tensors and weight files. Knows no text, no rewards, no optimizer and no sandbox. Where to start reading:
+//! [`Network`] and its forward pass in `net.rs`, then [`Engine`], the sampler.
+//!
+//! ```no_run,standalone_crate
+//! use lis_policy::{Checkpointing, Network, Row};
+//! use tch::{Device, Kind};
+//!
+//! // Doctests cannot be linked with libtorch, so this one is only compiled.
+//! let net = Network::load("models/smollm2-135m".as_ref(), Device::Cpu, Kind::Float)?;
+//! let batch = net.batch(&[Row { tokens: &[1, 2, 3], scored: &[false, true, true] }])?;
+//! let loss = |scored: &lis_policy::Scored| Ok(-scored.logprob.sum(Kind::Float));
+//! let result = net.accumulate(&batch, 1.0, Checkpointing::Off, loss)?;
+//! println!("cross-entropy: {}", result.loss.double_value(&[]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod adapter;
 mod backward;
@@ -24,18 +38,15 @@ mod shape;
 mod tensor_file;
 
 pub use backward::{Accumulated, Checkpointing};
-pub use batch::{BatchError, Row, Tokens};
+pub use batch::{BatchError, Row, TokenBatch};
 pub use config::ConfigError;
-pub use error::{Fallible, out_of_memory};
+pub use error::{TchResult, out_of_memory};
 pub use graph::{CudaError, load_cuda};
 pub use head::Scored;
 pub use load::LoadError;
-pub use lora::{Lora, LoraError, TARGETS, Target};
-pub use net::{Net, RandomError};
-pub use sampler::{
-    Ask, Choice, Counts, Engine, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled,
-    Settings, Sharing, Until,
-};
+pub use lora::{LoraConfig, LoraError, TARGETS, Target};
+pub use net::{Network, RandomError};
+pub use sampler::{CudaGraphs, Engine, EngineError, EngineSettings, EngineStats, PrefixSharing};
 pub use save::SaveError;
 pub use shape::{Architecture, Output, Scaling, Shape, ShapeError};
 pub use tensor_file::{TensorFile, TensorFileError, write_tensors};

@@ -1,5 +1,5 @@
-//! Nets from files: a directory in the Hugging Face layout, or one GGUF file. Where the weights come from is a
-//! `Source`; putting them together is the same for both. Refuses to know what the net will be used for.
+//! Loads networks from a directory in the Hugging Face layout, or from a GGUF file. Both are a `Source` of tensors; the
+//! rest is common.
 
 mod directory;
 mod gguf_file;
@@ -12,7 +12,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::ConfigError;
 use crate::layer::Layer;
-use crate::net::Net;
+use crate::net::Network;
 use crate::shape::{Architecture, Output, Shape};
 use crate::tensor_file::TensorFileError;
 
@@ -21,7 +21,7 @@ pub(crate) use gguf_file::stored_name;
 use directory::Directory;
 use gguf_file::GgufFile;
 
-/// Why weights cannot be loaded.
+/// Weights cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum LoadError {
@@ -31,13 +31,13 @@ pub enum LoadError {
         #[source]
         source: io::Error,
     },
-    #[error("{} is no JSON object of reasonable size", path.display())]
+    #[error("{} is not a JSON object of at most 64 MiB", path.display())]
     Json { path: PathBuf },
     #[error("the tensors cannot be read")]
     Tensors(#[from] TensorFileError),
-    #[error("{} holds neither model.safetensors nor model.safetensors.index.json", path.display())]
+    #[error("{} has neither model.safetensors nor model.safetensors.index.json", path.display())]
     NoWeights { path: PathBuf },
-    #[error("the index names {0:?}, which is no file beside it")]
+    #[error("the index names {0:?}, which is not a file in the same directory")]
     Shard(String),
     #[error("{} cannot be opened", path.display())]
     Gguf {
@@ -49,28 +49,28 @@ pub enum LoadError {
     Config(#[from] ConfigError),
     #[error("tensor {0:?} is missing")]
     Missing(String),
-    #[error("tensor {name:?} has the shape {found:?}, and the configuration asks for {expected:?}")]
+    #[error("tensor {name:?} has the shape {found:?}, and the configuration requires {expected:?}")]
     Size { name: String, found: Vec<i64>, expected: Vec<i64> },
-    #[error("tensor {name:?} holds {kind}, which are no weights")]
-    Numbers { name: String, kind: String },
+    #[error("tensor {name:?} has elements of type {kind}, which is not a type of weights")]
+    ElementType { name: String, kind: String },
     #[error("tensor {name:?} cannot be read")]
     Dequantise {
         name: String,
         #[source]
         source: gguf::ReadError,
     },
-    #[error("libtorch refused")]
+    #[error("libtorch failed")]
     Torch(#[from] TchError),
 }
 
-/// Where weights come from: tensors by their names in the Hugging Face layout, on the host.
+/// A source of tensors by their names in the Hugging Face layout, on the host.
 trait Source {
     fn tensor(&self, name: &str) -> Result<Tensor, LoadError>;
 }
 
-impl Net {
+impl Network {
     /// Loads a directory in the Hugging Face layout (`config.json` and safetensors), or a `.gguf` file, whose quantised
-    /// numbers are turned back into plain ones.
+    /// weights are dequantised.
     pub fn load(path: &Path, device: Device, kind: Kind) -> Result<Self, LoadError> {
         if path.is_dir() {
             let (directory, shape, origin) = Directory::open(path)?;
@@ -87,7 +87,7 @@ fn assemble(
     origin: Map<String, Value>,
     device: Device,
     kind: Kind,
-) -> Result<Net, LoadError> {
+) -> Result<Network, LoadError> {
     let _guard = tch::no_grad_guard();
     let loader = Loader { source, device, kind };
     let layers =
@@ -96,7 +96,7 @@ fn assemble(
         Output::Tied => None,
         Output::Own => Some(loader.get("lm_head.weight", &[shape.vocabulary, shape.hidden])?),
     };
-    let net = Net {
+    let net = Network {
         embedding: loader.get("model.embed_tokens.weight", &[shape.vocabulary, shape.hidden])?,
         layers,
         norm: loader.get("model.norm.weight", &[shape.hidden])?,
@@ -125,15 +125,15 @@ fn layer(loader: &Loader<'_, impl Source>, shape: &Shape, number: i64) -> Result
     };
     Ok(Layer {
         input_norm: loader.get(&named("input_layernorm.weight"), &[hidden])?,
-        qkv: loader.joined(&weights)?,
+        qkv: loader.fused(&weights)?,
         qkv_bias: (shape.architecture == Architecture::Qwen2)
-            .then(|| loader.joined(&biases))
+            .then(|| loader.fused(&biases))
             .transpose()?,
         query_norm: head_norm("self_attn.q_norm.weight")?,
         key_norm: head_norm("self_attn.k_norm.weight")?,
         output: loader.get(&named("self_attn.o_proj.weight"), &[hidden, query])?,
         post_norm: loader.get(&named("post_attention_layernorm.weight"), &[hidden])?,
-        gate_up: loader.joined(&gates)?,
+        gate_up: loader.fused(&gates)?,
         down: loader.get(&named("mlp.down_proj.weight"), &[hidden, inner])?,
         adapted: Default::default(),
     })
@@ -146,7 +146,7 @@ struct Loader<'a, S> {
 }
 
 impl<S: Source> Loader<'_, S> {
-    /// A tensor of its own on the device.
+    /// A tensor, copied to the device.
     fn get(&self, name: &str, size: &[i64]) -> Result<Tensor, LoadError> {
         let tensor = self.source.tensor(name)?;
         if tensor.size() != size {
@@ -159,8 +159,8 @@ impl<S: Source> Loader<'_, S> {
         Ok(tensor.f_to_kind(self.kind)?.f_to_device(self.device)?.f_contiguous()?)
     }
 
-    /// Several tensors as one, one above the other.
-    fn joined(&self, parts: &[(String, Vec<i64>)]) -> Result<Tensor, LoadError> {
+    /// Several tensors, concatenated.
+    fn fused(&self, parts: &[(String, Vec<i64>)]) -> Result<Tensor, LoadError> {
         let parts =
             parts.iter().map(|(name, size)| self.get(name, size)).collect::<Result<Vec<_>, _>>()?;
         Ok(Tensor::f_cat(&parts, 0)?)

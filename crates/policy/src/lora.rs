@@ -1,72 +1,75 @@
-//! Adapters of low rank: next to a frozen projection, a product of two thin matrices that alone is trained. They can be
-//! added for training and merged for export. Refuses to know files and optimisers.
+//! LoRA: next to a frozen projection W, the product B A of two low-rank matrices, which alone are trained. The layer
+//! computes `x W^T + (alpha / rank) x A^T B^T`. Adapters can be added for training and merged for export.
+//!
+//! Reference: Hu et al., "LoRA: low-rank adaptation of large language models", 2021. A is
+//! initialised from a normal distribution with the variance of PEFT's default (1 / (3 inputs)), B with zeros.
 
 use tch::Tensor;
 
-use crate::error::Fallible;
+use crate::error::TchResult;
 use crate::layer::{Layer, wide};
-use crate::net::Net;
+use crate::net::Network;
 use crate::noise::Noise;
 use crate::shape::Shape;
 
 /// A projection that can be adapted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
-    /// Queries.
+    /// Query.
     Query,
-    /// Keys.
+    /// Key.
     Key,
-    /// Values.
+    /// Value.
     Value,
-    /// From the heads back.
+    /// Attention output.
     Output,
-    /// The gate of the feed-forward part.
+    /// Feed-forward gate.
     Gate,
-    /// What is gated.
+    /// Feed-forward up.
     Up,
-    /// From the feed-forward part back.
+    /// Feed-forward down.
     Down,
 }
 
-/// What an adapter is to be.
+/// The settings of an adapter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lora {
-    /// Width of the products.
+pub struct LoraConfig {
+    /// The rank of the product.
     pub rank: i64,
-    /// The products are scaled by `alpha / rank`.
+    /// The product is scaled by `alpha / rank`.
     pub alpha: f64,
-    /// The projections that get one, in every layer.
+    /// The adapted projections, in every layer.
     pub targets: Vec<Target>,
-    /// Seed of the first factors.
+    /// Seed of the random initialisation.
     pub seed: u64,
 }
 
-/// An adapter that cannot be added.
+/// An adapter cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum LoraError {
-    /// The rank is none.
-    #[error("a rank of {rank} does not lie between 1 and {most}")]
+    /// The rank is out of range.
+    #[error("rank {rank} is not between 1 and {max}")]
     Rank {
-        /// What was asked.
+        /// The rank.
         rank: i64,
-        /// The narrowest side of the projections.
-        most: i64,
+        /// The smallest dimension of the adapted projections.
+        max: i64,
     },
-    /// The scale is none.
-    #[error("an alpha of {0} is not positive and finite")]
+    /// The scale is not positive and finite.
+    #[error("alpha {0} is not positive and finite")]
     Alpha(f64),
-    /// Nothing is adapted.
+    /// There are no targets.
     #[error("no projection is adapted")]
     NoTargets,
-    /// There is one already.
-    #[error("the net has an adapter already")]
-    Already,
-    /// libtorch refused.
-    #[error("its tensors cannot be made")]
+    /// The network has an adapter already.
+    #[error("the network already has an adapter")]
+    AlreadyAdapted,
+    /// libtorch failed.
+    #[error("cannot create tensors")]
     Torch(#[from] tch::TchError),
 }
 
-/// Every projection, in the order of a layer.
+/// All projections, in the order of a layer.
 pub const TARGETS: [Target; 7] = [
     Target::Query,
     Target::Key,
@@ -104,7 +107,7 @@ impl Target {
         }
     }
 
-    /// Its columns and rows.
+    /// Its input and output dimensions.
     pub(crate) fn sides(self, shape: &Shape) -> (i64, i64) {
         match self {
             Self::Query => (shape.hidden, shape.query_rows()),
@@ -115,7 +118,7 @@ impl Target {
         }
     }
 
-    /// Its first row in the tensor that holds it.
+    /// Its first row in the fused tensor.
     fn first_row(self, shape: &Shape) -> i64 {
         match self {
             Self::Query | Self::Output | Self::Gate | Self::Down => 0,
@@ -126,7 +129,7 @@ impl Target {
     }
 }
 
-/// The two thin matrices of one projection.
+/// The two low-rank matrices of one projection.
 #[derive(Debug)]
 pub(crate) struct Factors {
     /// `[rank, columns]`.
@@ -141,47 +144,52 @@ impl Factors {
     }
 }
 
-/// What an adapter adds to one layer.
+/// The adapter of one layer.
 #[derive(Debug, Default)]
-pub(crate) struct Adapted {
+pub(crate) struct LayerAdapter {
     scale: f64,
     factors: [Option<Factors>; 7],
 }
 
-impl Adapted {
+impl LayerAdapter {
     pub(crate) fn get(&self, target: Target) -> Option<&Factors> {
         self.factors[target as usize].as_ref()
     }
 
-    /// What products of factors are multiplied with.
+    /// The scale of the product.
     pub(crate) fn scale(&self) -> f64 {
         self.scale
     }
 
-    pub(crate) fn add_qkv(&self, fused: Tensor, x: &Tensor, shape: &Shape) -> Fallible<Tensor> {
+    pub(crate) fn add_qkv(&self, fused: Tensor, x: &Tensor, shape: &Shape) -> TchResult<Tensor> {
         self.add(fused, x, &[Target::Query, Target::Key, Target::Value], shape)
     }
 
-    pub(crate) fn add_gate_up(&self, fused: Tensor, x: &Tensor, shape: &Shape) -> Fallible<Tensor> {
+    pub(crate) fn add_gate_up(
+        &self,
+        fused: Tensor,
+        x: &Tensor,
+        shape: &Shape,
+    ) -> TchResult<Tensor> {
         self.add(fused, x, &[Target::Gate, Target::Up], shape)
     }
 
-    pub(crate) fn add_output(&self, projected: Tensor, x: &Tensor) -> Fallible<Tensor> {
+    pub(crate) fn add_output(&self, projected: Tensor, x: &Tensor) -> TchResult<Tensor> {
         self.add_one(projected, x, Target::Output)
     }
 
-    pub(crate) fn add_down(&self, projected: Tensor, x: &Tensor) -> Fallible<Tensor> {
+    pub(crate) fn add_down(&self, projected: Tensor, x: &Tensor) -> TchResult<Tensor> {
         self.add_one(projected, x, Target::Down)
     }
 
-    /// Adds to the parts of a joined product.
+    /// Adds to the parts of a fused projection.
     fn add(
         &self,
         fused: Tensor,
         x: &Tensor,
         targets: &[Target],
         shape: &Shape,
-    ) -> Fallible<Tensor> {
+    ) -> TchResult<Tensor> {
         if targets.iter().all(|target| self.get(*target).is_none()) {
             return Ok(fused);
         }
@@ -189,17 +197,17 @@ impl Adapted {
         let parts = fused.f_split_with_sizes(sizes, -1)?;
         let added =
             parts.into_iter().zip(targets).map(|(part, target)| self.add_one(part, x, *target));
-        Tensor::f_cat(&added.collect::<Fallible<Vec<_>>>()?, -1)
+        Tensor::f_cat(&added.collect::<TchResult<Vec<_>>>()?, -1)
     }
 
-    fn add_one(&self, projected: Tensor, x: &Tensor, target: Target) -> Fallible<Tensor> {
+    fn add_one(&self, projected: Tensor, x: &Tensor, target: Target) -> TchResult<Tensor> {
         let Some(factors) = self.get(target) else { return Ok(projected) };
         let thin = x.f_linear(&factors.a, None::<&Tensor>)?.f_mul_scalar(self.scale)?;
         projected.f_add(&thin.f_linear(&factors.b, None::<&Tensor>)?)
     }
 
-    /// Adds the product of the factors to the weights of a projection, in place.
-    fn merge(&self, weight: &Tensor, target: Target, shape: &Shape) -> Fallible<()> {
+    /// Adds the scaled product of the factors to the weights of a projection, in place.
+    fn merge(&self, weight: &Tensor, target: Target, shape: &Shape) -> TchResult<()> {
         let Some(factors) = self.get(target) else { return Ok(()) };
         let kind = wide(weight.kind());
         let product = factors
@@ -213,22 +221,22 @@ impl Adapted {
     }
 }
 
-impl Net {
-    /// Freezes the base weights and puts an adapter next to the chosen projections of every layer. The first factor is
-    /// random, the second zero, so that the net computes what it did before.
-    pub fn add_lora(&mut self, lora: &Lora) -> Result<(), LoraError> {
+impl Network {
+    /// Freezes the base weights and adds an adapter to the target projections of every layer. A is random and B zero, so
+    /// that the output is unchanged at first.
+    pub fn add_lora(&mut self, lora: &LoraConfig) -> Result<(), LoraError> {
         if self.lora.is_some() {
-            return Err(LoraError::Already);
+            return Err(LoraError::AlreadyAdapted);
         }
         let mut targets = lora.targets.clone();
         targets.sort();
         targets.dedup();
         let sides = targets.iter().map(|target| target.sides(&self.shape));
-        let Some(most) = sides.map(|(columns, rows)| columns.min(rows)).min() else {
+        let Some(max) = sides.map(|(columns, rows)| columns.min(rows)).min() else {
             return Err(LoraError::NoTargets);
         };
-        if !(1..=most).contains(&lora.rank) {
-            return Err(LoraError::Rank { rank: lora.rank, most });
+        if !(1..=max).contains(&lora.rank) {
+            return Err(LoraError::Rank { rank: lora.rank, max });
         }
         if !(lora.alpha.is_finite() && lora.alpha > 0.0) {
             return Err(LoraError::Alpha(lora.alpha));
@@ -237,31 +245,31 @@ impl Net {
         let mut noise = Noise::new(lora.seed);
         let mut adapted = Vec::new();
         for _ in &self.layers {
-            let mut of_layer =
-                Adapted { scale: lora.alpha / lora.rank as f64, ..Default::default() };
+            let mut layer_adapter =
+                LayerAdapter { scale: lora.alpha / lora.rank as f64, ..Default::default() };
             for target in &targets {
                 let (columns, rows) = target.sides(&self.shape);
                 let deviation = (3.0 * columns as f32).sqrt().recip();
                 let a = noise.normal(&[lora.rank, columns], deviation, device, kind)?;
                 let b = Tensor::f_zeros([rows, lora.rank], (kind, device))?;
-                of_layer.factors[*target as usize] = Some(Factors { a, b });
+                layer_adapter.factors[*target as usize] = Some(Factors { a, b });
             }
-            adapted.push(of_layer);
+            adapted.push(layer_adapter);
         }
         for (layer, adapted) in self.layers.iter_mut().zip(adapted) {
             layer.adapted = adapted;
         }
-        self.lora = Some(Lora { targets, ..lora.clone() });
+        self.lora = Some(LoraConfig { targets, ..lora.clone() });
         Ok(self.require_gradients()?)
     }
 
-    /// A net that computes the same without an adapter, but for rounding: in 16 bits, changes that are small beside the
-    /// weight they are added to are lost. What is not adapted is shared.
-    pub fn merged(&self) -> Fallible<Self> {
+    /// The network with its adapter merged into the weights. Equal up to rounding: in 16 bits, changes that are small
+    /// relative to the weight are lost. Tensors that are not adapted are shared.
+    pub fn merged(&self) -> TchResult<Self> {
         let _guard = tch::no_grad_guard();
         let mut layers = Vec::new();
         for layer in &self.layers {
-            let merge = |tensor: &Tensor, targets: &[Target]| -> Fallible<Tensor> {
+            let merge = |tensor: &Tensor, targets: &[Target]| -> TchResult<Tensor> {
                 if targets.iter().all(|target| layer.adapted.get(*target).is_none()) {
                     return Ok(tensor.shallow_clone());
                 }
@@ -283,7 +291,7 @@ impl Net {
                 post_norm: layer.post_norm.shallow_clone(),
                 gate_up: merge(&layer.gate_up, &[Target::Gate, Target::Up])?,
                 down: merge(&layer.down, &[Target::Down])?,
-                adapted: Adapted::default(),
+                adapted: LayerAdapter::default(),
             });
         }
         Ok(Self {
@@ -297,7 +305,7 @@ impl Net {
         })
     }
 
-    /// The factors of the adapter, in a fixed order, under the names of the Hugging Face layout.
+    /// The factors of the adapter by their names in the Hugging Face layout, in a fixed order.
     pub(crate) fn factors(&self) -> Vec<(String, Tensor)> {
         let mut all = Vec::new();
         for (number, layer) in self.layers.iter().enumerate() {

@@ -1,36 +1,35 @@
-//! The network as a whole: its tensors, what they are called, and its forward pass.
-//! Refuses to know files, optimisers and text.
+//! The network: its tensors, their names, and its forward pass. Knows no files, optimizers or text.
 
 use tch::{Device, Kind, Tensor};
 
 use crate::convert;
-use crate::error::Fallible;
+use crate::error::TchResult;
 use crate::layer::{Layer, norm};
-use crate::lora::Lora;
+use crate::lora::LoraConfig;
 use crate::noise::Noise;
 use crate::rope::Tables;
 use crate::shape::{Architecture, Output, Shape, ShapeError};
 
-/// A causal language model on one device, in one kind of numbers.
+/// A causal language model on one device, in one element type.
 ///
-/// Every method that computes answers with libtorch's error instead of panicking, so that a caller short of memory
-/// can try with less. Weights may be changed in place through the tensors given out, under `tch::no_grad`.
-pub struct Net {
+/// Methods return libtorch's errors instead of panicking, so that a caller can retry with less memory. Weights may be
+/// changed in place through the returned tensors, under `tch::no_grad`.
+pub struct Network {
     pub(crate) shape: Shape,
     /// `[vocabulary, hidden]`.
     pub(crate) embedding: Tensor,
     pub(crate) layers: Vec<Layer>,
-    /// Weight of the last norm, `[hidden]`.
+    /// Weight of the final norm, `[hidden]`.
     pub(crate) norm: Tensor,
-    /// `[vocabulary, hidden]`; none where the embedding serves.
+    /// `[vocabulary, hidden]`; `None` where it is tied to the embedding.
     pub(crate) head: Option<Tensor>,
-    pub(crate) lora: Option<Lora>,
-    /// The configuration the weights came with, whose other entries an export carries on.
+    pub(crate) lora: Option<LoraConfig>,
+    /// The configuration the weights were loaded with; an export keeps its other entries.
     pub(crate) origin: serde_json::Map<String, serde_json::Value>,
 }
 
-impl Net {
-    /// A network of random weights, the same for the same seed on every device.
+impl Network {
+    /// A network with random weights, the same for the same seed on every device.
     pub fn random(
         shape: Shape,
         seed: u64,
@@ -76,29 +75,29 @@ impl Net {
         Ok(net)
     }
 
-    /// The sizes.
+    /// Its architecture and sizes.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Where the weights lie.
+    /// The device of the weights.
     pub fn device(&self) -> Device {
         self.embedding.device()
     }
 
-    /// What the weights are made of, and what is computed in.
+    /// The element type of weights and activations.
     pub fn kind(&self) -> Kind {
         self.embedding.kind()
     }
 
     /// The adapter, if there is one.
-    pub fn lora(&self) -> Option<&Lora> {
+    pub fn lora(&self) -> Option<&LoraConfig> {
         self.lora.as_ref()
     }
 
-    /// The base weights under the names of the Hugging Face layout, in a fixed order. They are views without gradients:
-    /// a change in place changes the net. What an adapter adds is not in them.
-    pub fn parameters(&self) -> Fallible<Vec<(String, Tensor)>> {
+    /// The base weights by their names in the Hugging Face layout, in a fixed order and without the adapter. They are
+    /// views without gradients: a change in place changes the network.
+    pub fn parameters(&self) -> TchResult<Vec<(String, Tensor)>> {
         let mut all = vec![("model.embed_tokens.weight".to_owned(), self.embedding.f_detach()?)];
         for (number, layer) in self.layers.iter().enumerate() {
             for (name, tensor) in layer.base() {
@@ -114,9 +113,9 @@ impl Net {
         Ok(all)
     }
 
-    /// What an optimiser moves: the leaves whose gradients [`Net::accumulate`] adds to, in a fixed order. With an
-    /// adapter its factors alone, else every base weight as it lies in memory: queries, keys and values are one
-    /// tensor (`qkv_proj`), gate and up another (`gate_up_proj`).
+    /// The trained parameters, to whose gradients [`Network::accumulate`] adds, in a fixed order. With an adapter only
+    /// its factors, else every base weight as stored: queries, keys and values are one tensor (`qkv_proj`), gate and up
+    /// another (`gate_up_proj`).
     pub fn trainable(&self) -> Vec<(String, Tensor)> {
         match self.lora {
             Some(_) => self.factors(),
@@ -124,9 +123,9 @@ impl Net {
         }
     }
 
-    /// The residual stream after the last norm, `[batch, length, hidden]`, of tokens `[batch, length]` (64-bit
-    /// integers, padded on the right). Gradients are tracked unless the caller turned that off.
-    pub fn hidden(&self, tokens: &Tensor) -> Fallible<Tensor> {
+    /// The hidden states after the final norm, `[batch, length, hidden]`, of tokens `[batch, length]` (64-bit
+    /// integers, padded on the right). Tracks gradients unless disabled by the caller.
+    pub fn hidden(&self, tokens: &Tensor) -> TchResult<Tensor> {
         let rope = self.tables(tokens)?;
         let mut x = self.embed(tokens)?;
         for layer in &self.layers {
@@ -135,33 +134,33 @@ impl Net {
         self.finish(&x)
     }
 
-    /// The scores of the whole vocabulary at every position, `[batch, length, vocabulary]`: for short sequences.
-    pub fn logits(&self, tokens: &Tensor) -> Fallible<Tensor> {
+    /// The logits at every position, `[batch, length, vocabulary]`; for short sequences.
+    pub fn logits(&self, tokens: &Tensor) -> TchResult<Tensor> {
         self.hidden(tokens)?.f_linear(self.output_weight(), None::<&Tensor>)
     }
 
-    /// The matrix that scores the vocabulary.
+    /// The output projection to logits.
     pub(crate) fn output_weight(&self) -> &Tensor {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
 
-    /// The residual stream before the first layer.
-    pub(crate) fn embed(&self, tokens: &Tensor) -> Fallible<Tensor> {
+    /// The embeddings of tokens.
+    pub(crate) fn embed(&self, tokens: &Tensor) -> TchResult<Tensor> {
         Tensor::f_embedding(&self.embedding, tokens, -1, false, false)
     }
 
-    /// The last norm.
-    pub(crate) fn finish(&self, x: &Tensor) -> Fallible<Tensor> {
+    /// The final norm.
+    pub(crate) fn finish(&self, x: &Tensor) -> TchResult<Tensor> {
         norm(x, &self.norm, self.shape.norm_eps)
     }
 
     /// The rotary tables of the positions of `tokens`.
-    pub(crate) fn tables(&self, tokens: &Tensor) -> Fallible<Tables> {
+    pub(crate) fn tables(&self, tokens: &Tensor) -> TchResult<Tables> {
         let (_, length) = tokens.size2()?;
         Tables::new(&self.shape, length, self.kind(), self.device())
     }
 
-    /// The base weights as they lie in memory.
+    /// The base weights as stored.
     pub(crate) fn base(&self) -> Vec<(String, Tensor)> {
         let mut all =
             vec![("model.embed_tokens.weight".to_owned(), self.embedding.shallow_clone())];
@@ -178,8 +177,8 @@ impl Net {
         all
     }
 
-    /// Lets gradients gather at what is trainable, and nowhere else.
-    pub(crate) fn require_gradients(&self) -> Fallible<()> {
+    /// Enables gradients for the trained parameters only.
+    pub(crate) fn require_gradients(&self) -> TchResult<()> {
         for (_, tensor) in self.base() {
             let _ = tensor.f_set_requires_grad(self.lora.is_none())?;
         }
@@ -190,13 +189,13 @@ impl Net {
     }
 }
 
-/// Why a network of random weights could not be made.
+/// A network with random weights cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum RandomError {
-    /// No network has this shape.
-    #[error("no network has this shape")]
+    /// The shape is invalid.
+    #[error("invalid shape")]
     Shape(#[from] ShapeError),
-    /// libtorch refused.
-    #[error("its tensors cannot be made")]
+    /// libtorch failed.
+    #[error("cannot create tensors")]
     Torch(#[from] tch::TchError),
 }

@@ -1,28 +1,29 @@
-//! Random numbers for first weights: the same for the same seed on every device and in every version of libtorch, and
-//! without touching libtorch's own generator. Refuses to know what the numbers are for.
+//! Random initial weights: the same for the same seed on every device and in every version of libtorch, without using
+//! libtorch's global generator.
 
 use std::f32::consts::TAU;
 
+use seeded::SplitMix64;
 use tch::{Device, Kind, Tensor};
 
-use crate::error::Fallible;
+use crate::error::TchResult;
 
-/// A stream of normal numbers (splitmix64 and Box-Muller).
-pub(crate) struct Noise(u64);
+/// A stream of normally distributed numbers (SplitMix64 and Box-Muller).
+pub(crate) struct Noise(SplitMix64);
 
 impl Noise {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
-    /// A tensor of independent normal numbers.
+    /// A tensor of independent normally distributed numbers.
     pub(crate) fn normal(
         &mut self,
         size: &[i64],
         deviation: f32,
         device: Device,
         kind: Kind,
-    ) -> Fallible<Tensor> {
+    ) -> TchResult<Tensor> {
         let count = size.iter().product::<i64>() as usize;
         let mut numbers = Vec::with_capacity(count + 1);
         while numbers.len() < count {
@@ -34,14 +35,9 @@ impl Noise {
         Tensor::f_from_slice(&numbers)?.f_view(size)?.f_to_kind(kind)?.f_to_device(device)
     }
 
-    /// A number above 0 and at most 1.
+    /// A number from 0 (excluded) to 1 (included).
     fn uniform(&mut self) -> f32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^= word >> 31;
-        ((word >> 40) + 1) as f32 / (1u64 << 24) as f32
+        ((self.0.next_u64() >> 40) + 1) as f32 / (1u64 << 24) as f32
     }
 }
 

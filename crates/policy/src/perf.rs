@@ -1,64 +1,63 @@
-//! How fast sampling and training are: the same work for us and for a plain PyTorch loop (`crates/train/perf/eager.py`),
-//! so that the two can be set side by side. Refuses to know the optimiser and what is printed.
+//! Measures the speed of sampling and training, on the same work as a plain PyTorch loop
+//! (`crates/train/perf/eager.py`), so that the two can be compared.
 
 use std::time::Instant;
 
+use sampling::{SampleError, SampleRequest, SamplingParams};
 use tch::{Device, Kind};
 
 use crate::{
-    net::Net,
-    sampler::{
-        Ask, Choice, Counts, Engine, EngineError, Recording, SampleError, Settings, Sharing,
-    },
+    net::Network,
+    sampler::{CudaGraphs, Engine, EngineError, EngineSettings, EngineStats, PrefixSharing},
     shape::{Architecture, Output, Scaling, Shape},
 };
 
-/// Tokens over time.
+/// Tokens and the time they took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// How many.
+    /// The number of tokens.
     pub tokens: u64,
-    /// How long they took.
+    /// The time in seconds.
     pub seconds: f64,
 }
 
-/// What is sampled.
+/// The sampling work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation {
-    /// Replies at once.
+    /// Concurrent responses.
     pub batch: usize,
-    /// Tokens of each question.
+    /// Tokens per prompt.
     pub prompt: usize,
-    /// Tokens of each reply.
-    pub reply: usize,
-    /// Whether steps may be recorded as CUDA graphs.
-    pub recording: Recording,
+    /// Tokens per response.
+    pub response: usize,
+    /// Whether to use CUDA graphs.
+    pub cuda_graphs: CudaGraphs,
 }
 
-/// What came of it.
+/// The result of measuring sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
-    /// Tokens of replies; the time includes reading the questions.
+    /// Sampled tokens; the time includes the prefill.
     pub rate: Rate,
-    /// What the engine did, warming up included.
-    pub counts: Counts,
-    /// Why steps were not recorded, if they were not.
-    pub unrecorded: Option<String>,
-    /// Bytes the engine took besides the net, by its own count.
+    /// The engine's statistics, warm-up included.
+    pub stats: EngineStats,
+    /// Why CUDA graphs were not used; `None` where they were.
+    pub graphs_disabled_reason: Option<String>,
+    /// The memory of the engine besides the network in bytes, by its own estimate.
     pub memory: u64,
 }
 
-/// Nothing could be measured.
+/// The measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
-    /// The engine does not start.
-    #[error("the engine does not start")]
+    /// The engine cannot start.
+    #[error("the engine cannot start")]
     Engine(#[from] EngineError),
-    /// A reply failed.
-    #[error("a reply failed")]
+    /// Sampling failed.
+    #[error("sampling failed")]
     Sample(#[from] SampleError),
-    /// There is nothing to wait with.
-    #[error("no runtime to wait in")]
+    /// The tokio runtime cannot start.
+    #[error("cannot start the tokio runtime")]
     Runtime(#[from] std::io::Error),
 }
 
@@ -69,7 +68,7 @@ impl Rate {
     }
 }
 
-/// The shape of the 135-million-parameter model that the figures are of (SmolLM2's).
+/// The shape of the measured model, SmolLM2-135M.
 pub fn small_shape() -> Shape {
     Shape {
         architecture: Architecture::Llama,
@@ -88,27 +87,32 @@ pub fn small_shape() -> Shape {
     }
 }
 
-/// Samples at temperature 1 with an engine of its own: once to warm up, so that every step is recorded, and once for
-/// the figures.
-pub fn generation(net: &Net, what: &Generation) -> Result<Generated, PerfError> {
-    let settings = Settings {
+/// Measures sampling at temperature 1 with a new engine: one round to warm up, in which all graphs are recorded, and one
+/// measured round.
+pub fn generation(net: &Network, what: &Generation) -> Result<Generated, PerfError> {
+    let settings = EngineSettings {
         slots: what.batch,
-        length: what.prompt + what.reply,
-        recording: what.recording,
-        most_memory: None,
-        sharing: Sharing::Off,
+        context: what.prompt + what.response,
+        cuda_graphs: what.cuda_graphs,
+        memory_limit: None,
+        prefix_sharing: PrefixSharing::Off,
     };
     let memory = Engine::memory(net.shape(), net.kind(), &settings);
     let engine = Engine::start(net, settings)?;
-    let waiting = tokio::runtime::Builder::new_current_thread().build()?;
-    waiting.block_on(round(&engine, net.shape(), what, 0))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(round(&engine, net.shape(), what, 0))?;
     let begun = Instant::now();
-    let tokens = waiting.block_on(round(&engine, net.shape(), what, 1))?;
+    let tokens = runtime.block_on(round(&engine, net.shape(), what, 1))?;
     let rate = Rate { tokens, seconds: begun.elapsed().as_secs_f64() };
-    Ok(Generated { rate, counts: engine.counts(), unrecorded: engine.unrecorded(), memory })
+    Ok(Generated {
+        rate,
+        stats: engine.stats(),
+        graphs_disabled_reason: engine.graphs_disabled_reason(),
+        memory,
+    })
 }
 
-/// Times a step of training that the caller gives, after a few to warm up.
+/// Measures a training step given by the caller, after a few to warm up.
 pub fn training<E>(
     device: Device,
     steps: u32,
@@ -128,7 +132,7 @@ pub fn training<E>(
     Ok(Rate { tokens: tokens_per_step * u64::from(steps), seconds: begun.elapsed().as_secs_f64() })
 }
 
-/// What the figures are measured in on this device.
+/// The element type of measurements on this device.
 pub fn usual_kind(device: Device) -> Kind {
     match device {
         Device::Cuda(_) => Kind::BFloat16,
@@ -136,7 +140,7 @@ pub fn usual_kind(device: Device) -> Kind {
     }
 }
 
-/// Asks all questions at once and returns how many tokens came.
+/// Samples all responses concurrently, and returns the number of tokens.
 async fn round(
     engine: &Engine,
     shape: &Shape,
@@ -144,24 +148,29 @@ async fn round(
     round: u64,
 ) -> Result<u64, SampleError> {
     let vocabulary = u64::try_from(shape.vocabulary).unwrap_or(1);
-    let asked: Vec<_> = (0..what.batch as u64)
+    let requests: Vec<_> = (0..what.batch as u64)
         .map(|row| {
             let conversation = round * what.batch as u64 + row;
-            // Any tokens do, as long as they differ.
+            // Arbitrary tokens that differ.
             let token = |place: u64| ((conversation * 7919 + place * 104_729) % vocabulary) as u32;
-            engine.sample(Ask {
+            engine.sample(SampleRequest {
                 conversation,
                 tokens: (0..what.prompt as u64).map(token).collect(),
-                most: what.reply,
-                choice: Choice { temperature: 1.0, top_p: 1.0, top_k: None, seed: conversation },
-                ends: Vec::new(),
+                max_tokens: what.response,
+                params: SamplingParams {
+                    temperature: 1.0,
+                    top_p: 1.0,
+                    top_k: None,
+                    seed: conversation,
+                },
+                stop_tokens: Vec::new(),
                 until: None,
             })
         })
         .collect();
     let mut tokens = 0;
-    for reply in asked {
-        tokens += reply.await?.tokens.len() as u64;
+    for response in requests {
+        tokens += response.await?.tokens.len() as u64;
     }
     Ok(tokens)
 }

@@ -1,16 +1,16 @@
-//! Rotary positions: the tables of cosines and sines, and turning heads by them. Angles are computed in single
-//! precision whatever the net computes in, as the reference implementation does. Refuses to know layers and caches.
+//! Rotary position embeddings: tables of cosines and sines, and the rotation of heads. Angles are computed in at least
+//! single precision, as in the reference implementation.
 
 use std::f64::consts::PI;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::error::Fallible;
+use crate::error::TchResult;
 use crate::layer::split;
 use crate::shape::{Scaling, Shape};
 
-/// Cosines and sines of positions. The sines of the first half of a head are negated, so that turning is one product
-/// with the head, one with the head rolled by half, and their sum.
+/// Cosines and sines of positions. The sines of the first half of a head are negated, so that the rotation is
+/// `head * cos + roll(head, head_dim / 2) * sin`.
 #[derive(Debug)]
 pub(crate) struct Tables {
     /// `[length, 1, head_dim]`, or anything else that broadcasts over `[batch, length, heads, head_dim]`.
@@ -21,7 +21,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// The tables of positions `0..length`, each `[length, 1, head_dim]`.
-    pub(crate) fn new(shape: &Shape, length: i64, kind: Kind, device: Device) -> Fallible<Self> {
+    pub(crate) fn new(shape: &Shape, length: i64, kind: Kind, device: Device) -> TchResult<Self> {
         let options = (if kind == Kind::Double { Kind::Double } else { Kind::Float }, device);
         let positions = Tensor::f_arange(length, options)?.f_unsqueeze(1)?;
         let frequencies = frequencies(shape, device)?.f_to_kind(options.0)?;
@@ -33,16 +33,17 @@ impl Tables {
         Ok(Self { cos: shaped(&cos, &cos)?, sin: shaped(&sin.f_neg()?, &sin)? })
     }
 
-    /// Heads `[batch, length, heads, head_dim]`, turned.
-    pub(crate) fn turn(&self, heads: &Tensor) -> Fallible<Tensor> {
+    /// Rotates heads `[batch, length, heads, head_dim]`.
+    pub(crate) fn rotate(&self, heads: &Tensor) -> TchResult<Tensor> {
         let half = heads.size().last().copied().unwrap_or(0) / 2;
         let [left, right] = split(heads, [half, half], -1)?;
         heads.f_mul(&self.cos)?.f_addcmul(&Tensor::f_cat(&[right, left], -1)?, &self.sin)
     }
 }
 
-/// Radians per position of each pair of a head. Computed on the device: a copy to it would make everybody wait.
-fn frequencies(shape: &Shape, device: Device) -> Fallible<Tensor> {
+/// The frequency of each pair of a head, in radians per position. Computed on the device, since a copy to it would
+/// synchronise.
+fn frequencies(shape: &Shape, device: Device) -> TchResult<Tensor> {
     let exponents = Tensor::f_arange(shape.head_dim / 2, (Kind::Float, device))?;
     let exponents = exponents.f_mul_scalar(2.0)?.f_div_scalar(shape.head_dim as f64)?;
     let plain = Tensor::f_pow_scalar(shape.rope_theta, &exponents)?.f_reciprocal()?;

@@ -1,16 +1,17 @@
-//! The batched sampler: sequences come in from many callers, tokens go out. One thread owns the cache of keys and values
-//! and continues every sequence at once; a conversation's next call costs only what was added to it since.
+//! The batched sampler. One thread owns the key-value cache and continues all sequences together (continuous batching);
+//! a conversation's next request evaluates only what was added since the last one.
 //!
-//! Knows tokens and a net. It knows no text, no rewards and no files.
+//! Start reading at [`Engine`], then `thread.rs` (the loop), `plan.rs` (what a step evaluates) and `evaluator.rs` (how).
+//! Knows tokens and a network, no text, no rewards and no files.
 
-mod ask;
 mod buckets;
+mod cuda_graphs;
+mod evaluator;
 mod pick;
 mod plan;
-mod recorded;
-mod seat;
+mod settings;
 mod share;
-mod steps;
+mod slot;
 mod thread;
 mod weights;
 
@@ -24,84 +25,82 @@ use std::{
     thread::JoinHandle,
 };
 
+use sampling::{SampleError, SampleRequest, Sampled, Sampler, SamplingParams};
 use tch::{Device, Kind, TchError, Tensor};
 use tokio::sync::oneshot;
 
-use crate::{lora::Lora, net::Net, shape::Shape};
+use crate::{lora::LoraConfig, net::Network, shape::Shape};
 
-pub use ask::{
-    Ask, Choice, EngineError, Flow, Recording, SampleEnd, SampleError, Sampled, Settings, Sharing,
-    Until,
-};
+pub use settings::{CudaGraphs, EngineError, EngineSettings, PrefixSharing};
 
 use thread::Message;
-use weights::{Added, Weights};
+use weights::{LoraWeights, Weights};
 
-/// The most conversations at once.
-const MOST_SLOTS: usize = 4096;
+/// The maximum number of slots.
+const MAX_SLOTS: usize = 4096;
 
-/// The temperatures that are no 0 and still make sense.
+/// The valid temperatures besides 0.
 const TEMPERATURES: std::ops::RangeInclusive<f64> = 0.001..=100.0;
 
-/// What an engine did so far.
+/// What an engine has done so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
-    /// Tokens of questions that were evaluated, without what was remembered.
-    pub read: u64,
-    /// Tokens that were added.
-    pub sampled: u64,
-    /// Steps that continued every reply by one token.
+pub struct EngineStats {
+    /// Evaluated prompt tokens, without those that were cached.
+    pub prompt_tokens: u64,
+    /// Sampled tokens.
+    pub sampled_tokens: u64,
+    /// Decode steps.
     pub steps: u64,
-    /// Those of them that were replayed from a recording.
-    pub replayed: u64,
-    /// Conversations that hold a slot just now.
-    pub remembered: u64,
+    /// Decode steps that replayed a CUDA graph.
+    pub replayed_steps: u64,
+    /// Conversations that hold a slot now.
+    pub cached_conversations: u64,
 }
 
-/// The sampler's handle: it may be asked from any thread. Dropping it ends the thread and frees the cache; what is being
-/// written then is lost.
+/// The handle of the sampler, usable from any thread. Dropping it ends the sampler's thread and frees the cache; responses
+/// in progress fail.
 pub struct Engine {
     messages: Option<mpsc::Sender<Message>>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
     source: Mutex<Source>,
     shape: Shape,
-    length: usize,
+    context: usize,
 }
 
-/// What is sampled from.
+/// The network that is sampled from.
 struct Source {
-    /// A weight that no other net has at its place.
+    /// A weight whose address identifies the network.
     norm: Tensor,
-    adapter: Option<Lora>,
-    /// The adapter's numbers, layer by layer, as the thread has them too.
-    added: Vec<Added>,
+    adapter: Option<LoraConfig>,
+    /// The adapter of each layer; the thread shares these tensors.
+    lora: Vec<LoraWeights>,
 }
 
-/// What the thread tells about itself.
+/// State that the thread publishes.
 #[derive(Default)]
 struct Shared {
-    read: AtomicU64,
-    sampled: AtomicU64,
+    prompt_tokens: AtomicU64,
+    sampled_tokens: AtomicU64,
     steps: AtomicU64,
-    replayed: AtomicU64,
-    remembered: AtomicU64,
-    /// Why steps are not recorded.
-    unrecorded: Mutex<Option<String>>,
+    replayed_steps: AtomicU64,
+    cached_conversations: AtomicU64,
+    /// Why CUDA graphs are not used.
+    graphs_disabled_reason: Mutex<Option<String>>,
 }
 
 impl Engine {
-    /// Starts an engine over the weights of a net. They are shared, not copied; an adapter's thin matrices are copied.
-    pub fn start(net: &Net, settings: Settings) -> Result<Self, EngineError> {
+    /// Starts an engine for a network. Its weights are shared, those of an adapter copied.
+    pub fn start(net: &Network, settings: EngineSettings) -> Result<Self, EngineError> {
         let shape = net.shape().clone();
         check(&shape, &settings)?;
         let weights = Weights::of(net)?;
         let source = Source::of(net, &weights);
-        wait_for(net.device());
+        synchronize(net.device());
         let (messages, inbox) = mpsc::channel();
         let (ready, started) = mpsc::channel();
         let shared = Arc::<Shared>::default();
-        let length = settings.length;
+        let context = settings.context;
         let thread = std::thread::Builder::new()
             .name("sampler".to_owned())
             .spawn({
@@ -111,47 +110,47 @@ impl Engine {
             .map_err(EngineError::Thread)?;
         let source = Mutex::new(source);
         let engine =
-            Self { messages: Some(messages), thread: Some(thread), shared, source, shape, length };
+            Self { messages: Some(messages), thread: Some(thread), shared, source, shape, context };
         started.recv().map_err(|_| EngineError::Stopped)??;
         Ok(engine)
     }
 
-    /// Bytes of the device that an engine of these settings takes besides the net: the cache exactly, and what its
-    /// steps need on the way by estimate.
-    pub fn memory(shape: &Shape, kind: Kind, settings: &Settings) -> u64 {
-        steps::memory(shape, kind, settings.slots, settings.length)
+    /// The device memory in bytes that an engine needs besides the network: the cache exactly, temporary tensors by
+    /// estimate.
+    pub fn memory(shape: &Shape, kind: Kind, settings: &EngineSettings) -> u64 {
+        evaluator::memory(shape, kind, settings.slots, settings.context)
     }
 
-    /// The most tokens of a sequence, reply included.
+    /// The maximum number of tokens of a sequence, prompt and response together.
     pub fn context(&self) -> usize {
-        self.length
+        self.context
     }
 
-    /// The continuation of a sequence. A caller that drops the future wants it no more.
+    /// Samples a continuation of a sequence. The request is queued at once; dropping the future cancels it.
     pub fn sample(
         &self,
-        ask: Ask,
+        request: SampleRequest,
     ) -> impl Future<Output = Result<Sampled, SampleError>> + Send + use<> {
-        let (to, answer) = oneshot::channel();
-        let asked = self
-            .valid(&ask)
-            .and_then(|()| self.send(Message::Ask(ask, to)).ok_or(SampleError::Stopped));
+        let (to, response) = oneshot::channel();
+        let queued = self
+            .check_request(&request)
+            .and_then(|()| self.send(Message::Sample(request, to)).ok_or(SampleError::Stopped));
         async move {
-            asked?;
-            answer.await.unwrap_or(Err(SampleError::Stopped))
+            queued?;
+            response.await.unwrap_or(Err(SampleError::Stopped))
         }
     }
 
-    /// Nobody asks about this conversation again: its slot is free for others.
-    pub fn forget(&self, conversation: u64) {
-        // An engine that has stopped remembers nothing.
-        let _ = self.send(Message::Forget(conversation));
+    /// Frees the slot of a conversation for others.
+    pub fn release(&self, conversation: u64) {
+        // An engine that has stopped holds nothing.
+        let _ = self.send(Message::Release(conversation));
     }
 
-    /// Takes note that the weights of the net have changed, or that another net of the same shape shall be sampled: what
-    /// was remembered is evaluated anew. Call it after every update; it waits for the step that is being made. Weights
-    /// that change while replies are being written give replies of neither.
-    pub fn refresh(&self, net: &Net) -> Result<(), EngineError> {
+    /// Announces that the weights of the network have changed, or replaces it by another one of the same shape: the
+    /// cache is cleared. Call this after every update; it waits for the current step. Weights must not change while
+    /// responses are being sampled.
+    pub fn refresh(&self, net: &Network) -> Result<(), EngineError> {
         if *net.shape() != self.shape {
             return Err(EngineError::OtherShape);
         }
@@ -167,36 +166,36 @@ impl Engine {
                 Some(weights)
             }
         };
-        wait_for(net.device());
+        synchronize(net.device());
         let (done, answer) = mpsc::channel();
         self.send(Message::Refresh(weights, done)).ok_or(EngineError::Stopped)?;
         Ok(answer.recv().map_err(|_| EngineError::Stopped)??)
     }
 
-    /// What it did so far.
-    pub fn counts(&self) -> Counts {
+    /// What it has done so far.
+    pub fn stats(&self) -> EngineStats {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counts {
-            read: value(&self.shared.read),
-            sampled: value(&self.shared.sampled),
+        EngineStats {
+            prompt_tokens: value(&self.shared.prompt_tokens),
+            sampled_tokens: value(&self.shared.sampled_tokens),
             steps: value(&self.shared.steps),
-            replayed: value(&self.shared.replayed),
-            remembered: value(&self.shared.remembered),
+            replayed_steps: value(&self.shared.replayed_steps),
+            cached_conversations: value(&self.shared.cached_conversations),
         }
     }
 
-    /// Why steps are not recorded as CUDA graphs; none where they are.
-    pub fn unrecorded(&self) -> Option<String> {
-        self.shared.unrecorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Why CUDA graphs are not used; `None` where they are.
+    pub fn graphs_disabled_reason(&self) -> Option<String> {
+        self.shared.graphs_disabled_reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn send(&self, message: Message) -> Option<()> {
         self.messages.as_ref()?.send(message).ok()
     }
 
-    /// What the device would fail at, or worse, is refused before it gets there.
-    fn valid(&self, ask: &Ask) -> Result<(), SampleError> {
-        let (tokens, context) = (ask.tokens.len(), self.length);
+    /// Rejects requests that would fail on the device, or abort the process.
+    fn check_request(&self, request: &SampleRequest) -> Result<(), SampleError> {
+        let (tokens, context) = (request.tokens.len(), self.context);
         if tokens == 0 {
             return Err(SampleError::Empty);
         }
@@ -204,11 +203,11 @@ impl Engine {
             return Err(SampleError::TooLong { tokens, context });
         }
         let vocabulary = self.shape.vocabulary;
-        if let Some(&token) = ask.tokens.iter().find(|&&token| i64::from(token) >= vocabulary) {
-            return Err(SampleError::NoSuchToken { token, vocabulary });
+        if let Some(&token) = request.tokens.iter().find(|&&token| i64::from(token) >= vocabulary) {
+            return Err(SampleError::UnknownToken { token, vocabulary });
         }
-        let Choice { temperature, top_p, top_k, .. } = ask.choice;
-        let choices = [
+        let SamplingParams { temperature, top_p, top_k, .. } = request.params;
+        let checks = [
             (
                 "the temperature",
                 temperature,
@@ -216,32 +215,49 @@ impl Engine {
             ),
             ("top_p", top_p, top_p > 0.0 && top_p <= 1.0),
             ("top_k", 0.0, top_k != Some(0)),
-            ("the number of tokens to add", 0.0, ask.most > 0),
+            ("the number of tokens to add", 0.0, request.max_tokens > 0),
         ];
-        match choices.into_iter().find(|(.., fine)| !fine) {
-            Some((name, value, _)) => Err(SampleError::Choice { name, value }),
+        match checks.into_iter().find(|(.., valid)| !valid) {
+            Some((name, value, _)) => Err(SampleError::InvalidParameter { name, value }),
             None => Ok(()),
         }
     }
 }
 
+impl Sampler for Engine {
+    fn context(&self) -> usize {
+        Engine::context(self)
+    }
+
+    fn sample(
+        &self,
+        request: SampleRequest,
+    ) -> impl Future<Output = Result<Sampled, SampleError>> + Send {
+        Engine::sample(self, request)
+    }
+
+    fn release(&self, conversation: u64) {
+        Engine::release(self, conversation);
+    }
+}
+
 impl Source {
-    fn of(net: &Net, weights: &Weights) -> Self {
+    fn of(net: &Network, weights: &Weights) -> Self {
         Self {
             norm: net.norm.shallow_clone(),
             adapter: net.lora().cloned(),
-            added: weights.layers.iter().map(|layer| layer.added.shared()).collect(),
+            lora: weights.layers.iter().map(|layer| layer.lora.shared()).collect(),
         }
     }
 
-    /// Whether it shares the tensors of this net, so that only its adapter needs to be brought up to date.
-    fn is_of(&self, net: &Net) -> bool {
+    /// Whether it shares the tensors of this network, so that only the adapter has to be updated.
+    fn is_of(&self, net: &Network) -> bool {
         self.norm.data_ptr() == net.norm.data_ptr() && self.adapter.as_ref() == net.lora()
     }
 
-    fn refresh(&self, net: &Net) -> Result<(), TchError> {
-        let mut layers = net.layers.iter().zip(&self.added);
-        layers.try_for_each(|(layer, added)| added.refresh(&layer.adapted, &net.shape))
+    fn refresh(&self, net: &Network) -> Result<(), TchError> {
+        let mut layers = net.layers.iter().zip(&self.lora);
+        layers.try_for_each(|(layer, lora)| lora.refresh(&layer.adapted, &net.shape))
     }
 }
 
@@ -249,27 +265,27 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.messages = None;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing left to free.
+            // A panicked thread has freed everything.
             let _ = thread.join();
         }
     }
 }
 
-/// The engine has a stream of its own, which does not wait for the one the weights were written on.
-fn wait_for(device: Device) {
+/// Waits for pending writes to the weights: the engine's own CUDA stream does not.
+fn synchronize(device: Device) {
     if let Device::Cuda(index) = device {
         tch::Cuda::synchronize(i64::try_from(index).unwrap_or_default());
     }
 }
 
-fn check(shape: &Shape, settings: &Settings) -> Result<(), EngineError> {
+fn check(shape: &Shape, settings: &EngineSettings) -> Result<(), EngineError> {
     let positions = usize::try_from(shape.positions).unwrap_or(usize::MAX);
     let bounds = [
-        ("the number of conversations", settings.slots, MOST_SLOTS),
-        ("the length of a sequence", settings.length, positions),
+        ("the number of conversations", settings.slots, MAX_SLOTS),
+        ("the context length", settings.context, positions),
     ];
-    match bounds.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
-        Some((name, value, most)) => Err(EngineError::Setting { name, value, most }),
+    match bounds.into_iter().find(|(_, value, max)| !(1..=*max).contains(value)) {
+        Some((name, value, max)) => Err(EngineError::Setting { name, value, max }),
         None => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
-//! Nets to files: a directory in the Hugging Face layout, an adapter merged. Every file is complete on disk when the
-//! function returns; making a directory appear whole is the caller's business. Refuses to know text and tokens.
+//! Saves networks as a directory in the Hugging Face layout, with the adapter merged. Files are synced when the function
+//! returns; making the directory appear atomically is up to the caller.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use tch::{TchError, Tensor};
 
 use crate::config;
-use crate::net::Net;
+use crate::net::Network;
 use crate::tensor_file::{TensorFileError, write_tensors};
 
-/// Why a net or an adapter cannot be saved.
+/// A network or an adapter cannot be saved.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum SaveError {
@@ -30,15 +30,15 @@ pub enum SaveError {
         #[source]
         source: gguf::WriteError,
     },
-    #[error("the net has no adapter")]
+    #[error("the network has no adapter")]
     NoAdapter,
-    #[error("libtorch refused")]
+    #[error("libtorch failed")]
     Torch(#[from] TchError),
 }
 
-impl Net {
-    /// Writes `config.json` and `model.safetensors` into a directory, which is made if it is missing. `transformers` and
-    /// vLLM load it, once a tokenizer lies beside.
+impl Network {
+    /// Writes `config.json` and `model.safetensors` to a directory, which is created if it is missing. `transformers` and
+    /// vLLM load it once a tokenizer is added.
     pub fn save(&self, directory: &Path) -> Result<(), SaveError> {
         let merged = if self.lora.is_some() { Some(self.merged()?) } else { None };
         let parameters = merged.as_ref().unwrap_or(self).parameters()?;
@@ -59,7 +59,7 @@ pub(crate) fn write_pair(
 ) -> Result<(), SaveError> {
     std::fs::create_dir_all(directory)
         .map_err(|source| SaveError::Io { path: directory.to_owned(), source })?;
-    // Readers want to know whose order of dimensions the tensors have.
+    // transformers requires the format in the metadata.
     write_tensors(
         &directory.join(file),
         tensors,

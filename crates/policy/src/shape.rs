@@ -1,7 +1,6 @@
-//! The shape of a network: its family and its sizes, checked once, so that everything behind may count on them.
-//! Refuses to know files, tensors and devices.
+//! The shape of a network: its architecture and its sizes, checked once so that all other code may rely on them.
 
-/// The families of networks that are known here.
+/// The supported architectures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Architecture {
     /// Llama, and what shares its layers (SmolLM2 and others).
@@ -12,34 +11,34 @@ pub enum Architecture {
     Qwen3,
 }
 
-/// Where the scores of the vocabulary come from.
+/// The output projection to logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// The embedding, used a second time.
+    /// Tied to the embedding.
     Tied,
-    /// A matrix of its own.
+    /// A separate matrix.
     Own,
 }
 
-/// How rotary frequencies are stretched for long contexts.
+/// How rotary frequencies are scaled for long contexts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scaling {
-    /// Not at all.
+    /// Not scaled.
     None,
     /// All by one factor.
     Linear {
-        /// How many times slower every frequency turns.
+        /// The divisor of all frequencies.
         factor: f64,
     },
-    /// Llama 3: slow frequencies by a factor, fast ones not, those between by a blend.
+    /// Llama 3: low frequencies by a factor, high ones not, those between interpolated.
     Llama3 {
-        /// How many times slower the slow frequencies turn.
+        /// The divisor of low frequencies.
         factor: f64,
-        /// Frequencies turning less often than this in the original context are slow.
+        /// Frequencies with fewer rotations than this in the original context are low.
         low: f64,
-        /// Frequencies turning more often than this in the original context are fast.
+        /// Frequencies with more rotations than this in the original context are high.
         high: f64,
-        /// The original context in tokens.
+        /// The original context, in tokens.
         original: f64,
     },
 }
@@ -47,70 +46,70 @@ pub enum Scaling {
 /// The sizes of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// The family.
+    /// The architecture.
     pub architecture: Architecture,
-    /// Width of the residual stream.
+    /// Width of the hidden states.
     pub hidden: i64,
     /// Number of layers.
     pub layers: i64,
-    /// Heads of queries.
+    /// Query heads.
     pub heads: i64,
-    /// Heads of keys and values; a divisor of `heads`.
+    /// Key-value heads; a divisor of `heads`.
     pub kv_heads: i64,
     /// Width of a head; even.
     pub head_dim: i64,
-    /// Width between the projections of the feed-forward part.
+    /// Inner width of the feed-forward part.
     pub intermediate: i64,
-    /// Rows of the embedding.
+    /// Size of the vocabulary.
     pub vocabulary: i64,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
-    /// How the rotary frequencies are stretched.
+    /// How the rotary frequencies are scaled.
     pub rope_scaling: Scaling,
-    /// What the norms add to the mean square.
+    /// Epsilon of the norms.
     pub norm_eps: f64,
-    /// Where the scores of the vocabulary come from.
+    /// The output projection to logits.
     pub output: Output,
-    /// Tokens of the longest sequence the network was made for.
+    /// Maximum sequence length, in tokens.
     pub positions: i64,
 }
 
-/// A shape that no network can have.
+/// An invalid shape.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ShapeError {
-    /// A size is out of bounds.
-    #[error("{name} is {value}, and must lie between 1 and {most}")]
+    /// A size is out of range.
+    #[error("{name} is {value}, and must be between 1 and {max}")]
     Size {
-        /// Which size.
+        /// The size.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: i64,
-        /// The largest that is accepted.
-        most: i64,
+        /// The maximum.
+        max: i64,
     },
-    /// Heads cannot be shared out.
-    #[error("{heads} heads of queries cannot share {kv_heads} heads of keys evenly")]
+    /// The query heads are not a multiple of the key-value heads.
+    #[error("{heads} query heads are not a multiple of {kv_heads} key-value heads")]
     Heads {
-        /// Heads of queries.
+        /// Query heads.
         heads: i64,
-        /// Heads of keys and values.
+        /// Key-value heads.
         kv_heads: i64,
     },
-    /// Rotary positions turn pairs.
-    #[error("heads of {0} numbers cannot be turned in pairs")]
+    /// Rotary positions need an even head size.
+    #[error("the head size {0} is odd")]
     OddHead(i64),
     /// A number that must be positive and finite is not.
     #[error("{name} is {value}, and must be positive and finite")]
     Number {
-        /// Which number.
+        /// The number.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
     },
 }
 
 impl Shape {
-    /// Refuses sizes that no network has, whose arithmetic could overflow, or that do not fit each other.
+    /// Checks that sizes are in range, cannot overflow, and fit each other.
     pub fn check(&self) -> Result<(), ShapeError> {
         let sizes = [
             ("the hidden size", self.hidden, 1 << 17),
@@ -122,10 +121,10 @@ impl Shape {
             ("the size of the vocabulary", self.vocabulary, 1 << 24),
             ("the number of positions", self.positions, 1 << 26),
         ];
-        if let Some(&(name, value, most)) =
-            sizes.iter().find(|(_, value, most)| !(1..=*most).contains(value))
+        if let Some(&(name, value, max)) =
+            sizes.iter().find(|(_, value, max)| !(1..=*max).contains(value))
         {
-            return Err(ShapeError::Size { name, value, most });
+            return Err(ShapeError::Size { name, value, max });
         }
         if self.heads % self.kv_heads != 0 {
             return Err(ShapeError::Heads { heads: self.heads, kv_heads: self.kv_heads });
@@ -153,12 +152,12 @@ impl Shape {
         }
     }
 
-    /// Rows of the queries' projection.
+    /// Rows of the query projection.
     pub fn query_rows(&self) -> i64 {
         self.heads * self.head_dim
     }
 
-    /// Rows of the keys' projection, and of the values'.
+    /// Rows of the key projection, and of the value projection.
     pub fn key_rows(&self) -> i64 {
         self.kv_heads * self.head_dim
     }

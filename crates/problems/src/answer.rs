@@ -1,17 +1,18 @@
-//! What a model leaves behind, as a grader sees it.
+//! Where a model's answer is, and its text as a grader gets it.
 
-/// Where a model's answer is found.
+/// Where a model's answer is after an episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// In this file of the output directory; read it through [`clean_answer`].
+pub enum AnswerLocation {
+    /// In this file of the output directory; read it with [`clean_answer`].
     File(String),
-    /// In the change of a repository: run `Task::diff_command`, then read [`crate::swe::DIFF_FILE`]. Where that is not
-    /// UTF-8, do it again in ASCII, since a diff with a byte replaced fits nothing.
+    /// In the changes to a repository: run [`Task::diff_command`](crate::Task::diff_command), then read
+    /// [`DIFF_FILE`](crate::swe::DIFF_FILE). If that is not UTF-8, run it again for ASCII: a patch with a replaced byte
+    /// does not apply.
     Diff,
 }
 
-/// The answer in the bytes of a file, read the way the reference reads it: not UTF-8 is replaced, colour codes
-/// and carriage returns are dropped, outer white space is cut.
+/// The text of an answer file, read as the reference implementation reads it: invalid UTF-8 replaced, color codes
+/// and carriage returns removed, white space trimmed.
 pub fn clean_answer(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut clean = String::with_capacity(text.len());
@@ -19,7 +20,7 @@ pub fn clean_answer(bytes: &[u8]) -> String {
     while let Some(at) = rest.find(['\u{1b}', '\r']) {
         clean.push_str(&rest[..at]);
         rest = &rest[at..];
-        let skipped = colour_code(rest).unwrap_or(1);
+        let skipped = color_code(rest).unwrap_or(1);
         if skipped == 1 && rest.starts_with('\u{1b}') {
             clean.push('\u{1b}');
         }
@@ -29,14 +30,14 @@ pub fn clean_answer(bytes: &[u8]) -> String {
     clean.trim_matches(is_space).to_owned()
 }
 
-/// The length of the colour code the text starts with.
-fn colour_code(text: &str) -> Option<usize> {
+/// The length of the color code the text starts with.
+fn color_code(text: &str) -> Option<usize> {
     let inside = text.strip_prefix("\u{1b}[")?;
     let end = inside.find(|char: char| !(char.is_ascii_digit() || char == ';'))?;
     inside[end..].starts_with('m').then_some(2 + end + 1)
 }
 
-/// Python's idea of white space.
+/// White space as Python defines it.
 fn is_space(char: char) -> bool {
     char.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&char)
 }

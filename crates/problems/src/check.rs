@@ -1,7 +1,6 @@
-//! A check that has to happen in a sandbox, and how its output becomes a grade.
+//! A check that has to run in a sandbox, and how its output becomes a grade.
 //!
-//! Describes only: how a command gets there is the caller's business. The sandbox has to be a new one, which no model has
-//! touched.
+//! A description only: the caller runs it. The sandbox has to be a new one that no model has used.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -9,26 +8,25 @@ use serde_json::json;
 
 use crate::{Grade, swe::TestLog};
 
-/// A file that goes into a sandbox: its path there, and its bytes, shared by all who carry it.
-pub type CarriedFile = (PathBuf, Arc<[u8]>);
+/// A file of a grading sandbox: its path there, and its bytes, shared by all checks with that file.
+pub type GraderFile = (PathBuf, Arc<[u8]>);
 
-/// Something to be done in a new sandbox.
+/// A command that grades an answer in a new sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// The image of the sandbox, where it is not the usual one.
+    /// The image of the sandbox. `None`: the default image.
     pub image: Option<String>,
-    /// Files to be there first: absolute path and content.
-    pub files: Vec<CarriedFile>,
-    /// What its shell runs. At least the first and the last eight megabytes of standard
-    /// output are wanted.
+    /// Files to write first: absolute path and contents.
+    pub files: Vec<GraderFile>,
+    /// The shell command. Capture at least the first and the last 8 MB of its standard output.
     pub command: String,
-    /// After this long it has failed.
+    /// Time limit; beyond it the check has failed.
     pub timeout: Duration,
-    /// What its output means.
+    /// How the output becomes a score.
     pub score: ScoreFrom,
 }
 
-/// How output becomes a score.
+/// How the output of a check becomes a score.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScoreFrom {
     /// The last line of standard output that is not blank is a number from 0 to 1.
@@ -38,7 +36,7 @@ pub enum ScoreFrom {
 }
 
 impl Check {
-    /// The grade, or why the check itself failed. `exit_code` is absent where the command ran out of time.
+    /// The grade, or why the check itself failed. `exit_code` is `None` if the command exceeded its time limit.
     pub fn grade(&self, stdout: &str, exit_code: Option<i32>) -> Result<Grade, String> {
         match &self.score {
             ScoreFrom::LastNumber => last_number(stdout, exit_code, self.timeout),
@@ -62,7 +60,7 @@ fn last_number(stdout: &str, exit_code: Option<i32>, timeout: Duration) -> Resul
     match last.parse::<f64>() {
         Ok(score) if (0.0..=1.0).contains(&score) => Ok(Grade { score, details: json!(null) }),
         Ok(score) => Err(format!("the grader's score is {score}, not from 0 to 1")),
-        Err(_) => Err(format!("the grader's last line is no number: {shown:?}")),
+        Err(_) => Err(format!("the grader's last line is not a number: {shown:?}")),
     }
 }
 
@@ -77,8 +75,8 @@ mod tests {
         assert_eq!(grade("working\n0.25\n\n", Some(0)).unwrap().score, 0.25);
         assert_eq!(grade("1", Some(0)).unwrap().score, 1.0);
         for (stdout, code, why) in [
-            ("", Some(0), "no number: \"\""),
-            ("1\nTraceback", Some(0), "no number: \"Traceback\""),
+            ("", Some(0), "not a number: \"\""),
+            ("1\nTraceback", Some(0), "not a number: \"Traceback\""),
             ("1.5", Some(0), "not from 0 to 1"),
             ("NaN", Some(0), "not from 0 to 1"),
             ("1", Some(3), "exit code 3"),

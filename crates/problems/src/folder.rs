@@ -1,7 +1,7 @@
-//! Tasks from folders: our own form, described by `task.toml`, and the reference's, described by `config.yaml`.
+//! Task folders: ours, described by `task.toml`, and those of the reference implementation, with `config.yaml`.
 //!
-//! Everything is checked when the folder is read, so that nothing is left to fail once a model has worked. Code in
-//! a folder is never run here; graders that are code run in a sandbox.
+//! Everything is validated when the folder is loaded, so that nothing can fail after a model has worked. Code in a
+//! folder is never run here; graders that are code run in a sandbox.
 
 mod own;
 mod reference;
@@ -17,37 +17,37 @@ use std::{
 
 use agent::prompt::PromptError;
 
-use crate::{CarriedFile, Task};
+use crate::{GraderFile, Task};
 
-/// A description may have this many bytes.
-const LARGEST_DESCRIPTION: u64 = 1 << 20;
-/// The files that go along with a grader may have this many bytes together.
-const LARGEST_FOLDER: u64 = 64 << 20;
-/// And be this many.
-const MOST_FILES: usize = 1000;
-/// And lie this deep.
-const DEEPEST: usize = 8;
+/// The largest description, in bytes.
+const MAX_DESCRIPTION: u64 = 1 << 20;
+/// The most bytes of all files of a grader.
+const MAX_FOLDER: u64 = 64 << 20;
+/// The most files of a grader.
+const MAX_FILES: usize = 1000;
+/// The deepest directory with files of a grader.
+const MAX_DEPTH: usize = 8;
 
-/// Why a folder is no task.
+/// Why a task folder cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {
-    /// The disk or its rights.
+    /// A file cannot be read.
     #[error("cannot read {path}")]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// Why not.
         #[source]
         source: io::Error,
     },
-    /// A folder without a description.
-    #[error("{dir} is no task: it has neither task.toml nor config.yaml")]
+    /// The folder has no description.
+    #[error("{dir} is not a task: it has neither task.toml nor config.yaml")]
     NoTask {
         /// The folder.
         dir: PathBuf,
     },
-    /// A description with an error in it.
+    /// An error at a line of the description.
     #[error("{path}, line {line}: {why}")]
     Line {
         /// The description.
@@ -57,7 +57,15 @@ pub enum TaskError {
         /// What is wrong there.
         why: String,
     },
-    /// A description that lacks something, or something it speaks of.
+    /// The data file is outside the task folder. A folder may be someone else's, and its rows are sent to the model.
+    #[error("{path}, line {line}: `data` is outside the task folder")]
+    DataOutside {
+        /// The description.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+    },
+    /// Something the description needs or names does not exist.
     #[error("{path}: {why}")]
     Incomplete {
         /// The description.
@@ -65,7 +73,7 @@ pub enum TaskError {
         /// What is missing.
         why: String,
     },
-    /// Prompts that cannot be filled in.
+    /// The prompts are not valid.
     #[error("{path}: the prompts cannot be used")]
     Prompt {
         /// The description.
@@ -74,8 +82,8 @@ pub enum TaskError {
         #[source]
         source: PromptError,
     },
-    /// More files than a grader can take along.
-    #[error("{dir} has more than {MOST_FILES} files or {LARGEST_FOLDER} bytes besides its rows")]
+    /// The folder is too large to be copied into a grading sandbox.
+    #[error("{dir} has more than {MAX_FILES} files or {MAX_FOLDER} bytes besides its rows")]
     TooLarge {
         /// The folder.
         dir: PathBuf,
@@ -93,7 +101,7 @@ pub(crate) fn load(dir: &Path) -> Result<Task, TaskError> {
     }
 }
 
-/// The folder's own name, for tasks that do not say theirs.
+/// The name of a task without one: that of its folder.
 fn name_of(dir: &Path) -> String {
     let named = dir.canonicalize().ok();
     let name = named.as_deref().and_then(Path::file_name);
@@ -103,11 +111,8 @@ fn name_of(dir: &Path) -> String {
 fn description(path: &Path) -> Result<String, TaskError> {
     let failed = |source| TaskError::Io { path: path.to_owned(), source };
     let size = fs::metadata(path).map_err(failed)?.len();
-    if size > LARGEST_DESCRIPTION {
-        return Err(incomplete(
-            path,
-            format!("it has {size} bytes, more than {LARGEST_DESCRIPTION}"),
-        ));
+    if size > MAX_DESCRIPTION {
+        return Err(incomplete(path, format!("it has {size} bytes, more than {MAX_DESCRIPTION}")));
     }
     fs::read_to_string(path).map_err(failed)
 }
@@ -116,17 +121,16 @@ fn incomplete(path: &Path, why: impl Into<String>) -> TaskError {
     TaskError::Incomplete { path: path.to_owned(), why: why.into() }
 }
 
-/// Whether a file belongs to a folder, wherever links lead. Somebody else may have made the folder, and its rows are
-/// sent to the model.
-fn lies_in(dir: &Path, path: &Path) -> bool {
-    let whole = dir.canonicalize().ok().zip(path.canonicalize().ok());
-    whole.is_some_and(|(dir, path)| path.starts_with(dir))
+/// Whether a file is in a folder once links are resolved.
+fn is_inside(dir: &Path, path: &Path) -> bool {
+    let resolved = dir.canonicalize().ok().zip(path.canonicalize().ok());
+    resolved.is_some_and(|(dir, path)| path.starts_with(dir))
 }
 
-/// What goes along with a grader: all files but hidden ones, links, and the rows.
-fn files(dir: &Path, rows: Option<&Path>) -> Result<Vec<CarriedFile>, TaskError> {
+/// The files of a grader: all but hidden files, links, and the rows.
+fn grader_files(dir: &Path, rows: Option<&Path>) -> Result<Vec<GraderFile>, TaskError> {
     let mut found = Vec::new();
-    let mut left = LARGEST_FOLDER;
+    let mut left = MAX_FOLDER;
     walk(dir, Path::new(""), rows, &mut left, &mut found)?;
     found.sort();
     Ok(found)
@@ -137,7 +141,7 @@ fn walk(
     below: &Path,
     rows: Option<&Path>,
     left: &mut u64,
-    found: &mut Vec<CarriedFile>,
+    found: &mut Vec<GraderFile>,
 ) -> Result<(), TaskError> {
     let here = dir.join(below);
     let failed = |source| TaskError::Io { path: here.clone(), source };
@@ -146,21 +150,21 @@ fn walk(
         let entry = entry.map_err(failed)?;
         let (kind, name) = (entry.file_type().map_err(failed)?, entry.file_name());
         let hidden = name.to_string_lossy().starts_with('.') || name == "__pycache__";
-        // These two are the answer and the row to be graded.
-        let ours = below.as_os_str().is_empty() && (name == "answer.txt" || name == "row.json");
-        if hidden || ours || rows == Some(entry.path().as_path()) {
+        // A check writes these two: the answer and the row.
+        let reserved = below.as_os_str().is_empty() && (name == "answer.txt" || name == "row.json");
+        if hidden || reserved || rows == Some(entry.path().as_path()) {
             continue;
         }
         let path = below.join(&name);
         if kind.is_dir() {
-            if path.components().count() >= DEEPEST {
+            if path.components().count() >= MAX_DEPTH {
                 return Err(too_large());
             }
             walk(dir, &path, rows, left, found)?;
         } else if kind.is_file() {
             let size = entry.metadata().map_err(failed)?.len();
             *left = left.checked_sub(size).ok_or_else(too_large)?;
-            if found.len() >= MOST_FILES {
+            if found.len() >= MAX_FILES {
                 return Err(too_large());
             }
             found.push((path, fs::read(entry.path()).map_err(failed)?.into()));

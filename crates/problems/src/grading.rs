@@ -1,113 +1,161 @@
-//! How answers are graded: at once, by a judge, or by a command in a sandbox.
+//! How answers are graded: at once, by a judge model, or by a command in a sandbox.
 //!
-//! Asks no judge and runs no command; it says what to ask and to run, and what the replies mean.
+//! Calls no model and runs no command: it describes the request or the command, and reads their results.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use grade::judge::{self, Verdict};
 use serde_json::{Value, json};
 
 use crate::{
-    CarriedFile, Check, Problem,
+    Check, GraderFile, Problem, RowError,
     check::ScoreFrom,
-    swe::{self, Place},
+    swe::{self, RepositoryContext},
 };
 
-/// Where a command that grades finds its files and the folder of its task.
+/// Working directory of a grader command, with the files of its task.
 pub(crate) const TASK_DIR: &str = "/task";
 
-/// What decides about an answer.
+/// How the answers to a task are graded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Grader {
     /// Mathematical equality.
     Math,
-    /// The letter of a choice.
+    /// The letter of a multiple choice.
     Choice,
-    /// Constraints on a text, followed loosely.
+    /// IFBench's constraints on a text, in their loose form.
     Ifbench,
-    /// Common words in order.
+    /// ROUGE-L.
     Rouge,
-    /// By the row's domain and kind of question.
+    /// One of several graders, by the row's domain and kind of question.
     Context,
-    /// The same text but for outer white space.
+    /// Equality but for surrounding white space.
     Exact,
-    /// A language model that compares with the right answer.
+    /// A language model that compares with the reference answer.
     Judge,
     /// The tests of a repository.
     Tests,
-    /// A command of the task's own.
+    /// A command that the task brings along.
     Command(Command),
+    /// A function; see [`Grader::custom`].
+    Custom(CustomGrader),
 }
 
-/// A command that grades. It runs in a sandbox of its own, in a directory with the files of the task, the answer in
-/// `answer.txt` and the row in `row.json`, and prints a score from 0 to 1 on its last line.
+/// A command that grades. It runs in a new sandbox, in a directory with the files of the task, the answer in
+/// `answer.txt` and the row in `row.json`. Its last line of output is a score from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What a shell runs.
+    /// The shell command.
     pub command: String,
-    /// The files of the task, by their path below the directory. Many checks may wait at a time, so they share them.
-    pub files: Vec<CarriedFile>,
-    /// The image it runs in, where it is not the task's.
+    /// The files of the task, by their path below the directory. Shared by all checks that wait at a time.
+    pub files: Vec<GraderFile>,
+    /// Its image. `None`: the image of the task.
     pub image: Option<String>,
-    /// After this long it has failed.
+    /// Time limit; beyond it the check has failed.
     pub timeout: Duration,
 }
+
+type GradeFn = dyn Fn(&Problem, &str) -> Grade + Send + Sync;
+
+/// A grader that is a function of the program, made by [`Grader::custom`].
+#[derive(Clone)]
+pub struct CustomGrader {
+    name: String,
+    grade: Arc<GradeFn>,
+}
+
+impl fmt::Debug for CustomGrader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CustomGrader").field(&self.name).finish()
+    }
+}
+
+impl PartialEq for CustomGrader {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && Arc::ptr_eq(&self.grade, &other.grade)
+    }
+}
+
+impl Eq for CustomGrader {}
 
 /// A grade, or what has to be done for one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Grading {
-    /// Here it is.
+    /// The grade.
     Done(Grade),
-    /// Put this to a judge.
-    Judge(JudgeJob),
-    /// Do this in a sandbox.
+    /// Send this to a judge model, then call [`JudgeRequest::grade`].
+    Judge(JudgeRequest),
+    /// Run this in a new sandbox, then call [`Check::grade`].
     InSandbox(Check),
 }
 
-/// What an answer is worth.
+/// The score of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grade {
     /// From 0 to 1.
     pub score: f64,
-    /// What the grader says besides; null where it says nothing.
+    /// More about how the score came about, as JSON; null where there is nothing.
     pub details: Value,
 }
 
 impl Grade {
-    fn plain(score: f64) -> Self {
+    /// A grade without details.
+    pub fn new(score: f64) -> Self {
         Self { score, details: Value::Null }
     }
 }
 
-/// A question to a judge, asked several times.
+/// A request to a judge model. It is sent several times, and every response is a vote.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JudgeJob {
+pub struct JudgeRequest {
     /// The only message, in the role of the user.
     pub prompt: String,
-    /// How many replies are wanted.
+    /// The number of responses.
     pub votes: usize,
     /// The sampling temperature.
     pub temperature: f64,
-    /// The longest reply, in tokens.
+    /// The most tokens of a response.
     pub max_tokens: u32,
 }
 
-impl JudgeJob {
-    /// The grade that replies add up to; none is a reply that never came.
-    pub fn grade(&self, replies: &[Option<String>]) -> Grade {
-        let vote = |reply: &Option<String>| reply.as_deref().map_or(Verdict::Error, judge::verdict);
-        let votes: Vec<Verdict> = replies.iter().map(vote).collect();
-        let words: Vec<&str> = votes.iter().map(|vote| vote.as_str()).collect();
+impl JudgeRequest {
+    /// The grade of the responses: the share of votes that call the answer correct. `None` is a failed call.
+    pub fn grade(&self, responses: &[Option<String>]) -> Grade {
+        let vote =
+            |response: &Option<String>| response.as_deref().map_or(Verdict::Error, judge::verdict);
+        let votes: Vec<Verdict> = responses.iter().map(vote).collect();
+        let names: Vec<&str> = votes.iter().map(|vote| vote.as_str()).collect();
         let majority = judge::majority(&votes).as_str();
         Grade {
             score: judge::mean(&votes),
-            details: json!({ "votes": words, "majority": majority }),
+            details: json!({ "votes": names, "majority": majority }),
         }
     }
 }
 
 impl Grader {
+    /// A grader that is a function of the problem and the answer. It belongs to the task and so grades benchmarks and
+    /// training alike; `rollout::Reward::Custom` replaces it in training only.
+    ///
+    /// ```
+    /// use lis_problems::{Grade, Grader, Grading, Problem, Task};
+    ///
+    /// let grader = Grader::custom("length", |problem: &Problem, answer: &str| {
+    ///     Grade::new(if answer.len() <= problem.ground_truth.len() { 1.0 } else { 0.0 })
+    /// });
+    /// let task = Task { grader, ..Task::builtin("math").unwrap() };
+    /// let row = serde_json::json!({"id": "a", "problem_statement": "Be brief.", "ground_truth": "four"});
+    /// let problem = Problem::from_row(row).unwrap();
+    /// assert_eq!(task.grading(&problem, "two"), Grading::Done(Grade::new(1.0)));
+    /// ```
+    pub fn custom(
+        name: impl Into<String>,
+        grade: impl Fn(&Problem, &str) -> Grade + Send + Sync + 'static,
+    ) -> Self {
+        Self::Custom(CustomGrader { name: name.into(), grade: Arc::new(grade) })
+    }
+
     /// The graders a task may choose by name.
     pub const NAMES: [&str; 8] =
         ["math", "choice", "ifbench", "rouge", "context", "exact", "judge", "tests"];
@@ -127,8 +175,8 @@ impl Grader {
         })
     }
 
-    /// Its name.
-    pub fn name(&self) -> &'static str {
+    /// Its name: one of [`Self::NAMES`], `command`, or that of a custom grader.
+    pub fn name(&self) -> &str {
         match self {
             Self::Math => "math",
             Self::Choice => "choice",
@@ -139,16 +187,22 @@ impl Grader {
             Self::Judge => "judge",
             Self::Tests => "tests",
             Self::Command(_) => "command",
+            Self::Custom(custom) => &custom.name,
         }
     }
 
-    /// Whether it can grade answers to this problem, and if not, why.
-    pub(crate) fn fits(&self, problem: &Problem) -> Result<(), String> {
+    /// Whether a grade follows from the answer alone, without a judge or a sandbox.
+    pub fn is_immediate(&self) -> bool {
+        !matches!(self, Self::Judge | Self::Tests | Self::Command(_))
+    }
+
+    /// Whether it can grade answers to this problem.
+    pub(crate) fn check(&self, problem: &Problem) -> Result<(), RowError> {
         match self {
-            Self::Tests => return swe::fits(problem),
-            Self::Command(_) => return Ok(()),
+            Self::Tests => return swe::check(problem),
+            Self::Command(_) | Self::Custom(_) => return Ok(()),
             _ if problem.ground_truth.trim().is_empty() => {
-                return Err("field `ground_truth` is empty".into());
+                return Err(RowError::Empty { field: "ground_truth" });
             }
             _ => {}
         }
@@ -160,39 +214,49 @@ impl Grader {
                     ground_truth: "x",
                     agent_answer: "x",
                 };
-                grade::context::reward(&answered).map(|_| ()).map_err(|error| error.to_string())
+                grade::context::reward(&answered)
+                    .map(|_| ())
+                    .map_err(|error| RowError::Ungradable(error.to_string()))
             }
             Self::Ifbench => {
                 let truth = serde_json::from_str::<Value>(&problem.ground_truth).ok();
                 let listed = |key| truth.as_ref().is_some_and(|truth| truth[key].is_array());
                 match listed("instruction_id_list") && listed("kwargs") {
                     true => Ok(()),
-                    false => Err("field `ground_truth` is not JSON with the lists \
-                         `instruction_id_list` and `kwargs`"
-                        .into()),
+                    false => Err(RowError::Invalid {
+                        field: "ground_truth",
+                        why: "is not JSON with the lists `instruction_id_list` and `kwargs`".into(),
+                    }),
                 }
             }
             _ => Ok(()),
         }
     }
 
-    pub(crate) fn grading(&self, problem: &Problem, answer: &str, place: Place<'_>) -> Grading {
+    /// Grades an answer, or describes what has to be done for a grade.
+    pub(crate) fn grading(
+        &self,
+        problem: &Problem,
+        answer: &str,
+        context: RepositoryContext<'_>,
+    ) -> Grading {
         let truth = problem.ground_truth.as_str();
         Grading::Done(match self {
-            Self::Math => Grade::plain(grade::math::reward(truth, answer)),
+            Self::Math => Grade::new(grade::math::reward(truth, answer)),
             Self::Choice => Grade {
                 score: grade::choice::score(answer, truth),
                 details: json!({ "letter": grade::choice::letter(answer) }),
             },
-            Self::Ifbench => ifbench(truth, answer),
-            Self::Rouge => Grade::plain(grade::rouge::score(truth, answer).fmeasure),
-            Self::Context => context(problem, answer),
-            Self::Exact => Grade::plain(f64::from(u8::from(answer.trim() == truth.trim()))),
-            Self::Judge => return Grading::Judge(job(problem, answer)),
-            Self::Tests => return swe::grading(problem, answer, place),
+            Self::Ifbench => grade_ifbench(truth, answer),
+            Self::Rouge => Grade::new(grade::rouge::score(truth, answer).fmeasure),
+            Self::Context => grade_context(problem, answer),
+            Self::Exact => Grade::new(f64::from(u8::from(answer.trim() == truth.trim()))),
+            Self::Custom(custom) => (custom.grade)(problem, answer),
+            Self::Judge => return Grading::Judge(judge_request(problem, answer)),
+            Self::Tests => return swe::grading(problem, answer, context),
             Self::Command(command) => {
                 let mut check = command.check(problem, answer);
-                check.image = check.image.or_else(|| place.image.map(str::to_owned));
+                check.image = check.image.or_else(|| context.image.map(str::to_owned));
                 return Grading::InSandbox(check);
             }
         })
@@ -220,7 +284,7 @@ impl Command {
     }
 }
 
-/// Runs a grader in its directory. Where it fails, the end of what it said is its last line.
+/// Runs a grader in its directory. If it fails, the end of its standard error is the last line of output.
 fn script(command: &str) -> String {
     format!(
         "cd {TASK_DIR} || exit 1\n(\n{command}\n) 2> /tmp/llm-in-sandbox-stderr\ncode=$?\n\
@@ -228,7 +292,7 @@ fn script(command: &str) -> String {
     )
 }
 
-fn ifbench(truth: &str, answer: &str) -> Grade {
+fn grade_ifbench(truth: &str, answer: &str) -> Grade {
     let verdict = grade::ifbench::check_all(truth, answer);
     let mut details =
         json!({ "strict": verdict.strict, "loose": verdict.loose, "loose8": verdict.loose8 });
@@ -238,7 +302,7 @@ fn ifbench(truth: &str, answer: &str) -> Grade {
     Grade { score: grade::ifbench::score(truth, answer), details }
 }
 
-fn context(problem: &Problem, answer: &str) -> Grade {
+fn grade_context(problem: &Problem, answer: &str) -> Grade {
     let row = grade::context::Row {
         domain: &problem.domain,
         qa_type: problem.qa_type.as_deref(),
@@ -246,13 +310,13 @@ fn context(problem: &Problem, answer: &str) -> Grade {
         agent_answer: answer,
     };
     match grade::context::reward(&row) {
-        Ok(score) => Grade::plain(score),
+        Ok(score) => Grade::new(score),
         Err(error) => Grade { score: 0.0, details: json!({ "error": error.to_string() }) },
     }
 }
 
-fn job(problem: &Problem, answer: &str) -> JudgeJob {
-    JudgeJob {
+fn judge_request(problem: &Problem, answer: &str) -> JudgeRequest {
+    JudgeRequest {
         prompt: judge::prompt(&problem.statement, &problem.ground_truth, answer),
         votes: judge::VOTES,
         temperature: judge::TEMPERATURE,

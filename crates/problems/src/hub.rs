@@ -1,109 +1,72 @@
-//! Rows from the Hugging Face hub: fetched once, kept, read without a network ever after.
+//! Rows from the Hugging Face hub: downloaded once, cached, and read without a network afterwards.
 //!
-//! The first fetch notes which commit the data set was at; later runs stay with it, so that figures can be
-//! compared. Knows no task: only data sets, their files, and where they are kept.
+//! The first download records the commit of the data set; later runs use the same commit, so that scores stay
+//! comparable. Knows no task: only data sets, their files and the cache.
 
 mod choose;
-mod download;
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, io, path::PathBuf};
 
+use ::hub::{Endpoint, Hub, Repo, Silent, Size};
 use serde::{Deserialize, Serialize};
 
-use crate::{Rows, RowsError, Task};
-use download::{Listing, Site};
+use crate::{Rows, RowsError, Task, rows::LARGEST_FILE};
 
-/// Where rows lie on the hub.
+/// Where rows are on the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The data set, `owner/name`.
     pub dataset: String,
-    /// Which of its configurations; `default` where it has but one.
+    /// The configuration; `default` for data sets with only one.
     pub config: String,
-    /// Which part of it, such as `test`.
+    /// The split, such as `test`.
     pub split: String,
 }
 
-/// A hub and where its files are kept.
+/// Data sets of a hub, cached in a directory.
 #[derive(Clone, Debug)]
-pub struct Hub {
-    /// Its address.
-    pub base: String,
-    /// Where files are kept.
-    pub cache: PathBuf,
-    /// The commit, branch or tag that is wanted. None: what was fetched before, else the newest.
+pub struct DatasetCache {
+    /// The hub.
+    pub endpoint: Endpoint,
+    /// The directory of the cache.
+    pub dir: PathBuf,
+    /// The commit, branch or tag to use. None: the commit downloaded before, else the newest.
     pub revision: Option<String>,
-    /// A connection that says nothing for so long is given up.
-    pub stall: Duration,
 }
 
-/// Files that are here now.
+/// Files that are in the cache now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The files, in the order of their names.
+    /// The files, sorted by name.
     pub files: Vec<PathBuf>,
     /// The commit they are from.
     pub revision: String,
 }
 
-/// Why there are no rows from the hub. Each message says what to do without it.
+/// Why there are no rows from the hub.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// A task that has none there.
-    #[error("task `{task}` has no rows on the hub; give them with --data FILE")]
+    /// A task without rows on the hub.
+    #[error("task `{task}` has no rows on the hub")]
     NoSource {
         /// The task.
         task: String,
     },
-    /// Names that cannot be those of a data set.
-    #[error("{what} cannot be the name of a data set, a configuration, a split or a revision")]
+    /// An invalid name.
+    #[error("{what} is not the name of a data set, a configuration, a split or a revision")]
     Name {
         /// The name, quoted and cut.
         what: String,
     },
-    /// An address that cannot be used.
-    #[error("`{base}` is no https address of a hub")]
-    Address {
-        /// What was given.
-        base: String,
-    },
-    /// No connection, or one that broke.
-    #[error(
-        "cannot fetch {what} from {host}; check the network, or give the rows with --data FILE"
-    )]
-    Connect {
-        /// What was asked for.
-        what: String,
-        /// The hub's host.
-        host: String,
-        /// What happened.
+    /// The hub cannot be used, or a listing or file could not be downloaded.
+    #[error("cannot fetch data set {dataset}")]
+    Fetch {
+        /// The data set.
+        dataset: String,
+        /// Why.
         #[source]
-        source: reqwest::Error,
-    },
-    /// A refusal.
-    #[error("{host} answered {status} when asked for {what}; rows can be given with --data FILE")]
-    Status {
-        /// The hub's host.
-        host: String,
-        /// Its answer.
-        status: u16,
-        /// What was asked for.
-        what: String,
-    },
-    /// An answer that is not what it should be.
-    #[error("{host} sent something else than {what}: {why}")]
-    Answer {
-        /// The hub's host.
-        host: String,
-        /// What was asked for.
-        what: String,
-        /// What is wrong with it.
-        why: String,
+        source: ::hub::Error,
     },
     /// A data set without such rows.
     #[error(
@@ -119,36 +82,38 @@ pub enum HubError {
         /// Some of its files.
         has: String,
     },
-    /// The place where files are kept.
-    #[error("cannot keep rows in {path}")]
-    Keep {
-        /// The file or directory.
+    /// The cache cannot be written.
+    #[error("cannot write {path}")]
+    Write {
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Files that came but cannot be read.
+    /// Files that were downloaded but cannot be read.
     #[error(transparent)]
     Rows(#[from] RowsError),
 }
 
-/// What was fetched, as it is noted.
+impl HubError {
+    /// Whether the same request may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Fetch { source, .. } if source.is_transient())
+    }
+}
+
+/// The files of a source and the commit they are from, as recorded in the cache.
 #[derive(Serialize, Deserialize)]
 struct Pin {
     revision: String,
     files: Vec<String>,
 }
 
-impl Hub {
-    /// The public hub, with files kept below this directory.
-    pub fn new(cache: impl Into<PathBuf>) -> Self {
-        Self {
-            base: "https://huggingface.co".to_owned(),
-            cache: cache.into(),
-            revision: None,
-            stall: Duration::from_secs(30),
-        }
+impl DatasetCache {
+    /// The public hub, cached below a directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { endpoint: Endpoint::default(), dir: dir.into(), revision: None }
     }
 
     /// The rows of a task.
@@ -158,30 +123,38 @@ impl Hub {
         Ok(task.read_files(&fetched.files)?)
     }
 
-    /// Sees to it that the files of a source are here. Without a network that works if they were fetched before.
+    /// Makes sure that the files of a source are in the cache. Needs no network if they were downloaded before.
+    #[tracing::instrument(level = "debug", skip_all, fields(dataset = source.dataset, config = source.config))]
     pub async fn fetch(&self, source: &Source) -> Result<Fetched, HubError> {
-        let place = self.place(source)?;
-        if let Some(fetched) = place.kept() {
+        let entry = self.entry(source)?;
+        if let Some(fetched) = entry.cached() {
             return Ok(fetched);
         }
-        let site = Site::new(&self.base, self.stall)?;
-        let wanted = self.revision.as_deref().unwrap_or("main");
-        let listing = site.list(&source.dataset, wanted).await?;
-        let names = choose::files(&listing.names(), source);
-        if names.is_empty() {
-            return Err(no_rows(source, &listing));
+        let failed = |error| HubError::Fetch { dataset: source.dataset.clone(), source: error };
+        let hub = Hub::new(&self.endpoint).map_err(failed)?;
+        let repo = Repo::dataset(&source.dataset);
+        let revision = self.revision.as_deref().unwrap_or("main");
+        let listing = hub.list(&repo, revision).await.map_err(failed)?;
+        let paths: Vec<String> = listing.files.iter().map(|file| file.path.clone()).collect();
+        let chosen = choose::files(&paths, source);
+        if chosen.is_empty() {
+            return Err(no_rows(source, &paths));
         }
-        for name in &names {
-            let to = place.dir.join(&listing.revision).join(name);
-            let known = listing.file(name);
-            site.download(&source.dataset, &listing.revision, name, known, &to).await?;
+        for path in &chosen {
+            let to = entry.dir.join(&listing.revision).join(path);
+            let file = repo.file(&listing.revision, path);
+            let sha256 = listing.files.iter().find(|file| file.path == *path);
+            let sha256 = sha256.and_then(|file| file.sha256.as_ref());
+            hub.download_to(&file, Size::AtMost(LARGEST_FILE), sha256, &to, &Silent)
+                .await
+                .map_err(failed)?;
         }
-        let pin = Pin { revision: listing.revision, files: names };
-        place.pin(&pin)?;
-        Ok(place.fetched(&pin))
+        let pin = Pin { revision: listing.revision, files: chosen };
+        entry.write(&pin)?;
+        Ok(entry.fetched(&pin))
     }
 
-    fn place(&self, source: &Source) -> Result<Place, HubError> {
+    fn entry(&self, source: &Source) -> Result<Entry, HubError> {
         let Source { dataset, config, split } = source;
         let revision = self.revision.as_deref().unwrap_or("first-seen");
         let owned = dataset.split_once('/').filter(|(owner, name)| is_name(owner) && is_name(name));
@@ -191,21 +164,21 @@ impl Hub {
                 return Err(name_error(text));
             }
         }
-        let dir = self.cache.join(format!("{owner}--{name}"));
+        let dir = self.dir.join(format!("{owner}--{name}"));
         let pin = dir.join(format!("{config}--{split}--{revision}.json"));
-        Ok(Place { dir, pin })
+        Ok(Entry { dir, pin })
     }
 }
 
-/// Where the files of a source are kept.
-struct Place {
+/// Where the files of a source are in the cache.
+struct Entry {
     dir: PathBuf,
     pin: PathBuf,
 }
 
-impl Place {
-    /// What was fetched before; nothing if any of it is gone.
-    fn kept(&self) -> Option<Fetched> {
+impl Entry {
+    /// What was downloaded before; none if any of it is missing.
+    fn cached(&self) -> Option<Fetched> {
         let pin: Pin = serde_json::from_slice(&fs::read(&self.pin).ok()?).ok()?;
         let plain = is_name(&pin.revision) && pin.files.iter().all(|file| choose::is_plain(file));
         let fetched = plain.then(|| self.fetched(&pin))?;
@@ -218,15 +191,14 @@ impl Place {
         Fetched { files, revision: pin.revision.clone() }
     }
 
-    fn pin(&self, pin: &Pin) -> Result<(), HubError> {
-        let text = serde_json::to_vec(pin).unwrap_or_default();
-        let partial = self.pin.with_extension(format!("{}.partial", std::process::id()));
-        let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &self.pin));
-        written.map_err(|source| HubError::Keep { path: self.pin.clone(), source })
+    fn write(&self, pin: &Pin) -> Result<(), HubError> {
+        let text = serde_json::to_vec(pin).map_err(io::Error::from);
+        text.and_then(|text| atomic_file::write(&self.pin, text))
+            .map_err(|source| HubError::Write { path: self.pin.clone(), source })
     }
 }
 
-/// One part of a path and of an address, whatever the system.
+/// Whether a text is safe as one component of a path and of an address.
 fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=96).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(plain)
@@ -236,19 +208,13 @@ fn name_error(text: &str) -> HubError {
     HubError::Name { what: crate::problem::shown(text) }
 }
 
-fn no_rows(source: &Source, listing: &Listing) -> HubError {
-    let names = listing.names();
-    let some: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
-    let has = match names.len() {
+fn no_rows(source: &Source, paths: &[String]) -> HubError {
+    let some = paths.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let has = match paths.len() {
         0 => "none".to_owned(),
-        1..=8 => some.join(", "),
-        more => format!("{} and {} more", some.join(", "), more - 8),
+        1..=8 => some,
+        more => format!("{some} and {} more", more - 8),
     };
     let Source { dataset, config, split } = source.clone();
     HubError::NoRows { dataset, config, split, has }
-}
-
-fn keep_error(path: &Path) -> impl FnOnce(io::Error) -> HubError {
-    let path = path.to_owned();
-    move |source| HubError::Keep { path, source }
 }

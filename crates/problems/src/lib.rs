@@ -1,7 +1,19 @@
-//! Benchmark tasks: which problems there are, how they are put to a model, and how answers are graded.
+//! Benchmark and training tasks: their problems, the prompts for a model, and how answers are graded.
 //!
-//! Asks no model and makes no sandbox: what has to happen in one is handed back as a [`Check`], what has to be
-//! put to a judge as a [`JudgeJob`].
+//! Start reading at [`Task`]: it turns a [`Problem`] into a prompt and an answer into a [`Grading`]. Calls no model and
+//! creates no sandbox: what has to run in one is returned as a [`Check`], what a judge model has to decide as a
+//! [`JudgeRequest`].
+//!
+//! ```
+//! use lis_problems::{Grading, Problem, Task};
+//!
+//! let task = Task::builtin("math").unwrap();
+//! let row = serde_json::json!({"id": "1", "problem_statement": "What is 6 * 7?", "ground_truth": "42"});
+//! let problem = Problem::from_row(row).unwrap();
+//! assert!(task.plain_prompt(&problem).starts_with("What is 6 * 7?"));
+//! let Grading::Done(grade) = task.grading(&problem, "It is \\boxed{42}.") else { panic!() };
+//! assert_eq!(grade.score, 1.0);
+//! ```
 
 mod answer;
 mod check;
@@ -13,10 +25,10 @@ mod rows;
 pub mod swe;
 mod task;
 
-pub use answer::{Answer, clean_answer};
-pub use check::{CarriedFile, Check, ScoreFrom};
+pub use answer::{AnswerLocation, clean_answer};
+pub use check::{Check, GraderFile, ScoreFrom};
 pub use folder::TaskError;
-pub use grading::{Command, Grade, Grader, Grading, JudgeJob};
-pub use problem::Problem;
+pub use grading::{Command, CustomGrader, Grade, Grader, Grading, JudgeRequest};
+pub use problem::{Problem, RowError};
 pub use rows::{BadRow, Rows, RowsError};
-pub use task::{PlainForm, Task};
+pub use task::{PlainPrompt, Task};

@@ -1,4 +1,4 @@
-//! One problem: a row of a data set, checked. Rows are hostile: names, types and sizes are looked at here.
+//! One problem: a row of a data set, validated. Rows are untrusted: names, types and sizes are checked here.
 //!
 //! Knows no file format and no grader.
 
@@ -11,48 +11,102 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The longest id, in bytes.
-const LONGEST_ID: usize = 1024;
-/// The longest name of an input file, in bytes.
-const LONGEST_NAME: usize = 1024;
-/// The longest part of such a name, as file systems have it.
-const LONGEST_PART: usize = 255;
+const MAX_ID: usize = 1024;
+/// The longest path of an input file, in bytes.
+const MAX_PATH: usize = 1024;
+/// The longest file name in such a path, in bytes: the limit of Linux.
+const MAX_NAME: usize = 255;
+
+/// Why a row is not a problem, or not one its grader can grade.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RowError {
+    /// The row is not a JSON object.
+    #[error("the row is {found}, not an object")]
+    NotAnObject {
+        /// Its JSON type.
+        found: &'static str,
+    },
+    /// A required field is absent.
+    #[error("there is no field `{field}`")]
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
+    /// A required field has no content.
+    #[error("field `{field}` is empty")]
+    Empty {
+        /// The field.
+        field: &'static str,
+    },
+    /// A field has the wrong JSON type.
+    #[error("field `{field}` is {found}, not {expected}")]
+    Type {
+        /// The field.
+        field: &'static str,
+        /// Its JSON type.
+        found: &'static str,
+        /// What it has to be.
+        expected: &'static str,
+    },
+    /// A field has the right type, but cannot be used.
+    #[error("field `{field}` {why}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An input file has a bad name or bad contents.
+    #[error("input file {name} {why}")]
+    File {
+        /// Its name, quoted and shortened.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The grader of the task cannot grade this row.
+    #[error("{0}")]
+    Ungradable(String),
+}
 
 /// A problem to be solved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Problem {
-    /// Its name, unique within its rows.
+    /// Unique within its rows.
     pub id: String,
-    /// The field it belongs to; may be empty.
+    /// The subject area; may be empty.
     pub domain: String,
-    /// A finer grouping, where the row has one.
+    /// A finer subject area, where the row has one.
     pub subject: Option<String>,
-    /// The kind of question in the data set's own words.
+    /// The kind of question, as the data set names it.
     pub qa_type: Option<String>,
-    /// What is asked.
+    /// The question or task.
     pub statement: String,
-    /// The right answer. JSON that is no text is kept as compact JSON.
+    /// The reference answer. A value that is not a string is stored as compact JSON.
     pub ground_truth: String,
     /// Input files: relative path and text.
     pub files: BTreeMap<String, String>,
-    /// All other fields of the row, and `ground_truth` where it was no text.
+    /// All other fields of the row, and `ground_truth` where it is not a string.
     pub extra: Map<String, Value>,
-    /// How many equal rows the data has for it; at least 1. Data sets write repetitions this way.
+    /// How many equal rows the data has; at least 1. Data sets repeat a row to have it sampled more than once.
     pub repeats: u32,
 }
 
 impl Problem {
-    /// Checks a row. The error says what is wrong with it.
+    /// Validates a row.
     ///
-    /// Required are `id` (or `instance_id`), `problem_statement`, and `ground_truth` unless the row lists tests
-    /// that have to pass. `input_files` maps names to texts, or is such a mapping as JSON text.
-    pub fn from_row(row: Value) -> Result<Self, String> {
+    /// Required fields are `id` (or `instance_id`), `problem_statement`, and `ground_truth` unless the row lists
+    /// tests that have to pass. `input_files` is an object of names and texts, or a string with such an object as
+    /// JSON.
+    pub fn from_row(row: Value) -> Result<Self, RowError> {
         let Value::Object(mut row) = row else {
-            return Err(format!("the row is {}, not an object", kind(&row)));
+            return Err(RowError::NotAnObject { found: kind(&row) });
         };
         let id = id(&mut row)?;
         let statement = required_text(&mut row, "problem_statement")?;
         if statement.trim().is_empty() {
-            return Err("field `problem_statement` is empty".into());
+            return Err(RowError::Empty { field: "problem_statement" });
         }
         let ground_truth = ground_truth(&mut row)?;
         let files = files(row.remove("input_files"))?;
@@ -69,7 +123,7 @@ impl Problem {
         })
     }
 
-    /// The row again, for graders that want to see it.
+    /// The row this problem was made of, with its defaults filled in.
     pub fn row(&self) -> Map<String, Value> {
         let mut row = Map::new();
         let files = self.files.iter().map(|(name, text)| (name.clone(), text.as_str().into()));
@@ -87,7 +141,7 @@ impl Problem {
         row
     }
 
-    /// Whether two rows are the same problem asked again.
+    /// Whether two rows with the same id are equal.
     pub(crate) fn is_repeat_of(&self, other: &Self) -> bool {
         let same_kind = self.domain == other.domain
             && self.subject == other.subject
@@ -97,140 +151,152 @@ impl Problem {
         same_kind && same_text && self.files == other.files && self.extra == other.extra
     }
 
-    /// A text field beyond the common ones.
+    /// A string of [`Self::extra`]. `None` where it is empty.
     pub(crate) fn field(&self, key: &str) -> Option<&str> {
         self.extra.get(key)?.as_str().filter(|text| !text.is_empty())
     }
 }
 
-fn id(row: &mut Map<String, Value>) -> Result<String, String> {
+fn id(row: &mut Map<String, Value>) -> Result<String, RowError> {
+    let invalid = |why| Err(RowError::Invalid { field: "id", why });
     let value = row.remove("id").filter(|value| !value.is_null());
     let id = match value.or_else(|| row.get("instance_id").cloned()) {
         Some(Value::String(id)) => id,
         Some(Value::Number(number)) if !number.is_f64() => number.to_string(),
-        Some(other) => return Err(format!("field `id` is {}, not a text", kind(&other))),
-        None => return Err("there is no field `id`".into()),
+        Some(other) => return Err(not_a_string("id", &other)),
+        None => return Err(RowError::Missing { field: "id" }),
     };
     if id.trim().is_empty() {
-        return Err("field `id` is empty".into());
+        return Err(RowError::Empty { field: "id" });
     }
-    if id.len() > LONGEST_ID {
-        return Err(format!("field `id` has {} bytes, more than {LONGEST_ID}", id.len()));
+    if id.len() > MAX_ID {
+        return invalid(format!("has {} bytes, more than {MAX_ID}", id.len()));
     }
     if id.contains(char::is_control) {
-        return Err(format!("field `id` holds control characters: {}", shown(&id)));
+        return invalid(format!("has control characters: {}", shown(&id)));
     }
     Ok(id)
 }
 
-fn ground_truth(row: &mut Map<String, Value>) -> Result<String, String> {
+fn ground_truth(row: &mut Map<String, Value>) -> Result<String, RowError> {
     match row.remove("ground_truth") {
         Some(Value::String(text)) => Ok(text),
-        Some(Value::Null) => Err("field `ground_truth` is null".into()),
+        Some(Value::Null) => {
+            Err(RowError::Invalid { field: "ground_truth", why: "is null".into() })
+        }
         Some(value) => {
             let text = value.to_string();
             row.insert("ground_truth".into(), value);
             Ok(text)
         }
         None if row.contains_key("FAIL_TO_PASS") => Ok(String::new()),
-        None => Err("there is no field `ground_truth`".into()),
+        None => Err(RowError::Missing { field: "ground_truth" }),
     }
 }
 
-fn required_text(row: &mut Map<String, Value>, key: &str) -> Result<String, String> {
-    match row.remove(key) {
+fn required_text(row: &mut Map<String, Value>, field: &'static str) -> Result<String, RowError> {
+    match row.remove(field) {
         Some(Value::String(text)) => Ok(text),
-        Some(other) => Err(format!("field `{key}` is {}, not a text", kind(&other))),
-        None => Err(format!("there is no field `{key}`")),
+        Some(other) => Err(not_a_string(field, &other)),
+        None => Err(RowError::Missing { field }),
     }
 }
 
-fn optional_text(row: &mut Map<String, Value>, key: &str) -> Result<Option<String>, String> {
-    match row.remove(key) {
+fn optional_text(
+    row: &mut Map<String, Value>,
+    field: &'static str,
+) -> Result<Option<String>, RowError> {
+    match row.remove(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
-        Some(other) => Err(format!("field `{key}` is {}, not a text", kind(&other))),
+        Some(other) => Err(not_a_string(field, &other)),
     }
 }
 
-fn files(value: Option<Value>) -> Result<BTreeMap<String, String>, String> {
+fn not_a_string(field: &'static str, value: &Value) -> RowError {
+    RowError::Type { field, found: kind(value), expected: "a string" }
+}
+
+fn files(value: Option<Value>) -> Result<BTreeMap<String, String>, RowError> {
+    let field = "input_files";
     let value = match value {
         Some(Value::String(text)) if text.trim().is_empty() => None,
-        Some(Value::String(text)) => Some(
-            serde_json::from_str(&text)
-                .map_err(|error| format!("field `input_files` is text, but not JSON: {error}"))?,
-        ),
+        Some(Value::String(text)) => Some(serde_json::from_str(&text).map_err(|error| {
+            RowError::Invalid { field, why: format!("is a string, but not JSON: {error}") }
+        })?),
         value => value,
     };
     let entries = match value {
         None | Some(Value::Null) => return Ok(BTreeMap::new()),
         Some(Value::Object(entries)) => entries,
         Some(other) => {
-            return Err(format!("field `input_files` is {}, not an object", kind(&other)));
+            return Err(RowError::Type { field, found: kind(&other), expected: "an object" });
         }
     };
     let mut files = BTreeMap::new();
     for (name, content) in entries {
-        let path = normal(&name)?;
+        let invalid = |why: String| RowError::File { name: shown(&name), why };
+        let path = normal_path(&name).map_err(|why| invalid(why.into()))?;
         let text = match content {
             Value::Null => continue,
             Value::String(text) => text,
-            other => {
-                return Err(format!("input file {} is {}, not a text", shown(&name), kind(&other)));
-            }
+            other => return Err(invalid(format!("is {}, not a string", kind(&other)))),
         };
         if files.insert(path, text).is_some() {
-            return Err(format!("two input files are called {}", shown(&name)));
+            return Err(invalid("is there twice".into()));
         }
     }
-    match files.keys().find(|name| under_a_file(&files, name)) {
-        Some(name) => Err(format!("input file {} lies below another file", shown(name))),
+    match files.keys().find(|name| is_below_a_file(&files, name)) {
+        Some(name) => {
+            let why = "is in a directory with the name of another file".into();
+            Err(RowError::File { name: shown(name), why })
+        }
         None => Ok(files),
     }
 }
 
-fn under_a_file(files: &BTreeMap<String, String>, name: &str) -> bool {
+fn is_below_a_file(files: &BTreeMap<String, String>, name: &str) -> bool {
     name.match_indices('/').any(|(at, _)| files.contains_key(&name[..at]))
 }
 
 /// A relative path without `.` and `..`, or why the name cannot be one.
-fn normal(name: &str) -> Result<String, String> {
-    let refused = |why: &str| Err(format!("the name of input file {} {why}", shown(name)));
-    if name.len() > LONGEST_NAME {
-        return refused("is too long");
+fn normal_path(name: &str) -> Result<String, &'static str> {
+    const TOO_LONG: &str = "has a name that is too long";
+    if name.len() > MAX_PATH {
+        return Err(TOO_LONG);
     }
     if name.contains(char::is_control) {
-        return refused("holds control characters");
+        return Err("has control characters in its name");
     }
     let mut parts = Vec::new();
     for part in Path::new(name).components() {
         match part {
-            Component::Normal(part) if part.len() > LONGEST_PART => return refused("is too long"),
+            Component::Normal(part) if part.len() > MAX_NAME => return Err(TOO_LONG),
             Component::Normal(part) => parts.push(part.to_string_lossy()),
             Component::CurDir => {}
-            Component::ParentDir => return refused("leads out of its directory"),
-            Component::RootDir | Component::Prefix(_) => return refused("is absolute"),
+            Component::ParentDir => return Err("is outside its directory"),
+            Component::RootDir | Component::Prefix(_) => return Err("has an absolute path"),
         }
     }
     if parts.is_empty() || name.ends_with('/') {
-        return refused("names no file");
+        return Err("has no file name");
     }
     Ok(parts.join("/"))
 }
 
-/// What a JSON value is, in words.
+/// The JSON type of a value, for messages.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
         Value::Object(_) => "an object",
     }
 }
 
-/// Text of a row for a message: quoted, escaped, cut.
+/// Text of a row for a message: in backticks, escaped, at most 60 characters.
 pub(crate) fn shown(text: &str) -> String {
     const SHOWN: usize = 60;
     let start: String = text.chars().take(SHOWN).collect();

@@ -1,6 +1,6 @@
-//! Rows from files: JSON lines, JSON, Parquet. A bad row is reported and the rest goes on.
+//! Reads rows from files: JSON lines, JSON, Parquet. A bad row is reported, and reading continues.
 //!
-//! Files are read as a stream and sizes are bounded; what a row means is not known here beyond its id.
+//! Files are streamed and sizes are bounded. Knows nothing of a row but its id.
 
 mod json;
 mod lines;
@@ -20,43 +20,43 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{Problem, problem::shown};
+use crate::{Problem, RowError, problem::shown};
 
-/// A row may have this many bytes as JSON.
+/// The largest row, in bytes of JSON.
 pub(crate) const LARGEST_ROW: usize = 64 << 20;
-/// A file may have this many bytes.
+/// The largest file, in bytes.
 pub(crate) const LARGEST_FILE: u64 = 8 << 30;
-/// Only so many bad rows are described; the rest is counted in the last one.
-const DESCRIBED: usize = 1000;
+/// The most bad rows that are reported one by one; the rest is counted in the last of them.
+const MAX_REPORTED: usize = 1000;
 
-/// Why rows cannot be read at all.
+/// Why a data file cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowsError {
-    /// The disk or its rights.
+    /// The file cannot be opened or read.
     #[error("cannot read {path}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Why not.
         #[source]
         source: io::Error,
     },
-    /// A file of some other kind.
-    #[error("{path} is no data file: its name has to end in .jsonl, .json or .parquet")]
+    /// The file name has another extension.
+    #[error("{path} is not a data file: its name has to end in .jsonl, .json or .parquet")]
     Kind {
         /// The file.
         path: PathBuf,
     },
-    /// A file beyond the bound.
-    #[error("{path} has {size} bytes, more than the {LARGEST_FILE} that are read")]
+    /// The file is too large.
+    #[error("{path} has {size} bytes; the limit is {LARGEST_FILE}")]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Its size in bytes.
         size: u64,
     },
-    /// JSON that breaks off or is none.
+    /// The file is truncated or not JSON.
     #[error("{path} is not valid JSON")]
     Json {
         /// The file.
@@ -65,22 +65,22 @@ pub enum RowsError {
         #[source]
         source: serde_json::Error,
     },
-    /// Parquet that breaks off, is none, or is compressed in a way not known here.
-    #[error("{path} is damaged or no Parquet file: {why}")]
+    /// The file is truncated, not Parquet, or compressed with an unsupported codec.
+    #[error("{path} is damaged or not a Parquet file: {why}")]
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What the reader says.
+        /// The reader's message.
         why: String,
     },
 }
 
-/// A row that is no problem.
+/// A row that is not a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BadRow {
-    /// The file it stands in.
+    /// The file.
     pub file: PathBuf,
-    /// Its line in JSON lines, otherwise its place among the rows; from 1.
+    /// Its line in JSON lines, otherwise its position among the rows; from 1.
     pub row: u64,
     /// What is wrong with it.
     pub why: String,
@@ -96,20 +96,20 @@ impl fmt::Display for BadRow {
 /// The rows of one or several files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
-    /// The problems, in their order. A row that repeats another exactly is counted in `Problem::repeats`.
+    /// The problems, in the order of the rows. Equal rows are one problem, counted in [`Problem::repeats`].
     pub problems: Vec<Problem>,
-    /// What had to be left out.
+    /// The rows that were left out.
     pub bad: Vec<BadRow>,
-    /// A digest of the files' bytes.
+    /// SHA-256 of the files' bytes, in hexadecimal.
     pub sha256: String,
 }
 
-/// Reads several files as if they were one; the kind of each is told by its ending. Problems that do not fit are bad rows.
+/// Reads several files as if they were one; the extension tells the format. Rows that fail `check` are bad rows.
 pub(crate) fn read_files(
     paths: &[impl AsRef<Path>],
-    fits: &dyn Fn(&Problem) -> Result<(), String>,
+    check: &dyn Fn(&Problem) -> Result<(), RowError>,
 ) -> Result<Rows, RowsError> {
-    let mut reading = Reading::new(fits);
+    let mut reading = Reading::new(check);
     for path in paths {
         read_file(path.as_ref(), &mut reading)?;
     }
@@ -133,50 +133,50 @@ fn read_file(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsError> {
     read(path, reading)
 }
 
-/// Rows as they come in, whatever the file is.
+/// Collects the rows of all files, whatever their format.
 struct Reading<'a> {
-    /// What is wanted of a problem besides being one.
-    fits: &'a dyn Fn(&Problem) -> Result<(), String>,
+    /// Whether the grader can grade a problem.
+    check: &'a dyn Fn(&Problem) -> Result<(), RowError>,
     file: PathBuf,
     problems: Vec<Problem>,
     /// Where each id was first seen: its problem, file and row.
     seen: HashMap<String, (usize, PathBuf, u64)>,
     bad: Vec<BadRow>,
-    undescribed: u64,
+    unreported: u64,
     digest: Sha256,
 }
 
 impl<'a> Reading<'a> {
-    fn new(fits: &'a dyn Fn(&Problem) -> Result<(), String>) -> Self {
+    fn new(check: &'a dyn Fn(&Problem) -> Result<(), RowError>) -> Self {
         Self {
-            fits,
+            check,
             file: PathBuf::new(),
             problems: Vec::new(),
             seen: HashMap::new(),
             bad: Vec::new(),
-            undescribed: 0,
+            unreported: 0,
             digest: Sha256::default(),
         }
     }
 
-    /// Bytes of the file, in their order.
+    /// Adds bytes of the file to the digest.
     fn bytes(&mut self, bytes: &[u8]) {
         self.digest.update(bytes);
     }
 
-    /// A row that could be read.
+    /// Adds a row.
     fn row(&mut self, row: u64, value: Value) {
         let problem = Problem::from_row(value);
-        match problem.and_then(|problem| (self.fits)(&problem).map(|()| problem)) {
+        match problem.and_then(|problem| (self.check)(&problem).map(|()| problem)) {
             Ok(problem) => self.problem(row, problem),
-            Err(why) => self.bad(row, why),
+            Err(error) => self.bad(row, error.to_string()),
         }
     }
 
     fn problem(&mut self, row: u64, problem: Problem) {
         let Some((at, file, first)) = self.seen.get(&problem.id) else {
-            let place = (self.problems.len(), self.file.clone(), row);
-            self.seen.insert(problem.id.clone(), place);
+            let first = (self.problems.len(), self.file.clone(), row);
+            self.seen.insert(problem.id.clone(), first);
             self.problems.push(problem);
             return;
         };
@@ -185,26 +185,26 @@ impl<'a> Reading<'a> {
             known.repeats = known.repeats.saturating_add(1);
             return;
         }
-        let elsewhere =
+        let other_file =
             if *file == self.file { String::new() } else { format!("{}, ", file.display()) };
         let why = format!(
-            "id {} stands for another problem in {elsewhere}row {first}",
+            "id {} belongs to another problem in {other_file}row {first}",
             shown(&problem.id)
         );
         self.bad(row, why);
     }
 
-    /// A row that could not be read.
+    /// Reports a row that cannot be used.
     fn bad(&mut self, row: u64, why: String) {
-        if self.bad.len() < DESCRIBED {
+        if self.bad.len() < MAX_REPORTED {
             self.bad.push(BadRow { file: self.file.clone(), row, why });
         } else {
-            self.undescribed += 1;
+            self.unreported += 1;
         }
     }
 
     fn finish(mut self) -> Rows {
-        if let (Some(last), more @ 1..) = (self.bad.last_mut(), self.undescribed) {
+        if let (Some(last), more @ 1..) = (self.bad.last_mut(), self.unreported) {
             last.why = format!("{}; {more} more bad rows follow", last.why);
         }
         let digest = self.digest.finalize();
@@ -213,7 +213,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Passes bytes through and adds them to the digest.
+/// A reader that adds what it reads to a digest.
 struct Digested<'a, R> {
     inner: R,
     digest: &'a mut Sha256,

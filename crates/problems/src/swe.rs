@@ -1,7 +1,7 @@
-//! Repositories to be mended: their images, their tests, and what a change of a model is worth.
+//! Software engineering tasks in the form of SWE-bench: images, test commands, and the grade of a patch.
 //!
-//! The change is carried over into a sandbox that no model has touched, the tests come on top, and the log of the
-//! tests decides. Runs nothing itself: it writes scripts and reads logs.
+//! The model's patch is applied in a new sandbox, then the tests of the row, and the test log decides. Runs nothing
+//! itself: it writes scripts and reads logs.
 
 mod log;
 mod repos;
@@ -15,31 +15,31 @@ use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{CarriedFile, Check, Grade, Grading, Problem, ScoreFrom};
+use crate::{Check, Grade, GraderFile, Grading, Problem, RowError, ScoreFrom, problem::kind};
 
-pub use log::{Style, TestLog};
+pub use log::{TestLog, TestLogFormat};
 pub use script::{DIFF_FILE, DiffForm, diff_command};
 
-/// Tests that run longer than this have failed.
+/// Time limit of the tests of one patch.
 const TIMEOUT: Duration = Duration::from_secs(1800);
-/// A row may list this many tests.
-const MOST_TESTS: usize = 100_000;
+/// The most tests a row may list under one key.
+const MAX_TESTS: usize = 100_000;
 
-/// Where a repository lies and how its sandbox is made, as the task says.
+/// The parts of a task that a grading sandbox depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct RepositoryContext<'a> {
     pub(crate) repository: &'a Path,
     pub(crate) input_dir: &'a Path,
     pub(crate) image: Option<&'a str>,
 }
 
-/// The image that SWE-bench publishes for a task.
+/// The image that SWE-bench publishes for an instance.
 pub fn image(instance_id: &str) -> String {
     let name = instance_id.to_lowercase().replace("__", "_1776_");
     format!("swebench/sweb.eval.x86_64.{name}:latest")
 }
 
-/// The image a problem wants: its own, or SWE-bench's where it brings no test command.
+/// The image of a problem: its own, or SWE-bench's where it has no test command of its own.
 pub(crate) fn image_of(problem: &Problem) -> Option<String> {
     let named = ["image", "docker_image", "image_name"].iter().find_map(|key| problem.field(key));
     let published = || {
@@ -49,31 +49,35 @@ pub(crate) fn image_of(problem: &Problem) -> Option<String> {
     named.map(str::to_owned).or_else(published)
 }
 
-/// What has to be run in a new sandbox, once the input files are there, to have the repository as it was.
+/// The script that prepares the repository in a new sandbox, once the input files are there.
 pub(crate) fn setup(problem: &Problem, repository: &Path) -> String {
     script::setup(repository, problem.field("setup"))
 }
 
-/// Whether the row says how it is tested, and if not, what is missing.
-pub(crate) fn fits(problem: &Problem) -> Result<(), String> {
+/// Whether a row has everything its tests need.
+pub(crate) fn check(problem: &Problem) -> Result<(), RowError> {
     if tests(problem, "FAIL_TO_PASS")?.is_empty() {
-        return Err("field `FAIL_TO_PASS` names no test".into());
+        return Err(RowError::Empty { field: "FAIL_TO_PASS" });
     }
     tests(problem, "PASS_TO_PASS")?;
     match problem.extra.get("test_patch") {
         None | Some(Value::Null | Value::String(_)) => {}
-        Some(_) => return Err("field `test_patch` is not a text".into()),
+        Some(other) => {
+            let (field, found) = ("test_patch", kind(other));
+            return Err(RowError::Type { field, found, expected: "a string" });
+        }
     }
-    if let Some(style) = problem.field("test_log")
-        && Style::named(style).is_none()
+    if let Some(format) = problem.field("test_log")
+        && TestLogFormat::named(format).is_none()
     {
-        return Err(format!("field `test_log` is none of {}", Style::NAMES.join(", ")));
+        let why = format!("is not one of {}", TestLogFormat::NAMES.join(", "));
+        return Err(RowError::Invalid { field: "test_log", why });
     }
     command(problem).map(|_| ())
 }
 
-/// What a change is worth: nothing if there is none, otherwise the tests say.
-pub(crate) fn grading(problem: &Problem, diff: &str, place: Place<'_>) -> Grading {
+/// The grading of a patch: 0 if it is empty, otherwise a check that runs the tests.
+pub(crate) fn grading(problem: &Problem, diff: &str, context: RepositoryContext<'_>) -> Grading {
     let failed = |why: &str| {
         Grading::Done(Grade { score: 0.0, details: json!({"outcome": "unresolved", "why": why}) })
     };
@@ -83,32 +87,32 @@ pub(crate) fn grading(problem: &Problem, diff: &str, place: Place<'_>) -> Gradin
     }
     let listed = tests(problem, "FAIL_TO_PASS")
         .and_then(|fail| Ok((fail, tests(problem, "PASS_TO_PASS")?, command(problem)?)));
-    let (fail_to_pass, pass_to_pass, (command, style)) = match listed {
+    let (fail_to_pass, pass_to_pass, (command, format)) = match listed {
         Ok(listed) => listed,
-        Err(why) => return failed(&why),
+        Err(error) => return failed(&error.to_string()),
     };
     let log = TestLog {
         marker: format!("llm-in-sandbox-{:032x}", fastrand::u128(..)),
-        style,
+        format,
         fail_to_pass,
         pass_to_pass,
-        machinery: machinery(diff),
+        test_config_changes: test_config_changes(diff),
     };
     let test_patch = problem.field("test_patch").unwrap_or_default();
     let script = script::Evaluation {
-        repository: place.repository,
-        setup: &setup(problem, place.repository),
+        repository: context.repository,
+        setup: &setup(problem, context.repository),
         command: &command,
         marker: &log.marker,
     };
-    let mut files: Vec<CarriedFile> = problem
+    let mut files: Vec<GraderFile> = problem
         .files
         .iter()
-        .map(|(name, text)| (place.input_dir.join(name), text.as_bytes().into()))
+        .map(|(name, text)| (context.input_dir.join(name), text.as_bytes().into()))
         .collect();
     files.extend(script.files(diff, test_patch));
     Grading::InSandbox(Check {
-        image: image_of(problem).or_else(|| place.image.map(str::to_owned)),
+        image: image_of(problem).or_else(|| context.image.map(str::to_owned)),
         files,
         command: script::Evaluation::COMMAND.to_owned(),
         timeout: TIMEOUT,
@@ -116,17 +120,18 @@ pub(crate) fn grading(problem: &Problem, diff: &str, place: Place<'_>) -> Gradin
     })
 }
 
-/// The change in a plain reply: the last block of that kind. What git wrote has no need of one.
-fn fenced(reply: &str) -> Option<&str> {
-    let block = reply.rsplit_once("```diff\n").filter(|_| !reply.starts_with("diff --git "))?.1;
-    let change = block.split_once("\n```").map_or(block, |(change, _)| change);
-    Some(if change.starts_with("```") { "" } else { change })
+/// The patch in a response without a sandbox: the last `diff` block. A patch written by git is not in a block.
+fn fenced(response: &str) -> Option<&str> {
+    let block =
+        response.rsplit_once("```diff\n").filter(|_| !response.starts_with("diff --git "))?.1;
+    let patch = block.split_once("\n```").map_or(block, |(patch, _)| patch);
+    Some(if patch.starts_with("```") { "" } else { patch })
 }
 
-/// The tests under a key: a list of names, or such a list as JSON text.
-fn tests(problem: &Problem, key: &str) -> Result<Vec<String>, String> {
-    let wrong = || format!("field `{key}` is not a list of tests");
-    let list = match problem.extra.get(key) {
+/// The tests under a key: an array of names, or a string with such an array as JSON.
+fn tests(problem: &Problem, field: &'static str) -> Result<Vec<String>, RowError> {
+    let wrong = || RowError::Invalid { field, why: "is not a list of tests".into() };
+    let list = match problem.extra.get(field) {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::String(text)) if text.trim().is_empty() => return Ok(Vec::new()),
         Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong())?,
@@ -134,25 +139,31 @@ fn tests(problem: &Problem, key: &str) -> Result<Vec<String>, String> {
     };
     let names: Vec<String> = serde_json::from_value(list).map_err(|_| wrong())?;
     match names.len() {
-        ..=MOST_TESTS => Ok(names),
-        more => Err(format!("field `{key}` names {more} tests, more than {MOST_TESTS}")),
+        ..=MAX_TESTS => Ok(names),
+        more => {
+            let why = format!("names {more} tests, more than {MAX_TESTS}");
+            Err(RowError::Invalid { field, why })
+        }
     }
 }
 
-/// The command that runs the tests, and the form of its log.
-fn command(problem: &Problem) -> Result<(String, Style), String> {
+/// The command that runs the tests, and the format of its log.
+fn command(problem: &Problem) -> Result<(String, TestLogFormat), RowError> {
     let files = changed_files(problem.field("test_patch").unwrap_or_default());
-    let (command, style) = match (problem.field("test_command"), problem.field("repo")) {
-        (Some(command), _) => (command.to_owned(), Style::of_command(command)),
+    let (command, format) = match (problem.field("test_command"), problem.field("repo")) {
+        (Some(command), _) => (command.to_owned(), TestLogFormat::of_command(command)),
         (None, Some(repo)) => repos::command(repo, problem.field("version"), &files)?,
-        (None, None) => return Err("there is neither a field `test_command` nor `repo`".into()),
+        (None, None) => {
+            let why = "there is neither a field `test_command` nor `repo`";
+            return Err(RowError::Ungradable(why.into()));
+        }
     };
-    let named = problem.field("test_log").and_then(Style::named);
-    Ok((command, named.unwrap_or(style)))
+    let named = problem.field("test_log").and_then(TestLogFormat::named);
+    Ok((command, named.unwrap_or(format)))
 }
 
-/// The files a patch changes, as they are called afterwards. Names that git has to quote, or that lead elsewhere,
-/// are left out.
+/// The files a patch changes, by their new names. Names that git has to quote, or that leave the repository, are
+/// left out.
 fn changed_files(patch: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in patch.lines() {
@@ -167,9 +178,8 @@ fn changed_files(patch: &str) -> Vec<String> {
     files
 }
 
-/// The changed files that say how tests run rather than what the program does. Reported, since they can make
-/// tests pass that test nothing.
-fn machinery(diff: &str) -> Vec<String> {
+/// The changed files that configure the tests. Reported, because they can make tests pass that test nothing.
+fn test_config_changes(diff: &str) -> Vec<String> {
     const NAMES: [&str; 8] = [
         "conftest.py",
         "pytest.ini",

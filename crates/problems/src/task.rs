@@ -1,6 +1,6 @@
-//! A task: prompts, limits and a grader around a set of problems, built in or somebody's own.
+//! A task: prompts, limits and a grader for a set of problems; built in or from a folder of the user.
 //!
-//! Turns a problem into text and an answer into a grading; where rows come from is another's business.
+//! Turns a problem into text and an answer into a grading. Does not fetch rows.
 
 mod builtin;
 
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use agent::Prompts;
 
 use crate::{
-    Answer, Grader, Grading, Problem, Rows, RowsError, TaskError, folder,
+    AnswerLocation, Grader, Grading, Problem, Rows, RowsError, TaskError, folder,
     hub::Source,
     rows::read_files,
-    swe::{self, DiffForm, Place},
+    swe::{self, DiffForm, RepositoryContext},
 };
 
 /// A benchmark task.
@@ -24,42 +24,42 @@ use crate::{
 pub struct Task {
     /// Its name.
     pub name: String,
-    /// What decides about answers.
+    /// How answers are graded.
     pub grader: Grader,
-    /// The most turns of an episode.
+    /// The turn limit of an episode.
     pub turns: u32,
-    /// The most tokens of an episode.
+    /// The token limit of an episode.
     pub tokens: u64,
-    /// The names its benchmark has in public, for the check of leaks.
+    /// Public names of the benchmark. Reports search for them to detect that a model looked the answers up.
     pub known_as: Vec<String>,
-    /// What a model with a computer is told.
+    /// Prompts for a model with a sandbox.
     pub prompts: Prompts,
-    /// What a model without one is told.
-    pub plain_form: PlainForm,
-    /// The rows that come with it, where it is a folder.
+    /// The form of the prompt for a model without one; see [`Self::plain_prompt`].
+    pub plain_prompt: PlainPrompt,
+    /// The data file of a task folder.
     pub data: Option<PathBuf>,
-    /// Where the rows lie on the hub.
+    /// The data set on the hub.
     pub hub: Option<Source>,
-    /// The image its sandboxes are made of, where it is not the usual one.
+    /// The image of its sandboxes. `None`: the default image.
     pub image: Option<String>,
-    /// What should be known before it is used: parts of a folder that have no effect here.
+    /// Warnings for the user: parts of a task folder that have no effect.
     pub notes: Vec<String>,
 }
 
-/// How a problem is put to a model that has only one reply.
+/// The form of the prompt for a model without a sandbox, which answers in one response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlainForm {
-    /// As it stands.
+pub enum PlainPrompt {
+    /// The statement alone.
     Statement,
-    /// With the final answer in a box.
+    /// Asks for the final answer in `\\boxed{}`.
     Boxed,
-    /// With the letter of a choice at the end.
+    /// Asks for the letter of a multiple choice in the last line.
     Letter,
-    /// With nothing but a short answer, or letters.
+    /// Asks for the short answer alone.
     Brief,
-    /// With a change to a repository that the model cannot see.
+    /// Asks for a patch in a `diff` block.
     Diff,
-    /// A template with `{problem_statement}` and, if it likes, `{documents}`.
+    /// A template with `{problem_statement}` and optionally `{documents}`.
     Template(String),
 }
 
@@ -81,37 +81,38 @@ impl Task {
         builtin::task(name)
     }
 
-    /// The task in a folder: one with a `task.toml`, or one of the reference with `config.yaml` and `reward.py`.
+    /// Loads a task folder: one with a `task.toml`, or one of the reference implementation with `config.yaml` and
+    /// `reward.py`.
     pub fn load(dir: &Path) -> Result<Self, TaskError> {
         folder::load(dir)
     }
 
-    /// Reads rows for this task, several files as if they were one: `.jsonl`, `.json` or `.parquet`. Rows it cannot grade
-    /// are bad ones.
+    /// Reads the rows of this task from `.jsonl`, `.json` or `.parquet` files. Rows the grader cannot grade are bad
+    /// rows.
     pub fn read_files(&self, paths: &[impl AsRef<Path>]) -> Result<Rows, RowsError> {
-        read_files(paths, &|problem| self.grader.fits(problem))
+        read_files(paths, &|problem| self.grader.check(problem))
     }
 
-    /// The one user message for a model without a computer, documents included.
-    pub fn plain(&self, problem: &Problem) -> String {
+    /// The prompt for a model without a sandbox: one user message, with the documents.
+    pub fn plain_prompt(&self, problem: &Problem) -> String {
         let statement = &problem.statement;
-        let question = match &self.plain_form {
-            PlainForm::Template(template) => return filled(template, problem),
-            PlainForm::Statement => statement.clone(),
-            PlainForm::Boxed => {
+        let question = match &self.plain_prompt {
+            PlainPrompt::Template(template) => return filled(template, problem),
+            PlainPrompt::Statement => statement.clone(),
+            PlainPrompt::Boxed => {
                 format!(
                     "{statement}\n\nReason step by step and give the final answer in \\boxed{{}}."
                 )
             }
-            PlainForm::Letter => format!(
+            PlainPrompt::Letter => format!(
                 "{statement}\n\nReason step by step, then end with one line of the form \"Answer: X\", where X is \
                  the letter of the right option."
             ),
-            PlainForm::Brief => format!(
+            PlainPrompt::Brief => format!(
                 "{statement}\n\nReply with the answer alone. For a choice that is its letter, for several their \
                  letters with commas between them; otherwise it is a short text."
             ),
-            PlainForm::Diff => format!(
+            PlainPrompt::Diff => format!(
                 "Somebody reports about a repository:\n\n{statement}\n\nReply with the change that settles it: one \
                  unified diff, as git writes it, in a block that begins with ```diff and ends with ```."
             ),
@@ -119,7 +120,7 @@ impl Task {
         with_documents(problem, &question)
     }
 
-    /// The statement for a model with a computer that gets the documents in its prompt instead of as files.
+    /// The statement for a model with a sandbox that gets the documents in its prompt instead of as files.
     pub fn with_documents_in_prompt(&self, problem: &Problem) -> String {
         if problem.files.is_empty() {
             return problem.statement.clone();
@@ -131,40 +132,40 @@ impl Task {
         )
     }
 
-    /// The image the problem's sandbox is made of, where it is not the usual one.
+    /// The image of the problem's sandbox. `None`: the default image.
     pub fn image(&self, problem: &Problem) -> Option<String> {
         let own = (self.grader == Grader::Tests).then(|| swe::image_of(problem)).flatten();
         own.or_else(|| self.image.clone())
     }
 
-    /// What to run in a new sandbox once the problem's files are there, before the model begins; it has to end well.
-    /// To be run as a program of its own (`bash -c`).
+    /// The script that prepares a new sandbox once the problem's files are there, before the episode. Run it with
+    /// `bash -c`; it has to succeed.
     pub fn setup(&self, problem: &Problem) -> Option<String> {
         (self.grader == Grader::Tests).then(|| swe::setup(problem, &self.prompts.working_dir))
     }
 
-    /// Where the answer is when the model has finished.
-    pub fn answer_of(&self) -> Answer {
+    /// Where the answer is after the episode.
+    pub fn answer_location(&self) -> AnswerLocation {
         match self.grader {
-            Grader::Tests => Answer::Diff,
-            _ => Answer::File("answer.txt".to_owned()),
+            Grader::Tests => AnswerLocation::Diff,
+            _ => AnswerLocation::File("answer.txt".to_owned()),
         }
     }
 
-    /// What writes the model's change to [`swe::DIFF_FILE`], where [`Self::answer_of`] is a change. To be run as a
-    /// program of its own (`bash -c`).
+    /// The script that writes the model's changes to [`swe::DIFF_FILE`], where [`Self::answer_location`] is
+    /// [`AnswerLocation::Diff`]. Run it with `bash -c`.
     pub fn diff_command(&self, form: DiffForm) -> String {
         swe::diff_command(&self.prompts.working_dir, form)
     }
 
-    /// The grade of an answer, or what has to be done for one.
+    /// Grades an answer, or describes what has to be done for a grade.
     pub fn grading(&self, problem: &Problem, answer: &str) -> Grading {
-        let place = Place {
+        let context = RepositoryContext {
             repository: &self.prompts.working_dir,
             input_dir: &self.prompts.input_dir,
             image: self.image.as_deref(),
         };
-        self.grader.grading(problem, answer, place)
+        self.grader.grading(problem, answer, context)
     }
 }
 
@@ -178,7 +179,7 @@ fn with_documents(problem: &Problem, question: &str) -> String {
     }
 }
 
-/// All documents with their names, in the order of these.
+/// All documents with their names, sorted by name.
 fn documents(problem: &Problem) -> String {
     let count = problem.files.len();
     let blocks = problem.files.iter().zip(1..).map(|((name, text), number)| {
@@ -189,25 +190,25 @@ fn documents(problem: &Problem) -> String {
     blocks.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Fills a template that [`check_template`] has seen. Documents it does not ask for come first.
+/// Fills a template that [`check_template`] accepts. Documents it has no placeholder for come first.
 fn filled(template: &str, problem: &Problem) -> String {
     let documents = documents(problem);
     let values = [("problem_statement", problem.statement.as_str()), ("documents", &documents)];
     let text = fill(template, &values).unwrap_or_else(|_| problem.statement.clone());
-    // Doubled braces are no name.
-    let asked_for = template.replace("{{", "").contains("{documents}");
-    match problem.files.is_empty() || asked_for {
+    // Doubled braces are not a placeholder.
+    let has_documents = template.replace("{{", "").contains("{documents}");
+    match problem.files.is_empty() || has_documents {
         true => text,
         false => format!("{documents}\n\n{text}"),
     }
 }
 
-/// Whether a template can be filled, and if not, why.
+/// Whether a template can be filled; the error says why not.
 pub(crate) fn check_template(template: &str) -> Result<(), String> {
     fill(template, &[("problem_statement", ""), ("documents", "")]).map(|_| ())
 }
 
-/// Puts values in for names in braces; doubled braces stand for themselves.
+/// Replaces names in braces by their values, and doubled braces by single ones.
 fn fill(template: &str, values: &[(&str, &str)]) -> Result<String, String> {
     let mut text = String::with_capacity(template.len());
     let mut rest = template;
@@ -221,12 +222,12 @@ fn fill(template: &str, values: &[(&str, &str)]) -> Result<String, String> {
         }
         let inside = rest.strip_prefix('{').and_then(|inside| inside.split_once('}'));
         let Some((name, after)) = inside else {
-            return Err("a lone brace; double it where a brace is meant: {{ or }}".into());
+            return Err("unmatched brace; write {{ or }} for a literal brace".into());
         };
         let Some((_, value)) = values.iter().find(|(known, _)| *known == name) else {
             let name: String = name.chars().take(40).collect();
             return Err(format!(
-                "nothing is known to put in for {{{name}}}; known are {{problem_statement}} and {{documents}}"
+                "unknown placeholder {{{name}}}; known are {{problem_statement}} and {{documents}}"
             ));
         };
         text.push_str(value);

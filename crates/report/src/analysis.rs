@@ -1,21 +1,21 @@
-//! What a model did with its computer: which capabilities it used, what it cost in tokens and time, whether it
-//! came upon the answer, and how its plain answers are built.
+//! Analyses of trajectories and attempts: which capabilities of the sandbox a model used, tokens and time, possible
+//! leaks of the answer, and the style of answers without a sandbox.
 //!
-//! Pure functions from events and attempts to plain data. Nothing here reads files, asks models or draws. All
-//! text is hostile: every pass is linear in it, and no text ends the program.
+//! Pure functions from events and attempts to plain data. All text is untrusted: every pass is linear in its length and
+//! none panics.
 
 mod capability;
 mod code;
 mod command;
-mod exam;
 mod fold;
 mod leak;
 mod network;
 mod patterns;
-mod plain;
 mod script;
 mod shares;
 mod shell;
+mod style;
+mod target;
 mod turn;
 mod words;
 
@@ -28,13 +28,13 @@ mod labels_tests;
 #[cfg(test)]
 mod leak_tests;
 #[cfg(test)]
-mod plain_tests;
-#[cfg(test)]
 mod shell_tests;
+#[cfg(test)]
+mod style_tests;
 
 pub use capability::{Capabilities, Counts, Use, Uses, capabilities, uses};
-pub use exam::Exam;
-pub use leak::{Leak, Why, leaks};
-pub use plain::{Pattern, Plain, PlainSummary};
+pub use leak::{Leak, LeakReason, leaks};
 pub use shares::{Memory, Shares};
+pub use style::{AnswerStyle, StylePattern, StyleSummary};
+pub use target::LeakTarget;
 pub use turn::{Call, Turn, recorded, turns};

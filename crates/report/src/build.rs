@@ -1,4 +1,4 @@
-//! Facts become a report. Pure: reads no file and knows no format.
+//! Builds a report from facts. Pure: reads no files and knows no output format.
 
 mod failures;
 mod mode;
@@ -10,7 +10,7 @@ use results::{Mode, TaskInfo};
 
 use crate::{
     Fact, Source,
-    analysis::{Capabilities, PlainSummary},
+    analysis::{Capabilities, StyleSummary},
     data::{
         Average, Domain, Listed, Mean, Method, ModeReport, Report, RunInfo, System, TaskReport,
         VERSION,
@@ -19,13 +19,13 @@ use crate::{
     text::excerpt,
 };
 
-/// Characters of a name: of a task, a model, a problem.
+/// Characters of a name of a task, a model or a problem.
 const NAME: usize = 100;
-/// Domains told apart in a system; what comes after is taken together.
+/// Domains listed per system; the rest is merged into one.
 const DOMAINS: usize = 60;
 
 impl Report {
-    /// Says what these results mean.
+    /// Builds the report of these runs.
     pub fn of(sources: &[Source]) -> Self {
         let tasks = systems::tasks(sources);
         let groups = systems::group(sources);
@@ -41,14 +41,14 @@ impl Report {
             notes: Vec::new(),
         };
         report.notes = notes(&report);
-        report.notes.extend(systems::doubts(&groups, sources));
+        report.notes.extend(systems::caveats(&groups, sources));
         report
     }
 }
 
 fn run_info(source: &Source) -> RunInfo {
-    let asked = source.run.tasks.iter().map(asked).fold(0, usize::saturating_add);
-    let asked = asked.saturating_mul(source.run.modes.len());
+    let planned = source.run.tasks.iter().map(planned).fold(0, usize::saturating_add);
+    let planned = planned.saturating_mul(source.run.modes.len());
     RunInfo {
         name: source.name.clone(),
         link: source.link.clone(),
@@ -56,16 +56,16 @@ fn run_info(source: &Source) -> RunInfo {
         program: excerpt(&source.run.program, NAME),
         judge: excerpt(systems::judge(&source.run).unwrap_or_default(), NAME),
         started: source.run.started,
-        asked,
+        planned,
         read: source.facts.len(),
-        missing: asked.saturating_sub(source.facts.len()),
+        missing: planned.saturating_sub(source.facts.len()),
         without_events: source.without_events,
-        damaged: Listed { total: source.damages, items: source.damaged.clone() },
+        damaged: Listed { total: source.damaged_total, items: source.damaged.clone() },
     }
 }
 
-/// Attempts of a task in one mode, for records that do not say it as if every problem were asked equally often.
-fn asked(task: &TaskInfo) -> usize {
+/// Attempts planned for a task in one mode. Older records state only problems and repeats.
+fn planned(task: &TaskInfo) -> usize {
     match task.attempts {
         0 => task.problems.saturating_mul(task.repeats as usize),
         known => known,
@@ -87,7 +87,7 @@ fn system(group: &systems::Group, sources: &[Source], tasks: &[String]) -> Syste
         label: group.label.clone(),
         model: excerpt(&run.model, NAME),
         without: run.without.iter().take(8).map(|word| excerpt(word, NAME)).collect(),
-        context: excerpt(&run.context, NAME),
+        context: excerpt(&run.documents, NAME),
         runs: group.runs.clone(),
         average: average(&reports, tasks.len()),
         domains: domains(group, sources),
@@ -103,28 +103,25 @@ fn task_report(group: &systems::Group, sources: &[Source], task: &str) -> Option
     };
     let (without, with) = (facts(Mode::Llm), facts(Mode::Sandbox));
     let report =
-        |facts: &[&Fact], mode| mode::report(facts, systems::asked_of(group, sources, task, mode));
+        |facts: &[&Fact], mode| mode::report(facts, systems::planned(group, sources, task, mode));
     let (llm, sandbox) = (report(&without, Mode::Llm), report(&with, Mode::Sandbox));
     let infos = group.runs.iter().flat_map(|run| &sources[*run].run.tasks);
     let grader = infos.filter(|info| info.name == task).map(|info| info.grader.as_str()).next();
     if llm.is_none() && sandbox.is_none() {
         return None;
     }
-    let compare = |score: fn(&Fact) -> Option<f64>| {
-        let (mut without, with) = (by_problem(&without, score), by_problem(&with, score));
+    let difference = {
+        let (mut without, with) =
+            (by_problem(&without, Fact::score), by_problem(&with, Fact::score));
         let pairs = with.into_iter().filter_map(|(id, with)| Some((without.remove(id)?, with)));
         paired(&pairs.collect::<Vec<_>>())
     };
-    let scored = |mode: &Option<ModeReport>| mode.as_ref().is_some_and(|mode| mode.score.is_some());
-    let both_scored = scored(&llm) && scored(&sandbox);
-    let excused = |facts: &[&Fact]| facts.iter().any(|fact| fact.graded().is_none());
+    let any_invalid = without.iter().chain(&with).any(|fact| fact.score().is_none());
     Some(TaskReport {
         task: excerpt(task, NAME),
         grader: excerpt(grader.unwrap_or_default(), NAME),
-        difference: both_scored.then(|| compare(|fact| Some(fact.attempt.counted()))).flatten(),
-        difference_graded: (excused(&without) || excused(&with))
-            .then(|| compare(Fact::graded))
-            .flatten(),
+        difference,
+        difference_graded: difference.filter(|_| any_invalid),
         p_holm: None,
         token_ratio: token_ratio(&without, &with),
         answers: answers(&without),
@@ -133,38 +130,38 @@ fn task_report(group: &systems::Group, sources: &[Source], task: &str) -> Option
     })
 }
 
-/// Tokens with the computer over tokens without, each problem tried both ways with its mean.
+/// Ratio of tokens with and without a sandbox over problems attempted in both modes, each weighted by its mean.
 fn token_ratio(without: &[&Fact], with: &[&Fact]) -> Option<f64> {
     let tokens =
-        |fact: &Fact| fact.attempt.is_of_the_model().then(|| fact.attempt.tokens.total() as f64);
+        |fact: &Fact| fact.attempt.is_answered().then(|| fact.attempt.tokens.total() as f64);
     let (mut without, with) = (by_problem(without, tokens), by_problem(with, tokens));
-    let (mut less, mut more) = (0.0, 0.0);
+    let (mut tokens_without, mut tokens_with) = (0.0, 0.0);
     for (id, with) in with {
         if let Some(without) = without.remove(id) {
-            less += mean(without)?;
-            more += mean(with)?;
+            tokens_without += mean(without)?;
+            tokens_with += mean(with)?;
         }
     }
-    (less > 0.0).then(|| more / less)
+    (tokens_without > 0.0).then(|| tokens_with / tokens_without)
 }
 
-/// Scores by problem, problems in the order of their names.
+/// Values by problem, sorted by problem.
 fn by_problem<'a>(
     facts: &[&'a Fact],
-    score: fn(&Fact) -> Option<f64>,
+    value: fn(&Fact) -> Option<f64>,
 ) -> BTreeMap<&'a str, Vec<f64>> {
     let mut problems: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for fact in facts {
-        if let Some(score) = score(fact) {
-            problems.entry(&fact.attempt.key.id).or_default().push(score);
+        if let Some(value) = value(fact) {
+            problems.entry(&fact.attempt.key.id).or_default().push(value);
         }
     }
     problems
 }
 
-/// How plain answers are written; none without any.
-fn answers(facts: &[&Fact]) -> Option<PlainSummary> {
-    let all = PlainSummary::of(facts.iter().filter_map(|fact| fact.plain));
+/// Style of the answers without a sandbox; `None` without answers.
+fn answers(facts: &[&Fact]) -> Option<StyleSummary> {
+    let all = StyleSummary::of(facts.iter().filter_map(|fact| fact.style));
     (all.answers > 0).then_some(all)
 }
 
@@ -172,7 +169,7 @@ fn domains(group: &systems::Group, sources: &[Source]) -> Vec<Domain> {
     let mut domains: BTreeMap<&str, Domain> = BTreeMap::new();
     for fact in group.runs.iter().flat_map(|run| &sources[*run].facts) {
         let Some(capabilities) = &fact.capabilities else { continue };
-        if !fact.attempt.is_of_the_model() {
+        if !fact.attempt.is_answered() {
             continue;
         }
         let mut name = fact.attempt.domain.as_str();
@@ -190,7 +187,7 @@ fn domains(group: &systems::Group, sources: &[Source]) -> Vec<Domain> {
     domains.into_values().collect()
 }
 
-/// The mean over tasks, only where the system has them all: rows of a table must mean the same.
+/// Macro-average over tasks, only where the system has all of them: rows of a table must be comparable.
 fn average(reports: &[TaskReport], tasks: usize) -> Average {
     let over = |values: Vec<(f64, Option<f64>)>| {
         if values.len() != tasks || values.is_empty() {
@@ -202,78 +199,74 @@ fn average(reports: &[TaskReport], tasks: usize) -> Average {
         Some(Mean { mean, se: squares.map(|squares| squares.sqrt() / count) })
     };
     let of = |estimate: Estimate| (estimate.mean, estimate.se);
-    let gained = |paired: Paired| (paired.difference, paired.se);
+    let difference = |paired: Paired| (paired.difference, paired.se);
     let modes = |pick: fn(&TaskReport) -> Option<Estimate>| {
         over(reports.iter().filter_map(pick).map(of).collect())
     };
     Average {
         llm: modes(|task| task.llm.as_ref()?.score),
         sandbox: modes(|task| task.sandbox.as_ref()?.score),
-        difference: over(reports.iter().filter_map(|task| task.difference.map(gained)).collect()),
+        difference: over(
+            reports.iter().filter_map(|task| task.difference.map(difference)).collect(),
+        ),
     }
 }
 
-/// What a reader has to know before believing a number.
+/// Caveats about the data.
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut say = |count: usize, text: String| {
+    let mut note = |count: usize, text: String| {
         if count > 0 {
             notes.push(text);
         }
     };
     for run in &report.runs {
-        let (name, missing) = (&run.name, run.missing);
-        let of = run.asked;
-        say(
-            missing,
+        let RunInfo { name, planned, missing, without_events, damaged, .. } = run;
+        let damaged = damaged.total;
+        note(
+            *missing,
             format!(
-                "The run {name} is not complete: {missing} of {of} attempts are missing, and the numbers are those of the \
-                 rest. The same “benchmark” command, or “benchmark --resume”, finishes it."
+                "Run {name} is incomplete: {missing} of {planned} attempts are missing. Resume it to complete the results."
             ),
         );
-        let damaged = run.damaged.total;
-        say(
+        note(
             damaged,
-            format!(
-                "In the run {name} {damaged} files could not be read; they are listed below and left out."
-            ),
+            format!("Run {name}: {damaged} files are unreadable and excluded; see Runs."),
         );
-        let without = run.without_events;
-        say(
-            without,
+        note(
+            *without_events,
             format!(
-                "In the run {name} the events of {without} attempts are missing, so what the model did in them is unknown."
+                "Run {name}: {without_events} attempts have no trajectory, so their use of the sandbox is unknown."
             ),
         );
     }
     let modes = || report.systems.iter().flat_map(|system| &system.tasks).flat_map(both);
     let failed: usize = modes().map(|mode| mode.infrastructure).sum();
-    say(
+    note(
         failed,
         format!(
-            "{failed} attempts failed on our side or were cancelled. They count as 0 in the main table, as in the paper's \
-             package; the table of attempts shows the scores without them."
+            "{failed} attempts failed because of the infrastructure or were cancelled. They are excluded from all means and \
+             differences; see Attempts for what was at fault."
         ),
     );
     let ungraded: usize = modes().map(|mode| mode.ungraded).sum();
-    say(
+    note(
         ungraded,
         format!(
-            "{ungraded} attempts have no score yet. They count as 0 in the main table, unless a task has no score at all; \
-             the table of attempts shows the scores without them."
+            "{ungraded} attempts are not graded. They are excluded from all means and differences."
         ),
     );
     let few = |mode: &&ModeReport| mode.score.is_some_and(|score| score.problems < 10);
-    let few = modes().filter(few).count();
-    say(
-        few,
-        "Some scores rest on fewer than 10 problems: their intervals are rough at best.".to_owned(),
+    note(
+        modes().filter(few).count(),
+        "Some scores rest on fewer than 10 problems: their confidence intervals are unreliable."
+            .to_owned(),
     );
     let leaks = report.leaks.total;
-    say(
+    note(
         leaks,
         format!(
-            "The leakage check marked {leaks} turns; see below before trusting scores with a network."
+            "The leakage check flagged {leaks} turns; review them before trusting scores with network access."
         ),
     );
     notes

@@ -1,327 +1,338 @@
-//! The report as data: what the Markdown, the JSON and the page are made from.
+//! The report as data: the content of `report.json`, from which Markdown and HTML are rendered.
 //!
-//! Every text in it is bounded and fit to be shown. Times of making are left out: the same results give the
-//! same report.
+//! Texts are bounded and safe to show. There are no timestamps: the same results give the same report.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    analysis::{Capabilities, Memory, PlainSummary},
+    analysis::{Capabilities, Memory, StyleSummary},
     stats::{Estimate, Paired, PassAt},
 };
 
-/// The version of this format.
+/// Version of this format.
 pub const VERSION: u32 = 1;
 
-/// Everything a report says.
+/// Everything a report contains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The version of this format.
+    /// Version of this format.
     pub v: u32,
-    /// The version of the program that made it.
+    /// Version of the program that wrote the report.
     pub program: String,
-    /// How its numbers are made.
+    /// Parameters of the statistics.
     pub method: Method,
-    /// The runs it is about.
+    /// Runs the report is about.
     pub runs: Vec<RunInfo>,
-    /// The tasks, in the order of the tables.
+    /// Tasks, in the order of the tables.
     pub tasks: Vec<String>,
-    /// What was measured: a model, under one set of conditions.
+    /// Systems under test: a model under one set of conditions each.
     pub systems: Vec<System>,
-    /// Turns that may have met the answer instead of finding it.
+    /// Turns that may have retrieved the answer.
     pub leaks: Listed<Leak>,
-    /// Attempts that did not pass, the telling ones first.
+    /// Attempts that did not pass, the most informative first.
     pub failures: Listed<Failure>,
-    /// What a reader has to know before believing a number.
+    /// Caveats.
     pub notes: Vec<String>,
 }
 
-/// How the numbers are made.
+/// Parameters of the statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Method {
-    /// Of every interval.
+    /// Confidence level of every interval.
     pub confidence: f64,
-    /// Where pseudo-random sequences begin.
+    /// Seed of the bootstrap and the permutation test.
     pub seed: u64,
-    /// A score from which an attempt counts as passed.
+    /// Score from which an attempt passes.
     pub pass: f64,
 }
 
-/// The first of many, and how many there are.
+/// The first of many items, and their total number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Listed<T> {
-    /// All of them.
+    /// Number of all items.
     pub total: usize,
-    /// Those that are listed.
+    /// The items listed.
     pub items: Vec<T>,
 }
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// The name of its directory.
+    /// Name of its directory.
     pub name: String,
-    /// The way there from the report.
+    /// Relative path from the report to its directory.
     pub link: String,
-    /// The model.
+    /// Model.
     pub model: String,
-    /// The program that ran it.
+    /// Version of the program that ran it.
     pub program: String,
-    /// The model that judged its answers; empty where none did.
+    /// Judge model; empty where there is none.
     #[serde(default)]
     pub judge: String,
-    /// When it first began, in milliseconds since 1970.
+    /// First start, in milliseconds since 1970.
     pub started: u64,
-    /// Attempts that were asked for.
-    pub asked: usize,
-    /// Attempts that were read.
+    /// Attempts planned.
+    #[serde(rename = "asked")]
+    pub planned: usize,
+    /// Attempts read.
     pub read: usize,
-    /// Attempts that are not there yet.
+    /// Attempts planned but not recorded yet.
     pub missing: usize,
-    /// Attempts with a sandbox whose events are not there.
+    /// Sandbox attempts without a trajectory.
     pub without_events: usize,
-    /// Damaged files.
+    /// Files that could not be read.
     pub damaged: Listed<String>,
 }
 
 /// A model under one set of conditions: a row of the main table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct System {
-    /// What it is called in this report.
+    /// Label in this report, unique.
     pub label: String,
-    /// The model.
+    /// Model.
     pub model: String,
-    /// What it had to do without.
+    /// Capabilities removed in an ablation.
     pub without: Vec<String>,
-    /// Where its documents were.
+    /// Where documents were given: in files or in the prompt.
     pub context: String,
-    /// Its runs, as places in the report's list.
+    /// Its runs, as indices into the report's list.
     pub runs: Vec<usize>,
-    /// What it did, by task.
+    /// Results by task.
     pub tasks: Vec<TaskReport>,
-    /// The mean over tasks; only over all tasks of the report.
+    /// Macro-average over tasks.
     pub average: Average,
-    /// What it did with its computer, by domain.
+    /// Use of the sandbox by domain.
     pub domains: Vec<Domain>,
 }
 
-/// The mean over tasks.
+/// Macro-average over tasks; absent unless every task of the report has a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Average {
-    /// Without a computer.
+    /// Without a sandbox.
     pub llm: Option<Mean>,
-    /// With one.
+    /// With a sandbox.
     pub sandbox: Option<Mean>,
-    /// The difference, over problems tried both ways.
+    /// Paired difference.
     pub difference: Option<Mean>,
 }
 
-/// A mean of tasks that are independent of each other.
+/// A mean over independent tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mean {
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// Its standard error, where each task has one.
+    /// Standard error, where every task has one.
     pub se: Option<f64>,
 }
 
-/// A task of a system.
+/// One task of a system. All scores and differences are over valid attempts: those with a score that did not fail because
+/// of the infrastructure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskReport {
-    /// Its name.
+    /// Name of the task.
     pub task: String,
-    /// Its grader.
+    /// Name of its grader.
     pub grader: String,
-    /// Without a computer.
+    /// Without a sandbox.
     pub llm: Option<ModeReport>,
-    /// With one.
+    /// With a sandbox.
     pub sandbox: Option<ModeReport>,
-    /// What the computer adds, failures of ours and ungraded attempts counted as 0.
+    /// Paired difference, with minus without a sandbox.
     pub difference: Option<Paired>,
-    /// The same without those; absent where there are none.
+    /// Equal to `difference` where an attempt is invalid, else absent. For readers of earlier reports, whose `difference`
+    /// counted invalid attempts as 0.
     pub difference_graded: Option<Paired>,
-    /// The p-value corrected for the number of this system's tasks (Holm).
+    /// p-value of the difference, Holm-corrected for the number of this system's tasks.
     pub p_holm: Option<f64>,
-    /// Tokens with the computer over tokens without, over problems tried both ways.
+    /// Ratio of tokens with and without a sandbox, over problems attempted in both modes.
     pub token_ratio: Option<f64>,
-    /// How its plain answers are written.
-    pub answers: Option<PlainSummary>,
+    /// Style of the answers without a sandbox.
+    pub answers: Option<StyleSummary>,
 }
 
-/// A task in one mode.
+/// One task in one mode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModeReport {
-    /// Attempts that are not there yet.
+    /// Attempts planned but not recorded yet.
     pub missing: usize,
-    /// Attempts that failed on our side or were cancelled.
+    /// Attempts that failed because of the infrastructure, or were cancelled.
     pub infrastructure: usize,
-    /// Attempts of the model without a score.
+    /// Other attempts without a score.
     pub ungraded: usize,
-    /// Attempts that were right.
+    /// Invalid attempts by what was at fault, such as `sandbox` or `grader`.
+    #[serde(default)]
+    pub faults: BTreeMap<String, usize>,
+    /// Valid attempts: the sample size of `score`.
+    #[serde(default)]
+    pub valid: usize,
+    /// Attempts that passed.
     pub passed: usize,
-    /// Attempts that were begun more than once.
+    /// Attempts started more than once.
     pub retried: usize,
-    /// How many problems there are attempts at.
+    /// Problems with at least one attempt.
     pub problems: usize,
-    /// How many attempts.
+    /// Attempts recorded.
     pub attempts: usize,
-    /// The score, failures of ours and ungraded attempts counted as 0; absent where no attempt has a score.
+    /// Mean score of the valid attempts; absent where there are none.
     pub score: Option<Estimate>,
-    /// The score without those; absent where nothing is left.
+    /// Equal to `score`. For readers of earlier reports, whose `score` counted invalid attempts as 0.
     pub graded: Option<Estimate>,
-    /// pass@k.
+    /// pass@k over the valid attempts.
     pub pass_at: Vec<PassAt>,
-    /// How attempts ended.
+    /// Attempts by outcome.
     pub outcomes: BTreeMap<String, usize>,
-    /// How often the model replied; absent, like the next two, where all attempts failed on our side.
+    /// Turns; absent, like the next two, where the infrastructure failed every attempt.
     pub turns: Option<Turns>,
-    /// Tokens of a mean attempt.
+    /// Mean tokens per attempt.
     pub tokens: Option<TokenMeans>,
-    /// Where the time went.
+    /// Time per attempt.
     pub time: Option<Times>,
-    /// Memory of the sandboxes, where known.
+    /// Peak memory of the sandboxes, where measured.
     pub memory: Option<Memory>,
-    /// Money, where prices are known.
+    /// Cost, where prices are known.
     pub cost: Option<Cost>,
 }
 
-/// How often the model replied in an attempt.
+/// Turns per attempt: one per response of the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turns {
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The middle.
+    /// Median.
     pub median: f64,
-    /// The most.
+    /// Maximum.
     pub most: u32,
-    /// Attempts by their number of turns.
+    /// Attempts by number of turns.
     pub histogram: Vec<Bin>,
 }
 
-/// Attempts with so many turns.
+/// A bin of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bin {
-    /// From this many.
+    /// First number of turns.
     pub from: u32,
-    /// To this many.
+    /// Last number of turns.
     pub to: u32,
-    /// How many attempts.
+    /// Attempts.
     pub count: usize,
 }
 
-/// Tokens of a mean attempt, by who wrote them.
+/// Mean tokens per attempt, by origin. Each token counts once, however often it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenMeans {
-    /// The first messages.
+    /// First messages.
     pub prompt: f64,
-    /// The model's replies.
+    /// Responses of the model.
     pub model: f64,
-    /// What the computer answered.
+    /// Observations.
     pub environment: f64,
-    /// All.
+    /// Total.
     pub total: f64,
-    /// The environment's share of all tokens.
+    /// Share of observations in all tokens.
     pub environment_share: Option<f64>,
 }
 
-/// Where the time went.
+/// Time per attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// Seconds of a mean attempt, in the model and in tools: waiting for either is not in it.
+    /// Mean seconds in the model and in tools, without queueing.
     pub mean_s: f64,
-    /// Seconds of the middle attempt, likewise.
+    /// Median, likewise.
     pub median_s: f64,
-    /// The share of running tools in the time of models and tools.
+    /// Share of tool time in the time of model and tools.
     pub execution_share: Option<f64>,
-    /// Calls of the model per minute in which at least one attempt was under way.
+    /// Model calls per minute with at least one attempt running.
     pub calls_per_minute: Option<f64>,
     /// Attempts per such minute.
     pub attempts_per_minute: Option<f64>,
 }
 
-/// Money, in dollars.
+/// Cost in dollars.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// All attempts together.
+    /// Total of the attempts with a known cost.
     pub total: f64,
-    /// Of how many attempts it is known.
+    /// Attempts with a known cost.
     pub known: usize,
 }
 
-/// What models did with their computer in a domain.
+/// Use of the sandbox in one domain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Domain {
-    /// The domain.
+    /// Name of the domain.
     pub domain: String,
-    /// Attempts of the model whose events were read.
+    /// Attempts whose trajectory was read.
     pub attempts: usize,
     /// Their turns, and those that use each capability.
     pub capabilities: Capabilities,
 }
 
-/// A turn that may have met the answer.
+/// A turn that may have retrieved the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Leak {
-    /// Which attempt.
-    pub place: Place,
+    /// The attempt.
+    #[serde(rename = "place")]
+    pub attempt: AttemptRef,
     /// The turn, from 1.
     pub turn: u32,
-    /// What is suspicious.
+    /// Why it is suspicious.
     pub why: String,
-    /// What was seen.
+    /// What was found.
     pub seen: String,
 }
 
-/// An attempt, and where its record lies.
+/// An attempt, and where its trajectory is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Place {
-    /// The system.
+pub struct AttemptRef {
+    /// Index of the system.
     pub system: usize,
-    /// The task.
+    /// Task.
     pub task: String,
-    /// The mode.
+    /// Mode.
     pub mode: results::Mode,
-    /// The problem.
+    /// Problem.
     pub id: String,
-    /// Which repetition, from 0.
+    /// Repeat, from 0.
     pub repeat: u32,
-    /// The file of its events, seen from the report, where there is one.
+    /// Path of its trajectory relative to the report, where there is one.
     pub trajectory: Option<String>,
 }
 
 /// An attempt that did not pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Which attempt.
-    pub place: Place,
-    /// What kind of failure.
-    pub kind: Kind,
-    /// How it ended.
+    /// The attempt.
+    #[serde(rename = "place")]
+    pub attempt: AttemptRef,
+    /// Kind of failure.
+    pub kind: FailureKind,
+    /// Outcome of the episode.
     pub outcome: String,
-    /// Its score.
+    /// Score.
     pub score: Option<f64>,
-    /// The mean score of the same problem in the other mode.
+    /// Mean score of the same problem in the other mode.
     pub other_mode: Option<f64>,
-    /// What failed, where it was not the answer.
+    /// Why there is no score.
     pub cause: String,
-    /// The beginning of the answer.
+    /// Beginning of the answer.
     pub answer: String,
-    /// The beginning of the right one.
+    /// Beginning of the expected answer.
     pub expected: String,
 }
 
-/// What kind of failure.
+/// Kinds of failure, in the order they are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Our side failed, or somebody stopped it.
+pub enum FailureKind {
+    /// The infrastructure failed, or the attempt was cancelled.
     Infrastructure,
-    /// It has no score.
+    /// There is no score.
     Ungraded,
-    /// Wrong with the computer, right without it.
-    LostWithComputer,
+    /// Wrong with the sandbox, right without it.
+    #[serde(rename = "lost_with_computer")]
+    LostWithSandbox,
     /// Wrong.
     Wrong,
 }

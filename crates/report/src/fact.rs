@@ -1,115 +1,131 @@
-//! What a report keeps of an attempt: small enough that a hundred thousand fit in memory.
+//! An attempt reduced to what a report needs: small enough that a hundred thousand fit in memory.
 //!
-//! Texts are cut here, where they arrive; everything later works with bounded ones.
+//! Texts are cut here, where they arrive; later stages work with bounded ones.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use results::{Attempt, Mode};
+use results::{AttemptRecord, Mode, Validity};
 use serde_json::Value;
-use trajectory::{Line, Outcome};
+use trajectory::{Fault, Line, Outcome};
 
 use crate::{
-    analysis::{self, Capabilities, Exam, Leak, Plain},
+    analysis::{self, AnswerStyle, Capabilities, Leak, LeakTarget},
     stats::PASS,
     text::excerpt,
 };
 
-/// Characters kept of an answer.
-const ANSWER: usize = 240;
-/// Characters kept of the right answer.
-const EXPECTED: usize = 120;
-/// Characters kept of a cause.
-const CAUSE: usize = 240;
-/// Characters kept of a domain.
-const DOMAIN: usize = 100;
-/// Suspicious turns kept of an attempt.
-const LEAKS: usize = 20;
+/// Characters stored of an answer.
+const ANSWER_CHARS: usize = 240;
+/// Characters stored of the expected answer.
+const EXPECTED_CHARS: usize = 120;
+/// Characters stored of a cause.
+const CAUSE_CHARS: usize = 240;
+/// Characters stored of a domain.
+const DOMAIN_CHARS: usize = 100;
+/// Suspicious turns stored per attempt.
+const MOST_LEAKS: usize = 20;
 
 /// An attempt, reduced.
 #[derive(Clone, Debug)]
 pub struct Fact {
-    /// The attempt. The problem is left out, and of the answers only the beginnings of wrong ones are kept.
-    pub attempt: Attempt,
-    /// Why it has no score, where it has none.
+    /// The attempt, without the problem; answers are cut, and stored for failures only.
+    pub attempt: AttemptRecord,
+    /// Why there is no score; empty where there is one.
     pub cause: String,
-    /// Whether there is a record of its events to look at.
+    /// Whether its trajectory exists.
     pub recorded: bool,
-    /// What the model did with its computer, where its events could be read.
+    /// Use of the sandbox, where the trajectory could be read.
     pub capabilities: Option<Capabilities>,
-    /// Its suspicious turns, the first of them.
+    /// The first suspicious turns.
     pub leaks: Vec<Leak>,
-    /// How many there are.
+    /// Number of all suspicious turns.
     pub leaks_total: usize,
-    /// How a plain answer is written.
-    pub plain: Option<Plain>,
-    /// A digest of the problem and its right answer, where the attempt has them: the same for equal ones.
+    /// Style of an answer without a sandbox.
+    pub style: Option<AnswerStyle>,
+    /// Hash of the problem and its expected answer, where the attempt has them.
     pub content: Option<u64>,
 }
 
 impl Fact {
-    /// Reduces an attempt. `events` are those of its episode, where there are any; `known_as` the public
-    /// names of its benchmark.
-    pub fn of(mut attempt: Attempt, events: Option<&[Line]>, known_as: &[String]) -> Self {
+    /// Reduces an attempt. `events` is its trajectory, `known_as` the public names of its benchmark.
+    pub fn of(mut attempt: AttemptRecord, events: Option<&[Line]>, known_as: &[String]) -> Self {
         let turns = events.map(analysis::turns);
-        let exam = Exam {
+        let target = LeakTarget {
             known_as,
             problem_statement: &attempt.problem_statement,
             ground_truth: &attempt.ground_truth,
         };
         let mut leaks =
-            turns.as_deref().map(|turns| analysis::leaks(turns, &exam)).unwrap_or_default();
+            turns.as_deref().map(|turns| analysis::leaks(turns, &target)).unwrap_or_default();
         let leaks_total = leaks.len();
-        leaks.truncate(LEAKS);
+        leaks.truncate(MOST_LEAKS);
         let capabilities = turns.as_deref().map(analysis::capabilities);
-        // No reply is no way to write one.
-        let is_plain = attempt.key.mode == Mode::Llm
-            && attempt.is_of_the_model()
+        let without_sandbox = attempt.key.mode == Mode::Llm
+            && attempt.is_answered()
             && !attempt.answer.trim().is_empty();
         let content = content(&attempt);
-        let plain = is_plain.then(|| Plain::of(&attempt.answer));
+        let style = without_sandbox.then(|| AnswerStyle::of(&attempt.answer));
         let cause = cause(&attempt);
         let failed = attempt.score.is_none_or(|score| score < PASS);
-        let kept = |text: &str, most| if failed { excerpt(text, most) } else { String::new() };
-        attempt.answer = kept(&attempt.answer, ANSWER);
-        attempt.ground_truth = kept(&attempt.ground_truth, EXPECTED);
+        let cut = |text: &str, most| if failed { excerpt(text, most) } else { String::new() };
+        attempt.answer = cut(&attempt.answer, ANSWER_CHARS);
+        attempt.ground_truth = cut(&attempt.ground_truth, EXPECTED_CHARS);
         attempt.problem_statement = String::new();
         attempt.grade = Value::Null;
         attempt.subject = None;
-        if let Outcome::Infrastructure { cause: said } = &mut attempt.outcome {
-            said.clone_from(&cause);
+        if let Outcome::Infrastructure { cause: text, .. } = &mut attempt.outcome {
+            text.clone_from(&cause);
         }
         if attempt.domain.is_empty() {
             attempt.domain.clone_from(&attempt.key.task);
         }
-        attempt.domain = excerpt(&attempt.domain, DOMAIN);
+        attempt.domain = excerpt(&attempt.domain, DOMAIN_CHARS);
         let recorded = events.is_some();
-        Self { attempt, cause, recorded, capabilities, leaks, leaks_total, plain, content }
+        Self { attempt, cause, recorded, capabilities, leaks, leaks_total, style, content }
     }
 
-    /// Its score in a mean of what says something about the model.
-    pub fn graded(&self) -> Option<f64> {
-        self.attempt.score.filter(|_| self.attempt.is_of_the_model())
+    /// The score of a valid attempt. An attempt that the infrastructure failed, that was cancelled or that could not be
+    /// graded is invalid: it says nothing about the model and enters no mean.
+    pub fn score(&self) -> Option<f64> {
+        self.attempt.score.filter(|_| self.attempt.is_answered())
     }
 
-    /// Whether it was right.
+    /// What made the attempt invalid; `None` for a valid one.
+    pub fn fault(&self) -> Option<&'static str> {
+        match self.attempt.validity() {
+            Validity::Valid => None,
+            Validity::Cancelled => Some("cancelled"),
+            Validity::Invalid { fault, .. } => Some(match fault {
+                Fault::ModelServer => "model server",
+                Fault::ModelRequest => "model request",
+                Fault::Sandbox => "sandbox",
+                Fault::Storage => "storage",
+                Fault::Problem => "problem",
+                Fault::Grader => "grader",
+                Fault::Unknown => "unknown",
+            }),
+        }
+    }
+
+    /// Whether the attempt is valid and passed.
     pub fn passed(&self) -> bool {
-        self.graded().is_some_and(|score| score >= PASS)
+        self.score().is_some_and(|score| score >= PASS)
     }
 }
 
-fn content(attempt: &Attempt) -> Option<u64> {
+fn content(attempt: &AttemptRecord) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     (&attempt.problem_statement, &attempt.ground_truth).hash(&mut hasher);
     (!attempt.problem_statement.is_empty()).then(|| hasher.finish())
 }
 
-/// Why our side failed, or why a grader gave no score, in whatever field it said so.
-fn cause(attempt: &Attempt) -> String {
+/// Why the infrastructure failed or the grader gave no score; graders use different fields for it.
+fn cause(attempt: &AttemptRecord) -> String {
     let fields = ["ungraded", "cause", "error"];
-    let said = fields.iter().find_map(|field| attempt.grade.get(field)?.as_str());
+    let reason = fields.iter().find_map(|field| attempt.grade.get(field)?.as_str());
     match &attempt.outcome {
-        Outcome::Infrastructure { cause } => excerpt(cause, CAUSE),
-        _ if attempt.score.is_none() => excerpt(said.unwrap_or("not graded"), CAUSE),
+        Outcome::Infrastructure { cause, .. } => excerpt(cause, CAUSE_CHARS),
+        _ if attempt.score.is_none() => excerpt(reason.unwrap_or("not graded"), CAUSE_CHARS),
         _ => String::new(),
     }
 }

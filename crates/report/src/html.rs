@@ -1,76 +1,49 @@
-//! The report as one page that needs nothing else: styles, script and figures are in it, and it may load
-//! nothing. Texts of models and rows are escaped here and nowhere reach style, script or an address.
+//! Renders a report as one self-contained HTML page. Texts of models and datasets are escaped here and never reach
+//! style, script or the host of a link.
 
 use std::fmt::Write;
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use sha2::{Digest, Sha256};
+use plot::{Page, escape};
 
 use crate::{
     Report,
-    sections::{Align, Block, Cell, Figure, Section, Table, sections},
+    sections::{Align, Block, Cell, Figure, Section, TITLE, Table, sections},
 };
 
-const STYLE: &str = include_str!("html/style.css");
-const SCRIPT: &str = include_str!("html/script.js");
-
-/// Texts with more characters are broken into lines.
+/// Longer texts wrap.
 const LONG: usize = 36;
 
-/// Tables with more rows scroll below their heading.
+/// Tables with more rows scroll.
 const TALL: usize = 30;
 
-/// The page.
+/// Renders a report as one HTML page.
 pub fn html(report: &Report) -> String {
     let sections = sections(report);
-    let title = title(report);
-    let mut out = String::new();
-    // Only the style and the script whose hashes are given here take effect, whatever else gets into the page.
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{}'; script-src '{}'; \
-         base-uri 'none'; form-action 'none'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <a class=\"skip\" href=\"#summary\">Skip to the summary</a>\n<header><h1>With and without a computer</h1>\n<p class=\"models\">{}</p></header>\n",
-        hash(STYLE),
-        hash(SCRIPT),
-        escape(&title),
-        names(report),
+    let mut header = format!(
+        "<a class=\"skip\" href=\"#summary\">Skip to the summary</a>\n\
+         <header><h1>{TITLE}</h1>\n<p class=\"models\">{}</p></header>\n",
+        names(report)
     );
-    contents(&mut out, &sections);
-    out.push_str("<main>\n");
+    contents(&mut header, &sections);
+    let mut main = String::new();
     let mut counter = Counter::default();
-    sections.iter().for_each(|section| write_section(&mut out, section, &mut counter));
-    let _ = write!(
-        out,
-        "</main>\n<footer><p>Made by llm-in-sandbox {}. The same results give the same page.</p></footer>\n\
-         <script>{SCRIPT}</script>\n</body>\n</html>\n",
-        escape(&report.program)
-    );
-    out
-}
-
-/// Text for the page, in elements and in attributes.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
+    sections.iter().for_each(|section| write_section(&mut main, section, &mut counter));
+    let program = &report.program;
+    Page {
+        title: &title(report),
+        style: include_str!("html/style.css"),
+        script: include_str!("html/script.js"),
+        header: &header,
+        main: &main,
+        footer: &format!(
+            "Written by llm-in-sandbox {program}. The same results give the same page."
+        ),
     }
-    out
+    .render()
 }
 
-/// A path as an address relative to the page. Everything but the plainest characters is encoded, so that no
-/// name can pass for a scheme, a host or a fragment.
+/// A path as a link relative to the page. All but the plainest characters are encoded, so that no name can be read as
+/// a scheme, a host or a fragment.
 pub(crate) fn href(path: &str) -> String {
     let mut out = "./".to_owned();
     for byte in path.bytes() {
@@ -86,7 +59,7 @@ pub(crate) fn href(path: &str) -> String {
     out
 }
 
-/// Figures and tables are numbered through.
+/// Numbers of figures and tables so far.
 #[derive(Default)]
 struct Counter {
     figures: usize,
@@ -96,8 +69,8 @@ struct Counter {
 fn title(report: &Report) -> String {
     let first = report.systems.first().map_or("no results", |system| system.label.as_str());
     match report.systems.len() {
-        0 | 1 => format!("{first}, with and without a computer"),
-        more => format!("{first} and {} more, with and without a computer", more - 1),
+        0 | 1 => format!("{first}, with and without a sandbox"),
+        more => format!("{first} and {} more, with and without a sandbox", more - 1),
     }
 }
 
@@ -198,13 +171,9 @@ fn number_class(align: Align) -> &'static str {
     }
 }
 
-/// A text whose direction of writing cannot reorder what is around it.
+/// Isolates a text whose writing direction could reorder its surroundings.
 fn bdi(text: &str) -> String {
     if text.is_ascii() { escape(text) } else { format!("<bdi>{}</bdi>", escape(text)) }
-}
-
-fn hash(text: &str) -> String {
-    format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(text)))
 }
 
 #[cfg(test)]
@@ -212,16 +181,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_becomes_markup() {
-        assert_eq!(
-            escape("</td><img onerror='x'>&\""),
-            "&lt;/td&gt;&lt;img onerror=&#39;x&#39;&gt;&amp;&quot;"
-        );
+    fn texts_are_escaped_and_isolated() {
         assert_eq!(bdi("é<"), "<bdi>é&lt;</bdi>");
     }
 
     #[test]
-    fn no_path_becomes_an_address_elsewhere() {
+    fn paths_never_link_elsewhere() {
         assert_eq!(href("javascript:alert(1)"), "./javascript%3Aalert%281%29");
         assert_eq!(href("//evil/x"), ".///evil/x");
         assert_eq!(href("../a b/%2E.0.jsonl"), "./../a%20b/%252E.0.jsonl");

@@ -1,7 +1,26 @@
-//! What a benchmark's results mean: run directories become facts, facts a [`Report`], and the report Markdown,
-//! JSON and one page.
+//! Summarizes benchmark runs: scores with and without a sandbox, paired differences with confidence intervals, use of
+//! the sandbox, cost and failures; as Markdown, JSON and one HTML page.
 //!
-//! Plays nothing, grades nothing, and asks no model.
+//! [`read()`] reduces run directories to [`Fact`]s, [`Report::of`] computes the [`Report`], [`markdown()`] and [`html()`] render
+//! it. Attempts without a valid score (infrastructure failures, ungraded) enter no mean and are counted separately.
+//! Runs no episodes, grades nothing, calls no model. Start reading at `build.rs`; the statistics are in [`stats`].
+//!
+//! ```
+//! use lis_report::{Report, html, markdown_summary, read};
+//! # use results::{ResultsDir, Run, VERSION};
+//! # let dir = tempfile::tempdir()?;
+//! # let run = Run { v: VERSION, program: "0.1.0".into(), started: 0, model: "small".into(), tasks: Vec::new(),
+//! #     modes: Vec::new(), without: Vec::new(), documents: String::new(), settings: Default::default() };
+//! # ResultsDir::new(dir.path()).save_run(&run)?;
+//! # let run_dir = dir.path().to_owned();
+//!
+//! let sources = read(&[run_dir.clone()], &run_dir.join("report"))?;
+//! let report = Report::of(&sources);
+//! assert_eq!(report.systems[0].label, "small");
+//! assert!(markdown_summary(&report).starts_with("# With and without a sandbox"));
+//! assert!(html(&report).starts_with("<!doctype html>"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod analysis;
 mod build;
@@ -10,15 +29,14 @@ mod fact;
 mod html;
 mod markdown;
 mod numbers;
-mod plot;
 mod read;
 mod sections;
 pub mod stats;
 mod text;
 
 pub use data::{
-    Average, Bin, Cost, Domain, Failure, Kind, Leak, Listed, Mean, Method, ModeReport, Place,
-    Report, RunInfo, System, TaskReport, Times, TokenMeans, Turns, VERSION,
+    AttemptRef, Average, Bin, Cost, Domain, Failure, FailureKind, Leak, Listed, Mean, Method,
+    ModeReport, Report, RunInfo, System, TaskReport, Times, TokenMeans, Turns, VERSION,
 };
 pub use fact::Fact;
 pub use html::html;

@@ -1,22 +1,22 @@
-//! The report as Markdown: for terminals, notebooks and pull requests. Figures are left to the page.
+//! Renders a report as Markdown, without figures.
 
 use crate::{
     Report,
-    sections::{Align, Block, Cell, Section, Table, sections, summary},
+    sections::{Align, Block, Cell, Section, TITLE, Table, sections, summary},
 };
 
-/// The whole report.
+/// Renders the whole report.
 pub fn markdown(report: &Report) -> String {
     write(&sections(report))
 }
 
-/// What matters most: sentences, scores, differences.
+/// Renders the summary, the scores and the differences.
 pub fn markdown_summary(report: &Report) -> String {
     write(&summary(report))
 }
 
 fn write(sections: &[Section]) -> String {
-    let mut out = "# With and without a computer\n".to_owned();
+    let mut out = format!("# {TITLE}\n");
     for section in sections {
         out.push_str(&format!("\n## {}\n", section.title));
         for block in &section.blocks {
@@ -56,8 +56,7 @@ fn cell(cell: &Cell) -> String {
     }
 }
 
-/// Text that means itself: whatever could be markup is escaped. Underscores inside words stay: they mean
-/// nothing there.
+/// Escapes whatever could be markup. Underscores within words stay: they are not markup there.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';
@@ -67,10 +66,10 @@ fn plain(text: &str) -> String {
         let escaped = match c {
             '_' => !inside,
             '\\' | '`' | '*' | '[' | ']' | '|' | '&' | '~' | '$' => true,
-            // A tag begins with a letter or one of these; `<0.001` is none.
+            // A tag begins with a letter or one of these; `<0.001` is not one.
             '<' => rest.peek().is_some_and(|c| c.is_alphabetic() || "/!?".contains(*c)),
             '>' => out.trim().is_empty(),
-            // An image begins so; an exclamation mark alone does not.
+            // Begins an image only before a bracket.
             '!' => rest.peek() == Some(&'['),
             '#' => before == ' ' && out.trim().is_empty(),
             _ => false,
@@ -78,7 +77,7 @@ fn plain(text: &str) -> String {
         if escaped {
             out.push('\\');
         }
-        // A line end would end the cell.
+        // A line break would end the cell.
         out.push(if c == '\n' || c == '\r' { ' ' } else { c });
         before = c;
     }
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_means_itself() {
+    fn markup_is_escaped() {
         assert_eq!(plain("instruct_follow _x_"), "instruct_follow \\_x\\_");
         assert_eq!(plain("a|b\nc"), "a\\|b c");
         assert_eq!(plain("<img src=x>"), "\\<img src=x>");

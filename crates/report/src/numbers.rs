@@ -1,52 +1,16 @@
-//! Numbers as people read them in tables and figures.
+//! Probabilities, times, sizes, prices and dates as they are shown.
 
-/// A share in percent, with one digit after the point.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.1}", share * 100.0).replace("-0.0", "0.0").replace('-', "−")
-}
-
-/// A difference of shares in percentage points, with its sign.
-pub(crate) fn points(difference: f64) -> String {
-    let text = format!("{:+.1}", difference * 100.0);
-    if text == "-0.0" || text == "+0.0" { "0.0".to_owned() } else { text.replace('-', "−") }
-}
+use plot::count;
 
 /// A p-value.
 pub(crate) fn p_value(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
-/// A p-value in a sentence.
-pub(crate) fn p_said(p: f64) -> String {
+/// A p-value within a sentence.
+pub(crate) fn p_text(p: f64) -> String {
     let value = p_value(p);
     if value.starts_with('<') { format!("p {value}") } else { format!("p = {value}") }
-}
-
-/// A whole number, with commas.
-pub(crate) fn count(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A number of any size in a few characters.
-pub(crate) fn short_count(number: f64) -> String {
-    let (scaled, unit) = match number {
-        n if n >= 999.5e9 => (n / 1e12, "T"),
-        n if n >= 999.5e6 => (n / 1e9, "G"),
-        n if n >= 999.5e3 => (n / 1e6, "M"),
-        n if n >= 999.5 => (n / 1e3, "k"),
-        n => (n, ""),
-    };
-    let fine = scaled < 9.95 && (scaled < 1.0 || !unit.is_empty());
-    let text = if fine { format!("{scaled:.1}") } else { format!("{scaled:.0}") };
-    format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
 }
 
 /// Seconds.
@@ -70,7 +34,7 @@ pub(crate) fn dollars(number: f64) -> String {
     if number > 0.0 && number < 0.01 { format!("${number:.4}") } else { format!("${number:.2}") }
 }
 
-/// A day, as 2026-01-16, from milliseconds since 1970; empty for the beginning of time.
+/// A date, as 2026-01-16, from milliseconds since 1970; empty for 0.
 pub(crate) fn day(millis: u64) -> String {
     if millis == 0 {
         return String::new();
@@ -93,16 +57,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
-        assert_eq!(percent(0.6124), "61.2");
-        assert_eq!(percent(-0.0001), "0.0");
-        assert_eq!(points(0.1287), "+12.9");
-        assert_eq!(points(-0.05), "−5.0");
-        assert_eq!(points(-0.0001), "0.0");
+    fn numbers_are_readable() {
         assert_eq!([p_value(0.00012), p_value(0.0123), p_value(1.0)], ["<0.001", "0.012", "1.000"]);
-        assert_eq!([count(12.4), count(1234.0), count(1_234_567.0)], ["12", "1,234", "1,234,567"]);
-        let short = [0.0, 0.5, 12.0, 999.6, 1234.0, 45_000.0, 2e6, 3.5e13].map(short_count);
-        assert_eq!(short, ["0", "0.5", "12", "1k", "1.2k", "45k", "2M", "35T"]);
         assert_eq!(seconds(3.21), "3.2 s");
         assert_eq!(seconds(300.0), "5 min");
         assert_eq!(bytes(1.5 * 1048576.0), "1.5 MiB");

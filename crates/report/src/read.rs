@@ -1,105 +1,109 @@
-//! Run directories become facts, one attempt at a time, so that memory does not grow with what models wrote.
+//! Reads run directories into facts, one attempt at a time, so that memory does not grow with the length of answers.
 //!
-//! A damaged file is listed and never hides the rest. Computes nothing.
+//! A damaged file is listed and hides nothing else. Computes no statistics.
 
 use std::{
     collections::HashSet,
     path::{Component, Path, PathBuf},
 };
 
-use results::{Attempt, Folder, Key, Mode, Run, TaskInfo};
+use results::{AttemptKey, AttemptRecord, Mode, ResultsDir, Run, RunSettings, TaskInfo};
 use trajectory::Line;
 
 use crate::{Fact, text::excerpt};
 
-/// Damaged files named one by one.
+/// Damaged files listed per run.
 const DAMAGES: usize = 20;
-/// Tasks of a run that are looked at.
+/// Tasks read per run.
 const TASKS: usize = 500;
-/// Names of a benchmark that are looked for, and the longest of them in bytes.
+/// Public names searched for per benchmark, and the longest of them in bytes.
 const KNOWN_AS: usize = 50;
 const LONGEST_KNOWN_AS: usize = 100;
-/// The longest name of a task or a problem, in bytes.
+/// Longest name of a task or problem, in bytes.
 const LONGEST_NAME: usize = 4096;
 
-/// What was found in the directory of a run.
+/// The content of a run directory.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// What people call it: the last part of its path.
+    /// Name of the directory.
     pub name: String,
-    /// Its path as the report links to it, with slashes; empty where it is the report's own directory.
+    /// Relative path from the report, with slashes; empty where they are the same directory.
     pub link: String,
-    /// What was asked.
+    /// The run's settings; a placeholder where they could not be read.
     pub run: Run,
-    /// Whether `run` was read, and not made up because it could not be.
-    pub begun: bool,
-    /// The attempts that could be read.
+    /// Whether `run` was read from `run.json`.
+    pub has_run_file: bool,
+    /// Attempts that could be read.
     pub facts: Vec<Fact>,
-    /// Files that could not be, the first of them.
+    /// The first unreadable files, with reasons.
     pub damaged: Vec<String>,
-    /// How many there are.
-    pub damages: usize,
-    /// Attempts with a sandbox whose events are not there.
+    /// Number of all unreadable files.
+    pub damaged_total: usize,
+    /// Sandbox attempts without a trajectory.
     pub without_events: usize,
 }
 
-/// Why there is nothing to report.
+/// Reasons why a run cannot be reported.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The path leads nowhere, or to a file.
-    #[error("there is no directory {}; name one that `benchmark --output` made", .0.display())]
+    /// The path does not exist or is not a directory.
+    #[error("there is no directory {}", .0.display())]
     NoDirectory(PathBuf),
-    /// A directory of something else.
-    #[error("{} holds no run: neither run.json nor an attempt is there; name a directory that `benchmark --output` made", .0.display())]
-    NoRun(PathBuf),
-    /// The directory of the run is given twice.
-    #[error("{} is named twice; name each run once", .0.display())]
-    Twice(PathBuf),
+    /// The directory holds something else.
+    #[error("{} is not a run directory: it holds neither run.json nor attempts", .0.display())]
+    NotARun(PathBuf),
+    /// The same directory is given twice.
+    #[error("{} is given twice", .0.display())]
+    Duplicate(PathBuf),
 }
 
-/// Reads the directories of runs. `from` is where the report will lie: links lead from there.
+/// Reads run directories. Links are relative to `from`, the directory of the report.
 pub fn read(directories: &[PathBuf], from: &Path) -> Result<Vec<Source>, ReadError> {
     let mut seen = HashSet::new();
     let mut sources = Vec::new();
     for directory in directories {
-        let whole = directory.canonicalize().ok().filter(|path| path.is_dir());
-        let Some(whole) = whole else { return Err(ReadError::NoDirectory(directory.clone())) };
-        if !seen.insert(whole.clone()) {
-            return Err(ReadError::Twice(directory.clone()));
+        let canonical = directory.canonicalize().ok().filter(|path| path.is_dir());
+        let Some(canonical) = canonical else {
+            return Err(ReadError::NoDirectory(directory.clone()));
+        };
+        if !seen.insert(canonical.clone()) {
+            return Err(ReadError::Duplicate(directory.clone()));
         }
-        sources.push(source(&whole, from).ok_or_else(|| ReadError::NoRun(directory.clone()))?);
+        sources
+            .push(source(&canonical, from).ok_or_else(|| ReadError::NotARun(directory.clone()))?);
     }
     Ok(sources)
 }
 
 fn source(directory: &Path, from: &Path) -> Option<Source> {
-    let folder = Folder::new(directory);
+    let _span = tracing::debug_span!("read_run", directory = %directory.display()).entered();
+    let folder = ResultsDir::new(directory);
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
     let mut source = Source {
         name: excerpt(&name.unwrap_or_default(), 80),
         link: link(from, directory),
-        run: nothing_asked(),
-        begun: false,
+        run: placeholder(),
+        has_run_file: false,
         facts: Vec::new(),
         damaged: Vec::new(),
-        damages: 0,
+        damaged_total: 0,
         without_events: 0,
     };
-    let asked = match folder.run() {
+    let run = match folder.run() {
         Ok(run) => run,
         Err(error) => {
             source.damage(directory, &error.to_string());
             None
         }
     };
-    if let Some(run) = asked {
-        source.begun = true;
+    if let Some(run) = run {
+        source.has_run_file = true;
         source.run = run;
     }
-    let named = source.run.tasks.len();
-    if named > TASKS {
+    let count = source.run.tasks.len();
+    if count > TASKS {
         source.run.tasks.truncate(TASKS);
-        let why = format!("run.json: it names {named} tasks; only {TASKS} are looked at");
+        let why = format!("run.json: it names {count} tasks; only the first {TASKS} are read");
         source.damage(directory, &why);
     }
     for task in &mut source.run.tasks {
@@ -112,36 +116,36 @@ fn source(directory: &Path, from: &Path) -> Option<Source> {
         Ok(attempts) => attempts.for_each(|attempt| reader.take(&mut source, attempt)),
         Err(error) => source.damage(directory, &error.to_string()),
     }
-    if !source.begun {
-        source.run.tasks = found(&source.facts);
+    if !source.has_run_file {
+        source.run.tasks = tasks_of(&source.facts);
     }
-    (source.begun || !source.facts.is_empty() || source.damages > 0).then_some(source)
+    (source.has_run_file || !source.facts.is_empty() || source.damaged_total > 0).then_some(source)
 }
 
 struct Reader<'a> {
-    folder: &'a Folder,
+    folder: &'a ResultsDir,
     directory: &'a Path,
-    seen: HashSet<Key>,
-    /// The tasks that were named so far.
+    seen: HashSet<AttemptKey>,
+    /// Tasks named so far.
     tasks: HashSet<String>,
 }
 
 impl Reader<'_> {
-    fn take(&mut self, source: &mut Source, attempt: Result<Attempt, results::Error>) {
+    fn take(&mut self, source: &mut Source, attempt: Result<AttemptRecord, results::Error>) {
         let attempt = match attempt {
             Ok(attempt) => attempt,
             Err(error) => return source.damage(self.directory, &error.to_string()),
         };
         let key = &attempt.key;
         let wrong = match attempt.score {
-            Some(score) if !(0.0..=1.0).contains(&score) => Some("its score is not from 0 to 1"),
+            Some(score) if !(0.0..=1.0).contains(&score) => Some("the score is not from 0 to 1"),
             _ if key.id.len() > LONGEST_NAME || key.task.len() > LONGEST_NAME => {
-                Some("its names are too long")
+                Some("the name of its task or problem is too long")
             }
             _ if !self.tasks.contains(&key.task) && self.tasks.len() >= TASKS => {
-                Some("too many tasks are named")
+                Some("too many tasks")
             }
-            _ if !self.seen.insert(key.clone()) => Some("there is another record of this attempt"),
+            _ if !self.seen.insert(key.clone()) => Some("duplicate of another attempt"),
             _ => None,
         };
         if let Some(wrong) = wrong {
@@ -159,7 +163,7 @@ impl Reader<'_> {
         source.facts.push(fact);
     }
 
-    fn events(&self, source: &mut Source, key: &Key) -> Option<Vec<Line>> {
+    fn events(&self, source: &mut Source, key: &AttemptKey) -> Option<Vec<Line>> {
         if key.mode == Mode::Llm {
             return None;
         }
@@ -173,9 +177,9 @@ impl Reader<'_> {
 }
 
 impl Source {
-    /// Lists a damage, with paths as seen from the directory of the run.
+    /// Lists an unreadable file, with paths relative to the run directory.
     fn damage(&mut self, directory: &Path, why: &str) {
-        self.damages += 1;
+        self.damaged_total += 1;
         if self.damaged.len() < DAMAGES {
             let prefix = format!("{}/", directory.display());
             self.damaged.push(excerpt(&why.replace(&prefix, ""), 300));
@@ -183,7 +187,8 @@ impl Source {
     }
 }
 
-fn nothing_asked() -> Run {
+/// Stands for the settings of a run without a readable `run.json`.
+fn placeholder() -> Run {
     Run {
         v: results::VERSION,
         program: String::new(),
@@ -192,13 +197,13 @@ fn nothing_asked() -> Run {
         tasks: Vec::new(),
         modes: Vec::new(),
         without: Vec::new(),
-        context: String::new(),
-        settings: serde_json::Value::Null,
+        documents: String::new(),
+        settings: RunSettings::default(),
     }
 }
 
-/// The tasks attempts belong to, where nothing says what was asked.
-fn found(facts: &[Fact]) -> Vec<TaskInfo> {
+/// Tasks named by attempts.
+fn tasks_of(facts: &[Fact]) -> Vec<TaskInfo> {
     let mut tasks: Vec<TaskInfo> = Vec::new();
     for fact in facts {
         if tasks.last().is_none_or(|task| task.name != fact.attempt.key.task) {
@@ -208,10 +213,10 @@ fn found(facts: &[Fact]) -> Vec<TaskInfo> {
     tasks
 }
 
-/// The way from one directory to another, both whole; `from` may not exist yet.
+/// Relative path from one absolute directory to another; `from` may not exist yet.
 fn link(from: &Path, to: &Path) -> String {
     let from = std::path::absolute(from).unwrap_or_else(|_| from.to_owned());
-    let from = whole(&from);
+    let from = canonical(&from);
     let (mut from, mut to) = (from.components().peekable(), to.components().peekable());
     while from.peek().is_some() && from.peek() == to.peek() {
         from.next();
@@ -222,11 +227,11 @@ fn link(from: &Path, to: &Path) -> String {
     up.chain(down).collect::<Vec<_>>().join("/")
 }
 
-/// A path without links as far as it exists.
-fn whole(path: &Path) -> PathBuf {
+/// Resolves symbolic links as far as the path exists.
+fn canonical(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(path), _, _) => path,
-        (Err(_), Some(parent), Some(name)) => whole(parent).join(name),
+        (Err(_), Some(parent), Some(name)) => canonical(parent).join(name),
         _ => path.to_owned(),
     }
 }
@@ -236,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_lead_from_the_report_to_the_run() {
+    fn links_are_relative_to_the_report() {
         let link = |from: &str, to: &str| super::link(Path::new(from), Path::new(to));
         assert_eq!(link("/nowhere/a/report", "/nowhere/a"), "..");
         assert_eq!(link("/nowhere/a", "/nowhere/a"), "");
@@ -245,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_something_else_are_refused() {
+    fn other_directories_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join("gone");
         let read = |paths: &[PathBuf]| super::read(paths, dir.path()).unwrap_err();
         assert!(matches!(read(&[gone]), ReadError::NoDirectory(_)));
         let here = dir.path().to_owned();
-        assert!(matches!(read(std::slice::from_ref(&here)), ReadError::NoRun(_)));
+        assert!(matches!(read(std::slice::from_ref(&here)), ReadError::NotARun(_)));
     }
 }

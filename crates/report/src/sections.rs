@@ -1,6 +1,6 @@
-//! What a report says, in the order it says it: text, tables and figures that belong to no format yet.
+//! The sections of a report: text, tables and figures independent of the output format.
 //!
-//! Markdown and page are two ways to write these blocks down. Cells hold plain text; whoever writes escapes.
+//! Markdown and HTML render the same blocks. Cells hold plain text; renderers escape it.
 
 mod behaviour;
 mod compare;
@@ -10,88 +10,97 @@ mod method;
 mod overview;
 mod scores;
 
+use plot::Color;
+use results::Mode;
+
 use crate::Report;
 
-/// Rows of a table; the caption counts the rest.
+/// Rows of a table, at most; the caption counts the rest.
 const ROWS: usize = 500;
 
-/// The heading of the column that names systems.
+/// Title of every report.
+pub(crate) const TITLE: &str = "With and without a sandbox";
+
+/// Heading of the column that names systems.
 const MODEL: &str = "model";
 
-/// A part of a report, with its heading.
+/// Colors and names of the modes in figures.
+const MODES: [(Color, &str); 2] = [(Color::Muted, "llm"), (Color::Series(0), "sandbox")];
+
+/// A section of a report.
 #[derive(Debug)]
 pub(crate) struct Section {
-    /// Where links lead.
+    /// Anchor of links.
     pub(crate) id: &'static str,
-    /// Its heading.
+    /// Heading.
     pub(crate) title: &'static str,
-    /// What it says.
+    /// Content.
     pub(crate) blocks: Vec<Block>,
 }
 
-/// A piece of a section.
+/// An element of a section.
 #[derive(Debug)]
 pub(crate) enum Block {
     /// A paragraph.
     Text(String),
-    /// Points.
+    /// A list.
     List(Vec<String>),
     /// A table.
     Table(Table),
-    /// A figure, for formats that can show one.
+    /// A figure, for formats that can show it.
     Figure(Figure),
 }
 
-/// A drawing and what it shows.
+/// A chart with its caption.
 #[derive(Debug)]
 pub(crate) struct Figure {
-    /// The drawing; safe to be put into a page as it is.
+    /// An SVG element, already escaped.
     pub(crate) svg: String,
-    /// What is shown, and how.
+    /// Caption.
     pub(crate) caption: String,
 }
 
 /// A table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// What is shown, and how.
+    /// Caption.
     pub(crate) caption: String,
-    /// The headings of its columns.
+    /// Columns.
     pub(crate) columns: Vec<Column>,
-    /// Its rows.
+    /// Rows.
     pub(crate) rows: Vec<Vec<Cell>>,
 }
 
-/// A column.
+/// A column of a table.
 #[derive(Debug)]
 pub(crate) struct Column {
-    /// Its heading.
+    /// Heading.
     pub(crate) name: String,
-    /// Where its cells hang.
+    /// Alignment of its cells.
     pub(crate) align: Align,
 }
 
-/// Where cells hang.
+/// Alignment of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// At the left: words.
+    /// Left, for text.
     Left,
-    /// At the right: numbers.
+    /// Right, for numbers.
     Right,
 }
 
 /// A cell.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cell {
-    /// What it shows.
+    /// Text shown.
     pub(crate) text: String,
-    /// What it is sorted by, where that is a number.
+    /// Number it is sorted by.
     pub(crate) value: Option<f64>,
-    /// The file it leads to.
+    /// Relative path it links to.
     pub(crate) link: Option<String>,
 }
 
-/// Everything a report says.
+/// All sections.
 pub(crate) fn sections(report: &Report) -> Vec<Section> {
     let mut all = summary(report);
     all.extend([
@@ -108,21 +117,21 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
         method::method(report),
     ]);
     all.retain(|section| !section.blocks.is_empty());
-    one_name_is_enough(report, &mut all);
+    drop_single_model(report, &mut all);
     all
 }
 
-/// What matters most.
+/// The most important sections.
 pub(crate) fn summary(report: &Report) -> Vec<Section> {
     let mut all =
         vec![overview::overview(report), scores::scores(report), compare::compare(report)];
     all.retain(|section| !section.blocks.is_empty());
-    one_name_is_enough(report, &mut all);
+    drop_single_model(report, &mut all);
     all
 }
 
 impl Table {
-    /// A table with these columns: a name that begins with `>` hangs at the right.
+    /// A table with these columns; a name that begins with `>` is aligned right.
     fn new(caption: impl Into<String>, columns: &[&str]) -> Self {
         let columns = columns.iter().map(|name| Column::new(name)).collect();
         Self { caption: caption.into(), columns, rows: Vec::new() }
@@ -132,7 +141,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The table as a block, cut to a size that can be read; none without rows.
+    /// The table as a block, cut to a readable size; `None` without rows.
     fn block(mut self) -> Option<Block> {
         let all = self.rows.len();
         if all > ROWS {
@@ -159,29 +168,29 @@ impl Cell {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A number, as it is shown.
+    /// A number and its formatted text.
     fn number(value: f64, text: impl Into<String>) -> Self {
         Self { text: text.into(), value: Some(value), link: None }
     }
 
     /// A count.
     fn count(count: usize) -> Self {
-        Self::number(count as f64, crate::numbers::count(count as f64))
+        Self::number(count as f64, plot::count(count as f64))
     }
 
-    /// A number that may not be known.
+    /// A number that may be unknown.
     fn known(value: Option<f64>, show: impl Fn(f64) -> String) -> Self {
         value.map_or_else(Self::none, |value| Self::number(value, show(value)))
     }
 
-    /// Nothing to show.
+    /// An empty cell.
     fn none() -> Self {
         Self::text("–")
     }
 }
 
-/// Takes the column of models out of tables that would repeat a single one in every row.
-fn one_name_is_enough(report: &Report, sections: &mut [Section]) {
+/// Removes the column of models where there is only one.
+fn drop_single_model(report: &Report, sections: &mut [Section]) {
     if report.systems.len() != 1 {
         return;
     }
@@ -195,12 +204,20 @@ fn one_name_is_enough(report: &Report, sections: &mut [Section]) {
     }
 }
 
-/// The figure as a block, where there is one.
+/// Color of a mode in figures.
+fn color(mode: Mode) -> Color {
+    match mode {
+        Mode::Llm => MODES[0].0,
+        Mode::Sandbox => MODES[1].0,
+    }
+}
+
+/// The figure as a block; `None` without a chart.
 fn figure(svg: Option<String>, caption: &str) -> Option<Block> {
     svg.map(|svg| Block::Figure(Figure { svg, caption: caption.to_owned() }))
 }
 
-/// The system's name where there are several, as the heading of rows.
+/// The label of a system as a row heading, where there are several systems.
 fn group(report: &Report, label: &str) -> String {
     if report.systems.len() > 1 { label.to_owned() } else { String::new() }
 }

@@ -1,24 +1,23 @@
-//! The statistics of a report: plain functions from numbers to numbers, the same on every machine.
+//! Statistics: clustered standard errors, paired comparisons, pass@k. Deterministic on every machine.
 //!
-//! Knows problems only as clusters of scores; nothing of tasks, files or pages.
+//! Pure functions on clusters of scores; tasks, files and pages are unknown here.
 
 mod estimate;
 mod paired;
 mod pass;
-mod random;
 
 pub use estimate::{Estimate, clustered, mean, median};
 pub use paired::{Paired, Test, holm, mcnemar, paired, sign_flips};
 pub use pass::{PASS, PassAt, pass_at, pass_at_k};
 
-/// The confidence of every interval.
+/// Confidence level of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// The normal quantile at 97.5%: half the width of such an interval, in standard errors.
-pub const HALF_WIDTH: f64 = 1.959_963_984_540_054;
+/// 97.5% quantile of the normal distribution: half the width of a 95% interval, in standard errors.
+pub const Z_975: f64 = 1.959_963_984_540_054;
 
-/// The normal quantile at 80%, the power of the least difference a comparison can be expected to see.
-const POWER: f64 = 0.841_621_233_572_914_3;
+/// 80% quantile of the normal distribution, for the power of the minimum detectable effect.
+const Z_80: f64 = 0.841_621_233_572_914_3;
 
-/// Where every pseudo-random sequence begins.
+/// Seed of the bootstrap and the permutation test.
 pub const SEED: u64 = 20_260_116;

@@ -1,11 +1,11 @@
-//! Text of models, rows and servers made fit to be shown: bounded, on one line, nothing hidden in it.
+//! Makes texts of models, datasets and servers safe to show: bounded, on one line, without invisible characters.
 //!
-//! Whoever renders escapes for its own format besides; this module knows none.
+//! Escaping for an output format is left to its renderer.
 
 use trajectory::is_hidden;
 
-/// The beginning of a text: at most this many characters, white space run together, and what would hide or
-/// reorder what people read spelled out. Looks no further into the text than it has to.
+/// The beginning of a text, at most `most` characters: white space is collapsed, and invisible or reordering characters
+/// are spelled out. Reads no more of the text than needed.
 pub(crate) fn excerpt(text: &str, most: usize) -> String {
     let mut shown = String::new();
     let mut room = most;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_become_one_short_line() {
+    fn texts_are_shortened_to_one_line() {
         assert_eq!(excerpt("  a\n\n b\tc  ", 10), "a b c");
         assert_eq!(excerpt("abcdef", 6), "abcdef");
         assert_eq!(excerpt("abcdefg", 6), "abcdef…");
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_hidden_passes() {
+    fn invisible_characters_are_spelled_out() {
         assert_eq!(excerpt("a\u{202e}b\x1b[31m\0", 80), "a\\u{202e}b\\u{1b}[31m\\u{0}");
         assert_eq!(excerpt("\u{200b}\u{e0041}e", 80), "\\u{200b}\\u{e0041}e");
         let fine = "日本語 🙂 é <b>";
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_text_costs_no_more_than_its_beginning() {
+    fn huge_texts_are_read_only_as_far_as_needed() {
         let text = "\u{1}".repeat(50 << 20);
         let begun = std::time::Instant::now();
         assert!(excerpt(&text, 200).len() < 220);

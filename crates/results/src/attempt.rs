@@ -1,81 +1,53 @@
-//! One attempt at one problem: what came of it, and what it used up.
-
-use std::fmt;
+//! One attempt at one problem, as it is stored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use trajectory::{Outcome, Spent};
+use trajectory::{Mode, Outcome, Spent, Validity};
 
-/// How a problem was put to the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// One plain reply.
-    Llm,
-    /// A model with a computer.
-    Sandbox,
-}
-
-impl Mode {
-    /// Its name in files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Llm => "llm",
-            Self::Sandbox => "sandbox",
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Which attempt it is.
+/// Identifies an attempt of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Key {
+pub struct AttemptKey {
     /// The task.
     pub task: String,
-    /// How the problem was put.
+    /// The mode.
     pub mode: Mode,
     /// The problem.
     pub id: String,
-    /// Which repetition, from 0.
+    /// The repetition, from 0.
     #[serde(default)]
     pub repeat: u32,
 }
 
-/// Tokens by who wrote them. Each counts once, however often it was sent.
+/// Tokens by origin. Each counts once, however often it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
     /// The first messages.
     pub prompt: u64,
-    /// The model's replies.
+    /// The model's responses.
     pub model: u64,
-    /// What the computer answered.
+    /// Tool results and reminders.
     pub environment: u64,
 }
 
 impl Tokens {
-    /// All of them.
+    /// The sum.
     pub fn total(&self) -> u64 {
         self.prompt.saturating_add(self.model).saturating_add(self.environment)
     }
 }
 
-/// A finished attempt.
+/// A finished attempt, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Attempt {
+pub struct AttemptRecord {
     /// The version of this file.
     pub v: u32,
-    /// Which attempt it is.
+    /// Identifies the attempt.
     #[serde(flatten)]
-    pub key: Key,
-    /// The field the problem belongs to, as its row says.
+    pub key: AttemptKey,
+    /// The problem's domain, from its row.
     #[serde(default)]
     pub domain: String,
-    /// A finer grouping, where the row has one.
+    /// The problem's subject, where its row has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// The problem.
@@ -84,33 +56,33 @@ pub struct Attempt {
     /// The right answer.
     #[serde(default)]
     pub ground_truth: String,
-    /// What the model answered: the file it left, or its plain reply.
+    /// The answer: the file the model left, or its plain response.
     #[serde(default)]
     pub answer: String,
-    /// From 0 to 1; absent while it could not be graded.
+    /// The score, from 0 to 1; absent where the attempt is not valid.
     pub score: Option<f64>,
-    /// What the grader says besides, by grader: votes of a judge, strict and loose verdicts, a cause.
+    /// Details of the grade, by grader: votes of a judge, strict and loose verdicts, or `ungraded` with the cause.
     #[serde(default)]
     pub grade: Value,
-    /// How the episode ended. A plain reply that is whole counts as submitted.
+    /// How the episode ended. A plain response that is complete counts as submitted.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What the episode used up.
+    /// Turns, tokens, time and cost.
     pub spent: Spent,
-    /// Tokens by who wrote them.
+    /// Tokens by origin.
     #[serde(default)]
     pub tokens: Tokens,
-    /// When it began, in milliseconds since 1970.
+    /// The start, in milliseconds since 1970.
     #[serde(default)]
     pub started: u64,
-    /// How long it took from its first to its last moment. Waiting for a sandbox, or for the only call of a plain
-    /// attempt, is before that; waiting for a call between turns is in it.
+    /// The duration in milliseconds. Waiting for a sandbox, or for the only call of a plain attempt, comes before the
+    /// start; waiting for a call between turns is included.
     #[serde(default)]
     pub wall_ms: u64,
-    /// The most memory its sandbox had in use, where the runtime can tell.
+    /// The peak memory of the sandbox in bytes, where the runtime can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory: Option<u64>,
-    /// How often it was begun; above 1 after failures of ours.
+    /// The number of tries; above 1 after failures of the infrastructure.
     #[serde(default = "one")]
     pub tries: u32,
 }
@@ -119,14 +91,49 @@ fn one() -> u32 {
     1
 }
 
-impl Attempt {
-    /// Whether it says something about the model. What failed on our side does not, and is done again.
-    pub fn is_of_the_model(&self) -> bool {
+impl AttemptRecord {
+    /// Whether the model came to an answer. Attempts without one are played again when the run is resumed.
+    pub fn is_answered(&self) -> bool {
         !matches!(self.outcome, Outcome::Infrastructure { .. } | Outcome::Cancelled)
     }
 
-    /// Its score in a mean: what failed or could not be graded counts as 0, as in the reference.
-    pub fn counted(&self) -> f64 {
-        self.score.unwrap_or(0.0)
+    /// Whether the score says something about the model, and if not, whose fault that is.
+    pub fn validity(&self) -> Validity {
+        match (self.score, &self.grade["ungraded"]) {
+            (Some(_), _) => Validity::Valid,
+            (None, Value::String(cause)) => Validity::ungraded(cause),
+            (None, _) => Validity::before_grading(&self.outcome),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use trajectory::Fault;
+
+    use super::*;
+
+    #[test]
+    fn a_record_says_whether_its_score_is_valid() {
+        let record = |score: Option<f64>, grade: Value, outcome: Value| {
+            let mut record = json!({
+                "v": 1, "task": "t", "mode": "llm", "id": "a", "score": score, "grade": grade,
+                "spent": Spent::default(),
+            });
+            for (key, value) in outcome.as_object().unwrap() {
+                record[key] = value.clone();
+            }
+            serde_json::from_value::<AttemptRecord>(record).unwrap().validity()
+        };
+        let submitted = || json!({"outcome": "submitted"});
+        assert_eq!(record(Some(0.0), Value::Null, submitted()), Validity::Valid);
+        let ungraded = record(None, json!({"ungraded": "no judge"}), submitted());
+        assert_eq!(ungraded, Validity::ungraded("no judge"));
+        let failed = json!({"outcome": "infrastructure", "cause": "down"});
+        let invalid = Validity::Invalid { fault: Fault::Unknown, cause: "down".into() };
+        assert_eq!(record(None, Value::Null, failed), invalid);
+        let cancelled = json!({"outcome": "cancelled"});
+        assert_eq!(record(None, Value::Null, cancelled), Validity::Cancelled);
     }
 }

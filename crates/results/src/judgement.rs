@@ -1,4 +1,4 @@
-//! What a judge said of an attempt, kept so that nobody is asked twice.
+//! The votes of a judge on an attempt, stored so that no vote is requested twice.
 
 use serde::{Deserialize, Serialize};
 

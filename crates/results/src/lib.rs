@@ -1,20 +1,34 @@
-//! What a benchmark leaves on disk, and how it is read again.
+//! The files of a benchmark run: how they are written, and how they are read back.
 //!
-//! A run is a directory: `run.json` says what was asked, each finished attempt has a file of its own below
-//! `attempts`, the events of its episode lie below `trajectories`, and `results.json` sums up. This crate plays
-//! nothing and grades nothing.
+//! A run is a directory: `run.json` holds what was requested, `attempts` one file per finished attempt, `trajectories` the
+//! events of each, `judgements` the votes of a judge, and `results.json` the summary. Start reading at [`ResultsDir`]. This
+//! crate plays nothing and grades nothing.
+//!
+//! ```no_run
+//! use lis_results::ResultsDir;
+//!
+//! # fn main() -> Result<(), lis_results::Error> {
+//! let results = ResultsDir::new("study");
+//! for attempt in results.attempts()? {
+//!     let attempt = attempt?;
+//!     println!("{} {:?} {:?}", attempt.key.id, attempt.score, attempt.validity());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod attempt;
-mod folder;
+mod directory;
 mod judgement;
 mod name;
 mod run;
 mod tokens;
 
-pub use attempt::{Attempt, Key, Mode, Tokens};
-pub use folder::{Error, Folder, Lock, write_whole};
+pub use attempt::{AttemptKey, AttemptRecord, Tokens};
+pub use directory::{DirLock, Error, ResultsDir};
 pub use judgement::Judgement;
-pub use run::{Run, TaskInfo};
+pub use run::{JudgeRecord, Run, RunSettings, TaskInfo};
+pub use trajectory::{Mode, Validity};
 
-/// The version of the files this program writes. It reads all from 1 to this.
+/// The version of the files this program writes. It reads all versions from 1 up to this one.
 pub const VERSION: u32 = 1;

@@ -1,54 +1,52 @@
-//! Recorded conversations as tokens: what a policy would have sampled, had it said what was said there.
+//! Recorded conversations as tokens, as if the policy had sampled the responses.
 //!
-//! The conversation is put as the policy would see it, in its own tool-call format; every reply of it is trained on.
+//! The conversation is rendered as the policy would see it, in its own tool-call format; every response is trained on.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use model::{
-    Error, Formatted, Listener, Model, Reply, Request, Sampling, Silent, ToolFormat, ToolSpec,
+    Error, Formatted, Listener, Model, Request, Response, Sampling, Silent, ToolFormat, ToolSpec,
 };
-use trajectory::{Assistant, Message, Stop, Usage};
+use trajectory::{Assistant, Message, Stop, Usage, error_chain};
 use vocabulary::VocabularyError;
 
 use crate::{
-    SampleEnd, Sampled, Segment, error::chain, policy::MOST_BYTES, speech::Speech, stream::Stream,
+    SampleEnd, Sampled, Segment, codec::ChatCodec, policy::MAX_TOKEN_BYTES,
+    token_stream::TokenStream,
 };
 
-/// A conversation cannot be made into tokens.
+/// A conversation cannot be converted to tokens.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemonstrationError {
-    /// The chat template refuses it.
-    #[error("the conversation cannot be put to this model: {0}")]
+    /// The chat template rejects it.
+    #[error("the conversation cannot be rendered for this model: {0}")]
     Refused(String),
-    /// What the template makes of a reply cannot be told from what stands around it.
-    #[error(
-        "reply {0} of the conversation is not to be found in what the chat template makes of it"
-    )]
-    Lost(usize),
-    /// There is no room for it.
-    #[error("it has {tokens} tokens or more, and no more than {most} are allowed")]
-    Long {
-        /// Tokens up to where this was seen.
+    /// A response cannot be located in the rendered conversation.
+    #[error("response {0} of the conversation cannot be located in the rendered chat template")]
+    NotFound(usize),
+    /// It is too long.
+    #[error("it has {tokens} tokens or more; the limit is {max_tokens}")]
+    TooLong {
+        /// A lower bound of its tokens.
         tokens: usize,
-        /// How many there may be.
-        most: usize,
+        /// The limit.
+        max_tokens: usize,
     },
-    /// The vocabulary refuses it.
-    #[error("the conversation has no tokens")]
+    /// The vocabulary cannot encode it.
+    #[error("the conversation cannot be encoded")]
     Vocabulary(#[from] VocabularyError),
 }
 
-/// The tokens of a conversation that was recorded, with those of its replies marked as sampled; their log-probabilities
-/// are 0. `tools` are those the model of the record was told of. More than so many tokens are refused as soon as they are
-/// seen.
+/// The tokens of a recorded conversation, with those of its responses marked as sampled; their log-probabilities are 0.
+/// `tools` are those of the recorded model. A conversation of more than `max_tokens` tokens is rejected early.
 pub fn demonstration(
-    speech: &Speech,
+    codec: &ChatCodec,
     format: ToolFormat,
     tools: &[ToolSpec],
     messages: &[Message],
-    most: usize,
+    max_tokens: usize,
 ) -> Result<Vec<Segment>, DemonstrationError> {
     let replies = messages.iter().filter(|message| is_reply(message)).count();
     let shown = as_shown(format, tools, messages)?;
@@ -56,64 +54,67 @@ pub fn demonstration(
         (0..shown.messages.len()).filter(|at| is_reply(&shown.messages[*at])).collect();
     // What a format adds, such as an example, comes before the conversation, and is not trained on.
     let trained = at.get(at.len().saturating_sub(replies)..).unwrap_or_default();
-    let mut stream = Stream::default();
+    let mut stream = TokenStream::default();
     for (number, at) in (1..).zip(trained) {
-        let before = shown.text(speech, *at)?;
-        if before.len() > most.saturating_mul(MOST_BYTES) {
-            return Err(DemonstrationError::Long { tokens: before.len() / MOST_BYTES, most });
+        let before = shown.text(codec, *at)?;
+        if before.len() > max_tokens.saturating_mul(MAX_TOKEN_BYTES) {
+            return Err(DemonstrationError::TooLong {
+                tokens: before.len() / MAX_TOKEN_BYTES,
+                max_tokens,
+            });
         }
-        stream.hear(speech, &before)?;
-        let said = shown.reply(speech, *at, &before).ok_or(DemonstrationError::Lost(number))?;
-        let mut tokens = speech.tokens(&said)?;
-        tokens.extend(speech.closing());
-        let end = if speech.closing().is_some() { SampleEnd::Token } else { SampleEnd::Length };
-        stream.say(speech, &Sampled { logprobs: vec![0.0; tokens.len()], tokens, end });
+        stream.extend(codec, &before)?;
+        let said = shown.reply(codec, *at, &before).ok_or(DemonstrationError::NotFound(number))?;
+        let mut tokens = codec.tokens(&said)?;
+        tokens.extend(codec.closing());
+        let end = if codec.closing().is_some() { SampleEnd::Token } else { SampleEnd::Length };
+        stream.push_response(codec, &Sampled { logprobs: vec![0.0; tokens.len()], tokens, end });
         let tokens = stream.tokens().len();
-        if tokens > most {
-            return Err(DemonstrationError::Long { tokens, most });
+        if tokens > max_tokens {
+            return Err(DemonstrationError::TooLong { tokens, max_tokens });
         }
     }
     Ok(stream.finish())
 }
 
-/// A conversation as the innermost model sees it.
+/// A conversation as the innermost model receives it.
 #[derive(Debug, Default)]
-struct Shown {
+struct Rendered {
     messages: Vec<Message>,
     tools: Vec<ToolSpec>,
 }
 
-impl Shown {
-    /// The text before a message.
-    fn text(&self, speech: &Speech, at: usize) -> Result<String, DemonstrationError> {
+impl Rendered {
+    /// The rendered text before a message.
+    fn text(&self, codec: &ChatCodec, at: usize) -> Result<String, DemonstrationError> {
         let messages = self.messages.get(..at).unwrap_or_default();
-        let text = speech.render(messages, &self.tools);
-        text.map_err(|error| DemonstrationError::Refused(chain(&error)))
+        let text = codec.render(messages, &self.tools);
+        text.map_err(|error| DemonstrationError::Refused(error_chain(&error)))
     }
 
-    /// What the template makes of a reply, up to the mark that ends it.
-    fn reply(&self, speech: &Speech, at: usize, before: &str) -> Option<String> {
+    /// The rendered text of a response, up to the token that ends it.
+    fn reply(&self, codec: &ChatCodec, at: usize, before: &str) -> Option<String> {
         let mut messages = self.messages.get(..=at)?.to_vec();
         messages.push(Message::user("."));
-        let whole = speech.render(&messages, &self.tools).ok()?;
+        let whole = codec.render(&messages, &self.tools).ok()?;
         let after = whole.strip_prefix(before)?;
-        let Some(closing) = speech.closing() else {
+        let Some(closing) = codec.closing() else {
             let Some(Message::Assistant(said)) = self.messages.get(at) else { return None };
-            let said = speech.guarded(&said.text);
+            let said = codec.guarded(&said.text);
             return after.starts_with(&said).then_some(said);
         };
-        let mark = speech.vocabulary().decode(&[closing]);
+        let mark = codec.vocabulary().decode(&[closing]);
         after.split_once(&mark).map(|(said, _)| said.to_owned())
     }
 }
 
-/// Puts a conversation into a tool-call format, by the code that does it for a model that is asked.
+/// Applies a tool-call format to a conversation, by the code that does it for every request.
 fn as_shown(
     format: ToolFormat,
     tools: &[ToolSpec],
     messages: &[Message],
-) -> Result<Shown, DemonstrationError> {
-    let seen = Arc::new(Listening::default());
+) -> Result<Rendered, DemonstrationError> {
+    let seen = Arc::new(RequestRecorder::default());
     let formatted = Formatted::new(Arc::clone(&seen), format);
     let request = Request { messages, tools, sampling: &Sampling::default(), max_tokens: 1 };
     let asked = formatted.complete(&request, &Silent).now_or_never();
@@ -121,25 +122,25 @@ fn as_shown(
         Some(Ok(_)) => {
             Ok(std::mem::take(&mut *seen.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
-        Some(Err(error)) => Err(DemonstrationError::Refused(error.with_causes())),
+        Some(Err(error)) => Err(DemonstrationError::Refused(error_chain(&error))),
         None => Err(DemonstrationError::Refused("it waits for something".into())),
     }
 }
 
-/// A model that only takes down what it is asked.
+/// A model that only records its request.
 #[derive(Debug, Default)]
-struct Listening(Mutex<Shown>);
+struct RequestRecorder(Mutex<Rendered>);
 
-impl Model for Listening {
+impl Model for RequestRecorder {
     fn name(&self) -> &str {
         "listening"
     }
 
-    async fn complete(&self, request: &Request<'_>, _: &dyn Listener) -> Result<Reply, Error> {
-        let shown = Shown { messages: request.messages.to_vec(), tools: request.tools.to_vec() };
+    async fn complete(&self, request: &Request<'_>, _: &dyn Listener) -> Result<Response, Error> {
+        let shown = Rendered { messages: request.messages.to_vec(), tools: request.tools.to_vec() };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         let (message, stop, usage) = (Assistant::default(), Stop::End, Usage::default());
-        Ok(Reply { message, stop, usage, from_cache: false })
+        Ok(Response { message, stop, usage, from_cache: false })
     }
 }
 

@@ -1,67 +1,55 @@
-//! What can go wrong with playing as a whole. What goes wrong with an episode is told with the episode.
+//! Why rollouts cannot be played at all. A single failed rollout is reported with the rollout.
 
-use std::{error::Error, io, path::PathBuf};
+use std::{io, path::PathBuf};
 
-/// Groups cannot be played.
+/// Rollouts cannot be played.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlayError {
-    /// Somebody stopped it.
-    #[error("playing was stopped")]
-    Stopped,
-    /// The task's answers cannot be worth anything here.
+pub enum RolloutError {
+    /// The caller cancelled them.
+    #[error("the rollouts were cancelled")]
+    Cancelled,
+    /// The task's grader cannot give rewards.
     #[error(
-        "task `{task}` is graded by {grader}, which cannot give rewards; choose one whose answers are compared or \
-         checked by a command, such as `context`, `math`, `choice`, `exact` or a `command`"
+        "task `{task}` is graded by {grader}, which cannot give rewards; choose a task with the grader `context`, `math`, \
+         `choice`, `exact` or `command`"
     )]
     Grader {
         /// The task.
         task: String,
-        /// What grades it.
+        /// Its grader.
         grader: &'static str,
     },
-    /// Sandboxes are needed, and there is nothing that makes them.
+    /// Sandboxes are needed, and there is no runtime.
     #[error("mode `sandbox` needs a runtime; choose one, or mode `llm`")]
     NoRuntime,
-    /// The task's grader runs commands, and there is nothing that makes sandboxes for them.
+    /// The task's grader runs commands, and there is no runtime.
     #[error(
-        "task `{task}` is graded by a command, which needs sandboxes even in mode `llm`, and none can be made here; \
-         choose a task whose answers are compared"
+        "task `{task}` is graded by a command, which needs sandboxes even in mode `llm`, and none can be created here; \
+         choose a task whose grader needs no sandbox"
     )]
     NoSandboxes {
         /// The task.
         task: String,
     },
     /// The directory of events cannot be used.
-    #[error("cannot keep events in {path}")]
+    #[error("cannot write events to {path}")]
     Events {
         /// The directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Nothing at all worked.
-    #[error("all {episodes} episodes failed on our side; the first: {cause}")]
-    NothingPlayed {
-        /// How many there were.
+    /// Every rollout failed because of the infrastructure.
+    #[error("all {episodes} episodes failed because of the infrastructure; the first: {cause}")]
+    AllFailed {
+        /// The number of rollouts.
         episodes: usize,
-        /// What failed.
+        /// What failed first.
         cause: String,
     },
-    /// Sandboxes made ahead cannot be removed.
+    /// Sandboxes that were created ahead cannot be removed.
     #[error("cannot remove sandboxes")]
     Sandbox(#[source] sandbox::Error),
-}
-
-/// What went wrong and all its causes, on one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words.push_str(": ");
-        words.push_str(&error.to_string());
-        cause = error.source();
-    }
-    words
 }

@@ -1,32 +1,39 @@
-//! Episodes for training: the same loop in the same sandboxes as always, with every token of the policy kept as it was
-//! sampled, in groups that share a problem, with rewards.
+//! Rollouts: attempts for training, in groups that share a problem, with every sampled token kept and a reward.
 //!
-//! Knows neither libtorch nor how a policy learns.
+//! Start reading at [`RolloutEngine`], then [`Rollout`]. Attempts are played by `lis-attempt`; this crate adds what training
+//! needs: [`PolicyModel`], a model that keeps its tokens, [`ChatCodec`], text from and to tokens, and rewards. It knows
+//! neither libtorch nor how a policy learns.
+//!
+//! ```
+//! use lis_rollout::{Overlong, RolloutSettings};
+//!
+//! let settings = RolloutSettings { sandboxes: 64, overlong: Overlong::Mask, ..RolloutSettings::default() };
+//! # assert_eq!(settings.retry.tries, 3);
+//! ```
 
-mod computer;
+mod batch;
+mod codec;
 mod demonstration;
-mod ending;
+mod early_stop;
+mod engine;
 mod episode;
 mod error;
-mod journal;
-mod method;
-mod plain;
-mod play;
 mod policy;
-mod recital;
-mod record;
-mod sampler;
+mod rollout;
+mod scripted;
 mod seed;
-mod speech;
-mod stage;
-mod stream;
+mod settings;
+mod token_stream;
 
+pub use attempt::{Documents, Mode};
+pub use batch::RolloutRequest;
+pub use codec::{ChatCodec, CodecError};
 pub use demonstration::{DemonstrationError, demonstration};
-pub use error::PlayError;
-pub use method::{Context, Method, Mode, Overlong, OwnReward, Reward};
-pub use play::Order;
+pub use engine::{EngineParts, RolloutEngine};
+pub use error::RolloutError;
 pub use policy::PolicyModel;
-pub use record::{End, Group, Loss, Played, Segment};
-pub use sampler::{Ask, Choice, Flow, SampleEnd, SampleError, Sampled, Sampler, Until};
-pub use speech::{Speech, SpeechError};
-pub use stage::{Scene, Stage};
+pub use rollout::{End, Group, Loss, Rollout, Segment};
+pub use sampling::{
+    Flow, SampleEnd, SampleError, SampleRequest, Sampled, Sampler, SamplingParams, Until,
+};
+pub use settings::{CustomReward, Overlong, Reward, RolloutSettings};

@@ -1,4 +1,4 @@
-//! A policy as a model of one episode: the agent sees messages, and the tokens are kept as they were sampled.
+//! A policy as the model of one episode: the agent sees messages, and the tokens are kept as they were sampled.
 //!
 //! Knows neither sandboxes nor rewards.
 
@@ -6,62 +6,48 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use chat_template::TemplateError;
 use model::{
-    Delta, Error, Listener, Model, Overflow, Reply, Request, ToolFormat,
+    Delta, Error, Listener, Model, Overflow, Request, Response, ToolFormat,
     think::{self, Piece, Splitter},
 };
-use trajectory::{Assistant, Stop, Usage};
+use trajectory::{Assistant, Stop, Usage, error_chain};
 
 use crate::{
-    Ask, Choice, SampleEnd, SampleError, Sampled, Sampler, Segment,
-    ending::{self, Begins},
-    error::chain,
+    ChatCodec, SampleEnd, SampleError, SampleRequest, Sampled, Sampler, SamplingParams, Segment,
+    early_stop::{self, ResponseStart},
     seed,
-    speech::Speech,
-    stream::Stream,
+    token_stream::TokenStream,
 };
 
-/// No token stands for more bytes, on the whole.
-pub(crate) const MOST_BYTES: usize = 32;
+/// An upper bound of the mean bytes per token.
+pub(crate) const MAX_TOKEN_BYTES: usize = 32;
 
-/// A reply cut off after fewer tokens helps nobody.
-const LEAST: usize = 64;
+/// Requests with room for fewer tokens are not made: a response cut off so early is useless.
+const MIN_ROOM: usize = 64;
 
-/// Whose fault it is that a conversation cannot go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Nobody's: it may go on if it is tried again.
-    Nobody,
-    /// Ours, however often it is tried.
-    Ours,
-    /// The policy's: the conversation could be put to it until it spoke.
-    Policy,
-}
-
-/// A policy in one episode. Its tokens are asked for with [`Self::segments`] at the end.
+/// A policy in one episode. [`Self::segments`] takes its tokens at the end.
 pub struct PolicyModel<S: Sampler> {
     name: String,
     sampler: Arc<S>,
-    speech: Arc<Speech>,
-    choice: Choice,
+    codec: Arc<ChatCodec>,
+    params: SamplingParams,
     format: ToolFormat,
     conversation: u64,
-    stream: Mutex<Stream>,
-    /// Why the last call failed for good, if it did.
-    fault: Mutex<Option<Fault>>,
+    stream: Mutex<TokenStream>,
+    released: AtomicBool,
 }
 
 impl<S: Sampler> fmt::Debug for PolicyModel<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, choice, format, conversation, .. } = self;
+        let Self { name, params, format, conversation, .. } = self;
         f.debug_struct("PolicyModel")
             .field("name", name)
-            .field("choice", choice)
+            .field("params", params)
             .field("format", format)
             .field("conversation", conversation)
             .finish_non_exhaustive()
@@ -69,14 +55,14 @@ impl<S: Sampler> fmt::Debug for PolicyModel<S> {
 }
 
 impl<S: Sampler> PolicyModel<S> {
-    /// A policy at the beginning of an episode. All its replies are chosen alike, whatever the agent asks for: what is
-    /// trained on has to come from one distribution. Replies in the fenced format end with their block; without tools,
-    /// say [`ToolFormat::Native`].
+    /// A policy at the start of an episode. All its responses are sampled with `params`, whatever the agent requests: what is
+    /// trained on has to come from one distribution. Responses in the fenced format end with their block; without tools,
+    /// use [`ToolFormat::Native`].
     pub fn new(
         name: &str,
         sampler: Arc<S>,
-        speech: Arc<Speech>,
-        choice: Choice,
+        codec: Arc<ChatCodec>,
+        params: SamplingParams,
         format: ToolFormat,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -84,122 +70,80 @@ impl<S: Sampler> PolicyModel<S> {
         Self {
             name: name.to_owned(),
             sampler,
-            speech,
-            choice,
+            codec,
+            params,
             format,
             conversation,
             stream: Mutex::default(),
-            fault: Mutex::default(),
+            released: AtomicBool::new(false),
         }
     }
 
-    /// Takes out the tokens of the episode so far.
+    /// Takes the tokens of the episode so far.
     pub fn segments(&self) -> Vec<Segment> {
         self.stream().finish()
     }
 
-    /// Whose fault it is that the last call failed; none where it did not.
-    pub(crate) fn fault(&self) -> Option<Fault> {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn fault_of(&self, error: &Error) -> Option<Fault> {
-        match error {
-            Error::Overflow { .. } => None,
-            Error::Refused { .. } if self.stream().replies() > 0 => Some(Fault::Policy),
-            error if error.is_passing() => Some(Fault::Nobody),
-            _ => Some(Fault::Ours),
+    /// Frees the conversation's slot in the sampler.
+    pub(crate) fn release(&self) {
+        if !self.released.swap(true, Ordering::Relaxed) {
+            self.sampler.release(self.conversation);
         }
     }
 
-    fn stream(&self) -> std::sync::MutexGuard<'_, Stream> {
+    /// The error for a conversation that the codec rejects. What the policy wrote must not let it avoid its reward.
+    fn rejected(&self, message: String) -> Error {
+        match self.stream().responses() {
+            0 => refused(message),
+            _ => Error::InvalidHistory(message),
+        }
+    }
+
+    fn stream(&self) -> std::sync::MutexGuard<'_, TokenStream> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up the conversation and says what is to be sampled.
-    fn ask(&self, text: &str, begins: Begins, request: &Request<'_>) -> Result<Ask, Error> {
+    /// The request to the sampler for the rendered conversation.
+    fn sample_request(
+        &self,
+        text: &str,
+        start: ResponseStart,
+        request: &Request<'_>,
+    ) -> Result<SampleRequest, Error> {
         let context = self.sampler.context();
-        if text.len() > context.saturating_mul(MOST_BYTES) {
+        if text.len() > context.saturating_mul(MAX_TOKEN_BYTES) {
             let message =
                 format!("it has {} bytes, and the context is {context} tokens", text.len());
             return Err(overflow(context, None, message));
         }
-        let mut stream = self.stream();
-        stream.hear(&self.speech, text).map_err(|error| refused(chain(&error)))?;
+        let extended = self.stream().extend(&self.codec, text);
+        extended.map_err(|error| self.rejected(error_chain(&error)))?;
+        let stream = self.stream();
         let prompt = stream.tokens().len();
-        let most = usize::try_from(request.max_tokens).unwrap_or(usize::MAX).max(1);
+        let max_tokens = usize::try_from(request.max_tokens).unwrap_or(usize::MAX).max(1);
         let room = context.saturating_sub(prompt);
         if prompt == 0 {
             return Err(refused("the conversation is empty".into()));
         }
-        if room < most.min(LEAST) {
+        if room < max_tokens.min(MIN_ROOM) {
             let message = format!("it has {prompt} tokens, and the context is {context}");
             return Err(overflow(context, Some(prompt), message));
         }
-        let seed = seed::of_turn(self.choice.seed, stream.replies());
-        Ok(Ask {
+        let seed = seed::of_turn(self.params.seed, stream.responses());
+        Ok(SampleRequest {
             conversation: self.conversation,
             tokens: stream.tokens().into(),
-            most: most.min(room),
-            choice: Choice { seed, ..self.choice },
-            ends: self.speech.vocabulary().ends().to_vec(),
-            until: ending::until(&self.speech, self.format, begins),
-        })
-    }
-
-    async fn reply(&self, request: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Error> {
-        if request.sampling.shape.is_some() {
-            return Err(Error::Settings("a policy's replies cannot be held to a form".into()));
-        }
-        let text = self.speech.render(request.messages, request.tools);
-        let text = text.map_err(|error| match error {
-            TemplateError::TooLong => overflow(self.sampler.context(), None, error.to_string()),
-            error => refused(chain(&error)),
-        })?;
-        // Templates of models that always think may open the thinking themselves.
-        let begins = match text.trim_end().ends_with(think::OPEN) {
-            true => Begins::Inside,
-            false => Begins::Afresh,
-        };
-        let ask = self.ask(&text, begins, request)?;
-        let (prompt, most) = (ask.tokens.len(), ask.most);
-        let sampled = self.sampler.sample(ask).await.map_err(failed)?;
-        check(&sampled, most)?;
-        let said = self.stream().say(&self.speech, &sampled);
-        let mut splitter = match begins {
-            Begins::Inside => Splitter::inside(),
-            Begins::Afresh => Splitter::default(),
-        };
-        let mut message = Assistant::default();
-        let mut say = |piece: Piece<'_>| match piece {
-            Piece::Reasoning(piece) if !piece.is_empty() => {
-                listener.hear(Delta::Reasoning(piece));
-                message.reasoning.push_str(piece);
-            }
-            Piece::Text(piece) if !piece.is_empty() => {
-                listener.hear(Delta::Text(piece));
-                message.text.push_str(piece);
-            }
-            Piece::Reasoning(_) | Piece::Text(_) => {}
-        };
-        splitter.push(&said, &mut say);
-        splitter.finish(&mut say);
-        let (input, output) = (prompt as u64, sampled.tokens.len() as u64);
-        Ok(Reply {
-            message,
-            stop: match sampled.end {
-                SampleEnd::Token | SampleEnd::Until => Stop::End,
-                SampleEnd::Length => Stop::Length,
-            },
-            usage: Usage { input, output, ..Usage::default() },
-            from_cache: false,
+            max_tokens: max_tokens.min(room),
+            params: SamplingParams { seed, ..self.params },
+            stop_tokens: self.codec.vocabulary().end_of_turn().to_vec(),
+            until: early_stop::until(&self.codec, self.format, start),
         })
     }
 }
 
 impl<S: Sampler> Drop for PolicyModel<S> {
     fn drop(&mut self) {
-        self.sampler.forget(self.conversation);
+        self.release();
     }
 }
 
@@ -212,27 +156,69 @@ impl<S: Sampler> Model for PolicyModel<S> {
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
-        let replied = self.reply(request, listener).await;
-        let fault = replied.as_ref().err().and_then(|error| self.fault_of(error));
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
-        replied
+    ) -> Result<Response, Error> {
+        if request.sampling.shape.is_some() {
+            return Err(Error::Settings("a policy does not support constrained responses".into()));
+        }
+        let text = self.codec.render(request.messages, request.tools);
+        let text = text.map_err(|error| match error {
+            TemplateError::TooLong => overflow(self.sampler.context(), None, error.to_string()),
+            error => self.rejected(error_chain(&error)),
+        })?;
+        // Templates of models that always think may open the thinking block themselves.
+        let start = match text.trim_end().ends_with(think::OPEN) {
+            true => ResponseStart::Thinking,
+            false => ResponseStart::Text,
+        };
+        let sample = self.sample_request(&text, start, request)?;
+        let (prompt, max_tokens) = (sample.tokens.len(), sample.max_tokens);
+        let sampled = self.sampler.sample(sample).await.map_err(failed)?;
+        check(&sampled, max_tokens)?;
+        let text = self.stream().push_response(&self.codec, &sampled);
+        let mut splitter = match start {
+            ResponseStart::Thinking => Splitter::inside(),
+            ResponseStart::Text => Splitter::default(),
+        };
+        let mut message = Assistant::default();
+        let mut push = |piece: Piece<'_>| match piece {
+            Piece::Reasoning(piece) if !piece.is_empty() => {
+                listener.on_delta(Delta::Reasoning(piece));
+                message.reasoning.push_str(piece);
+            }
+            Piece::Text(piece) if !piece.is_empty() => {
+                listener.on_delta(Delta::Text(piece));
+                message.text.push_str(piece);
+            }
+            Piece::Reasoning(_) | Piece::Text(_) => {}
+        };
+        splitter.push(&text, &mut push);
+        splitter.finish(&mut push);
+        let (input, output) = (prompt as u64, sampled.tokens.len() as u64);
+        Ok(Response {
+            message,
+            stop: match sampled.end {
+                SampleEnd::Token | SampleEnd::Until => Stop::End,
+                SampleEnd::Length => Stop::Length,
+            },
+            usage: Usage { input, output, ..Usage::default() },
+            from_cache: false,
+        })
     }
 }
 
-/// What is trained on is looked at: a sampler that miscounts would spoil every step from here on.
-fn check(sampled: &Sampled, most: usize) -> Result<(), Error> {
+/// Checks what will be trained on: a sampler that miscounts would spoil every later step.
+fn check(sampled: &Sampled, max_tokens: usize) -> Result<(), Error> {
     let Sampled { tokens, logprobs, .. } = sampled;
     let wrong = if tokens.len() != logprobs.len() {
         format!("{} tokens and {} log-probabilities", tokens.len(), logprobs.len())
-    } else if tokens.len() > most {
-        format!("{} tokens where {most} were asked for", tokens.len())
-    } else if let Some(odd) = logprobs.iter().find(|logprob| !logprob.is_finite()) {
-        format!("a log-probability of {odd}")
+    } else if tokens.len() > max_tokens {
+        format!("{} tokens where {max_tokens} were requested", tokens.len())
+    } else if let Some(logprob) = logprobs.iter().find(|logprob| !logprob.is_finite()) {
+        format!("a log-probability of {logprob}")
     } else {
         return Ok(());
     };
-    Err(Error::Protocol(format!("the sampler gave {wrong}")))
+    Err(Error::Protocol(format!("the sampler returned {wrong}")))
 }
 
 fn failed(error: SampleError) -> Error {
@@ -240,8 +226,8 @@ fn failed(error: SampleError) -> Error {
         SampleError::TooLong { tokens, context } => {
             overflow(context, Some(tokens), error.to_string())
         }
-        SampleError::Failed(_) => Error::Cut(chain(&error)),
-        SampleError::Over => Error::Settings(error.to_string()),
+        SampleError::Exhausted => Error::Settings(error.to_string()),
+        error => Error::Cut(error_chain(&error)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Trees between the host and a sandbox: every byte, every mode, and no way out for links.
+//! Copies of trees between the host and a sandbox: byte-exact, with modes, and safe against links.
 
 use std::{
     collections::BTreeMap,
@@ -135,13 +135,13 @@ pub async fn links_are_copied_as_links<R: Runtime>(h: &Harness<R>) {
     assert_eq!(shown.stdout.text(), format!("{}\n../secret\n..\n", secret.display()));
 }
 
-/// What is not there is named, on either side.
+/// The error for a missing source names it, on either side.
 pub async fn missing_sources_are_named<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     let host = tempfile::tempdir().expect("a directory");
     let nothing = host.path().join("nothing");
     let failed = sandbox.copy_in(&nothing, Path::new("/tmp/x")).await;
-    assert!(matches!(&failed, Err(Error::Path { path, .. }) if *path == nothing), "{failed:?}");
+    assert!(matches!(&failed, Err(Error::HostPath { path, .. }) if *path == nothing), "{failed:?}");
     let failed = sandbox.copy_out(Path::new("/no/such"), &nothing).await;
     assert!(
         matches!(&failed, Err(Error::Path { path, .. }) if path == Path::new("/no/such")),
@@ -204,7 +204,7 @@ pub async fn copy_in_through_links_stays_inside<R: Runtime>(h: &Harness<R>) {
     }
 }
 
-/// Copies of any size cost us no memory to speak of.
+/// Copies of any size take bounded memory.
 pub async fn large_copies_use_constant_memory<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     let host = tempfile::tempdir().expect("a directory");
@@ -218,7 +218,7 @@ pub async fn large_copies_use_constant_memory<R: Runtime>(h: &Harness<R>) {
     assert_eq!(fs::metadata(&back).expect("it is there").len(), size);
 }
 
-/// Whoever runs inside owns what was copied in.
+/// Copied files belong to the sandbox's user.
 pub async fn copied_files_belong_to_the_sandbox<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     let host = tempfile::tempdir().expect("a directory");

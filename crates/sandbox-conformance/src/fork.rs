@@ -1,4 +1,4 @@
-//! A second computer with the same files, and file systems saved as images.
+//! Forks, which have the same files, and file systems saved as images.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ pub async fn fork_leaves_processes_and_shell_state<R: Runtime>(h: &Harness<R>) {
     assert_eq!(ok(&one, "echo $local_only; pwd").await, "1\n/usr\n");
 }
 
-/// Forks of forks live on when those before them are gone.
+/// Forks of forks still work when their parents are gone.
 pub async fn fork_of_a_fork_outlives_its_parents<R: Runtime>(h: &Harness<R>) {
     let mut last = h.sandbox().await;
     for generation in 0..4 {

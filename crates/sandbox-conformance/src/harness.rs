@@ -1,20 +1,21 @@
-//! How a runtime presents itself to the suite: itself, an image, and what it honestly cannot do.
+//! [`Harness`]: a runtime, an image and what the runtime can do, as the suite needs them.
 //!
 //! A missing capability is a visible skip, and a failure where `LIS_REQUIRE` names it.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
+pub(crate) use error_text::chain;
 use sandbox::{ImageRef, Runtime, Spec};
 
 /// A runtime ready to be tested.
 pub struct Harness<R: Runtime> {
-    /// What makes the sandboxes.
+    /// The runtime under test.
     pub runtime: Arc<R>,
-    /// An image with bash, coreutils and a few more programs; `perl`, `python3` and `curl` widen the tests.
+    /// An image with bash, coreutils and a few more programs; with `perl`, `python3` and `curl` more is tested.
     pub image: ImageRef,
     /// What this runtime can do on this machine.
     pub caps: Capabilities,
-    /// How to remove an image a test made, so that tests leave nothing behind.
+    /// Removes an image that a test created.
     pub remove_image: Option<RemoveImage<R>>,
 }
 
@@ -22,22 +23,22 @@ pub struct Harness<R: Runtime> {
 pub type RemoveImage<R> = fn(Arc<R>, String) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<R: Runtime> Harness<R> {
-    /// A harness without a way to remove images.
+    /// Creates a harness that does not remove images.
     pub fn new(runtime: Arc<R>, image: ImageRef, caps: Capabilities) -> Self {
         Self { runtime, image, caps, remove_image: None }
     }
 
-    /// The specification tests start from: default limits, no network.
+    /// The default specification of tests: default limits, no network.
     pub fn spec(&self) -> Spec {
         Spec { image: self.image.clone(), ..Spec::default() }
     }
 
-    /// A fresh sandbox of [`Harness::spec`].
+    /// Creates a sandbox of [`Harness::spec`].
     pub async fn sandbox(&self) -> R::Sandbox {
         self.create(&self.spec()).await
     }
 
-    /// A fresh sandbox of any specification.
+    /// Creates a sandbox of any specification.
     pub async fn create(&self, spec: &Spec) -> R::Sandbox {
         self.runtime.create(spec).await.unwrap_or_else(|e| panic!("create: {}", chain(&e)))
     }
@@ -46,25 +47,25 @@ impl<R: Runtime> Harness<R> {
 /// What a runtime can do on this machine.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
-    /// The memory of a sandbox is bounded, and running into the bound is reported.
+    /// The memory limit is enforced, and reaching it is reported.
     pub memory_limit: Capability,
-    /// The number of processes is bounded, and running into the bound is reported.
+    /// The process limit is enforced, and reaching it is reported.
     pub pids_limit: Capability,
-    /// The bytes a sandbox stores are bounded, and running into the bound is reported.
+    /// The disk limit is enforced, and reaching it is reported.
     pub disk_limit: Capability,
-    /// The processor time is bounded.
+    /// The processor limit is enforced.
     pub cpu_limit: Capability,
     /// File systems can be saved as images.
     pub snapshot: Capability,
-    /// Files can be made read-only for good.
+    /// Files can be made read-only permanently.
     pub freeze: Capability,
-    /// The most memory in use is known.
+    /// The peak memory use is known.
     pub peak_memory: Capability,
     /// Named hosts can be allowed.
     pub network_allow: Capability,
-    /// The network of the machine can be given.
+    /// The host's network can be used.
     pub network_full: Capability,
-    /// A death by signal can be told from an exit with 128 and more.
+    /// A death by signal is distinguished from an exit with 128 and more.
     pub exact_signals: Capability,
 }
 
@@ -86,7 +87,7 @@ impl Capabilities {
     }
 }
 
-/// Whether something can be done.
+/// Whether a runtime can do something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capability {
     /// It can.
@@ -96,12 +97,12 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// It cannot, for this reason.
+    /// Creates a [`Capability::No`].
     pub fn no(reason: impl Into<String>) -> Self {
         Self::No(reason.into())
     }
 
-    /// Whether the capability is there; its absence is announced as a skip under this name.
+    /// Returns whether the capability is there; prints a skip under this name if not.
     pub fn or_skip(&self, name: &str) -> bool {
         match self {
             Self::Yes => true,
@@ -113,18 +114,18 @@ impl Capability {
     }
 }
 
-/// Why a runtime cannot be tested here at all.
+/// Why a runtime cannot be tested on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The capability's name, as `LIS_REQUIRE` would give it.
+    /// The capability's name for `LIS_REQUIRE`.
     pub capability: String,
     /// What is missing.
     pub reason: String,
 }
 
-/// Announces that a test does not run, or fails it where `LIS_REQUIRE` asks for the capability.
+/// Reports that a test is skipped, or fails it where `LIS_REQUIRE` names the capability.
 pub fn skip(capability: &str, reason: &str) {
-    let required = setting("LIS_REQUIRE");
+    let required = setting("LIS_REQUIRE").unwrap_or_default().to_string_lossy().into_owned();
     assert!(
         !required.split(',').any(|name| name.trim() == capability),
         "{capability} is required but missing: {reason}"
@@ -132,20 +133,30 @@ pub fn skip(capability: &str, reason: &str) {
     eprintln!("skip: {capability}: {reason}");
 }
 
-/// Whether the long versions of tests are asked for.
+/// Whether the long versions of tests are requested.
 pub(crate) fn slow() -> bool {
-    !setting("LIS_SLOW").is_empty()
+    setting("LIS_SLOW").is_some()
 }
 
+/// Reads a setting of the test run; an empty one counts as absent.
+///
+/// | variable | meaning |
+/// |---|---|
+/// | `LIS_REQUIRE` | capabilities, separated by commas, whose absence fails a test instead of skipping it |
+/// | `LIS_SLOW` | set to anything: run the long versions of tests |
+/// | `LIS_TEST_ROOTFS` | a directory with a root file system, for the native runtime |
+/// | `LIS_TEST_HELPER` | the spawner's program, where it was moved after the build |
+/// | `LIS_TEST_IMAGE` | an image of the Docker daemon |
+/// | `DOCKER_HOST` | the address of the Docker daemon |
 #[expect(
     clippy::disallowed_methods,
-    reason = "how tests are run is told by the environment, and there is no command line above a test"
+    reason = "test runs are configured by the environment: there is no command line above a test"
 )]
-fn setting(name: &str) -> String {
-    std::env::var(name).unwrap_or_default()
+pub fn setting(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Runs one case on a runtime of its own, in bounded time.
+/// Runs one case with a tokio runtime of its own, in bounded time.
 pub fn run<R: Runtime>(
     harness: impl AsyncFnOnce() -> Result<Harness<R>, Missing>,
     case: impl AsyncFnOnce(&Harness<R>),
@@ -166,15 +177,4 @@ pub fn run<R: Runtime>(
         }
     });
     tokio.shutdown_timeout(Duration::from_secs(5));
-}
-
-/// An error with everything behind it, for messages.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
 }

@@ -1,6 +1,6 @@
 //! What must be invisible from inside: the host's environment, files and processes, and the neighbours'.
 
-use sandbox::{LayerState, Process, Runtime, Sandbox};
+use sandbox::{Layer, LayerState, Process, Runtime, Sandbox};
 
 use crate::{
     Harness,
@@ -8,6 +8,7 @@ use crate::{
 };
 
 /// No variable of our own process can be read inside, by any process.
+#[expect(clippy::disallowed_methods, reason = "the test process's own variables are the markers")]
 pub async fn host_environment_is_invisible<R: Runtime>(h: &Harness<R>) {
     // Test runners set variables of their own; any value long enough to be telling serves as a marker.
     let common =
@@ -85,13 +86,13 @@ pub async fn commands_have_three_descriptors<R: Runtime>(h: &Harness<R>) {
     assert_eq!(process_ok(&sandbox, &["ls", "/proc/self/fd"]).await, "0\n1\n2\n3\n");
 }
 
-/// The host's name is not told.
+/// The host's name is hidden.
 pub async fn hostname_is_its_own<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     let inside = ok(&sandbox, "cat /proc/sys/kernel/hostname; uname -n").await;
     match std::fs::read_to_string("/proc/sys/kernel/hostname") {
         Ok(host) => assert!(!inside.lines().any(|line| line == host.trim()), "{inside}"),
-        Err(_) => crate::skip("procfs", "this system does not tell its name that way"),
+        Err(_) => crate::skip("procfs", "this system does not report its name that way"),
     }
 }
 
@@ -126,20 +127,18 @@ pub async fn protection_is_reported<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     let protection = sandbox.protection();
     assert!(!protection.runtime.is_empty());
-    for name in ["memory limit", "process limit", "cpu limit", "disk limit", "network"] {
-        let layer = protection.layers.iter().find(|layer| layer.name == name);
-        let layer = layer.unwrap_or_else(|| panic!("nothing is said about the {name}"));
-        assert!(!layer.detail.is_empty(), "nothing explains the {name}");
+    use Layer::{CpuLimit, DiskLimit, MemoryLimit, Network, ProcessLimit};
+    for layer in [MemoryLimit, ProcessLimit, CpuLimit, DiskLimit, Network] {
+        let report = protection.layers.iter().find(|report| report.layer == layer);
+        let report = report.unwrap_or_else(|| panic!("the {layer} is not reported"));
+        assert!(!report.detail.is_empty(), "the {layer} is not explained");
     }
-    for (name, capability) in
-        [("memory limit", &h.caps.memory_limit), ("disk limit", &h.caps.disk_limit)]
+    for (layer, capability) in
+        [(MemoryLimit, &h.caps.memory_limit), (DiskLimit, &h.caps.disk_limit)]
     {
         if matches!(capability, crate::Capability::No(_)) {
-            assert_ne!(
-                protection.state(name),
-                LayerState::Enforced,
-                "{name} is promised but not kept"
-            );
+            let state = protection.state(&layer);
+            assert_ne!(state, LayerState::Enforced, "the {layer} does not hold");
         }
     }
 }

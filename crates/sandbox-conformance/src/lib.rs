@@ -1,7 +1,17 @@
-//! What every sandbox guarantees, stated as tests that run over any runtime.
+//! The guarantees of every sandbox, as tests that run over any runtime.
 //!
-//! A runtime's own test binary calls [`conformance_suite!`] with a function that makes a [`Harness`]; each
-//! guarantee becomes one named test. The suite knows the traits alone: no runtime, no kernel feature.
+//! A runtime's test binary calls [`conformance_suite!`] with a function that creates a [`Harness`]; each guarantee becomes
+//! one named test. The suite uses the traits only and knows no particular runtime. `suite.rs` lists the guarantees, and
+//! [`setting`] the environment variables of a test run.
+//!
+//! ```
+//! use lis_sandbox_conformance::{Capabilities, Capability};
+//!
+//! // What a runtime cannot do is stated with the reason; the tests of it are then skipped visibly.
+//! let mut caps = Capabilities::all();
+//! caps.freeze = Capability::no("a container's files cannot become read-only later");
+//! assert_eq!(caps.snapshot, Capability::Yes);
+//! ```
 #![expect(
     clippy::expect_used,
     reason = "this crate is nothing but tests; a failed expectation must fail the test"
@@ -24,4 +34,4 @@ pub mod shell_state;
 mod suite;
 mod support;
 
-pub use harness::{Capabilities, Capability, Harness, Missing, RemoveImage, run, skip};
+pub use harness::{Capabilities, Capability, Harness, Missing, RemoveImage, run, setting, skip};

@@ -1,4 +1,4 @@
-//! What a command writes: two streams, every byte, any amount, and no waiting for those who linger.
+//! Output of commands: two streams, every byte, any amount, without waiting for background processes.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub async fn streams_are_kept_apart<R: Runtime>(h: &Harness<R>) {
     assert_eq!(output.stderr.text(), "err 1\nerr 2\nerr 3\n");
 }
 
-/// Bytes that are no text arrive as they were written.
+/// Bytes that are not text arrive as they were written.
 pub async fn bytes_are_exact<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     let script = r"printf '\xff\xfe\0mid\0\r\n\x80'; printf '\0\xc3' >&2";
@@ -44,12 +44,12 @@ pub async fn long_output_keeps_head_and_tail<R: Runtime>(h: &Harness<R>) {
     assert!(output.stderr.text().ends_with("10\n"));
 }
 
-/// 300 MB of output cost us no memory to speak of.
+/// 300 MB of output take bounded memory.
 pub async fn flood_costs_no_memory<R: Runtime>(h: &Harness<R>) {
     flood(h, 300 << 20).await;
 }
 
-/// 10 GB neither; asked for by `LIS_SLOW`.
+/// So do 10 GB, if `LIS_SLOW` is set.
 pub async fn ten_gigabytes_pass<R: Runtime>(h: &Harness<R>) {
     if slow() {
         flood(h, 10 << 30).await;
@@ -85,19 +85,19 @@ pub async fn background_process_does_not_block<R: Runtime>(h: &Harness<R>) {
     let start = Instant::now();
     let output = sh(&sandbox, "sleep 35001 & pid=$!; echo started").await;
     assert_eq!(output.stdout.text(), "started\n");
-    assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "took {:?}", start.elapsed());
     assert_eq!(running(&sandbox, "sleep 35001").await, 1);
     ok(&sandbox, "kill -0 $pid && kill $pid").await;
-    wait_for("the process is gone", Duration::from_secs(10), async || {
+    wait_for("the process is gone", Duration::from_secs(60), async || {
         running(&sandbox, "sleep 35001").await == 0
     })
     .await;
 }
 
-/// What a process writes after its command returned is not the output of a later one.
+/// What a background process writes later is not part of a later command's output.
 pub async fn background_output_stays_with_its_command<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
-    // Soon after, and again when nobody can still be listening, more than any pipe holds.
+    // Soon after, and again when its output is not read any more, with more than a pipe holds.
     // A builtin does the writing: a signal for a broken pipe would end the writer itself.
     let late = "(sleep 0.7; echo late; echo late >&2; sleep 3
                  for i in {1..6000}; do echo \"late line $i with many more words than it would need\"; done
@@ -106,8 +106,8 @@ pub async fn background_output_stays_with_its_command<R: Runtime>(h: &Harness<R>
     assert_eq!(ok(&sandbox, late).await, "soon\n");
     let output = sh(&sandbox, "sleep 1.5; echo mine").await;
     assert_eq!((&*output.stdout.text(), &*output.stderr.text()), ("mine\n", ""));
-    // Writing to nobody must neither have killed it nor made it wait.
-    wait_for("the writer is through", Duration::from_secs(15), async || {
+    // Writing without a reader must neither have killed nor blocked it.
+    wait_for("the writer is through", Duration::from_secs(60), async || {
         sh(&sandbox, "[ -e /tmp/lived ]").await.status.success()
     })
     .await;
@@ -130,7 +130,7 @@ perl /tmp/server.pl & "#,
     )
     .await;
     let ask = r#"exec 5<>/dev/tcp/127.0.0.1/8123 && echo "hi" >&5 && cat <&5"#;
-    wait_for("the server answers", Duration::from_secs(15), async || {
+    wait_for("the server answers", Duration::from_secs(60), async || {
         sh(&sandbox, format!("({ask}) 2>/dev/null")).await.stdout.text() == "you said hi\n"
     })
     .await;

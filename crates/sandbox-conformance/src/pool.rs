@@ -1,4 +1,4 @@
-//! The warm pool hands out fresh sandboxes and leaves none behind.
+//! The pool hands out new sandboxes and leaves none behind.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ async fn own<R: Runtime>(h: &Harness<R>) -> HashSet<String> {
     all.into_iter().filter(|s| s.owner_pid == std::process::id()).map(|s| s.id).collect()
 }
 
-/// Each sandbox taken is one nobody used, and shares nothing with the others.
+/// Each sandbox taken is unused and independent of the others.
 pub async fn taken_sandboxes_are_fresh_and_independent<R: Runtime>(h: &Harness<R>) {
     let pool = Pool::new(Arc::clone(&h.runtime), h.spec(), 2);
     let mut taken = Vec::new();
@@ -36,7 +36,7 @@ pub async fn taken_sandboxes_are_fresh_and_independent<R: Runtime>(h: &Harness<R
     assert!(sh(&taken[0], "true").await.status.success());
 }
 
-/// Closing destroys what was made and never taken.
+/// Closing destroys the sandboxes that were not taken.
 pub async fn closing_leaves_none<R: Runtime>(h: &Harness<R>) {
     let before = own(h).await;
     let pool = Pool::new(Arc::clone(&h.runtime), h.spec(), 3);
@@ -46,7 +46,7 @@ pub async fn closing_leaves_none<R: Runtime>(h: &Harness<R>) {
     .await;
     let made: HashSet<String> = own(h).await.difference(&before).cloned().collect();
     pool.close().await.unwrap_or_else(|e| panic!("close: {}", chain(&e)));
-    wait_for("all of them are gone", Duration::from_secs(30), async || {
+    wait_for("all of them are gone", Duration::from_secs(60), async || {
         own(h).await.is_disjoint(&made)
     })
     .await;

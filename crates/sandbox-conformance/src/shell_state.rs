@@ -18,7 +18,7 @@ pub async fn starts_in_the_working_directory<R: Runtime>(h: &Harness<R>) {
     assert_eq!(ok(&sandbox, "echo x > here && cat '/made/for you/here'").await, "x\n");
 }
 
-/// `cd` lasts, also into odd names and a directory that vanishes.
+/// `cd` persists, also into unusual names and a directory that is removed.
 pub async fn directory_carries_on<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     ok(&sandbox, "mkdir -p $'/tmp/a b\\n\\'c' && cd /usr && cd $'/tmp/a b\\n\\'c'").await;
@@ -182,10 +182,11 @@ pub async fn timeout_kills_everything_the_command_started<R: Runtime>(h: &Harnes
          nohup sleep 31007 >/dev/null 2>&1 & disown
          sleep 0.5; echo started; sleep 31008";
     let start = Instant::now();
-    let output = sh_within(&sandbox, script, Duration::from_secs(2)).await;
+    // Long enough for all of them to start on a busy machine.
+    let output = sh_within(&sandbox, script, Duration::from_secs(5)).await;
     assert_eq!(output.status, Status::TimedOut, "{}", output.stderr.text());
     assert_eq!(output.stdout.text(), "started\n");
-    assert!(start.elapsed() < Duration::from_secs(20), "took {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "took {:?}", start.elapsed());
     for n in 31001..=31008 {
         assert_eq!(running(&sandbox, &format!("sleep {n}")).await, 0, "sleep {n} lives on");
     }
@@ -203,7 +204,7 @@ pub async fn timeout_spares_earlier_processes<R: Runtime>(h: &Harness<R>) {
     assert_eq!(running(&sandbox, "sleep 32004").await, 0);
 }
 
-/// Ignoring the polite signal does not help.
+/// Ignoring SIGTERM does not help.
 pub async fn timeout_kills_what_ignores_it<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     let script = "trap '' TERM INT HUP QUIT; (while :; do sleep 33001; done) & \
@@ -211,7 +212,7 @@ pub async fn timeout_kills_what_ignores_it<R: Runtime>(h: &Harness<R>) {
     let start = Instant::now();
     let output = sh_within(&sandbox, script, Duration::from_secs(1)).await;
     assert_eq!(output.status, Status::TimedOut);
-    assert!(start.elapsed() < Duration::from_secs(20), "took {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "took {:?}", start.elapsed());
     for n in [33001, 33002] {
         assert_eq!(running(&sandbox, &format!("sleep {n}")).await, 0);
     }
@@ -242,6 +243,6 @@ pub async fn cancelling_a_command_leaves_a_working_shell<R: Runtime>(h: &Harness
     let bound = Duration::from_millis(500);
     let cancelled = tokio::time::timeout(bound, sh(&sandbox, "before=2; sleep 34001")).await;
     assert!(cancelled.is_err());
-    let next = tokio::time::timeout(Duration::from_secs(20), ok(&sandbox, "echo $before")).await;
+    let next = tokio::time::timeout(Duration::from_secs(60), ok(&sandbox, "echo $before")).await;
     assert_eq!(next.expect("the next command runs"), "1\n");
 }

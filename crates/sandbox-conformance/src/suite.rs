@@ -1,8 +1,8 @@
-//! The list of guarantees and the macro that turns them into tests. It holds no case itself.
+//! The list of guarantees, and the macro that turns them into tests.
 
-/// One test for every guarantee, over the runtime a harness function makes.
+/// Generates one test for every guarantee, over the runtime that a harness function creates.
 ///
-/// The function is given by a path that is valid from a child module (`crate::harness`) and has the shape
+/// The function is given by a path that is valid in a child module (`crate::harness`) and has the signature
 /// `async fn harness() -> Result<Harness<R>, Missing>`.
 #[macro_export]
 macro_rules! conformance_suite {
@@ -42,7 +42,7 @@ macro_rules! conformance_suite {
                 existing_permissions_stay, writing_is_atomic, failed_write_leaves_the_old,
                 missing_paths_are_named, special_files_are_refused_at_once, links_resolve_inside,
                 dotdot_stays_inside, writes_through_links_stay_inside, odd_names_work,
-                listing_tells_kinds_sizes_and_modes, large_file_streams_in_constant_memory,
+                listing_has_kinds_sizes_and_modes, large_file_streams_in_constant_memory,
             ];
             copies: [
                 tree_survives_the_round_trip, single_files_land_exactly_there,
@@ -58,7 +58,7 @@ macro_rules! conformance_suite {
             freeze: [
                 frozen_sandboxes_cannot_be_written, freezing_cannot_be_undone,
                 frozen_sandboxes_still_work, callers_cannot_write_what_is_frozen,
-                freezing_ends_who_writes, copies_of_a_frozen_sandbox_can_be_written,
+                freezing_kills_writers, copies_of_a_frozen_sandbox_can_be_written,
             ];
             limits: [
                 memory_bomb_is_reported, fork_bomb_is_reported, unbounded_fork_bomb_ends_at_the_timeout,
@@ -79,8 +79,8 @@ macro_rules! conformance_suite {
             pool: [taken_sandboxes_are_fresh_and_independent, closing_leaves_none];
             lifecycle: [
                 listed_while_alive_and_gone_after_destroy, dropping_destroys, unknown_image_is_named,
-                bad_specification_makes_nothing, many_at_once, killing_everything_inside_is_survived,
-                names_differ, prune_spares_the_living,
+                bad_specification_creates_nothing, many_at_once, killing_everything_inside_is_survived,
+                names_differ, prune_leaves_live_sandboxes,
             ];
         }
     };

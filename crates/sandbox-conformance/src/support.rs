@@ -1,6 +1,4 @@
-//! Small steps the cases share: run and expect, wait with a bound, watch our own memory, serve HTTP.
-//!
-//! Nothing here decides what is guaranteed; that stands in the cases.
+//! Helpers of the cases: run and check, wait with a bound, measure the memory of the test, serve HTTP.
 
 use std::{
     path::Path,
@@ -25,7 +23,7 @@ pub(crate) async fn sh(sandbox: &impl Sandbox, script: impl Into<Vec<u8>>) -> Ex
     run_shell(sandbox, command).await
 }
 
-/// Evaluates a script that is given little time.
+/// Evaluates a script with a time limit.
 pub(crate) async fn sh_within(
     sandbox: &impl Sandbox,
     script: impl Into<Vec<u8>>,
@@ -53,7 +51,7 @@ pub(crate) async fn ok(sandbox: &impl Sandbox, script: impl Into<Vec<u8>>) -> St
     output.stdout.text().into_owned()
 }
 
-/// Whether the sandbox has a program; announces its absence.
+/// Whether the sandbox has a program; prints a skip if not.
 pub(crate) async fn has(sandbox: &impl Sandbox, program: &str) -> bool {
     let found = sh(sandbox, format!("command -v {program} >/dev/null")).await.status.success();
     if !found {
@@ -62,9 +60,9 @@ pub(crate) async fn has(sandbox: &impl Sandbox, program: &str) -> bool {
     found
 }
 
-/// How many processes inside have exactly this command line.
+/// Counts the processes inside with exactly this command line.
 pub(crate) async fn running(sandbox: &impl Sandbox, command_line: &str) -> usize {
-    // Read with builtins alone, so that counting starts no process that could be counted.
+    // Builtins only, so that counting starts no process that could be counted.
     let script = format!(
         r#"n=0; for f in /proc/[0-9]*/cmdline; do
             mapfile -d '' words 2>/dev/null <"$f" || continue
@@ -152,7 +150,7 @@ pub(crate) async fn wait_for(what: &str, bound: Duration, mut holds: impl AsyncF
     }
 }
 
-/// Watches how far our own memory grows.
+/// Measures how far the memory of this process grows.
 pub(crate) struct MemoryWatch {
     before: Option<u64>,
 }
@@ -168,7 +166,7 @@ impl MemoryWatch {
     /// Fails when the peak since the start lies further above it than this.
     pub(crate) fn grew_at_most(&self, mib: u64) {
         let (Some(before), Some(peak)) = (self.before, status_kib("VmHWM:")) else {
-            return crate::skip("procfs", "this system does not tell how much memory we use");
+            return crate::skip("procfs", "this system does not report the memory of a process");
         };
         let grown = peak.saturating_sub(before) / 1024;
         assert!(grown <= mib, "our memory grew by {grown} MiB, more than {mib} MiB");
@@ -181,7 +179,7 @@ fn status_kib(field: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A small HTTP server on this machine that counts who comes.
+/// A small HTTP server on this machine that counts connections.
 pub(crate) struct Server {
     pub(crate) port: u16,
     hits: Arc<AtomicUsize>,

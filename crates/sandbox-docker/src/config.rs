@@ -1,25 +1,25 @@
-//! A specification as Docker's container settings, and the report of what they enforce. Pure functions.
+//! Turns a specification into the settings of a container, and reports what they enforce. Pure functions.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, io, path::Path};
 
 use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig};
-use sandbox::{Error, ImageRef, LayerState, Network, Protection, Spec};
+use sandbox::{Error, Feature, ImageRef, Layer, LayerState, Network, Protection, Spec};
 
 use crate::owner::Owner;
 
-/// Marks everything of ours.
+/// Label of every container and image of this runtime.
 pub(crate) const LABEL: &str = "llm-in-sandbox";
-/// Who made it; see [`Owner`].
+/// The process that created it; see [`Owner`].
 pub(crate) const LABEL_OWNER: &str = "llm-in-sandbox.owner";
-/// The image as the caller named it.
+/// The image's name in the specification.
 pub(crate) const LABEL_IMAGE: &str = "llm-in-sandbox.image";
-/// What it is: `sandbox`, `fork` or `snapshot`.
+/// Its kind: `sandbox`, `fork` or `snapshot`.
 pub(crate) const LABEL_KIND: &str = "llm-in-sandbox.kind";
 
-/// Where the shell's state lies inside. Memory, so that forks and snapshots do not contain it.
+/// Directory of the shell's state in the container. In memory, so that forks and snapshots do not contain it.
 pub(crate) const STATE_DIR: &str = "/run/llm-in-sandbox";
 
-/// What an untrusted root may keep: enough for package managers, nothing that reaches the kernel.
+/// Capabilities of root in the container: enough for package managers, nothing that reaches the kernel.
 const CAPABILITIES: [&str; 10] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -33,22 +33,22 @@ const CAPABILITIES: [&str; 10] = [
     "SYS_CHROOT",
 ];
 
-/// Processes of ours inside, and threads Docker needs for a moment to start a command.
+/// Processes of this runtime in the container, and threads that Docker needs for a moment to start a command.
 const OWN_PROCESSES: i64 = 16;
 
-/// Whether the daemon can bound what a container stores.
+/// Whether the daemon can limit what a container stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskQuota {
     Enforced,
     Unavailable,
 }
 
-/// The image Docker is to use for a specification.
+/// The image that Docker uses for a specification.
 pub(crate) fn image_name(image: &ImageRef, default: Option<&str>) -> Result<String, Error> {
-    let refuse = |why: &str, remedy: &str| {
+    let refuse = |reason: &str, remedy: &str| {
         Err(Error::Unsupported {
-            what: format!("the image `{image}` in the Docker runtime"),
-            why: why.into(),
+            feature: Feature::Image(image.clone()),
+            reason: reason.into(),
             remedy: remedy.into(),
         })
     };
@@ -57,11 +57,11 @@ pub(crate) fn image_name(image: &ImageRef, default: Option<&str>) -> Result<Stri
         (ImageRef::Host, Some(default)) => Ok(default.to_owned()),
         (ImageRef::Host, None) => refuse(
             "containers cannot start from the machine's own programs",
-            "name an image, for instance --image debian:12, or use the native runtime",
+            "name an image, for instance debian:12, or use the native runtime",
         ),
         (ImageRef::Dir(dir), _) => refuse(
             "Docker starts from images only",
-            &format!("make one first: tar -C {} -c . | docker import - NAME", dir.display()),
+            &format!("create one first: tar -C {} -c . | docker import - NAME", dir.display()),
         ),
     }
 }
@@ -89,7 +89,7 @@ pub(crate) fn container(
         attach_stdin: Some(true),
         attach_stdout: Some(true),
         open_stdin: Some(true),
-        // The first process sees the end of its input when we die, and the container ends with it.
+        // When this process dies, the container's first process sees the end of its input, and the container ends.
         stdin_once: Some(true),
         labels: Some(labels),
         host_config: Some(host_config(spec, quota)?),
@@ -126,61 +126,68 @@ fn network_mode(network: &Network) -> Result<&'static str, Error> {
         Network::None => Ok("none"),
         Network::Full => Ok("bridge"),
         Network::Allow(_) => Err(Error::Unsupported {
-            what: format!("the network policy `{network}` in the Docker runtime"),
-            why: "a container without a network has no way to our proxy".into(),
-            remedy: "use --runtime native, or --network none or full".into(),
+            feature: Feature::Network(network.clone()),
+            reason: "a Docker container without a network cannot reach the filtering proxy".into(),
+            remedy: "use the native runtime, or the policy none or full".into(),
         }),
     }
 }
 
-/// A path for Docker's interface, which speaks JSON.
+/// The path as text, for Docker's JSON interface.
 pub(crate) fn utf8(path: &Path) -> Result<&str, Error> {
     path.to_str().ok_or_else(|| Error::Path {
         path: path.into(),
-        why: "Docker's interface cannot name it, because it is not UTF-8".into(),
+        source: io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "Docker's interface cannot name it, because it is not UTF-8",
+        ),
     })
 }
 
-/// What a container made from this specification enforces.
+/// Reports what a container of this specification enforces.
 pub(crate) fn protection(spec: &Spec, quota: DiskQuota) -> Protection {
     use LayerState::{Enforced, Missing, Partial};
     let mut report = Protection::new("docker");
     let limits = &spec.limits;
-    let mut limit = |name: &str, value: Option<String>, how: &str| match value {
-        Some(value) => report.push(name, Enforced, format!("{value} ({how})")),
-        None => report.push(name, Missing, "no limit was asked for"),
+    let mut limit = |layer: Layer, value: Option<String>, how: &str| match value {
+        Some(value) => report.push(layer, Enforced, format!("{value} ({how})")),
+        None => report.push(layer, Missing, "not requested"),
     };
-    limit("memory limit", limits.memory.map(|m| m.to_string()), "control group, no swap");
-    limit("cpu limit", limits.cpus.map(|c| format!("{c} cores")), "control group");
-    limit("process limit", limits.pids.map(|p| p.to_string()), "control group");
+    limit(Layer::MemoryLimit, limits.memory.map(|m| m.to_string()), "control group, no swap");
+    limit(Layer::CpuLimit, limits.cpus.map(|c| format!("{c} cores")), "control group");
+    limit(Layer::ProcessLimit, limits.pids.map(|p| p.to_string()), "control group");
     match (limits.disk, quota) {
-        (None, _) => report.push("disk limit", Missing, "no limit was asked for"),
+        (None, _) => report.push(Layer::DiskLimit, Missing, "not requested"),
         (Some(disk), DiskQuota::Enforced) => {
-            report.push("disk limit", Enforced, format!("{disk} (storage driver)"));
+            report.push(Layer::DiskLimit, Enforced, format!("{disk} (storage driver)"));
         }
         (Some(_), DiskQuota::Unavailable) => report.push(
-            "disk limit",
+            Layer::DiskLimit,
             Missing,
-            "this daemon's storage knows no quota; overlay2 on xfs mounted with pquota does",
+            "this daemon's storage has no quota; overlay2 on xfs mounted with pquota has",
         ),
     }
     match spec.network {
         Network::Full => report.push(
-            "network",
+            Layer::Network,
             Missing,
             "full: Docker's bridge, with everything this machine can reach",
         ),
-        _ => report.push("network", Enforced, "none: loopback only"),
+        _ => report.push(Layer::Network, Enforced, "none: loopback only"),
     }
-    report.push("namespaces", Enforced, "mount, pid, network, ipc and uts of its own");
+    report.push(Layer::Namespaces, Enforced, "mount, pid, network, ipc and uts of its own");
     report.push(
-        "user namespace",
+        Layer::UserNamespace,
         Partial,
         "only where the daemon was started with --userns-remap or rootless",
     );
-    report.push("capabilities", Enforced, format!("all dropped but {}", CAPABILITIES.join(" ")));
-    report.push("no new privileges", Enforced, "set for every process");
-    report.push("seccomp", Enforced, "Docker's default profile, where the daemon has seccomp");
+    report.push(
+        Layer::Capabilities,
+        Enforced,
+        format!("all dropped but {}", CAPABILITIES.join(" ")),
+    );
+    report.push(Layer::NoNewPrivileges, Enforced, "set for every process");
+    report.push(Layer::Seccomp, Enforced, "Docker's default profile, where the daemon has seccomp");
     report
 }
 
@@ -190,9 +197,9 @@ mod tests {
 
     use super::*;
 
-    fn made(spec: &Spec, quota: DiskQuota) -> HostConfig {
-        let made = container(spec, "i".into(), &Owner::current(), quota).unwrap();
-        made.host_config.unwrap()
+    fn created(spec: &Spec, quota: DiskQuota) -> HostConfig {
+        let body = container(spec, "i".into(), &Owner::current(), quota).unwrap();
+        body.host_config.unwrap()
     }
 
     #[test]
@@ -204,14 +211,14 @@ mod tests {
             disk: Some(ByteSize::mib(100)),
         };
         let spec = Spec { limits, ..Spec::default() };
-        let host = made(&spec, DiskQuota::Enforced);
+        let host = created(&spec, DiskQuota::Enforced);
         assert_eq!((host.memory, host.memory_swap), (Some(64 << 20), Some(64 << 20)));
         assert_eq!((host.nano_cpus, host.pids_limit), (Some(500_000_000), Some(56)));
         assert_eq!(host.storage_opt.unwrap()["size"], (100u64 << 20).to_string());
-        assert_eq!(made(&spec, DiskQuota::Unavailable).storage_opt, None);
+        assert_eq!(created(&spec, DiskQuota::Unavailable).storage_opt, None);
         let report = protection(&spec, DiskQuota::Unavailable);
-        assert_eq!(report.state("disk limit"), LayerState::Missing);
-        assert_eq!(report.state("memory limit"), LayerState::Enforced);
+        assert_eq!(report.state(&Layer::DiskLimit), LayerState::Missing);
+        assert_eq!(report.state(&Layer::MemoryLimit), LayerState::Enforced);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Commands started in a running container: their streams, their end, and how to stop them.
+//! Commands in a running container: starting them, their streams and exit codes, and stopping them.
 
 use std::{
     pin::Pin,
@@ -17,9 +17,9 @@ use tokio::io::AsyncWrite;
 
 use crate::{failure::during, names, sandbox_impl::Inner};
 
-/// The variable by which everything a command starts can be recognised.
+/// The variable that identifies everything a command starts.
 const MARK: &str = "LLM_IN_SANDBOX_EXEC";
-/// How long a command has to end politely.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(200);
 /// Largest piece of output read at once.
 const PIECE: usize = 64 << 10;
@@ -40,17 +40,17 @@ pub(crate) struct Running {
     pub(crate) input: Pin<Box<dyn AsyncWrite + Send>>,
 }
 
-/// By what a command's processes are known.
+/// Identifies the processes of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     pub(crate) name: String,
-    /// The sandbox's own time before the command was started.
+    /// The container's clock before the command was started.
     pub(crate) after: u64,
     pub(crate) started: Instant,
 }
 
 impl Inner {
-    /// A bash that reads nothing but what it is told to: no start files, no functions from outside.
+    /// The arguments of a bash that reads neither start files nor functions from its environment.
     pub(crate) fn bash<const N: usize>(&self, words: [&str; N]) -> Vec<String> {
         let own = [self.programs.bash.as_str(), "--norc", "--noprofile", "-p"];
         own.into_iter().chain(words).map(String::from).collect()
@@ -63,7 +63,7 @@ impl Inner {
         env: &[(String, String)],
         console: Console,
     ) -> Result<Running, Error> {
-        // A container that is being saved is frozen and takes no commands.
+        // A container that is being saved is paused and accepts no commands.
         let _unfrozen = self.frozen.read().await;
         let (name, started) = (names::unique(), Instant::now());
         let own = [(MARK.to_owned(), name.clone())];
@@ -73,7 +73,7 @@ impl Inner {
             attach_stdout: Some(true),
             attach_stderr: Some(true),
             tty: Some(console == Console::Terminal),
-            // Nobody types this; the default would swallow what people do type.
+            // An unlikely sequence; the default would swallow keys that users type.
             detach_keys: Some("ctrl-_,ctrl-^,ctrl-_,ctrl-^".into()),
             env: Some(env.map(|(name, value)| format!("{name}={value}")).collect()),
             cmd: Some(argv),
@@ -93,7 +93,7 @@ impl Inner {
                 Ok(Running { mark, exec, output, input })
             }
             Ok(StartExecResults::Detached) => {
-                Err(Error::Gone("the daemon let go of a command".into()))
+                Err(Error::Gone("the daemon detached a command".into()))
             }
             Err(error) => Err(during("starting a command")(error)),
         }
@@ -101,7 +101,7 @@ impl Inner {
 
     /// The exit code of a command that has ended.
     pub(crate) async fn ended(&self, exec: &str) -> Result<Option<i32>, Error> {
-        let seen = self.docker.inspect_exec(exec).await.map_err(during("asking for a command"))?;
+        let seen = self.docker.inspect_exec(exec).await.map_err(during("inspecting a command"))?;
         if seen.running.unwrap_or(false) {
             return Ok(None);
         }
@@ -118,11 +118,11 @@ impl Inner {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        Err(Error::Gone("the daemon does not say how a command ended".into()))
+        Err(Error::Gone("the daemon does not report the exit code of a command".into()))
     }
 
-    /// Ends everything a command started, politely and then not. When even that fails the whole sandbox
-    /// goes: nothing may run on unseen.
+    /// Stops everything a command started, by SIGTERM and then SIGKILL. If that fails the container is removed, so that
+    /// nothing continues unnoticed.
     pub(crate) async fn stop(self: &Arc<Self>, mark: &Mark) -> Result<(), Error> {
         let mut keeper = self.keeper.lock().await;
         let stopped = async {
@@ -137,7 +137,7 @@ impl Inner {
         stopped
     }
 
-    /// The limit that was run into since this was last asked.
+    /// The limit that was reached since the last call.
     pub(crate) async fn cause(&self) -> Result<Option<Cause>, Error> {
         let now = self.keeper.lock().await.count().await?;
         let mut last = self.counters.lock().await;
@@ -152,7 +152,7 @@ impl Inner {
     }
 }
 
-/// Stops a command whose caller goes away.
+/// Stops a command when dropped.
 pub(crate) struct StopOnDrop {
     inner: Arc<Inner>,
     mark: Option<Mark>,
@@ -163,7 +163,7 @@ impl StopOnDrop {
         Self { inner: Arc::clone(inner), mark: Some(mark) }
     }
 
-    /// The command has ended by itself.
+    /// Notes that the command has ended by itself.
     pub(crate) fn disarm(&mut self) {
         self.mark = None;
     }
@@ -174,14 +174,14 @@ impl Drop for StopOnDrop {
         if let Some(mark) = self.mark.take() {
             let inner = Arc::clone(&self.inner);
             self.inner.tokio.spawn(async move {
-                // Nobody is left to tell; a sandbox that fails to stop it removes itself.
+                // There is no caller left to report to; on failure the container is removed.
                 let _ = inner.stop(&mark).await;
             });
         }
     }
 }
 
-/// Docker reports 128 and the signal's number for a death by signal, and the same for such an exit code.
+/// Docker reports a death by signal as 128 plus its number, like an exit with that code.
 pub(crate) fn status(code: i32) -> Status {
     match code {
         129..=192 => Status::Signaled(code - 128),
@@ -189,7 +189,7 @@ pub(crate) fn status(code: i32) -> Status {
     }
 }
 
-/// When to ask whether a command has ended: soon at first, for its streams may stay open without it.
+/// Intervals of polling whether a command has ended, whose streams may stay open longer: short at first.
 pub(crate) struct Poll {
     pause: Duration,
 }

@@ -1,9 +1,13 @@
-//! What the daemon's refusals mean in the words every runtime shares.
+//! The daemon's errors as errors of every runtime.
+//!
+//! The daemon distinguishes some failures only by their message. This is the one place that reads messages.
+
+use std::io;
 
 use bollard::errors::Error as Docker;
 use sandbox::Error;
 
-/// The error for a failed request, made where the context is known.
+/// Returns a constructor of the error for a failed request, for use in `map_err`.
 pub(crate) fn during(what: impl Into<String>) -> impl FnOnce(Docker) -> Error {
     let what = what.into();
     move |error| match &error {
@@ -24,10 +28,44 @@ pub(crate) fn code(error: &Docker) -> Option<u16> {
     }
 }
 
-/// The daemon's own words, if it had any.
+/// The daemon's message, if it sent one.
 pub(crate) fn message(error: &Docker) -> Option<&str> {
     match error {
         Docker::DockerResponseServerError { message, .. } => Some(message),
         _ => None,
+    }
+}
+
+fn mentions(error: &Docker, texts: &[&str]) -> bool {
+    let message = message(error).unwrap_or_default().to_lowercase();
+    texts.iter().any(|text| message.contains(text))
+}
+
+/// Whether the daemon does not have the image, or could not have one of such a name.
+pub(crate) fn is_unknown_image(error: &Docker) -> bool {
+    code(error) == Some(404) || mentions(error, &["invalid reference"])
+}
+
+/// Whether a container could not start because its image has no bash.
+pub(crate) fn is_missing_bash(error: &Docker) -> bool {
+    mentions(error, &["\"bash\""])
+}
+
+/// Whether the storage driver has no quota after all.
+pub(crate) fn is_missing_quota(error: &Error) -> bool {
+    let Error::Service { source, .. } = error else { return false };
+    source.downcast_ref().is_some_and(|error| mentions(error, &["storage-opt"]))
+}
+
+/// Whether an upload failed over what already exists at its destination.
+pub(crate) fn is_about_destination(error: &Docker) -> bool {
+    mentions(error, &["not a directory", "overwrite", "file exists", "name too long"])
+}
+
+/// The kind of the error that a program of the image printed.
+pub(crate) fn kind_of(printed: &str) -> io::ErrorKind {
+    match printed.contains("No space left on device") {
+        true => io::ErrorKind::StorageFull,
+        false => io::ErrorKind::Other,
     }
 }

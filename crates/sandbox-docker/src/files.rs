@@ -1,5 +1,5 @@
-//! Single files inside a container, through the container's own view: links, mounts and permissions are
-//! what a process inside would find.
+//! Reads, writes and lists files of a container by scripts that run in it, so that links, mounts and permissions are those
+//! that a process inside sees.
 
 use std::{
     io,
@@ -18,12 +18,12 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::{
     exec::{Console, Running, StopOnDrop},
-    failure::during,
+    failure::{self, during},
     names,
     sandbox_impl::Inner,
 };
 
-/// The exit code by which our scripts say that the path is at fault.
+/// Exit code of the scripts below where the path is at fault.
 const REFUSED: i32 = 90;
 
 const REFUSE: &str = r#"refuse() { printf %s "$1" >&2; exit 90; }
@@ -60,67 +60,67 @@ impl Inner {
     /// Opens a regular file.
     pub(crate) async fn read_file(self: &Arc<Self>, path: &Path) -> Result<Input, Error> {
         let Running { mark, exec, mut output, input } = self.script(path, READ, "").await?;
-        let mut said = Vec::new();
+        let mut stderr = Vec::new();
         let mut first = Bytes::new();
-        // The script says `+` before the contents; anything else is its refusal.
+        // The script writes `+` to standard error before the contents; anything else is an error message.
         while let Some(piece) = output.next().await {
             match piece.map_err(during("reading a file"))? {
-                LogOutput::StdErr { message } => said.extend_from_slice(&message),
+                LogOutput::StdErr { message } => stderr.extend_from_slice(&message),
                 other => first = other.into_bytes(),
             }
-            if !first.is_empty() || said == b"+" {
+            if !first.is_empty() || stderr == b"+" {
                 let reader = StopOnDrop::new(self, mark);
-                let stream = FileStream { output, _input: input, piece: first, said, reader };
+                let stream = FileStream { output, _input: input, piece: first, stderr, reader };
                 return Ok(Box::new(stream));
             }
         }
-        self.check(path, &exec, &said).await?;
+        self.check(path, &exec, &stderr).await?;
         Ok(Box::new(tokio::io::empty()))
     }
 
-    /// Writes a file whole or not at all.
+    /// Writes a file atomically.
     pub(crate) async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<(), Error> {
         if path.as_os_str().as_bytes().ends_with(b"/") {
-            return Err(Error::Path { path: path.into(), why: "it is a directory".into() });
+            return Err(refused(path, "it is a directory"));
         }
         let settings = format!("t=.{}.partial n={}\n", names::unique(), contents.len());
         let Running { exec, mut output, mut input, .. } =
             self.script(path, WRITE, &settings).await?;
-        let mut said = Vec::new();
+        let mut stderr = Vec::new();
         let send = async {
-            // A script that refuses does not read; its answer says why.
+            // A script that fails does not read its input; its message has the reason.
             let _ = input.write_all(contents).await;
             let _ = input.shutdown().await;
         };
         let listen = async {
             while let Some(piece) = output.next().await {
-                said.extend_from_slice(piece.map_err(during("writing a file"))?.as_ref());
+                stderr.extend_from_slice(piece.map_err(during("writing a file"))?.as_ref());
             }
             Ok::<(), Error>(())
         };
         let (listened, ()) = tokio::join!(listen, send);
         listened?;
-        self.check(path, &exec, &said).await
+        self.check(path, &exec, &stderr).await
     }
 
-    /// The entries of a directory.
+    /// Lists a directory.
     pub(crate) async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
         let Running { exec, mut output, input: _input, .. } = self.script(path, LIST, "").await?;
-        let (mut out, mut said) = (Vec::new(), Vec::new());
+        let (mut out, mut stderr) = (Vec::new(), Vec::new());
         while let Some(piece) = output.next().await {
             match piece.map_err(during("listing a directory"))? {
-                LogOutput::StdErr { message } => said.extend_from_slice(&message),
+                LogOutput::StdErr { message } => stderr.extend_from_slice(&message),
                 other => out.extend_from_slice(other.as_ref()),
             }
         }
-        self.check(path, &exec, &said).await?;
+        self.check(path, &exec, &stderr).await?;
         let entries: Option<Vec<Entry>> = out
             .strip_suffix(b"\0")
             .map(|all| all.split(|b| *b == 0).map(entry).collect())
             .unwrap_or_else(|| Some(Vec::new()));
         let mut entries = entries.ok_or_else(|| Error::Io {
             what: format!("listing {}", path.display()),
-            source: io::Error::other("the image's `find` answered in a form of its own"),
+            source: io::Error::other("the output of the image's `find` is not understood"),
         })?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
@@ -129,24 +129,27 @@ impl Inner {
     async fn script(&self, path: &Path, script: &str, settings: &str) -> Result<Running, Error> {
         let bytes = path.as_os_str().as_bytes();
         if bytes.is_empty() || bytes.contains(&0) {
-            let why = "it is empty or holds a NUL byte".into();
-            return Err(Error::Path { path: path.into(), why });
+            return Err(refused(path, "it is empty or holds a NUL byte"));
         }
         let script = format!("p={}\n{settings}{REFUSE}{script}", names::quoted(bytes));
         self.start(self.bash(["-c", &script]), &[], Console::Pipes).await
     }
 
-    async fn check(&self, path: &Path, exec: &str, said: &[u8]) -> Result<(), Error> {
-        let why = String::from_utf8_lossy(said).trim().to_owned();
+    async fn check(&self, path: &Path, exec: &str, stderr: &[u8]) -> Result<(), Error> {
+        let why = String::from_utf8_lossy(stderr).trim().to_owned();
         match self.exit_code(exec).await? {
             0 => Ok(()),
-            REFUSED => Err(Error::Path { path: path.into(), why }),
+            REFUSED => Err(refused(path, why)),
             code => Err(Error::Io {
                 what: format!("{} in the sandbox", path.display()),
-                source: io::Error::other(format!("{why} (exit code {code})")),
+                source: io::Error::new(failure::kind_of(&why), format!("{why} (exit code {code})")),
             }),
         }
     }
+}
+
+fn refused(path: &Path, why: impl Into<String>) -> Error {
+    Error::Path { path: path.into(), source: io::Error::other(why.into()) }
 }
 
 /// `f 12 644 name`
@@ -168,11 +171,11 @@ fn entry(line: &[u8]) -> Option<Entry> {
 /// The contents of a file as they arrive.
 struct FileStream {
     output: Pieces,
-    /// Our half of the connection; without it the daemon would close the other.
+    /// Kept open: otherwise the daemon would close the other direction as well.
     _input: Pin<Box<dyn AsyncWrite + Send>>,
     piece: Bytes,
-    said: Vec<u8>,
-    /// A caller that has read enough stops whoever reads for it.
+    stderr: Vec<u8>,
+    /// Stops the script when the caller stops reading.
     reader: StopOnDrop,
 }
 
@@ -190,12 +193,12 @@ impl AsyncRead for FileStream {
                 return Poll::Ready(Ok(()));
             }
             match std::task::ready!(self.output.as_mut().poll_next(context)) {
-                Some(Ok(LogOutput::StdErr { message })) => self.said.extend_from_slice(&message),
+                Some(Ok(LogOutput::StdErr { message })) => self.stderr.extend_from_slice(&message),
                 Some(Ok(other)) => self.piece = other.into_bytes(),
                 Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
-                // Whatever `cat` complains about, the contents are not whole.
-                None if self.said.len() > 1 => {
-                    let why = String::from_utf8_lossy(&self.said[1..]).trim().to_owned();
+                // An error message of `cat`: the contents are incomplete.
+                None if self.stderr.len() > 1 => {
+                    let why = String::from_utf8_lossy(&self.stderr[1..]).trim().to_owned();
                     return Poll::Ready(Err(io::Error::other(why)));
                 }
                 None => {

@@ -1,4 +1,4 @@
-//! File systems saved as images: for forks, which nobody sees, and for snapshots, which have names.
+//! Saves file systems as images: unnamed ones for forks, named ones for snapshots.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use bollard::{
     models::ContainerConfig,
     query_parameters::{CommitContainerOptions, RemoveImageOptions},
 };
-use sandbox::Error;
+use sandbox::{Error, RequestError};
 
 use crate::{
     config::LABEL_KIND,
@@ -16,16 +16,16 @@ use crate::{
     sandbox_impl::{DockerSandbox, Inner},
 };
 
-/// An image made for forks. It goes when the last sandbox made from it, or from a fork of that, is gone.
+/// An image created for forks. It is removed with the last sandbox that was created from it or from a fork of it.
 pub(crate) struct ForkImage {
     pub(crate) id: String,
     parent: Option<Arc<ForkImage>>,
 }
 
-/// A second sandbox with the same files.
+/// Creates a second sandbox with the same files.
 pub(crate) async fn fork(inner: Arc<Inner>) -> Result<DockerSandbox, Error> {
     let image = inner.save_for_fork().await?;
-    let made = runtime::made(Recipe {
+    let forked = runtime::create(Recipe {
         docker: inner.docker.clone(),
         spec: inner.spec.clone(),
         image: image.id.clone(),
@@ -33,11 +33,11 @@ pub(crate) async fn fork(inner: Arc<Inner>) -> Result<DockerSandbox, Error> {
         owner: inner.owner.clone(),
         quota: inner.quota,
     });
-    let made = made.await;
-    if made.is_err() {
+    let forked = forked.await;
+    if forked.is_err() {
         release(&inner.docker, Some(image)).await?;
     }
-    made
+    forked
 }
 
 impl Inner {
@@ -55,15 +55,13 @@ impl Inner {
             _ => (name, "latest"),
         };
         if repo.is_empty() || tag.is_empty() {
-            return Err(Error::BadRequest(format!(
-                "`{name}` is not the name of an image; write it as name or name:tag"
-            )));
+            return Err(RequestError::ImageName(name.to_owned()).into());
         }
         self.commit("snapshot", Some((repo, tag))).await.map(drop)
     }
 
     async fn commit(&self, kind: &str, name: Option<(&str, &str)>) -> Result<String, Error> {
-        // No command may be under way that would save its state in the middle, nor one begin.
+        // No command may run or start meanwhile: it would save its state in the middle.
         let _shell = self.shell.lock().await;
         let _frozen = self.frozen.write().await;
         let options = CommitContainerOptions {
@@ -71,23 +69,23 @@ impl Inner {
             repo: name.map(|(repo, _)| repo.to_owned()),
             tag: name.map(|(_, tag)| tag.to_owned()),
             pause: true,
-            // The first process is ours alone; an image starts like any other.
+            // The entry point of this runtime is not part of the image.
             changes: Some(format!("LABEL {LABEL_KIND}={kind}\nENTRYPOINT []\nCMD [\"bash\"]")),
             ..Default::default()
         };
         let saved = self.docker.commit_container(options, ContainerConfig::default()).await;
         match saved {
             Ok(saved) => Ok(saved.id),
-            Err(error) if failure::code(&error) == Some(400) => Err(Error::BadRequest(format!(
-                "the image cannot be saved: {}",
-                failure::message(&error).unwrap_or_default()
-            ))),
+            Err(error) if failure::code(&error) == Some(400) => {
+                let message = failure::message(&error).unwrap_or_default().to_owned();
+                Err(RequestError::SnapshotRejected { message }.into())
+            }
             Err(error) => Err(during("saving the files")(error)),
         }
     }
 }
 
-/// Gives up an image; the last to do so removes it, and those it was made from.
+/// Releases an image. The last release removes it, and the images it was created from.
 pub(crate) async fn release(docker: &Docker, image: Option<Arc<ForkImage>>) -> Result<(), Error> {
     let mut next = image.and_then(Arc::into_inner);
     while let Some(image) = next {
@@ -97,9 +95,9 @@ pub(crate) async fn release(docker: &Docker, image: Option<Arc<ForkImage>>) -> R
     Ok(())
 }
 
-/// Removes an image; one that is gone already is fine.
+/// Removes an image, if it still exists.
 pub(crate) async fn remove_image(docker: &Docker, name: &str) -> Result<(), Error> {
-    // Parents are removed by those who made them, not along with their children.
+    // Parents are removed by their own `ForkImage`, not along with their children.
     let options = RemoveImageOptions { force: true, noprune: true, platforms: None };
     match docker.remove_image(name, Some(options), None).await {
         Err(error) if failure::code(&error) != Some(404) => Err(during("removing an image")(error)),

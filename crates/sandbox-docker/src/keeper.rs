@@ -1,6 +1,7 @@
-//! The line to a container's first process: it counts, it kills, and it dies when this end is gone.
+//! The connection to the keeper, the script that is a container's first process: it reads counters, kills processes, and
+//! exits when the connection is closed.
 //!
-//! The script on the other side uses builtins alone, so it works when the sandbox can start nothing more.
+//! The script uses builtins only, so it works even when the container can start no more processes.
 
 use std::{pin::Pin, time::Duration};
 
@@ -14,40 +15,40 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::{exec::Mark, failure::during, names};
 
 const SCRIPT: &str = include_str!("scripts/keeper.sh");
-/// How long an answer may take on a machine under load.
+/// How long a reply may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often limits were run into since the container started.
+/// How often limits were reached since the container started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) oom: u64,
     pub(crate) pids: u64,
 }
 
-/// What carries a command's output to us after the command itself has ended.
+/// What forwards output after its command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relay {
-    /// The image's `tee` survives its reader.
+    /// The image's `tee`, which survives the end of its reader.
     Tee,
-    /// It does not; a background process that writes may die some time after its command.
+    /// Nothing: a background process that writes may be killed by SIGPIPE after its command has ended.
     None,
 }
 
-/// What the image has for us.
+/// Programs of the image that this runtime uses.
 pub(crate) struct Programs {
     pub(crate) relay: Relay,
-    /// Where its bash is; a specification may change `PATH`.
+    /// Path of its bash: a specification may change `PATH`.
     pub(crate) bash: String,
 }
 
-/// The line to a container's first process.
+/// The connection to a container's first process.
 pub(crate) struct Keeper {
     input: Pin<Box<dyn AsyncWrite + Send>>,
     lines: Lines,
 }
 
 impl Keeper {
-    /// Connects to a container that has not started yet, so that nothing is missed.
+    /// Connects to a container before it starts, so that no output is missed.
     pub(crate) async fn attach(docker: &Docker, container: &str) -> Result<Self, Error> {
         let options = AttachContainerOptions {
             stream: true,
@@ -61,7 +62,7 @@ impl Keeper {
         Ok(Self { input, lines: Lines { output, held: Vec::new() } })
     }
 
-    /// Hands the started container its script and waits until it serves.
+    /// Sends the script to the started container and waits until it is ready.
     pub(crate) async fn ready(&mut self) -> Result<Programs, Error> {
         self.send(SCRIPT).await?;
         let line = self.lines.starting_with("ready ").await?;
@@ -70,7 +71,7 @@ impl Keeper {
         Ok(Programs { relay, bash: bash.to_owned() })
     }
 
-    /// How often limits were run into.
+    /// Reads how often limits were reached.
     pub(crate) async fn count(&mut self) -> Result<Counters, Error> {
         let answer = self.ask("count").await?;
         let numbers = answer.split_once(' ').and_then(|(oom, pids)| {
@@ -79,13 +80,13 @@ impl Keeper {
         numbers.ok_or_else(|| Error::Gone(format!("its first process answered `{answer}`")))
     }
 
-    /// The time by which processes' ages are told.
+    /// Reads the clock that start times of processes refer to.
     pub(crate) async fn clock(&mut self) -> Result<u64, Error> {
         let answer = self.ask("clock").await?;
         answer.parse().map_err(|_| Error::Gone(format!("its first process answered `{answer}`")))
     }
 
-    /// Asks everything a command started to end.
+    /// Sends SIGTERM to everything a command started.
     pub(crate) async fn terminate(&mut self, mark: &Mark) -> Result<(), Error> {
         self.ask(&format!("term {} {}", mark.name, mark.after)).await.map(drop)
     }
@@ -99,9 +100,9 @@ impl Keeper {
     }
 
     async fn ask(&mut self, question: &str) -> Result<String, Error> {
-        // Others inside can write to the same stream; only answers that know the tag count.
+        // Other processes may write to the same stream; a reply is recognised by its tag.
         let tag = names::unique();
-        // A caller that went away may have left half a question, which a line end finishes.
+        // A cancelled caller may have sent half a request, which the first line end completes.
         self.send(&format!("\n{tag} {question}\n")).await?;
         self.lines.starting_with(&format!("{tag} ")).await
     }
@@ -111,7 +112,7 @@ impl Keeper {
             self.input.write_all(text.as_bytes()).await?;
             self.input.flush().await
         };
-        sent.await.map_err(|e| Error::Gone(format!("its first process does not listen: {e}")))
+        sent.await.map_err(|e| Error::Gone(format!("its first process does not read: {e}")))
     }
 }
 
@@ -127,7 +128,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// The rest of the next line that starts like this; other lines are not for us.
+    /// Reads the next line with this prefix and returns the rest of it; ignores other lines.
     async fn starting_with(&mut self, start: &str) -> Result<String, Error> {
         let search = async {
             loop {
@@ -142,7 +143,7 @@ impl Lines {
                     Some(Ok(piece)) if self.held.len() < 1 << 20 => {
                         self.held.extend_from_slice(piece.as_ref());
                     }
-                    // A line without an end is noise somebody makes.
+                    // Such a long line is not a reply.
                     Some(Ok(_)) => self.held.clear(),
                     Some(Err(e)) => return Err(during("listening to a container")(e)),
                     None => return Err(Error::Gone("its first process has ended".into())),

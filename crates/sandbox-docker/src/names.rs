@@ -1,15 +1,15 @@
-//! Names nobody else has, and words quoted so that bash reads them back byte by byte.
+//! Unique names, and quoting for bash.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Thirty-two digits that no other call returns.
+/// Returns 32 random hexadecimal digits.
 pub(crate) fn unique() -> String {
-    // Every RandomState has keys of its own, seeded by the system.
+    // Every RandomState has its own keys, seeded by the system.
     let word = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", word(), word())
 }
 
-/// A word for bash that stands for exactly these bytes.
+/// Quotes bytes so that bash reads exactly them.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let mut word = String::from("$'");
     for byte in bytes {

@@ -1,6 +1,4 @@
-//! Who made a container: a process of a machine, told apart from later ones with the same number.
-//!
-//! The daemon knows nothing of this; it is kept in labels.
+//! The process that created a container, distinguished from later ones with the same process id. Stored in a label.
 
 use std::{fmt, fs, str::FromStr};
 
@@ -8,9 +6,9 @@ use std::{fmt, fs, str::FromStr};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
-    /// When the process started, in the kernel's own count.
+    /// Its start time, in clock ticks since boot.
     started: String,
-    /// Which start of the machine it belongs to.
+    /// The boot id of the machine.
     boot: String,
     host: String,
 }
@@ -27,7 +25,7 @@ impl Owner {
         }
     }
 
-    /// Whether the process lives. Of processes on other machines nothing is known: they count as alive.
+    /// Whether the process is alive. Processes of other machines are assumed to be.
     pub(crate) fn is_alive(&self) -> bool {
         let current = Self::current();
         if self.host != current.host {
@@ -59,14 +57,14 @@ impl FromStr for Owner {
     }
 }
 
-/// Nothing on systems without this file; there the process number alone must do.
+/// Empty on systems without this file, where the process id alone has to do.
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 fn start_time(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything; the last parenthesis ends it.
+    // The name may contain anything; it ends at the last parenthesis.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
 }
 
@@ -75,7 +73,7 @@ fn exists(pid: u32, started: &str) -> bool {
         return start_time(pid).is_some_and(|time| time == started);
     }
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    // Not being allowed to signal a process still means that it exists.
+    // A process that may not be signalled exists, too.
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
@@ -84,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_living_are_told_from_the_dead() {
+    fn live_owners_are_recognised() {
         let me = Owner::current();
         assert_eq!(me.to_string().parse(), Ok(me.clone()));
         assert!(me.is_alive());

@@ -1,4 +1,4 @@
-//! One program apart from the shell, with its streams passed through as they come.
+//! Runs a program apart from the shell and forwards its streams.
 
 use std::{
     sync::Arc,
@@ -21,11 +21,11 @@ use crate::{
     sandbox_impl::Inner,
 };
 
-/// A program that has ended and whose output stays open is done after this long without a byte.
+/// If a program has ended but its output stays open, the output counts as complete after this long without a byte.
 const QUIET: Duration = Duration::from_millis(300);
-/// Looks the program up and becomes it; whatever the shell knew stays out of it.
+/// Looks the program up and executes it.
 const SCRIPT: &str = r#"cd -- "$1" || exit 126; shift; exec -- "$@""#;
-/// The same in a terminal, whose size must be right before the program asks.
+/// The same in a terminal, whose size is set before the program starts.
 const TERMINAL_SCRIPT: &str =
     r#"stty rows "$1" cols "$2" 2>/dev/null; cd -- "$3" || exit 126; shift 3; exec -- "$@""#;
 
@@ -68,7 +68,7 @@ pub(crate) async fn run(
             inner.stop(&mark).await?;
             Status::TimedOut
         }
-        // Nobody reads what it writes: it ends as it would at the end of a broken pipe.
+        // Its output is not read any more: as if killed by SIGPIPE.
         End::Unread => {
             inner.stop(&mark).await?;
             Status::Signaled(13)
@@ -87,11 +87,11 @@ enum End {
     Unread,
 }
 
-/// Output on its way to whoever wants it.
+/// Output on its way to the caller.
 struct Flow {
     out: Output,
     err: Option<Output>,
-    /// What was read and not yet taken.
+    /// Output that was read but not yet written.
     pending: Option<(Target, Bytes)>,
 }
 
@@ -106,7 +106,7 @@ type Pieces = std::pin::Pin<
 >;
 
 impl Flow {
-    /// Passes output on until the program has ended or its time is over.
+    /// Forwards output until the program has ended or its time limit is reached.
     async fn follow(
         &mut self,
         inner: &Inner,
@@ -157,7 +157,7 @@ impl Flow {
     }
 }
 
-/// Writes a part of what is pending, so that waiting for a slow reader can be broken off.
+/// Writes part of the pending output, so that waiting for a slow reader can be cancelled.
 async fn write_some(
     out: &mut Output,
     err: &mut Option<Output>,
@@ -187,11 +187,11 @@ async fn feed(
     mut input: std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>,
 ) {
     if let Some(mut stdin) = stdin {
-        // A program that does not read to the end is its own business.
+        // A program need not read all of its input.
         let _ = tokio::io::copy(&mut stdin, &mut input).await;
     }
     let _ = input.shutdown().await;
-    // Dropping our half early would close the stream in both directions.
+    // Dropping it early would close the stream in both directions.
     std::future::pending::<()>().await;
 }
 
@@ -199,7 +199,7 @@ async fn resize(inner: Arc<Inner>, exec: String, mut size: watch::Receiver<Termi
     while size.changed().await.is_ok() {
         let TerminalSize { rows, cols } = *size.borrow_and_update();
         let options = ResizeExecOptions { height: rows, width: cols };
-        // A program that has just ended has no size.
+        // Fails for a program that has just ended.
         let _ = inner.docker.resize_exec(&exec, options).await;
     }
 }

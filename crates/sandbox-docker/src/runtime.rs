@@ -1,4 +1,4 @@
-//! The runtime: finds a daemon, makes containers, and finds what dead processes left behind.
+//! [`DockerRuntime`]: connects to a daemon, creates containers, and finds those of dead processes.
 
 use std::{
     collections::HashMap,
@@ -14,11 +14,12 @@ use bollard::{
     query_parameters::{ListContainersOptions, ListImagesOptions},
 };
 use futures_util::StreamExt;
-use sandbox::{Error, Runtime, SandboxInfo, Spec};
+use sandbox::{Error, Feature, Runtime, SandboxInfo, Spec, UnknownImage};
 use tokio::{
     io::AsyncWriteExt,
     sync::{Mutex, RwLock},
 };
+use tracing::Instrument as _;
 
 use crate::{
     config::{self, DiskQuota, LABEL, LABEL_IMAGE, LABEL_KIND, LABEL_OWNER},
@@ -30,17 +31,17 @@ use crate::{
     shell::ShellState,
 };
 
-/// How a daemon is found and used.
+/// Settings of a [`DockerRuntime`].
 #[derive(Clone, Debug, Default)]
 pub struct DockerOptions {
-    /// The daemon's address: `unix:///path`, `tcp://host:port` or `http://host:port`. The usual socket when
-    /// absent.
+    /// The daemon's address: `unix:///path`, `tcp://host:port` or `http://host:port`. The default
+    /// socket when absent.
     pub host: Option<String>,
-    /// The image to use where a specification asks for the machine's own programs.
+    /// The image to use for [`sandbox::ImageRef::Host`], which Docker cannot provide.
     pub default_image: Option<String>,
 }
 
-/// Makes sandboxes with a Docker daemon.
+/// Creates sandboxes with a Docker daemon.
 pub struct DockerRuntime {
     docker: Docker,
     default_image: Option<String>,
@@ -48,23 +49,20 @@ pub struct DockerRuntime {
     quota: AtomicBool,
 }
 
-/// The longest a request may take; saving a large file system takes a while.
+/// Time limit of a request: saving a large file system takes a while.
 const LONGEST: Duration = Duration::from_secs(900);
 
 impl DockerRuntime {
-    /// Connects to a daemon and agrees on a version of its interface.
+    /// Connects to a daemon and negotiates the version of its interface. Fails with [`Error::NoDaemon`] if none answers.
     pub async fn connect(options: DockerOptions) -> Result<Self, Error> {
-        let address = options.host.unwrap_or_else(usual_address);
-        let refuse = |error: bollard::errors::Error| Error::Unsupported {
-            what: "the Docker runtime".into(),
-            why: format!("no daemon answers at {address}: {error}"),
-            remedy: "start it, for instance with `systemctl start docker`, or give its address in \
-                     DOCKER_HOST"
-                .into(),
+        let address = options.host.unwrap_or_else(default_address);
+        let refuse = |error: bollard::errors::Error| Error::NoDaemon {
+            address: address.clone(),
+            source: Box::new(error),
         };
         let docker = Docker::connect_with_host(&address).map_err(refuse)?.with_timeout(LONGEST);
         let docker = docker.negotiate_version().await.map_err(refuse)?;
-        let info = docker.info().await.map_err(during("asking the daemon about itself"))?;
+        let info = docker.info().await.map_err(during("inspecting the daemon"))?;
         let xfs = info.driver_status.iter().flatten().any(|pair| {
             matches!(&pair[..], [name, value] if name == "Backing Filesystem" && value == "xfs")
         });
@@ -77,18 +75,19 @@ impl DockerRuntime {
         Ok(Self { docker, default_image, owner: Owner::current(), quota: AtomicBool::new(quota) })
     }
 
-    /// The daemon's own version, for reports.
+    /// The daemon's version.
     pub async fn version(&self) -> Result<String, Error> {
-        let version = self.docker.version().await.map_err(during("asking for the version"))?;
+        let version =
+            self.docker.version().await.map_err(during("reading the daemon's version"))?;
         Ok(version.version.unwrap_or_default())
     }
 
-    /// Whether the daemon can bound what a sandbox stores.
+    /// Whether the daemon can limit what a sandbox stores.
     pub fn bounds_disk(&self) -> bool {
         self.quota.load(Ordering::Relaxed)
     }
 
-    /// Removes an image from the daemon's store; one that is not there is fine.
+    /// Removes an image from the daemon's store, if it exists.
     pub async fn remove_image(&self, name: &str) -> Result<(), Error> {
         fork::remove_image(&self.docker, name).await
     }
@@ -126,7 +125,7 @@ impl DockerRuntime {
         }
     }
 
-    /// Removes images for forks whose makers are dead.
+    /// Removes images for forks of dead processes.
     async fn prune_images(&self) -> Result<(), Error> {
         let options = ListImagesOptions {
             all: true,
@@ -135,12 +134,12 @@ impl DockerRuntime {
         };
         let images = self.docker.list_images(Some(options)).await;
         let mut images = images.map_err(during("listing images"))?;
-        // Forks of forks before what they were made from.
+        // Forks of forks before their parents.
         images.sort_by_key(|image| std::cmp::Reverse(image.created));
         for image in images {
             let owner = image.labels.get(LABEL_OWNER).and_then(|owner| owner.parse::<Owner>().ok());
             if owner.is_some_and(|owner| !owner.is_alive()) {
-                // One that others still use goes with a later prune.
+                // An image still in use is removed by a later prune.
                 let _ = fork::remove_image(&self.docker, &image.id).await;
             }
         }
@@ -148,7 +147,7 @@ impl DockerRuntime {
     }
 }
 
-fn usual_address() -> String {
+fn default_address() -> String {
     let own = std::env::home_dir().map(|home| home.join(".docker/run/docker.sock"));
     match own {
         Some(own) if !std::path::Path::new("/var/run/docker.sock").exists() && own.exists() => {
@@ -168,13 +167,11 @@ impl Runtime for DockerRuntime {
     async fn create(&self, spec: &Spec) -> Result<DockerSandbox, Error> {
         spec.validate()?;
         let image = config::image_name(&spec.image, self.default_image.as_deref())?;
-        match made(self.recipe(spec, &image)).await {
-            // What the storage driver promised its file system does not keep: go on without, and say so.
-            Err(Error::Service { source, .. })
-                if self.bounds_disk() && source.to_string().contains("storage-opt") =>
-            {
+        match create(self.recipe(spec, &image)).await {
+            // The storage driver's quota does not work on its file system: continue without, and report that.
+            Err(error) if self.bounds_disk() && failure::is_missing_quota(&error) => {
                 self.quota.store(false, Ordering::Relaxed);
-                made(self.recipe(spec, &image)).await
+                create(self.recipe(spec, &image)).await
             }
             result => result,
         }
@@ -215,45 +212,44 @@ impl Runtime for DockerRuntime {
     }
 }
 
-/// Everything one container is made from.
+/// Everything needed to create a container.
 pub(crate) struct Recipe {
     pub(crate) docker: Docker,
     pub(crate) spec: Spec,
-    /// The image as the daemon knows it.
+    /// The image's name or id at the daemon.
     pub(crate) image: String,
     pub(crate) fork: Option<Arc<ForkImage>>,
     pub(crate) owner: Owner,
     pub(crate) quota: DiskQuota,
 }
 
-/// Makes a container in a task of its own: a caller that stops waiting cannot leave one whose name nobody
-/// has learnt.
-pub(crate) async fn made(recipe: Recipe) -> Result<DockerSandbox, Error> {
-    let ended = tokio::spawn(make(recipe)).await;
-    ended.map_err(|e| Error::Gone(format!("making it ended early: {e}")))?
+/// Creates a container in a task of its own, so that a cancelled caller does not leave a container of unknown name.
+pub(crate) async fn create(recipe: Recipe) -> Result<DockerSandbox, Error> {
+    let ended = tokio::spawn(create_container(recipe).in_current_span()).await;
+    ended.map_err(|e| Error::Gone(format!("its creation was interrupted: {e}")))?
 }
 
-/// Makes a container and waits until it serves. On an error nothing is left.
-async fn make(recipe: Recipe) -> Result<DockerSandbox, Error> {
+/// Creates a container and waits until it is ready. On an error nothing is left behind.
+#[tracing::instrument(level = "debug", skip_all, fields(sandbox, image = recipe.image))]
+async fn create_container(recipe: Recipe) -> Result<DockerSandbox, Error> {
     let Recipe { docker, spec, image, fork, owner, quota } = recipe;
-    let body = config::container(&spec, image.clone(), &owner, quota)?;
-    let made = docker.create_container(None, body).await.map_err(|error| {
-        let unknown = failure::code(&error) == Some(404)
-            || failure::message(&error).is_some_and(|m| m.contains("invalid reference"));
-        if unknown {
-            let remedy = format!("fetch it with `docker pull {image}`, or see `docker images`");
-            return Error::UnknownImage { image: spec.image.clone(), remedy };
+    let body = config::container(&spec, image, &owner, quota)?;
+    let created = docker.create_container(None, body).await.map_err(|error| {
+        if failure::is_unknown_image(&error) {
+            let reason = UnknownImage::NotAtDaemon;
+            return Error::UnknownImage { image: spec.image.clone(), reason };
         }
-        during("making a container")(error)
+        during("creating a container")(error)
     })?;
-    let id = short(&made.id);
+    let id = short(&created.id);
+    tracing::Span::current().record("sandbox", &id);
     let mut guard = RemoveOnDrop { docker: &docker, id: Some(id.clone()) };
     let mut keeper = Keeper::attach(&docker, &id).await?;
     docker.start_container(&id, None).await.map_err(|error| {
-        if failure::message(&error).is_some_and(|m| m.contains("\"bash\"")) {
+        if failure::is_missing_bash(&error) {
             return Error::Unsupported {
-                what: format!("a sandbox from the image `{}`", spec.image),
-                why: "it has no bash".into(),
+                feature: Feature::Image(spec.image.clone()),
+                reason: "it has no bash".into(),
                 remedy: "use an image with bash and coreutils, or install them in it".into(),
             };
         }
@@ -278,12 +274,12 @@ async fn make(recipe: Recipe) -> Result<DockerSandbox, Error> {
     }))
 }
 
-/// The part of a container's name people use.
+/// The short form of a container's id.
 fn short(id: &str) -> String {
     id.chars().take(12).collect()
 }
 
-/// A container that does not come to serve is not left behind, nor one nobody waits for.
+/// Removes a container that did not become ready.
 struct RemoveOnDrop<'a> {
     docker: &'a Docker,
     id: Option<String>,

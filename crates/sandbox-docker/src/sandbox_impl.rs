@@ -1,4 +1,4 @@
-//! One sandbox: a container, the line to its first process, and the state its commands share.
+//! [`DockerSandbox`]: a container, the connection to its first process, and the state its commands share.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -8,10 +8,11 @@ use bollard::{
 };
 use futures_util::StreamExt;
 use sandbox::{
-    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Sandbox,
-    ShellCommand, Spec, Streams,
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Feature, Input, Process, Protection,
+    Sandbox, ShellCommand, Spec, Streams,
 };
 use tokio::sync::{Mutex, RwLock, oneshot};
+use tracing::Instrument as _;
 
 use crate::{
     config::DiskQuota,
@@ -23,10 +24,10 @@ use crate::{
     shell::ShellState,
 };
 
-/// A container that serves as a computer.
+/// A sandbox of the Docker runtime.
 pub struct DockerSandbox {
     inner: Arc<Inner>,
-    /// What is left to do when it is dropped.
+    /// Whether it was destroyed already.
     end: End,
 }
 
@@ -35,7 +36,7 @@ enum End {
     Done,
 }
 
-/// What a sandbox's commands share.
+/// State shared by the commands of a sandbox.
 pub(crate) struct Inner {
     pub(crate) docker: Docker,
     pub(crate) id: String,
@@ -47,11 +48,11 @@ pub(crate) struct Inner {
     pub(crate) programs: Programs,
     pub(crate) counters: Mutex<Counters>,
     pub(crate) shell: Mutex<ShellState>,
-    /// Held for writing while the container is frozen.
+    /// Locked for writing while the container is paused.
     pub(crate) frozen: RwLock<()>,
     /// The image it was forked from.
     pub(crate) image: std::sync::Mutex<Option<Arc<ForkImage>>>,
-    /// Where work goes on when a caller does not wait for it.
+    /// For clean-up when a sandbox is dropped outside of a task.
     pub(crate) tokio: tokio::runtime::Handle,
 }
 
@@ -67,12 +68,12 @@ impl Inner {
         remove_container(&self.docker, &self.id).await
     }
 
-    fn give_up_image(&self) -> Option<Arc<ForkImage>> {
+    fn take_image(&self) -> Option<Arc<ForkImage>> {
         self.image.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }
 }
 
-/// Kills and removes a container; one that is gone already is fine.
+/// Kills and removes a container, if it still exists.
 pub(crate) async fn remove_container(docker: &Docker, id: &str) -> Result<(), Error> {
     let options = RemoveContainerOptions { v: true, force: true, link: false };
     let mut pause = Duration::from_millis(2);
@@ -80,7 +81,7 @@ pub(crate) async fn remove_container(docker: &Docker, id: &str) -> Result<(), Er
         match docker.remove_container(id, Some(options.clone())).await {
             Ok(()) => return Ok(()),
             Err(error) if failure::code(&error) == Some(404) => return Ok(()),
-            // Docker is at it already, because the first process has ended.
+            // Docker is already removing it, because its first process has ended.
             Err(error) if failure::code(&error) == Some(409) && pause < Duration::from_secs(5) => {
                 tokio::time::sleep(pause).await;
                 pause = pause * 3 / 2;
@@ -99,75 +100,86 @@ impl Sandbox for DockerSandbox {
         &self.inner.protection
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id))]
     async fn shell(&self, command: &ShellCommand) -> Result<ExecOutput, Error> {
         command.validate()?;
-        // The command runs in a task of its own: a caller that stops waiting must not leave it half done.
+        // In a task of its own, so that a cancelled caller does not leave the command half done.
         let (_waiting, abandoned) = oneshot::channel();
         let run = shell::run(Arc::clone(&self.inner), command.clone(), abandoned);
-        let ended = tokio::spawn(run).await;
+        let ended = tokio::spawn(run.in_current_span()).await;
         ended.map_err(|e| Error::Gone(format!("the command's task ended: {e}")))?
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id))]
     async fn process(&self, process: &Process, streams: Streams) -> Result<Exit, Error> {
         process.validate()?;
         process::run(&self.inner, process, streams).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
     async fn read_file(&self, path: &Path) -> Result<Input, Error> {
         self.inner.read_file(path).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
     async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<(), Error> {
         self.inner.write_file(path, contents).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
     async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
         self.inner.list(path).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
     async fn copy_in(&self, host: &Path, path: &Path) -> Result<CopyReport, Error> {
         self.inner.copy_in(host, path).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
     async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
         self.inner.copy_out(path, host).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id))]
     async fn fork(&self) -> Result<Self, Error> {
-        // A task of its own, lest a caller that stops waiting leave an image nobody knows.
-        let forked = tokio::spawn(fork::fork(Arc::clone(&self.inner))).await;
+        // In a task of its own, so that a cancelled caller does not leave an unknown image.
+        let forked = tokio::spawn(fork::fork(Arc::clone(&self.inner)).in_current_span()).await;
         forked.map_err(|e| Error::Gone(format!("the fork's task ended: {e}")))?
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, image = name))]
     async fn snapshot(&self, name: &str) -> Result<(), Error> {
         self.inner.save_as(name).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id))]
     async fn freeze(&self) -> Result<(), Error> {
         Err(Error::Unsupported {
-            what: "making a sandbox read-only for good".into(),
-            why: "a container's root is read-only from its start or never, and the state of its shell lies \
-                  in files of its own"
+            feature: Feature::Freeze,
+            reason: "a container's root file system cannot become read-only later, and the state of its shell \
+                     lies in files of its own"
                 .into(),
             remedy: "use the native runtime".into(),
         })
     }
 
     async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
-        // The daemon would wait a second for figures to compare these with.
+        // Without `one_shot` the daemon would wait a second for a second sample.
         let options = StatsOptions { stream: false, one_shot: true };
         let mut answers = std::pin::pin!(self.inner.docker.stats(&self.inner.id, Some(options)));
         let answer = answers.next().await.transpose();
-        let answer = answer.map_err(during("asking for the memory in use"))?;
-        // Docker passes on the kernel's maximum of version 1 control groups alone.
+        let answer = answer.map_err(during("reading the memory use"))?;
+        // Docker reports the maximum only for version 1 control groups.
         let most = answer.and_then(|answer| answer.memory_stats?.max_usage);
         Ok(most.map(ByteSize))
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id))]
     async fn destroy(mut self) -> Result<(), Error> {
         self.end = End::Done;
         self.inner.remove().await?;
-        fork::release(&self.inner.docker, self.inner.give_up_image()).await
+        fork::release(&self.inner.docker, self.inner.take_image()).await
     }
 }
 
@@ -176,11 +188,11 @@ impl Drop for DockerSandbox {
         if matches!(self.end, End::Done) {
             return;
         }
-        // Should the task not get to run, the container still ends when the line to it is cut.
+        // If the task does not run, the container still ends when the connection to it is closed.
         let inner = Arc::clone(&self.inner);
         self.inner.tokio.spawn(async move {
             let _ = inner.remove().await;
-            let _ = fork::release(&inner.docker, inner.give_up_image()).await;
+            let _ = fork::release(&inner.docker, inner.take_image()).await;
         });
     }
 }

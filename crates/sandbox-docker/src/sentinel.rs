@@ -1,43 +1,43 @@
-//! Finds the mark our shell script writes after a command's output, in a stream cut anywhere.
+//! Finds the trailer that the shell script writes after a command's output, in a stream that arrives in arbitrary pieces.
 //!
-//! What comes before the mark is captured; what comes after it belongs to processes left behind.
+//! What precedes the trailer is captured; what follows it is from background processes.
 
 use sandbox::{Capture, Captured, OutputCap};
 
-/// What the shell script says when a command has ended.
+/// The shell script's report on a command that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) code: i32,
     pub(crate) state: State,
 }
 
-/// What became of the shell's variables and functions.
+/// What happened to the shell's variables and functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// They are saved.
-    Kept,
-    /// Those of the former command could not be found; the new ones are saved.
+    Saved,
+    /// Those of the previous command were lost; the new ones are saved.
     Lost,
     /// They could not be saved.
     Unsaved,
 }
 
-/// No trailer has more bytes than this.
-const LONGEST: usize = 64;
+/// Longest trailer in bytes.
+const MAX_TRAILER: usize = 64;
 
-/// One stream of a command.
+/// Captures one stream of a command up to the trailer.
 pub(crate) struct Sentinel {
     needle: Vec<u8>,
-    /// How far a search may move on when it meets this byte.
+    /// How far the search advances at each byte value.
     skip: [usize; 256],
-    /// Bytes that may be the start of the mark.
+    /// Bytes that may be the start of the trailer.
     held: Vec<u8>,
     capture: Capture,
     trailer: Option<Trailer>,
 }
 
 impl Sentinel {
-    /// Watches for the mark with this name.
+    /// Searches for the trailer with this name.
     pub(crate) fn new(name: &str, cap: OutputCap) -> Self {
         let needle = format!("\0\0{name} ").into_bytes();
         let mut skip = [needle.len(); 256];
@@ -47,7 +47,7 @@ impl Sentinel {
         Self { needle, skip, held: Vec::new(), capture: Capture::new(cap), trailer: None }
     }
 
-    /// Takes the next piece of the stream.
+    /// Adds the next piece of the stream.
     pub(crate) fn push(&mut self, piece: &[u8]) {
         if self.trailer.is_some() {
             return;
@@ -59,14 +59,14 @@ impl Sentinel {
             let rest = &self.held[self.needle.len()..];
             match rest.windows(2).position(|pair| pair == b"\0\0") {
                 Some(end) => self.trailer = parse(&rest[..end]),
-                None if rest.len() < LONGEST => return,
+                None if rest.len() < MAX_TRAILER => return,
                 None => {}
             }
             if self.trailer.is_some() {
                 self.held.clear();
                 return;
             }
-            // Somebody imitates us; what looks like our mark is output.
+            // Not a valid trailer, so it is output.
             self.capture.push(&self.needle);
             self.held.drain(..self.needle.len());
         }
@@ -75,18 +75,18 @@ impl Sentinel {
         self.held.drain(..sure);
     }
 
-    /// What the script said, once it has.
+    /// The trailer, once it has arrived.
     pub(crate) fn trailer(&self) -> Option<&Trailer> {
         self.trailer.as_ref()
     }
 
-    /// What was captured.
+    /// Returns what was captured.
     pub(crate) fn finish(mut self) -> Captured {
         self.capture.push(&self.held);
         self.capture.finish()
     }
 
-    /// Horspool's search: it looks at few of the bytes, which counts when there are gigabytes.
+    /// Horspool's algorithm, which inspects few of the bytes: output may have gigabytes.
     fn find(&self) -> Option<usize> {
         let last = self.needle.len() - 1;
         let mut at = 0;
@@ -104,7 +104,7 @@ impl Sentinel {
 fn parse(text: &[u8]) -> Option<Trailer> {
     let (code, state) = std::str::from_utf8(text).ok()?.split_once(' ')?;
     let state = match state {
-        "kept" => State::Kept,
+        "kept" => State::Saved,
         "lost" => State::Lost,
         "unsaved" => State::Unsaved,
         _ => return None,
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_its_mark_wherever_the_stream_is_cut(
+        fn finds_the_trailer_wherever_the_stream_is_cut(
             before in prop::collection::vec(prop_oneof![Just(0u8), Just(b'n'), any::<u8>()], 0..300),
             after in prop::collection::vec(any::<u8>(), 0..20),
             cuts in prop::collection::vec(1usize..50, 1..20),
@@ -138,12 +138,12 @@ mod tests {
                 sentinel.push(piece);
                 rest = next;
             }
-            prop_assert_eq!(sentinel.trailer(), Some(&Trailer { code: 42, state: State::Kept }));
+            prop_assert_eq!(sentinel.trailer(), Some(&Trailer { code: 42, state: State::Saved }));
             prop_assert_eq!(sentinel.finish().head, before);
         }
 
         #[test]
-        fn without_a_mark_every_byte_is_kept(bytes in prop::collection::vec(0u8..3, 0..300)) {
+        fn without_a_trailer_every_byte_is_captured(bytes in prop::collection::vec(0u8..3, 0..300)) {
             let mut sentinel = Sentinel::new("name", OutputCap::default());
             bytes.chunks(7).for_each(|piece| sentinel.push(piece));
             prop_assert_eq!(sentinel.trailer(), None);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_alone_is_no_mark() {
+    fn the_name_alone_is_not_a_trailer() {
         let mut sentinel = Sentinel::new("name", OutputCap::default());
         sentinel.push(b"name 1 kept\0\0 \0name 1 kept\0\0");
         assert_eq!(sentinel.trailer(), None);

@@ -1,7 +1,7 @@
-//! One command of the shell: a fresh bash that finds what the former left, and leaves its own for the next.
+//! Runs a command of the shell: a new bash that loads the state of the previous command and saves its own.
 //!
-//! The state lies in two slots inside the container. A command loads one and saves the other; only when it
-//! ended as it should do they change places, so a timeout or a crash leaves the former state.
+//! There are two slots of state in the container. A command loads one and saves to the other; the slots are swapped only
+//! after a normal end, so a timeout or a crash leaves the previous state.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
 
 const RELAY: &str = include_str!("scripts/relay.sh");
 const SCRIPT: &str = include_str!("scripts/shell.sh");
-/// A command that has ended and whose output stays open is done after this long without a byte.
+/// If a command has ended but its output stays open, the output counts as complete after this long without a byte.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// Which slot holds the state.
@@ -37,7 +37,7 @@ pub(crate) struct ShellState {
 
 const SLOTS: [&str; 2] = ["a", "b"];
 
-/// Evaluates a command. When nobody waits for it any more it is stopped, and the state stays as it was.
+/// Evaluates a command. If the caller is cancelled the command is stopped, and the state stays as it was.
 pub(crate) async fn run(
     inner: Arc<Inner>,
     command: ShellCommand,
@@ -67,14 +67,14 @@ pub(crate) async fn run(
     let mut shell_lost = false;
     let status = match end {
         End::TimedOut => Status::TimedOut,
-        End::Said(trailer) => {
+        End::Reported(trailer) => {
             shell_lost = trailer.state == State::Lost;
             if trailer.state != State::Unsaved {
                 state.loaded = Some(save);
             }
             Status::Exited(trailer.code)
         }
-        End::Silent => status(inner.exit_code(&running.exec).await?),
+        End::Exited => status(inner.exit_code(&running.exec).await?),
     };
     let met = inner.cause().await?;
     let cause = if status == Status::TimedOut { Some(Cause::Timeout) } else { met };
@@ -84,11 +84,11 @@ pub(crate) async fn run(
 
 /// How a command ended.
 enum End {
-    /// The script evaluated it and said how it went.
-    Said(Trailer),
-    /// The shell itself ended: by `exit`, `exec` or a signal.
-    Silent,
-    /// It did not end in its time, or nobody waits for it any more.
+    /// The script evaluated it and reported the result.
+    Reported(Trailer),
+    /// The shell itself ended, by `exit`, `exec` or a signal, without a report.
+    Exited,
+    /// It reached its time limit, or the caller was cancelled.
     TimedOut,
 }
 
@@ -99,7 +99,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Sends the script and takes the output until the command ends or its time is over.
+    /// Sends the script and captures the output until the command ends or its time limit is reached.
     async fn follow(
         &mut self,
         running: &mut Running,
@@ -110,7 +110,7 @@ impl Watch<'_> {
         let Running { exec, output, input, .. } = running;
         let mut sending = std::pin::pin!(
             async {
-                // A shell that ended before it read everything is not our failure.
+                // A shell that ends before it has read everything is not an error.
                 let _ = input.write_all(&script).await;
                 let _ = input.shutdown().await;
             }
@@ -119,8 +119,8 @@ impl Watch<'_> {
         let (mut poll, mut process) = (Poll::new(), ProcessSeen::Running);
         let mut next = poll.next();
         loop {
-            if let (Some(said), Some(_)) = (self.out.trailer(), self.err.trailer()) {
-                return Ok(End::Said(said.clone()));
+            if let (Some(trailer), Some(_)) = (self.out.trailer(), self.err.trailer()) {
+                return Ok(End::Reported(trailer.clone()));
             }
             tokio::select! {
                 piece = output.next() => match piece {
@@ -130,14 +130,14 @@ impl Watch<'_> {
                             next = Instant::now() + QUIET;
                         }
                     }
-                    None => return Ok(End::Silent),
+                    None => return Ok(End::Exited),
                 },
                 () = &mut sending => {}
                 () = sleep_until(deadline) => return Ok(End::TimedOut),
                 _ = &mut abandoned => return Ok(End::TimedOut),
                 () = sleep_until(next) => {
                     if process == ProcessSeen::Ended {
-                        return Ok(End::Silent);
+                        return Ok(End::Exited);
                     }
                     next = poll.next();
                     if self.inner.ended(exec).await?.is_some() {
@@ -149,7 +149,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Stops the command and takes what it still wrote.
+    /// Stops the command and captures its remaining output.
     async fn stop(&mut self, running: &mut Running) -> Result<(), Error> {
         let Running { mark, output, .. } = running;
         let mut stopping = std::pin::pin!(self.inner.stop(mark).fuse());
@@ -181,7 +181,7 @@ impl Watch<'_> {
     }
 }
 
-/// What the daemon said about a command's own process.
+/// What the daemon reported about a command's own process.
 #[derive(PartialEq)]
 enum ProcessSeen {
     Running,

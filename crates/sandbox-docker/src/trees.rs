@@ -1,4 +1,4 @@
-//! Trees between the host and a container, as tar streams through Docker's archive interface.
+//! Copies trees between the host and a container, as tar streams through Docker's archive interface.
 
 use std::{
     io::{self, Read, Write},
@@ -18,10 +18,10 @@ use tokio::sync::mpsc;
 
 use crate::{config::utf8, failure, failure::during, sandbox_impl::Inner};
 
-/// Pieces on the way between the archive and the network.
+/// Pieces buffered between the archive and the network.
 const IN_FLIGHT: usize = 8;
 const PIECE: usize = 64 << 10;
-/// Bits of a mode as Docker's interface gives it.
+/// Bits of a file mode in Docker's interface.
 const MODE_DIR: u32 = 1 << 31;
 const MODE_LINK: u32 = 1 << 27;
 const MODE_SPECIAL: u32 = 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19;
@@ -29,8 +29,8 @@ const MODE_SPECIAL: u32 = 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19;
 impl Inner {
     /// Copies a file or tree of the host into the container.
     pub(crate) async fn copy_in(&self, host: &Path, path: &Path) -> Result<CopyReport, Error> {
-        if let Err(error) = std::fs::metadata(host) {
-            return Err(Error::Path { path: host.into(), why: error.to_string() });
+        if let Err(source) = std::fs::metadata(host) {
+            return Err(Error::HostPath { path: host.into(), source });
         }
         let (source, name) = (host.to_path_buf(), straight(path));
         let (sender, mut pieces) = mpsc::channel(IN_FLIGHT);
@@ -39,7 +39,7 @@ impl Inner {
             let mut buffered = io::BufWriter::with_capacity(PIECE, writer);
             let packed = archive::pack(&source, &name, &mut buffered);
             if let Err(error) = &packed {
-                // The daemon must not take the half for the whole.
+                // The daemon must not take a part for the whole.
                 let broken = Err(io::Error::other(error.to_string()));
                 let _ = buffered.get_ref().sender.blocking_send(broken);
             }
@@ -55,9 +55,9 @@ impl Inner {
         let packed = packing.await.map_err(|e| Error::io("packing")(io::Error::other(e)))?;
         match sent {
             Ok(()) => packed.map_err(Error::io(format!("packing {}", host.display()))),
-            Err(error) if failure::message(&error).is_some_and(about_path) => {
+            Err(error) if failure::is_about_destination(&error) => {
                 let why = failure::message(&error).unwrap_or_default().to_owned();
-                Err(Error::Path { path: path.into(), why })
+                Err(Error::Path { path: path.into(), source: io::Error::other(why) })
             }
             Err(error) => match packed {
                 Err(packed) if packed.kind() != io::ErrorKind::BrokenPipe => {
@@ -83,7 +83,7 @@ impl Inner {
             match piece {
                 Ok(piece) => {
                     if sender.send(piece).await.is_err() {
-                        // The unpacker says itself why it stopped.
+                        // The result of the unpacking has the reason.
                         break;
                     }
                 }
@@ -101,41 +101,39 @@ impl Inner {
         }
     }
 
-    /// The path of the file or directory itself, when links lead to it.
+    /// Resolves links to the path of the file or directory itself.
     async fn resolve(&self, path: &Path) -> Result<String, Error> {
-        let refuse = |why: &str| Error::Path { path: path.into(), why: why.into() };
+        use io::ErrorKind::{InvalidInput, NotFound};
+        let refuse =
+            |kind, why: &str| Error::Path { path: path.into(), source: io::Error::new(kind, why) };
         let mut found = utf8(&Path::new("/").join(straight(path)))?.to_owned();
         for _ in 0..8 {
             if found == "/" {
-                return Err(refuse("the root itself cannot be copied; name something below it"));
+                return Err(refuse(
+                    InvalidInput,
+                    "the root itself cannot be copied; name something below it",
+                ));
             }
             let options = ContainerArchiveInfoOptions { path: found.clone() };
             let stat = match self.docker.get_container_archive_info(&self.id, Some(options)).await {
                 Err(error) if failure::code(&error) == Some(404) => {
-                    return Err(refuse("there is no such file or directory"));
+                    return Err(refuse(NotFound, "there is no such file or directory"));
                 }
                 other => other.map_err(during(format!("looking for {}", path.display())))?,
             };
             if stat.file_mode & MODE_LINK != 0 {
                 found = stat.link_target;
             } else if stat.file_mode & MODE_DIR == 0 && stat.file_mode & MODE_SPECIAL != 0 {
-                return Err(refuse("it is neither a file nor a directory"));
+                return Err(refuse(InvalidInput, "it is neither a file nor a directory"));
             } else {
                 return Ok(found);
             }
         }
-        Err(refuse("too many links lead to it"))
+        Err(refuse(InvalidInput, "too many links lead to it"))
     }
 }
 
-/// Whether a refusal is about what stands at the destination.
-fn about_path(message: &str) -> bool {
-    ["not a directory", "overwrite", "file exists", "name too long"]
-        .iter()
-        .any(|words| message.to_lowercase().contains(words))
-}
-
-/// The path without its root and without steps upward.
+/// The path without its root, with `..` resolved.
 fn straight(path: &Path) -> PathBuf {
     let mut result = PathBuf::new();
     for component in path.components() {
@@ -150,7 +148,7 @@ fn straight(path: &Path) -> PathBuf {
     result
 }
 
-/// Sends what is written, piece by piece.
+/// A writer that sends pieces to the network.
 struct Pieces {
     sender: mpsc::Sender<io::Result<Bytes>>,
 }
@@ -167,7 +165,7 @@ impl Write for Pieces {
     }
 }
 
-/// Reads what arrives, piece by piece.
+/// A reader of pieces from the network.
 struct Arrived {
     pieces: mpsc::Receiver<Bytes>,
     piece: Bytes,
@@ -192,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upward_steps_end_at_the_root() {
+    fn parent_components_end_at_the_root() {
         assert_eq!(straight(Path::new("/a/../../b/./c/")), Path::new("b/c"));
         assert_eq!(straight(Path::new("/../..")), Path::new(""));
     }

@@ -1,6 +1,4 @@
-//! Control groups, version 1, 2 or none: what this machine offers, and one group per sandbox.
-//!
-//! Knows nothing of sandboxes beyond their names and limits.
+//! Control groups of version 1, version 2 or none: what this machine offers, and one group per sandbox.
 
 use std::{
     collections::BTreeSet,
@@ -12,36 +10,36 @@ use std::{
 
 use sandbox::Limits;
 
-/// Every group of ours starts with this.
+/// Prefix of the name of every group.
 pub(crate) const PREFIX: &str = "lis-";
 
 /// Controllers that limit a sandbox.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
-/// The hierarchies this process may make groups in.
+/// The hierarchies this process may create groups in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cgroups {
-    /// The version 2 directory below which groups can be made with limits.
+    /// The version 2 directory below which groups with limits can be created.
     v2: Option<PathBuf>,
-    /// The controllers it passes on.
-    passed_on: BTreeSet<String>,
+    /// The controllers enabled for groups below it.
+    enabled: BTreeSet<String>,
     /// Version 1: controller and directory.
     v1: Vec<(&'static str, PathBuf)>,
 }
 
-/// What limits memory, processes and processor time here.
+/// The version of control groups that can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum CgroupVersion {
     /// The unified hierarchy.
     V2,
     /// Separate hierarchies.
     V1,
-    /// None that this user may use.
+    /// This user may use none.
     None,
 }
 
 impl Cgroups {
-    /// Looks at what is mounted and writable.
+    /// Finds the hierarchies that are mounted and writable.
     pub(crate) fn detect() -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -60,7 +58,7 @@ impl Cgroups {
             }
         }
         if let Some(dir) = &found.v2 {
-            found.passed_on = controllers(&dir.join("cgroup.subtree_control"));
+            found.enabled = controllers(&dir.join("cgroup.subtree_control"));
             found.v1.clear();
         }
         found
@@ -75,7 +73,7 @@ impl Cgroups {
         }
     }
 
-    /// Which version limits sandboxes.
+    /// The version in use.
     pub(crate) fn version(&self) -> CgroupVersion {
         match (&self.v2, self.v1.is_empty()) {
             (Some(_), _) => CgroupVersion::V2,
@@ -87,12 +85,12 @@ impl Cgroups {
     /// Whether this controller can be used.
     pub(crate) fn has(&self, controller: &str) -> bool {
         match &self.v2 {
-            Some(_) => self.passed_on.contains(controller),
+            Some(_) => self.enabled.contains(controller),
             None => self.v1.iter().any(|(name, _)| *name == controller),
         }
     }
 
-    /// Makes a group with these limits. On an error nothing is left.
+    /// Creates a group with these limits. On an error nothing is left behind.
     pub(crate) fn create(&self, id: &str, limits: &Limits) -> io::Result<Group> {
         let name = format!("{PREFIX}{id}");
         let mut group = Group { dirs: Vec::new(), v2: self.v2.is_some() };
@@ -111,7 +109,7 @@ impl Cgroups {
         }
     }
 
-    /// The limits that usable controllers can hold.
+    /// The limits that the usable controllers can enforce.
     fn held(&self, limits: &Limits) -> Limits {
         Limits {
             memory: limits.memory.filter(|_| self.has("memory")),
@@ -121,7 +119,7 @@ impl Cgroups {
         }
     }
 
-    /// Groups whose name starts with this, and where they are.
+    /// The directories of groups whose name starts with this.
     pub(crate) fn named(&self, start: &str) -> Vec<PathBuf> {
         let parents = self.v2.iter().chain(self.v1.iter().map(|(_, dir)| dir));
         let mut found = Vec::new();
@@ -136,18 +134,18 @@ impl Cgroups {
     }
 }
 
-/// The directory of a version 2 hierarchy in which limits can be set, with its controllers switched on.
+/// Finds the directory of a version 2 hierarchy in which limits can be set, and enables its controllers.
 ///
-/// Processes may live only in leaves of such a tree, so besides the root (which is exempt) only a
-/// directory without processes of its own will do: our own group's parent, or a delegated one.
+/// Only leaves of such a tree may have processes. Except for the root, which is exempt, the directory must therefore have
+/// none: the parent of this process's group, or a delegated one.
 fn usable_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     let here = mount.join(path.trim_start_matches('/'));
     let above = here.ancestors().take_while(|dir| dir.starts_with(mount));
-    // The nearest of those that offer most; those above one that offers all are left alone.
+    // The nearest of those with the most controllers; nothing is changed above one that has all.
     let mut best: Option<(usize, &Path)> = None;
     for dir in above.filter(|dir| can_make_groups(dir)) {
-        let count = switch_on(dir);
+        let count = enable_controllers(dir);
         if count > best.map_or(0, |(most, _)| most) {
             best = Some((count, dir));
         }
@@ -158,13 +156,13 @@ fn usable_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     best.map(|(_, dir)| dir.to_owned())
 }
 
-/// Has a group pass our controllers on to groups below it; answers how many it does.
-fn switch_on(dir: &Path) -> usize {
+/// Enables the controllers for groups below this one; returns how many are enabled.
+fn enable_controllers(dir: &Path) -> usize {
     let control = dir.join("cgroup.subtree_control");
     let offered = controllers(&dir.join("cgroup.controllers"));
     let on = controllers(&control);
     for name in CONTROLLERS.iter().filter(|name| offered.contains(**name) && !on.contains(**name)) {
-        // Refused where the group has processes of its own.
+        // Fails where the group has processes of its own.
         let _ = fs::write(&control, format!("+{name}"));
     }
     let on = controllers(&control);
@@ -189,24 +187,23 @@ pub(crate) struct Group {
     v2: bool,
 }
 
-/// How a new process gets into a group.
+/// How a new process enters a group.
 pub(crate) enum Entrance {
     /// It is cloned into this directory.
     Directory(OwnedFd),
     /// It writes `0` to each of these files itself.
     ///
-    /// A task that moves only itself, through `tasks`, spares the kernel a global lock: microseconds
-    /// instead of milliseconds.
+    /// Moving a single task, through `tasks`, avoids a global lock of the kernel: microseconds instead of milliseconds.
     Files(Vec<OwnedFd>),
 }
 
-/// Files in which the kernel counts, where it has them.
+/// The kernel's counter files, where it has them.
 pub(crate) struct Counters {
-    /// Kills for lack of memory.
+    /// Processes killed because of the memory limit.
     pub(crate) memory: Option<OwnedFd>,
-    /// Refused forks.
+    /// Forks refused because of the process limit.
     pub(crate) pids: Option<OwnedFd>,
-    /// The most memory that was in use at once.
+    /// Peak memory use.
     pub(crate) peak: Option<OwnedFd>,
 }
 
@@ -256,7 +253,7 @@ impl Group {
         Ok(())
     }
 
-    /// The way in for a new process.
+    /// Opens what a new process needs to enter the group.
     pub(crate) fn entrance(&self) -> io::Result<Entrance> {
         if self.v2 {
             let dir = &self.dirs[0].1;
@@ -268,7 +265,7 @@ impl Group {
         self.dirs.iter().map(open).collect::<io::Result<_>>().map(Entrance::Files)
     }
 
-    /// Where the kernel counts what happens to the group.
+    /// Opens the kernel's counters of the group.
     pub(crate) fn counters(&self) -> Counters {
         let find = |controller: &str, file: &str| {
             let dir = self.dirs.iter().find(|(name, _)| *name == controller || *name == "v2");
@@ -285,7 +282,7 @@ impl Group {
         }
     }
 
-    /// Removes the groups. They must be empty of processes; tells whether they are gone.
+    /// Removes the groups, which must have no processes; returns whether they are gone.
     pub(crate) fn remove(&mut self) -> bool {
         self.dirs.retain(|(_, dir)| match fs::remove_dir(dir) {
             Ok(()) => false,
@@ -295,7 +292,7 @@ impl Group {
     }
 }
 
-/// PID 1, the shell, its sleeping copy and a file worker do not count against the caller's limit.
+/// Not counted against the caller's limit: PID 1, the shell, its sleeping copy and a file worker.
 const RESERVED_PIDS: u64 = 4;
 const PERIOD_US: u64 = 100_000;
 
@@ -303,7 +300,7 @@ fn quota(cpus: f64) -> u64 {
     ((cpus * PERIOD_US as f64) as u64).max(1000)
 }
 
-/// Writes a control file; `fs::write` would try to create a missing one and hide the cause.
+/// Writes a control file. `fs::write` would try to create a missing one and hide the cause.
 fn write_existing(file: &Path, value: &str) -> io::Result<()> {
     use io::Write;
     let wrap = |error: io::Error| {
@@ -313,12 +310,12 @@ fn write_existing(file: &Path, value: &str) -> io::Result<()> {
     file.write_all(value.as_bytes()).map_err(wrap)
 }
 
-/// The figure a file with nothing else currently holds.
-pub(crate) fn figure(file: &File) -> Option<u64> {
+/// The number in a file that has nothing else in it.
+pub(crate) fn number_in(file: &File) -> Option<u64> {
     current(file).trim().parse().ok()
 }
 
-/// How often something happened, from an event file's current content.
+/// The count of an event in an event file.
 pub(crate) fn count(file: &File, key: &str) -> u64 {
     let text = current(file);
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));

@@ -1,11 +1,11 @@
-//! The environment commands start with. Nothing of the host's own environment enters it.
+//! The environment of commands. Nothing of the host's environment is included.
 
 use std::ffi::CString;
 
-/// Where programs are looked up when an image does not say.
+/// `PATH` of an image that sets none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Defaults, then the image's variables, then the caller's; a later one replaces an earlier one.
+/// Merges the defaults, the image's variables and the caller's; a later value replaces an earlier one.
 pub(crate) fn merged(
     image: &[(String, String)],
     caller: &[(String, String)],
@@ -30,12 +30,12 @@ pub(crate) fn merged(
     all
 }
 
-/// The variables as `exec` takes them.
+/// Formats the variables for `exec`.
 pub(crate) fn as_c_strings(env: &[(String, String)]) -> Vec<CString> {
     env.iter().filter_map(|(name, value)| CString::new(format!("{name}={value}")).ok()).collect()
 }
 
-/// Where programs are looked up in this environment.
+/// The `PATH` of this environment.
 pub(crate) fn path(env: &[(String, String)]) -> &str {
     env.iter().find(|(name, _)| name == "PATH").map_or(PATH, |(_, value)| value)
 }

@@ -1,4 +1,4 @@
-//! A running sandbox, as its owner sees it.
+//! [`NativeSandbox`]: a running sandbox, as its owner uses it. Every operation is a request to the sandbox's PID 1.
 
 use std::{
     fs::File,
@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    init::{Ending, FileTask, Refusal, Reply, Report, Request, Task, read_list},
+    init::{Ending, FileTask, Reply, Report, Request, Task, read_list},
     link::{Call, Link, Numbered},
     plan::{Plan, Uppers},
     pump::{self, Collector, Terminal},
@@ -28,24 +28,31 @@ use crate::{
     wire,
 };
 
-/// How long output of a program may trail behind its end.
-const LINGER: Duration = Duration::from_millis(50);
+/// How long to wait for output after its program has ended.
+const OUTPUT_GRACE: Duration = Duration::from_millis(50);
 
-/// A listing is no longer than this.
-const LONGEST_LISTING: u64 = 64 << 20;
-/// How long PID 1 may take for what should take milliseconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest accepted directory listing, in bytes.
+const MAX_LISTING: u64 = 64 << 20;
+/// How long PID 1 may take for a reply that should take milliseconds.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Numbered for Reply {
     fn number(&self) -> Option<u32> {
         match self {
-            Self::Ready | Self::NotReady(_) => None,
+            Self::Ready | Self::NotReady(_) | Self::Diagnostic(_) => None,
             Self::Started { id }
             | Self::Ended { id, .. }
             | Self::Opened { id }
             | Self::Finished { id, .. }
             | Self::Refused { id, .. }
             | Self::Peak { id, .. } => Some(*id),
+        }
+    }
+
+    fn diagnostic(&self) -> Option<&str> {
+        match self {
+            Self::Diagnostic(text) => Some(text),
+            _ => None,
         }
     }
 }
@@ -58,9 +65,9 @@ pub struct NativeSandbox {
     pub(crate) shared: Arc<Shared>,
     pub(crate) link: Link<Reply>,
     pub(crate) proxy: Option<AbortHandle>,
-    /// Keeps the image's layers from being removed.
+    /// Prevents the image's layers from being removed.
     pub(crate) lease: Option<image::Lease>,
-    /// One command at a time.
+    /// Held while a shell command runs: there is one shell.
     pub(crate) shell: Mutex<()>,
 }
 
@@ -72,13 +79,13 @@ impl Drop for NativeSandbox {
     }
 }
 
-/// A command under way.
+/// A command in progress.
 struct Command<'a> {
     call: Call<'a, Reply>,
     guard: Guard<'a>,
 }
 
-/// Abandoning a command kills it.
+/// Kills the command when dropped before its end was seen.
 struct Guard<'a> {
     link: &'a Link<Reply>,
     id: u32,
@@ -93,44 +100,42 @@ impl Drop for Guard<'_> {
     }
 }
 
-fn gone() -> Error {
-    Error::Gone("its first process has ended".into())
-}
-
 fn unexpected(reply: &Reply) -> Error {
-    Error::Gone(format!("it gave an answer that makes no sense: {reply:?}"))
+    Error::Gone(format!("unexpected reply from PID 1: {reply:?}"))
 }
 
-/// What was refused about a path inside: the path's fault, or the machine's.
-fn bad_path(path: &Path, refusal: Refusal) -> Error {
-    match refusal.errno {
-        Some(errno) => host_error(path, io::Error::from_raw_os_error(errno)),
-        None => Error::Path { path: path.to_owned(), why: refusal.why },
+/// A failure at a path inside the sandbox: the path's fault, or the machine's.
+fn path_error(path: &Path, source: io::Error) -> Error {
+    match is_machine_fault(&source) {
+        true => Error::Io { what: path.display().to_string(), source },
+        false => Error::Path { path: path.to_owned(), source },
     }
 }
 
-/// A failure at a path: the path's fault, or the machine's.
-fn host_error(path: &Path, error: io::Error) -> Error {
-    let machine = matches!(
-        error.raw_os_error(),
-        Some(libc::ENOSPC | libc::EDQUOT | libc::EIO | libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-    );
-    if machine {
-        Error::Io { what: path.display().to_string(), source: error }
-    } else {
-        Error::Path { path: path.to_owned(), why: error.to_string() }
+/// A failure at a path of the host: the path's fault, or the machine's.
+fn host_path_error(path: &Path, source: io::Error) -> Error {
+    match is_machine_fault(&source) {
+        true => Error::Io { what: path.display().to_string(), source },
+        false => Error::HostPath { path: path.to_owned(), source },
     }
 }
 
-/// Nobody reading a program's output any more is the reader's choice, not a failure.
+/// Whether the system lacked a resource, so that no other path would have done better.
+fn is_machine_fault(error: &io::Error) -> bool {
+    use io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull};
+    matches!(error.kind(), OutOfMemory | QuotaExceeded | StorageFull)
+        || matches!(error.raw_os_error(), Some(libc::EIO | libc::EMFILE | libc::ENFILE))
+}
+
+/// A reader that closes a program's output early is not an error.
 fn unless_closed(error: io::Error) -> Result<(), Error> {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(Error::Io { what: "passing the program's output on".into(), source: error }),
+        _ => Err(Error::Io { what: "forwarding the program's output".into(), source: error }),
     }
 }
 
-/// Directories made for a fork; they go again unless the fork comes to be.
+/// Directories prepared for a fork; removed on drop unless the fork was created.
 struct Prepared<'a> {
     shared: &'a Shared,
     id: Option<String>,
@@ -144,30 +149,30 @@ impl Drop for Prepared<'_> {
     }
 }
 
-/// A stream that ends only once its writer is known to have finished: one that broke off fails instead,
-/// and so does one that is longer than it may be.
-struct Confirmed {
+/// A stream that ends only once its writer is known to have finished. A stream that was cut off fails instead, and so
+/// does one that is longer than allowed.
+struct CompleteStream {
     stream: io::BufReader<File>,
     verdict: std::sync::mpsc::Receiver<()>,
     left: u64,
 }
 
-/// Tells a [`Confirmed`] stream how its writer ended.
-fn confirm_if_done<T>(written: &Result<T, Error>, confirm: &std::sync::mpsc::Sender<()>) {
+/// Reports to the [`CompleteStream`] that its writer has finished.
+fn confirm_if_complete<T>(written: &Result<T, Error>, confirm: &std::sync::mpsc::Sender<()>) {
     if written.is_ok() {
-        // Readers ask again at every end they see; whoever does not ask does not mind.
+        // A reader asks once for every end of file it sees, which may be more than once.
         for _ in 0..8 {
             let _ = confirm.send(());
         }
     }
 }
 
-impl io::Read for Confirmed {
+impl io::Read for CompleteStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.stream.read(buffer)? {
             0 if !buffer.is_empty() => match self.verdict.recv() {
                 Ok(()) => Ok(0),
-                Err(_) => Err(io::Error::other("the sandbox broke off")),
+                Err(_) => Err(io::Error::other("the sandbox ended before the stream was complete")),
             },
             n => {
                 self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
@@ -180,10 +185,14 @@ impl io::Read for Confirmed {
 }
 
 impl NativeSandbox {
-    /// The most bytes that may come out of the sandbox at once: holes and links take no room inside, but
-    /// would outside.
+    /// Most bytes that one copy may bring to the host: holes and hard links take no space inside, but would outside.
     fn most(&self) -> u64 {
         self.plan.limits.disk.map_or(u64::MAX, |disk| disk.bytes().max(64 << 20))
+    }
+
+    /// The error for a PID 1 that has ended, with what it reported.
+    fn gone(&self) -> Error {
+        Error::Gone(self.link.log().explain("its first process has ended"))
     }
 
     async fn start(
@@ -194,45 +203,48 @@ impl NativeSandbox {
         let mut call = self.link.call();
         let mut guard = Guard { link: &self.link, id: call.id, ended: false };
         let request = Request { id: call.id, task };
-        self.link.send(&request, fds).await.map_err(|_| gone())?;
-        let reply = match timeout(PATIENCE, call.reply()).await {
+        self.link.send(&request, fds).await.map_err(|_| self.gone())?;
+        let reply = match timeout(REPLY_TIMEOUT, call.reply()).await {
             Ok(reply) => reply,
             Err(_) => return Err(self.give_up().await),
         };
-        match reply.ok_or_else(gone)? {
+        match reply.ok_or_else(|| self.gone())? {
             (Reply::Started { .. }, fds) => Ok((Command { call, guard }, fds)),
-            (Reply::Refused { refusal, .. }, _) => {
+            (Reply::Refused { error, .. }, _) => {
                 guard.ended = true;
                 let what = "starting a command in the sandbox".into();
-                Err(Error::Io { what, source: refusal.into() })
+                Err(Error::Io { what, source: error.into() })
             }
             (other, _) => Err(unexpected(&other)),
         }
     }
 
-    /// PID 1 does not answer: whatever was done to it, this sandbox is of no more use.
+    /// Destroys a sandbox whose PID 1 does not answer, and returns the error to report.
     async fn give_up(&self) -> Error {
         let _ = self.shared.destroy(&self.plan.id).await;
-        Error::Gone(format!("it did not answer for {} s and was destroyed", PATIENCE.as_secs()))
+        Error::Gone(format!(
+            "it did not answer for {} s and was destroyed",
+            REPLY_TIMEOUT.as_secs()
+        ))
     }
 
-    /// A request that PID 1 answers itself, at once.
+    /// Sends a request that PID 1 answers by itself, without a child.
     async fn ask(&self, task: Task) -> Result<Reply, Error> {
         let mut call = self.link.call();
         let request = Request { id: call.id, task };
-        self.link.send(&request, &[]).await.map_err(|_| gone())?;
-        match timeout(PATIENCE, call.reply()).await {
-            Ok(reply) => reply.map(|(reply, _)| reply).ok_or_else(gone),
+        self.link.send(&request, &[]).await.map_err(|_| self.gone())?;
+        match timeout(REPLY_TIMEOUT, call.reply()).await {
+            Ok(reply) => reply.map(|(reply, _)| reply).ok_or_else(|| self.gone()),
             Err(_) => Err(self.give_up().await),
         }
     }
 
     async fn kill(&self, id: u32) -> Result<(), Error> {
         let request = Request { id: 0, task: Task::Kill { running: id } };
-        self.link.send(&request, &[]).await.map_err(|_| gone())
+        self.link.send(&request, &[]).await.map_err(|_| self.gone())
     }
 
-    /// Waits for a command's end, killing it at the deadline.
+    /// Waits until a command has ended; kills it at the deadline.
     async fn ending(
         &self,
         command: &mut Command<'_>,
@@ -249,7 +261,7 @@ impl NativeSandbox {
                     return match reply {
                         Some((Reply::Ended { ending, .. }, _)) => Ok(ending),
                         Some((other, _)) => Err(unexpected(&other)),
-                        None => Err(gone()),
+                        None => Err(self.gone()),
                     };
                 }
                 () = sleep_until(deadline.unwrap_or(far).into()) => {
@@ -258,14 +270,14 @@ impl NativeSandbox {
                         return Err(self.give_up().await);
                     }
                     killed = true;
-                    deadline = Some(Instant::now() + PATIENCE);
+                    deadline = Some(Instant::now() + REPLY_TIMEOUT);
                     self.kill(call.id).await?;
                 }
             }
         }
     }
 
-    /// Has a piece of file work done. The descriptors go along and are closed on this side.
+    /// Has a file task done. The descriptors are sent along and closed on this side.
     async fn files(
         &self,
         path: &Path,
@@ -275,14 +287,14 @@ impl NativeSandbox {
         let mut call = self.link.call();
         let request = Request { id: call.id, task: Task::Files(task) };
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        self.link.send(&request, &borrowed).await.map_err(|_| gone())?;
+        self.link.send(&request, &borrowed).await.map_err(|_| self.gone())?;
         drop(fds);
-        match call.reply().await.ok_or_else(gone)? {
+        match call.reply().await.ok_or_else(|| self.gone())? {
             (Reply::Finished { report, .. }, _) => Ok(FilesDone::Finished(report)),
             (Reply::Opened { .. }, fds) => {
-                fds.into_iter().next().map(FilesDone::Opened).ok_or_else(gone)
+                fds.into_iter().next().map(FilesDone::Opened).ok_or_else(|| self.gone())
             }
-            (Reply::Refused { refusal, .. }, _) => Err(bad_path(path, refusal)),
+            (Reply::Refused { error, .. }, _) => Err(path_error(path, error.into())),
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -320,11 +332,11 @@ impl NativeSandbox {
                 let _ = show.as_mut().await;
                 shown = true;
                 std::future::pending::<()>().await
-            } => Err(gone()),
-            () = talk => Err(gone()),
+            } => Err(self.gone()),
+            () = talk => Err(self.gone()),
         };
         if !shown {
-            let _ = tokio::time::timeout(LINGER, show).await;
+            let _ = tokio::time::timeout(OUTPUT_GRACE, show).await;
         }
         ending
     }
@@ -348,7 +360,7 @@ fn pipe_pair() -> Result<(OwnedFd, OwnedFd), Error> {
     let (reading, writing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Error::io("making a pipe"))?;
-    // Larger is only faster; an ordinary user's share of pipe memory may be spent.
+    // Only for speed: it fails where the user's share of pipe memory is spent.
     let _ = rustix::pipe::fcntl_setpipe_size(&writing, pump::PIPE_SIZE);
     Ok((reading, writing))
 }
@@ -366,6 +378,7 @@ impl Sandbox for NativeSandbox {
         &self.protection
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]
     async fn shell(&self, command: &ShellCommand) -> Result<ExecOutput, Error> {
         command.validate()?;
         let _one = self.shell.lock().await;
@@ -376,7 +389,7 @@ impl Sandbox for NativeSandbox {
         let (mut call, fds) = self.start(Task::Shell, &[script.as_fd()]).await?;
         let mut fds = fds.into_iter();
         let mut collector = || {
-            let fd = fds.next().ok_or_else(gone)?;
+            let fd = fds.next().ok_or_else(|| self.gone())?;
             Collector::new(fd, command.cap).map_err(Error::io("reading output"))
         };
         let (mut out, mut err) = (collector()?, collector()?);
@@ -397,6 +410,7 @@ impl Sandbox for NativeSandbox {
         Ok(ExecOutput { stdout, stderr, status, cause, duration, shell_lost })
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]
     async fn process(&self, process: &Process, streams: Streams) -> Result<Exit, Error> {
         process.validate()?;
         let begun = Instant::now();
@@ -414,7 +428,7 @@ impl Sandbox for NativeSandbox {
         let ending = match streams {
             Streams::Terminal { input, output, size } => {
                 let (mut call, fds) = self.start(task, &[]).await?;
-                let fd = fds.into_iter().next().ok_or_else(gone)?;
+                let fd = fds.into_iter().next().ok_or_else(|| self.gone())?;
                 self.run_in_terminal(&mut call, fd, (input, output), size, deadline).await?
             }
             Streams::Pipes { stdin, stdout, stderr } => {
@@ -451,14 +465,16 @@ impl Sandbox for NativeSandbox {
         Ok(Exit { status: ending.status, cause: ending.cause, duration: begun.elapsed() })
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn read_file(&self, path: &Path) -> Result<Input, Error> {
         let task = FileTask::Open(self.inside(path).as_path().into());
         match self.files(path, task, Vec::new()).await? {
             FilesDone::Opened(fd) => Ok(Box::new(tokio::fs::File::from_std(File::from(fd)))),
-            FilesDone::Finished(_) => Err(gone()),
+            FilesDone::Finished(_) => Err(self.gone()),
         }
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<(), Error> {
         let mut file = wire::memory_file(contents).map_err(Error::io("storing the file"))?;
         file.rewind().map_err(Error::io("storing the file"))?;
@@ -466,12 +482,13 @@ impl Sandbox for NativeSandbox {
         self.files(path, task, vec![file.into()]).await.map(drop)
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
         let (reading, writing) = pipe_pair()?;
         let read = tokio::task::spawn_blocking(move || {
             let mut bytes = Vec::new();
             let listing = File::from(reading);
-            io::Read::read_to_end(&mut io::Read::take(listing, LONGEST_LISTING), &mut bytes)
+            io::Read::read_to_end(&mut io::Read::take(listing, MAX_LISTING), &mut bytes)
                 .map(|_| bytes)
         });
         let task = FileTask::List(self.inside(path).as_path().into());
@@ -480,9 +497,10 @@ impl Sandbox for NativeSandbox {
         read_list(&bytes).map_err(Error::io("reading a listing"))
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn copy_in(&self, host: &Path, path: &Path) -> Result<CopyReport, Error> {
         let meta = tokio::fs::metadata(host).await;
-        meta.map_err(|e| Error::Path { path: host.to_owned(), why: e.to_string() })?;
+        meta.map_err(|source| Error::HostPath { path: host.to_owned(), source })?;
         let (reading, writing) = pipe_pair()?;
         let (from, name) = (host.to_owned(), self.inside(path));
         let pack = tokio::task::spawn_blocking(move || {
@@ -491,32 +509,35 @@ impl Sandbox for NativeSandbox {
         let unpacked = self.files(path, FileTask::Unpack, vec![reading]).await;
         let packed = joined(pack).await;
         unpacked?;
-        packed.map_err(|error| host_error(host, error))
+        packed.map_err(|error| host_path_error(host, error))
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
         let (reading, writing) = pipe_pair()?;
         let to = host.to_owned();
         let (confirm, verdict) = std::sync::mpsc::channel();
-        // Holes and hard links can make a tree far larger than what it takes inside.
+        // Holes and hard links can make a tree far larger than the space it takes inside.
         let most = self.most();
         let unpack = tokio::task::spawn_blocking(move || {
             let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
-            archive::unpack_at_most(most, Confirmed { stream, verdict, left: u64::MAX }, &to)
+            archive::unpack_at_most(most, CompleteStream { stream, verdict, left: u64::MAX }, &to)
         });
         let task = FileTask::Pack(self.inside(path).as_path().into());
         let packed = self.files(path, task, vec![writing]).await;
-        confirm_if_done(&packed, &confirm);
+        confirm_if_complete(&packed, &confirm);
         drop(confirm);
         let unpacked = joined(unpack).await;
-        // Where the reader failed, the writer saw no more than a closed pipe.
+        // Where the reader failed, the writer only saw a closed pipe.
         let mut report = match (unpacked, &packed) {
             (Ok(report), _) => report,
-            // Nothing came: the sandbox says why.
-            (Err(_), Err(Error::Path { why, .. })) if !why.contains("Broken pipe") => {
+            // Nothing arrived: the sandbox's error, returned below, has the cause.
+            (Err(_), Err(Error::Path { source, .. }))
+                if source.kind() != io::ErrorKind::BrokenPipe =>
+            {
                 CopyReport::default()
             }
-            (Err(error), _) => return Err(host_error(host, error)),
+            (Err(error), _) => return Err(host_path_error(host, error)),
         };
         let packed = packed?.report();
         report.skipped.extend(
@@ -525,6 +546,7 @@ impl Sandbox for NativeSandbox {
         Ok(report)
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]
     async fn fork(&self) -> Result<Self, Error> {
         let id = self.shared.next_id();
         let dirs = self.shared.prepare(&id, self.plan.overlays.len()).await?;
@@ -535,16 +557,17 @@ impl Sandbox for NativeSandbox {
         self.shared.create(plan, self.spec.clone(), self.lease.clone()).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, image = name))]
     async fn snapshot(&self, name: &str) -> Result<(), Error> {
         let (reading, writing) = pipe_pair()?;
         let store = self.shared.store.clone();
         let (confirm, verdict) = std::sync::mpsc::channel();
         let (image, name) = (self.spec.image.clone(), name.to_owned());
-        // Names and permissions of many small files take room as well.
+        // Headers of many small files take space as well.
         let left = self.most().saturating_mul(2);
         let commit = tokio::task::spawn_blocking(move || {
             let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
-            let stream = Confirmed { stream, verdict, left };
+            let stream = CompleteStream { stream, verdict, left };
             match image {
                 ImageRef::Host => store.commit(&name, None, stream),
                 ImageRef::Name(base) => store.commit(&name, Some(&base), stream),
@@ -552,14 +575,14 @@ impl Sandbox for NativeSandbox {
                     let base = format!("{name}.base");
                     store.import_dir(&dir, &base, &image::Silent)?;
                     let committed = store.commit(&name, Some(&base), stream);
-                    // What the new image needs of it stays; nobody asked for more.
+                    // The layers that the new image needs stay; only the name goes.
                     let _ = store.remove(&base);
                     committed
                 }
             }
         });
         let packed = self.files(Path::new("/"), FileTask::PackUppers, vec![writing]).await;
-        confirm_if_done(&packed, &confirm);
+        confirm_if_complete(&packed, &confirm);
         drop(confirm);
         let committed = commit
             .await
@@ -570,14 +593,15 @@ impl Sandbox for NativeSandbox {
             .map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]
     async fn freeze(&self) -> Result<(), Error> {
-        // The shell's command, if one runs, is not cut short.
+        // A running shell command is waited for, not interrupted.
         let _one = self.shell.lock().await;
         match self.ask(Task::Freeze).await? {
             Reply::Finished { .. } => Ok(()),
-            Reply::Refused { refusal, .. } => Err(Error::Io {
+            Reply::Refused { error, .. } => Err(Error::Io {
                 what: "making the sandbox's files read-only".into(),
-                source: refusal.into(),
+                source: error.into(),
             }),
             other => Err(unexpected(&other)),
         }
@@ -590,6 +614,7 @@ impl Sandbox for NativeSandbox {
         }
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]
     async fn destroy(self) -> Result<(), Error> {
         self.shared.destroy(&self.plan.id).await
     }

@@ -1,4 +1,5 @@
-//! What a command gives up before it starts: capabilities, privileges, system calls, resources.
+//! Restrictions that every command applies to itself before it starts: capabilities, privileges, system calls,
+//! resources.
 //!
 //! The filter is built once, in the spawner; every command of every sandbox installs the same one.
 
@@ -16,8 +17,8 @@ use seccompiler::{
 
 use crate::{plan::NetworkPlan, sys};
 
-/// What root inside keeps: enough to install packages and manage files, nothing that reaches a kernel
-/// interface beyond them.
+/// Capabilities of root in the sandbox: enough to install packages and manage files, without access to further kernel
+/// interfaces.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
@@ -29,7 +30,7 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::SYS_CHROOT);
 
-/// What every command of a sandbox gives up.
+/// The restrictions of every command of a sandbox.
 #[derive(Clone)]
 pub(crate) struct Hardening {
     filter: Vec<libc::sock_filter>,
@@ -37,7 +38,7 @@ pub(crate) struct Hardening {
     network: NetworkPlan,
 }
 
-/// Limits that stand in where control groups are missing, and some that always hold.
+/// Per-process limits: some replace missing control groups, others always apply.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ResourceLimits {
     file_size: Option<u64>,
@@ -46,27 +47,30 @@ pub(crate) struct ResourceLimits {
 }
 
 impl ResourceLimits {
-    /// Per-process limits; those a control group covers are left alone.
-    pub(crate) fn new(limits: &Limits, group_memory: Held, group_pids: Held) -> Self {
+    /// Returns the limits; those that a control group enforces are left out.
+    pub(crate) fn new(limits: &Limits, group_memory: CgroupLimit, group_pids: CgroupLimit) -> Self {
         Self {
             file_size: limits.disk.map(|d| d.bytes()),
-            memory: limits.memory.map(|m| m.bytes()).filter(|_| group_memory == Held::No),
-            processes: limits.pids.map(u64::from).filter(|_| group_pids == Held::No),
+            memory: limits
+                .memory
+                .map(|m| m.bytes())
+                .filter(|_| group_memory == CgroupLimit::Missing),
+            processes: limits.pids.map(u64::from).filter(|_| group_pids == CgroupLimit::Missing),
         }
     }
 }
 
-/// Whether a control group holds a limit already.
+/// Whether a control group enforces a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum CgroupLimit {
     /// It does.
-    Yes,
+    Enforced,
     /// It does not.
-    No,
+    Missing,
 }
 
 impl Hardening {
-    /// Puts the pieces together.
+    /// Combines a filter, limits and the network policy.
     pub(crate) fn new(
         filter: Vec<libc::sock_filter>,
         limits: ResourceLimits,
@@ -75,7 +79,7 @@ impl Hardening {
         Self { filter, limits, network }
     }
 
-    /// Gives everything up. The calling process can never get it back.
+    /// Applies the restrictions to this process and its descendants, irrevocably.
     pub(crate) fn apply(&self) -> io::Result<()> {
         let limit = |resource, value: Option<u64>| {
             value.map_or(Ok(()), |v| {
@@ -83,7 +87,7 @@ impl Hardening {
             })
         };
         limit(Resource::Core, Some(0))?;
-        // Far below PID 1's own, which descriptors under way between commands count against.
+        // Far below PID 1's own limit: descriptors in flight between commands count against that.
         let most = getrlimit(Resource::Nofile).maximum.map_or(4096, |most| most.min(4096));
         setrlimit(Resource::Nofile, Rlimit { current: Some(most.min(1024)), maximum: Some(most) })?;
         limit(Resource::Fsize, self.limits.file_size)?;
@@ -98,11 +102,11 @@ impl Hardening {
     }
 }
 
-/// Lets the kernel kill this process before PID 1 when memory runs out. `proc` can be written to even where
-/// commands see `/proc` read-only.
+/// Makes the kernel kill this process before PID 1 when memory runs out. `proc` is writable even where commands see
+/// `/proc` read-only.
 ///
-/// The file belongs to a process only while that may be looked into; nobody inside can use the moment,
-/// since this process still has more rights than they.
+/// A process owns its file only while it is dumpable. Commands cannot use that moment to trace it, because it still has
+/// more capabilities than they.
 pub(crate) fn prefer_for_killing(proc: BorrowedFd<'_>) {
     use rustix::{
         fs::{Mode, OFlags, openat},
@@ -119,7 +123,7 @@ pub(crate) fn prefer_for_killing(proc: BorrowedFd<'_>) {
 fn drop_capabilities() -> io::Result<()> {
     for capability in CapabilitySet::all().difference(KEPT).iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // Kernels older than the capability.
+            // The kernel is older than the capability.
             Err(rustix::io::Errno::INVAL) | Ok(()) => {}
             Err(error) => return Err(error.into()),
         }
@@ -129,7 +133,7 @@ fn drop_capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Calls that reach the kernel's riskier parts, or that only somebody leaving a sandbox needs.
+/// System calls that reach risky parts of the kernel, or that only an escape would need.
 fn refused() -> Vec<libc::c_long> {
     let mut calls = vec![
         libc::SYS_acct,
@@ -193,11 +197,10 @@ fn refused() -> Vec<libc::c_long> {
     calls
 }
 
-/// The highest system call number this list was checked against. Newer ones do not exist inside.
+/// The highest system call number the list was checked against. Newer calls fail with `ENOSYS`.
 const NEWEST_KNOWN: u32 = 466;
 
-/// Socket families programs use. All others (vsock to the hypervisor, raw packets, kernel crypto ...)
-/// are refused.
+/// Allowed socket families. All others (vsock to the hypervisor, raw packets, kernel crypto ...) are refused.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
 /// Builds the filter.
@@ -225,12 +228,12 @@ pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
     rules.insert(libc::SYS_socket, vec![all(other_family)?]);
     let not_unix = condition(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?;
     rules.insert(libc::SYS_socketpair, vec![all(vec![not_unix])?]);
-    // Limits of another process, PID 1 above all.
+    // Setting limits of another process, in particular PID 1.
     let another = condition(0, SeccompCmpOp::Ne, 0)?;
     let setting = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
     let setting = setting.map_err(io::Error::other)?;
     rules.insert(libc::SYS_prlimit64, vec![all(vec![another, setting])?]);
-    // Typing into somebody else's terminal.
+    // Injecting input into another terminal.
     let mut ioctls = Vec::new();
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
         ioctls.push(all(vec![condition(1, SeccompCmpOp::Eq, request)?])?);
@@ -249,8 +252,8 @@ fn condition(arg: u8, operator: SeccompCmpOp, value: u64) -> io::Result<SeccompC
     SeccompCondition::new(arg, SeccompCmpArgLen::Dword, operator, value).map_err(io::Error::other)
 }
 
-/// Answers "no such call" for numbers beyond the known ones (the x32 table among them), and for `clone3`,
-/// whose flags a filter cannot see: C libraries then fall back to `clone`.
+/// Returns `ENOSYS` for numbers beyond the known ones (including the x32 table), and for `clone3`, whose flags a filter
+/// cannot see: C libraries then fall back to `clone`.
 fn unknown_calls() -> [libc::sock_filter; 4] {
     const LOAD_NUMBER: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

@@ -1,8 +1,8 @@
 //! The built-in image `host`: the programs of this machine without its secrets.
 //!
-//! `/usr` (and, where they are not links into it, `/bin`, `/lib` ...) appear read-only below an overlay.
-//! Everything else is a small tree made here, into which only world-readable configuration of known
-//! names is copied. `/home`, `/root`, `/var` and `/etc/ssl/private` never enter.
+//! `/usr` (and, where they are not links into it, `/bin`, `/lib` ...) are read-only layers of overlays. Everything else
+//! is a small tree created here, into which only world-readable configuration of known names is copied. Nothing of
+//! `/home`, `/root`, `/var` and `/etc/ssl/private` is included.
 
 use std::{
     fs, io,
@@ -10,10 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::plan::HostDir;
+
 /// Top-level directories that hold programs.
 const PROGRAM_DIRS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// Configuration that programs need and that tells nothing about this machine's users.
+/// Configuration that programs need and that reveals nothing about the users of this machine.
 const CONFIGURATION: [&str; 28] = [
     "alternatives",
     "bash.bashrc",
@@ -45,13 +47,24 @@ const CONFIGURATION: [&str; 28] = [
     "ssl/openssl.cnf",
 ];
 
-/// The host's program directories that are real directories here.
-pub(crate) fn program_dirs() -> Vec<PathBuf> {
-    let real = |dir: &&&str| Path::new(dir).symlink_metadata().is_ok_and(|meta| meta.is_dir());
-    PROGRAM_DIRS.iter().filter(real).map(PathBuf::from).collect()
+/// Finds the host's program directories that are directories and not links, and what these layers of an image have over
+/// each.
+pub(crate) fn program_dirs(layers: &[PathBuf]) -> Vec<HostDir> {
+    let dirs = PROGRAM_DIRS.iter().map(PathBuf::from).filter(|dir| is_real_dir(dir));
+    dirs.map(|path| {
+        let below = path.strip_prefix("/").unwrap_or(&path);
+        let over = layers.iter().map(|layer| layer.join(below));
+        HostDir { changed: over.filter(|dir| is_real_dir(dir)).collect(), path }
+    })
+    .collect()
 }
 
-/// Makes the tree everything else is mounted on.
+/// Whether this is a directory, without following a link out of the tree it lies in.
+fn is_real_dir(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
+}
+
+/// Creates the tree that everything else is mounted on.
 pub(crate) fn make_skeleton(at: &Path) -> io::Result<()> {
     for dir in ["dev", "etc", "home", "mnt", "opt", "proc", "run", "srv", "sys", "testbed"] {
         fs::create_dir(at.join(dir))?;
@@ -101,7 +114,7 @@ const GENERATED: [(&str, &str); 6] = [
     ("shells", "/bin/sh\n/bin/bash\n"),
 ];
 
-/// Copies a file or tree, as far as everybody may read it. Links are copied as links.
+/// Copies the world-readable parts of a file or tree. Links are copied as links.
 fn copy_public(from: &Path, to: &Path) -> io::Result<()> {
     let Ok(meta) = from.symlink_metadata() else { return Ok(()) };
     let public = meta.permissions().mode() & 0o004 != 0;
@@ -121,7 +134,7 @@ fn copy_public(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Hands a tree to another owner, so that it appears as root's inside.
+/// Changes the owner of a tree, so that it belongs to root inside.
 pub(crate) fn give_to(at: &Path, owner: u32) -> io::Result<()> {
     std::os::unix::fs::lchown(at, Some(owner), Some(owner))?;
     if at.symlink_metadata()?.is_dir() {

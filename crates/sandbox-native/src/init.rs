@@ -1,7 +1,7 @@
-//! PID 1 of a sandbox: serves the caller's requests, reaps what dies, watches the disk.
+//! PID 1 of a sandbox: serves the caller's requests, reaps children, enforces the disk limit.
 //!
-//! It has rights over the sandbox's own namespaces and nothing else; the host's file system is out of its
-//! reach by the time it runs. It is one thread and one loop.
+//! It has rights over the sandbox's own namespaces and nothing else; by the time it runs it cannot reach the host's file
+//! system. It has one thread with one loop, [`Server::poll_once`].
 
 mod disk;
 mod files;
@@ -30,15 +30,16 @@ pub(crate) use self::files::read_list;
 use self::{disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell};
 use crate::{
     cgroup::{self, Counters},
+    diagnostics,
     harden::Hardening,
-    mounts::{Failure, OwnWays, Step},
+    mounts::{Failure, PrivateMounts, Step},
     plan::{NetworkPlan, PROXY_PORT, Plan},
-    spawner::Trouble,
-    sys,
-    wire::{self, WirePath},
+    spawner::WireFailure,
+    sys::{self, SingleThreaded},
+    wire::{self, WireError, WirePath},
 };
 
-/// What the caller asks of PID 1. Each has a number that its replies repeat.
+/// A request of the caller to PID 1. Replies repeat its number.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) id: u32,
@@ -64,11 +65,11 @@ pub(crate) enum Task {
     Files(FileTask),
     /// Make every file read-only. Answered by `Finished` or `Refused`.
     Freeze,
-    /// Tell how much memory was in use at most. Answered by `Peak`.
+    /// Report the peak memory use. Answered by `Peak`.
     PeakMemory,
 }
 
-/// Work on files.
+/// A task on files.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FileTask {
     /// Open a regular file for reading.
@@ -87,55 +88,35 @@ pub(crate) enum FileTask {
     PackUppers,
 }
 
-/// What PID 1 answers.
+/// A message of PID 1 to the caller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// The sandbox is set up. Carries the proxy's listening socket, if one was asked for.
+    /// The sandbox is set up. Carries the proxy's listening socket, where the network is proxied.
     Ready,
     /// The sandbox could not be set up.
-    NotReady(Trouble),
+    NotReady(WireFailure),
     /// The command runs; the packet carries its streams.
     Started { id: u32 },
     /// The command ended.
     Ended { id: u32, ending: Ending },
     /// The packet carries the opened file.
     Opened { id: u32 },
-    /// The work is done.
+    /// The task is done.
     Finished { id: u32, report: Report },
-    /// The work failed.
-    Refused { id: u32, refusal: Refusal },
-    /// The most bytes of memory that were in use, where the kernel counts them.
+    /// The task failed.
+    Refused { id: u32, error: WireError },
+    /// The peak memory use in bytes, where the kernel counts it.
     Peak { id: u32, bytes: Option<u64> },
+    /// PID 1 or a file worker is about to end because of a bug, or failed where no request waits for it.
+    Diagnostic(String),
 }
 
-/// Why work failed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Refusal {
-    pub(crate) errno: Option<i32>,
-    pub(crate) why: String,
-}
-
-impl From<&io::Error> for Refusal {
-    fn from(error: &io::Error) -> Self {
-        Self { errno: error.raw_os_error(), why: error.to_string() }
-    }
-}
-
-impl From<Refusal> for io::Error {
-    fn from(refusal: Refusal) -> Self {
-        match refusal.errno {
-            Some(errno) => Self::from_raw_os_error(errno),
-            None => Self::other(refusal.why),
-        }
-    }
-}
-
-/// What a copy did, as it travels.
+/// The report of a copy, as it travels between processes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// What was left out, and why.
+    /// Skipped entries, with the reason.
     pub(crate) skipped: Vec<(WirePath, String)>,
 }
 
@@ -144,42 +125,43 @@ pub(crate) struct Report {
 pub(crate) struct Ending {
     pub(crate) status: Status,
     pub(crate) cause: Option<Cause>,
-    /// The shell's state could not be kept.
+    /// The shell's state was lost.
     pub(crate) shell_lost: bool,
 }
 
-/// What a new PID 1 starts with.
+/// Everything a new PID 1 needs.
 pub(crate) struct Init<'a> {
+    pub(crate) single: SingleThreaded,
     pub(crate) socket: BorrowedFd<'a>,
     /// The writable directories of the overlays, in the order of the plan.
     pub(crate) uppers: &'a [OwnedFd],
     pub(crate) counters: &'a Counters,
-    pub(crate) own: OwnWays,
+    pub(crate) own: PrivateMounts,
     pub(crate) hardening: Hardening,
     pub(crate) plan: Plan,
 }
 
-/// Serves until the caller is gone. Returns only when it could not start.
+/// Serves until the caller is gone. Returns only if it could not start.
 pub(crate) fn run(init: Init<'_>) -> Failure {
     match Server::new(init) {
         Err(failure) => failure,
         Ok(mut server) => {
-            // The kernel ends everything in the sandbox with its PID 1.
-            while match server.turn() {
+            // The kernel kills every process of the sandbox when its PID 1 exits.
+            while match server.poll_once() {
                 Ok(more) => more,
-                Err(error) => server.survives(&error),
+                Err(error) => server.should_continue(&error),
             } {}
             sys::exit_now(0)
         }
     }
 }
 
-/// A PID 1 that fails this often is of no use.
-const MOST_ERRORS: u32 = 1000;
+/// Errors of the loop after which PID 1 gives up.
+const MAX_ERRORS: u32 = 1000;
 
 struct Server<'a> {
     init: Init<'a>,
-    deaths: OwnedFd,
+    child_exits: OwnedFd,
     events: Events,
     shell: Shell,
     programs: Programs,
@@ -190,11 +172,14 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn new(init: Init<'a>) -> Result<Self, Failure> {
-        let deaths = sys::child_signals().step("watching children")?;
+        let child_exits = sys::child_signals().step("watching children")?;
         let null = File::open("/dev/null").step("opening /dev/null")?;
         for number in 0..3 {
             sys::become_stdio(null.as_fd(), number).step("closing the spawner's streams")?;
         }
+        // SAFETY: the socket is open until this process ends: `init` borrows it, and lives as long as the loop of `run`,
+        // which ends by `exit_now`.
+        unsafe { diagnostics::report_over(init.socket) };
         let listener = match init.plan.network {
             NetworkPlan::Proxied => Some(
                 std::net::TcpListener::bind(("127.0.0.1", PROXY_PORT))
@@ -211,7 +196,7 @@ impl<'a> Server<'a> {
         let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()));
         Ok(Self {
             init,
-            deaths,
+            child_exits,
             events,
             shell: Shell::new(Pipes::new(pipes)),
             programs: Programs::default(),
@@ -221,8 +206,8 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Waits for something to happen and deals with it. Answers whether the caller is still there.
-    fn turn(&mut self) -> io::Result<bool> {
+    /// Waits for an event and handles it. Returns whether the caller is still there.
+    fn poll_once(&mut self) -> io::Result<bool> {
         let busy = self.something_runs();
         let wait = busy.then(|| self.disk.due_in()).flatten();
         let timeout = wait.map(|wait| Timespec {
@@ -232,7 +217,7 @@ impl<'a> Server<'a> {
         let (request, death, status) = {
             let mut fds = vec![
                 PollFd::from_borrowed_fd(self.init.socket, PollFlags::IN),
-                PollFd::new(&self.deaths, PollFlags::IN),
+                PollFd::new(&self.child_exits, PollFlags::IN),
             ];
             if let Some(fd) = self.shell.status_pipe() {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -255,27 +240,30 @@ impl<'a> Server<'a> {
         }
         if request {
             match wire::receive::<Request>(self.init.socket)? {
-                Some((request, fds)) => self.take(request, fds)?,
+                Some((request, fds)) => self.handle(request, fds)?,
                 None => return Ok(false),
             }
         }
         Ok(true)
     }
 
-    /// Whether to go on after an error: not when the caller is gone, nor when errors do not end.
-    fn survives(&mut self, error: &io::Error) -> bool {
+    /// Whether to continue after an error: not when the caller is gone, nor after too many errors.
+    fn should_continue(&mut self, error: &io::Error) -> bool {
         self.errors += 1;
+        if self.errors == MAX_ERRORS {
+            diagnostics::report(&format!("PID 1 gives up after {MAX_ERRORS} errors: {error}"));
+        }
         let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
-        !gone.contains(&error.kind()) && self.errors < MOST_ERRORS
+        !gone.contains(&error.kind()) && self.errors < MAX_ERRORS
     }
 
-    fn take(&mut self, request: Request, fds: Vec<OwnedFd>) -> io::Result<()> {
+    fn handle(&mut self, request: Request, fds: Vec<OwnedFd>) -> io::Result<()> {
         let id = request.id;
         match request.task {
             Task::Shell => {
                 self.disk.begin();
-                let marks = self.events.read();
-                let started = self.shell.start(id, fds, &self.init, marks);
+                let counts_before = self.events.read();
+                let started = self.shell.start(id, fds, &self.init, counts_before);
                 match started {
                     Ok([out, err]) => self
                         .reply(&Reply::Started { id }, &[out.as_fd(), err.as_fd()])
@@ -285,10 +273,10 @@ impl<'a> Server<'a> {
             }
             Task::Program { argv, env, workdir, terminal } => {
                 self.disk.begin();
-                let marks = self.events.read();
+                let counts_before = self.events.read();
                 let workdir = workdir.map(PathBuf::from);
-                let wanted = program::Wanted { argv, env, workdir, terminal };
-                match self.programs.start(id, &wanted, fds, &self.init, marks) {
+                let spec = program::ProgramSpec { argv, env, workdir, terminal };
+                match self.programs.start(id, &spec, fds, &self.init, counts_before) {
                     Ok(terminal) => {
                         let fds: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
                         self.reply(&Reply::Started { id }, &fds)
@@ -310,16 +298,16 @@ impl<'a> Server<'a> {
                 Err(error) => self.refuse(id, &error),
             },
             Task::PeakMemory => {
-                let bytes = self.events.peak.as_ref().and_then(cgroup::figure);
+                let bytes = self.events.peak.as_ref().and_then(cgroup::number_in);
                 self.reply(&Reply::Peak { id, bytes }, &[])
             }
         }
     }
 
-    /// Deals with every child that ended.
+    /// Handles every child that has ended.
     fn reap(&mut self) -> io::Result<()> {
         let mut buffer = [0u8; 128];
-        while matches!(rustix::io::read(&self.deaths, &mut buffer), Ok(n) if n > 0) {}
+        while matches!(rustix::io::read(&self.child_exits, &mut buffer), Ok(n) if n > 0) {}
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             if status.stopped() {
                 self.workers.stopped(pid.as_raw_nonzero().get());
@@ -343,28 +331,28 @@ impl<'a> Server<'a> {
         }
         if let Some(program) = self.programs.ended(pid) {
             let status = to_status(status);
-            let cause = self.events.since(program.marks).or(self.disk_cause(status));
+            let cause = self.events.since(program.counts_before).or(self.disk_cause(status));
             return self.end(program.id, status, cause, false);
         }
-        // What the shell wrote before it died counts.
+        // The shell may have reported the end of its command before it died.
         if let Some((id, status)) = self.shell.read_status() {
             self.shell_ended(id, status)?;
         }
-        if let Some((id, marks, lost)) = self.shell.process_ended(pid) {
+        if let Some((id, counts_before, lost)) = self.shell.process_ended(pid) {
             let status = to_status(status);
-            let cause = self.events.since(marks).or(self.disk_cause(status));
+            let cause = self.events.since(counts_before).or(self.disk_cause(status));
             return self.end(id, status, cause, lost);
         }
         Ok(())
     }
 
     fn shell_ended(&mut self, id: u32, status: Status) -> io::Result<()> {
-        let marks = self.shell.commit();
-        let cause = self.events.since(marks).or(self.disk_cause(status));
+        let counts_before = self.shell.commit();
+        let cause = self.events.since(counts_before).or(self.disk_cause(status));
         self.end(id, status, cause, false)
     }
 
-    /// Kills what a running command started, and reports it as ended, by this cause if it was its own.
+    /// Kills everything a running command started, and reports it as ended because of `cause`.
     fn kill(&mut self, running: u32, cause: Option<Cause>) -> io::Result<()> {
         let status = match cause {
             Some(Cause::Timeout) => Status::TimedOut,
@@ -382,7 +370,7 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Whether anything runs that could write: commands, file workers, what commands left behind.
+    /// Whether anything runs that could write: commands, file workers, background processes.
     fn something_runs(&self) -> bool {
         self.shell.is_running()
             || self.programs.any()
@@ -396,18 +384,18 @@ impl<'a> Server<'a> {
             for id in running.collect::<Vec<_>>() {
                 self.kill(id, Some(Cause::Disk))?;
             }
-            // Whoever it was: what earlier commands left running goes as well.
+            // The writer is unknown, so background processes of earlier commands are killed as well.
             let workers = self.workers.pids();
             let spared =
                 self.shell.processes().into_iter().chain(workers.iter().copied()).collect();
-            processes::kill_all_but(&spared, processes::Family::Not);
-            // Their ends are answered where they are buried.
+            processes::kill_all_but(&spared, processes::Descendants::Killed);
+            // The replies to their requests are sent when they are reaped.
             processes::signal(&workers, rustix::process::Signal::KILL);
         }
         Ok(())
     }
 
-    /// Whether the command that just ended has filled the disk.
+    /// `Cause::Disk` if the command that just ended has passed the disk limit.
     fn disk_cause(&mut self, status: Status) -> Option<Cause> {
         let check = match status.code() == 128 + libc::SIGXFSZ {
             true => disk::Check::Now,
@@ -431,7 +419,7 @@ impl<'a> Server<'a> {
     }
 
     fn refuse(&self, id: u32, error: &io::Error) -> io::Result<()> {
-        self.reply(&Reply::Refused { id, refusal: Refusal::from(error) }, &[])
+        self.reply(&Reply::Refused { id, error: WireError::from(error) }, &[])
     }
 }
 
@@ -443,30 +431,30 @@ fn to_status(status: WaitStatus) -> Status {
     }
 }
 
-/// The kernel's counters of limits that were hit, and of memory.
+/// The kernel's counters of limits that were reached, and of memory.
 struct Events {
     memory: Option<File>,
     pids: Option<File>,
     peak: Option<File>,
 }
 
-/// The counters at some moment.
+/// The counters at one moment.
 #[derive(Clone, Copy, Default)]
-struct Marks {
+struct LimitCounts {
     oom: u64,
     pids: u64,
 }
 
 impl Events {
-    fn read(&self) -> Marks {
-        Marks {
+    fn read(&self) -> LimitCounts {
+        LimitCounts {
             oom: self.memory.as_ref().map_or(0, |file| cgroup::count(file, "oom_kill")),
             pids: self.pids.as_ref().map_or(0, |file| cgroup::count(file, "max")),
         }
     }
 
-    /// Which limit was hit since then.
-    fn since(&self, then: Marks) -> Option<Cause> {
+    /// The limit that was reached since then.
+    fn since(&self, then: LimitCounts) -> Option<Cause> {
         let now = self.read();
         if now.oom > then.oom {
             Some(Cause::Oom)
@@ -478,7 +466,7 @@ impl Events {
     }
 }
 
-/// Sleeps a little; PID 1 has nothing to wake it early while it waits for processes to die.
-fn nap(length: Duration) {
+/// Sleeps. While PID 1 waits for processes to die, no event could wake it earlier.
+fn sleep(length: Duration) {
     std::thread::sleep(length);
 }

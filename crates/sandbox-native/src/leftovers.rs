@@ -1,8 +1,7 @@
-//! Traces on disk: what every spawner keeps while it lives, and finding what one left that did not
-//! end by itself.
+//! State of spawners on disk, and finding and removing what a dead spawner left.
 //!
-//! `HOME/run/NAME/` belongs to one spawner, which holds a lock on the file `lock` in it for as long as it
-//! lives. A directory whose lock is free is a leftover.
+//! `HOME/run/NAME/` belongs to one spawner, which locks the file `lock` in it for as long as it lives. A directory whose
+//! lock is free is a leftover.
 
 use std::{
     fs, io,
@@ -24,14 +23,14 @@ use crate::{
 /// A directory this young may belong to a spawner that has not locked it yet.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Makes a spawner's directory and locks it.
+/// Creates a spawner's directory and locks it.
 pub(crate) fn claim(run_dir: &Path) -> io::Result<fs::File> {
     use std::os::unix::fs::DirBuilderExt;
     if let Some(parent) = run_dir.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }
     fs::DirBuilder::new().mode(0o700).create(run_dir)?;
-    // Held before it can be found, so that nobody takes it for a dead one's.
+    // Locked before it gets its name, so that it is never taken for that of a dead spawner.
     let (hidden, shown) = (run_dir.join("lock.new"), run_dir.join("lock"));
     let lock = fs::File::create(&hidden)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -39,7 +38,7 @@ pub(crate) fn claim(run_dir: &Path) -> io::Result<fs::File> {
     Ok(lock)
 }
 
-/// The record of a sandbox made now.
+/// Returns the record of a sandbox created now.
 pub(crate) fn info(id: &str, image: &str, owner: Option<Pid>) -> SandboxInfo {
     SandboxInfo {
         id: id.to_owned(),
@@ -60,7 +59,7 @@ pub(crate) fn remove_info(run_dir: &Path, id: &str) {
     let _ = fs::remove_file(run_dir.join(format!("{id}.json")));
 }
 
-/// Every sandbox recorded below this directory, the dead included.
+/// Lists every sandbox recorded below this directory, including those of dead spawners.
 pub(crate) fn list(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
     let mut all = Vec::new();
     for run in run_dirs(runs)? {
@@ -79,7 +78,7 @@ pub(crate) fn list(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
     Ok(all)
 }
 
-/// Removes what dead spawners left: processes' groups, directories, records. Answers the sandboxes.
+/// Removes the control groups, directories and records of dead spawners; returns their sandboxes.
 pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
     let mut removed: Vec<_> = list(runs)?.into_iter().filter(|info| !info.alive).collect();
     let cgroups = Cgroups::detect();
@@ -88,20 +87,20 @@ pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
             continue;
         }
         let name = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Its processes died with their spawner, but perhaps only just. A group that stays keeps the
-        // directory, without which nobody would find it again.
+        // Its processes died with their spawner, but perhaps only just. While a group stays, so does the directory,
+        // without which the group would never be found again.
         let groups = cgroups.named(&format!("{PREFIX}{name}-"));
         if !groups.iter().all(|group| remove_group(group)) {
             continue;
         }
-        // One that cannot be removed must not keep the others.
+        // One that cannot be removed must not prevent the removal of others.
         let _ = remove_leftover(&run);
     }
     removed.iter_mut().for_each(|info| info.alive = false);
     Ok(removed)
 }
 
-/// Removes a control group whose last processes may still be ending.
+/// Removes a control group whose last processes may still be exiting.
 fn remove_group(group: &Path) -> bool {
     for _ in 0..500 {
         match fs::remove_dir(group) {
@@ -123,14 +122,14 @@ fn run_dirs(runs: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// Whether a spawner still holds this directory, or is just taking it.
+/// Whether a live spawner has this directory, or is about to lock it.
 fn is_alive(run: &Path) -> bool {
     match fs::File::open(run.join("lock")) {
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
         Err(_) => {
             let made = run.metadata().and_then(|meta| meta.modified());
             let young = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE));
-            // Its name starts with the number of the process it was made for.
+            // The name starts with the id of the process it was created for.
             let name = run.file_name().unwrap_or_default().to_string_lossy();
             let owner = name.split('-').next().unwrap_or_default();
             young && Path::new("/proc").join(owner).exists()

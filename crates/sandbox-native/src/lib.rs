@@ -1,9 +1,33 @@
-//! Sandboxes made of Linux namespaces, overlayfs, cgroups and seccomp, without a daemon.
+//! Sandboxes from Linux namespaces, overlayfs, cgroups and seccomp, without a daemon.
 //!
-//! Three kinds of process take part, all running this crate's code: the caller ([`NativeRuntime`],
-//! asynchronous), one single-threaded spawner that makes sandboxes ([`spawner_main`]), and PID 1 of each
-//! sandbox. Data flows one way: a specification becomes a plan, the spawner applies the plan, PID 1
-//! serves requests. Empty on systems other than Linux.
+//! Three kinds of process take part, all running code of this crate: the caller ([`NativeRuntime`], asynchronous), one
+//! single-threaded spawner that creates sandboxes ([`spawner_main`]), and PID 1 of each sandbox. A specification becomes a
+//! plan (`plan.rs`), the spawner applies the plan (`spawner/create.rs`), and PID 1 serves requests (`init.rs`). Start
+//! reading at `runtime.rs` for the caller's side. Empty on systems other than Linux.
+//!
+//! ```no_run
+//! use lis_sandbox_native::{Launcher, NativeOptions, NativeRuntime};
+//! use sandbox::{Runtime, Sandbox, ShellCommand, Spec};
+//!
+//! # async fn example() -> Result<(), sandbox::Error> {
+//! // A program whose `main` calls `spawner_main` and nothing else.
+//! let launcher = Launcher::new("/usr/local/bin/my-spawner");
+//! let home = "/var/lib/my-sandboxes".into();
+//! let runtime = NativeRuntime::start(NativeOptions { home, launcher }).await?;
+//! let sandbox = runtime.create(&Spec::default()).await?;
+//! let output = sandbox.shell(&ShellCommand::new("echo $((6 * 7))")).await?;
+//! assert_eq!(output.stdout.text(), "42\n");
+//! sandbox.destroy().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`probe()`] inspects a machine without creating a sandbox:
+//!
+//! ```
+//! let machine = lis_sandbox_native::probe();
+//! assert!(machine.capabilities.iter().any(|found| found.layer == sandbox::Layer::Namespaces));
+//! ```
 #![cfg(target_os = "linux")]
 #![expect(
     unsafe_code,
@@ -11,6 +35,7 @@
 )]
 
 mod cgroup;
+mod diagnostics;
 mod environ;
 mod handle;
 mod harden;
@@ -24,6 +49,7 @@ mod probe;
 mod protection;
 mod proxy;
 mod pump;
+mod reexec;
 mod runtime;
 mod spawner;
 mod sys;
@@ -31,5 +57,6 @@ mod wire;
 
 pub use handle::NativeSandbox;
 pub use probe::{Machine, probe};
+pub use reexec::init;
 pub use runtime::{Launcher, NativeOptions, NativeRuntime, list};
 pub use spawner::spawner_main;

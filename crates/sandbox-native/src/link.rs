@@ -1,4 +1,4 @@
-//! The caller's end of a socket to the spawner or to a PID 1: numbered requests out, replies sorted in.
+//! The caller's end of a socket to the spawner or to a PID 1: sends numbered requests and dispatches their replies.
 
 use std::{
     collections::HashMap,
@@ -17,25 +17,32 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{sys, wire};
+use crate::{diagnostics::LogTail, sys, wire};
 
-/// A message that says which request it answers.
+/// A message that may answer a request.
 pub(crate) trait Numbered: DeserializeOwned + Send + 'static {
-    /// The request's number; nothing for messages nobody asked for.
+    /// The number of the request it answers; `None` for an unsolicited message.
     fn number(&self) -> Option<u32>;
+
+    /// The text of an unsolicited diagnostic message.
+    fn diagnostic(&self) -> Option<&str> {
+        None
+    }
 }
 
-/// A reply with what it carried.
+/// A reply with the descriptors it carried.
 pub(crate) type Arrival<M> = (M, Vec<OwnedFd>);
 
-/// Who waits for which reply; nothing once no more can come.
+/// Where replies are delivered, by request number; `None` once no more can arrive.
 type Waiting<M> = Mutex<Option<HashMap<u32, mpsc::UnboundedSender<Arrival<M>>>>>;
 
-/// One end of a socket, shared by any number of requests at once.
+/// One end of a socket, shared by any number of concurrent requests.
 pub(crate) struct Link<M: Numbered> {
     socket: Arc<AsyncFd<OwnedFd>>,
     waiting: Arc<Waiting<M>>,
     next: AtomicU32,
+    /// What the other side reported about itself.
+    log: LogTail,
     reader: JoinHandle<()>,
 }
 
@@ -45,15 +52,22 @@ impl<M: Numbered> Link<M> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let socket = Arc::new(sys::watch(socket)?);
         let waiting: Arc<Waiting<M>> = Arc::new(Mutex::new(Some(HashMap::new())));
-        let reader = tokio::spawn(read_all(Arc::clone(&socket), Arc::clone(&waiting)));
-        Ok(Self { socket, waiting, next: AtomicU32::new(1), reader })
+        let log = LogTail::default();
+        let reader = read_all(Arc::clone(&socket), Arc::clone(&waiting), log.clone());
+        let reader = tokio::spawn(reader);
+        Ok(Self { socket, waiting, next: AtomicU32::new(1), log, reader })
     }
 
-    /// A fresh number, and where its replies will arrive.
+    /// What the other side reported about itself.
+    pub(crate) fn log(&self) -> &LogTail {
+        &self.log
+    }
+
+    /// Registers a new request.
     pub(crate) fn call(&self) -> Call<'_, M> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, replies) = mpsc::unbounded_channel();
-        // Without a list the sender is dropped, and the call learns at once that nothing comes.
+        // Once the reader has ended the sender is dropped, and `reply` returns `None` at once.
         if let Some(waiting) = lock(&self.waiting).as_mut() {
             waiting.insert(id, sender);
         }
@@ -71,7 +85,7 @@ impl<M: Numbered> Link<M> {
             .await
     }
 
-    /// Sends a message if that works at once.
+    /// Sends a message if that is possible without waiting.
     pub(crate) fn send_now<T: Serialize>(&self, message: &T) -> io::Result<()> {
         wire::send(self.socket.get_ref().as_fd(), message, &[])
     }
@@ -84,7 +98,7 @@ impl<M: Numbered> Drop for Link<M> {
     }
 }
 
-/// A request under way.
+/// A request in progress.
 pub(crate) struct Call<'a, M: Numbered> {
     /// Its number.
     pub(crate) id: u32,
@@ -93,7 +107,7 @@ pub(crate) struct Call<'a, M: Numbered> {
 }
 
 impl<M: Numbered> Call<'_, M> {
-    /// The next reply; nothing when the other side is gone.
+    /// Waits for the next reply; `None` when the other side is gone.
     pub(crate) async fn reply(&mut self) -> Option<Arrival<M>> {
         self.replies.recv().await
     }
@@ -107,22 +121,30 @@ impl<M: Numbered> Drop for Call<'_, M> {
     }
 }
 
-async fn read_all<M: Numbered>(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Waiting<M>>) {
+async fn read_all<M: Numbered>(
+    socket: Arc<AsyncFd<OwnedFd>>,
+    waiting: Arc<Waiting<M>>,
+    log: LogTail,
+) {
     loop {
         let received =
             socket.async_io(Interest::READABLE, |socket| wire::receive::<M>(socket.as_fd())).await;
         let Ok(Some((message, fds))) = received else { break };
+        if let Some(text) = message.diagnostic() {
+            log.push(text);
+            tracing::warn!("PID 1: {text}");
+        }
         let sender = message.number().and_then(|id| lock(&waiting).as_ref()?.get(&id).cloned());
         if let Some(sender) = sender {
             let _ = sender.send((message, fds));
         }
     }
-    // Whoever still waits learns that nothing more comes.
+    // Pending calls see the end of their channel.
     lock(&waiting).take();
     let _ = rustix::net::shutdown(socket.get_ref(), rustix::net::Shutdown::Both);
 }
 
-/// Nothing here panics while holding the lock, so a poisoned one is still whole.
+/// Locks, ignoring poison: nothing here panics while holding the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,7 @@
-//! The file systems of a sandbox, as its PID 1 mounts them, and the parts all sandboxes share, as the
-//! spawner prepares them.
+//! The file systems of a sandbox, mounted by its PID 1, and the parts that all sandboxes share, prepared by the spawner.
 //!
-//! Nothing is resolved through an image's own links while the host's tree can still be reached: what
-//! goes below the new root is made as a detached mount first and attached after `pivot_root`.
+//! No path is resolved through an image's own links while the host's tree can still be reached: what is mounted below
+//! the new root is created as a detached mount first, and attached after `pivot_root`.
 
 use std::{
     collections::HashMap,
@@ -29,12 +28,12 @@ use crate::{
     sys,
 };
 
-/// A step of setting up that failed.
+/// A failed step of the set-up.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// What was being done.
     pub(crate) what: String,
-    /// The system's answer.
+    /// The system's error.
     pub(crate) error: io::Error,
 }
 
@@ -44,9 +43,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Names the step: `.step("mounting /proc")`.
+/// Adds context to an error: `.step("mounting /proc")`.
 pub(crate) trait Step<T> {
-    /// Attaches what was being done.
+    /// Adds what was being done.
     fn step(self, what: impl Into<String>) -> Result<T, Failure>;
 }
 
@@ -56,7 +55,7 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// Inside every sandbox: pipes between PID 1 and the shell, read-only for commands.
+/// The directory in every sandbox with the pipes between PID 1 and the shell; read-only for commands.
 pub(crate) const PRIVATE_DIR: &str = "/dev/.lis";
 
 const DEVICES: [(&str, u32, u32); 6] = [
@@ -68,40 +67,40 @@ const DEVICES: [(&str, u32, u32); 6] = [
     ("tty", 5, 0),
 ];
 
-/// Parts of `/proc` that tell about, or act on, the whole machine.
+/// Parts of `/proc` that describe, or act on, the whole machine.
 const HIDDEN: [&str; 4] = ["/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list"];
 const READ_ONLY: [&str; 4] = ["/proc/sys", "/proc/bus", "/proc/fs", "/proc/irq"];
 
-/// How owners of files relate to the users inside.
+/// How owners of files map to the users of a sandbox.
 pub(crate) enum Owners<'a> {
-    /// Layers are mounted shifted, as this user namespace maps users; root inside is this user outside.
+    /// Layers are mounted with the id map of this user namespace.
     Shifted {
         /// The namespace.
         userns: BorrowedFd<'a>,
-        /// Root's number outside.
+        /// The host's user id of root.
         root: u32,
     },
     /// Layers are used as they are.
     Same,
 }
 
-/// What all sandboxes of a spawner share: a private directory tree of mounts.
+/// The mounts that all sandboxes of a spawner share.
 pub(crate) struct Shared {
-    /// Mounted layers, by the directory itself and not its name alone: that may be made anew.
+    /// Mounted layers by path, device and inode: the directory at a path may be replaced by another.
     layers: HashMap<(PathBuf, u64, u64), PathBuf>,
     skeleton: Option<PathBuf>,
 }
 
 impl Shared {
-    /// Mounts the spawner's scratch directory and what does not depend on the image. The working
-    /// directory of the process becomes that scratch directory.
+    /// Mounts the scratch directory and what does not depend on the image. The scratch directory becomes the working
+    /// directory of the process.
     pub(crate) fn prepare(
         scratch: &Path,
         state: &Path,
         owners: &Owners<'_>,
     ) -> Result<Self, Failure> {
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-        mount_change("/", slave).step("separating our mounts from the host's")?;
+        mount_change("/", slave).step("separating the mounts from the host's")?;
         mount("tmpfs", scratch, "tmpfs", MountFlags::NOSUID, Some(c"mode=0755"))
             .step(format!("mounting a tmpfs on {}", scratch.display()))?;
         std::env::set_current_dir(scratch).step("entering the scratch directory")?;
@@ -114,18 +113,18 @@ impl Shared {
         Ok(Self { layers: HashMap::new(), skeleton: None })
     }
 
-    /// Where a layer can be reached, relative to the scratch directory.
+    /// Mounts a layer unless it is; returns its path relative to the scratch directory.
     fn layer(&mut self, lower: &Lower, owners: &Owners<'_>) -> Result<PathBuf, Failure> {
         match lower {
             Lower::Dir(dir) => {
-                let meta = fs::metadata(dir).step(format!("looking at {}", dir.display()))?;
+                let meta = fs::metadata(dir).step(format!("reading {}", dir.display()))?;
                 let key = (dir.clone(), meta.dev(), meta.ino());
                 if let Some(known) = self.layers.get(&key) {
                     return Ok(known.clone());
                 }
                 let at = PathBuf::from(format!("layers/{}", self.layers.len()));
                 if !at.exists() {
-                    fs::create_dir(&at).step("making a mount point")?;
+                    fs::create_dir(&at).step("creating a mount point")?;
                 }
                 bind_shifted(dir, &at, owners, &Access::ReadOnly)
                     .step(format!("mounting the layer {}", dir.display()))?;
@@ -137,10 +136,10 @@ impl Shared {
                     return Ok(known.clone());
                 }
                 let at = PathBuf::from("skeleton");
-                fs::create_dir(&at).step("making the built-in image")?;
-                host_image::make_skeleton(&at).step("making the built-in image")?;
+                fs::create_dir(&at).step("creating the built-in image")?;
+                host_image::make_skeleton(&at).step("creating the built-in image")?;
                 if let Owners::Shifted { root, .. } = owners {
-                    host_image::give_to(&at, *root).step("making the built-in image")?;
+                    host_image::give_to(&at, *root).step("creating the built-in image")?;
                 }
                 self.skeleton = Some(at.clone());
                 Ok(at)
@@ -148,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// The overlay mounts of one sandbox, ready for its PID 1.
+    /// Prepares the overlays of one sandbox for its PID 1 to mount.
     pub(crate) fn overlays(
         &mut self,
         id: &str,
@@ -161,7 +160,7 @@ impl Shared {
             let upper = PathBuf::from(format!("state/{id}/u{i}"));
             let lowers = overlay.lowers.iter().map(|lower| self.layer(lower, owners));
             let lowers = match lowers.collect::<Result<Vec<_>, _>>() {
-                // Other mounts lie inside, which an ordinary user may not look behind, as an overlay would.
+                // Other mounts lie inside. An overlay would show what they cover, which an unprivileged user must not see.
                 Err(failure)
                     if i > 0
                         && overlay.lowers.len() == 1
@@ -175,7 +174,7 @@ impl Shared {
             let lowers: Vec<_> = lowers.iter().map(|at| at.display().to_string()).collect();
             let at = if i == 0 { PathBuf::from("root") } else { PathBuf::from(format!("over{i}")) };
             if !at.exists() {
-                fs::create_dir(&at).step("making a mount point")?;
+                fs::create_dir(&at).step("creating a mount point")?;
             }
             let options = format!(
                 "lowerdir={},upperdir=state/{id}/u{i},workdir=state/{id}/w{i},userxattr,volatile",
@@ -191,13 +190,13 @@ impl Shared {
 pub(crate) struct OverlayMount {
     at: PathBuf,
     target: PathBuf,
-    /// Nothing where the directory of the host itself has to do, read-only.
+    /// `None` where the host's directory itself is used, read-only.
     options: Option<String>,
     /// Its writable directory, relative to the scratch directory.
     pub(crate) upper: PathBuf,
 }
 
-/// A directory as a mount of its own, attached nowhere: from it, `..` leads nowhere else.
+/// Opens a directory as a detached mount, which `..` cannot leave.
 pub(crate) fn detached(dir: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     Ok(open_tree(CWD, dir, flags)?)
@@ -221,9 +220,9 @@ fn bind_shifted(from: &Path, to: &Path, owners: &Owners<'_>, access: &Access) ->
     Ok(move_mount(tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-/// The `/dev` all sandboxes see, read-only: device nodes, and places for what each has of its own.
+/// Creates the `/dev` that all sandboxes share, read-only: device nodes, and mount points for what is private.
 fn make_devices(owners: &Owners<'_>) -> Result<(), Failure> {
-    let what = "making device nodes";
+    let what = "creating device nodes";
     mount("tmpfs", "dev", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, Some(c"mode=0755"))
         .step(what)?;
     for (name, major, minor) in DEVICES {
@@ -237,7 +236,7 @@ fn make_devices(owners: &Owners<'_>) -> Result<(), Failure> {
                     std::os::unix::fs::lchown(&at, Some(*root), Some(*root)).step(what)?;
                 }
             }
-            // Not allowed in a user namespace: the host's own node does as well.
+            // Not permitted in a user namespace: bind the host's node instead.
             Err(_) => {
                 fs::File::create(&at).step(what)?;
                 mount_bind(Path::new("/dev").join(name), &at).step(what)?;
@@ -260,16 +259,19 @@ fn make_devices(owners: &Owners<'_>) -> Result<(), Failure> {
     mount_remount("dev", flags, "").step(what)
 }
 
-/// Ways of PID 1's own that can be written to, whatever commands see.
-pub(crate) struct OwnWays {
-    /// To [`PRIVATE_DIR`].
+/// Mounts of PID 1 that are writable although commands see them read-only.
+pub(crate) struct PrivateMounts {
+    /// [`PRIVATE_DIR`].
     pub(crate) pipes: OwnedFd,
-    /// To `/proc`.
+    /// `/proc`.
     pub(crate) proc: OwnedFd,
 }
 
-/// In the new namespaces: mounts everything and makes it the root. What the host has is gone afterwards.
-pub(crate) fn enter(overlays: &[OverlayMount], memory: Option<u64>) -> Result<OwnWays, Failure> {
+/// In the new namespaces: mounts everything and changes the root. The host's tree cannot be reached afterwards.
+pub(crate) fn enter(
+    overlays: &[OverlayMount],
+    memory: Option<u64>,
+) -> Result<PrivateMounts, Failure> {
     for overlay in overlays {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         let Some(options) = &overlay.options else { continue };
@@ -301,7 +303,7 @@ pub(crate) fn enter(overlays: &[OverlayMount], memory: Option<u64>) -> Result<Ow
 
     for dir in ["/proc", "/dev", "/sys", "/tmp"] {
         if Path::new(dir).symlink_metadata().is_err() {
-            fs::create_dir(dir).step(format!("making {dir}"))?;
+            fs::create_dir(dir).step(format!("creating {dir}"))?;
         }
     }
     for (target, mounted) in attached {
@@ -309,13 +311,13 @@ pub(crate) fn enter(overlays: &[OverlayMount], memory: Option<u64>) -> Result<Ow
             .step(format!("mounting {}", target.display()))?;
     }
     let pipes = own_devices(memory)?;
-    let proc = detached(Path::new("/proc")).step("keeping a way to /proc")?;
+    let proc = detached(Path::new("/proc")).step("opening /proc")?;
     restrict_proc()?;
-    Ok(OwnWays { pipes, proc })
+    Ok(PrivateMounts { pipes, proc })
 }
 
-/// Makes every mount of the sandbox read-only, in one step. Fails with `EBUSY` while anybody has a file open
-/// for writing, having changed nothing.
+/// Makes every mount of the sandbox read-only, in one step. Fails with `EBUSY`, having changed nothing, while a process
+/// has a file open for writing.
 pub(crate) fn freeze() -> io::Result<()> {
     let root = open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     sys::forbid_writing(root.as_fd())
@@ -330,11 +332,10 @@ fn new_proc() -> io::Result<OwnedFd> {
     Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// What of `/dev` each sandbox has of its own: shared memory, terminals, our pipes. Answers PID 1's way to
-/// the pipes.
+/// Mounts the private parts of `/dev`: shared memory, terminals, and the pipes of PID 1, which are returned.
 fn own_devices(memory: Option<u64>) -> Result<OwnedFd, Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    // Files in memory count as memory and outlive their writers: they must not be able to fill it.
+    // Files in memory count as memory but outlive their writers: they must not be able to take all of it.
     let tmpfs = |at: &str, mode: u32, size: u64| {
         let options = std::ffi::CString::new(format!("mode={mode:o},size={size},nr_inodes=65536"));
         let options = options.map_err(io::Error::other).step("building mount options")?;
@@ -343,16 +344,16 @@ fn own_devices(memory: Option<u64>) -> Result<OwnedFd, Failure> {
     let memory = memory.unwrap_or(2 << 30);
     tmpfs("/dev/shm", 0o1777, memory / 2)?;
     tmpfs(PRIVATE_DIR, 0o700, (memory / 4).min(64 << 20))?;
-    let pipes = detached(Path::new(PRIVATE_DIR)).step("keeping a way to our pipes")?;
+    let pipes = detached(Path::new(PRIVATE_DIR)).step("opening the private directory")?;
     mount_remount(PRIVATE_DIR, flags | MountFlags::BIND | MountFlags::RDONLY, "")
-        .step("making our pipes read-only")?;
+        .step("making the private directory read-only")?;
     let pts = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("devpts", "/dev/pts", "devpts", pts, Some(c"newinstance,ptmxmode=0666,mode=0620"))
         .step("mounting /dev/pts")?;
     Ok(pipes)
 }
 
-/// What root inside may use up of things the kernel counts for the user outside who made the sandbox.
+/// Limits on resources that the kernel counts for the host's user who created the sandbox.
 const COUNTED: [(&str, &str); 10] = [
     ("max_inotify_instances", "16"),
     ("max_inotify_watches", "16384"),
@@ -368,7 +369,7 @@ const COUNTED: [(&str, &str); 10] = [
 
 fn restrict_proc() -> Result<(), Failure> {
     for (name, value) in COUNTED {
-        // Kernels differ in what they count.
+        // Not every kernel has every limit.
         let _ = fs::write(Path::new("/proc/sys/user").join(name), value);
     }
     for path in HIDDEN {

@@ -1,6 +1,6 @@
-//! From a specification to what the spawner has to do. Pure: reads nothing, changes nothing.
+//! Turns a specification into what the spawner has to do. Pure: what has to be read from the machine is in [`Base`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use image::Rootfs;
 use sandbox::{Limits, Network, Spec};
@@ -8,33 +8,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::environ;
 
-/// Everything the spawner needs to make one sandbox.
+/// Everything the spawner needs to create one sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// The sandbox's name, also the name of its directory and control groups.
     pub(crate) id: String,
-    /// What the sandbox started from, for listings.
+    /// The image's name, for listings.
     pub(crate) image: String,
     /// The file systems, the root first.
     pub(crate) overlays: Vec<Overlay>,
-    /// What it may use.
+    /// Resource limits.
     pub(crate) limits: Limits,
-    /// Whom it may talk to.
+    /// Network access.
     pub(crate) network: NetworkPlan,
-    /// Variables of every command.
+    /// Environment of every command.
     pub(crate) env: Vec<(String, String)>,
-    /// Where commands start.
+    /// Working directory of commands.
     pub(crate) workdir: PathBuf,
-    /// Whether the upper directories exist already, filled by a fork.
+    /// Whether the writable directories already exist.
     pub(crate) uppers: Uppers,
 }
 
-/// Whether upper directories are new.
+/// State of the writable directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Uppers {
-    /// To be made, empty.
+    /// To be created, empty.
     Fresh,
-    /// Made before, with files in them.
+    /// Already created and filled, for a fork.
     Prepared,
 }
 
@@ -52,37 +52,46 @@ pub(crate) struct Overlay {
 pub(crate) enum Lower {
     /// A directory of the host.
     Dir(PathBuf),
-    /// The small tree that holds together the built-in image; the spawner makes it.
+    /// The small tree of the built-in image, created by the spawner.
     HostSkeleton,
 }
 
-/// The network, as far as the spawner and PID 1 care.
+/// Network access, as the spawner and PID 1 implement it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum NetworkPlan {
     /// An empty network namespace.
     Isolated,
-    /// The same, with a listening socket handed to the host's proxy.
+    /// An empty network namespace with a listening socket that the caller's proxy serves.
     Proxied,
     /// The host's network.
     Host,
 }
 
-/// Where in every proxied sandbox the proxy listens.
+/// Port of the proxy in a proxied sandbox.
 pub(crate) const PROXY_PORT: u16 = 3128;
 
-/// The file system of a sandbox, as found by looking at the image.
+/// The resolved image of a sandbox.
 pub(crate) enum Base {
     /// An image of the store.
     Stored {
-        /// What the store said.
+        /// The image's layers and environment.
         rootfs: Rootfs,
-        /// For images on the built-in one: which of the host's directories each layer changes.
-        host_dirs: Vec<PathBuf>,
+        /// For images based on the built-in one: the host's program directories.
+        host_dirs: Vec<HostDir>,
     },
     /// A directory with a root file system.
     Dir(PathBuf),
     /// The built-in image, made of these directories of the host.
-    Host(Vec<PathBuf>),
+    Host(Vec<HostDir>),
+}
+
+/// A directory of programs on the host, part of the built-in image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostDir {
+    /// Its absolute path.
+    pub(crate) path: PathBuf,
+    /// The directories of image layers that lie over it, the topmost first.
+    pub(crate) changed: Vec<PathBuf>,
 }
 
 /// Plans a sandbox.
@@ -125,23 +134,17 @@ fn root(lowers: Vec<Lower>) -> Overlay {
 /// The built-in image: its skeleton as root, and an overlay over each directory of the host.
 ///
 /// Overlayfs does not look through mounts inside a layer, so `/usr` needs a mount of its own.
-fn host_overlays(layers: &[PathBuf], host_dirs: &[PathBuf]) -> Vec<Overlay> {
+fn host_overlays(layers: &[PathBuf], host_dirs: &[HostDir]) -> Vec<Overlay> {
     let mut lowers: Vec<_> = layers.iter().cloned().map(Lower::Dir).collect();
     lowers.push(Lower::HostSkeleton);
     let mut overlays = vec![root(lowers)];
-    for dir in host_dirs {
-        let target = dir.strip_prefix("/").unwrap_or(dir);
-        let changed = layers.iter().map(|layer| layer.join(target));
-        let mut lowers: Vec<_> = changed.filter(|dir| is_real_dir(dir)).map(Lower::Dir).collect();
-        lowers.push(Lower::Dir(dir.clone()));
+    for HostDir { path, changed } in host_dirs {
+        let target = path.strip_prefix("/").unwrap_or(path);
+        let mut lowers: Vec<_> = changed.iter().cloned().map(Lower::Dir).collect();
+        lowers.push(Lower::Dir(path.clone()));
         overlays.push(Overlay { target: target.to_owned(), lowers });
     }
     overlays
-}
-
-/// Whether a layer has this directory, without following links out of it.
-fn is_real_dir(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
 }
 
 fn proxy_variables() -> Vec<(String, String)> {
@@ -162,21 +165,30 @@ mod tests {
     #[test]
     fn the_built_in_image_gets_an_overlay_per_host_directory() {
         let spec = Spec::default();
-        let made = plan("x".into(), &spec, &Base::Host(vec!["/usr".into(), "/lib".into()]));
-        let targets: Vec<_> = made.overlays.iter().map(|o| o.target.to_str().unwrap()).collect();
+        let dir = |path: &str, changed: &[&str]| HostDir {
+            path: path.into(),
+            changed: changed.iter().map(PathBuf::from).collect(),
+        };
+        let plan =
+            plan("x".into(), &spec, &Base::Host(vec![dir("/usr", &["/l/usr"]), dir("/lib", &[])]));
+        let targets: Vec<_> = plan.overlays.iter().map(|o| o.target.to_str().unwrap()).collect();
         assert_eq!(targets, ["", "usr", "lib"]);
-        assert_eq!(made.overlays[0].lowers, [Lower::HostSkeleton]);
-        assert_eq!(made.overlays[1].lowers, [Lower::Dir("/usr".into())]);
-        assert_eq!(made.network, NetworkPlan::Isolated);
+        assert_eq!(plan.overlays[0].lowers, [Lower::HostSkeleton]);
+        assert_eq!(
+            plan.overlays[1].lowers,
+            [Lower::Dir("/l/usr".into()), Lower::Dir("/usr".into())]
+        );
+        assert_eq!(plan.overlays[2].lowers, [Lower::Dir("/lib".into())]);
+        assert_eq!(plan.network, NetworkPlan::Isolated);
     }
 
     #[test]
-    fn a_proxied_sandbox_is_told_of_the_proxy_and_may_override_it() {
+    fn a_proxied_sandbox_has_proxy_variables_that_can_be_overridden() {
         let network = "allow=example.com".parse().unwrap();
         let env = vec![("https_proxy".to_owned(), "mine".to_owned())];
         let spec = Spec { network, env, ..Spec::default() };
-        let made = plan("x".into(), &spec, &Base::Dir("/r".into()));
-        let value = |name: &str| made.env.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str());
+        let plan = plan("x".into(), &spec, &Base::Dir("/r".into()));
+        let value = |name: &str| plan.env.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str());
         assert_eq!(value("http_proxy"), Some("http://127.0.0.1:3128"));
         assert_eq!(value("https_proxy"), Some("mine"));
     }

@@ -1,40 +1,39 @@
-//! What this machine offers to native sandboxes, found by looking. Starts nothing; the most it changes is to have a
-//! control group pass its controllers on.
+//! Inspects what this machine offers to native sandboxes. Starts nothing; at most it enables controllers of a control
+//! group.
 
 use std::{fs, path::Path};
 
-use sandbox::{Layer, LayerState};
+use sandbox::{Layer, LayerReport, LayerState};
 
 use crate::{
     cgroup::{CgroupVersion, Cgroups},
     spawner::{has_mount_rights, subordinate},
 };
 
-/// What was found.
+/// The result of [`probe()`].
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Machine {
     /// The kernel's release.
     pub kernel: String,
-    /// Whether sandboxes would be made with root's rights.
+    /// Whether sandboxes are created with root's rights.
     pub privileged: bool,
-    /// Each capability, with what to do where it is missing.
-    pub capabilities: Vec<Layer>,
+    /// Each capability, with advice where it is missing.
+    pub capabilities: Vec<LayerReport>,
 }
 
-/// Looks at the machine.
+/// Inspects the machine.
 pub fn probe() -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let privileged = has_mount_rights();
     let mut found = Vec::new();
-    let mut add =
-        |name: &str, state, detail: String| found.push(Layer { name: name.into(), state, detail });
+    let mut add = |layer, state, detail: String| found.push(LayerReport { layer, state, detail });
 
     add_namespaces(&mut add, privileged);
     let overlay = read("/proc/filesystems").lines().any(|line| line.ends_with("\toverlay"));
     match overlay {
-        true => add("overlay", LayerState::Enforced, "overlayfs is in the kernel".into()),
+        true => add(Layer::Overlay, LayerState::Enforced, "overlayfs is in the kernel".into()),
         false => add(
-            "overlay",
+            Layer::Overlay,
             LayerState::Partial,
             "not loaded yet; `modprobe overlay` loads it, and the first mount by root does".into(),
         ),
@@ -56,16 +55,16 @@ pub fn probe() -> Machine {
         LayerState::Enforced => "",
         _ => "; run as root, or let systemd delegate: systemd-run --user --scope -p Delegate=yes",
     };
-    add("cgroups", state, format!("{version}: {}{advice}", controllers.join(", ")));
+    add(Layer::Cgroups, state, format!("{version}: {}{advice}", controllers.join(", ")));
     let seccomp = Path::new("/proc/sys/kernel/seccomp/actions_avail").exists();
     let state = if seccomp { LayerState::Enforced } else { LayerState::Missing };
-    add("seccomp", state, "filters on system calls".into());
+    add(Layer::Seccomp, state, "filters on system calls".into());
     add_id_maps(&mut add, privileged);
     let kernel = read("/proc/sys/kernel/osrelease");
     Machine { kernel, privileged, capabilities: found }
 }
 
-fn add_namespaces(add: &mut impl FnMut(&str, LayerState, String), privileged: bool) {
+fn add_namespaces(add: &mut impl FnMut(Layer, LayerState, String), privileged: bool) {
     let number =
         |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let most = number("/proc/sys/user/max_user_namespaces");
@@ -89,25 +88,29 @@ fn add_namespaces(add: &mut impl FnMut(&str, LayerState, String), privileged: bo
         ),
         (Some(most), ..) => (LayerState::Enforced, format!("up to {most} user namespaces")),
     };
-    add("namespaces", state, detail);
+    add(Layer::Namespaces, state, detail);
 }
 
-fn add_id_maps(add: &mut impl FnMut(&str, LayerState, String), privileged: bool) {
+fn add_id_maps(add: &mut impl FnMut(Layer, LayerState, String), privileged: bool) {
     let uid = rustix::process::geteuid().as_raw();
     let tools =
         ["/usr/bin/newuidmap", "/usr/bin/newgidmap"].iter().all(|tool| Path::new(tool).exists());
     let ranges =
         subordinate("/etc/subuid", uid).is_some() && subordinate("/etc/subgid", uid).is_some();
     match (privileged, tools, ranges) {
-        (true, ..) => add("id maps", LayerState::Enforced, "root maps any range".into()),
+        (true, ..) => add(Layer::IdMaps, LayerState::Enforced, "root maps any range".into()),
         (false, true, true) => {
-            add("id maps", LayerState::Enforced, "a range of subordinate users".into())
+            add(Layer::IdMaps, LayerState::Enforced, "a range of subordinate users".into())
         }
         (false, false, _) => {
-            add("id maps", LayerState::Partial, "one user only; install the package uidmap".into());
+            add(
+                Layer::IdMaps,
+                LayerState::Partial,
+                "one user only; install the package uidmap".into(),
+            );
         }
         (false, true, false) => add(
-            "id maps",
+            Layer::IdMaps,
             LayerState::Partial,
             "one user only; give this user 65536 ids: usermod --add-subuids 100000-165535 \
              --add-subgids 100000-165535 USER"

@@ -1,23 +1,23 @@
-//! What a native sandbox enforces, said honestly.
+//! The protection report of a native sandbox.
 
-use sandbox::{LayerState, Protection};
+use sandbox::{Layer, LayerState, Protection};
 
 use crate::{
     cgroup::CgroupVersion,
     plan::{NetworkPlan, Plan},
-    spawner::{Facts, Storage, Users},
+    spawner::{HostSupport, Storage, Users},
 };
 
 /// The report for one sandbox.
-pub(crate) fn report(facts: &Facts, plan: &Plan) -> Protection {
+pub(crate) fn report(support: &HostSupport, plan: &Plan) -> Protection {
     use LayerState::{Enforced, Missing, Partial};
     let mut report = Protection::new("native");
     report.push(
-        "namespaces",
+        Layer::Namespaces,
         Enforced,
         "user, mount, pid, ipc, uts and cgroup namespaces of its own",
     );
-    let (state, detail) = match facts.users {
+    let (state, detail) = match support.users {
         Users::Shifted => {
             (Enforced, "users inside have no rights outside; layers are mounted id-mapped")
         }
@@ -35,66 +35,68 @@ pub(crate) fn report(facts: &Facts, plan: &Plan) -> Protection {
              would shift it",
         ),
     };
-    report.push("users", state, detail);
+    report.push(Layer::Users, state, detail);
     report.push(
-        "system calls",
+        Layer::SystemCalls,
         Enforced,
         "seccomp filter, no new privileges, small capability set",
     );
-    let version = match facts.cgroups {
+    let version = match support.cgroups {
         CgroupVersion::V2 => "cgroup v2",
         CgroupVersion::V1 => "cgroup v1",
-        CgroupVersion::None => "no cgroup may be made by this user",
+        CgroupVersion::None => "this user may not create a cgroup",
     };
-    let held = |controller: &str| facts.controllers.iter().any(|name| name == controller);
-    for (name, controller, asked, otherwise) in [
+    let held = |controller: &str| support.controllers.iter().any(|name| name == controller);
+    for (layer, controller, requested, otherwise) in [
         (
-            "memory limit",
+            Layer::MemoryLimit,
             "memory",
             plan.limits.memory.is_some(),
             "only each process's own data is limited",
         ),
         (
-            "process limit",
+            Layer::ProcessLimit,
             "pids",
             plan.limits.pids.is_some(),
             "limited per user by the kernel's ucounts",
         ),
-        ("cpu limit", "cpu", plan.limits.cpus.is_some(), "not limited"),
+        (Layer::CpuLimit, "cpu", plan.limits.cpus.is_some(), "not limited"),
     ] {
-        match (asked, held(controller)) {
-            (false, _) => report.push(name, Missing, "none was asked for"),
-            (true, true) => report.push(name, Enforced, version),
+        match (requested, held(controller)) {
+            (false, _) => report.push(layer, Missing, "not requested"),
+            (true, true) => report.push(layer, Enforced, version),
             (true, false) if controller == "cpu" => {
-                report.push(name, Missing, format!("{version}: {otherwise}"));
+                report.push(layer, Missing, format!("{version}: {otherwise}"));
             }
-            (true, false) => report.push(name, Partial, format!("{version}: {otherwise}")),
+            (true, false) => report.push(layer, Partial, format!("{version}: {otherwise}")),
         }
     }
-    add_disk(&mut report, facts, plan);
+    add_disk(&mut report, support, plan);
     match plan.network {
-        NetworkPlan::Isolated => report.push("network", Enforced, "loopback only"),
+        NetworkPlan::Isolated => report.push(Layer::Network, Enforced, "loopback only"),
         NetworkPlan::Proxied => {
-            report.push("network", Enforced, "no network but a filtering HTTP(S) proxy");
+            report.push(Layer::Network, Enforced, "no network but a filtering HTTP(S) proxy");
         }
-        NetworkPlan::Host => report.push("network", Missing, "the host's network, as asked"),
+        NetworkPlan::Host => {
+            report.push(Layer::Network, Missing, "the host's network, as requested")
+        }
     }
     report
 }
 
-fn add_disk(report: &mut Protection, facts: &Facts, plan: &Plan) {
+fn add_disk(report: &mut Protection, support: &HostSupport, plan: &Plan) {
     use LayerState::{Missing, Partial};
-    match (plan.limits.disk, facts.storage) {
-        (None, _) => report.push("disk limit", Missing, "none was asked for"),
+    match (plan.limits.disk, support.storage) {
+        (None, _) => report.push(Layer::DiskLimit, Missing, "not requested"),
         (Some(_), Storage::Disk) => report.push(
-            "disk limit",
+            Layer::DiskLimit,
             Partial,
-            "a single file cannot pass it; many files are measured every 50 ms and the command is killed",
+            "a single file cannot exceed it; all files are measured every 50 ms, and the command is killed",
         ),
         (Some(_), Storage::Memory) => report.push(
-            "disk limit",
+            Layer::DiskLimit,
             Partial,
-            "measured every 50 ms; files are kept in memory because the state directory's file system \
+            "measured every 50 ms; files are stored in memory because the state directory's file system \
              cannot hold an overlay",
         ),
     }

@@ -1,8 +1,8 @@
 //! The allow-listing proxy: the only way out of a sandbox whose network is limited to named hosts.
 //!
-//! It runs in the caller's process and accepts on a socket that lives in the sandbox's otherwise empty
-//! network namespace. HTTP by absolute URL and anything by CONNECT; names are matched before they are
-//! resolved, and addresses are checked after.
+//! It runs in the caller's process and accepts connections on a socket in the sandbox's otherwise empty network
+//! namespace. Clients request HTTP by absolute URL, or a tunnel by CONNECT. Names are matched before they are resolved,
+//! and addresses are checked afterwards.
 
 use std::{
     io,
@@ -21,10 +21,10 @@ use tokio::{
     time::timeout,
 };
 
-/// A request's head is no longer than this.
-const LONGEST_HEAD: usize = 32 << 10;
-/// Connections of one sandbox at once.
-const MOST_CONNECTIONS: usize = 256;
+/// Longest request head, in bytes.
+const MAX_HEAD: usize = 32 << 10;
+/// Most concurrent connections of one sandbox.
+const MAX_CONNECTIONS: usize = 256;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 const CONNECT_TIME: Duration = Duration::from_secs(15);
 
@@ -35,18 +35,18 @@ pub(crate) fn start(listener: OwnedFd, hosts: Vec<HostPattern>) -> io::Result<Ab
     let listener = TcpListener::from_std(listener)?;
     let hosts: Arc<[HostPattern]> = hosts.into();
     let task = tokio::spawn(async move {
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        // Connections end with the sandbox, whatever the other side does.
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        // Dropped, and so closed, with the sandbox.
         let mut connections = JoinSet::new();
         loop {
             while connections.try_join_next().is_some() {}
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((client, _)) => {
                     let hosts = Arc::clone(&hosts);
                     connections.spawn(async move {
                         let _ = serve(client, &hosts).await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -56,7 +56,7 @@ pub(crate) fn start(listener: OwnedFd, hosts: Vec<HostPattern>) -> io::Result<Ab
     Ok(task.abort_handle())
 }
 
-/// Why a request was not carried out.
+/// Why a request was rejected.
 enum Refusal {
     Malformed(&'static str),
     NotAllowed(String),
@@ -79,7 +79,7 @@ async fn serve(mut client: TcpStream, hosts: &[HostPattern]) -> io::Result<()> {
     }
 }
 
-/// The bytes up to the empty line, and what came after it.
+/// Reads up to the empty line; returns the head and what was read after it.
 async fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let mut bytes = Vec::with_capacity(1024);
     loop {
@@ -87,22 +87,22 @@ async fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8
             let rest = bytes.split_off(end + 4);
             return Ok(Some((bytes, rest)));
         }
-        if bytes.len() > LONGEST_HEAD || client.read_buf(&mut bytes).await? == 0 {
+        if bytes.len() > MAX_HEAD || client.read_buf(&mut bytes).await? == 0 {
             return Ok(None);
         }
     }
 }
 
-/// What the client wants.
+/// A request of the client.
 struct Request {
     host: String,
     port: u16,
-    how: How,
+    mode: Mode,
 }
 
-enum How {
+enum Mode {
     Tunnel,
-    /// One HTTP request, rewritten for the server, and how long its body is.
+    /// One HTTP request, rewritten for the server, with the length of its body.
     Forward {
         head: Vec<u8>,
         body: Body,
@@ -112,7 +112,7 @@ enum How {
 #[derive(PartialEq, Eq, Debug)]
 enum Body {
     Length(u64),
-    /// Sent in pieces; its end is the server's to find.
+    /// Of unknown length, for example chunked.
     UntilClosed,
 }
 
@@ -127,7 +127,7 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
     };
     if method == "CONNECT" {
         let (host, port) = split_port(target, None)?;
-        return Ok(Request { host, port, how: How::Tunnel });
+        return Ok(Request { host, port, mode: Mode::Tunnel });
     }
     let rest = target
         .strip_prefix("http://")
@@ -166,7 +166,7 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
         rewritten.push_str("\r\n");
     }
     rewritten.push_str("\r\n");
-    Ok(Request { host, port, how: How::Forward { head: rewritten.into_bytes(), body } })
+    Ok(Request { host, port, mode: Mode::Forward { head: rewritten.into_bytes(), body } })
 }
 
 fn split_port(authority: &str, default: Option<u16>) -> Result<(String, u16), Refusal> {
@@ -191,23 +191,23 @@ fn split_port(authority: &str, default: Option<u16>) -> Result<(String, u16), Re
     }
 }
 
-/// Connects to the wanted host, if the list and its addresses allow that.
+/// Connects to the requested host, if the patterns and its addresses allow that.
 async fn reach(request: &Request, hosts: &[HostPattern]) -> Result<TcpStream, Refusal> {
     let (host, port) = (request.host.as_str(), request.port);
     if !hosts.iter().any(|pattern| pattern.matches(host, port)) {
         return Err(Refusal::NotAllowed(format!("{host}:{port} is not among the allowed hosts")));
     }
-    let named = hosts.iter().any(|pattern| pattern.names(host, port));
+    let named = hosts.iter().any(|pattern| pattern.allows_private(host, port));
     let literal = host.parse::<IpAddr>().is_ok();
     let found = timeout(CONNECT_TIME, lookup_host((host, port))).await;
     let addresses: Vec<SocketAddr> = match found {
         Ok(Ok(found)) => found.collect(),
         _ => return Err(Refusal::Unreachable(format!("{host} cannot be resolved"))),
     };
-    let permitted = |address: &&SocketAddr| match reach_of(address.ip()) {
-        Reach::Public => true,
-        Reach::Private => named,
-        Reach::LinkLocal => named && literal,
+    let permitted = |address: &&SocketAddr| match scope_of(address.ip()) {
+        AddressScope::Public => true,
+        AddressScope::Private => named,
+        AddressScope::LinkLocal => named && literal,
     };
     let mut last = None;
     for address in addresses.iter().filter(permitted) {
@@ -225,16 +225,16 @@ async fn reach(request: &Request, hosts: &[HostPattern]) -> Result<TcpStream, Re
     })
 }
 
-/// How far away an address is.
+/// What kind of network an address belongs to.
 #[derive(PartialEq, Eq, Debug)]
-enum Reach {
+enum AddressScope {
     Public,
     Private,
-    /// Where clouds keep their metadata services.
+    /// Includes the metadata services of clouds.
     LinkLocal,
 }
 
-fn reach_of(address: IpAddr) -> Reach {
+fn scope_of(address: IpAddr) -> AddressScope {
     let private_v4 = |v4: Ipv4Addr| {
         let [a, b, ..] = v4.octets();
         let carrier = a == 100 && (64..128).contains(&b);
@@ -251,12 +251,12 @@ fn reach_of(address: IpAddr) -> Reach {
             || benchmark
     };
     match address {
-        IpAddr::V4(v4) if v4.is_link_local() => Reach::LinkLocal,
-        IpAddr::V4(v4) if private_v4(v4) => Reach::Private,
-        IpAddr::V4(_) => Reach::Public,
+        IpAddr::V4(v4) if v4.is_link_local() => AddressScope::LinkLocal,
+        IpAddr::V4(v4) if private_v4(v4) => AddressScope::Private,
+        IpAddr::V4(_) => AddressScope::Public,
         IpAddr::V6(v6) => {
             let s = v6.segments();
-            // Addresses that stand for IPv4 ones: mapped, compatible, and translated.
+            // Addresses that embed an IPv4 address: mapped, compatible, and translated.
             let inner = v6.to_ipv4_mapped().or(match s {
                 [0x64, 0xff9b, 0, 0, 0, 0, hi, lo]
                 | [0x2002, hi, lo, ..]
@@ -268,17 +268,17 @@ fn reach_of(address: IpAddr) -> Reach {
                 _ => None,
             });
             match inner {
-                Some(v4) => reach_of(IpAddr::V4(v4)),
-                None if v6.is_unicast_link_local() => Reach::LinkLocal,
+                Some(v4) => scope_of(IpAddr::V4(v4)),
+                None if v6.is_unicast_link_local() => AddressScope::LinkLocal,
                 None if v6.is_loopback()
                     || v6.is_unspecified()
                     || v6.is_unique_local()
                     || v6.is_multicast()
                     || (s[0] & 0xffc0) == 0xfec0 =>
                 {
-                    Reach::Private
+                    AddressScope::Private
                 }
-                None => Reach::Public,
+                None => AddressScope::Public,
             }
         }
     }
@@ -290,19 +290,19 @@ async fn relay(
     request: &Request,
     rest: &[u8],
 ) -> io::Result<()> {
-    match &request.how {
-        How::Tunnel => {
+    match &request.mode {
+        Mode::Tunnel => {
             client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
             server.write_all(rest).await?;
             copy_bidirectional(&mut client, &mut server).await.map(drop)
         }
-        How::Forward { head, body } => {
+        Mode::Forward { head, body } => {
             server.write_all(head).await?;
             let (mut from_client, mut to_client) = client.split();
             let (mut from_server, mut to_server) = server.split();
             let send = async {
                 match body {
-                    // Not a byte more, or a second request could slip through unseen.
+                    // No more than the body: a second request would not be checked.
                     Body::Length(length) => {
                         let given =
                             &rest[..rest.len().min(usize::try_from(*length).unwrap_or(usize::MAX))];
@@ -347,28 +347,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_apart() {
+    fn addresses_are_classified() {
         for (text, reach) in [
-            ("8.8.8.8", Reach::Public),
-            ("127.0.0.1", Reach::Private),
-            ("10.1.2.3", Reach::Private),
-            ("172.16.0.1", Reach::Private),
-            ("192.168.1.1", Reach::Private),
-            ("100.64.0.1", Reach::Private),
-            ("0.0.0.0", Reach::Private),
-            ("169.254.169.254", Reach::LinkLocal),
-            ("::1", Reach::Private),
-            ("::", Reach::Private),
-            ("fe80::1", Reach::LinkLocal),
-            ("fd00::1", Reach::Private),
-            ("::ffff:127.0.0.1", Reach::Private),
-            ("::ffff:169.254.169.254", Reach::LinkLocal),
-            ("64:ff9b::7f00:1", Reach::Private),
-            ("2002:a9fe:a9fe::1", Reach::LinkLocal),
-            ("::7f00:1", Reach::Private),
-            ("2606:4700::1", Reach::Public),
+            ("8.8.8.8", AddressScope::Public),
+            ("127.0.0.1", AddressScope::Private),
+            ("10.1.2.3", AddressScope::Private),
+            ("172.16.0.1", AddressScope::Private),
+            ("192.168.1.1", AddressScope::Private),
+            ("100.64.0.1", AddressScope::Private),
+            ("0.0.0.0", AddressScope::Private),
+            ("169.254.169.254", AddressScope::LinkLocal),
+            ("::1", AddressScope::Private),
+            ("::", AddressScope::Private),
+            ("fe80::1", AddressScope::LinkLocal),
+            ("fd00::1", AddressScope::Private),
+            ("::ffff:127.0.0.1", AddressScope::Private),
+            ("::ffff:169.254.169.254", AddressScope::LinkLocal),
+            ("64:ff9b::7f00:1", AddressScope::Private),
+            ("2002:a9fe:a9fe::1", AddressScope::LinkLocal),
+            ("::7f00:1", AddressScope::Private),
+            ("2606:4700::1", AddressScope::Public),
         ] {
-            assert_eq!(reach_of(text.parse().unwrap()), reach, "{text}");
+            assert_eq!(scope_of(text.parse().unwrap()), reach, "{text}");
         }
     }
 
@@ -376,7 +376,7 @@ mod tests {
     fn a_forwarded_request_is_rewritten_for_its_server() {
         let head = b"POST http://u:p@Example.com:8080/a?b HTTP/1.1\r\nHost: evil\r\nProxy-Connection: x\r\n\
                      Content-Length: 3\r\nX: y\r\n\r\n";
-        let Ok(Request { host, port, how: How::Forward { head, body } }) = parse(head) else {
+        let Ok(Request { host, port, mode: Mode::Forward { head, body } }) = parse(head) else {
             panic!("not forwarded");
         };
         assert_eq!((host.as_str(), port, body), ("Example.com", 8080, Body::Length(3)));

@@ -1,4 +1,4 @@
-//! Moving output from pipes and terminals, without blocking and without end.
+//! Moves output from pipes and terminals to the caller, asynchronously.
 
 use std::{
     io,
@@ -18,12 +18,12 @@ use tokio::{
 use crate::sys;
 
 const CHUNK: usize = 64 << 10;
-/// Room in pipes; the kernel's default costs a switch every 64 KiB.
+/// Capacity of pipes; the kernel's default costs a context switch every 64 KiB.
 pub(crate) const PIPE_SIZE: usize = 1 << 20;
-/// How long output may trail behind the end of its command.
-const LINGER: Duration = Duration::from_millis(20);
+/// How long to wait for output after its command has ended.
+const OUTPUT_GRACE: Duration = Duration::from_millis(20);
 
-/// Collects one output of a command.
+/// Captures one output stream of a command.
 pub(crate) struct Collector {
     pipe: pipe::Receiver,
     capture: Capture,
@@ -31,13 +31,13 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Starts collecting.
+    /// Wraps the reading end of a pipe.
     pub(crate) fn new(fd: OwnedFd, cap: OutputCap) -> io::Result<Self> {
         let pipe = pipe::Receiver::from_owned_fd(fd)?;
         Ok(Self { pipe, capture: Capture::new(cap), ended: false })
     }
 
-    /// Waits for output and takes what is there; waits for ever once it has ended.
+    /// Waits for output and captures what is there; never returns once the stream has ended.
     pub(crate) async fn fill(&mut self) {
         if self.ended || self.pipe.readable().await.is_err() {
             self.ended = true;
@@ -46,7 +46,7 @@ impl Collector {
         self.take();
     }
 
-    /// Takes what is there, up to a fair share.
+    /// Captures what is there, a bounded amount so that the other stream gets its turn.
     fn take(&mut self) {
         let mut buffer = [0u8; CHUNK];
         for _ in 0..16 {
@@ -65,8 +65,8 @@ impl Collector {
         }
     }
 
-    /// The command is over: takes what it left. A background process that keeps the pipe open can go on
-    /// writing to it for as long as it lives; nobody reads that.
+    /// Captures the rest after the command has ended. A background process may keep the pipe open; what it writes later is
+    /// discarded.
     pub(crate) async fn finish(mut self) -> Captured {
         let rest = async {
             while !self.ended {
@@ -76,7 +76,7 @@ impl Collector {
                 self.take();
             }
         };
-        let _ = tokio::time::timeout(LINGER, rest).await;
+        let _ = tokio::time::timeout(OUTPUT_GRACE, rest).await;
         if !self.ended {
             tokio::spawn(discard(self.pipe));
         }
@@ -88,9 +88,9 @@ async fn discard(mut pipe: pipe::Receiver) {
     let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
 }
 
-/// Passes a program's output on until it ends, or until the program has ended and nothing more comes.
+/// Forwards a program's output until it ends, or until the program has ended and no more arrives.
 ///
-/// A background process may keep the pipe open; what it writes later goes nowhere, but does not kill it.
+/// A background process may keep the pipe open; what it writes later is discarded, so that it is not killed by SIGPIPE.
 pub(crate) async fn forward(
     fd: OwnedFd,
     mut to: Output,
@@ -98,7 +98,7 @@ pub(crate) async fn forward(
 ) -> io::Result<()> {
     let mut pipe = pipe::Receiver::from_owned_fd(fd)?;
     let mut buffer = vec![0u8; CHUNK];
-    // Once the program has ended: until when output may still trail in.
+    // Set once the program has ended: when to stop waiting for output.
     let mut until: Option<Instant> = None;
     loop {
         let over = async {
@@ -112,10 +112,10 @@ pub(crate) async fn forward(
         tokio::select! {
             biased;
             () = over => match until {
-                None => until = Some(Instant::now() + LINGER),
+                None => until = Some(Instant::now() + OUTPUT_GRACE),
                 Some(_) => {
-                    // What a full pipe holds can be the program's, however slowly it is taken from us;
-                    // what comes after that is somebody else's.
+                    // What a full pipe holds may be the program's, however slowly the caller reads; what follows is
+                    // from a background process.
                     let mut left = PIPE_SIZE;
                     while left > 0
                         && let Ok(n @ 1..) = pipe.try_read(&mut buffer)
@@ -138,13 +138,13 @@ pub(crate) async fn forward(
     }
 }
 
-/// Feeds a program's input until it ends or nobody reads it.
+/// Copies the caller's input to a program until it ends or the program stops reading.
 pub(crate) async fn feed(mut from: Input, fd: OwnedFd) -> io::Result<()> {
     let mut pipe = pipe::Sender::from_owned_fd(fd)?;
     tokio::io::copy(&mut from, &mut pipe).await.map(drop)
 }
 
-/// Our side of a terminal.
+/// The controlling side of a terminal.
 pub(crate) struct Terminal(AsyncFd<OwnedFd>);
 
 impl Terminal {
@@ -153,7 +153,7 @@ impl Terminal {
         Ok(Self(sys::watch(fd)?))
     }
 
-    /// Shows what the program writes until it is gone.
+    /// Copies what the program writes until the terminal is closed.
     pub(crate) async fn show(&self, mut to: Output) -> io::Result<()> {
         let mut buffer = vec![0u8; CHUNK];
         loop {
@@ -169,13 +169,13 @@ impl Terminal {
         }
     }
 
-    /// Types what comes in.
+    /// Copies input to the terminal.
     pub(crate) async fn type_in(&self, mut from: Input) -> io::Result<()> {
         let mut buffer = vec![0u8; 4096];
         loop {
             let n = from.read(&mut buffer).await?;
             if n == 0 {
-                // The terminal's way of saying that no more comes.
+                // Ctrl-D, the end of file of a terminal.
                 buffer[0] = 4;
                 self.write(&buffer[..1]).await?;
                 return Ok(());
@@ -193,7 +193,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Tells the program a new size.
+    /// Sets the size of the terminal.
     pub(crate) fn resize(&self, size: TerminalSize) -> io::Result<()> {
         let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
         Ok(tcsetwinsize(self.0.get_ref(), size)?)

@@ -1,4 +1,4 @@
-//! The native runtime: starts the spawner, and turns specifications into sandboxes.
+//! [`NativeRuntime`]: starts the spawner and turns specifications into sandboxes.
 
 use std::{
     ffi::OsString,
@@ -15,26 +15,21 @@ use std::{
 
 use image::{Lease, Store};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sandbox::{Error, ImageRef, Network, Runtime, SandboxInfo, Spec};
-use tokio::{
-    io::Interest,
-    process::{Child, Command},
-    sync::Mutex,
-};
+use sandbox::{Error, ImageRef, Network, Runtime, SandboxInfo, Spec, UnknownImage};
+use tokio::{io::Interest, process::Command, sync::Mutex};
 
 use crate::{
-    NativeSandbox, host_image,
+    NativeSandbox,
+    diagnostics::SpawnerProcess,
+    host_image,
     init::Reply,
     leftovers,
     link::{Arrival, Link, Numbered},
     plan::{Base, NetworkPlan, Plan, plan},
     protection, proxy,
-    spawner::{Answer, Facts, Order},
+    spawner::{HostSupport, SpawnerReply, SpawnerRequest},
     sys, wire,
 };
-
-/// The variable that tells a dynamic loader where libraries are.
-const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
 /// How to start the spawner: a program that does nothing but call [`crate::spawner_main`].
 #[derive(Clone, Debug)]
@@ -43,37 +38,46 @@ pub struct Launcher {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
+    /// Its whole environment, usually empty or `LD_LIBRARY_PATH` alone. Nothing of it reaches a sandbox.
+    pub env: Vec<(OsString, OsString)>,
 }
 
-/// What a [`NativeRuntime`] needs to know.
+impl Launcher {
+    /// A program without arguments, in an empty environment.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
+    }
+}
+
+/// Settings of a [`NativeRuntime`].
 #[derive(Clone, Debug)]
 pub struct NativeOptions {
-    /// Where state and images are kept.
+    /// Directory for state and images; must be absolute.
     pub home: PathBuf,
     /// How to start the spawner.
     pub launcher: Launcher,
 }
 
-/// Makes sandboxes from namespaces, through one spawner process.
+/// Creates sandboxes from Linux namespaces, through one spawner process.
 pub struct NativeRuntime {
     shared: Arc<Shared>,
 }
 
-/// What a runtime and its sandboxes share. The spawner ends with the last of them.
+/// State shared by a runtime and its sandboxes. The spawner ends when the last of them is dropped.
 pub(crate) struct Shared {
-    spawner: Link<Answer>,
-    _process: Mutex<Child>,
-    facts: Facts,
+    spawner: Link<SpawnerReply>,
+    process: Mutex<SpawnerProcess>,
+    support: HostSupport,
     pub(crate) store: Store,
     runs: PathBuf,
     run: String,
     next: AtomicU32,
 }
 
-impl Numbered for Answer {
+impl Numbered for SpawnerReply {
     fn number(&self) -> Option<u32> {
         match self {
-            Self::Begun(_) | Self::NotBegun(_) => None,
+            Self::Started(_) | Self::NotStarted(_) => None,
             Self::Created { request }
             | Self::Prepared { request }
             | Self::Destroyed { request }
@@ -83,55 +87,59 @@ impl Numbered for Answer {
     }
 }
 
-/// Where this process found its libraries, if it was told.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the loader reads it, nobody configures anything by it"
-)]
-fn libraries() -> Option<OsString> {
-    std::env::var_os(LIBRARIES)
+fn unexpected(answer: &SpawnerReply) -> Error {
+    Error::Gone(format!("unexpected answer from the spawner: {answer:?}"))
 }
 
-fn no_spawner() -> Error {
-    Error::Gone("the spawner process has ended".into())
+fn missing_descriptor() -> Error {
+    Error::Gone("the spawner's answer lacks a descriptor".into())
 }
 
 impl NativeRuntime {
     /// Starts the spawner.
+    ///
+    /// Fails with [`Error::Denied`] where this machine does not allow the user to create namespaces. The error for a
+    /// spawner that ends early has its exit status and the end of its standard error.
     pub async fn start(options: NativeOptions) -> Result<Self, Error> {
         raise_descriptor_limit();
         let store = Store::open(options.home.join("images")).map_err(image_error)?;
         let runs = options.home.join("run");
-        let (ours, theirs) = wire::pair().map_err(Error::io("making a socket"))?;
+        let (ours, theirs) = wire::pair().map_err(Error::io("creating a socket"))?;
         let run = format!("{}-{:08x}", std::process::id(), RandomState::new().hash_one(0u8) as u32);
-        // Of this process's environment the spawner gets what it may need to start at all; sandboxes get nothing.
         let process = Command::new(&options.launcher.program)
             .args(&options.launcher.args)
-            // What sandboxes see as the name of their first process.
+            // The name of PID 1 as processes in the sandbox see it.
             .arg0("llm-in-sandbox")
             .env_clear()
-            .envs(libraries().map(|path| (LIBRARIES, path)))
+            .envs(options.launcher.env)
             .current_dir("/")
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(Error::io(format!("starting {}", options.launcher.program.display())))?;
-        let begin = Order::Begin { run_dir: runs.join(&run) };
-        wire::send(std::os::fd::AsFd::as_fd(&ours), &begin, &[])
-            .map_err(Error::io("talking to the spawner"))?;
-        let ((answer, _), ours) =
-            first::<Answer>(ours).await.map_err(Error::io("starting the spawner"))?;
-        let facts = match answer {
-            Answer::Begun(facts) => facts,
-            Answer::NotBegun(trouble) => return Err(no_sandboxes(trouble.into())),
-            _ => return Err(no_spawner()),
+        let mut process = SpawnerProcess::new(process);
+        let begin = SpawnerRequest::Start { run_dir: runs.join(&run) };
+        let begun = async {
+            wire::send(std::os::fd::AsFd::as_fd(&ours), &begin, &[])?;
+            first::<SpawnerReply>(ours).await
         };
-        let spawner = Link::new(ours).map_err(Error::io("talking to the spawner"))?;
+        let ((answer, _), ours) = match begun.await {
+            Ok(begun) => begun,
+            Err(source) => {
+                return Err(Error::Io { what: process.explain().await, source });
+            }
+        };
+        let support = match answer {
+            SpawnerReply::Started(support) => support,
+            SpawnerReply::NotStarted(failure) => return Err(denied(failure.into())),
+            other => return Err(unexpected(&other)),
+        };
+        let spawner = Link::new(ours).map_err(Error::io("connecting to the spawner"))?;
         let shared = Shared {
             spawner,
-            _process: Mutex::new(process),
-            facts,
+            process: Mutex::new(process),
+            support,
             store,
             runs,
             run,
@@ -140,45 +148,37 @@ impl NativeRuntime {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The image store sandboxes start from.
+    /// The image store of this runtime.
     pub fn store(&self) -> &Store {
         &self.shared.store
     }
 }
 
-/// Names what to do where the kernel refuses namespaces.
-fn no_sandboxes(error: Error) -> Error {
+/// Distinguishes a kernel that denies namespaces from other failures. The limit on user namespaces reports `ENOSPC`.
+fn denied(error: Error) -> Error {
+    use io::ErrorKind::{PermissionDenied, StorageFull};
     match error {
-        Error::Io { what, source }
-            if matches!(
-                source.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::StorageFull
-            ) =>
-        {
-            Error::Unsupported {
-                what: "a native sandbox".into(),
-                why: format!("{what}: {source}"),
-                remedy: "see `llm-in-sandbox doctor`, or use --runtime docker".into(),
-            }
+        Error::Io { what, source } if matches!(source.kind(), PermissionDenied | StorageFull) => {
+            Error::Denied { what, source }
         }
         other => other,
     }
 }
 
-/// Hundreds of sandboxes need more descriptors than the usual first limit.
+/// Raises the soft limit: hundreds of sandboxes need more descriptors than the usual default.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// The first message on a fresh socket, before anything else reads from it.
+/// Receives the first message on a new socket, before a [`Link`] reads from it.
 async fn first<M: Numbered>(socket: OwnedFd) -> io::Result<(Arrival<M>, OwnedFd)> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     let socket = sys::watch(socket)?;
     let received = socket
         .async_io(Interest::READABLE, |fd| wire::receive::<M>(std::os::fd::AsFd::as_fd(fd)))
         .await?;
-    let arrival = received.ok_or_else(|| io::Error::other("it ended without a word"))?;
+    let arrival = received.ok_or_else(|| io::Error::other("it ended without an answer"))?;
     Ok((arrival, socket.into_inner()))
 }
 
@@ -187,51 +187,70 @@ pub(crate) fn image_error(error: image::Error) -> Error {
 }
 
 impl Shared {
-    /// A name no other sandbox has.
+    /// Returns a name that no other sandbox has.
     pub(crate) fn next_id(&self) -> String {
         format!("{}-{}", self.run, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    async fn order(&self, make: impl FnOnce(u32) -> Order) -> Result<Arrival<Answer>, Error> {
+    /// The error for a spawner that has ended, with its exit status and its last lines.
+    async fn no_spawner(&self) -> Error {
+        Error::Gone(self.process.lock().await.explain().await)
+    }
+
+    async fn request(
+        &self,
+        make: impl FnOnce(u32) -> SpawnerRequest,
+    ) -> Result<Arrival<SpawnerReply>, Error> {
         let mut call = self.spawner.call();
-        self.spawner.send(&make(call.id), &[]).await.map_err(|_| no_spawner())?;
-        match call.reply().await.ok_or_else(no_spawner)? {
-            (Answer::Failed { trouble, .. }, _) => Err(trouble.into()),
+        let sent = self.spawner.send(&make(call.id), &[]).await;
+        let reply = if sent.is_ok() { call.reply().await } else { None };
+        let Some(reply) = reply else { return Err(self.no_spawner().await) };
+        match reply {
+            (SpawnerReply::Failed { failure, .. }, _) => Err(failure.into()),
             arrival => Ok(arrival),
         }
     }
 
-    /// Carries a plan out.
+    /// Creates the sandbox of a plan.
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = plan.id, image = plan.image))]
     pub(crate) async fn create(
         self: &Arc<Self>,
         plan: Plan,
         spec: Spec,
         lease: Option<Lease>,
     ) -> Result<NativeSandbox, Error> {
-        let order = |request| Order::Create { request, plan: Box::new(plan.clone()) };
-        let (_, fds) = self.order(order).await?;
-        let socket = fds.into_iter().next().ok_or_else(no_spawner)?;
-        let what = "setting up the sandbox";
-        let ((reply, fds), socket) = first::<Reply>(socket).await.map_err(Error::io(what))?;
+        let make = |request| SpawnerRequest::Create { request, plan: Box::new(plan.clone()) };
+        let (_, fds) = self.request(make).await?;
+        let socket = fds.into_iter().next().ok_or_else(missing_descriptor)?;
+        let ((reply, fds), socket) = match first::<Reply>(socket).await {
+            Ok(first) => first,
+            // The new process has reported over the spawner's standard error.
+            Err(source) => {
+                let what = self.process.lock().await.log().explain("setting up the sandbox");
+                return Err(Error::Io { what, source });
+            }
+        };
         match reply {
             Reply::Ready => {}
-            Reply::NotReady(trouble) => {
+            Reply::NotReady(failure) => {
                 self.destroy(&plan.id).await?;
-                return Err(trouble.into());
+                return Err(failure.into());
             }
-            _ => return Err(Error::Gone("it gave an answer that makes no sense".into())),
+            other => {
+                return Err(Error::Gone(format!("unexpected first message of PID 1: {other:?}")));
+            }
         }
         let proxy = match (&spec.network, plan.network) {
             (Network::Allow(hosts), NetworkPlan::Proxied) => {
-                let listener = fds.into_iter().next().ok_or_else(no_spawner)?;
+                let listener = fds.into_iter().next().ok_or_else(missing_descriptor)?;
                 let serve = proxy::start(listener, hosts.clone())
                     .map_err(Error::io("starting the proxy"))?;
                 Some(serve)
             }
             _ => None,
         };
-        let link = Link::new(socket).map_err(Error::io("talking to the sandbox"))?;
-        let protection = protection::report(&self.facts, &plan);
+        let link = Link::new(socket).map_err(Error::io("connecting to the sandbox"))?;
+        let protection = protection::report(&self.support, &plan);
         Ok(NativeSandbox {
             plan,
             spec,
@@ -244,57 +263,54 @@ impl Shared {
         })
     }
 
-    /// Makes the writable directories of a sandbox that will be created later.
+    /// Creates the writable directories of a sandbox that will be created later.
     pub(crate) async fn prepare(&self, id: &str, overlays: usize) -> Result<Vec<OwnedFd>, Error> {
-        let order = |request| Order::Prepare { request, id: id.to_owned(), overlays };
-        self.order(order).await.map(|(_, fds)| fds)
+        let make = |request| SpawnerRequest::Prepare { request, id: id.to_owned(), overlays };
+        self.request(make).await.map(|(_, fds)| fds)
     }
 
-    /// Ends a sandbox and waits until it is gone.
+    /// Destroys a sandbox and waits until it is gone.
     pub(crate) async fn destroy(&self, id: &str) -> Result<(), Error> {
-        self.order(|request| Order::Destroy { request, id: id.to_owned() }).await.map(drop)
+        self.request(|request| SpawnerRequest::Destroy { request, id: id.to_owned() })
+            .await
+            .map(drop)
     }
 
-    /// Ends a sandbox, or drops one only prepared, without waiting.
+    /// Destroys a sandbox, or a prepared one, without waiting.
     pub(crate) fn destroy_later(&self, id: String) {
-        let _ = self.spawner.send_now(&Order::Destroy { request: 0, id });
+        let _ = self.spawner.send_now(&SpawnerRequest::Destroy { request: 0, id });
     }
 
-    /// Finds out what an image is made of.
+    /// Resolves an image to the directories it consists of.
     fn base(&self, image: &ImageRef) -> Result<(Base, Option<Lease>), Error> {
         match image {
-            ImageRef::Host => Ok((Base::Host(host_image::program_dirs()), None)),
+            ImageRef::Host => Ok((Base::Host(host_image::program_dirs(&[])), None)),
             ImageRef::Dir(dir) => {
-                let unknown = |why: String| Error::UnknownImage {
-                    image: image.clone(),
-                    remedy: format!("{why}; give a directory with a root file system, or a name"),
-                };
-                let dir = std::path::absolute(dir).map_err(|e| unknown(e.to_string()))?;
+                let unknown = |reason| Error::UnknownImage { image: image.clone(), reason };
+                let dir = std::path::absolute(dir)
+                    .map_err(|source| Error::HostPath { path: dir.clone(), source })?;
                 match std::fs::metadata(dir.join("bin"))
                     .or_else(|_| std::fs::metadata(dir.join("usr")))
                 {
                     Ok(meta) if meta.is_dir() && dir.to_str().is_some() => {
                         Ok((Base::Dir(dir), None))
                     }
-                    _ if !dir.exists() => Err(unknown("there is no such directory".into())),
-                    _ => Err(unknown("the directory has neither bin nor usr in it".into())),
+                    _ if !dir.exists() => Err(unknown(UnknownImage::NoDirectory)),
+                    _ => Err(unknown(UnknownImage::NotARootFileSystem)),
                 }
             }
             ImageRef::Name(name) => match self.store.rootfs(name) {
                 Ok(rootfs) => {
-                    let host_dirs =
-                        if rootfs.on_host { host_image::program_dirs() } else { Vec::new() };
+                    let host_dirs = match rootfs.on_host {
+                        true => host_image::program_dirs(&rootfs.layers),
+                        false => Vec::new(),
+                    };
                     let lease = rootfs.lease.clone();
                     Ok((Base::Stored { rootfs, host_dirs }, Some(lease)))
                 }
                 Err(error) if error.is_usage() => Err(Error::UnknownImage {
                     image: image.clone(),
-                    remedy: match name.as_str() {
-                        "base" => "make it with `llm-in-sandbox image build`".into(),
-                        _ => "see `llm-in-sandbox image list`, or get it with `image pull`, \
-                              `image import` or `image build`"
-                            .into(),
-                    },
+                    reason: UnknownImage::NotInStore,
                 }),
                 Err(error) => Err(image_error(error)),
             },
@@ -317,18 +333,18 @@ impl Runtime for NativeRuntime {
     }
 
     async fn prune(&self) -> Result<Vec<SandboxInfo>, Error> {
-        match self.shared.order(|request| Order::Prune { request }).await? {
-            (Answer::Pruned { removed, .. }, _) => Ok(removed),
-            _ => Err(no_spawner()),
+        match self.shared.request(|request| SpawnerRequest::Prune { request }).await? {
+            (SpawnerReply::Pruned { removed, .. }, _) => Ok(removed),
+            (other, _) => Err(unexpected(&other)),
         }
     }
 }
 
-/// The sandboxes of every runtime with this home, leftovers included. Starts nothing and removes nothing.
+/// Lists the sandboxes of every runtime with this home, including leftovers of dead processes. Changes nothing.
 pub fn list(home: &Path) -> Result<Vec<SandboxInfo>, Error> {
     list_in(&home.join("run"))
 }
 
 fn list_in(runs: &Path) -> Result<Vec<SandboxInfo>, Error> {
-    leftovers::list(runs).map_err(Error::io(format!("looking into {}", runs.display())))
+    leftovers::list(runs).map_err(Error::io(format!("listing {}", runs.display())))
 }

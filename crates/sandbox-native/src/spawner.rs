@@ -1,7 +1,7 @@
-//! The spawner: one single-threaded process that makes, watches and removes sandboxes.
+//! The spawner: a single-threaded process that creates, watches and removes sandboxes.
 //!
-//! It serves one caller over the socket it finds as standard input. When that socket closes, for whatever
-//! reason, it ends every sandbox, removes all traces and exits.
+//! It serves one caller over the socket at its standard input. When that socket closes, for whatever reason, it kills
+//! every sandbox, removes their files and exits.
 
 mod create;
 mod identity;
@@ -14,169 +14,186 @@ pub(crate) use identity::{Identity, has_mount_rights, subordinate};
 use sandbox::SandboxInfo;
 use serde::{Deserialize, Serialize};
 
-use crate::{cgroup::CgroupVersion, plan::Plan, wire};
+use crate::{
+    cgroup::CgroupVersion,
+    diagnostics,
+    mounts::Step,
+    plan::Plan,
+    sys::SingleThreaded,
+    wire::{self, WireError},
+};
 
-/// What the caller asks of the spawner.
+/// A request of the caller to the spawner. Replies repeat its number, `request`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
-    /// The first message: where to keep state.
-    Begin {
-        /// A directory of this spawner's own, not made yet.
+pub(crate) enum SpawnerRequest {
+    /// The first message.
+    Start {
+        /// The spawner's own directory for state; must not exist yet.
         run_dir: PathBuf,
     },
-    /// Make a sandbox.
+    /// Create a sandbox.
     Create {
-        /// Tells answers apart.
+        /// Number of the request.
         request: u32,
-        /// How.
+        /// Description of the sandbox.
         plan: Box<Plan>,
     },
-    /// Make the writable directories of a sandbox that is to be created later, and hand them out.
+    /// Create the writable directories of a sandbox that is created later, and send them.
     Prepare {
-        /// Tells answers apart.
+        /// Number of the request.
         request: u32,
         /// The sandbox's name.
         id: String,
-        /// How many.
+        /// Number of directories.
         overlays: usize,
     },
-    /// End a sandbox, or drop one only prepared.
+    /// Destroy a sandbox, or a prepared one.
     Destroy {
-        /// Tells answers apart.
+        /// Number of the request.
         request: u32,
         /// The sandbox's name.
         id: String,
     },
-    /// Remove what dead spawners left.
+    /// Remove the leftovers of dead spawners.
     Prune {
-        /// Tells answers apart.
+        /// Number of the request.
         request: u32,
     },
 }
 
-/// What the spawner answers.
+/// A message of the spawner to the caller.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    /// It is ready for orders.
-    Begun(Facts),
-    /// It could not start.
-    NotBegun(Trouble),
+pub(crate) enum SpawnerReply {
+    /// The spawner is ready for requests.
+    Started(HostSupport),
+    /// The spawner could not start.
+    NotStarted(WireFailure),
     /// The sandbox exists; the packet carries the socket to its PID 1.
     Created {
-        /// The order's number.
+        /// Number of the request.
         request: u32,
     },
     /// The directories exist; the packet carries them.
     Prepared {
-        /// The order's number.
+        /// Number of the request.
         request: u32,
     },
     /// The sandbox is gone.
     Destroyed {
-        /// The order's number.
+        /// Number of the request.
         request: u32,
     },
     /// These sandboxes were leftovers and are gone.
     Pruned {
-        /// The order's number.
+        /// Number of the request.
         request: u32,
-        /// Since the spawner started.
+        /// Those removed since the last such reply.
         removed: Vec<SandboxInfo>,
     },
-    /// The order failed and left nothing.
+    /// The request failed and left nothing behind.
     Failed {
-        /// The order's number.
+        /// Number of the request.
         request: u32,
-        /// Why.
-        trouble: Trouble,
+        /// The reason.
+        failure: WireFailure,
     },
 }
 
-/// A failure, as it travels.
+/// A [`Failure`](crate::mounts::Failure) as it travels between processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Trouble {
+pub(crate) struct WireFailure {
     /// What was being done.
-    pub(crate) what: String,
-    /// The system's error number, if it was one of its.
-    pub(crate) errno: Option<i32>,
-    /// The error in words.
-    pub(crate) why: String,
+    what: String,
+    /// The system's error.
+    error: WireError,
 }
 
-impl From<crate::mounts::Failure> for Trouble {
+impl From<crate::mounts::Failure> for WireFailure {
     fn from(failure: crate::mounts::Failure) -> Self {
-        let errno = failure.error.raw_os_error();
-        Self { what: failure.what, errno, why: failure.error.to_string() }
+        Self { what: failure.what, error: WireError::from(&failure.error) }
     }
 }
 
-impl From<Trouble> for sandbox::Error {
-    fn from(trouble: Trouble) -> Self {
-        let source = match trouble.errno {
-            Some(errno) => std::io::Error::from_raw_os_error(errno),
-            None => std::io::Error::other(trouble.why),
-        };
-        Self::Io { what: trouble.what, source }
+impl From<WireFailure> for sandbox::Error {
+    fn from(failure: WireFailure) -> Self {
+        Self::Io { what: failure.what, source: failure.error.into() }
     }
 }
 
-/// What this spawner can enforce.
+/// What this machine lets the spawner enforce.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Facts {
-    /// Who root inside is outside.
+pub(crate) struct HostSupport {
+    /// Who the users of a sandbox are on the host.
     pub(crate) users: Users,
-    /// Which control groups limit sandboxes.
+    /// Version of control groups that limits sandboxes.
     pub(crate) cgroups: CgroupVersion,
-    /// Controllers among memory, pids and cpu that are usable.
+    /// Usable controllers among `memory`, `pids` and `cpu`.
     pub(crate) controllers: Vec<String>,
-    /// Where written files go.
+    /// Where the sandboxes' files are stored.
     pub(crate) storage: Storage,
 }
 
-/// Who the users inside are outside.
+/// Who the users of a sandbox are on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Users {
     /// 65,536 users without any rights on the host.
     Shifted,
-    /// Root inside is root outside, without capabilities: this kernel cannot shift file owners.
+    /// Root of the sandbox is root of the host, without capabilities: this kernel cannot shift file owners.
     SameAsHost,
-    /// The ordinary user is root inside; the others are its subordinate users.
+    /// Root of the sandbox is the calling user; the others are its subordinate users.
     Subordinate,
-    /// The ordinary user is root inside; there are no others.
+    /// Root of the sandbox is the calling user; there are no others.
     Single,
 }
 
-/// Where written files go.
+/// Where the sandboxes' files are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Storage {
-    /// To the state directory's file system.
+    /// In the state directory.
     Disk,
-    /// To memory: the state directory's file system cannot hold an overlay's upper layer.
+    /// In memory: the state directory's file system cannot hold an overlay's upper layer.
     Memory,
 }
 
-/// The whole life of a spawner. To be called first thing in a process started for it.
+/// Runs the spawner until its caller is gone.
+///
+/// To be called at the very start of a process that was started for it, before any thread exists; with a second thread
+/// it fails. Standard input is the socket to the caller, standard error a pipe the caller reads diagnostics from.
 pub fn spawner_main() -> ExitCode {
-    // A forked child must not unwind into code that believes itself to be its parent.
-    std::panic::set_hook(Box::new(|_| crate::sys::exit_now(101)));
+    diagnostics::exit_on_panic();
     let stdin = std::io::stdin();
-    let first = wire::receive::<Order>(stdin.as_fd());
-    let Ok(Some((Order::Begin { run_dir }, _))) = first else {
+    let first = match wire::receive::<SpawnerRequest>(stdin.as_fd()) {
+        Ok(Some((first, _))) => first,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => {
+            diagnostics::report(&format!("cannot read the caller's first message: {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    let SpawnerRequest::Start { run_dir } = first else {
+        diagnostics::report("the caller's first message is not a request to begin");
         return ExitCode::from(2);
     };
-    match serve::Spawner::begin(run_dir) {
+    // SAFETY: the one thread there is now, as the constructor checks, stays in this function until the token is gone.
+    // Nothing called from here starts another, in the spawner or in a sandbox's processes before they `exec`: the code
+    // is synchronous and uses neither tokio nor `std::thread::spawn`.
+    let single = unsafe { SingleThreaded::assert() };
+    let begun = single
+        .step("starting the spawner")
+        .and_then(|single| serve::Spawner::begin(run_dir, single));
+    match begun {
         Ok(mut spawner) => {
             spawner.serve();
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            let _ = wire::send(stdin.as_fd(), &Answer::NotBegun(failure.into()), &[]);
+            let _ = wire::send(stdin.as_fd(), &SpawnerReply::NotStarted(failure.into()), &[]);
             ExitCode::FAILURE
         }
     }
 }
 
-/// Removes the directory of a spawner that died.
+/// Removes the state directory of a dead spawner.
 pub(crate) fn remove_leftover(run_dir: &std::path::Path) -> std::io::Result<()> {
-    remove::remove_tree(run_dir, &remove::Effort::Whatever).map(drop)
+    remove::remove_tree(run_dir, &remove::Effort::Unlimited).map(drop)
 }

@@ -1,11 +1,12 @@
-//! System calls that have no safe wrapper elsewhere, each behind a function that is safe to call.
+//! System calls that have no safe wrapper elsewhere.
 //!
-//! `fork` and `clone3` are sound here because the spawner and PID 1 never have a second thread:
-//! [`assert_single_threaded`] is checked before the first use.
+//! A function here is safe where the kernel or its arguments rule out undefined behaviour. What copies or changes the
+//! whole process needs a [`SingleThreaded`] token, and what closes descriptors of others is `unsafe`.
 
 use std::{
     ffi::{CString, c_char},
     io,
+    marker::PhantomData,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
@@ -13,7 +14,7 @@ use std::{
 pub(crate) enum Fork {
     /// The new process.
     Child,
-    /// The old process, told the new one's number.
+    /// The old process, with the new one's number.
     Parent(i32),
 }
 
@@ -37,74 +38,114 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Refuses to go on where another thread exists: a forked child would inherit its locks.
-pub(crate) fn assert_single_threaded() -> io::Result<()> {
-    let threads = std::fs::read_dir("/proc/self/task")?.count();
-    if threads == 1 {
-        Ok(())
-    } else {
-        Err(io::Error::other(format!("the spawner has {threads} threads instead of one")))
+/// Proof that this process has one thread and never starts another.
+///
+/// A process copied by [`fork`] or [`clone3`] has its own copy of the token, which holds there as well: such a
+/// process starts with one thread. Not `Send`, so it cannot be used to start one and go there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SingleThreaded(PhantomData<*const ()>);
+
+impl SingleThreaded {
+    /// Checks that there is one thread now.
+    ///
+    /// # Safety
+    /// From here on nothing in this process, nor in its copies until they `exec`, may start a thread.
+    pub(crate) unsafe fn assert() -> io::Result<Self> {
+        let threads = std::fs::read_dir("/proc/self/task")?.count();
+        if threads == 1 {
+            Ok(Self(PhantomData))
+        } else {
+            Err(io::Error::other(format!("the spawner has {threads} threads instead of one")))
+        }
     }
 }
 
-/// A copy of this process.
-pub(crate) fn fork() -> io::Result<Fork> {
-    // SAFETY: this process has one thread (see the module's head), so the child may run any code.
+/// Copies this process.
+pub(crate) fn fork(_: SingleThreaded) -> io::Result<Fork> {
+    // SAFETY: fork itself touches no memory of ours. Code in the child is limited to async-signal-safe functions only
+    // where other threads could have held locks at the time of the copy; the token proves that there are none.
     match check(libc::c_long::from(unsafe { libc::fork() }))? {
         0 => Ok(Fork::Child),
         pid => Ok(Fork::Parent(pid as i32)),
     }
 }
 
-/// A copy of this process in new namespaces, optionally born in a version 2 control group.
-pub(crate) fn clone3(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+/// Flags that ask for new namespaces, and nothing else.
+const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+/// Copies this process into new namespaces, optionally into a version 2 control group. Flags other than those of
+/// namespaces are an error.
+pub(crate) fn clone3(
+    _: SingleThreaded,
+    namespaces: libc::c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> io::Result<Cloned> {
+    if namespaces & !NEW_NAMESPACES != 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let mut pidfd: RawFd = -1;
-    // SAFETY: clone_args is plain data for which all zeroes is valid.
+    // SAFETY: clone_args is a struct of integers, for which all zeroes is a valid value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = flags | libc::CLONE_PIDFD as u64;
+    args.flags = (namespaces | libc::CLONE_PIDFD) as u64;
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     if let Some(fd) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = fd.as_raw_fd() as u64;
     }
-    // SAFETY: the arguments live across the call, no stack is passed and no CLONE_VM is set, so the child
-    // is a plain copy; this process has one thread.
+    // SAFETY: `args` and the `pidfd` it points to are valid and writable throughout the call. The flags contain no
+    // CLONE_VM, CLONE_THREAD or CLONE_FILES (checked above) and no stack is set, so the child is a copy with memory and
+    // descriptors of its own, as after fork; that it may run any code follows from the token, as there.
     let pid = check(unsafe {
         libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
     })?;
     if pid == 0 {
         return Ok(Cloned::Child);
     }
-    // SAFETY: the kernel stored a new descriptor there, owned by nobody else.
+    // SAFETY: with CLONE_PIDFD a successful call has stored a new descriptor in `pidfd`, which nothing else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     Ok(Cloned::Parent { pid: pid as i32, pidfd })
 }
 
-/// Stops every process this one may signal but itself: from PID 1, all of its sandbox, in one step that no
-/// fork escapes.
+/// In PID 1: stops every other process of the sandbox, in one step that no fork escapes. Does nothing elsewhere, where
+/// it would stop the processes of the host.
 pub(crate) fn stop_all() {
-    // SAFETY: kill has no preconditions on memory.
+    if std::process::id() != 1 {
+        return;
+    }
+    // SAFETY: kill takes integers and touches no memory of this process.
     unsafe { libc::kill(-1, libc::SIGSTOP) };
 }
 
 /// Ends this process at once, without running destructors of the parent's state.
 pub(crate) fn exit_now(code: i32) -> ! {
-    // SAFETY: _exit has no preconditions.
+    // SAFETY: _exit takes an integer, runs no code of this process and does not return.
     unsafe { libc::_exit(code) }
 }
 
 /// Closes every descriptor from this number on.
-pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
-    // SAFETY: callers give up every owned descriptor in that range; none is used afterwards.
+///
+/// # Safety
+/// No value that owns or borrows a descriptor of that range may be used or dropped afterwards. This holds in a forked
+/// child that ends by [`execute`] or [`exit_now`] and touches none of its parent's values until then.
+pub(crate) unsafe fn close_from(first: RawFd) -> io::Result<()> {
+    // SAFETY: close_range takes integers. That descriptors disappear under their owners is what the caller vouches for.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) })?;
     Ok(())
 }
 
 /// Places descriptors at exactly 3, 4, 5 ... and closes all others above 2.
 ///
-/// The caller's own `OwnedFd`s are consumed, so none refers to a closed number.
-pub(crate) fn keep_only(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
+/// # Safety
+/// As for [`close_from`] with 3: besides the result, no value that owns or borrows a descriptor above 2 may be used or
+/// dropped afterwards.
+pub(crate) unsafe fn keep_only(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
     let first: RawFd = 3;
     let end = first + fds.len() as RawFd;
     // Out of the way first, so that no target number is still a source.
@@ -115,21 +156,25 @@ pub(crate) fn keep_only(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
     let mut kept = Vec::with_capacity(high.len());
     for (i, fd) in high.iter().enumerate() {
         let target = first + i as RawFd;
-        // SAFETY: both numbers are valid for dup3; whatever was open at `target` belongs to the parent's
-        // copied state, which this process never uses again.
+        // SAFETY: dup3 takes integers. It closes what was open at `target`, which lies above 2: the caller vouches that
+        // its owner is never used again. `high` itself lies at `end` and above.
         check(libc::c_long::from(unsafe { libc::dup3(fd.as_raw_fd(), target, libc::O_CLOEXEC) }))?;
-        // SAFETY: `target` is open and owned by nobody else.
+        // SAFETY: dup3 has just opened `target`, and its former owner is never used again, so this is its only owner.
         kept.push(unsafe { OwnedFd::from_raw_fd(target) });
     }
-    close_from(end)?;
-    // Their numbers lie in the closed range.
+    // SAFETY: of this range, `high` is forgotten below without being used, and the caller vouches for the rest.
+    unsafe { close_from(end) }?;
     high.into_iter().for_each(std::mem::forget);
     Ok(kept)
 }
 
-/// Makes `fd` this process's descriptor 0, 1 or 2, kept across `exec`.
+/// Makes `fd` this process's descriptor 0, 1 or 2, kept across `exec`. Any other number is an error.
 pub(crate) fn become_stdio(fd: BorrowedFd<'_>, number: RawFd) -> io::Result<()> {
-    // SAFETY: dup2 on valid numbers.
+    if !(0..=2).contains(&number) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: dup2 takes integers. It closes a standard stream at most, and those are owned by no `OwnedFd` here: they
+    // are reached through `std::io`, which allows for their being replaced.
     check(libc::c_long::from(unsafe { libc::dup2(fd.as_raw_fd(), number) }))?;
     Ok(())
 }
@@ -137,10 +182,12 @@ pub(crate) fn become_stdio(fd: BorrowedFd<'_>, number: RawFd) -> io::Result<()> 
 /// Default action for every signal, none blocked: what a program expects at its start.
 pub(crate) fn reset_signals() {
     for signal in 1..=64 {
-        // SAFETY: SIG_DFL is valid for every signal; the calls fail harmlessly for KILL and STOP.
+        // SAFETY: SIG_DFL is a valid action for every signal and names no handler that could run; for KILL, STOP and
+        // the C library's own signals the call fails and changes nothing.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    // SAFETY: an all-zero set is a valid place for sigemptyset to fill, and the set outlives the call.
+    // SAFETY: sigset_t is an array of integers, for which all zeroes is valid; `none` outlives both calls, and a null
+    // pointer makes sigprocmask not store the old mask.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -150,13 +197,14 @@ pub(crate) fn reset_signals() {
 
 /// Lets a write past the largest file size fail instead of ending the process.
 pub(crate) fn survive_file_size_limit() {
-    // SAFETY: SIG_IGN is valid for this signal.
+    // SAFETY: SIG_IGN is a valid action for SIGXFSZ and names no handler that could run.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// A descriptor that becomes readable when a child ends. Blocks the signal's normal delivery.
 pub(crate) fn child_signals() -> io::Result<OwnedFd> {
-    // SAFETY: the set is filled before use and outlives the calls; signalfd returns a new descriptor.
+    // SAFETY: sigset_t is an array of integers, for which all zeroes is valid, and `set` outlives the calls that fill and
+    // read it. The result of signalfd is checked before it is owned: a new descriptor that nothing else owns.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -173,16 +221,17 @@ pub(crate) fn execute(argv: &[CString], env: &[CString]) -> io::Error {
     let pointers = |strings: &[CString]| -> Vec<*const c_char> {
         strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
     };
+    let Some(program) = argv.first() else { return io::ErrorKind::InvalidInput.into() };
     let (argv, envp) = (pointers(argv), pointers(env));
-    // SAFETY: both are null-terminated arrays of C strings that outlive the call. execvpe looks PATH up in
-    // the calling process's environment, which `set_path` has made the sandbox's.
-    unsafe { libc::execvpe(argv[0], argv.as_ptr(), envp.as_ptr()) };
+    // SAFETY: `argv` and `envp` are arrays of pointers to NUL-terminated strings, ended by a null pointer, and they and
+    // the strings outlive the call. execvpe looks PATH up in this process's own environment; see `set_path`.
+    unsafe { libc::execvpe(program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
     io::Error::last_os_error()
 }
 
 /// Makes this process's own `PATH` the one programs are looked up in.
-pub(crate) fn set_path(path: &str) {
-    // SAFETY: this process has one thread.
+pub(crate) fn set_path(_: SingleThreaded, path: &str) {
+    // SAFETY: set_var is unsound while another thread may read the environment; the token proves that there is none.
     unsafe { std::env::set_var("PATH", path) };
 }
 
@@ -209,7 +258,8 @@ fn set_mount_attributes(
     flags: libc::c_int,
 ) -> io::Result<()> {
     let attr = libc::mount_attr { attr_set, attr_clr: 0, propagation: 0, userns_fd };
-    // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor; attr outlives the call.
+    // SAFETY: the path is a NUL-terminated string (an empty one with AT_EMPTY_PATH names the descriptor), `attr` is a
+    // mount_attr of the size passed with it, and both outlive the call, which only reads them.
     check(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -227,12 +277,12 @@ fn set_mount_attributes(
 pub(crate) fn loopback_up() -> io::Result<()> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: ifreq is plain data for which all zeroes is valid.
+    // SAFETY: ifreq is a struct and union of integers and byte arrays, for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[0] = b'l' as c_char;
     request.ifr_name[1] = b'o' as c_char;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
-    // SAFETY: the request is a valid ifreq that outlives the call.
+    // SAFETY: SIOCSIFFLAGS reads an ifreq, which `request` is, and it outlives the call.
     check(libc::c_long::from(unsafe {
         libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
     }))?;
@@ -241,7 +291,7 @@ pub(crate) fn loopback_up() -> io::Result<()> {
 
 /// Makes a terminal this session's controlling one.
 pub(crate) fn take_terminal(terminal: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: TIOCSCTTY takes an integer argument.
+    // SAFETY: TIOCSCTTY takes an integer and no pointer.
     check(libc::c_long::from(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) }))?;
     Ok(())
 }
@@ -258,7 +308,7 @@ pub(crate) fn scope_abstract_sockets() -> io::Result<bool> {
         handled_access_net: u64,
         scoped: u64,
     }
-    // SAFETY: with a null attribute and the version flag the call only answers a number.
+    // SAFETY: with the version flag the kernel requires a null attribute of size 0 and only returns a number.
     let abi = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -275,7 +325,8 @@ pub(crate) fn scope_abstract_sockets() -> io::Result<bool> {
         handled_access_net: 0,
         scoped: SCOPE_ABSTRACT_UNIX_SOCKET,
     };
-    // SAFETY: the attribute outlives the call; the result is a new descriptor.
+    // SAFETY: `attr` has the kernel's layout (`repr(C)`) and the size passed with it, and outlives the call. The result
+    // is checked before it is owned: a new descriptor that nothing else owns.
     let ruleset = unsafe {
         let fd = check(libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -285,7 +336,8 @@ pub(crate) fn scope_abstract_sockets() -> io::Result<bool> {
         ))?;
         OwnedFd::from_raw_fd(fd as RawFd)
     };
-    // SAFETY: plain call on a valid descriptor.
+    // SAFETY: landlock_restrict_self takes integers; the descriptor is open. It restricts this thread for good, which
+    // affects no memory.
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) })?;
     Ok(true)
 }
@@ -294,16 +346,17 @@ pub(crate) fn scope_abstract_sockets() -> io::Result<bool> {
 pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the kernel copies the program, which outlives the call and is never written to.
+    // SAFETY: `filter` points to `len` instructions that outlive the call. The kernel copies and checks them and writes
+    // nothing, so the cast from a shared reference is never used to write.
     check(unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter)
     })?;
     Ok(())
 }
 
-/// Lets the asynchronous runtime tell when a descriptor is ready.
+/// Registers a descriptor with the asynchronous runtime.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd stays the same open descriptor for as long as it lives, which is as long as the
-    // registration does.
+    // SAFETY: the registered descriptor must stay open and the same until it is deregistered. AsyncFd owns the OwnedFd
+    // and deregisters it before it gives it up, and an OwnedFd keeps its descriptor for as long as it lives.
     Ok(unsafe { tokio::io::unix::AsyncFd::register(fd) }?)
 }

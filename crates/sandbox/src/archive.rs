@@ -1,7 +1,7 @@
-//! Trees as tar streams, between the host and a sandbox.
+//! Copies trees between the host and a sandbox as tar streams.
 //!
-//! Packing reads the host's own files. Unpacking trusts nothing: the stream comes from a sandbox, and no
-//! name, link or device in it may touch anything but the destination.
+//! Packing reads the host's own files. Unpacking does not trust the stream, which comes from a sandbox: no name, link or
+//! device in it may affect anything but the destination.
 
 use std::{
     fs, io,
@@ -15,17 +15,17 @@ use cap_std::{ambient_authority, fs::Dir};
 
 use crate::{CopyReport, Skipped};
 
-/// Writes a file or tree of the host as a tar stream in which it is called `name`.
+/// Writes a file or tree of the host as a tar stream in which it has the path `name`.
 ///
-/// A link given as `source` is followed; links below it are kept as links. Devices, sockets and pipes
-/// are left out.
+/// A link given as `source` is followed; links below it are copied as links. Devices, sockets and pipes are skipped and
+/// reported.
 pub fn pack(source: &Path, name: &Path, out: impl Write) -> io::Result<CopyReport> {
     pack_without(&[], source, name, out)
 }
 
-/// Like [`pack`], leaving out these directories and everything below them.
+/// Like [`pack`], but skips these directories and everything below them.
 pub fn pack_without(
-    left_out: &[&Path],
+    excluded: &[&Path],
     source: &Path,
     name: &Path,
     out: impl Write,
@@ -35,12 +35,12 @@ pub fn pack_without(
     builder.mode(tar::HeaderMode::Complete);
     let source = &fs::canonicalize(source)?;
     let meta = fs::metadata(source)?;
-    pack_entry(&mut builder, (source, name), &meta, left_out, &mut report)?;
+    pack_entry(&mut builder, (source, name), &meta, excluded, &mut report)?;
     builder.into_inner()?.flush()?;
     Ok(report)
 }
 
-/// Writes one file held in memory as a tar stream in which it is called `name`.
+/// Writes one file, with its contents in memory, as a tar stream in which it has the path `name`.
 pub fn pack_bytes(name: &Path, contents: &[u8], mode: u32, out: impl Write) -> io::Result<()> {
     let mut builder = tar::Builder::new(out);
     let mut header = tar::Header::new_gnu();
@@ -54,7 +54,7 @@ fn pack_entry<W: Write>(
     builder: &mut tar::Builder<W>,
     (source, name): (&Path, &Path),
     meta: &fs::Metadata,
-    left_out: &[&Path],
+    excluded: &[&Path],
     report: &mut CopyReport,
 ) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
@@ -72,12 +72,12 @@ fn pack_entry<W: Write>(
         children.sort_by_key(fs::DirEntry::file_name);
         for child in children {
             let (path, name) = (child.path(), name.join(child.file_name()));
-            if left_out.contains(&path.as_path()) {
+            if excluded.contains(&path.as_path()) {
                 report.skipped.push(Skipped { path: name, why: "not part of the files".into() });
                 continue;
             }
             let meta = path.symlink_metadata()?;
-            pack_entry(builder, (&path, &name), &meta, left_out, report)?;
+            pack_entry(builder, (&path, &name), &meta, excluded, report)?;
         }
     } else if meta.is_symlink() {
         header.set_size(0);
@@ -94,8 +94,8 @@ fn pack_entry<W: Write>(
     Ok(())
 }
 
-/// Opens a file that was a regular one a moment ago. Should it have become a pipe or a link since, this
-/// neither waits nor follows.
+/// Opens a file that was checked to be a regular file. If it was replaced by a pipe or a link since, this neither waits
+/// for it nor follows it.
 fn open_regular(path: &Path) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.read(true);
@@ -109,16 +109,16 @@ fn open_regular(path: &Path) -> io::Result<fs::File> {
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
-        Err(io::Error::other("it is no file any more"))
+        Err(io::Error::other("it is not a file any more"))
     }
 }
 
-/// The path without its root, as tar wants it.
+/// The path without its root, as tar needs it.
 fn relative(path: &Path) -> PathBuf {
     path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
 }
 
-/// Reads exactly the announced length; a file that shrinks meanwhile is an error, not a broken archive.
+/// Reads exactly the length in the header. A file that shrinks meanwhile is an error instead of a broken archive.
 struct ExactLength {
     inner: fs::File,
     left: u64,
@@ -131,7 +131,7 @@ impl Read for ExactLength {
         if got == 0 && want > 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "the file shrank while copied",
+                "the file shrank while it was copied",
             ));
         }
         self.left -= got as u64;
@@ -139,18 +139,17 @@ impl Read for ExactLength {
     }
 }
 
-/// Entries with more directories above them than this are left out of what is unpacked: each costs the
-/// host a walk through all of them.
-const DEEPEST: usize = 128;
+/// Deepest entry that is unpacked: each costs the host a walk through all directories above it.
+const MAX_DEPTH: usize = 128;
 
-/// Reads a tar stream of one file or tree and puts it at exactly `dest`, whatever its name in the stream.
+/// Unpacks a tar stream of one file or tree to exactly `dest`, whatever its name in the stream.
 pub fn unpack(stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
     unpack_at_most(u64::MAX, stream, dest)
 }
 
-/// Like [`unpack`], failing once the files add up to more than this many bytes.
+/// Like [`unpack`], but fails once the files have more than this many bytes together.
 ///
-/// What does not exist yet appears whole or not at all; an existing directory is added to.
+/// A new destination appears complete or not at all; an existing directory is added to.
 pub fn unpack_at_most(bytes: u64, stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     if dest.is_dir() {
@@ -161,8 +160,8 @@ pub fn unpack_at_most(bytes: u64, stream: impl Read, dest: &Path) -> io::Result<
     let (name, own) = (name.to_string_lossy(), NEXT.fetch_add(1, Ordering::Relaxed));
     let partial = dest.with_file_name(format!(".{name}.partial-{}-{own}", std::process::id()));
     let unpacked = unpack_to(&partial, bytes, stream);
-    let made = partial.symlink_metadata();
-    match (&unpacked, made) {
+    let created = partial.symlink_metadata();
+    match (&unpacked, created) {
         (_, Err(_)) => unpacked,
         (Ok(_), Ok(_)) => fs::rename(&partial, dest).and(unpacked),
         (Err(_), Ok(meta)) => {
@@ -194,7 +193,7 @@ fn unpack_to(dest: &Path, bytes: u64, stream: impl Read) -> io::Result<CopyRepor
             tree = unpack_top(&mut entry, dest, &mut report)?;
             continue;
         }
-        if inner.components().count() > DEEPEST {
+        if inner.components().count() > MAX_DEPTH {
             report.skipped.push(Skipped { path: inner, why: "it is nested too deeply".into() });
             continue;
         }
@@ -208,12 +207,12 @@ fn unpack_to(dest: &Path, bytes: u64, stream: impl Read) -> io::Result<CopyRepor
             }
         }
     }
-    // A hostile writer may send data after the end of the archive; it must not block on us.
+    // Data after the end of the archive is read as well, so that the writer does not block.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(report)
 }
 
-/// The entry that stands for `dest` itself: a directory to fill, or a single file.
+/// Unpacks the entry of `dest` itself: a directory to fill, or a single file.
 fn unpack_top<R: Read>(
     entry: &mut tar::Entry<'_, R>,
     dest: &Path,
@@ -231,7 +230,7 @@ fn unpack_top<R: Read>(
     write_file(entry, &dir, Path::new(name), report).map(|()| None)
 }
 
-/// The directory a path lies in.
+/// The directory of a path.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -257,18 +256,18 @@ fn unpack_below<R: Read>(
     path: &Path,
     report: &mut CopyReport,
 ) -> Result<(), Refusal> {
-    make_parents(root, path)?;
+    create_parents(root, path)?;
     let kind = entry.header().entry_type();
     let existing = root.symlink_metadata(path).ok();
     if kind.is_dir() {
         return match existing {
             Some(meta) if meta.is_dir() => Ok(()),
-            Some(_) => Err(Refusal::Skip("something that is no directory stands in its place")),
+            Some(_) => Err(Refusal::Skip("something that is not a directory is in its place")),
             None => Ok(root.create_dir(path)?),
         };
     }
     if existing.is_some_and(|meta| meta.is_dir()) {
-        return Err(Refusal::Skip("a directory stands in its place"));
+        return Err(Refusal::Skip("a directory is in its place"));
     }
     let clear = || match root.remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -308,8 +307,8 @@ fn put_link(_: &Dir, _: &Path, _: &Path) -> Result<(), Refusal> {
     Err(Refusal::Skip("this system has no such links"))
 }
 
-/// Makes the directories above a path; a link among them is refused, so names mean what they say.
-fn make_parents(root: &Dir, path: &Path) -> Result<(), Refusal> {
+/// Creates the directories above a path. A link among them is refused.
+fn create_parents(root: &Dir, path: &Path) -> Result<(), Refusal> {
     let mut above = PathBuf::new();
     for component in path.parent().into_iter().flat_map(Path::components) {
         above.push(component);
@@ -333,7 +332,7 @@ fn write_file<R: Read>(
     #[cfg(unix)]
     {
         use cap_std::fs::OpenOptionsExt;
-        // Neither setuid nor files their new owner cannot read.
+        // Never setuid, and always readable by the owner.
         options.mode(entry.header().mode().unwrap_or(0o644) & 0o777 | 0o600);
     }
     let mut file = dir.open_with(path, &options)?;
@@ -342,7 +341,7 @@ fn write_file<R: Read>(
     Ok(())
 }
 
-/// Copies, leaving holes where the content is zero: a sparse file must not grow by being copied.
+/// Copies, leaving holes where the content is zero, so that a sparse file stays sparse.
 fn copy_sparse(from: &mut impl Read, to: &mut cap_std::fs::File) -> io::Result<u64> {
     let mut buffer = vec![0u8; 1 << 16];
     let mut total = 0u64;
@@ -372,7 +371,7 @@ fn is_file(kind: tar::EntryType) -> bool {
     kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous()
 }
 
-/// The path below the stream's first component, or nothing if it leads elsewhere.
+/// The path below the stream's first component; `None` if it leads out of the tree.
 fn inside(path: &Path) -> Option<PathBuf> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -385,10 +384,9 @@ fn inside(path: &Path) -> Option<PathBuf> {
     Some(names.into_iter().skip(1).collect())
 }
 
-/// Whether a link at `path` with this target can only lead to places inside the tree.
+/// Whether a link at `path` with this target stays inside the tree.
 ///
-/// Upward steps may stand at the start alone: after a name they could follow another link first, and
-/// mean a different directory than they spell.
+/// `..` is accepted only at the start: after a name, which may be another link, it could lead elsewhere than it seems.
 fn stays_inside(path: &Path, target: &Path) -> bool {
     let depth = path.components().count() - 1;
     let mut ups = 0;

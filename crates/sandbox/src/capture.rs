@@ -1,15 +1,15 @@
-//! Command output of any length in bounded memory: the head, the tail and the true size.
+//! Captures output of any length in bounded memory: its head, its tail and its size.
 
 use std::{borrow::Cow, collections::VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-/// How many bytes of a stream are kept.
+/// How many bytes of a stream are captured. By default 512 KiB of each end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputCap {
-    /// Bytes kept from the start.
+    /// Bytes from the start.
     pub head: usize,
-    /// Bytes kept from the end.
+    /// Bytes from the end.
     pub tail: usize,
 }
 
@@ -19,24 +19,24 @@ impl Default for OutputCap {
     }
 }
 
-/// What was kept of one stream.
+/// The captured part of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
-    /// The first bytes; all of them when nothing was cut.
+    /// The first bytes.
     pub head: Vec<u8>,
-    /// The last bytes, when something was cut between.
+    /// The last bytes, without those in `head`.
     pub tail: Vec<u8>,
-    /// How many bytes the stream carried.
+    /// Length of the whole stream in bytes.
     pub total: u64,
 }
 
 impl Captured {
-    /// How many bytes are missing between head and tail.
+    /// Number of bytes that are missing between head and tail.
     pub fn omitted(&self) -> u64 {
         self.total.saturating_sub((self.head.len() + self.tail.len()) as u64)
     }
 
-    /// The kept bytes as text; a line marks the cut, and bytes that are not UTF-8 become U+FFFD.
+    /// The captured bytes as text. A line marks what is missing, and bytes that are not UTF-8 become U+FFFD.
     pub fn text(&self) -> Cow<'_, str> {
         if self.omitted() == 0 {
             if self.tail.is_empty() {
@@ -55,7 +55,7 @@ impl Captured {
     }
 }
 
-/// The bytes without a character cut off at their end.
+/// The bytes without an incomplete character at their end.
 fn whole_start(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         Err(e) if e.error_len().is_none() => &bytes[..e.valid_up_to()],
@@ -63,13 +63,13 @@ fn whole_start(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// The bytes without the rest of a character at their start.
+/// The bytes without an incomplete character at their start.
 fn whole_end(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|b| **b & 0xC0 == 0x80).count();
     &bytes[rest..]
 }
 
-/// Collects a stream piece by piece.
+/// Captures a stream piece by piece.
 #[derive(Debug)]
 pub struct Capture {
     cap: OutputCap,
@@ -79,12 +79,12 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// An empty collector.
+    /// Creates an empty capture.
     pub fn new(cap: OutputCap) -> Self {
         Self { cap, head: Vec::new(), tail: VecDeque::new(), total: 0 }
     }
 
-    /// Takes the next piece of the stream.
+    /// Adds the next piece of the stream.
     pub fn push(&mut self, mut bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let room = self.cap.head - self.head.len();
@@ -99,7 +99,7 @@ impl Capture {
         self.tail.extend(keep);
     }
 
-    /// What was kept.
+    /// Returns what was captured.
     pub fn finish(self) -> Captured {
         Captured { head: self.head, tail: self.tail.into(), total: self.total }
     }

@@ -1,4 +1,4 @@
-//! Commands and their results: shell commands with carried-over state, and single processes with streams.
+//! Commands and their results: shell commands, which share state, and single processes with streams.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,91 +8,85 @@ use tokio::{
     sync::watch,
 };
 
-use crate::{Captured, Error, OutputCap};
+use crate::{Captured, Error, OutputCap, RequestError};
 
-/// The longest command a shell takes.
+/// Longest command in bytes.
 const MAX_COMMAND: usize = 16 << 20;
 
-/// A command for the sandbox's one shell, whose directory, variables and functions carry on.
+/// A command for the sandbox's shell, whose working directory, variables and functions persist between commands.
 #[derive(Clone, Debug)]
 pub struct ShellCommand {
-    /// What `bash` evaluates.
+    /// The script that `bash` evaluates.
     pub script: Vec<u8>,
-    /// After this long everything the command started is killed.
+    /// Time limit, after which everything the command started is killed.
     pub timeout: Duration,
-    /// How much output is kept.
+    /// How much output is captured.
     pub cap: OutputCap,
 }
 
 impl ShellCommand {
-    /// A command with a two-minute limit.
+    /// Creates a command with a time limit of two minutes.
     pub fn new(script: impl Into<Vec<u8>>) -> Self {
         let timeout = Duration::from_secs(120);
         Self { script: script.into(), timeout, cap: OutputCap::default() }
     }
 
-    /// The same command with another limit.
+    /// Sets the time limit.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Refuses what no shell can take as it stands. Nothing of such a command is run.
+    /// Checks that a shell can evaluate the command: no NUL bytes, and not longer than 16 MiB.
     pub fn validate(&self) -> Result<(), Error> {
-        if let Some(at) = self.script.iter().position(|b| *b == 0) {
-            return Err(Error::BadRequest(format!(
-                "the command has a NUL byte at offset {at}, which a shell cannot hold; \
-                 write it as an escape, for instance printf '\\0'"
-            )));
+        if let Some(offset) = self.script.iter().position(|b| *b == 0) {
+            return Err(RequestError::NulInCommand { offset }.into());
         }
         if self.script.len() > MAX_COMMAND {
-            return Err(Error::BadRequest(format!(
-                "the command has {} bytes, more than the {MAX_COMMAND} a shell takes; \
-                 write the data to a file first",
-                self.script.len()
-            )));
+            let bytes = self.script.len();
+            return Err(RequestError::CommandTooLong { bytes, limit: MAX_COMMAND }.into());
         }
         Ok(())
     }
 }
 
-/// A single program, started apart from the shell and its state.
+/// A program that runs apart from the shell and its state.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Program and arguments. The program is looked up in the sandbox's `PATH`.
     pub argv: Vec<String>,
     /// Variables added to the sandbox's environment.
     pub env: Vec<(String, String)>,
-    /// Where it starts; the sandbox's working directory when absent.
+    /// Working directory; that of the sandbox when absent.
     pub workdir: Option<PathBuf>,
-    /// After this long everything the program started is killed.
+    /// Time limit, after which everything the program started is killed.
     pub timeout: Option<Duration>,
 }
 
 impl Process {
-    /// A program without a time limit.
+    /// Creates a process without a time limit.
     pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let argv = argv.into_iter().map(Into::into).collect();
         Self { argv, env: Vec::new(), workdir: None, timeout: None }
     }
 
-    /// Refuses what cannot be a program.
+    /// Checks that the arguments can be executed.
     pub fn validate(&self) -> Result<(), Error> {
         if self.argv.first().is_none_or(String::is_empty) {
-            return Err(Error::BadRequest("there is no program to run".into()));
+            return Err(RequestError::NoProgram.into());
         }
         if self.argv.iter().any(|arg| arg.contains('\0')) {
-            return Err(Error::BadRequest("an argument holds a NUL byte".into()));
+            return Err(RequestError::NulInArgument.into());
         }
         Ok(())
     }
 }
 
-/// Something to read from, owned.
+/// An owned reader.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
-/// Something to write to, owned.
+/// An owned writer.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Where a [`Process`] reads and writes.
+/// Standard streams of a [`Process`].
 pub enum Streams {
     /// Three separate streams.
     Pipes {
@@ -105,9 +99,9 @@ pub enum Streams {
     },
     /// A terminal.
     Terminal {
-        /// What is typed.
+        /// Input of the terminal.
         input: Input,
-        /// What the terminal shows.
+        /// Output of the terminal.
         output: Output,
         /// Its size, as it changes.
         size: watch::Receiver<TerminalSize>,
@@ -115,7 +109,7 @@ pub enum Streams {
 }
 
 impl Streams {
-    /// No input; output into the void.
+    /// No input, and output that is discarded.
     pub fn discard() -> Self {
         Self::Pipes {
             stdin: None,
@@ -128,9 +122,9 @@ impl Streams {
 /// The size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
-    /// Lines.
+    /// Number of lines.
     pub rows: u16,
-    /// Characters in a line.
+    /// Number of characters in a line.
     pub cols: u16,
 }
 
@@ -140,9 +134,9 @@ pub struct TerminalSize {
 pub enum Status {
     /// It exited with this code.
     Exited(i32),
-    /// This signal ended it.
+    /// It was killed by this signal.
     Signaled(i32),
-    /// It ran past its time and was killed.
+    /// It reached its time limit and was killed.
     TimedOut,
 }
 
@@ -162,11 +156,11 @@ impl Status {
     }
 }
 
-/// The limit a command ran into.
+/// The limit a command reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The kernel killed something because the memory limit was reached.
+    /// The kernel killed a process because of the memory limit.
     Oom,
     /// A process could not be started because of the process limit.
     Pids,
@@ -177,7 +171,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The word used in reports.
+    /// The name used in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Oom => "oom",
@@ -193,7 +187,7 @@ impl Cause {
 pub struct Exit {
     /// How it ended.
     pub status: Status,
-    /// The limit it ran into, if any.
+    /// The limit it reached, if any.
     pub cause: Option<Cause>,
     /// How long it ran.
     pub duration: Duration,
@@ -208,10 +202,10 @@ pub struct ExecOutput {
     pub stderr: Captured,
     /// How the command ended.
     pub status: Status,
-    /// The limit it ran into, if any.
+    /// The limit it reached, if any.
     pub cause: Option<Cause>,
     /// How long it ran.
     pub duration: Duration,
-    /// The shell could not be saved: its variables and functions are those of a fresh one.
+    /// The shell's state was lost: the next command starts with a new shell.
     pub shell_lost: bool,
 }

@@ -1,4 +1,4 @@
-//! Files inside a sandbox, as callers see them.
+//! Descriptions of files in a sandbox, and reports of copies.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 pub struct Entry {
     /// The name within its directory.
     pub name: PathBuf,
-    /// What it is. Links are not followed.
+    /// Its kind. Links are not followed.
     pub kind: EntryKind,
-    /// Size in bytes, for files.
+    /// Size in bytes of a regular file, otherwise 0.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
 }
 
-/// What a directory entry is.
+/// Kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -31,22 +31,22 @@ pub enum EntryKind {
     Other,
 }
 
-/// What a copy of a tree did.
+/// Report of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyReport {
-    /// Regular files copied.
+    /// Number of regular files copied.
     pub files: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// What was left out, and why.
+    /// Entries that were skipped.
     pub skipped: Vec<Skipped>,
 }
 
-/// Something a copy left out.
+/// An entry that a copy skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// Its path within the copied tree.
     pub path: PathBuf,
-    /// Why it was left out.
+    /// The reason.
     pub why: String,
 }

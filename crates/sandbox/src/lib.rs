@@ -1,14 +1,35 @@
-//! What a sandbox is: a virtual Linux computer with limits, files, a shell and a network policy.
+//! The interface of sandboxes: isolated Linux systems with resource limits, files, a shell and a network policy.
 //!
-//! This crate holds the vocabulary every runtime and every caller share. It starts nothing itself and
-//! knows neither namespaces nor Docker.
+//! Start reading at [`Runtime`] and [`Sandbox`], the traits that runtimes implement, and [`Spec`], the description of a
+//! sandbox. This crate starts nothing itself and knows neither namespaces nor Docker; `lis-sandbox-native` and
+//! `lis-sandbox-docker` implement the traits.
+//!
+//! A failing command, a timeout or a limit that was reached is data: [`ExecOutput`] and [`Cause`]. An [`Error`] means that
+//! the request or the infrastructure is at fault.
+//!
+//! ```
+//! use lis_sandbox::{Error, Limits, Runtime, Sandbox, ShellCommand, Spec};
+//!
+//! let limits = Limits { memory: Some("512M".parse()?), ..Limits::default() };
+//! let spec = Spec { limits, network: "allow=example.com".parse()?, ..Spec::default() };
+//! spec.validate()?;
+//!
+//! /// Works on every runtime.
+//! async fn version(runtime: &impl Runtime, spec: &Spec) -> Result<String, Error> {
+//!     let sandbox = runtime.create(spec).await?;
+//!     let output = sandbox.shell(&ShellCommand::new("uname -r")).await?;
+//!     sandbox.destroy().await?;
+//!     Ok(output.stdout.text().into_owned())
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod archive;
 mod capture;
+mod capture_buffer;
 mod error;
 mod exec;
 mod files;
-mod kept;
 mod pool;
 mod protection;
 mod runtime;
@@ -16,14 +37,14 @@ mod size;
 mod spec;
 
 pub use capture::{Capture, Captured, OutputCap};
-pub use error::Error;
+pub use capture_buffer::CaptureBuffer;
+pub use error::{Error, Feature, RequestError, UnknownImage};
 pub use exec::{
     Cause, ExecOutput, Exit, Input, Output, Process, ShellCommand, Status, Streams, TerminalSize,
 };
 pub use files::{CopyReport, Entry, EntryKind, Skipped};
-pub use kept::Kept;
 pub use pool::Pool;
-pub use protection::{Layer, LayerState, Protection};
+pub use protection::{Layer, LayerReport, LayerState, Protection};
 pub use runtime::{Runtime, Sandbox, SandboxInfo};
 pub use size::{ByteSize, ParseSizeError};
 pub use spec::{HostPattern, ImageRef, Limits, Network, Spec, SpecError};

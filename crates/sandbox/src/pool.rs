@@ -1,4 +1,4 @@
-//! A warm pool: sandboxes of one specification made ahead of time, so that taking one costs nothing.
+//! A pool of sandboxes of one specification, created ahead of time so that taking one does not wait.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::{
 
 use crate::{Error, Runtime, Spec};
 
-/// Keeps up to `size` sandboxes ready. Each is handed out once and never comes back.
+/// Keeps up to `size` sandboxes ready. Each is handed out once and never returned.
 pub struct Pool<R: Runtime> {
     ready: Mutex<mpsc::Receiver<Result<R::Sandbox, Error>>>,
     filler: JoinHandle<()>,
@@ -18,12 +18,12 @@ pub struct Pool<R: Runtime> {
 impl<R: Runtime> Pool<R> {
     /// Starts filling a pool.
     pub fn new(runtime: Arc<R>, spec: Spec, size: usize) -> Self {
-        // One sandbox waits in the filler's hand when the channel is full.
+        // When the channel is full, one more sandbox waits in the task.
         let (sender, ready) = mpsc::channel(size.saturating_sub(1).max(1));
         let filler = tokio::spawn(async move {
             loop {
-                let made = runtime.create(&spec).await;
-                if sender.send(made).await.is_err() {
+                let created = runtime.create(&spec).await;
+                if sender.send(created).await.is_err() {
                     return;
                 }
             }
@@ -31,19 +31,19 @@ impl<R: Runtime> Pool<R> {
         Self { ready: Mutex::new(ready), filler }
     }
 
-    /// The next sandbox: at once when the pool is warm, else as soon as one is made.
+    /// Takes a sandbox; waits for its creation if none is ready.
     pub async fn take(&self) -> Result<R::Sandbox, Error> {
         let next = self.ready.lock().await.recv().await;
         next.unwrap_or_else(|| Err(Error::Gone("the pool has stopped".into())))
     }
 
-    /// Stops filling and destroys what was never taken.
+    /// Stops the pool and destroys the sandboxes that were not taken.
     pub async fn close(self) -> Result<(), Error> {
         self.filler.abort();
         let mut ready = self.ready.lock().await;
         ready.close();
-        while let Some(made) = ready.recv().await {
-            if let Ok(unused) = made {
+        while let Some(created) = ready.recv().await {
+            if let Ok(unused) = created {
                 crate::Sandbox::destroy(unused).await?;
             }
         }

@@ -1,4 +1,4 @@
-//! The two traits every runtime implements.
+//! [`Runtime`] and [`Sandbox`], the traits that every runtime implements.
 
 use std::{future::Future, path::Path};
 
@@ -9,22 +9,22 @@ use crate::{
     Spec, Streams,
 };
 
-/// Something that makes sandboxes.
+/// Creates sandboxes.
 pub trait Runtime: Send + Sync + 'static {
-    /// What it makes.
+    /// Its kind of sandbox.
     type Sandbox: Sandbox;
 
-    /// A fresh sandbox, ready for commands. On an error nothing is left behind.
+    /// Creates a sandbox that is ready for commands. On an error nothing is left behind.
     fn create(&self, spec: &Spec) -> impl Future<Output = Result<Self::Sandbox, Error>> + Send;
 
-    /// The sandboxes of this runtime on this machine, whichever process made them.
+    /// Lists the sandboxes of this runtime on this machine, including those of other processes.
     fn list(&self) -> impl Future<Output = Result<Vec<SandboxInfo>, Error>> + Send;
 
-    /// Removes what processes that died left behind, and says what it was.
+    /// Removes the sandboxes of processes that have died, and returns them.
     fn prune(&self) -> impl Future<Output = Result<Vec<SandboxInfo>, Error>> + Send;
 }
 
-/// A sandbox somebody made.
+/// A sandbox as listed by [`Runtime::list`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxInfo {
     /// Its name.
@@ -35,26 +35,26 @@ pub struct SandboxInfo {
     pub alive: bool,
     /// The image it started from.
     pub image: String,
-    /// When it was made, in seconds since 1970.
+    /// Time of its creation, in seconds since 1970.
     pub created: u64,
 }
 
-/// A virtual Linux computer. Dropping it destroys it without waiting.
+/// An isolated Linux system with files, a shell and processes. Dropping it destroys it without waiting.
 pub trait Sandbox: Send + Sync + Sized + 'static {
     /// Its name.
     fn id(&self) -> &str;
 
-    /// What it enforces.
+    /// Which layers of protection it enforces.
     fn protection(&self) -> &Protection;
 
-    /// Evaluates a command in the sandbox's shell. Directory, variables and functions carry on to the
-    /// next call; after a timeout or a lost shell they are what they were before the command.
+    /// Evaluates a command in the sandbox's shell. Working directory, variables and functions persist; after a timeout or
+    /// the death of the shell they are those from before the command.
     fn shell(
         &self,
         command: &ShellCommand,
     ) -> impl Future<Output = Result<ExecOutput, Error>> + Send;
 
-    /// Runs one program apart from the shell, so that nothing a former command defined can change it.
+    /// Runs a program apart from the shell, unaffected by what commands have defined there.
     fn process(
         &self,
         process: &Process,
@@ -64,52 +64,50 @@ pub trait Sandbox: Send + Sync + Sized + 'static {
     /// Opens a regular file for reading. Links are followed inside the sandbox.
     fn read_file(&self, path: &Path) -> impl Future<Output = Result<Input, Error>> + Send;
 
-    /// Writes a file whole or not at all, making missing directories. An existing file keeps its
-    /// permissions; a new one gets 0644.
+    /// Writes a file atomically, creating missing directories. An existing file keeps its permissions; a new one gets
+    /// 0644.
     fn write_file(
         &self,
         path: &Path,
         contents: &[u8],
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The entries of a directory, sorted by name.
+    /// Lists a directory, sorted by name.
     fn list(&self, path: &Path) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send;
 
-    /// Copies a file or tree of the host to exactly this path, making missing directories.
+    /// Copies a file or tree of the host to exactly this path, creating missing directories.
     fn copy_in(
         &self,
         host: &Path,
         path: &Path,
     ) -> impl Future<Output = Result<CopyReport, Error>> + Send;
 
-    /// Copies a file or tree of the sandbox to exactly this path on the host. Links that lead out of the
-    /// tree, devices, sockets and pipes are left out and reported.
+    /// Copies a file or tree of the sandbox to exactly this path on the host. Links that lead out of
+    /// the tree, devices, sockets and pipes are skipped and reported.
     fn copy_out(
         &self,
         path: &Path,
         host: &Path,
     ) -> impl Future<Output = Result<CopyReport, Error>> + Send;
 
-    /// A second sandbox with the same specification and files. Processes and shell state stay here.
+    /// Creates a second sandbox with the same specification and files, but without processes and shell state.
     fn fork(&self) -> impl Future<Output = Result<Self, Error>> + Send;
 
-    /// Saves the files as an image of this name, from which further sandboxes can start.
+    /// Saves the files as an image of this name, from which sandboxes can be created.
     fn snapshot(&self, name: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Makes every file read-only, for good: from now on nothing in the sandbox, root included, can make,
-    /// change or remove one, in any directory.
+    /// Makes every file read-only, permanently: from now on nothing in the sandbox, including root, can create, change or
+    /// remove a file in any directory.
     ///
-    /// Commands still run, and the shell keeps its state. [`Sandbox::write_file`] and [`Sandbox::copy_in`]
-    /// fail with [`Error::Path`]. Processes that have a file open for writing could go on writing, so where
-    /// there are any, all that commands left running ends. Memory that is no file, such as a `memfd` or
-    /// shared memory of System V, stays usable. A fork or a snapshot has the same files and can be written
-    /// to, until it is frozen itself. Freezing a second time changes nothing.
+    /// Commands still run, and the shell keeps its state. [`Sandbox::write_file`] and [`Sandbox::copy_in`] fail with
+    /// [`Error::Path`]. If a process has a file open for writing, all background processes are killed. Memory that is not
+    /// a file, such as a `memfd` or System V shared memory, stays usable. A fork or a snapshot has the same files and is
+    /// writable. Freezing a second time changes nothing.
     fn freeze(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The most memory that all its processes together had in use so far, files kept in memory included.
-    /// `None` where nobody counts it.
+    /// Peak memory use of all its processes together, including files in memory; `None` where it is not counted.
     fn peak_memory(&self) -> impl Future<Output = Result<Option<ByteSize>, Error>> + Send;
 
-    /// Ends everything in the sandbox and removes it; returns when it is gone.
+    /// Kills everything in the sandbox and removes it; returns when it is gone.
     fn destroy(self) -> impl Future<Output = Result<(), Error>> + Send;
 }

@@ -1,4 +1,4 @@
-//! Byte sizes as people write them: `512M`, `1G`, `1.5GiB`, `4096`.
+//! Byte sizes with units: `512M`, `1G`, `1.5GiB`, `4096`.
 
 use std::{fmt, str::FromStr};
 
@@ -15,12 +15,12 @@ const UNITS: [(&str, u64); 5] =
     [("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10), ("", 1)];
 
 impl ByteSize {
-    /// A size of this many mebibytes.
+    /// Creates a size of this many mebibytes.
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// A size of this many gibibytes.
+    /// Creates a size of this many gibibytes.
     pub const fn gib(count: u64) -> Self {
         Self(count << 30)
     }
@@ -31,7 +31,7 @@ impl ByteSize {
     }
 }
 
-/// The text is not a size.
+/// Error for a text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a size; write a number with an optional unit, such as 512M or 1.5G")]
 pub struct ParseSizeError(String);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_size() {
+    fn rejects_what_is_not_a_size() {
         for text in ["", "G", "-1G", "1X", "1..5G", "99999999999T", "1e9", "nan", "inf"] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! What the caller asks for: image, limits, network, environment. Plain data, checked once.
+//! [`Spec`], the specification of a sandbox: image, limits, network, environment. Plain data.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::ByteSize;
 
-/// Everything a runtime needs to make one sandbox.
+/// Everything a runtime needs to create a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spec {
     /// The file system the sandbox starts from.
     pub image: ImageRef,
-    /// What the sandbox may use at most.
+    /// Resource limits.
     pub limits: Limits,
-    /// Whom the sandbox may talk to.
+    /// Network access.
     pub network: Network,
     /// Environment variables, added to a minimal default environment.
     pub env: Vec<(String, String)>,
-    /// Where commands start; made when it does not exist.
+    /// Working directory of commands; created when missing.
     pub workdir: PathBuf,
 }
 
@@ -34,17 +34,17 @@ impl Default for Spec {
     }
 }
 
-/// Why a specification cannot be honoured by any runtime.
+/// Why a specification cannot work on any runtime.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// A limit lies outside what can work.
+    /// A limit is out of range.
     #[error("the limit {name}={value} is impossible: {why}")]
     Limit {
         /// Which limit.
         name: &'static str,
-        /// What was asked.
+        /// The requested value.
         value: String,
-        /// Why it cannot work, and what does.
+        /// The valid range.
         why: &'static str,
     },
     /// The working directory is not an absolute path.
@@ -62,7 +62,7 @@ pub enum SpecError {
 }
 
 impl Spec {
-    /// Checks what can be checked without looking at the machine.
+    /// Checks what does not depend on the machine.
     pub fn validate(&self) -> Result<(), SpecError> {
         self.limits.validate()?;
         let text = self.workdir.to_str().is_some_and(|text| !text.contains('\0'));
@@ -85,7 +85,7 @@ pub enum ImageRef {
     /// The programs of this machine, read-only, without its secrets.
     #[default]
     Host,
-    /// A directory that holds a root file system.
+    /// A directory with a root file system.
     Dir(PathBuf),
     /// A name in the runtime's image store.
     Name(String),
@@ -114,7 +114,8 @@ impl fmt::Display for ImageRef {
     }
 }
 
-/// What a sandbox may use at most. `None` means no limit of ours.
+/// Resource limits of a sandbox; `None` means unlimited. By default 1 GiB of memory, one core, 512 processes and 2 GiB of
+/// disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -122,7 +123,7 @@ pub struct Limits {
     pub memory: Option<ByteSize>,
     /// Processor time, in cores.
     pub cpus: Option<f64>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: Option<u32>,
     /// Bytes written to the sandbox's own file system.
     pub disk: Option<ByteSize>,
@@ -176,16 +177,16 @@ impl Limits {
     }
 }
 
-/// Whom a sandbox may talk to.
+/// Network access of a sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     /// Loopback inside the sandbox only.
     #[default]
     None,
-    /// The named hosts, over HTTP and HTTPS, through a proxy of ours.
+    /// The named hosts, over HTTP and HTTPS, through a filtering proxy.
     Allow(Vec<HostPattern>),
-    /// The network of the machine the sandbox runs on.
+    /// The network of the host.
     Full,
 }
 
@@ -222,24 +223,24 @@ impl fmt::Display for Network {
 
 /// A host a sandbox may reach: `example.com`, `*.example.com` (any name below it) or `example.com:8080`.
 ///
-/// Without a port, 80 and 443 are meant.
+/// Without a port, ports 80 and 443 are allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostPattern {
     name: String,
-    below: bool,
+    subdomains: bool,
     port: Option<u16>,
 }
 
 impl HostPattern {
-    /// Whether this pattern covers the host and port.
+    /// Whether this pattern allows the host and port.
     pub fn matches(&self, host: &str, port: u16) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let port_fits = match self.port {
             Some(only) => only == port,
             None => port == 80 || port == 443,
         };
-        let name_fits = if self.below {
+        let name_fits = if self.subdomains {
             host.strip_suffix(self.name.as_str())
                 .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
         } else {
@@ -248,12 +249,12 @@ impl HostPattern {
         port_fits && name_fits
     }
 
-    /// Whether the pattern spells this host out so that even an address of this machine or its private
-    /// network is meant: by number, as `localhost`, or with its port. The name of a public site alone
-    /// is not enough, or whoever answers for that name could point it here.
-    pub fn names(&self, host: &str, port: u16) -> bool {
+    /// Whether this pattern allows the host and port even at an address of this machine or its private network: by
+    /// address, as `localhost`, or with its port. The name of a public site alone is not enough, because its owner could
+    /// point it at such an address.
+    pub fn allows_private(&self, host: &str, port: u16) -> bool {
         let local = self.name == "localhost" || self.name.parse::<std::net::IpAddr>().is_ok();
-        !self.below && (self.port.is_some() || local) && self.matches(host, port)
+        !self.subdomains && (self.port.is_some() || local) && self.matches(host, port)
     }
 }
 
@@ -262,7 +263,7 @@ impl FromStr for HostPattern {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refuse = || SpecError::Host(text.to_owned());
-        let (below, rest) = match text.strip_prefix("*.") {
+        let (subdomains, rest) = match text.strip_prefix("*.") {
             Some(rest) => (true, rest),
             None => (false, text),
         };
@@ -285,7 +286,7 @@ impl FromStr for HostPattern {
             return Err(refuse());
         }
         let name = name.trim_end_matches('.').to_ascii_lowercase();
-        Ok(Self { name, below, port })
+        Ok(Self { name, subdomains, port })
     }
 }
 
@@ -305,7 +306,7 @@ impl From<HostPattern> for String {
 
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let star = if self.below { "*." } else { "" };
+        let star = if self.subdomains { "*." } else { "" };
         if self.name.contains(':') {
             write!(f, "{star}[{}]", self.name)?;
         } else {

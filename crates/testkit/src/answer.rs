@@ -1,5 +1,5 @@
-//! What the mock server does with one request, as a test writes it down: a turn of a model, a status, or
-//! one of the ways in which servers fail. Knows neither protocol.
+//! What the mock server does with one request: a turn of a model, a status, or one of the ways in which servers fail.
+//! Knows neither protocol.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ pub(crate) enum What {
     Body { status: u16, kind: &'static str, body: Vec<u8> },
     Error { status: u16, message: String },
     LongLine(u64),
-    NoWord(Leave),
+    NoResponse(Leave),
 }
 
-/// How a connection ends without a word.
+/// How a connection ends without a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leave {
     Close,
@@ -36,46 +36,45 @@ pub(crate) enum Leave {
     Hang,
 }
 
-/// A way in which a reply goes wrong on its way. Chunks are the events of a stream, or the tenths of a
-/// body that is not streamed.
+/// A failure while a response is sent. Chunks are the events of a stream, or the tenths of a body that is not streamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The connection ends after this many chunks.
     CutAfter(usize),
-    /// The connection ends inside a character of several bytes; inside the JSON where there is none.
+    /// The connection ends inside a multi-byte character, or inside the JSON where there is none.
     CutInChar,
     /// The connection ends inside the JSON of the chunk with this number, from 0.
     CutInJson(usize),
-    /// The stream ends after this many chunks as if that were all, the connection being sound.
+    /// The stream ends cleanly after this many chunks, as if complete.
     EndAfter(usize),
-    /// Nothing more comes after this many chunks, until the client goes away. With 0 there are headers only.
+    /// Nothing is sent after this many chunks, until the client disconnects. With 0, only headers are sent.
     SilentAfter(usize),
-    /// The chunk with this number, from 0, holds no JSON; the others come as they should.
+    /// The chunk with this number, from 0, is not JSON; the others are.
     Malformed(usize),
-    /// After this many chunks the server reports an error within the stream, and ends it.
+    /// After this many chunks, the server reports an error within the stream and ends it.
     ErrorEvent(usize, String),
-    /// The first piece of the reply comes again and again, until the client goes away.
+    /// The first piece of the response is repeated until the client disconnects.
     Endless,
 }
 
-/// What servers do differently without being wrong.
+/// Valid variations between servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quirk {
-    /// No word at the end of the stream that it is complete.
+    /// No event marks the end of the stream.
     NoDone,
-    /// Tokens are not counted.
+    /// No token usage is sent.
     NoUsage,
-    /// The thinking comes under this name (OpenAI's protocol; `reasoning_content` otherwise).
+    /// Thinking is sent in this field instead of `reasoning_content` (OpenAI's protocol).
     ReasoningAs(&'static str),
-    /// Each call comes in one piece (OpenAI's protocol).
+    /// Each call is sent in one piece (OpenAI's protocol).
     WholeCalls,
-    /// The arguments of several calls come by turns (OpenAI's protocol).
+    /// The arguments of several calls are interleaved (OpenAI's protocol).
     Interleaved,
     /// Comments between the events.
     Comments,
-    /// Lines end as on Windows.
+    /// Lines end with CRLF.
     CrLf,
-    /// The reply comes in one piece although a stream was asked for.
+    /// The response is sent as one document although a stream was requested.
     Unstreamed,
 }
 
@@ -85,32 +84,32 @@ impl Answer {
         Self { delay: turn.delay, ..Self::new(What::Says(turn)) }
     }
 
-    /// A status, with the message in the error object of the protocol spoken.
+    /// An error status, with the message in the protocol's error object.
     pub fn error(status: u16, message: impl Into<String>) -> Self {
         Self::new(What::Error { status, message: message.into() })
     }
 
-    /// Too many requests, come back after so many seconds.
+    /// Status 429 with a `retry-after` of this many seconds.
     pub fn busy(seconds: u64) -> Self {
         Self::error(429, "too many requests").header("retry-after", seconds.to_string())
     }
 
-    /// A status with a body of one's own, said to be JSON.
+    /// A status with this body, declared as JSON.
     pub fn status(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self::body(status, "application/json", body)
     }
 
-    /// Any body at all.
+    /// A status with any body.
     pub fn body(status: u16, kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self::new(What::Body { status, kind, body: body.into() })
     }
 
-    /// A body that claims to be a stream of events.
+    /// A body declared as a stream of events.
     pub fn events(body: impl Into<Vec<u8>>) -> Self {
         Self::body(200, "text/event-stream", body)
     }
 
-    /// The page of a proxy that cannot reach the server.
+    /// The HTML page of a proxy that cannot reach the server.
     pub fn page(status: u16) -> Self {
         let body = format!(
             "<!doctype html>\n<html><head><title>{status}</title></head>\n<body><h1>{status}</h1>\
@@ -119,62 +118,68 @@ impl Answer {
         Self::body(status, "text/html", body)
     }
 
-    /// A stream of one line of so many bytes that does not end there.
+    /// A stream of one line of this many bytes, without a line end.
     pub fn long_line(bytes: u64) -> Self {
         Self::new(What::LongLine(bytes))
     }
 
-    /// The connection ends before any header.
+    /// The connection is closed before any header.
     pub fn close() -> Self {
-        Self::new(What::NoWord(Leave::Close))
+        Self::new(What::NoResponse(Leave::Close))
     }
 
     /// The connection is reset before any header.
     pub fn reset() -> Self {
-        Self::new(What::NoWord(Leave::Reset))
+        Self::new(What::NoResponse(Leave::Reset))
     }
 
-    /// Not even headers come, until the client goes away.
+    /// Nothing is sent until the client disconnects.
     pub fn hang() -> Self {
-        Self::new(What::NoWord(Leave::Hang))
+        Self::new(What::NoResponse(Leave::Hang))
     }
 
-    /// A call cut off by the limit of tokens in the middle of its arguments.
+    /// A call cut off by the token limit in the middle of its arguments.
     pub fn cut_call(name: &str, arguments: &str) -> Self {
         Self::says(calls([Call::raw(name, arguments)]).stop(Stop::Length))
     }
 
-    /// The same, going wrong in this way.
+    /// Adds a fault.
+    #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
         self
     }
 
-    /// The same, done differently.
+    /// Adds a quirk.
+    #[must_use]
     pub fn quirk(mut self, quirk: Quirk) -> Self {
         self.quirks.push(quirk);
         self
     }
 
-    /// The same with one more header.
+    /// Adds a header.
+    #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// The same, begun after a while.
+    /// Sets a delay before the answer.
+    #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// The same with a pause before every chunk.
+    /// Sets a pause before every chunk.
+    #[must_use]
     pub fn every(mut self, pause: Duration) -> Self {
         self.every = pause;
         self
     }
 
-    /// The same, written so many bytes at a time, whatever they belong to.
+    /// Writes this many bytes at a time, regardless of chunks.
+    #[must_use]
     pub fn split(mut self, bytes: usize) -> Self {
         self.split = Some(bytes.max(1));
         self
@@ -204,17 +209,17 @@ impl From<Turn> for Answer {
 }
 
 impl Turn {
-    /// The turn, going wrong on its way.
+    /// An answer with this turn and a fault.
     pub fn fault(self, fault: Fault) -> Answer {
         Answer::says(self).fault(fault)
     }
 
-    /// The turn as a server tells it that does this differently.
+    /// An answer with this turn and a quirk.
     pub fn quirk(self, quirk: Quirk) -> Answer {
         Answer::says(self).quirk(quirk)
     }
 
-    /// The turn with a pause before every chunk.
+    /// An answer with this turn and a pause before every chunk.
     pub fn every(self, pause: Duration) -> Answer {
         Answer::says(self).every(pause)
     }

@@ -1,4 +1,4 @@
-//! Replies in the words of Anthropic's messages, thinking signed.
+//! Responses in the format of Anthropic's messages API, with signed thinking.
 
 use serde_json::{Value, json};
 use trajectory::{Stop, Usage};
@@ -8,7 +8,7 @@ use crate::{
     protocol::{Context, Stream, event},
 };
 
-/// The reply as events.
+/// The response as events.
 pub(crate) fn stream(turn: &Turn, context: &Context<'_>) -> Stream {
     let mut events = vec![];
     let mut message = envelope(context, json!([]), None);
@@ -35,11 +35,11 @@ pub(crate) fn stream(turn: &Turn, context: &Context<'_>) -> Stream {
         let pieces = pieces.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
         block(&mut events, &mut at, used(call, number, context, json!({})), pieces);
     }
-    // Start, ping, the start of the first block, and its first piece where there is one.
+    // Start, ping, the start of the first block, and its first piece if there is one.
     let repeat = if at == 0 { 1 } else { 3 };
     let mut end = json!({
         "type": "message_delta",
-        "delta": {"stop_reason": word(&turn.why()), "stop_sequence": null},
+        "delta": {"stop_reason": word(&turn.stop_reason()), "stop_sequence": null},
     });
     if let Some(usage) = context.usage {
         end["usage"] = json!({"output_tokens": usage.output});
@@ -49,7 +49,7 @@ pub(crate) fn stream(turn: &Turn, context: &Context<'_>) -> Stream {
     Stream { events, repeat, done }
 }
 
-/// The reply in one piece.
+/// The response as one document.
 pub(crate) fn whole(turn: &Turn, context: &Context<'_>) -> Value {
     let mut content = vec![];
     if !turn.reasoning.is_empty() {
@@ -65,7 +65,7 @@ pub(crate) fn whole(turn: &Turn, context: &Context<'_>) -> Value {
         let input = input.unwrap_or_else(|_| Value::String(call.arguments.clone()));
         content.push(used(call, number, context, input));
     }
-    let mut message = envelope(context, Value::Array(content), Some(word(&turn.why())));
+    let mut message = envelope(context, Value::Array(content), Some(word(&turn.stop_reason())));
     if let Some(usage) = context.usage {
         message["usage"] = counted(usage, usage.output);
     }
@@ -84,7 +84,7 @@ fn envelope(context: &Context<'_>, content: Value, stop: Option<&str>) -> Value 
     })
 }
 
-/// An event bears the name of its type.
+/// Adds an event, named by its type.
 fn push(events: &mut Vec<String>, data: Value) {
     events.push(event(data["type"].as_str(), &data));
 }
@@ -123,7 +123,7 @@ fn word(stop: &Stop) -> &str {
     }
 }
 
-/// What was read from the cache or written to it is not part of this protocol's input.
+/// In this protocol, input tokens exclude cached ones.
 fn counted(usage: Usage, output: u64) -> Value {
     json!({
         "input_tokens": usage.input.saturating_sub(usage.cached + usage.cache_writes),

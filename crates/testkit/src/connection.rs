@@ -1,5 +1,5 @@
-//! One connection of a client: requests in, bytes out. Speaks HTTP/1.1 as far as our clients do, and no
-//! model's protocol.
+//! One client connection: requests in, bytes out. Implements HTTP/1.1 as far as our clients need it, and no model's
+//! protocol.
 
 use std::{fmt, io};
 
@@ -11,27 +11,27 @@ use tokio::{
 
 use crate::protocol::Protocol;
 
-/// Headers longer than this are nobody's.
+/// Maximum bytes of the headers.
 const HEAD: usize = 64 << 10;
 
-/// Read at once.
+/// Bytes read at once.
 const ROOM: usize = 16 << 10;
 
-/// A longer conversation is a mistake.
+/// Maximum bytes of a body.
 const BODY: usize = 256 << 20;
 
-/// A request as it came. Its debug form shows every header, keys included: tests have no secrets.
+/// A request as received. Its debug output shows every header, keys included: tests have no secrets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
-    /// Such as `POST`.
+    /// The method, such as `POST`.
     pub method: String,
-    /// Such as `/v1/messages`.
+    /// The path, such as `/v1/messages`.
     pub path: String,
     /// The headers, names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body; null when there is none or it is no JSON.
+    /// The body; null if there is none or it is not JSON.
     pub body: Value,
-    /// How many bytes the body had.
+    /// The length of the body in bytes.
     pub bytes: usize,
 }
 
@@ -42,12 +42,12 @@ impl Received {
         all.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// Whose protocol it speaks, if any.
+    /// The protocol, by the path.
     pub fn protocol(&self) -> Option<Protocol> {
         Protocol::of(&self.path)
     }
 
-    /// Whether it asks for a stream.
+    /// Whether it requests a stream.
     pub fn is_streaming(&self) -> bool {
         self.body["stream"] == true
     }
@@ -57,7 +57,7 @@ impl Received {
         self.body["messages"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// How often the model has spoken in this conversation.
+    /// How many turns of the model the conversation contains.
     pub fn turns(&self) -> usize {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
     }
@@ -79,7 +79,7 @@ fn mentions(value: &Value, text: &str) -> bool {
 
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// What came after the last request.
+    /// Bytes after the last request.
     ahead: Vec<u8>,
 }
 
@@ -89,7 +89,7 @@ impl Connection {
         Ok(Self { stream, ahead: Vec::new() })
     }
 
-    /// The next request, or nothing when the client has left.
+    /// The next request, or `None` if the client disconnected.
     pub(crate) async fn request(&mut self) -> io::Result<Option<Received>> {
         let end = loop {
             if let Some(end) = self.ahead.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -98,7 +98,7 @@ impl Connection {
             if self.ahead.len() > HEAD {
                 return Err(nonsense("the head is too long"));
             }
-            // Head and body of a usual request in one go.
+            // Head and body of a typical request in one read.
             self.ahead.reserve(ROOM);
             if self.stream.read_buf(&mut self.ahead).await? == 0 {
                 return Ok(None);
@@ -126,7 +126,7 @@ impl Connection {
         self.stream.write_all(bytes).await
     }
 
-    /// Waits until the client leaves. May be dropped at any time.
+    /// Waits until the client disconnects. Cancel-safe.
     pub(crate) async fn left(&mut self) {
         while self.ahead.len() <= HEAD {
             if !matches!(self.stream.read_buf(&mut self.ahead).await, Ok(read) if read > 0) {
@@ -135,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// Makes the end of the connection a reset.
+    /// Closes the connection with a reset.
     pub(crate) fn reset(&self) -> io::Result<()> {
         self.stream.set_zero_linger()
     }
@@ -148,12 +148,12 @@ impl fmt::Debug for Connection {
 }
 
 fn parse(head: &[u8]) -> io::Result<Received> {
-    let head = std::str::from_utf8(head).map_err(|_| nonsense("the head is no text"))?;
+    let head = std::str::from_utf8(head).map_err(|_| nonsense("the head is not text"))?;
     let mut lines = head.split("\r\n");
     let mut first = lines.next().unwrap_or_default().split(' ');
     let (Some(method), Some(target), Some("HTTP/1.1")) = (first.next(), first.next(), first.next())
     else {
-        return Err(nonsense("the first line is no request"));
+        return Err(nonsense("the first line is not a request line"));
     };
     let path = target.split('?').next().unwrap_or_default();
     let headers = lines.map(|line| {

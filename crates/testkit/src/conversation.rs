@@ -1,22 +1,22 @@
-//! A stateless script for any number of conversations at once: some commands, then the end. What comes next
-//! is read off the conversation itself.
+//! A stateless script for any number of concurrent conversations: some commands, then `submit`. The next turn follows
+//! from the conversation itself.
 
 use std::time::Duration;
 
 use crate::{Answer, Received, Turn, bash, submit};
 
-/// The same conversation for everybody.
+/// A conversation that is the same for every client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversation {
-    /// How often the model speaks; the last time to submit.
+    /// The number of turns; the last one submits.
     pub turns: usize,
-    /// The command of every other turn.
+    /// The command of all other turns.
     pub command: String,
-    /// How many tokens of text come with each turn.
+    /// Tokens of text in each turn.
     pub tokens: usize,
-    /// Into how many pieces that text is cut; small ones when absent.
+    /// The number of streamed pieces of that text. Default: small pieces.
     pub chunks: Option<usize>,
-    /// How long the model thinks.
+    /// Delay before each turn.
     pub delay: Duration,
 }
 
@@ -33,14 +33,14 @@ impl Default for Conversation {
 }
 
 impl Conversation {
-    /// The turn after so many others.
-    pub fn turn(&self, spoken: usize) -> Turn {
-        let turn = if spoken + 1 < self.turns { bash(&self.command) } else { submit() };
+    /// The turn after this many earlier ones.
+    pub fn turn(&self, earlier: usize) -> Turn {
+        let turn = if earlier + 1 < self.turns { bash(&self.command) } else { submit() };
         let turn = turn.text("word ".repeat(self.tokens)).after(self.delay);
         Turn { pieces: self.chunks, ..turn }
     }
 
-    /// What the model says next in this conversation.
+    /// The answer to a request of this conversation.
     pub fn answer(&self, received: &Received) -> Answer {
         self.turn(received.turns()).into()
     }

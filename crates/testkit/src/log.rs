@@ -1,4 +1,4 @@
-//! What a mock server remembers: requests in the order in which they came, and how many are being answered.
+//! What a mock server records: requests in order of arrival, and how many are processed.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -9,18 +9,18 @@ use tokio::sync::Notify;
 
 use crate::Received;
 
-/// The requests a test waited for did not come.
+/// Fewer requests were received than a test waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFew {
-    /// So many were waited for.
+    /// The expected number.
     pub wanted: usize,
-    /// So many had come when the time was up.
+    /// The number received within the time limit.
     pub came: usize,
 }
 
 impl std::fmt::Display for TooFew {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} requests came instead of {}", self.came, self.wanted)
+        write!(f, "{} requests were received instead of {}", self.came, self.wanted)
     }
 }
 
@@ -46,11 +46,11 @@ struct State {
     kept: Vec<Received>,
 }
 
-/// A request being answered; done when dropped.
+/// A request in progress; done when dropped.
 pub(crate) struct Open<'a>(&'a Log);
 
 impl Log {
-    /// Counts a request, and keeps it when there is one to keep.
+    /// Counts a request, and records it if given.
     pub(crate) fn enter(&self, kept: Option<Received>) -> Open<'_> {
         self.change(|state| {
             state.kept.extend(kept);
@@ -70,7 +70,7 @@ impl Log {
         self.state().counts
     }
 
-    /// Blocks until the counts are as wanted, or the time is up; says whether they are.
+    /// Blocks until the counts satisfy `wanted`, or the time is up; returns whether they do.
     pub(crate) fn wait(&self, within: Duration, wanted: impl Fn(Counts) -> bool) -> bool {
         let waited =
             self.changed.wait_timeout_while(self.state(), within, |state| !wanted(state.counts));
@@ -78,7 +78,7 @@ impl Log {
         wanted(state.counts)
     }
 
-    /// The same without blocking a thread.
+    /// Async version of [`Log::wait`].
     pub(crate) async fn reach(&self, within: Duration, wanted: impl Fn(Counts) -> bool) -> bool {
         let reached = async {
             loop {

@@ -1,4 +1,4 @@
-//! Replies in the words of OpenAI's chat completions, as OpenAI, vLLM and their like send them.
+//! Responses in the format of OpenAI's chat completions, as OpenAI, vLLM and similar servers send them.
 
 use serde_json::{Map, Value, json};
 use trajectory::{Stop, Usage};
@@ -8,7 +8,7 @@ use crate::{
     protocol::{Context, Stream, event},
 };
 
-/// The reply as events.
+/// The response as events.
 pub(crate) fn stream(turn: &Turn, context: &Context<'_>) -> Stream {
     let mut events = vec![chunk(context, json!({"role": "assistant", "content": ""}), None)];
     let field = reasoning_field(context);
@@ -21,7 +21,7 @@ pub(crate) fn stream(turn: &Turn, context: &Context<'_>) -> Stream {
     let calls = call_deltas(turn, context).into_iter();
     events.extend(calls.map(|delta| chunk(context, json!({"tool_calls": [delta]}), None)));
     let repeat = 1.min(events.len() - 1);
-    events.push(chunk(context, json!({}), Some(word(&turn.why()))));
+    events.push(chunk(context, json!({}), Some(word(&turn.stop_reason()))));
     if let Some(usage) = context.usage {
         let mut last = envelope(context, "chat.completion.chunk", json!([]));
         last["usage"] = counted(usage);
@@ -30,7 +30,7 @@ pub(crate) fn stream(turn: &Turn, context: &Context<'_>) -> Stream {
     Stream { events, repeat, done: "data: [DONE]\n\n".into() }
 }
 
-/// The reply in one piece.
+/// The response as one document.
 pub(crate) fn whole(turn: &Turn, context: &Context<'_>) -> Value {
     let mut message = Map::new();
     message.insert("role".into(), json!("assistant"));
@@ -45,7 +45,7 @@ pub(crate) fn whole(turn: &Turn, context: &Context<'_>) -> Value {
         message.insert("tool_calls".into(), calls.collect());
     }
     let choice = json!({
-        "index": 0, "message": message, "logprobs": null, "finish_reason": word(&turn.why()),
+        "index": 0, "message": message, "logprobs": null, "finish_reason": word(&turn.stop_reason()),
     });
     let mut body = envelope(context, "chat.completion", json!([choice]));
     if let Some(usage) = context.usage {
@@ -69,7 +69,7 @@ fn chunk(context: &Context<'_>, delta: Value, finish: Option<&str>) -> String {
     event(None, &envelope(context, "chat.completion.chunk", choice))
 }
 
-/// The pieces of all calls, in the order in which they are sent.
+/// The deltas of all calls, in the order in which they are sent.
 fn call_deltas(turn: &Turn, context: &Context<'_>) -> Vec<Value> {
     let mut calls = turn.calls.iter().enumerate();
     if context.answer.has(Quirk::WholeCalls) {

@@ -1,4 +1,4 @@
-//! From an answer to bytes on the wire: first a plan, which is pure data, then its performance.
+//! Turns an answer into bytes on the wire: first a plan, which is pure data, then its execution.
 
 use std::{io, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     protocol::{Context, Protocol},
 };
 
-/// What is sent, and how it ends.
+/// The bytes to send, and how the response ends.
 #[derive(Debug)]
 pub(crate) struct Plan {
     head: String,
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     split: Option<usize>,
 }
 
-/// What becomes of the connection.
+/// What happens to the connection next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Request,
@@ -32,7 +32,7 @@ pub(crate) enum Next {
 enum Framing {
     Chunked,
     Length(usize),
-    /// Nothing is sent at all.
+    /// Nothing is sent.
     None,
 }
 
@@ -47,11 +47,11 @@ enum End {
 }
 
 impl Plan {
-    /// What to do with this request. `number` is unique.
+    /// The plan for a request. `number` is unique.
     pub(crate) fn new(answer: &Answer, received: &Received, number: u64) -> Self {
         let protocol = received.protocol().unwrap_or(Protocol::OpenAi);
         match &answer.what {
-            What::Says(turn) => spoken(answer, turn, received, protocol, number),
+            What::Says(turn) => turn_plan(answer, turn, received, protocol, number),
             What::Body { status, kind, body } => whole(answer, *status, kind, body, protocol),
             What::Error { status, message } => {
                 let body = protocol.error(*status, message).to_string();
@@ -59,21 +59,21 @@ impl Plan {
             }
             What::LongLine(bytes) => {
                 let start = b"data: {\"type\": \"".to_vec();
-                let plan = Self::made(answer, Framing::Chunked, vec![start], End::Fill(*bytes));
+                let plan = Self::with(answer, Framing::Chunked, vec![start], End::Fill(*bytes));
                 plan.headed(200, "text/event-stream", answer)
             }
-            What::NoWord(leave) => {
+            What::NoResponse(leave) => {
                 let end = match leave {
                     Leave::Close => End::Close,
                     Leave::Reset => End::Reset,
                     Leave::Hang => End::Silence,
                 };
-                Self::made(answer, Framing::None, vec![], end)
+                Self::with(answer, Framing::None, vec![], end)
             }
         }
     }
 
-    /// Sends it all. An error means that the client has left.
+    /// Executes the plan. An error means that the client disconnected.
     pub(crate) async fn play(self, connection: &mut Connection) -> io::Result<Next> {
         pause(self.delay, connection).await?;
         if self.every.is_zero() && self.split.is_none() {
@@ -88,7 +88,7 @@ impl Plan {
             for chunk in self.pieces() {
                 pause(self.every, connection).await?;
                 self.framing.write(&chunk, connection).await?;
-                // Lets what was written leave before the next piece joins it.
+                // Flush this piece before the next one.
                 tokio::task::yield_now().await;
             }
             if self.end == End::Clean {
@@ -131,7 +131,7 @@ impl Plan {
         Ok(Next::Close)
     }
 
-    fn made(answer: &Answer, framing: Framing, chunks: Vec<Vec<u8>>, end: End) -> Self {
+    fn with(answer: &Answer, framing: Framing, chunks: Vec<Vec<u8>>, end: End) -> Self {
         let Answer { delay, every, split, .. } = *answer;
         Self { head: String::new(), framing, chunks, end, delay, every, split }
     }
@@ -175,8 +175,8 @@ impl Framing {
     }
 }
 
-/// A turn of the model, streamed if that was asked for.
-fn spoken(
+/// A turn of the model, streamed if requested.
+fn turn_plan(
     answer: &Answer,
     turn: &Turn,
     received: &Received,
@@ -184,11 +184,12 @@ fn spoken(
     number: u64,
 ) -> Plan {
     let streaming = received.is_streaming() && !answer.has(Quirk::Unstreamed);
-    let counts = !answer.has(Quirk::NoUsage) && (!streaming || protocol.counts(&received.body));
+    let reports_usage =
+        !answer.has(Quirk::NoUsage) && (!streaming || protocol.counts(&received.body));
     let context = Context {
         number,
         model: received.body["model"].as_str().unwrap_or("mock"),
-        usage: counts.then(|| turn.cost(received.bytes)),
+        usage: reports_usage.then(|| turn.usage_after(received.bytes)),
         answer,
     };
     if !streaming {
@@ -200,34 +201,34 @@ fn spoken(
     if !answer.has(Quirk::NoDone) {
         events.push(stream.done);
     }
-    let chunks = events.into_iter().map(|event| dress(event, answer)).collect();
-    let (chunks, end) = spoil(chunks, stream.repeat, answer, protocol);
-    Plan::made(answer, Framing::Chunked, chunks, end).headed(200, "text/event-stream", answer)
+    let chunks = events.into_iter().map(|event| apply_quirks(event, answer)).collect();
+    let (chunks, end) = apply_fault(chunks, stream.repeat, answer, protocol);
+    Plan::with(answer, Framing::Chunked, chunks, end).headed(200, "text/event-stream", answer)
 }
 
 /// A body of known length.
 fn whole(answer: &Answer, status: u16, kind: &str, body: &[u8], protocol: Protocol) -> Plan {
     let tenth = body.len().div_ceil(10).max(1);
     let chunks = body.chunks(tenth).map(<[u8]>::to_vec).collect();
-    let (chunks, end) = spoil(chunks, 0, answer, protocol);
+    let (chunks, end) = apply_fault(chunks, 0, answer, protocol);
     let framing = match end {
         End::Clean => Framing::Length(chunks.iter().map(Vec::len).sum()),
         End::Repeat(_) => Framing::Chunked,
         _ => Framing::Length(body.len()),
     };
-    Plan::made(answer, framing, chunks, end).headed(status, kind, answer)
+    Plan::with(answer, framing, chunks, end).headed(status, kind, answer)
 }
 
-/// An event with what its server adds.
-fn dress(event: String, answer: &Answer) -> Vec<u8> {
+/// Applies the server's quirks to an event.
+fn apply_quirks(event: String, answer: &Answer) -> Vec<u8> {
     let comment = if answer.has(Quirk::Comments) { ": still here\n\n" } else { "" };
     let event = format!("{comment}{event}");
-    // Line ends within the data are escaped, so that these are all.
+    // Line breaks in the data are escaped, so only those of the framing are replaced.
     let event = if answer.has(Quirk::CrLf) { event.replace('\n', "\r\n") } else { event };
     event.into_bytes()
 }
 
-fn spoil(
+fn apply_fault(
     mut chunks: Vec<Vec<u8>>,
     repeat: usize,
     answer: &Answer,
@@ -291,7 +292,7 @@ fn cut_inside(chunks: &mut Vec<Vec<u8>>, at: usize, length: usize) {
     }
 }
 
-/// Waits, unless the client leaves.
+/// Waits, unless the client disconnects.
 async fn pause(delay: Duration, connection: &mut Connection) -> io::Result<()> {
     if delay.is_zero() {
         return Ok(());

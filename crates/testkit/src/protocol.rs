@@ -1,36 +1,35 @@
-//! The two protocols as the server sees them: which one a path belongs to, and what each needs to know to
-//! write a reply down.
+//! The two protocols: which one a path belongs to, and how responses are encoded.
 
 use serde_json::{Value, json};
 use trajectory::Usage;
 
 use crate::{Answer, Turn, anthropic, openai};
 
-/// Whose protocol a request speaks.
+/// The protocol of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Chat completions.
+    /// OpenAI's chat completions.
     OpenAi,
-    /// Messages.
+    /// Anthropic's messages.
     Anthropic,
 }
 
-/// What a reply says about itself.
+/// Metadata of a response.
 pub(crate) struct Context<'a> {
-    /// Unique among the replies of this server.
+    /// Unique per server.
     pub(crate) number: u64,
     pub(crate) model: &'a str,
-    /// Absent when the server does not count or was not asked to.
+    /// Absent if the server sends no usage.
     pub(crate) usage: Option<Usage>,
     pub(crate) answer: &'a Answer,
 }
 
-/// A reply as a stream of events, without the end of the stream.
+/// A response as a stream of events.
 pub(crate) struct Stream {
     pub(crate) events: Vec<String>,
-    /// The number of an event that may come any number of times.
+    /// The index of an event that may be repeated.
     pub(crate) repeat: usize,
-    /// What says that the stream is complete.
+    /// The event that marks the end of the stream.
     pub(crate) done: String,
 }
 
@@ -43,7 +42,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a stream with this request counts tokens.
+    /// Whether a stream for this request includes the token usage.
     pub(crate) fn counts(self, request: &Value) -> bool {
         self == Self::Anthropic || request["stream_options"]["include_usage"] == true
     }

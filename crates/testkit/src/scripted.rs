@@ -1,4 +1,4 @@
-//! A model that follows a script and remembers what it was asked. Talks to nobody.
+//! A model that follows a script and records its requests. Makes no network request.
 
 use std::{
     collections::VecDeque,
@@ -7,172 +7,176 @@ use std::{
     time::Duration,
 };
 
-use model::{Delta, Error, Listener, Model, Reply, Request, Sampling};
+use model::{Delta, Error, Listener, Model, Request, Response, Sampling};
 use serde_json::Value;
 use trajectory::{Arguments, Assistant, Message, ToolCall};
 
 use crate::{Call, Turn};
 
-/// A model that says what a test wrote down.
-pub struct Scripted {
+/// A model whose responses are scripted. Records every request.
+pub struct ScriptedModel {
     name: String,
     delay: Duration,
     script: Script,
     state: Mutex<State>,
 }
 
-/// One line of a script.
+/// One step of a script: what the model does with the next request.
 #[derive(Debug)]
-pub enum Line {
-    /// The model says this.
-    Says(Turn),
-    /// It gives exactly this reply.
-    Replies(Box<Reply>),
+pub enum Step {
+    /// It responds with this turn.
+    Turn(Turn),
+    /// It returns exactly this response.
+    Response(Box<Response>),
     /// The call fails.
-    Fails(Error),
-    /// It never answers.
-    Hangs,
+    Error(Error),
+    /// The call never completes.
+    Hang,
 }
 
-/// What a scripted model was asked.
+/// A request a scripted model received.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct RecordedRequest {
     /// The conversation.
     pub messages: Vec<Message>,
-    /// How many tools it was offered.
+    /// How many tools were offered.
     pub tools: usize,
-    /// How it was to choose its words.
+    /// The sampling settings.
     pub sampling: Sampling,
-    /// The most tokens it might write.
+    /// Maximum output tokens.
     pub max_tokens: u64,
 }
 
+/// What follows the scripted steps.
 enum Script {
-    Lines,
-    Closure(Box<dyn Fn(&Request<'_>) -> Line + Send + Sync>),
+    End,
+    Closure(Box<dyn Fn(&Request<'_>) -> Step + Send + Sync>),
 }
 
 #[derive(Default)]
 struct State {
-    lines: VecDeque<Line>,
-    told: usize,
-    called: usize,
-    asked: Vec<Asked>,
+    steps: VecDeque<Step>,
+    played: usize,
+    calls: usize,
+    requests: Vec<RecordedRequest>,
 }
 
-impl Scripted {
-    /// A model that says these lines, one for each request.
-    pub fn new<L: Into<Line>>(lines: impl IntoIterator<Item = L>) -> Self {
-        let lines = lines.into_iter().map(Into::into).collect();
-        Self::made(Script::Lines, State { lines, ..State::default() })
+impl ScriptedModel {
+    /// A model that follows these steps, one per request. Further requests fail.
+    pub fn new<S: Into<Step>>(steps: impl IntoIterator<Item = S>) -> Self {
+        let steps = steps.into_iter().map(Into::into).collect();
+        Self::with(Script::End, State { steps, ..State::default() })
     }
 
-    /// A model that answers each request by itself, so that it can serve many conversations at once.
-    pub fn answering<L: Into<Line>>(
-        answer: impl Fn(&Request<'_>) -> L + Send + Sync + 'static,
+    /// A model that computes each response from its request, so that it can serve concurrent conversations.
+    pub fn answering<S: Into<Step>>(
+        answer: impl Fn(&Request<'_>) -> S + Send + Sync + 'static,
     ) -> Self {
         let answer = move |request: &Request<'_>| answer(request).into();
-        Self::made(Script::Closure(Box::new(answer)), State::default())
+        Self::with(Script::Closure(Box::new(answer)), State::default())
     }
 
-    /// The same with one more line at the end. Lines come before what a closure answers.
-    pub fn then(self, line: impl Into<Line>) -> Self {
-        self.push(line);
+    /// Appends a step. Steps come before the responses of a closure.
+    #[must_use]
+    pub fn then(self, step: impl Into<Step>) -> Self {
+        self.push(step);
         self
     }
 
-    /// The same under this name.
+    /// Sets the model's name. Default: `scripted`.
+    #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The same, thinking this long before every reply.
+    /// Sets a delay before every response.
+    #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// One more line at the end.
-    pub fn push(&self, line: impl Into<Line>) {
-        self.state().lines.push_back(line.into());
+    /// Appends a step.
+    pub fn push(&self, step: impl Into<Step>) {
+        self.state().steps.push_back(step.into());
     }
 
     /// Every request so far.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.state().asked.clone()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.state().requests.clone()
     }
 
-    /// How many lines were not said.
-    pub fn left(&self) -> usize {
-        self.state().lines.len()
+    /// How many steps remain.
+    pub fn remaining(&self) -> usize {
+        self.state().steps.len()
     }
 
-    fn made(script: Script, state: State) -> Self {
+    fn with(script: Script, state: State) -> Self {
         Self { name: "scripted".into(), delay: Duration::ZERO, script, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // A test that panicked holds no half-made change: every change is one push or pop.
+        // A panicking test leaves no partial change: every change is one push or pop.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next(&self, request: &Request<'_>) -> Line {
+    fn next(&self, request: &Request<'_>) -> Step {
         let mut state = self.state();
-        state.asked.push(Asked {
+        state.requests.push(RecordedRequest {
             messages: request.messages.to_vec(),
             tools: request.tools.len(),
             sampling: request.sampling.clone(),
             max_tokens: request.max_tokens,
         });
-        if let Some(line) = state.lines.pop_front() {
-            state.told += 1;
-            return line;
+        if let Some(step) = state.steps.pop_front() {
+            state.played += 1;
+            return step;
         }
-        let told = state.told;
+        let played = state.played;
         drop(state);
         match &self.script {
-            Script::Lines => Line::Fails(Error::Refused {
-                // As the mock server has it.
+            Script::End => Step::Error(Error::Refused {
+                // The same status as the mock server's.
                 status: 410,
-                message: format!("the script has no reply left; it had {told}"),
+                message: format!("the script has ended after {played} steps"),
             }),
             Script::Closure(answer) => answer(request),
         }
     }
 
-    fn reply(&self, turn: &Turn, request: &Request<'_>) -> Reply {
+    fn response(&self, turn: &Turn, request: &Request<'_>) -> Response {
         let mut state = self.state();
         let calls = turn.calls.iter().map(|call| {
-            state.called += 1;
+            state.calls += 1;
             ToolCall {
-                id: call.id.clone().unwrap_or_else(|| format!("call_{}", state.called)),
+                id: call.id.clone().unwrap_or_else(|| format!("call_{}", state.calls)),
                 name: call.name.clone(),
-                arguments: call.understood(),
+                arguments: call.parsed(),
             }
         });
-        Reply {
+        Response {
             message: Assistant {
                 text: turn.text.clone(),
                 reasoning: turn.reasoning.clone(),
                 calls: calls.collect(),
                 ..Assistant::default()
             },
-            stop: turn.why(),
-            usage: turn.cost(request.messages.iter().map(Message::size).sum()),
+            stop: turn.stop_reason(),
+            usage: turn.usage_after(request.messages.iter().map(Message::size).sum()),
             from_cache: false,
         }
     }
 }
 
-impl Default for Scripted {
-    /// A model with nothing to say; see [`Scripted::then`].
+impl Default for ScriptedModel {
+    /// A model with an empty script; see [`ScriptedModel::then`].
     fn default() -> Self {
-        Self::new([] as [Line; 0])
+        Self::new([] as [Step; 0])
     }
 }
 
-impl Model for Scripted {
+impl Model for ScriptedModel {
     fn name(&self) -> &str {
         &self.name
     }
@@ -181,50 +185,50 @@ impl Model for Scripted {
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
-        let line = self.next(request);
+    ) -> Result<Response, Error> {
+        let step = self.next(request);
         pause(self.delay).await;
-        match line {
-            Line::Says(turn) => {
+        match step {
+            Step::Turn(turn) => {
                 pause(turn.delay).await;
-                tell(&turn, listener);
-                Ok(self.reply(&turn, request))
+                stream(&turn, listener);
+                Ok(self.response(&turn, request))
             }
-            Line::Replies(reply) => {
-                tell(&turn(&reply.message), listener);
-                Ok(*reply)
+            Step::Response(response) => {
+                stream(&turn(&response.message), listener);
+                Ok(*response)
             }
-            Line::Fails(error) => Err(error),
-            Line::Hangs => std::future::pending().await,
+            Step::Error(error) => Err(error),
+            Step::Hang => std::future::pending().await,
         }
     }
 }
 
-impl fmt::Debug for Scripted {
+impl fmt::Debug for ScriptedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scripted").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl From<Turn> for Line {
+impl From<Turn> for Step {
     fn from(turn: Turn) -> Self {
-        Self::Says(turn)
+        Self::Turn(turn)
     }
 }
 
-impl From<Reply> for Line {
-    fn from(reply: Reply) -> Self {
-        Self::Replies(Box::new(reply))
+impl From<Response> for Step {
+    fn from(response: Response) -> Self {
+        Self::Response(Box::new(response))
     }
 }
 
-impl From<Error> for Line {
+impl From<Error> for Step {
     fn from(error: Error) -> Self {
-        Self::Fails(error)
+        Self::Error(error)
     }
 }
 
-/// What was said, to be told piece by piece.
+/// The turn of a message, for streaming it.
 fn turn(message: &Assistant) -> Turn {
     let calls = message.calls.iter().map(|call| match &call.arguments {
         Arguments::Object(map) => Call::new(&call.name, Value::Object(map.clone())),
@@ -239,11 +243,11 @@ async fn pause(delay: Duration) {
     }
 }
 
-fn tell(turn: &Turn, listener: &dyn Listener) {
-    turn.cut(&turn.reasoning).for_each(|piece| listener.hear(Delta::Reasoning(piece)));
-    turn.cut(&turn.text).for_each(|piece| listener.hear(Delta::Text(piece)));
+fn stream(turn: &Turn, listener: &dyn Listener) {
+    turn.cut(&turn.reasoning).for_each(|piece| listener.on_delta(Delta::Reasoning(piece)));
+    turn.cut(&turn.text).for_each(|piece| listener.on_delta(Delta::Text(piece)));
     for call in &turn.calls {
-        listener.hear(Delta::Call(&call.name));
-        turn.cut(&call.arguments).for_each(|piece| listener.hear(Delta::Arguments(piece)));
+        listener.on_delta(Delta::Call(&call.name));
+        turn.cut(&call.arguments).for_each(|piece| listener.on_delta(Delta::Arguments(piece)));
     }
 }

@@ -1,6 +1,6 @@
-//! A server that speaks both vendors' protocols on this machine, from a script, and remembers every request.
+//! A local server that implements both vendors' protocols, answers from a script and records every request.
 //!
-//! It has a thread and a runtime of its own, so that tests need neither; both end when it is dropped.
+//! It has its own thread and runtime, so that tests need neither; both end when it is dropped.
 
 use std::{
     collections::VecDeque,
@@ -28,10 +28,10 @@ use crate::{
     play::{Next, Plan},
 };
 
-/// Tests wait no longer than this for requests.
+/// How long tests wait for requests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Clients that connect at the same time.
+/// Concurrent connection attempts.
 const BACKLOG: u32 = 4096;
 
 /// A running server.
@@ -42,19 +42,19 @@ pub struct MockServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whether requests are remembered.
+/// Whether requests are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// All of them.
     Requests,
-    /// Only how many there were.
+    /// Only their number.
     Counts,
 }
 
-/// An address at which nobody listens, for as long as this lives.
+/// A port on which nothing listens, reserved for the lifetime of this value.
 #[derive(Debug)]
-pub struct Nobody {
-    /// Bound, so that no other program gets the port.
+pub struct UnusedPort {
+    /// Bound, so that no other process gets the port.
     socket: TcpSocket,
 }
 
@@ -65,7 +65,7 @@ struct Shared {
     closure: Option<Closure>,
     keep: Keep,
     log: Log,
-    told: AtomicU64,
+    answered: AtomicU64,
 }
 
 impl MockServer {
@@ -74,21 +74,21 @@ impl MockServer {
         Self::scripted([] as [Answer; 0])
     }
 
-    /// A server that gives these answers, one for each request, whoever asks.
+    /// A server that sends these answers, one per request.
     pub fn scripted<A: Into<Answer>>(answers: impl IntoIterator<Item = A>) -> io::Result<Self> {
         let queue = answers.into_iter().map(Into::into).collect();
         Self::serve(queue, None, Keep::Requests)
     }
 
-    /// A server that answers each request by itself, so that it can hold many conversations at once.
-    /// Answers pushed come first.
+    /// A server that computes each answer from its request, so that it can serve concurrent conversations. Pushed
+    /// answers come first.
     pub fn answering<A: Into<Answer>>(
         answer: impl Fn(&Received) -> A + Send + Sync + 'static,
     ) -> io::Result<Self> {
         Self::answering_and(Keep::Requests, answer)
     }
 
-    /// The same, remembering requests or not.
+    /// Like [`MockServer::answering`], recording requests or not.
     pub fn answering_and<A: Into<Answer>>(
         keep: Keep,
         answer: impl Fn(&Received) -> A + Send + Sync + 'static,
@@ -97,28 +97,28 @@ impl MockServer {
         Self::serve(VecDeque::new(), Some(closure), keep)
     }
 
-    /// Where it is, up to and including the version: what clients of either protocol are told.
+    /// The base URL including the version, for clients of either protocol.
     pub fn base_url(&self) -> String {
         format!("{}/v1", self.origin())
     }
 
-    /// Where it is, without a path.
+    /// The URL without a path.
     pub fn origin(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Its address.
+    /// The socket address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// One more answer at the end of the script.
+    /// Appends an answer to the script.
     pub fn push(&self, answer: impl Into<Answer>) {
         self.shared.queue().push_back(answer.into());
     }
 
-    /// How many answers of the script were not given.
-    pub fn left(&self) -> usize {
+    /// How many answers of the script remain.
+    pub fn remaining(&self) -> usize {
         self.shared.queue().len()
     }
 
@@ -127,50 +127,50 @@ impl MockServer {
         self.shared.log.kept()
     }
 
-    /// How many requests came so far.
+    /// How many requests were received so far.
     pub fn count(&self) -> usize {
         self.shared.log.counts().came
     }
 
-    /// How many requests are being answered now.
+    /// How many requests are currently processed.
     pub fn open(&self) -> usize {
         self.shared.log.counts().open
     }
 
-    /// The most requests that were being answered at one time.
+    /// The maximum number of requests that were processed at once.
     pub fn peak(&self) -> usize {
         self.shared.log.counts().peak
     }
 
-    /// Blocks until this many requests came, for 20 seconds at most; returns all so far.
+    /// Blocks until this many requests were received, at most 20 seconds; returns all so far.
     pub fn wait_for_requests(&self, wanted: usize) -> Result<Vec<Received>, TooFew> {
         let log = &self.shared.log;
         let came = log.wait(PATIENCE, |counts| counts.came >= wanted);
         if came { Ok(log.kept()) } else { Err(TooFew { wanted, came: log.counts().came }) }
     }
 
-    /// The same for tests that must not block their thread.
+    /// Async version of [`MockServer::wait_for_requests`].
     pub async fn requests_reach(&self, wanted: usize) -> Result<Vec<Received>, TooFew> {
         let log = &self.shared.log;
         let came = log.reach(PATIENCE, |counts| counts.came >= wanted).await;
         if came { Ok(log.kept()) } else { Err(TooFew { wanted, came: log.counts().came }) }
     }
 
-    /// Blocks until no request is being answered, for 20 seconds at most; says whether that is so. A client
-    /// that gave up on a reply has closed its connection by then.
+    /// Blocks until no request is processed, at most 20 seconds; returns whether that is so. Clients that gave up on a
+    /// response have closed their connections by then.
     pub fn wait_until_idle(&self) -> bool {
         self.shared.log.wait(PATIENCE, |counts| counts.open == 0)
     }
 
-    /// The same for tests that must not block their thread.
+    /// Async version of [`MockServer::wait_until_idle`].
     pub async fn is_idle_soon(&self) -> bool {
         self.shared.log.reach(PATIENCE, |counts| counts.open == 0).await
     }
 
     fn serve(queue: VecDeque<Answer>, closure: Option<Closure>, keep: Keep) -> io::Result<Self> {
         let log = Log::default();
-        let told = AtomicU64::new(0);
-        let shared = Arc::new(Shared { queue: Mutex::new(queue), closure, keep, log, told });
+        let answered = AtomicU64::new(0);
+        let shared = Arc::new(Shared { queue: Mutex::new(queue), closure, keep, log, answered });
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let socket = TcpSocket::new_v4()?;
         socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
@@ -197,7 +197,7 @@ impl Drop for MockServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Its panics are those of single connections, which ended by them.
+            // A panic ends the connection it occurs in only.
             let _ = thread.join();
         }
     }
@@ -209,15 +209,15 @@ impl fmt::Debug for MockServer {
     }
 }
 
-impl Nobody {
-    /// Takes a port and does not listen there.
+impl UnusedPort {
+    /// Reserves a port.
     pub fn new() -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
         Ok(Self { socket })
     }
 
-    /// The address that refuses connections, with a version.
+    /// The base URL, including a version, that refuses connections.
     pub fn base_url(&self) -> io::Result<String> {
         Ok(format!("http://{}/v1", self.socket.local_addr()?))
     }
@@ -236,13 +236,13 @@ impl Shared {
             (method, path) => return Answer::error(404, format!("no {method} at {path}")),
         }
         if received.body == Value::Null {
-            return Answer::error(400, "the body is no JSON");
+            return Answer::error(400, "the body is not JSON");
         }
         let next = self.queue().pop_front();
         match (next, &self.closure) {
             (Some(answer), _) => answer,
             (None, Some(closure)) => closure(received),
-            (None, None) => Answer::error(410, "the script has no reply left"),
+            (None, None) => Answer::error(410, "the script has ended"),
         }
     }
 }
@@ -253,13 +253,13 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             Ok((stream, _)) => {
                 tokio::spawn(converse(stream, Arc::clone(&shared)));
             }
-            // Out of descriptors, most likely: some may be free after a moment.
+            // Most likely out of file descriptors, which may be free again soon.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-/// Serves one connection. What goes wrong with it is its client's business.
+/// Serves one connection. Its errors concern its client only.
 async fn converse(stream: TcpStream, shared: Arc<Shared>) {
     let Ok(mut connection) = Connection::new(stream) else { return };
     loop {
@@ -276,9 +276,9 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
         let kept = (shared.keep == Keep::Requests).then(|| received.clone());
         let open = shared.log.enter(kept);
         let answer = shared.answer(&received);
-        let number = shared.told.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = shared.answered.fetch_add(1, Ordering::Relaxed) + 1;
         let plan = Plan::new(&answer, &received, number);
-        // A conversation may be long: it is not kept while its answer is on the way.
+        // Conversations may be long: free the request while its answer is sent.
         drop((received, answer));
         let next = plan.play(&mut connection).await;
         drop(open);

@@ -1,35 +1,35 @@
-//! What a model says in one turn, as a test writes it down. Knows neither how it is sent nor who asks.
+//! One turn of a model, as a test writes it.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use trajectory::{Arguments, Stop, Usage};
 
-/// One turn of a model: text, thinking and calls, any of them empty.
+/// One turn of a model: text, thinking and tool calls, any of them empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turn {
     /// The visible text.
     pub text: String,
-    /// The thinking before it.
+    /// The thinking before the text.
     pub reasoning: String,
     /// The tool calls, in order.
     pub calls: Vec<Call>,
-    /// Why it stops; from the calls when absent.
+    /// Why generation stops. Default: derived from the calls.
     pub stop: Option<Stop>,
-    /// What it costs; estimated from the lengths when absent.
+    /// The token usage. Default: estimated from the lengths.
     pub usage: Option<Usage>,
-    /// How long the model thinks before it begins.
+    /// Delay before the first piece.
     pub delay: Duration,
-    /// Into how many pieces the text is cut; small ones when absent.
+    /// The number of streamed pieces of each text. Default: small pieces.
     pub pieces: Option<usize>,
 }
 
 /// A tool call whose arguments may be anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Ties the result to the call; made up when absent.
+    /// The call's id. Default: generated.
     pub id: Option<String>,
-    /// The tool.
+    /// The tool's name.
     pub name: String,
     /// The arguments as the model writes them, JSON or not.
     pub arguments: String,
@@ -40,76 +40,83 @@ pub fn say(text: impl Into<String>) -> Turn {
     Turn { text: text.into(), ..Turn::default() }
 }
 
-/// A shell command.
+/// A call of `execute_bash`.
 pub fn bash(command: impl AsRef<str>) -> Turn {
     calls([Call::bash(command)])
 }
 
-/// A call of the editor.
+/// A call of `str_replace_editor`.
 pub fn edit(arguments: Value) -> Turn {
     calls([Call::new("str_replace_editor", arguments)])
 }
 
-/// The end of the work.
+/// A call of `submit`, which ends the episode.
 pub fn submit() -> Turn {
     calls([Call::submit()])
 }
 
-/// Several calls at once.
+/// Several calls in one turn.
 pub fn calls(calls: impl IntoIterator<Item = Call>) -> Turn {
     Turn { calls: calls.into_iter().collect(), ..Turn::default() }
 }
 
 impl Turn {
-    /// The same, with this text before the calls.
+    /// Sets the text before the calls.
+    #[must_use]
     pub fn text(mut self, text: impl Into<String>) -> Self {
         self.text = text.into();
         self
     }
 
-    /// The same, with this thinking before all else.
+    /// Sets the thinking before the text.
+    #[must_use]
     pub fn reasoning(mut self, reasoning: impl Into<String>) -> Self {
         self.reasoning = reasoning.into();
         self
     }
 
-    /// The same, stopping for this reason.
+    /// Sets why generation stops.
+    #[must_use]
     pub fn stop(mut self, stop: Stop) -> Self {
         self.stop = Some(stop);
         self
     }
 
-    /// The same, at this price.
+    /// Sets the token usage.
+    #[must_use]
     pub fn usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// The same, for so many tokens read and written.
+    /// Sets the input and output tokens.
+    #[must_use]
     pub fn tokens(self, input: u64, output: u64) -> Self {
         self.usage(Usage { input, output, ..Usage::default() })
     }
 
-    /// The same, after a while.
+    /// Sets a delay before the first piece.
+    #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// The same, its text cut into this many pieces where it has as many characters.
+    /// Sets the number of streamed pieces of each text, where it has as many characters.
+    #[must_use]
     pub fn pieces(mut self, pieces: usize) -> Self {
         self.pieces = Some(pieces);
         self
     }
 
-    /// Why it stops.
-    pub(crate) fn why(&self) -> Stop {
+    /// Why generation stops.
+    pub(crate) fn stop_reason(&self) -> Stop {
         let usual = if self.calls.is_empty() { Stop::End } else { Stop::ToolCalls };
         self.stop.clone().unwrap_or(usual)
     }
 
-    /// What it costs after `read` bytes of conversation.
-    pub(crate) fn cost(&self, read: usize) -> Usage {
+    /// The token usage after `read` bytes of conversation.
+    pub(crate) fn usage_after(&self, read: usize) -> Usage {
         let calls: usize =
             self.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
         self.usage.unwrap_or_else(|| Usage {
@@ -120,9 +127,9 @@ impl Turn {
         })
     }
 
-    /// A text as it is streamed.
+    /// Splits a text into the pieces that are streamed.
     pub(crate) fn cut<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> + use<'a> {
-        // A long text in few pieces: nobody wants a million events of a dozen bytes.
+        // Long texts in larger pieces, instead of a million tiny events.
         let usual = 12.max(text.len() / 1024);
         let size = self.pieces.map_or(usual, |pieces| text.len().div_ceil(pieces.max(1)));
         cut(text, size.max(1))
@@ -130,34 +137,35 @@ impl Turn {
 }
 
 impl Call {
-    /// A call with proper arguments.
+    /// A call with these arguments.
     pub fn new(name: impl Into<String>, arguments: Value) -> Self {
         Self::raw(name, arguments.to_string())
     }
 
-    /// A call with whatever the model wrote for arguments.
+    /// A call with any text as arguments, JSON or not.
     pub fn raw(name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self { id: None, name: name.into(), arguments: arguments.into() }
     }
 
-    /// A shell command.
+    /// A call of `execute_bash`.
     pub fn bash(command: impl AsRef<str>) -> Self {
         Self::new("execute_bash", json!({"command": command.as_ref()}))
     }
 
-    /// The end of the work.
+    /// A call of `submit`.
     pub fn submit() -> Self {
         Self::new("submit", json!({}))
     }
 
-    /// The same under this id.
+    /// Sets the id.
+    #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The arguments as a reader of the reply understands them.
-    pub(crate) fn understood(&self) -> Arguments {
+    /// The arguments as a client parses them.
+    pub(crate) fn parsed(&self) -> Arguments {
         match serde_json::from_str(&self.arguments) {
             Ok(Value::Object(map)) => Arguments::Object(map),
             Ok(_) => self.malformed("the arguments are no JSON object".into()),
@@ -206,18 +214,18 @@ mod tests {
 
     #[test]
     fn broken_arguments_are_called_so() {
-        assert!(matches!(Call::submit().understood(), Arguments::Object(map) if map.is_empty()));
+        assert!(matches!(Call::submit().parsed(), Arguments::Object(map) if map.is_empty()));
         let half = Call::raw("execute_bash", r#"{"command": "rm -rf /tm"#);
         assert!(
-            matches!(half.understood(), Arguments::Malformed { malformed, .. } if malformed == half.arguments)
+            matches!(half.parsed(), Arguments::Malformed { malformed, .. } if malformed == half.arguments)
         );
-        assert!(matches!(Call::raw("submit", "[]").understood(), Arguments::Malformed { .. }));
+        assert!(matches!(Call::raw("submit", "[]").parsed(), Arguments::Malformed { .. }));
     }
 
     #[test]
     fn the_reason_to_stop_follows_from_the_calls() {
-        assert_eq!(say("hello").why(), Stop::End);
-        assert_eq!(bash("ls").why(), Stop::ToolCalls);
-        assert_eq!(bash("ls").stop(Stop::Length).why(), Stop::Length);
+        assert_eq!(say("hello").stop_reason(), Stop::End);
+        assert_eq!(bash("ls").stop_reason(), Stop::ToolCalls);
+        assert_eq!(bash("ls").stop(Stop::Length).stop_reason(), Stop::Length);
     }
 }

@@ -1,5 +1,5 @@
-//! The environment variables this program reads: where state is kept, the same as for `llm-in-sandbox`, and with it the
-//! models that were fetched.
+//! The environment variables this program reads: the state directory, which is that of `llm-in-sandbox`, and with it the
+//! pulled models.
 
 use std::{
     env,
@@ -9,23 +9,22 @@ use std::{
 };
 
 use anyhow::Context;
+use startup::UsageError;
 
-use crate::exit::Usage;
-
-/// The model at a path, or the one that `llm-in-sandbox model pull` fetched under this name.
+/// The model at a path, or the one of this name pulled by `llm-in-sandbox model pull`.
 pub(crate) fn model(named: &Path) -> anyhow::Result<PathBuf> {
     if named.exists() {
         return Ok(named.to_owned());
     }
-    let fetched = match named.components().count() {
+    let pulled = match named.components().count() {
         1 => weights(&home()?.join("models").join(named)),
         _ => None,
     };
     let name = named.display();
     let text = format!(
-        "there is no model {name}: no file, no directory, and none that `llm-in-sandbox model pull` fetched"
+        "there is no model {name}: it is not a file, not a directory, and not pulled by `llm-in-sandbox model pull`"
     );
-    Ok(fetched.ok_or(Usage(text))?)
+    Ok(pulled.ok_or(UsageError(text))?)
 }
 
 /// The GGUF file in a directory.
@@ -35,7 +34,7 @@ fn weights(directory: &Path) -> Option<PathBuf> {
     paths.find(|path| path.extension().is_some_and(|end| end == "gguf"))
 }
 
-/// Where state and images are kept.
+/// The directory of state and images; created where it is missing.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
     let ours = |dir: PathBuf| dir.join("llm-in-sandbox");
     let named = variable("LLM_IN_SANDBOX_HOME").map(PathBuf::from);
@@ -43,13 +42,12 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
         variable("XDG_DATA_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).map(ours);
     let usual = env::home_dir().filter(|home| !home.as_os_str().is_empty());
     let home = named.or(data).or_else(|| usual.map(|home| ours(home.join(".local/share"))));
-    let home =
-        home.context("there is no place to keep state: name a directory in LLM_IN_SANDBOX_HOME")?;
-    // The spawner has another working directory.
+    let home = home.context("no directory for state is known: set LLM_IN_SANDBOX_HOME")?;
+    // Absolute, since the spawner has another working directory.
     let home = std::path::absolute(&home).unwrap_or(home);
     std::fs::create_dir_all(&home).with_context(|| {
         format!(
-            "cannot keep state in {}; name another directory in LLM_IN_SANDBOX_HOME",
+            "cannot use {} for state; set LLM_IN_SANDBOX_HOME to another directory",
             home.display()
         )
     })?;
@@ -57,6 +55,6 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
-fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }

@@ -1,41 +1,35 @@
-//! Trains models in the sandbox: arguments become a configuration, one command runs, its end becomes an exit code.
+//! The training program: arguments become a configuration, one command runs, its end becomes an exit code.
 //!
-//! The only program that links libtorch. What training is lies in `training`; here it gets its sandboxes, its threads
-//! and somebody who watches.
+//! The only program that links libtorch. Training itself is in the crate `training`, start-up in `startup`.
 
 mod args;
 mod environment;
 mod exit;
 mod export;
 mod perf;
-mod show;
-mod stop;
+mod progress;
 mod train;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use startup::{Exit, Program};
 
-use crate::{
-    args::{Cli, Command},
-    exit::Exit,
-};
-
-/// The hidden word that makes this program the spawner of sandboxes.
-pub(crate) const SPAWNER: &str = "__spawner";
+use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
-    // Before any thread exists: the spawner must be, and stay, single-threaded.
-    if std::env::args_os().nth(1).is_some_and(|word| word == SPAWNER) {
-        return sandbox_native::spawner_main();
+    let program = Program::new("llm-in-sandbox-train");
+    if let Some(code) = program.become_spawner() {
+        return code;
     }
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
-        Err(error) => return exit::refuse_arguments(&error).into(),
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return startup::argument_error(&error).into(),
     };
-    let ended = match command {
-        Command::Rl(args) => train::rl(&args),
-        Command::Sft(args) => train::sft(&args),
+    program.init_logging(&cli.log, environment::variable(startup::LOG_VARIABLE).as_deref());
+    let ended = match cli.command {
+        Command::Rl(args) => train::rl(program, &args),
+        Command::Sft(args) => train::sft(program, &args),
         Command::Export(args) => export::run(&args).map(|()| Exit::Done),
         Command::Perf(args) => perf::run(&args).map(|()| Exit::Done),
     };

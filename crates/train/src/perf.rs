@@ -1,4 +1,4 @@
-//! The command `perf`: tokens a second in sampling and in training, beside a plain PyTorch loop where one can be had.
+//! The command `perf`: tokens per second of sampling and training, optionally compared with a plain PyTorch loop.
 
 use std::{
     io::Write,
@@ -8,26 +8,28 @@ use std::{
 
 use anyhow::Context;
 use policy::{
-    Checkpointing, Lora, Net, Recording,
+    Checkpointing, CudaGraphs, LoraConfig, Network,
     perf::{self, Generated, Generation, Rate},
 };
 use serde_json::{Value, json};
-use training::{AdamW, Learner, Lesson, Machine, Precision, Row};
+use startup::note;
+use training::{AdamW, LossKind, Machine, Precision, Row, Trainer};
 
-use crate::{args::PerfArgs, exit::note, show};
+use crate::{args::PerfArgs, progress};
 
-/// The same work in plain PyTorch.
+/// The script that does the same work in plain PyTorch.
 const EAGER: &str = include_str!("../perf/eager.py");
 
 /// Measures and prints.
 pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
-    let machine = Machine::of(args.device, Precision::Auto)?;
-    let net = Net::random(perf::small_shape(), 0, machine.device, machine.kind)?;
-    let recording = if args.no_graphs { Recording::Never } else { Recording::WherePossible };
-    let what = Generation { batch: args.batch, prompt: args.prompt, reply: args.reply, recording };
+    let machine = Machine::new(args.device, Precision::Auto)?;
+    let net = Network::random(perf::small_shape(), 0, machine.device, machine.kind)?;
+    let cuda_graphs = if args.no_graphs { CudaGraphs::Off } else { CudaGraphs::Auto };
+    let what =
+        Generation { batch: args.batch, prompt: args.prompt, response: args.reply, cuda_graphs };
     let generated = perf::generation(&net, &what)?;
-    if let Some(why) = &generated.unrecorded {
-        note(&format!("sampling went without CUDA graphs: {why}"));
+    if let Some(why) = &generated.graphs_disabled_reason {
+        note(&format!("CUDA graphs are disabled: {why}"));
     }
     let adapted = args.rank.map(|rank| adapted(rank, &what, machine)).transpose()?;
     let trained = training(args, net, machine)?;
@@ -37,22 +39,22 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
         object["adapted_generation_tokens_per_s"] = json!(rate.per_second());
     }
     match args.json {
-        true => show::print(&object),
+        true => progress::print(&object),
         false => lines(machine, &object)?,
     }
     Ok(())
 }
 
-/// Times sampling with an adapter, which is added and not merged.
+/// Times sampling with an adapter that is not merged.
 fn adapted(rank: u16, what: &Generation, machine: Machine) -> anyhow::Result<Rate> {
-    let mut net = Net::random(perf::small_shape(), 0, machine.device, machine.kind)?;
+    let mut net = Network::random(perf::small_shape(), 0, machine.device, machine.kind)?;
     let (rank, targets) = (i64::from(rank), policy::TARGETS.to_vec());
-    net.add_lora(&Lora { rank, alpha: 16.0, targets, seed: 0 })?;
+    net.add_lora(&LoraConfig { rank, alpha: 16.0, targets, seed: 0 })?;
     Ok(perf::generation(&net, what)?.rate)
 }
 
-/// Times steps of full training on sequences all of whose tokens are learnt.
-fn training(args: &PerfArgs, net: Net, machine: Machine) -> anyhow::Result<Rate> {
+/// Times full training steps in which all tokens are trained.
+fn training(args: &PerfArgs, net: Network, machine: Machine) -> anyhow::Result<Rate> {
     let tokens = (args.train_batch * args.train_length) as u64;
     let vocabulary = u32::try_from(net.shape().vocabulary)?;
     let row = |number: u32| Row {
@@ -64,12 +66,12 @@ fn training(args: &PerfArgs, net: Net, machine: Machine) -> anyhow::Result<Rate>
         ..Row::default()
     };
     let rows: Vec<Row> = (0..args.train_batch as u32).map(row).collect();
-    let mut learner = Learner::new(net, AdamW::default(), tokens as usize, Checkpointing::Off)?;
-    let step = || learner.step(&rows, 1e-6, Lesson::Imitate).map(drop);
+    let mut trainer = Trainer::new(net, AdamW::default(), tokens as usize, Checkpointing::Off)?;
+    let step = || trainer.step(&rows, 1e-6, LossKind::Supervised).map(drop);
     Ok(perf::training(machine.device, args.steps, tokens, step)?)
 }
 
-/// What plain PyTorch does with the same work.
+/// The same work with plain PyTorch.
 #[expect(clippy::disallowed_methods, reason = "the user names the program to compare with")]
 fn eager(python: &Path, args: &PerfArgs, machine: Machine) -> anyhow::Result<Value> {
     let device = match machine.device {
@@ -89,42 +91,42 @@ fn eager(python: &Path, args: &PerfArgs, machine: Machine) -> anyhow::Result<Val
     for (name, number) in numbers {
         command.args([name, &number.to_string()]);
     }
-    // It brings its own libtorch.
+    // PyTorch brings its own libtorch.
     command.env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
     let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = started.with_context(|| format!("cannot start {}", python.display()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(EAGER.as_bytes()).context("the program took no script")?;
+        stdin.write_all(EAGER.as_bytes()).context("the interpreter did not read the script")?;
     }
     let output = child.wait_with_output()?;
     anyhow::ensure!(output.status.success(), "{} ended with {}", python.display(), output.status);
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or_default();
-    serde_json::from_str(last).with_context(|| format!("{} printed no figures", python.display()))
+    serde_json::from_str(last).with_context(|| format!("{} printed no metrics", python.display()))
 }
 
 fn object(machine: Machine, generated: &Generated, trained: Rate, eager: Option<&Value>) -> Value {
-    let (sampling, learning) = (generated.rate.per_second(), trained.per_second());
+    let (sampling, optimization) = (generated.rate.per_second(), trained.per_second());
     let mut object = json!({
-        "machine": machine.shown(),
+        "machine": machine.describe(),
         "generation_tokens_per_s": sampling,
-        "generation_steps": generated.counts.steps,
-        "generation_steps_replayed": generated.counts.replayed,
+        "generation_steps": generated.stats.steps,
+        "generation_steps_replayed": generated.stats.replayed_steps,
         "generation_memory": generated.memory,
-        "training_tokens_per_s": learning,
+        "training_tokens_per_s": optimization,
     });
     if let Some(eager) = eager {
         let ratio = |ours: f64, name: &str| eager[name].as_f64().map(|theirs| ours / theirs);
         object["eager"] = eager.clone();
         object["generation_ratio"] = json!(ratio(sampling, "generation_tokens_per_s"));
-        object["training_ratio"] = json!(ratio(learning, "training_tokens_per_s"));
+        object["training_ratio"] = json!(ratio(optimization, "training_tokens_per_s"));
     }
     object
 }
 
 fn lines(machine: Machine, object: &Value) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "on {}", machine.shown())?;
+    writeln!(out, "on {}", machine.describe())?;
     for (what, key) in [("sampling", "generation"), ("training", "training")] {
         let of = |name: String| object[name].as_f64();
         let ours = of(format!("{key}_tokens_per_s")).unwrap_or(0.0);

@@ -1,131 +1,113 @@
-//! The commands `rl` and `sft`: a configuration is read, sandboxes and threads are made, and the run goes on to its end
-//! or until somebody stops it.
+//! The commands `rl` and `sft`: reads the configuration, starts the sandbox runtime and threads, and trains until the end
+//! or a signal.
 
-use std::{
-    fs,
-    io::Read,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fs, io::Read, path::Path, sync::Arc};
 
 use anyhow::Context;
-use sandbox_native::{Launcher, NativeOptions, NativeRuntime};
-use training::{Ending, LONGEST, Mode, Outside, RlConfig, SftConfig, TrainError};
+use sandbox_native::{NativeOptions, NativeRuntime};
+use startup::{Exit, Program, Signals, UsageError, launcher, note};
+use tokio_util::sync::CancellationToken;
+use training::{MAX_CONFIG_BYTES, Mode, RlConfig, RunOutcome, Services, SftConfig, TrainError};
 
-use crate::{
-    SPAWNER,
-    args::TrainArgs,
-    environment,
-    exit::{Exit, Usage, note},
-    show::Show,
-    stop::{self, Signalled},
-};
-
-/// Helper processes get this long to remove their traces after the last sandbox is gone.
-const HELPERS: Duration = Duration::from_secs(2);
+use crate::{args::TrainArgs, environment, progress::Progress};
 
 /// Reinforcement learning.
-pub(crate) fn rl(args: &TrainArgs) -> anyhow::Result<Exit> {
-    let mut config =
-        RlConfig::parse(&read(&args.config)?, &args.set).with_context(|| shown(&args.config))?;
+pub(crate) fn rl(program: Program, args: &TrainArgs) -> anyhow::Result<Exit> {
+    let mut config = RlConfig::parse(&read(&args.config)?, &args.set)
+        .with_context(|| cannot_use(&args.config))?;
     config.model = environment::model(&config.model)?;
     let sandboxes = match config.rollout.mode {
-        Mode::Sandbox => Sandboxes::Needed,
-        Mode::Llm => Sandboxes::Welcome,
+        Mode::Sandbox => Sandboxes::Required,
+        Mode::Llm => Sandboxes::Optional,
     };
-    run(args, sandboxes, |outside| training::rl(&config, outside))
+    run(program, args, sandboxes, |services| training::rl(&config, services))
 }
 
 /// Supervised learning.
-pub(crate) fn sft(args: &TrainArgs) -> anyhow::Result<Exit> {
-    let mut config =
-        SftConfig::parse(&read(&args.config)?, &args.set).with_context(|| shown(&args.config))?;
+pub(crate) fn sft(program: Program, args: &TrainArgs) -> anyhow::Result<Exit> {
+    let mut config = SftConfig::parse(&read(&args.config)?, &args.set)
+        .with_context(|| cannot_use(&args.config))?;
     config.model = environment::model(&config.model)?;
     let sandboxes = match config.data.demonstrations.is_empty() {
-        true => Sandboxes::Welcome,
-        false => Sandboxes::Needed,
+        true => Sandboxes::Optional,
+        false => Sandboxes::Required,
     };
-    run(args, sandboxes, |outside| training::sft(&config, outside))
+    run(program, args, sandboxes, |services| training::sft(&config, services))
 }
 
-/// Whether a run can do without sandboxes.
+/// Whether a run needs sandboxes.
 #[derive(Clone, Copy)]
 enum Sandboxes {
-    /// It cannot.
-    Needed,
-    /// Graders of some tasks run commands; where they cannot, they say so.
-    Welcome,
+    /// It cannot run without.
+    Required,
+    /// Only graders of some tasks need them, and report where there are none.
+    Optional,
 }
 
 fn run(
+    program: Program,
     args: &TrainArgs,
     sandboxes: Sandboxes,
-    train: impl FnOnce(&Outside<'_, NativeRuntime>) -> Result<Ending, TrainError>,
+    train: impl FnOnce(&Services<'_, NativeRuntime>) -> Result<RunOutcome, TrainError>,
 ) -> anyhow::Result<Exit> {
-    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let threads = threads.context("cannot start threads")?;
+    let threads = program.threads()?;
     let runtime = match (sandboxes, threads.block_on(start())) {
-        (Sandboxes::Needed, started) => Some(started.context("sandboxes cannot be made")?),
-        (Sandboxes::Welcome, Ok(runtime)) => Some(runtime),
-        (Sandboxes::Welcome, Err(error)) => {
-            note(&format!("no sandboxes can be made for graders that run commands: {error:#}"));
+        (Sandboxes::Required, started) => Some(started.context("sandboxes cannot be created")?),
+        (Sandboxes::Optional, Ok(runtime)) => Some(runtime),
+        (Sandboxes::Optional, Err(error)) => {
+            note(&format!(
+                "graders cannot run commands, since sandboxes cannot be created: {error:#}"
+            ));
             None
         }
     };
     let runtime = runtime.map(Arc::new);
-    let (watch, signalled): (_, Signalled) = {
-        let _within = threads.enter();
-        stop::listen().context("cannot listen to signals")?
+    let signals = {
+        let _guard = threads.enter();
+        Signals::listen().context("cannot install signal handlers")?
     };
-    let show = if args.json { Show::Json } else { Show::for_people() };
-    let outside = Outside { runtime, tokio: threads.handle(), watcher: &show, watch };
-    let ended = train(&outside);
-    drop(outside);
-    drop(show);
-    threads.shutdown_background();
-    await_helpers();
-    Ok(match ended? {
-        Ending::Complete => Exit::Done,
-        Ending::Stopped(step) => {
-            note(&format!("stopped after step {step}; start it again to go on"));
-            Exit::Stopped(signalled.number())
+    let cancel = CancellationToken::new();
+    threads.spawn(cancel_when_signalled(signals.clone(), cancel.clone()));
+    let progress = if args.json { Progress::Json } else { Progress::for_stderr() };
+    let services = Services { runtime, tokio: threads.handle(), observer: &progress, cancel };
+    let outcome = train(&services);
+    drop(services);
+    drop(progress);
+    Program::shut_down(threads);
+    Ok(match outcome? {
+        RunOutcome::Complete => Exit::Done,
+        RunOutcome::Stopped(step) => {
+            note(&format!("stopped after step {step}; start the run again to resume"));
+            signals.stopped()
         }
     })
 }
 
+/// The first signal stops the run so that it can be resumed; [`Signals`] exits at the second.
+async fn cancel_when_signalled(mut signals: Signals, cancel: CancellationToken) {
+    signals.cancelled().await;
+    note(
+        "stopping at the next point where the run can resume, which may take a step; press Ctrl-C again to exit at once",
+    );
+    cancel.cancel();
+}
+
 async fn start() -> anyhow::Result<NativeRuntime> {
-    let link = PathBuf::from("/proc/self/exe");
-    let program = if link.exists() { link } else { std::env::current_exe().unwrap_or(link) };
-    let launcher = Launcher { program, args: vec![SPAWNER.into()] };
-    Ok(NativeRuntime::start(NativeOptions { home: environment::home()?, launcher }).await?)
+    let options = NativeOptions { home: environment::home()?, launcher: launcher() };
+    Ok(NativeRuntime::start(options).await?)
 }
 
-/// Waits, not for ever, until the processes we started are gone, and with them every trace of ours.
-fn await_helpers() {
-    let deadline = Instant::now() + HELPERS;
-    // An error means that there is nobody to wait for.
-    while let Ok(ended) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
-        if ended.is_none() {
-            if Instant::now() > deadline {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-/// The text of a configuration; a file that is too long is read no further than needed to say so.
-fn read(path: &Path) -> Result<String, Usage> {
+/// The text of a configuration, cut just after the maximum size, which parsing then rejects.
+fn read(path: &Path) -> Result<String, UsageError> {
     let read = |file: fs::File| {
         let mut text = String::new();
-        file.take(LONGEST as u64 + 1).read_to_string(&mut text)?;
+        file.take(MAX_CONFIG_BYTES as u64 + 1).read_to_string(&mut text)?;
         Ok(text)
     };
     let text = fs::File::open(path).and_then(read);
-    text.map_err(|error| Usage(format!("{}: {error}", shown(path))))
+    text.map_err(|error| UsageError(format!("{}: {error}", cannot_use(path))))
 }
 
-fn shown(path: &Path) -> String {
+fn cannot_use(path: &Path) -> String {
     format!("cannot use {}", path.display())
 }

@@ -1,45 +1,54 @@
-//! AdamW with master weights: parameters may be of 16 bits, what is added up over steps is of 32.
+//! AdamW with 32-bit master weights, so that parameters may be stored in 16 bits.
 //!
-//! Masters, moments and gradients lie in one long tensor each, so that a step is a handful of operations however many
-//! parameters there are, and wants no memory beyond. Knows names and tensors, not what they mean.
+//! One step with gradient g (after clipping its global norm), learning rate eta and step number t, from 1:
+//! ```text
+//! m = beta1 m + (1 - beta1) g            v = beta2 v + (1 - beta2) g^2
+//! w = w (1 - eta lambda) - eta (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+//! ```
+//! Reference: Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019.
+//!
+//! Deviation: a step whose gradient is not finite is skipped instead of applied.
+//!
+//! Master weights, moments and gradients are one flat tensor each, so that a step is a handful of operations however
+//! many parameters there are, and allocates nothing.
 
 use std::collections::HashMap;
 
 use tch::{Kind, TchError, Tensor, no_grad};
 
-/// How steps are taken.
+/// The hyperparameters of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// How much of the old mean of gradients is kept.
+    /// Decay of the first moment.
     pub beta1: f64,
-    /// How much of the old mean of their squares is kept.
+    /// Decay of the second moment.
     pub beta2: f64,
-    /// Keeps the division a number.
+    /// Added to the denominator.
     pub eps: f64,
-    /// How much weights shrink, in units of the learning rate.
-    pub decay: f64,
-    /// Longer gradients are shortened to this.
-    pub clip: f64,
+    /// Weight decay, multiplied by the learning rate.
+    pub weight_decay: f64,
+    /// Gradients with a larger global norm are scaled down to this norm.
+    pub max_grad_norm: f64,
 }
 
 impl Default for AdamW {
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.01, clip: 1.0 }
+        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, max_grad_norm: 1.0 }
     }
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Stepped {
-    /// It was taken; the length of the gradient before it was cut.
+pub enum StepOutcome {
+    /// The step was taken; the gradient's global norm before clipping.
     Taken(f64),
-    /// The gradient is no number: nothing was changed.
+    /// The gradient is not finite: nothing was changed.
     Skipped,
 }
 
-/// Parameters, and what is known about their gradients.
+/// Parameters with their master weights, moments and accumulated gradients.
 #[derive(Debug)]
-pub struct Optimiser {
+pub struct Optimizer {
     settings: AdamW,
     parameters: Vec<Parameter>,
     master: Tensor,
@@ -50,6 +59,7 @@ pub struct Optimiser {
     steps: u64,
 }
 
+/// A parameter and its range in the flat tensors.
 #[derive(Debug)]
 struct Parameter {
     name: String,
@@ -59,52 +69,55 @@ struct Parameter {
 }
 
 impl Parameter {
-    fn numbers(&self) -> i64 {
+    fn numel(&self) -> i64 {
         self.size.iter().product()
     }
 
-    fn of(&self, flat: &Tensor) -> Tensor {
-        flat.narrow(0, self.start, self.numbers()).view(self.size.as_slice())
+    /// This parameter's part of a flat tensor, as a view.
+    fn view(&self, flat: &Tensor) -> Tensor {
+        flat.narrow(0, self.start, self.numel()).view(self.size.as_slice())
     }
 }
 
-/// What an optimiser remembers, by the names of parameters; 32-bit tensors on the CPU.
+/// The state of an optimizer by parameter name; 32-bit tensors on the CPU.
 #[derive(Debug)]
-pub struct Memory {
-    /// The weights.
+pub struct OptimizerState {
+    /// The master weights.
     pub master: Vec<(String, Tensor)>,
-    /// Means of gradients.
+    /// First moments.
     pub first: Vec<(String, Tensor)>,
-    /// Means of their squares.
+    /// Second moments.
     pub second: Vec<(String, Tensor)>,
     /// Steps taken.
     pub steps: u64,
 }
 
-/// Why what was remembered does not fit.
+/// A stored state does not fit the model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MemoryError {
+pub enum OptimizerStateError {
     /// A parameter is missing.
-    #[error("there is nothing about parameter {0}")]
+    #[error("the checkpoint lacks parameter {0}")]
     Missing(String),
-    /// A parameter is none of the model's.
+    /// The model does not have this parameter.
     #[error("the model has no parameter {0}")]
     Unknown(String),
     /// A parameter has another shape.
-    #[error("parameter {name} has shape {found:?}, not {wanted:?}")]
+    #[error(
+        "parameter {name} has shape {found:?} in the checkpoint, and {expected:?} in the model"
+    )]
     Shape {
         /// Its name.
         name: String,
-        /// Its shape in the memory.
+        /// Its shape in the state.
         found: Vec<i64>,
         /// Its shape in the model.
-        wanted: Vec<i64>,
+        expected: Vec<i64>,
     },
 }
 
-impl Optimiser {
-    /// Begins with parameters as they are; they have to want gradients.
+impl Optimizer {
+    /// Starts from the current values of the parameters, which have to require gradients.
     pub fn new(parameters: Vec<(String, Tensor)>, settings: AdamW) -> Result<Self, TchError> {
         no_grad(|| {
             let device = parameters.first().map_or(tch::Device::Cpu, |(_, tensor)| tensor.device());
@@ -113,11 +126,11 @@ impl Optimiser {
             for (name, tensor) in parameters {
                 let size = tensor.size();
                 let parameter = Parameter { name, tensor, start, size };
-                start += parameter.numbers();
+                start += parameter.numel();
                 placed.push(parameter);
             }
             let zeros = || Tensor::f_zeros([start], (Kind::Float, device));
-            let optimiser = Self {
+            let optimizer = Self {
                 settings,
                 parameters: placed,
                 master: zeros()?,
@@ -126,33 +139,33 @@ impl Optimiser {
                 gradient: zeros()?,
                 steps: 0,
             };
-            for parameter in &optimiser.parameters {
-                parameter.of(&optimiser.master).f_copy_(&parameter.tensor)?;
+            for parameter in &optimizer.parameters {
+                parameter.view(&optimizer.master).f_copy_(&parameter.tensor)?;
             }
-            Ok(optimiser)
+            Ok(optimizer)
         })
     }
 
-    /// How many numbers are trained.
-    pub fn numbers(&self) -> i64 {
+    /// The number of trained parameters (scalars).
+    pub fn parameter_count(&self) -> i64 {
         self.master.numel() as i64
     }
 
-    /// Takes up the gradients that the last backward pass left at the parameters.
-    pub fn absorb(&mut self) {
+    /// Adds the gradients that the last backward pass left at the parameters, and clears these.
+    pub fn accumulate_gradients(&mut self) {
         no_grad(|| {
             for parameter in &mut self.parameters {
                 let gradient = parameter.tensor.grad();
                 if gradient.defined() {
-                    let _ = parameter.of(&self.gradient).g_add_(&gradient);
+                    let _ = parameter.view(&self.gradient).g_add_(&gradient);
                     parameter.tensor.zero_grad();
                 }
             }
         });
     }
 
-    /// Forgets the gradients, taken up or not.
-    pub fn forget(&mut self) {
+    /// Clears all gradients, accumulated or not.
+    pub fn zero_grad(&mut self) {
         no_grad(|| {
             let _ = self.gradient.zero_();
             for parameter in &mut self.parameters {
@@ -161,119 +174,122 @@ impl Optimiser {
         });
     }
 
-    /// Changes the parameters by the gradients taken up, and forgets these.
-    pub fn step(&mut self, rate: f64) -> Result<Stepped, TchError> {
+    /// Updates the parameters with the accumulated gradients, and clears these.
+    pub fn step(&mut self, learning_rate: f64) -> Result<StepOutcome, TchError> {
         let norm = no_grad(|| self.gradient.f_norm()?.f_double_value(&[]))?;
         if !norm.is_finite() {
-            self.forget();
-            return Ok(Stepped::Skipped);
+            self.zero_grad();
+            return Ok(StepOutcome::Skipped);
         }
         self.steps += 1;
-        let scale =
-            if norm > self.settings.clip { self.settings.clip / (norm + 1e-6) } else { 1.0 };
+        let max_norm = self.settings.max_grad_norm;
+        let scale = if norm > max_norm { max_norm / (norm + 1e-6) } else { 1.0 };
         no_grad(|| {
-            self.change(rate, scale)?;
-            self.publish();
+            self.update_master(learning_rate, scale)?;
+            self.write_parameters();
             let _ = self.gradient.zero_();
-            Ok(Stepped::Taken(norm))
+            Ok(StepOutcome::Taken(norm))
         })
     }
 
-    /// Changes the masters. What lies between takes the place of the gradient.
-    fn change(&mut self, rate: f64, scale: f64) -> Result<(), TchError> {
-        let AdamW { beta1, beta2, eps, decay, .. } = self.settings;
+    /// Updates the master weights. The gradient's tensor serves as scratch space.
+    fn update_master(&mut self, learning_rate: f64, scale: f64) -> Result<(), TchError> {
+        let AdamW { beta1, beta2, eps, weight_decay, .. } = self.settings;
         let Self { master, first, second, gradient, steps, .. } = self;
         let steps = *steps as f64;
-        let (correct1, correct2) = (1.0 - beta1.powf(steps), 1.0 - beta2.powf(steps));
+        let (correction1, correction2) = (1.0 - beta1.powf(steps), 1.0 - beta2.powf(steps));
         let _ = gradient.f_mul_scalar_(scale)?;
         let _ = first.f_lerp_(gradient, 1.0 - beta1)?;
         let _ = gradient.f_square_()?;
         let _ = second.f_lerp_(gradient, 1.0 - beta2)?;
         gradient.f_copy_(second)?;
-        let _ = gradient.f_sqrt_()?.f_div_scalar_(correct2.sqrt())?.f_add_scalar_(eps)?;
-        let _ = gradient.f_reciprocal_()?.f_mul_(first)?.f_mul_scalar_(rate / correct1)?;
-        let _ = master.f_mul_scalar_(1.0 - rate * decay)?.f_sub_(gradient)?;
+        let _ = gradient.f_sqrt_()?.f_div_scalar_(correction2.sqrt())?.f_add_scalar_(eps)?;
+        let _ =
+            gradient.f_reciprocal_()?.f_mul_(first)?.f_mul_scalar_(learning_rate / correction1)?;
+        let _ = master.f_mul_scalar_(1.0 - learning_rate * weight_decay)?.f_sub_(gradient)?;
         Ok(())
     }
 
-    /// Gives the parameters the values of their masters.
-    fn publish(&mut self) {
+    /// Copies the master weights to the parameters, rounding to their precision.
+    fn write_parameters(&mut self) {
         for parameter in &mut self.parameters {
-            let master = parameter.of(&self.master);
+            let master = parameter.view(&self.master);
             parameter.tensor.copy_(&master);
         }
     }
 
-    /// All that has to be kept to go on from here.
-    pub fn memory(&self) -> Result<Memory, TchError> {
-        let kept = |flat: &Tensor| {
+    /// A copy of the state, for a checkpoint.
+    pub fn state(&self) -> Result<OptimizerState, TchError> {
+        let copy = |flat: &Tensor| {
             let named = self.parameters.iter().map(|parameter| {
-                let tensor = parameter.of(flat).f_to_device(tch::Device::Cpu)?.f_contiguous()?;
+                let tensor = parameter.view(flat).f_to_device(tch::Device::Cpu)?.f_contiguous()?;
                 Ok((parameter.name.clone(), tensor))
             });
             named.collect::<Result<Vec<_>, TchError>>()
         };
         no_grad(|| {
-            let (master, first) = (kept(&self.master)?, kept(&self.first)?);
-            Ok(Memory { master, first, second: kept(&self.second)?, steps: self.steps })
+            let (master, first) = (copy(&self.master)?, copy(&self.first)?);
+            Ok(OptimizerState { master, first, second: copy(&self.second)?, steps: self.steps })
         })
     }
 
-    /// Goes on from what was kept.
-    pub fn recall(&mut self, memory: &Memory) -> Result<(), MemoryError> {
-        self.fill(&self.master, &memory.master)?;
-        self.fill(&self.first, &memory.first)?;
-        self.fill(&self.second, &memory.second)?;
-        self.steps = memory.steps;
-        no_grad(|| self.publish());
-        self.forget();
+    /// Restores a state, and with it the parameters.
+    pub fn load_state(&mut self, state: &OptimizerState) -> Result<(), OptimizerStateError> {
+        self.fill(&self.master, &state.master)?;
+        self.fill(&self.first, &state.first)?;
+        self.fill(&self.second, &state.second)?;
+        self.steps = state.steps;
+        no_grad(|| self.write_parameters());
+        self.zero_grad();
         Ok(())
     }
 
-    /// Begins anew with these weights.
-    pub fn adopt(&mut self, weights: &[(String, Tensor)]) -> Result<(), MemoryError> {
+    /// Starts over from these weights: moments and the step count are zero again.
+    pub fn reset_to(&mut self, weights: &[(String, Tensor)]) -> Result<(), OptimizerStateError> {
         self.fill(&self.master, weights)?;
         self.steps = 0;
         no_grad(|| {
             let _ = self.first.zero_();
             let _ = self.second.zero_();
-            self.publish();
+            self.write_parameters();
         });
-        self.forget();
+        self.zero_grad();
         Ok(())
     }
 
-    /// Copies what was kept to its places.
-    fn fill(&self, flat: &Tensor, kept: &[(String, Tensor)]) -> Result<(), MemoryError> {
-        let wanted = self.parameters.iter().map(|known| (known.name.as_str(), known.size.clone()));
-        let found = matched(wanted, kept)?;
+    /// Copies named tensors into a flat tensor.
+    fn fill(&self, flat: &Tensor, named: &[(String, Tensor)]) -> Result<(), OptimizerStateError> {
+        let parameters = self.parameters.iter();
+        let expected = parameters.map(|known| (known.name.as_str(), known.size.clone()));
+        let found = match_parameters(expected, named)?;
         no_grad(|| {
             for (parameter, tensor) in self.parameters.iter().zip(found) {
-                parameter.of(flat).copy_(tensor);
+                parameter.view(flat).copy_(tensor);
             }
         });
         Ok(())
     }
 }
 
-/// What was kept for parameters of these names and shapes, in their order. Has to be for all of them, and no others.
-pub(crate) fn matched<'a, 'b>(
-    wanted: impl Iterator<Item = (&'b str, Vec<i64>)>,
-    kept: &'a [(String, Tensor)],
-) -> Result<Vec<&'a Tensor>, MemoryError> {
+/// The stored tensors in the order of the expected names and shapes; both sets of names have to be the same.
+pub(crate) fn match_parameters<'a, 'b>(
+    expected: impl Iterator<Item = (&'b str, Vec<i64>)>,
+    stored: &'a [(String, Tensor)],
+) -> Result<Vec<&'a Tensor>, OptimizerStateError> {
     let mut left: HashMap<&str, &Tensor> =
-        kept.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let mut matched = Vec::with_capacity(kept.len());
-    for (name, wanted) in wanted {
-        let tensor = left.remove(name).ok_or_else(|| MemoryError::Missing(name.to_owned()))?;
+        stored.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let mut matched = Vec::with_capacity(stored.len());
+    for (name, expected) in expected {
+        let missing = || OptimizerStateError::Missing(name.to_owned());
+        let tensor = left.remove(name).ok_or_else(missing)?;
         let found = tensor.size();
-        if found != wanted {
-            return Err(MemoryError::Shape { name: name.to_owned(), found, wanted });
+        if found != expected {
+            return Err(OptimizerStateError::Shape { name: name.to_owned(), found, expected });
         }
         matched.push(tensor);
     }
     match left.keys().min() {
-        Some(name) => Err(MemoryError::Unknown((*name).to_owned())),
+        Some(name) => Err(OptimizerStateError::Unknown((*name).to_owned())),
         None => Ok(matched),
     }
 }

@@ -1,47 +1,49 @@
-//! Sequences to learn from, and how they are put into tensors: sorted by length, padded on the right, as many at once
-//! as fit a budget of tokens.
+//! Training sequences and how they become tensors: sorted by length, padded on the right, batched within a budget of
+//! tokens.
 //!
 //! Knows no model and no algorithm.
 
 use tch::{Device, TchError, Tensor};
 
-/// One sequence of tokens, and which of them are learnt.
+/// A training sequence and its per-token data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// Which of them are learnt. As long as `tokens`, as are the next three.
+    /// Which of them are trained on. As long as `tokens`, as are the next three.
     pub trained: Vec<bool>,
-    /// Log-probs as the sampler saw them; empty where nobody sampled.
+    /// Log-probabilities under the sampler; empty for sequences that were not sampled.
     pub sampler: Vec<f32>,
-    /// Log-probs under the weights as they were when the batch began; empty where those are the current ones.
+    /// Log-probabilities under the weights before the batch's first step; empty where those are the current ones.
     pub old: Vec<f32>,
-    /// Log-probs under the weights training began with; empty where nobody asks.
+    /// Log-probabilities under the initial weights; empty where there is no KL term.
     pub reference: Vec<f32>,
-    /// How good the episode was.
+    /// The advantage of its episode.
     pub advantage: f64,
-    /// How much each of its tokens weighs.
+    /// The weight of each of its tokens in the loss.
     pub weight: f64,
 }
 
 impl Row {
-    /// How many tokens are learnt.
-    pub fn learnt(&self) -> usize {
+    /// The number of trained tokens. The first token has no prediction.
+    pub fn trained_tokens(&self) -> usize {
         self.trained.iter().skip(1).filter(|trained| **trained).count()
     }
 
-    /// How many tokens have to be looked at: what follows the last learnt one changes nothing.
+    /// The length up to the last trained token: what follows has no effect.
     pub fn needed(&self) -> usize {
         let last = self.trained.iter().rposition(|trained| *trained);
         last.map_or(0, |last| last + 1).min(self.tokens.len())
     }
 }
 
-/// Which rows go together. Rows without anything to learn are in none.
+/// Groups rows into batches of at most `budget` tokens, padding included; at least one row each. Rows without trained
+/// tokens are in none.
 ///
-/// The order depends on lengths and places alone, so that the same rows always give the same batches.
+/// The result depends only on lengths and indices, so that the same rows always give the same batches.
 pub fn plan(rows: &[Row], budget: usize) -> Vec<Vec<usize>> {
-    let mut order: Vec<usize> = (0..rows.len()).filter(|at| rows[*at].learnt() > 0).collect();
+    let mut order: Vec<usize> =
+        (0..rows.len()).filter(|at| rows[*at].trained_tokens() > 0).collect();
     order.sort_by_key(|at| (std::cmp::Reverse(rows[*at].needed()), *at));
     let mut batches: Vec<Vec<usize>> = Vec::new();
     let mut room = 0;
@@ -60,7 +62,7 @@ pub fn plan(rows: &[Row], budget: usize) -> Vec<Vec<usize>> {
     batches
 }
 
-/// What belongs to the tokens of rows, as tensors on a device. Position t speaks of token t + 1.
+/// The per-token data of rows, as tensors on a device. Position t belongs to token t + 1.
 #[derive(Debug)]
 pub struct Packed {
     /// See [`Row::sampler`]; `[rows, length - 1]`, as the next two.
@@ -76,7 +78,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Puts rows together, each up to its last learnt token.
+    /// Pads rows, each cut after its last trained token.
     pub fn new(rows: &[&Row], device: Device) -> Result<Self, TchError> {
         let length = rows.iter().map(|row| row.needed()).max().unwrap_or(0).max(2);
         let column = |value: fn(&Row) -> f64| {
@@ -84,17 +86,17 @@ impl Packed {
             Tensor::f_from_slice(&values)?.f_view([-1, 1])?.f_to_device(device)
         };
         Ok(Self {
-            sampler: given(rows, length, |row| &row.sampler, device)?,
-            old: given(rows, length, |row| &row.old, device)?,
-            reference: given(rows, length, |row| &row.reference, device)?,
+            sampler: padded(rows, length, |row| &row.sampler, device)?,
+            old: padded(rows, length, |row| &row.old, device)?,
+            reference: padded(rows, length, |row| &row.reference, device)?,
             advantage: column(|row| row.advantage)?,
             weight: column(|row| row.weight)?,
         })
     }
 }
 
-/// Log-probs of rows; none unless all have them.
-fn given(
+/// Pads the log-probabilities of rows; `None` unless all rows have them.
+fn padded(
     rows: &[&Row],
     length: usize,
     of: fn(&Row) -> &Vec<f32>,
@@ -119,10 +121,10 @@ fn given(
 mod tests {
     use super::*;
 
-    fn row(length: usize, learnt: &[usize]) -> Row {
-        let trained = (0..length).map(|at| learnt.contains(&at)).collect();
+    fn row(length: usize, trained: &[usize]) -> Row {
+        let mask = (0..length).map(|at| trained.contains(&at)).collect();
         let tokens = (0..length as u32).collect();
-        Row { tokens, trained, advantage: 1.0, weight: 0.5, ..Row::default() }
+        Row { tokens, trained: mask, advantage: 1.0, weight: 0.5, ..Row::default() }
     }
 
     #[test]
@@ -134,16 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_last_learnt_token_is_not_needed() {
+    fn what_follows_the_last_trained_token_is_not_needed() {
         assert_eq!(row(10, &[2, 3]).needed(), 4);
         assert_eq!(row(10, &[]).needed(), 0);
     }
 
     #[test]
-    fn values_stand_before_the_token_they_speak_of() {
-        let with = |length: usize, learnt: &[usize]| {
+    fn values_are_at_the_position_before_their_token() {
+        let with = |length: usize, trained: &[usize]| {
             let sampler = (0..length).map(|at| at as f32).collect();
-            Row { sampler, ..row(length, learnt) }
+            Row { sampler, ..row(length, trained) }
         };
         let rows = [with(5, &[4]), with(3, &[1, 2])];
         let packed = Packed::new(&[&rows[0], &rows[1]], Device::Cpu).unwrap();
@@ -154,8 +156,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_token_is_nobodys_to_learn() {
+    fn the_first_token_is_never_trained() {
         let first = row(3, &[0]);
-        assert_eq!((first.learnt(), plan(&[first], 8).len()), (0, 0));
+        assert_eq!((first.trained_tokens(), plan(&[first], 8).len()), (0, 0));
     }
 }

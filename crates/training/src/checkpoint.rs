@@ -1,7 +1,9 @@
-//! Checkpoints: all a run needs to go on, in a directory that is there whole or not at all.
+//! Checkpoints: everything a run needs to resume, in a directory that appears complete or not at all.
 //!
-//! Written beside, brought to the disk, then renamed. Knows an optimiser's memory and a few counters, not what they
-//! train.
+//! Written to a temporary directory, synced, then renamed. Knows the state of an optimizer and a few counters, not what
+//! they train.
+//!
+//! Layout: `checkpoints/step-NNNNNN/{master,first,second}.safetensors` and `state.json`.
 
 use std::{
     fs::{self, File},
@@ -12,24 +14,24 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-use crate::{adamw::Memory, run::plain_file};
+use crate::{adamw::OptimizerState, file_error::FileError, run::check_regular_file};
 
-/// The version of the files this program writes and reads.
+/// The format version this program writes and reads.
 const VERSION: u32 = 1;
 
 /// The file of counters.
 const STATE: &str = "state.json";
 
-/// No file of counters is longer.
-const LONGEST: u64 = 1 << 20;
+/// The maximum size of the file of counters, in bytes.
+const MAX_STATE_BYTES: u64 = 1 << 20;
 
-/// Where a run stands besides its weights.
+/// The progress of a run, besides its weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {
-    /// Steps that are complete.
+    /// Completed steps.
     pub step: u64,
-    /// Rows of data that were drawn. What is drawn next follows from it and the seed, as all chance does.
+    /// Rows of data drawn so far. What is drawn next follows from this and the seed.
     pub drawn: u64,
 }
 
@@ -37,8 +39,9 @@ pub struct Position {
 struct State {
     version: u32,
     position: Position,
-    /// Steps of the optimiser; those skipped are none.
-    optimiser_steps: u64,
+    /// Optimizer steps, without skipped ones.
+    #[serde(rename = "optimiser_steps")]
+    optimizer_steps: u64,
 }
 
 /// A checkpoint cannot be written or read.
@@ -46,46 +49,44 @@ struct State {
 #[non_exhaustive]
 pub enum CheckpointError {
     /// A file or directory cannot be used.
-    #[error("cannot {doing} {}", path.display())]
-    File {
-        /// What was tried.
-        doing: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// What came of it.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The tensors cannot be written or read.
-    #[error("cannot {doing} the tensors of {}", path.display())]
+    #[error("cannot {action} the tensors of {}", path.display())]
     Tensors {
-        /// What was tried.
-        doing: &'static str,
-        /// With what.
+        /// What was attempted, as a verb.
+        action: &'static str,
+        /// The file.
         path: PathBuf,
-        /// What came of it.
+        /// The error of libtorch.
         #[source]
         source: tch::TchError,
     },
-    /// The counters make no sense.
-    #[error("{} is no state of a run; remove that checkpoint to go on from the one before", path.display())]
+    /// The counters cannot be parsed.
+    #[error(
+        "{} is not the state of a run; remove that checkpoint to resume from the previous one",
+        path.display()
+    )]
     State {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         #[source]
         source: serde_json::Error,
     },
-    /// It is that of another step.
-    #[error("{} is the state of step {found}; remove that checkpoint to go on from the one before", path.display())]
+    /// The counters belong to another step.
+    #[error(
+        "{} is the state of step {found}; remove that checkpoint to resume from the previous one",
+        path.display()
+    )]
     OtherStep {
         /// The file.
         path: PathBuf,
-        /// Of which step.
+        /// Its step.
         found: u64,
     },
-    /// Another program wrote it.
-    #[error("{} has version {found}; this program reads {VERSION}", path.display())]
+    /// The format version is not supported.
+    #[error("{} has version {found}; this program reads version {VERSION}", path.display())]
     Version {
         /// The file.
         path: PathBuf,
@@ -95,14 +96,9 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    fn tensors(action: &'static str, path: &Path) -> impl FnOnce(tch::TchError) -> Self {
         let path = path.to_owned();
-        move |source| Self::File { doing, path, source }
-    }
-
-    fn tensors(doing: &'static str, path: &Path) -> impl FnOnce(tch::TchError) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Tensors { doing, path, source }
+        move |source| Self::Tensors { action, path, source }
     }
 }
 
@@ -110,51 +106,57 @@ impl CheckpointError {
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     dir: PathBuf,
-    /// How many are kept.
     keep: usize,
 }
 
 impl Checkpoints {
-    /// Those in the directory of a run, of which the last `keep` are kept.
-    pub fn of(run: &Path, keep: usize) -> Self {
+    /// The checkpoints in a run directory. Saving removes all but the last `keep`, at least 1.
+    pub fn new(run: &Path, keep: usize) -> Self {
         Self { dir: run.join("checkpoints"), keep: keep.max(1) }
     }
 
-    /// Writes one, and removes the oldest beyond those kept.
-    pub fn save(&self, position: &Position, memory: &Memory) -> Result<PathBuf, CheckpointError> {
-        fs::create_dir_all(&self.dir).map_err(CheckpointError::file("make", &self.dir))?;
-        let beside = self.dir.join("unfinished");
-        remove(&beside)?;
-        fs::create_dir(&beside).map_err(CheckpointError::file("make", &beside))?;
-        for (name, tensors) in
-            [("master", &memory.master), ("first", &memory.first), ("second", &memory.second)]
-        {
-            let path = beside.join(format!("{name}.safetensors"));
+    /// Those of a run that is only read.
+    pub(crate) fn read_only(run: &Path) -> Self {
+        Self::new(run, usize::MAX)
+    }
+
+    /// Writes a checkpoint, then removes the oldest ones beyond `keep`.
+    pub fn save(
+        &self,
+        position: &Position,
+        optimizer: &OptimizerState,
+    ) -> Result<PathBuf, CheckpointError> {
+        fs::create_dir_all(&self.dir).map_err(FileError::new("create", &self.dir))?;
+        let partial = self.dir.join("unfinished");
+        remove_dir(&partial)?;
+        fs::create_dir(&partial).map_err(FileError::new("create", &partial))?;
+        let OptimizerState { master, first, second, steps } = optimizer;
+        for (name, tensors) in [("master", master), ("first", first), ("second", second)] {
+            let path = partial.join(format!("{name}.safetensors"));
             Tensor::write_safetensors(tensors, &path)
                 .map_err(CheckpointError::tensors("write", &path))?;
             sync(&path)?;
         }
-        let state =
-            State { version: VERSION, position: position.clone(), optimiser_steps: memory.steps };
-        let path = beside.join(STATE);
+        let state = State { version: VERSION, position: position.clone(), optimizer_steps: *steps };
+        let path = partial.join(STATE);
         let text = serde_json::to_vec_pretty(&state)
             .map_err(|source| CheckpointError::State { path: path.clone(), source })?;
-        fs::write(&path, text).map_err(CheckpointError::file("write", &path))?;
+        fs::write(&path, text).map_err(FileError::new("write", &path))?;
         sync(&path)?;
-        sync(&beside)?;
+        sync(&partial)?;
         let path = self.path(position.step);
-        remove(&path)?;
-        fs::rename(&beside, &path).map_err(CheckpointError::file("rename", &beside))?;
+        remove_dir(&path)?;
+        fs::rename(&partial, &path).map_err(FileError::new("rename", &partial))?;
         sync(&self.dir)?;
         self.remove_old()?;
         Ok(path)
     }
 
-    /// The steps there are checkpoints of, in order.
+    /// The steps with a checkpoint, ascending.
     pub fn steps(&self) -> Result<Vec<u64>, CheckpointError> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(CheckpointError::file("read", &self.dir))?,
+            entries => entries.map_err(FileError::new("read", &self.dir))?,
         };
         let names = entries.flatten().map(|entry| entry.file_name());
         let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix("step-")?.parse().ok();
@@ -163,18 +165,18 @@ impl Checkpoints {
         Ok(steps)
     }
 
-    /// The last one, if there is any.
-    pub fn last(&self) -> Result<Option<(Position, Memory)>, CheckpointError> {
+    /// The last checkpoint, if there is one.
+    pub fn last(&self) -> Result<Option<(Position, OptimizerState)>, CheckpointError> {
         self.steps()?.last().map(|step| self.load(*step)).transpose()
     }
 
-    /// That of a step.
-    pub fn load(&self, step: u64) -> Result<(Position, Memory), CheckpointError> {
+    /// The checkpoint of a step.
+    pub fn load(&self, step: u64) -> Result<(Position, OptimizerState), CheckpointError> {
         let dir = self.path(step);
         let path = dir.join(STATE);
-        plain_file(&path).map_err(CheckpointError::file("read", &path))?;
-        let file = File::open(&path).map_err(CheckpointError::file("open", &path))?;
-        let state: State = serde_json::from_reader(io::Read::take(file, LONGEST))
+        check_regular_file(&path).map_err(FileError::new("read", &path))?;
+        let file = File::open(&path).map_err(FileError::new("open", &path))?;
+        let state: State = serde_json::from_reader(io::Read::take(file, MAX_STATE_BYTES))
             .map_err(|source| CheckpointError::State { path: path.clone(), source })?;
         if state.version != VERSION {
             return Err(CheckpointError::Version { path, found: state.version });
@@ -182,18 +184,18 @@ impl Checkpoints {
         if state.position.step != step {
             return Err(CheckpointError::OtherStep { path, found: state.position.step });
         }
-        let memory = Memory {
-            master: tensors(&dir, "master")?,
-            first: tensors(&dir, "first")?,
-            second: tensors(&dir, "second")?,
-            steps: state.optimiser_steps,
+        let optimizer = OptimizerState {
+            master: read_tensors(&dir, "master")?,
+            first: read_tensors(&dir, "first")?,
+            second: read_tensors(&dir, "second")?,
+            steps: state.optimizer_steps,
         };
-        Ok((state.position, memory))
+        Ok((state.position, optimizer))
     }
 
-    /// The weights alone of that of a step, by the names of parameters.
+    /// The master weights of a step's checkpoint, by parameter name.
     pub fn weights(&self, step: u64) -> Result<Vec<(String, Tensor)>, CheckpointError> {
-        tensors(&self.path(step), "master")
+        read_tensors(&self.path(step), "master")
     }
 
     fn path(&self, step: u64) -> PathBuf {
@@ -204,41 +206,42 @@ impl Checkpoints {
         let steps = self.steps()?;
         let old = steps.len().saturating_sub(self.keep);
         steps.iter().take(old).try_for_each(|step| {
-            // Renamed first: what a killed process leaves of it is no checkpoint.
-            let (path, gone) = (self.path(*step), self.dir.join("unfinished"));
-            remove(&gone)?;
-            fs::rename(&path, &gone).map_err(CheckpointError::file("rename", &path))?;
-            remove(&gone)
+            // Renamed first: what a killed process leaves of it must not look like a checkpoint.
+            let (path, partial) = (self.path(*step), self.dir.join("unfinished"));
+            remove_dir(&partial)?;
+            fs::rename(&path, &partial).map_err(FileError::new("rename", &path))?;
+            remove_dir(&partial)
         })
     }
 }
 
-fn tensors(dir: &Path, name: &str) -> Result<Vec<(String, Tensor)>, CheckpointError> {
+fn read_tensors(dir: &Path, name: &str) -> Result<Vec<(String, Tensor)>, CheckpointError> {
     let path = dir.join(format!("{name}.safetensors"));
-    plain_file(&path).map_err(CheckpointError::file("read", &path))?;
+    check_regular_file(&path).map_err(FileError::new("read", &path))?;
     Tensor::read_safetensors(&path).map_err(CheckpointError::tensors("read", &path))
 }
 
-fn remove(dir: &Path) -> Result<(), CheckpointError> {
+fn remove_dir(dir: &Path) -> Result<(), CheckpointError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(CheckpointError::file("remove", dir)),
+        removed => Ok(removed.map_err(FileError::new("remove", dir))?),
     }
 }
 
-/// Brings a file or directory to the disk.
+/// Flushes a file or directory to disk.
 fn sync(path: &Path) -> Result<(), CheckpointError> {
     let synced = File::open(path).and_then(|file| file.sync_all());
-    synced.map_err(CheckpointError::file("bring to the disk", path))
+    Ok(synced.map_err(FileError::new("sync", path))?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn memory(value: f32) -> Memory {
+    fn state(value: f32) -> OptimizerState {
         let named = |value: f32| vec![("a.b".to_owned(), Tensor::from_slice(&[value, -value]))];
-        Memory { master: named(value), first: named(value + 1.0), second: named(0.1), steps: 3 }
+        let (master, first, second) = (named(value), named(value + 1.0), named(0.1));
+        OptimizerState { master, first, second, steps: 3 }
     }
 
     fn numbers(tensors: &[(String, Tensor)]) -> Vec<f32> {
@@ -246,42 +249,52 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_comes_back_to_the_bit() {
+    fn what_was_saved_is_loaded_to_the_bit() {
         let run = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::of(run.path(), 2);
+        let checkpoints = Checkpoints::new(run.path(), 2);
         assert!(checkpoints.last().unwrap().is_none());
         let position = Position { step: 4, drawn: 99 };
-        checkpoints.save(&position, &memory(0.3)).unwrap();
-        let (found, kept) = checkpoints.last().unwrap().unwrap();
-        assert_eq!((found, kept.steps), (position, 3));
-        assert_eq!(numbers(&kept.master), [0.3, -0.3]);
-        assert_eq!(numbers(&kept.first), [1.3, -1.3]);
+        checkpoints.save(&position, &state(0.3)).unwrap();
+        let (found, loaded) = checkpoints.last().unwrap().unwrap();
+        assert_eq!((found, loaded.steps), (position, 3));
+        assert_eq!(numbers(&loaded.master), [0.3, -0.3]);
+        assert_eq!(numbers(&loaded.first), [1.3, -1.3]);
     }
 
     #[test]
-    fn the_last_few_are_kept_and_half_ones_are_none() {
+    fn the_format_of_the_counters_is_fixed() {
         let run = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::of(run.path(), 2);
+        let checkpoints = Checkpoints::new(run.path(), 2);
+        let path = checkpoints.save(&Position { step: 4, drawn: 99 }, &state(0.3)).unwrap();
+        let text = fs::read_to_string(path.join(STATE)).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let expected = serde_json::json!({
+            "version": 1, "position": {"step": 4, "drawn": 99}, "optimiser_steps": 3,
+        });
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_last_few_are_kept_and_partial_ones_are_ignored() {
+        let run = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::new(run.path(), 2);
         for step in [8, 9, 10, 11] {
-            checkpoints.save(&Position { step, drawn: 0 }, &memory(step as f32)).unwrap();
+            checkpoints.save(&Position { step, drawn: 0 }, &state(step as f32)).unwrap();
         }
         assert_eq!(checkpoints.steps().unwrap(), [10, 11]);
         fs::create_dir(run.path().join("checkpoints/unfinished")).unwrap();
         fs::write(run.path().join("checkpoints/unfinished/state.json"), "{").unwrap();
         assert_eq!(checkpoints.last().unwrap().unwrap().0.step, 11);
-        checkpoints.save(&Position { step: 11, drawn: 1 }, &memory(5.0)).unwrap();
-        assert_eq!(
-            checkpoints.last().unwrap().unwrap().0.drawn,
-            1,
-            "the same step again replaces it"
-        );
+        checkpoints.save(&Position { step: 11, drawn: 1 }, &state(5.0)).unwrap();
+        let replaced = checkpoints.last().unwrap().unwrap().0;
+        assert_eq!(replaced.drawn, 1, "the same step again replaces it");
     }
 
     #[test]
-    fn files_of_somebody_else_are_refused_by_name() {
+    fn damaged_files_are_rejected_by_name() {
         let run = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::of(run.path(), 2);
-        let path = checkpoints.save(&Position { step: 1, drawn: 0 }, &memory(0.0)).unwrap();
+        let checkpoints = Checkpoints::new(run.path(), 2);
+        let path = checkpoints.save(&Position { step: 1, drawn: 0 }, &state(0.0)).unwrap();
         fs::write(path.join("first.safetensors"), b"\xff\xff\xff\xff\xff\xff\xff\xff").unwrap();
         let error = checkpoints.last().unwrap_err();
         assert!(error.to_string().contains("first.safetensors"), "{error}");

@@ -1,154 +1,155 @@
-//! What runs are told: files of TOML with every key documented here, unknown ones refused, all values checked before
-//! anything begins.
+//! The configuration of runs: TOML with every key documented here, unknown keys rejected, all values checked before
+//! anything starts.
 //!
-//! Reads text and hands out finished values. Opens no file and loads no model.
+//! Parses text into settings. Opens no file and loads no model. `docs/training.md` has the same keys for users; keys
+//! keep their names in files even where a field is named otherwise.
 
-mod learning;
-mod playing;
+mod optimization;
+mod rollout;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-pub use learning::{
-    AggregationName, AlgorithmName, AlgorithmSettings, CheckpointSettings, LoraSettings, Old,
-    OptimiserSettings, Precision, Projection, Schedule,
+pub use optimization::{
+    AggregationName, AlgorithmName, AlgorithmSettings, CheckpointSettings, LoraSettings,
+    OldLogprobs, OptimizerSettings, Precision, Projection, Schedule,
 };
-pub use playing::{Choosing, PlaySettings, ValidationSettings};
+pub use rollout::{RolloutSettings, SamplingSettings, ValidationSettings};
 
-/// A configuration may have so many bytes.
-pub const LONGEST: usize = 1 << 20;
+/// The maximum size of a configuration, in bytes.
+pub const MAX_CONFIG_BYTES: usize = 1 << 20;
 
-/// A run of reinforcement learning.
+/// The configuration of a reinforcement-learning run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RlConfig {
-    /// The model to begin with: a directory of the Hugging Face layout, or a GGUF file.
+    /// The initial model: a directory in the Hugging Face layout, or a GGUF file.
     pub model: PathBuf,
-    /// A run to begin with what it has learnt, of the same model and with the same `lora`.
+    /// A run directory to start from its last checkpoint; same `model` and same `lora`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
-    /// The directory of the run. What is there already is gone on with.
+    /// The run directory. A run that is there already is resumed.
     pub output: PathBuf,
-    /// How many steps are taken in all. With none the model is only measured.
+    /// Steps in all; with 0 the model is only validated.
     pub steps: u64,
-    /// All chance follows from it.
+    /// Determines all random choices.
     #[serde(default)]
     pub seed: u64,
     /// `auto`, `cpu`, `cuda` or `cuda:N`.
     #[serde(default)]
     pub device: DeviceName,
-    /// What is computed with; weights are always kept in 32 bits.
+    /// The precision of computation; master weights are always 32-bit.
     #[serde(default)]
     pub precision: Precision,
-    /// Where problems come from.
+    /// The source of problems.
     pub data: DataSettings,
     /// How episodes are played.
     #[serde(default)]
-    pub rollout: PlaySettings,
-    /// What is learnt from them.
+    pub rollout: RolloutSettings,
+    /// The training algorithm.
     #[serde(default)]
     pub algorithm: AlgorithmSettings,
-    /// How weights are changed.
-    #[serde(default)]
-    pub optimiser: OptimiserSettings,
-    /// Trains an adapter instead of the weights.
+    /// The optimizer.
+    #[serde(default, rename = "optimiser")]
+    pub optimizer: OptimizerSettings,
+    /// Trains a low-rank adapter instead of the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraSettings>,
-    /// When and how held-out problems are played.
+    /// Validation on held-out problems.
     #[serde(default)]
     pub validation: ValidationSettings,
-    /// When the run is saved.
+    /// Checkpoints.
     #[serde(default)]
     pub checkpoints: CheckpointSettings,
 }
 
-/// A run of supervised learning.
+/// The configuration of a supervised fine-tuning run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SftConfig {
-    /// The model to begin with: a directory of the Hugging Face layout, or a GGUF file.
+    /// The initial model: a directory in the Hugging Face layout, or a GGUF file.
     pub model: PathBuf,
-    /// A run to begin with what it has learnt, of the same model and with the same `lora`.
+    /// A run directory to start from its last checkpoint; same `model` and same `lora`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
-    /// The directory of the run. What is there already is gone on with.
+    /// The run directory. A run that is there already is resumed.
     pub output: PathBuf,
-    /// How often everything is seen.
-    #[serde(default = "once")]
+    /// Passes over the data; 1 by default.
+    #[serde(default = "default_epochs")]
     pub epochs: u64,
-    /// Episodes of one step.
-    #[serde(default = "usual_batch")]
+    /// Episodes per step; 16 by default.
+    #[serde(default = "default_batch")]
     pub batch: usize,
-    /// All chance follows from it.
+    /// Determines all random choices.
     #[serde(default)]
     pub seed: u64,
     /// `auto`, `cpu`, `cuda` or `cuda:N`.
     #[serde(default)]
     pub device: DeviceName,
-    /// What is computed with; weights are always kept in 32 bits.
+    /// The precision of computation; master weights are always 32-bit.
     #[serde(default)]
     pub precision: Precision,
-    /// What is learnt from.
+    /// The training data.
     pub data: SftData,
-    /// How episodes look to the model: they are put as in `train rl` with the same values, and demonstrations are
-    /// played so.
+    /// How episodes are rendered for the model, as in an `rl` run with the same values, and how demonstrations are
+    /// played.
     #[serde(default)]
-    pub rollout: PlaySettings,
-    /// How weights are changed.
-    #[serde(default)]
-    pub optimiser: OptimiserSettings,
-    /// Trains an adapter instead of the weights.
+    pub rollout: RolloutSettings,
+    /// The optimizer.
+    #[serde(default, rename = "optimiser")]
+    pub optimizer: OptimizerSettings,
+    /// Trains a low-rank adapter instead of the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraSettings>,
-    /// When the run is saved.
+    /// Checkpoints.
     #[serde(default)]
     pub checkpoints: CheckpointSettings,
 }
 
-/// Where problems come from.
+/// The source of problems.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSettings {
-    /// The task: a built-in one by name, or a folder.
-    #[serde(default = "usual_task")]
+    /// The task: the name of a built-in one, or a folder.
+    #[serde(default = "default_task")]
     pub task: String,
-    /// Files of rows to train on.
+    /// Files of problems to train on.
     #[serde(default)]
     pub train: Vec<PathBuf>,
-    /// Files of rows that are held out.
+    /// Files of held-out problems.
     #[serde(default)]
     pub validation: Vec<PathBuf>,
 }
 
-/// What supervised runs learn from. At least one kind.
+/// The data of a supervised run; at least one of `trajectories` and `demonstrations`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SftData {
-    /// The task that prompts and graders are taken from: a built-in one by name, or a folder.
+    /// The task with prompts and graders: the name of a built-in one, or a folder.
     pub task: Option<String>,
-    /// Recorded episodes: events (`.jsonl`), trajectories (`.json`), or directories that hold some, however deep.
+    /// Recorded episodes: event logs (`.jsonl`), trajectories (`.json`), or directories that contain some.
     pub trajectories: Vec<PathBuf>,
-    /// Files of synthetic rows whose scripted solutions are played and learnt.
+    /// Files of synthetic problems whose scripted solutions are played and trained on.
     pub demonstrations: Vec<PathBuf>,
-    /// Only so many episodes.
+    /// The maximum number of episodes.
     pub limit: Option<usize>,
 }
 
 impl SftData {
-    /// The task by name or folder.
+    /// The task, by name or folder.
     pub fn task(&self) -> &str {
-        self.task.as_deref().unwrap_or(USUAL_TASK)
+        self.task.as_deref().unwrap_or(DEFAULT_TASK)
     }
 }
 
 /// `auto`, `cpu`, `cuda` or `cuda:N`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
-    /// A GPU where there is one.
+    /// The first GPU, or the CPU where there is none.
     #[default]
     Auto,
-    /// The processor.
+    /// The CPU.
     Cpu,
     /// The GPU of this number.
     Cuda(usize),
@@ -164,7 +165,7 @@ impl std::str::FromStr for DeviceName {
             ("cpu", _) => Ok(Self::Cpu),
             ("cuda", _) => Ok(Self::Cuda(0)),
             (_, Some(Ok(number))) => Ok(Self::Cuda(number)),
-            _ => Err(format!("no device is called {name:?}; there are auto, cpu, cuda and cuda:N")),
+            _ => Err(format!("{name:?} is not a device; use auto, cpu, cuda or cuda:N")),
         }
     }
 }
@@ -195,44 +196,44 @@ impl<'de> Deserialize<'de> for DeviceName {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It is too long to be one.
-    #[error("a configuration may have {LONGEST} bytes, this one has {0}")]
-    Long(usize),
-    /// It is no TOML, or holds what nobody knows.
+    /// The text is too long.
+    #[error("a configuration may have {MAX_CONFIG_BYTES} bytes, this one has {0}")]
+    TooLong(usize),
+    /// The text is not valid TOML, or has unknown keys or values of a wrong type.
     #[error("the configuration cannot be read")]
     Toml(#[source] Box<toml::de::Error>),
-    /// A change on the command line is none.
+    /// An override is not of the form `KEY=VALUE`.
     #[error(
-        "{given:?} is no change of the configuration; write KEY=VALUE, such as optimiser.rate=1e-5"
+        "{given:?} is not a configuration override; write KEY=VALUE, such as optimiser.rate=1e-5"
     )]
-    Change {
-        /// What was given.
+    Override {
+        /// The override.
         given: String,
     },
-    /// A value makes no sense.
+    /// A value is out of range.
     #[error("`{key}` must be {must}, not {found}")]
     Value {
         /// The key.
         key: &'static str,
-        /// What it must be.
+        /// The allowed values.
         must: &'static str,
-        /// What it is.
+        /// The actual value.
         found: String,
     },
 }
 
 impl RlConfig {
-    /// Reads a configuration with changes (`KEY=VALUE`) made to it.
-    pub fn parse(text: &str, changes: &[String]) -> Result<Self, ConfigError> {
-        let config: Self = parse(text, changes)?;
-        check("steps", config.steps, config.steps <= MOST_STEPS, "at most 1000000")?;
-        let only_measured = config.steps == 0;
-        let some = if only_measured { &config.data.validation } else { &config.data.train };
-        let key = if only_measured { "data.validation" } else { "data.train" };
-        check(key, "none", !some.is_empty(), "at least one file")?;
+    /// Parses and checks a configuration, with overrides (`KEY=VALUE`) applied.
+    pub fn parse(text: &str, overrides: &[String]) -> Result<Self, ConfigError> {
+        let config: Self = parse(text, overrides)?;
+        check("steps", config.steps, config.steps <= MAX_STEPS, "at most 1000000")?;
+        let only_validates = config.steps == 0;
+        let files = if only_validates { &config.data.validation } else { &config.data.train };
+        let key = if only_validates { "data.validation" } else { "data.train" };
+        check(key, "none", !files.is_empty(), "at least one file")?;
         config.rollout.check()?;
         config.algorithm.check()?;
-        config.optimiser.check()?;
+        config.optimizer.check()?;
         config.validation.check()?;
         config.checkpoints.check()?;
         config.lora.as_ref().map_or(Ok(()), LoraSettings::check)?;
@@ -241,9 +242,9 @@ impl RlConfig {
 }
 
 impl SftConfig {
-    /// Reads a configuration with changes (`KEY=VALUE`) made to it.
-    pub fn parse(text: &str, changes: &[String]) -> Result<Self, ConfigError> {
-        let config: Self = parse(text, changes)?;
+    /// Parses and checks a configuration, with overrides (`KEY=VALUE`) applied.
+    pub fn parse(text: &str, overrides: &[String]) -> Result<Self, ConfigError> {
+        let config: Self = parse(text, overrides)?;
         let data = &config.data;
         let some = !data.trajectories.is_empty() || !data.demonstrations.is_empty();
         check("data", "neither", some, "given `trajectories` or `demonstrations`")?;
@@ -251,38 +252,38 @@ impl SftConfig {
         check(
             "batch",
             config.batch,
-            (1..=MOST_EPISODES).contains(&config.batch),
+            (1..=MAX_EPISODES).contains(&config.batch),
             "between 1 and 65536",
         )?;
         config.rollout.check()?;
-        config.optimiser.check()?;
+        config.optimizer.check()?;
         config.checkpoints.check()?;
         config.lora.as_ref().map_or(Ok(()), LoraSettings::check)?;
         Ok(config)
     }
 }
 
-/// No run is longer.
-const MOST_STEPS: u64 = 1_000_000;
+/// The maximum number of steps of a run.
+const MAX_STEPS: u64 = 1_000_000;
 
-/// No step plays more.
-const MOST_EPISODES: usize = 65_536;
+/// The maximum number of episodes of a step.
+const MAX_EPISODES: usize = 65_536;
 
-const USUAL_TASK: &str = "instruct_pretrain";
+const DEFAULT_TASK: &str = "instruct_pretrain";
 
-fn once() -> u64 {
+fn default_epochs() -> u64 {
     1
 }
 
-fn usual_batch() -> usize {
+fn default_batch() -> usize {
     16
 }
 
-fn usual_task() -> String {
-    USUAL_TASK.to_owned()
+fn default_task() -> String {
+    DEFAULT_TASK.to_owned()
 }
 
-/// Refuses a value that makes no sense.
+/// Fails where a value is not `good`.
 fn check(
     key: &'static str,
     found: impl ToString,
@@ -295,34 +296,34 @@ fn check(
     }
 }
 
-/// Keys below keys.
-const DEEPEST: usize = 8;
+/// The maximum depth of dotted keys.
+const MAX_DEPTH: usize = 8;
 
-fn parse<T: DeserializeOwned>(text: &str, changes: &[String]) -> Result<T, ConfigError> {
-    if text.len() > LONGEST {
-        return Err(ConfigError::Long(text.len()));
+fn parse<T: DeserializeOwned>(text: &str, overrides: &[String]) -> Result<T, ConfigError> {
+    if text.len() > MAX_CONFIG_BYTES {
+        return Err(ConfigError::TooLong(text.len()));
     }
     let toml = |error| ConfigError::Toml(Box::new(error));
-    if changes.is_empty() {
-        // Straight from the text, so that errors name lines.
+    if overrides.is_empty() {
+        // Directly from the text, so that errors name lines.
         return toml::from_str(text).map_err(toml);
     }
     let mut table: toml::Table = toml::from_str(text).map_err(toml)?;
-    for change in changes {
-        let bad = || ConfigError::Change { given: change.clone() };
-        let (key, value) = change.split_once('=').ok_or_else(bad)?;
+    for given in overrides {
+        let bad = || ConfigError::Override { given: given.clone() };
+        let (key, value) = given.split_once('=').ok_or_else(bad)?;
         set(&mut table, key.trim(), value.trim()).ok_or_else(bad)?;
     }
     table.try_into().map_err(toml)
 }
 
-/// Sets a value below dotted keys; what is no value of TOML is a text.
+/// Sets the value of a dotted key; what is not a TOML value is taken as a string.
 fn set(table: &mut toml::Table, key: &str, value: &str) -> Option<()> {
     let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"));
     let parsed = parsed.ok().and_then(|mut table| table.remove("value"));
     let value = parsed.unwrap_or_else(|| toml::Value::String(value.to_owned()));
-    let mut parts: Vec<&str> = key.splitn(DEEPEST + 1, '.').collect();
-    if parts.len() > DEEPEST {
+    let mut parts: Vec<&str> = key.splitn(MAX_DEPTH + 1, '.').collect();
+    if parts.len() > MAX_DEPTH {
         return None;
     }
     let last = parts.pop().filter(|last| !last.is_empty())?;

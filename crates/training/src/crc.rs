@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), as the records of TensorBoard want it. Knows nothing of records.
+//! CRC-32C (Castagnoli), for TensorBoard records.
 
 const TABLE: [u32; 256] = table();
 
@@ -26,7 +26,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// The checksum as records hold it: turned and shifted, so that a record of records is no trap.
+/// The masked checksum of the TFRecord format: rotated and offset, so that checksums of checksums stay meaningful.
 pub(crate) fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn checksums_are_the_published_ones() {
-        // RFC 3720, appendix B.4, and the check value of the catalogue.
+        // RFC 3720, appendix B.4, and the check value of the CRC catalogue.
         let rising: Vec<u8> = (0..32).collect();
         let falling: Vec<u8> = (0..32).rev().collect();
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);

@@ -1,45 +1,43 @@
-//! The problems of a run: rows of files, as the task reads them, without those nobody could grade.
-//!
-//! Knows no order; what is drawn when is the loop's business.
+//! The problems of a run: rows of files as the task reads them, without those that cannot be graded.
 
 use std::path::{Path, PathBuf};
 
 use problems::{Problem, RowsError, Task, TaskError};
 
-/// So many bad rows are named.
-const NAMED: usize = 5;
+/// The number of skipped rows that are listed.
+const LISTED: usize = 5;
 
-/// Problems cannot be had.
+/// Problems cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// The task cannot be used.
     #[error("cannot use task {name:?}; built in are {}", Task::BUILTIN.join(", "))]
     Task {
-        /// What was asked for.
+        /// The name or folder.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: TaskError,
     },
     /// The files cannot be read.
     #[error("cannot read rows")]
     Rows(#[from] RowsError),
-    /// There are too few.
+    /// There are too few problems.
     #[error(
-        "`{key}` gives {found} problems, and a step wants {wanted} different ones; lower `rollout.problems`"
+        "`{key}` has {found} problems, and a step needs {wanted} different ones; lower `rollout.problems`"
     )]
     Few {
-        /// Where they come from.
+        /// The configuration key of the files.
         key: &'static str,
-        /// How many there are.
+        /// The number of problems.
         found: usize,
-        /// How many are wanted.
+        /// The number a step needs.
         wanted: usize,
     },
 }
 
-/// The task of that name, or in that folder.
+/// The built-in task of this name, or the one in this folder.
 pub(crate) fn task(name: &str) -> Result<Task, DataError> {
     match Task::builtin(name) {
         Some(task) => Ok(task),
@@ -48,7 +46,7 @@ pub(crate) fn task(name: &str) -> Result<Task, DataError> {
     }
 }
 
-/// The problems of files, at least so many, and notes about rows that were left out.
+/// The problems of files, at least `least`, and notes about skipped rows.
 pub(crate) fn problems(
     task: &Task,
     paths: &[PathBuf],
@@ -61,14 +59,14 @@ pub(crate) fn problems(
         let answered = !problem.ground_truth.trim().is_empty();
         if !answered {
             let id: String = problem.id.chars().take(80).collect();
-            why.push(format!("problem {id}: there is no right answer"));
+            why.push(format!("problem {id}: it has no ground truth"));
         }
         answered
     });
     let mut notes = Vec::new();
     if !why.is_empty() {
-        notes.push(format!("{} rows of `{key}` are left out", why.len()));
-        notes.extend(why.into_iter().take(NAMED));
+        notes.push(format!("{} rows of `{key}` are skipped", why.len()));
+        notes.extend(why.into_iter().take(LISTED));
     }
     let found = rows.problems.len();
     match found < least {
@@ -82,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_without_an_answer_are_named_and_left_out() {
+    fn rows_without_an_answer_are_named_and_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows.jsonl");
         let row = |id: &str, truth: &str| {
@@ -103,11 +101,11 @@ mod tests {
         assert!(notes[0].contains("2 rows"), "{notes:?}");
         assert!(notes.iter().any(|note| note.contains("row 2")), "{notes:?}");
         let error = problems(&task, &[path], "data.train", 2).unwrap_err();
-        assert!(error.to_string().contains("gives 1 problems"), "{error}");
+        assert!(error.to_string().contains("has 1 problems"), "{error}");
     }
 
     #[test]
-    fn a_task_that_is_none_is_named() {
+    fn an_unknown_task_is_named() {
         let error = task("nowhere/at/all").unwrap_err();
         assert!(error.to_string().contains("nowhere/at/all"), "{error}");
     }

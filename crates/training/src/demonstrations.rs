@@ -1,8 +1,8 @@
-//! Scripted demonstrations: the commands that come with synthetic rows are played in real sandboxes, so that a model
-//! learns from what really came of them. Those whose answer is right are kept, as events.
+//! Scripted demonstrations: the commands of synthetic problems are executed in real sandboxes, so that a model trains on
+//! real observations. Those with a correct answer are used, as event logs.
 //!
-//! Played once for a run; a run that goes on takes what is there. Those that failed on our side say nothing about the
-//! script: they are played again as long as nothing was learnt and saved.
+//! Played once per run; a resumed run reads the stored logs. Demonstrations that failed on our side say nothing about
+//! the script: they are played again as long as the run has no checkpoint.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,9 @@ use std::{
 
 use model::ToolFormat;
 use problems::{Problem, Task};
-use rollout::{End, Overlong, PlayError, Played, Reward, Scene, Speech, Stage};
+use rollout::{
+    ChatCodec, End, EngineParts, Overlong, Reward, Rollout, RolloutEngine, RolloutError,
+};
 use sandbox::Runtime;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -22,96 +24,106 @@ use crate::{
     checkpoint::Checkpoints,
     config::SftConfig,
     data,
-    news::News,
-    outside::{Outside, TrainError},
+    events::RunEvent,
+    file_error::FileError,
     run::{self, RunDirectory},
+    services::{Services, TrainError},
 };
 
-/// The file of what came of demonstrations. It is written when all are played.
+/// The file of the results. It is written when all demonstrations were played.
 const LIST: &str = "demonstrations.json";
 
-/// What came of demonstrations, by the names of their files.
+/// The results of demonstrations, by file name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Outcome {
-    /// Those whose answer is right.
-    right: Vec<String>,
+struct Results {
+    /// Those with a correct answer.
+    #[serde(rename = "right")]
+    correct: Vec<String>,
     /// Those that failed on our side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failed: Vec<String>,
 }
 
-/// Those that failed on our side, and why.
+/// The demonstrations that failed on our side, each with the cause.
 type Failures = Vec<(String, String)>;
 
-/// A demonstration about to be played.
+/// A demonstration to play.
 struct Script {
     problem: Arc<Problem>,
-    replies: Vec<String>,
+    responses: Vec<String>,
     name: String,
     events: PathBuf,
 }
 
-/// The files of the demonstrations that a configuration asks for.
-pub(crate) fn played<R: Runtime>(
+/// The event logs of the correct demonstrations of a configuration; plays them where they are not stored yet.
+pub(crate) fn files<R: Runtime>(
     config: &SftConfig,
     directory: &RunDirectory,
     task: &Task,
-    speech: &Arc<Speech>,
-    outside: &Outside<'_, R>,
+    codec: &Arc<ChatCodec>,
+    services: &Services<'_, R>,
 ) -> Result<Vec<PathBuf>, TrainError> {
     if config.data.demonstrations.is_empty() {
         return Ok(Vec::new());
     }
     let dir = directory.path().join("demonstrations");
-    let files = |names: &[String]| names.iter().map(|name| dir.join(name)).collect();
-    let before: Option<Outcome> = run::kept(directory.path(), LIST)?;
-    let elsewhere = |name: &&String| Path::new(name).file_name() != Some(name.as_ref());
-    if let Some(name) = before.iter().flat_map(|outcome| &outcome.right).find(elsewhere) {
-        let why = format!("{LIST} of the run names {name}, which is no file of its own");
-        return Err(TrainError::Nothing(why));
-    }
-    let learnt = !Checkpoints::of(directory.path(), usize::MAX).steps()?.is_empty();
-    if let Some(outcome) = &before
-        && (outcome.failed.is_empty() || learnt)
+    let paths = |names: &[String]| names.iter().map(|name| dir.join(name)).collect();
+    let stored = stored_results(directory)?;
+    let has_checkpoint = !Checkpoints::read_only(directory.path()).steps()?.is_empty();
+    if let Some(results) = &stored
+        && (results.failed.is_empty() || has_checkpoint)
     {
-        return Ok(files(&outcome.right));
+        return Ok(paths(&results.correct));
     }
-    fs::create_dir_all(&dir).map_err(|source| TrainError::Figures { path: dir.clone(), source })?;
+    fs::create_dir_all(&dir).map_err(FileError::new("create", &dir))?;
     let (problems, notes) =
         data::problems(task, &config.data.demonstrations, "data.demonstrations", 1)?;
-    notes.iter().for_each(|note| outside.note(note));
+    notes.iter().for_each(|note| services.note(note));
     let mut scripts = scripts(problems, config, &dir);
     if scripts.is_empty() {
-        return Err(TrainError::Nothing(
-            "no row of `data.demonstrations` holds a demonstration".into(),
+        return Err(TrainError::NoData(
+            "no row of `data.demonstrations` has a demonstration".into(),
         ));
     }
-    let mut right = Vec::new();
-    if let Some(outcome) = before {
-        scripts.retain(|script| outcome.failed.contains(&script.name));
-        right = outcome.right;
+    let mut correct = Vec::new();
+    if let Some(results) = stored {
+        scripts.retain(|script| results.failed.contains(&script.name));
+        correct = results.correct;
     }
     let count = scripts.len();
     let (more, failures) =
-        perform(scripts, config, task, speech, outside).map_err(TrainError::Play)?;
-    right.extend(more.iter().cloned());
-    right.sort();
-    told(count, more.len(), &failures).iter().for_each(|note| outside.note(note));
-    if right.is_empty() {
-        return Err(none(count, failures));
+        play(scripts, config, task, codec, services).map_err(TrainError::Play)?;
+    correct.extend(more.iter().cloned());
+    correct.sort();
+    summary(count, more.len(), &failures).iter().for_each(|note| services.note(note));
+    if correct.is_empty() {
+        return Err(no_demonstration(count, failures));
     }
     let failed = failures.into_iter().map(|(name, _)| name).collect();
-    let outcome = Outcome { right, failed };
-    directory.keep(LIST, &outcome)?;
-    Ok(files(&outcome.right))
+    let results = Results { correct, failed };
+    directory.write_json(LIST, &results)?;
+    Ok(paths(&results.correct))
 }
 
-/// What is worth saying about demonstrations, of which so many are right.
-fn told(count: usize, right: usize, failures: &Failures) -> Vec<String> {
-    let wrong = count - right - failures.len();
-    let wrong = (wrong > 0)
-        .then(|| format!("{wrong} of {count} demonstrations did not lead to the right answer"));
+/// The results of a former process. File names in it must not lead out of the run directory.
+fn stored_results(directory: &RunDirectory) -> Result<Option<Results>, TrainError> {
+    let stored: Option<Results> = run::read_json(directory.path(), LIST)?;
+    let is_path = |name: &&String| Path::new(name).file_name() != Some(name.as_ref());
+    match stored.iter().flat_map(|results| &results.correct).find(is_path) {
+        Some(name) => {
+            let why = format!("{LIST} of the run names {name}, which is not a plain file name");
+            Err(TrainError::NoData(why))
+        }
+        None => Ok(stored),
+    }
+}
+
+/// Notes about `count` demonstrations, of which `correct` are correct.
+fn summary(count: usize, correct: usize, failures: &Failures) -> Vec<String> {
+    let wrong = count - correct - failures.len();
+    let wrong =
+        (wrong > 0).then(|| format!("{wrong} of {count} demonstrations have a wrong answer"));
     let failed = failures.first().map(|(name, why)| {
         let failed = failures.len();
         format!("{failed} of {count} demonstrations failed on our side; the first, {name}: {why}")
@@ -119,32 +131,32 @@ fn told(count: usize, right: usize, failures: &Failures) -> Vec<String> {
     wrong.into_iter().chain(failed).collect()
 }
 
-/// Why there is none to learn from.
-fn none(count: usize, failures: Failures) -> TrainError {
+/// The error where no demonstration is correct.
+fn no_demonstration(count: usize, failures: Failures) -> TrainError {
     match failures.len() == count {
         true => {
             let cause = failures.into_iter().next().map(|(_, why)| why).unwrap_or_default();
-            TrainError::Play(PlayError::NothingPlayed { episodes: count, cause })
+            TrainError::Play(RolloutError::AllFailed { episodes: count, cause })
         }
-        false => TrainError::Nothing("no demonstration led to the right answer".into()),
+        false => TrainError::NoData("no demonstration has a correct answer".into()),
     }
 }
 
 fn scripts(problems: Vec<Problem>, config: &SftConfig, dir: &Path) -> Vec<Script> {
-    let most = config.data.limit.unwrap_or(usize::MAX);
+    let limit = config.data.limit.unwrap_or(usize::MAX);
     let solved = problems.into_iter().filter_map(|problem| {
         let commands = curriculum::solve(&problem.extra)?;
-        Some((problem, replies(&commands, config.rollout.format)))
+        Some((problem, responses(&commands, config.rollout.format)))
     });
-    let numbered = solved.take(most).enumerate().map(|(at, (problem, replies))| {
+    let numbered = solved.take(limit).enumerate().map(|(at, (problem, responses))| {
         let name = format!("{at:06}.jsonl");
-        Script { problem: Arc::new(problem), replies, events: dir.join(&name), name }
+        Script { problem: Arc::new(problem), responses, events: dir.join(&name), name }
     });
     numbered.collect()
 }
 
-/// What a model would say to have the commands run, one after the other, and to submit.
-fn replies(commands: &[String], format: ToolFormat) -> Vec<String> {
+/// The responses of a model that executes the commands one after the other and submits.
+fn responses(commands: &[String], format: ToolFormat) -> Vec<String> {
     let call = |name: &str, command: Option<&str>| match (format, command) {
         (ToolFormat::Fenced, command) => {
             format!("```bash\n{}\n```", command.unwrap_or(name).trim_end())
@@ -169,59 +181,59 @@ fn replies(commands: &[String], format: ToolFormat) -> Vec<String> {
     runs.chain([call("submit", None)]).collect()
 }
 
-/// Plays all scripts; the names of those whose answer is right, and of those that failed on our side, in order.
-fn perform<R: Runtime>(
+/// Plays all scripts; returns the names of the correct ones and those that failed on our side, sorted.
+fn play<R: Runtime>(
     scripts: Vec<Script>,
     config: &SftConfig,
     task: &Task,
-    speech: &Arc<Speech>,
-    outside: &Outside<'_, R>,
-) -> Result<(Vec<String>, Failures), PlayError> {
-    outside.tokio.block_on(async {
-        let (speech, runtime) = (Arc::clone(speech), outside.runtime.clone());
-        let method = config.rollout.method(Overlong::Keep);
-        let stage = Stage::new(Scene {
-            speech,
+    codec: &Arc<ChatCodec>,
+    services: &Services<'_, R>,
+) -> Result<(Vec<String>, Failures), RolloutError> {
+    services.tokio.block_on(async {
+        let (codec, runtime) = (Arc::clone(codec), services.runtime.clone());
+        let settings = config.rollout.engine_settings(Overlong::Keep);
+        let engine = RolloutEngine::new(EngineParts {
+            codec,
             task: task.clone(),
-            method,
+            settings,
             reward: Reward::Grader,
             runtime,
         })?;
         let all = scripts.len();
         let (mut tasks, mut names) = (JoinSet::new(), HashMap::new());
-        for Script { problem, replies, name, events } in scripts {
-            let (stage, watch) = (stage.clone(), outside.watch.clone());
+        for Script { problem, responses, name, events } in scripts {
+            let (engine, cancel) = (engine.clone(), services.cancel.clone());
             let task = tasks.spawn(async move {
-                stage.demonstrate(&problem, replies, Some(events), watch).await
+                engine.demonstrate(&problem, responses, Some(events), cancel).await
             });
             names.insert(task.id(), name);
         }
-        let (mut right, mut failures, mut done) = (Vec::new(), Failures::new(), 0);
+        let (mut correct, mut failures, mut done) = (Vec::new(), Failures::new(), 0);
         while let Some(ended) = tasks.join_next_with_id().await {
             done += 1;
-            outside.watcher.hear(News::Playing { done, all, what: "demonstrations" });
-            let (task, verdict) = match ended {
-                Ok((task, played)) => (task, verdict(&played?)),
+            services.observer.on_event(RunEvent::Rollout { done, all, what: "demonstrations" });
+            let (task, correct_or_failed) = match ended {
+                Ok((task, played)) => (task, is_correct(&played?)),
                 Err(broken) => (broken.id(), Err(broken.to_string())),
             };
             let name = names.remove(&task).unwrap_or_default();
-            match verdict {
-                Ok(true) => right.push(name),
+            match correct_or_failed {
+                Ok(true) => correct.push(name),
                 Ok(false) => {}
                 Err(why) => failures.push((name, why)),
             }
         }
-        right.sort();
+        correct.sort();
         failures.sort();
-        stage.close().await?;
-        Ok((right, failures))
+        engine.close().await?;
+        Ok((correct, failures))
     })
 }
 
-/// Whether the answer is right, or what failed on our side.
-fn verdict(played: &Played) -> Result<bool, String> {
+/// Whether the answer is correct, or what failed on our side.
+fn is_correct(played: &Rollout) -> Result<bool, String> {
     match played.end {
-        End::Infrastructure => Err(played.why.clone().unwrap_or_else(|| "nobody knows why".into())),
+        End::Infrastructure => Err(played.why.clone().unwrap_or_else(|| "unknown cause".into())),
         _ => Ok(played.raw_reward.is_some_and(|raw| raw >= 1.0)),
     }
 }
@@ -231,30 +243,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_ours_are_told_apart() {
+    fn failures_on_our_side_are_reported_separately() {
         let failures = vec![("000001.jsonl".to_owned(), "no memory".to_owned())];
-        let notes = told(4, 1, &failures);
-        assert_eq!(notes[0], "2 of 4 demonstrations did not lead to the right answer");
+        let notes = summary(4, 1, &failures);
+        assert_eq!(notes[0], "2 of 4 demonstrations have a wrong answer");
         assert!(notes[1].starts_with("1 of 4 ") && notes[1].ends_with("000001.jsonl: no memory"));
-        assert!(told(4, 4, &Failures::new()).is_empty());
-        let error = none(1, failures.clone());
+        assert!(summary(4, 4, &Failures::new()).is_empty());
+        let error = no_demonstration(1, failures.clone());
         let TrainError::Play(error) = error else { panic!("{error}") };
-        assert_eq!(error.to_string(), "all 1 episodes failed on our side; the first: no memory");
-        assert!(matches!(none(2, failures), TrainError::Nothing(_)), "one was wrong");
+        assert_eq!(
+            error.to_string(),
+            "all 1 episodes failed because of the infrastructure; the first: no memory"
+        );
+        assert!(matches!(no_demonstration(2, failures), TrainError::NoData(_)), "one was wrong");
     }
 
     #[test]
-    fn commands_become_replies_of_the_format() {
+    fn commands_become_responses_in_the_format() {
         let commands = ["ls\n".to_owned()];
         assert_eq!(
-            replies(&commands, ToolFormat::Fenced),
+            responses(&commands, ToolFormat::Fenced),
             ["```bash\nls\n```", "```bash\nsubmit\n```"]
         );
-        let hermes = replies(&commands, ToolFormat::Hermes);
+        let hermes = responses(&commands, ToolFormat::Hermes);
         assert_eq!(
             hermes[0],
             "<tool_call>\n{\"name\": \"execute_bash\", \"arguments\": {\"command\":\"ls\\n\"}}\n</tool_call>"
         );
-        assert!(replies(&commands, ToolFormat::Qwen3Coder)[1].contains("<function=submit>"));
+        assert!(responses(&commands, ToolFormat::Qwen3Coder)[1].contains("<function=submit>"));
     }
 }

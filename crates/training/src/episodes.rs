@@ -1,43 +1,53 @@
-//! From groups of episodes to rows to learn from, and to the figures of a step.
+//! From groups of episodes to training rows, and to the metrics of a step.
 //!
-//! Knows what was played and how an algorithm values it. Computes no loss.
+//! Knows the result of a rollout and the advantages of an algorithm. Computes no loss.
 
 use report::analysis::{Capabilities, capabilities, turns};
-use rollout::{End, Group, Loss, Played};
+use rollout::{End, Group, Loss, Rollout};
 
 use crate::{
     batch::Row,
-    metrics::Figures,
+    metrics::Metrics,
     objective::{Objective, Totals, has_spread},
 };
 
-/// What is worth saying about groups.
+/// Messages about groups for the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes(pub Vec<String>);
 
-/// The rows of groups in which every problem has `members` episodes.
+/// Which episodes become rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Those with an advantage other than 0.
+    WithAdvantage,
+    /// All that are trained on, for losses with terms beyond the advantage, such as KL.
+    All,
+}
+
+/// The training rows of groups in which every problem has `members` episodes.
 ///
-/// Groups without spread give no rows, and count in the number of episodes all the same. `Keep::All` keeps them, for
-/// algorithms that learn something from tokens without advantage.
+/// An episode gives one row per segment. Groups without spread have no advantages, and still count in the number of
+/// episodes.
 pub fn rows(
     groups: &[Group],
     members: usize,
     objective: &dyn Objective,
     keep: Keep,
 ) -> (Vec<Row>, Notes) {
-    let counted = groups.iter().flat_map(|group| &group.members).filter(|played| counts(played));
-    let tokens = counted.map(learnt).sum();
-    let batch = Totals { episodes: groups.len() * members, tokens };
+    let episodes = groups.iter().flat_map(|group| &group.members);
+    let tokens = episodes.filter(|played| is_trained(played)).map(trained_tokens).sum();
+    let totals = Totals { episodes: groups.len() * members, tokens };
+    let aggregation = objective.surrogate().aggregation;
     let (mut rows, mut notes) = (Vec::new(), Notes::default());
     for group in groups {
         let rewards = rewards(group);
-        notes.about(group, &rewards);
+        notes.add_failures(group, &rewards);
         let advantages = objective.advantages(&rewards);
         for (played, advantage) in group.members.iter().zip(advantages) {
-            if !counts(played) || (advantage == 0.0 && keep == Keep::WithAdvantage) {
+            if !is_trained(played) || (advantage == 0.0 && keep == Keep::WithAdvantage) {
                 continue;
             }
-            let weight = objective.aggregation().weight(learnt(played), batch);
+            let weight = aggregation.weight(trained_tokens(played), totals);
             rows.extend(played.segments.iter().map(|segment| Row {
                 tokens: segment.tokens.clone(),
                 trained: segment.sampled.clone(),
@@ -51,25 +61,16 @@ pub fn rows(
     (rows, notes)
 }
 
-/// Which episodes become rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// Those whose advantage is not 0.
-    WithAdvantage,
-    /// All that are trained on.
-    All,
-}
-
-/// The rewards of a group's members, in order.
+/// The rewards of a group's members, in order; `None` for those that failed on our side.
 pub fn rewards(group: &Group) -> Vec<Option<f64>> {
     group.members.iter().map(|played| played.reward).collect()
 }
 
-fn counts(played: &Played) -> bool {
+fn is_trained(played: &Rollout) -> bool {
     played.loss == Loss::Counted && played.reward.is_some()
 }
 
-fn learnt(played: &Played) -> usize {
+fn trained_tokens(played: &Rollout) -> usize {
     played
         .segments
         .iter()
@@ -78,63 +79,69 @@ fn learnt(played: &Played) -> usize {
 }
 
 impl Notes {
-    fn about(&mut self, group: &Group, rewards: &[Option<f64>]) {
+    /// Describes the members of a group that failed.
+    fn add_failures(&mut self, group: &Group, rewards: &[Option<f64>]) {
         let problem: String = group.problem.chars().take(80).collect();
         let count = rewards.len();
         let broken =
-            |played: &&Played| played.end == End::Infrastructure && played.reward.is_some();
+            |played: &&Rollout| played.end == End::Infrastructure && played.reward.is_some();
         if let Some(first) = group.members.iter().find(broken) {
             let (broken, why) = (group.members.iter().filter(broken).count(), why(first));
             self.0.push(format!(
-                "problem {problem}: {broken} of {count} episodes broke their sandbox or their grader ({why}); they are worth \
-                 nothing"
+                "problem {problem}: {broken} of {count} episodes broke their sandbox or their grader ({why}); their \
+                 reward is 0"
             ));
         }
         let Some(first) = group.members.iter().find(|played| played.reward.is_none()) else {
             return;
         };
-        let left = rewards.iter().filter(|reward| reward.is_none()).count();
+        let failed = rewards.iter().filter(|reward| reward.is_none()).count();
         let why = why(first);
-        self.0.push(match count - left {
-            0 => format!("problem {problem}: all {count} episodes failed on our side ({why}); nothing is learnt"),
-            1 if count > 1 => format!(
-                "problem {problem}: only 1 of {count} episodes is left ({why}); it has nothing to be compared with, and \
-                 nothing is learnt"
+        self.0.push(match count - failed {
+            0 => format!(
+                "problem {problem}: all {count} episodes failed on our side ({why}); the group is skipped"
             ),
-            stayed => format!("problem {problem}: {left} of {count} episodes left ({why}); {stayed} are compared"),
+            1 if count > 1 => format!(
+                "problem {problem}: only 1 of {count} episodes did not fail ({why}); there is nothing to compare it \
+                 with, and the group is skipped"
+            ),
+            left => format!(
+                "problem {problem}: {failed} of {count} episodes failed ({why}); the other {left} are compared"
+            ),
         });
     }
 }
 
-fn why(played: &Played) -> &str {
-    played.why.as_deref().unwrap_or("unknown")
+fn why(played: &Rollout) -> &str {
+    played.why.as_deref().unwrap_or("unknown cause")
 }
 
-/// What episodes were like: rewards, lengths, ends.
-pub fn figures(groups: &[Group]) -> Figures {
-    let mut figures = Figures::default();
-    let played: Vec<&Played> = groups.iter().flat_map(|group| &group.members).collect();
-    let stayed: Vec<&&Played> = played.iter().filter(|played| played.reward.is_some()).collect();
-    let count = stayed.len().max(1) as f64;
+/// The metrics of episodes: rewards, lengths, ends. Means are over the episodes that did not fail on our side.
+pub fn metrics(groups: &[Group]) -> Metrics {
+    let mut metrics = Metrics::default();
+    let all: Vec<&Rollout> = groups.iter().flat_map(|group| &group.members).collect();
+    let valid: Vec<&&Rollout> = all.iter().filter(|played| played.reward.is_some()).collect();
+    let count = valid.len().max(1) as f64;
     let mean =
-        |of: &dyn Fn(&Played) -> f64| stayed.iter().map(|played| of(played)).sum::<f64>() / count;
+        |of: &dyn Fn(&Rollout) -> f64| valid.iter().map(|played| of(played)).sum::<f64>() / count;
     let reward = mean(&|played| played.reward.unwrap_or(0.0));
     let square = mean(&|played| (played.reward.unwrap_or(0.0) - reward).powi(2));
-    figures.add("reward_mean", reward);
-    figures.add("reward_std", square.sqrt());
-    figures
+    metrics.add("reward_mean", reward);
+    metrics.add("reward_std", square.sqrt());
+    metrics
         .add("raw_reward_mean", mean(&|played| played.raw_reward.unwrap_or(0.0).clamp(0.0, 1.0)));
-    figures.add("success", mean(&|played| share(played.raw_reward.is_some_and(|raw| raw >= 1.0))));
-    figures.add("turns_mean", mean(&|played| f64::from(played.turns)));
-    figures.add("response_tokens_mean", mean(&|played| played.response_tokens as f64));
-    figures.add("env_tokens_mean", mean(&|played| played.environment_tokens as f64));
-    figures.add("prompt_tokens_mean", mean(&|played| played.prompt_tokens as f64));
-    let (mut valid, mut tried) = (0u64, 0u64);
-    for played in &stayed {
-        valid += u64::from(played.valid_calls);
-        tried += u64::from(played.calls) + u64::from(played.silent_turns);
+    metrics
+        .add("success", mean(&|played| indicator(played.raw_reward.is_some_and(|raw| raw >= 1.0))));
+    metrics.add("turns_mean", mean(&|played| f64::from(played.turns)));
+    metrics.add("response_tokens_mean", mean(&|played| played.response_tokens as f64));
+    metrics.add("env_tokens_mean", mean(&|played| played.environment_tokens as f64));
+    metrics.add("prompt_tokens_mean", mean(&|played| played.prompt_tokens as f64));
+    let (mut valid_calls, mut calls) = (0u64, 0u64);
+    for played in &valid {
+        valid_calls += u64::from(played.valid_calls);
+        calls += u64::from(played.calls) + u64::from(played.silent_turns);
     }
-    figures.add("valid_call_rate", valid as f64 / tried.max(1) as f64);
+    metrics.add("valid_call_rate", valid_calls as f64 / calls.max(1) as f64);
     for (name, end) in [
         ("submitted", End::Submitted),
         ("max_turns", End::MaxTurns),
@@ -142,24 +149,24 @@ pub fn figures(groups: &[Group]) -> Figures {
         ("timeout", End::Timeout),
         ("no_calls", End::NoCalls),
     ] {
-        figures.add(format!("end/{name}"), mean(&|played| share(played.end == end)));
+        metrics.add(format!("end/{name}"), mean(&|played| indicator(played.end == end)));
     }
     let mut uses = Capabilities::default();
-    for played in &stayed {
+    for played in &valid {
         uses += capabilities(&turns(&played.events));
     }
-    figures.add("use/external", uses.paper.external_rate());
-    figures.add("use/files", uses.paper.file_rate());
-    figures.add("use/computation", uses.paper.computation_rate());
-    figures.add("episodes", played.len() as f64);
-    figures.add("episodes_left", (played.len() - stayed.len()) as f64);
+    metrics.add("use/external", uses.paper.external_rate());
+    metrics.add("use/files", uses.paper.file_rate());
+    metrics.add("use/computation", uses.paper.computation_rate());
+    metrics.add("episodes", all.len() as f64);
+    metrics.add("episodes_left", (all.len() - valid.len()) as f64);
     let spread = groups.iter().filter(|group| has_spread(&rewards(group))).count();
-    figures.add("groups", groups.len() as f64);
-    figures.add("groups_with_spread", spread as f64);
-    figures
+    metrics.add("groups", groups.len() as f64);
+    metrics.add("groups_with_spread", spread as f64);
+    metrics
 }
 
-fn share(is: bool) -> f64 {
+fn indicator(is: bool) -> f64 {
     f64::from(u8::from(is))
 }
 

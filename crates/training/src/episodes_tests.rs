@@ -1,4 +1,4 @@
-//! Rows and figures of groups that were never played.
+//! Rows and metrics of fabricated groups.
 
 use rollout::Segment;
 
@@ -14,8 +14,8 @@ fn segment(prompt: usize, sampled: usize) -> Segment {
     }
 }
 
-fn played(reward: Option<f64>, segments: Vec<Segment>) -> Played {
-    Played {
+fn played(reward: Option<f64>, segments: Vec<Segment>) -> Rollout {
+    Rollout {
         problem: "p".into(),
         member: 0,
         response_tokens: segments.iter().map(Segment::response_tokens).sum(),
@@ -65,13 +65,13 @@ fn segments_share_the_advantage_of_their_episode_and_episodes_are_counted_once()
 }
 
 #[test]
-fn who_left_is_named_and_the_last_one_learns_nothing() {
+fn failed_episodes_are_named_and_the_only_valid_one_is_skipped() {
     let mut groups =
         [group(&[None, Some(1.0), Some(0.0)]), group(&[None, None, Some(1.0)]), group(&[None; 3])];
     groups[0].members[0].why = Some("the sandbox died".into());
     let (rows, notes) = super::rows(&groups, 3, &Rloo::default(), Keep::WithAdvantage);
     assert_eq!(rows.len(), 2);
-    assert!(notes.0[0].contains("1 of 3 episodes left (the sandbox died)"), "{notes:?}");
+    assert!(notes.0[0].contains("1 of 3 episodes failed (the sandbox died)"), "{notes:?}");
     assert!(notes.0[1].contains("only 1 of 3"), "{notes:?}");
     assert!(notes.0[2].contains("all 3 episodes failed"), "{notes:?}");
 }
@@ -85,14 +85,14 @@ fn masked_episodes_count_in_the_baseline_alone() {
 }
 
 #[test]
-fn figures_are_of_those_who_stayed() {
+fn metrics_are_means_over_valid_episodes() {
     let groups = [group(&[Some(1.0), Some(0.5), None]), group(&[Some(0.0); 3])];
-    let figures = figures(&groups);
-    let get = |name: &str| figures.get(name).unwrap();
+    let metrics = metrics(&groups);
+    let get = |name: &str| metrics.get(name).unwrap();
     assert!((get("reward_mean") - 0.3).abs() < 1e-12);
     assert!((get("success") - 0.2).abs() < 1e-12);
     assert_eq!((get("episodes"), get("episodes_left"), get("groups_with_spread")), (6.0, 1.0, 1.0));
     assert!((get("valid_call_rate") - 0.5).abs() < 1e-12);
     assert_eq!(get("end/submitted"), 1.0);
-    assert_eq!(super::figures(&[]).get("reward_mean"), Some(0.0));
+    assert_eq!(super::metrics(&[]).get("reward_mean"), Some(0.0));
 }

@@ -1,64 +1,65 @@
-//! What a run has learnt, as a network again: the model it began with, and the weights of a checkpoint.
+//! The trained network of a run: its model with the weights of a checkpoint.
 
 use std::path::{Path, PathBuf};
 
-use policy::Net;
+use policy::Network;
 use tch::{Device, Tensor, no_grad};
 
 use crate::{
-    adamw::{MemoryError, matched},
+    adamw::{OptimizerStateError, match_parameters},
     checkpoint::Checkpoints,
-    origin::{Begun, Origin},
-    outside::TrainError,
+    origin::{Origin, StoredConfig},
     run,
+    services::TrainError,
     setup::{Machine, network},
 };
 
-/// A network that was trained.
-pub struct Trained {
+/// A trained network.
+pub struct TrainedNetwork {
     /// The network.
-    pub net: Net,
-    /// The model it began with.
+    pub net: Network,
+    /// The model it was trained from.
     pub model: PathBuf,
-    /// After which step.
+    /// The step of its checkpoint.
     pub step: u64,
 }
 
-/// What a run has learnt after a step; after the last that was saved, where none is named.
-pub fn trained(run: &Path, step: Option<u64>) -> Result<Trained, TrainError> {
-    let Begun { model, seed, precision, lora } = run::read(run)?;
-    let kind = match Origin::kept(run)? {
+/// Loads the network of a run after a step, or after the last saved one, on the CPU in the run's precision.
+pub fn trained_network(run: &Path, step: Option<u64>) -> Result<TrainedNetwork, TrainError> {
+    let StoredConfig { model, seed, precision, lora } = run::read_config(run)?;
+    let kind = match Origin::read(run)? {
         Some(origin) => origin.precision.kind(Device::Cpu),
-        // A GPU is the likelier place.
+        // Not recorded: most runs use a GPU.
         None => precision.kind(Device::Cuda(0)),
     };
     let net = network(&model, Machine { device: Device::Cpu, kind }, lora.as_ref(), seed)?;
-    let step = saved(run, step)?;
-    give(&net, &Checkpoints::of(run, usize::MAX).weights(step)?)?;
-    Ok(Trained { net, model, step })
+    let step = saved_step(run, step)?;
+    copy_weights(&net, &Checkpoints::read_only(run).weights(step)?)?;
+    Ok(TrainedNetwork { net, model, step })
 }
 
-/// A step that was saved, of which nothing but the weights is wanted: this one, or the last.
-pub(crate) fn saved(run: &Path, step: Option<u64>) -> Result<u64, TrainError> {
-    let steps = Checkpoints::of(run, usize::MAX).steps()?;
+/// The given step if it was saved, or the last saved one.
+pub(crate) fn saved_step(run: &Path, step: Option<u64>) -> Result<u64, TrainError> {
+    let steps = Checkpoints::read_only(run).steps()?;
     let run = run.display();
     match (step, steps.last()) {
         (Some(step), _) if steps.contains(&step) => Ok(step),
-        (Some(step), _) => Err(TrainError::Nothing(format!(
-            "step {step} of {run} was not saved, or not kept; there are {steps:?}"
+        (Some(step), _) => Err(TrainError::NoData(format!(
+            "step {step} of {run} was not saved, or was removed; there are {steps:?}"
         ))),
         (None, Some(last)) => Ok(*last),
-        (None, None) => {
-            Err(TrainError::Nothing(format!("there is no run in {run} that has saved anything")))
-        }
+        (None, None) => Err(TrainError::NoData(format!("the run in {run} has no checkpoint"))),
     }
 }
 
-/// Gives a network the weights of a checkpoint.
-pub(crate) fn give(net: &Net, weights: &[(String, Tensor)]) -> Result<(), MemoryError> {
+/// Copies the weights of a checkpoint to a network.
+pub(crate) fn copy_weights(
+    net: &Network,
+    weights: &[(String, Tensor)],
+) -> Result<(), OptimizerStateError> {
     let mut trainable = net.trainable();
-    let wanted = trainable.iter().map(|(name, tensor)| (name.as_str(), tensor.size()));
-    let found = matched(wanted, weights)?;
+    let expected = trainable.iter().map(|(name, tensor)| (name.as_str(), tensor.size()));
+    let found = match_parameters(expected, weights)?;
     no_grad(|| {
         for ((_, tensor), weight) in trainable.iter_mut().zip(found) {
             tensor.copy_(weight);

@@ -1,38 +1,29 @@
-//! GRPO++, the recipe of DeepSWE (2025): GRPO with what made it stable on long episodes.
+//! GRPO++, the recipe of DeepSWE (Luo et al., 2025): GRPO with what made it stable on long episodes.
 //!
-//! For a group of n episodes of one problem, with rewards r, N episodes in the batch, and a constant L:
+//! For a group of n episodes of one problem with rewards r, N episodes in the batch, and a constant L:
 //! ```text
-//! A_i = r_i - mean of the other r_j                          (leave one out, no division by the spread)
-//! l   = max(-A rho, -A clamp(rho, 1 - 0.2, 1 + 0.28))        (clip higher; no KL, no bonus for entropy)
+//! A_i = r_i - mean of the other r_j                          (leave one out, no division by the standard deviation)
+//! l   = max(-A rho, -A clamp(rho, 1 - 0.2, 1 + 0.28))        (clip higher; no KL term, no entropy bonus)
 //! J   = 1/(N L) sum over episodes, sum over sampled tokens of l
 //! ```
-//! Compact filtering: an episode that ran out of turns, tokens or time is not trained on; its reward still counts in
-//! the baseline of its group.
+//! Compact filtering: an episode that ran out of turns, tokens or time is masked; its reward still counts in the
+//! baseline of its group.
 //!
 //! Deviations from its description:
-//! - L is the most tokens an episode may have, unless `length` says otherwise; the description names no value.
-//! - Episodes that left, groups without spread, segments, and `pi_old`: as in [`crate::Rloo`].
+//! - L is the token limit of an episode, unless `length` sets it; the description names no value.
+//! - Failed episodes, groups without spread, segments, and `pi_old`: as in [`crate::Rloo`].
 
-use tch::{TchError, Tensor};
-
-use crate::objective::{Aggregation, Clip, Objective, Scores, leave_one_out};
+use crate::objective::{Aggregation, Clip, Objective, Surrogate, leave_one_out};
 
 /// Leave-one-out advantages, clipped higher, divided by a constant length.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GrpoPlusPlus {
-    /// How far ratios count.
-    pub clip: Clip,
-    /// How tokens add up.
-    pub aggregation: Aggregation,
-}
+pub struct GrpoPlusPlus(pub Surrogate);
 
 impl GrpoPlusPlus {
-    /// The recipe, for episodes of so many tokens.
+    /// The recipe with this constant length.
     pub fn new(length: f64) -> Self {
-        Self {
-            clip: Clip { low: 0.2, high: 0.28, dual: None },
-            aggregation: Aggregation::Constant(length.max(1.0)),
-        }
+        let clip = Clip { low: 0.2, high: 0.28, dual: None };
+        Self(Surrogate { clip, aggregation: Aggregation::Constant(length.max(1.0)) })
     }
 }
 
@@ -45,33 +36,28 @@ impl Objective for GrpoPlusPlus {
         leave_one_out(rewards)
     }
 
-    fn aggregation(&self) -> Aggregation {
-        self.aggregation
-    }
-
-    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Result<Tensor, TchError> {
-        self.clip.loss(&scores.ratio()?, advantage)
-    }
-
-    fn clip(&self) -> Clip {
-        self.clip
+    fn surrogate(&self) -> Surrogate {
+        self.0
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tch::Tensor;
+
     use super::*;
+    use crate::objective::Logprobs;
 
     #[test]
     fn good_tokens_may_grow_further_than_bad_ones_shrink() {
         let algorithm = GrpoPlusPlus::new(1.0);
         let token = |advantage: f64, ratio: f64| {
             let (new, old) = (Tensor::from(ratio.ln()), Tensor::from(0.0));
-            let scores = Scores { new: &new, old: &old, reference: None };
+            let scores = Logprobs { new: &new, old: &old, reference: None };
             algorithm.loss(&scores, &Tensor::from(advantage)).unwrap().double_value(&[])
         };
         assert!((token(1.0, 2.0) + 1.28).abs() < 1e-12);
         assert!((token(-1.0, 0.1) - 0.8).abs() < 1e-12);
-        assert!((token(-1.0, 9.0) - 9.0).abs() < 1e-12, "there is no second clip");
+        assert!((token(-1.0, 9.0) - 9.0).abs() < 1e-12, "there is no dual clip");
     }
 }

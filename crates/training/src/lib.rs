@@ -1,57 +1,81 @@
 //! Training in the sandbox: episodes become advantages, advantages gradients, gradients better weights.
 //!
-//! The loops, the algorithms (one file each), the optimiser, checkpoints and figures. Knows neither flags nor terminals,
-//! and makes sandboxes only through the runtime it is given.
+//! Contains the two training loops, the algorithms (one file each), the optimizer, checkpoints and metrics. Knows
+//! neither flags nor terminals, and creates sandboxes only through the runtime it is given.
+//!
+//! Where to start reading: [`rl()`] for reinforcement learning, [`sft()`] for supervised fine-tuning; then [`Trainer`],
+//! which takes a step, and [`Rloo`], the default algorithm.
+//!
+//! Doctests cannot be linked with libtorch, so this one is only compiled:
+//!
+//! ```no_run,standalone_crate
+//! use lis_training::{Objective, RlConfig, Rloo};
+//!
+//! let text = r#"
+//!     model = "smollm2-135m"
+//!     output = "runs/first"
+//!     steps = 200
+//!     [data]
+//!     train = ["tasks/train.jsonl"]
+//! "#;
+//! let config = RlConfig::parse(text, &["optimiser.rate=1e-5".to_owned()])?;
+//! assert_eq!(config.optimizer.learning_rate, 1e-5);
+//!
+//! // The leave-one-out advantages of a group of three episodes.
+//! let advantages = Rloo::default().advantages(&[Some(1.0), Some(0.0), Some(0.0)]);
+//! assert_eq!(advantages, [1.0, -0.5, -0.5]);
+//! # Ok::<(), lis_training::ConfigError>(())
+//! ```
 
 mod adamw;
 mod batch;
-mod chance;
 mod checkpoint;
 mod config;
 mod crc;
 mod data;
 mod demonstrations;
 mod episodes;
+mod events;
 mod export;
+mod file_error;
 mod grpo;
 mod grpo_plus_plus;
-mod learner;
 mod metrics;
-mod news;
 mod objective;
 mod origin;
-mod outside;
-mod recorded;
+mod progress;
+mod recordings;
 mod rl;
 mod rloo;
 mod run;
-mod sampler;
+mod services;
 mod setup;
 mod sft;
+mod shuffle;
 mod tensorboard;
 #[cfg(test)]
-mod tiny;
+mod test_network;
+mod trainer;
 
-pub use adamw::{AdamW, Memory, MemoryError, Optimiser, Stepped};
+pub use adamw::{AdamW, Optimizer, OptimizerState, OptimizerStateError, StepOutcome};
 pub use batch::{Packed, Row, plan};
-pub use chance::{Deck, mixed};
 pub use checkpoint::{CheckpointError, Checkpoints, Position};
 pub use config::*;
 pub use data::DataError;
-pub use episodes::{Keep, Notes, figures, rewards, rows};
-pub use export::{Trained, trained};
+pub use episodes::{Keep, Notes, metrics, rewards, rows};
+pub use events::{NoObserver, Observer, RunEvent};
+pub use export::{TrainedNetwork, trained_network};
+pub use file_error::FileError;
 pub use grpo::Grpo;
 pub use grpo_plus_plus::GrpoPlusPlus;
-pub use learner::{Importance, LearnError, Learner, Learnt, Lesson};
-pub use metrics::{FILE as METRICS, Figures};
-pub use news::{News, Unwatched, Watcher};
-pub use objective::{Aggregation, Clip, Objective, Scores, Totals, has_spread};
-pub use outside::{Ending, Outside, TrainError};
-pub use recorded::RecordedError;
+pub use metrics::{FILE as METRICS_FILE, Metrics};
+pub use objective::{Aggregation, Clip, Logprobs, Objective, Surrogate, Totals, has_spread};
 pub use rl::rl;
 pub use rloo::Rloo;
-pub use rollout::{Context, Mode, Overlong};
-pub use run::{RunDirectory, RunError, read as begun_with};
-pub use sampler::EngineSampler;
-pub use setup::{Machine, SetupError, learner, network};
+pub use rollout::{Documents, Mode, Overlong};
+pub use run::{RunDirectory, RunError, read_config};
+pub use services::{RunOutcome, Services, TrainError};
+pub use setup::{Machine, SetupError, network, trainer};
 pub use sft::sft;
+pub use shuffle::ShuffledIndices;
+pub use trainer::{ImportanceSampling, LossKind, StepError, StepStats, Trainer};

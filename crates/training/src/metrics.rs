@@ -1,7 +1,6 @@
-//! The figures of a run: one line of JSON for each step, and the same as curves for TensorBoard.
+//! The metrics of a run: one JSON line per step in `metrics.jsonl`, and the same numbers for TensorBoard.
 //!
-//! Knows names and numbers, not what they mean. A run that goes on first takes back the lines of steps it will take
-//! again.
+//! Knows names and numbers, not what they mean. A resumed run first removes the lines of steps it will repeat.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,64 +11,64 @@ use std::{
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value};
 
-use crate::{run::write_whole, tensorboard::EventFile};
+use crate::tensorboard::EventFile;
 
-/// The file of lines in the directory of a run.
+/// The name of the file in a run directory.
 pub const FILE: &str = "metrics.jsonl";
 
-/// Names of figures of held-out problems begin so.
+/// The prefix of the names of validation metrics.
 const VALIDATION: &str = "validation/";
 
-/// No file of lines is longer.
-const LONGEST: u64 = 1 << 30;
+/// The maximum size of the file that is read back, in bytes.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// The figures of one step, in their order.
+/// The metrics of one step, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures(Vec<(String, f64)>);
+pub struct Metrics(Vec<(String, f64)>);
 
-impl Figures {
-    /// Adds a figure.
-    pub fn add(&mut self, name: impl Into<String>, number: f64) {
-        self.0.push((name.into(), number));
+impl Metrics {
+    /// Adds a metric.
+    pub fn add(&mut self, name: impl Into<String>, value: f64) {
+        self.0.push((name.into(), value));
     }
 
-    /// Adds all figures of another step, or of a part of one.
-    pub fn extend(&mut self, figures: &Self) {
-        self.0.extend(figures.0.iter().cloned());
+    /// Appends all metrics of `other`.
+    pub fn extend(&mut self, other: &Self) {
+        self.0.extend(other.0.iter().cloned());
     }
 
-    /// The same figures with the name of their kind before their own.
+    /// The same metrics with `prefix/` before their names.
     #[must_use]
-    pub fn of_kind(&self, kind: &str) -> Self {
-        Self(self.0.iter().map(|(name, number)| (format!("{kind}/{name}"), *number)).collect())
+    pub fn with_prefix(&self, prefix: &str) -> Self {
+        Self(self.0.iter().map(|(name, value)| (format!("{prefix}/{name}"), *value)).collect())
     }
 
-    /// A figure.
+    /// The value of a metric.
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, number)| *number)
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// All of them.
+    /// All names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.0.iter().map(|(name, number)| (name.as_str(), *number))
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 }
 
-/// A line: the step, then its figures. Whole numbers are written as such, and what is no number as null.
+/// A line: the step, then its metrics. Integral values are written as integers, non-finite ones as null.
 struct Line<'a> {
     step: u64,
-    figures: &'a Figures,
+    metrics: &'a Metrics,
 }
 
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("step", &self.step)?;
-        for (name, number) in self.figures.iter() {
-            let whole = number.fract() == 0.0 && number.abs() < 1e15;
-            match (whole, number.is_finite()) {
-                (true, _) => map.serialize_entry(name, &(number as i64))?,
-                (false, true) => map.serialize_entry(name, &number)?,
+        for (name, value) in self.metrics.iter() {
+            let integral = value.fract() == 0.0 && value.abs() < 1e15;
+            match (integral, value.is_finite()) {
+                (true, _) => map.serialize_entry(name, &(value as i64))?,
+                (false, true) => map.serialize_entry(name, &value)?,
                 (false, false) => map.serialize_entry(name, &Value::Null)?,
             }
         }
@@ -77,68 +76,67 @@ impl Serialize for Line<'_> {
     }
 }
 
-/// Writes down figures as they come.
+/// Appends the metrics of steps to the files of a run.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct MetricsWriter {
     lines: File,
     events: EventFile,
     validated: Option<u64>,
 }
 
-impl Metrics {
-    /// Goes on in the directory of a run after a step, or begins; lines of later steps are taken back.
+impl MetricsWriter {
+    /// Opens the files of a run that continues after a step, or starts; lines of later steps are removed.
     pub(crate) fn open(run: &Path, after: Option<u64>) -> io::Result<Self> {
         let path = run.join(FILE);
-        let validated = take_back(&path, after)?;
+        let validated = remove_after(&path, after)?;
         let lines = OpenOptions::new().create(true).append(true).open(&path)?;
         let events = EventFile::create(&run.join("tensorboard"), after.unwrap_or(0))?;
         Ok(Self { lines, events, validated })
     }
 
-    /// The last step that had figures of held-out problems when this was opened.
+    /// The last step with validation metrics at the time of opening.
     pub(crate) fn validated(&self) -> Option<u64> {
         self.validated
     }
 
-    /// Writes down a step.
-    pub(crate) fn add(&mut self, step: u64, figures: &Figures) -> io::Result<()> {
-        let mut line = serde_json::to_vec(&Line { step, figures })?;
+    /// Appends a step.
+    pub(crate) fn add(&mut self, step: u64, metrics: &Metrics) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&Line { step, metrics })?;
         line.push(b'\n');
         self.lines.write_all(&line)?;
-        self.events.add(step, &figures.0)
+        self.events.add(step, &metrics.0)
     }
 }
 
-/// Removes lines of later steps, and what a killed process left of a line. Returns the last step of those that are left
-/// that has figures of held-out problems.
-fn take_back(path: &Path, after: Option<u64>) -> io::Result<Option<u64>> {
+/// Removes the lines of later steps, and a partial line of a killed process. Returns the last remaining step with
+/// validation metrics.
+fn remove_after(path: &Path, after: Option<u64>) -> io::Result<Option<u64>> {
     let text = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
         Ok(file) => {
             let mut text = String::new();
-            io::Read::read_to_string(&mut io::Read::take(file, LONGEST), &mut text)?;
+            io::Read::read_to_string(&mut io::Read::take(file, MAX_BYTES), &mut text)?;
             text
         }
     };
-    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+    let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
     let (mut kept, mut validated) = (0, None);
-    for line in whole.split_inclusive('\n') {
-        let figures: Option<Map<String, Value>> = serde_json::from_str(line).ok();
-        let Some(figures) = figures else { break };
-        let step = figures.get("step").and_then(Value::as_u64);
+    for line in complete.split_inclusive('\n') {
+        let metrics: Option<Map<String, Value>> = serde_json::from_str(line).ok();
+        let Some(metrics) = metrics else { break };
+        let step = metrics.get("step").and_then(Value::as_u64);
         if step.is_none() || step > after {
             break;
         }
         kept += line.len();
-        if figures.keys().any(|name| name.starts_with(VALIDATION)) {
+        if metrics.keys().any(|name| name.starts_with(VALIDATION)) {
             validated = step;
         }
     }
-    if kept == text.len() {
-        return Ok(validated);
+    if kept < text.len() {
+        atomic_file::write_durable(path, &text.as_bytes()[..kept])?;
     }
-    write_whole(path, &text.as_bytes()[..kept])?;
     Ok(validated)
 }
 
@@ -148,19 +146,19 @@ mod tests {
 
     use super::*;
 
-    fn figures(reward: f64) -> Figures {
-        let mut figures = Figures::default();
-        figures.add("reward_mean", reward);
-        figures.add("tokens", 12.0);
-        figures
+    fn metrics(reward: f64) -> Metrics {
+        let mut metrics = Metrics::default();
+        metrics.add("reward_mean", reward);
+        metrics.add("tokens", 12.0);
+        metrics
     }
 
     #[test]
     fn a_step_is_a_line() {
         let dir = tempfile::tempdir().unwrap();
-        let mut metrics = Metrics::open(dir.path(), None).unwrap();
-        metrics.add(1, &figures(0.25)).unwrap();
-        metrics.add(2, &figures(f64::NAN)).unwrap();
+        let mut writer = MetricsWriter::open(dir.path(), None).unwrap();
+        writer.add(1, &metrics(0.25)).unwrap();
+        writer.add(2, &metrics(f64::NAN)).unwrap();
         let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
         assert_eq!(
             text,
@@ -169,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn going_on_takes_back_later_lines_and_half_ones() {
+    fn resuming_removes_later_and_partial_lines() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         fs::write(&path, "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st").unwrap();
-        Metrics::open(dir.path(), Some(2)).unwrap();
+        MetricsWriter::open(dir.path(), Some(2)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n");
         fs::write(&path, "{\"step\":1}\nnonsense\n{\"step\":2}\n").unwrap();
-        Metrics::open(dir.path(), Some(2)).unwrap();
+        MetricsWriter::open(dir.path(), Some(2)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n");
     }
 }

@@ -1,42 +1,49 @@
-//! What the algorithms have in common: rewards of a group become advantages, log-probs become a loss per token.
+//! What the algorithms share: advantages from the rewards of a group, and the clipped surrogate loss per token.
 //!
-//! The algorithms themselves are `rloo`, `grpo` and `grpo_plus_plus`, one file each. Nothing here knows models,
-//! batches or files.
+//! The algorithms themselves are `rloo`, `grpo` and `grpo_plus_plus`, one file each; start with `rloo`. Nothing here
+//! knows models, batches or files.
 
 use tch::{TchError, Tensor};
 
-/// Differences of log-probs beyond this are cut before they become ratios.
-const WIDEST: f64 = 20.0;
+/// Log-ratios are clamped to this magnitude, so that their exponentials stay finite.
+const MAX_LOG_RATIO: f64 = 20.0;
 
-/// A way to learn from groups of rewards.
+/// A policy-gradient algorithm on groups of episodes that share a problem.
 pub trait Objective: Send + Sync {
-    /// The name it has in configurations.
+    /// Its name in configurations.
     fn name(&self) -> &'static str;
 
-    /// How much better than its group each member did. A member that left (`None`) gets nothing and counts for
-    /// nothing.
+    /// The advantage of each member over its group. A member without reward (`None`) gets 0 and affects no other.
     fn advantages(&self, rewards: &[Option<f64>]) -> Vec<f64>;
 
-    /// How the losses of tokens become the loss of a batch.
-    fn aggregation(&self) -> Aggregation;
+    /// How ratios are clipped and how tokens are aggregated.
+    fn surrogate(&self) -> Surrogate;
 
-    /// The loss of each token; all tensors have the same shape, or one that spreads to it.
-    fn loss(&self, scores: &Scores<'_>, advantage: &Tensor) -> Result<Tensor, TchError>;
-
-    /// How far a ratio may go down and up before it is cut.
-    fn clip(&self) -> Clip;
+    /// The loss of each token; all tensors have the same shape, or broadcast to it.
+    fn loss(&self, logprobs: &Logprobs<'_>, advantage: &Tensor) -> Result<Tensor, TchError> {
+        self.surrogate().clip.loss(&logprobs.ratio()?, advantage)
+    }
 }
 
-/// What a batch holds.
+/// The settings of a clipped surrogate objective.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Surrogate {
+    /// How probability ratios are clipped.
+    pub clip: Clip,
+    /// How token losses become the loss of a batch.
+    pub aggregation: Aggregation,
+}
+
+/// The size of a batch, for [`Aggregation::weight`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Episodes that were asked for: problems times members, whether or not all of them are trained on.
+    /// Requested episodes: problems times members, whether or not all of them are trained on.
     pub episodes: usize,
     /// Tokens that are trained on.
     pub tokens: usize,
 }
 
-/// How the losses of tokens become the loss of a batch.
+/// How token losses become the loss of a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aggregation {
     /// Summed over the tokens of an episode, averaged over episodes.
@@ -50,112 +57,120 @@ pub enum Aggregation {
 }
 
 impl Aggregation {
-    /// How much one token weighs, of an episode in which so many are trained on.
-    pub fn weight(self, episode: usize, batch: Totals) -> f64 {
+    /// The weight of one token in an episode with `episode_tokens` trained tokens.
+    pub fn weight(self, episode_tokens: usize, batch: Totals) -> f64 {
         let episodes = batch.episodes.max(1) as f64;
         1.0 / match self {
             Self::TokenSum => episodes,
             Self::Constant(length) => episodes * length,
-            Self::EpisodeMean => episodes * episode.max(1) as f64,
+            Self::EpisodeMean => episodes * episode_tokens.max(1) as f64,
             Self::TokenMean => batch.tokens.max(1) as f64,
         }
     }
 }
 
-/// The log-probs of tokens.
+/// The log-probabilities of the same tokens under different weights.
 #[derive(Clone, Copy, Debug)]
-pub struct Scores<'a> {
-    /// Under the weights that are being changed.
+pub struct Logprobs<'a> {
+    /// Under the weights being trained.
     pub new: &'a Tensor,
-    /// Under the weights as they were when the batch began.
+    /// Under the weights before the batch's first step (`pi_old`).
     pub old: &'a Tensor,
-    /// Under the weights training began with, where the algorithm holds on to them.
+    /// Under the weights the run started from (`pi_ref`), where the algorithm has a KL term.
     pub reference: Option<&'a Tensor>,
 }
 
-impl Scores<'_> {
-    /// How much likelier the tokens have become.
+impl Logprobs<'_> {
+    /// The probability ratio `pi / pi_old`.
     pub fn ratio(&self) -> Result<Tensor, TchError> {
-        difference(self.new, self.old)?.f_exp()
+        log_ratio(self.new, self.old)?.f_exp()
     }
 }
 
-/// The difference of log-probs, cut so that its exponential stays a number.
-pub(crate) fn difference(one: &Tensor, other: &Tensor) -> Result<Tensor, TchError> {
-    one.f_sub(other)?.f_clamp(-WIDEST, WIDEST)
+/// `log(p / q)` from two log-probabilities, clamped so that its exponential is finite.
+pub(crate) fn log_ratio(p: &Tensor, q: &Tensor) -> Result<Tensor, TchError> {
+    p.f_sub(q)?.f_clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 }
 
-/// How far log-probs lie from others, never below 0: `exp(d) - d - 1`, where `d = one - other`.
-pub(crate) fn distance(one: &Tensor, other: &Tensor) -> Result<Tensor, TchError> {
-    let d = difference(one, other)?;
+/// The non-negative KL estimator `exp(d) - d - 1` with `d = log p - log q` (Schulman's k3), for tokens sampled from `q`.
+pub(crate) fn kl_estimate(p: &Tensor, q: &Tensor) -> Result<Tensor, TchError> {
+    let d = log_ratio(p, q)?;
     d.f_exp()?.f_sub(&d)?.f_sub_scalar(1.0)
 }
 
-/// How far ratios count.
+/// The clip range of probability ratios, as in PPO with separate bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clip {
-    /// Down to 1 less this.
+    /// Lower bound: 1 minus this.
     pub low: f64,
-    /// Up to 1 plus this.
+    /// Upper bound: 1 plus this.
     pub high: f64,
-    /// A token of a bad episode loses at most this many times its advantage.
+    /// Dual clip: the loss of a token with negative advantage A is at most `-dual * A`.
     pub dual: Option<f64>,
 }
 
 impl Clip {
     /// The clipped loss of each token.
     pub fn loss(&self, ratio: &Tensor, advantage: &Tensor) -> Result<Tensor, TchError> {
-        let plain = advantage.f_mul(ratio)?.f_neg()?;
-        let cut = ratio.f_clamp(1.0 - self.low, 1.0 + self.high)?.f_mul(advantage)?.f_neg()?;
-        let loss = plain.f_maximum(&cut)?;
+        let unclipped = advantage.f_mul(ratio)?.f_neg()?;
+        let clipped = ratio.f_clamp(1.0 - self.low, 1.0 + self.high)?.f_mul(advantage)?.f_neg()?;
+        let loss = unclipped.f_maximum(&clipped)?;
         match self.dual {
             None => Ok(loss),
-            Some(most) => {
-                let bounded = loss.f_minimum(&advantage.f_mul_scalar(-most)?)?;
+            Some(dual) => {
+                let bounded = loss.f_minimum(&advantage.f_mul_scalar(-dual)?)?;
                 bounded.f_where_self(&advantage.f_lt(0.0)?, &loss)
             }
         }
     }
 
-    /// Which ratios are beyond the bounds, as ones and zeros.
-    pub fn beyond(&self, ratio: &Tensor) -> Result<Tensor, TchError> {
+    /// 1 where a ratio is outside the range, else 0.
+    pub fn is_outside(&self, ratio: &Tensor) -> Result<Tensor, TchError> {
         let (below, above) = (ratio.f_lt(1.0 - self.low)?, ratio.f_gt(1.0 + self.high)?);
         below.f_logical_or(&above)?.f_to_kind(ratio.kind())
     }
 }
 
-/// The rewards of those who stayed, with their places. A reward that is no number is none.
-pub(crate) fn stayed(rewards: &[Option<f64>]) -> Vec<(usize, f64)> {
-    let given = rewards.iter().enumerate();
-    given.filter_map(|(at, reward)| Some((at, (*reward)?))).filter(|(_, r)| r.is_finite()).collect()
+/// The rewards that are present and finite, with their indices.
+fn valid_rewards(rewards: &[Option<f64>]) -> Vec<(usize, f64)> {
+    let present = rewards.iter().enumerate().filter_map(|(at, reward)| Some((at, (*reward)?)));
+    present.filter(|(_, reward)| reward.is_finite()).collect()
 }
 
-/// Whether a group tells its members apart.
+/// Whether the rewards of a group differ, so that it has a gradient.
 pub fn has_spread(rewards: &[Option<f64>]) -> bool {
-    let stayed = stayed(rewards);
-    stayed.iter().any(|(_, reward)| Some(*reward) != stayed.first().map(|(_, first)| *first))
+    let valid = valid_rewards(rewards);
+    valid.iter().any(|(_, reward)| Some(*reward) != valid.first().map(|(_, first)| *first))
 }
 
-/// Each reward less the mean of the others': what both leave-one-out algorithms use.
+/// Computes the advantages of a group from its valid rewards with `relative`; 0 for members without one.
 ///
-/// A group of one by configuration has nothing to compare with: its advantage is the reward. The last one left of a
-/// larger group has nothing either, but its reward was meant to be compared: its advantage is 0.
-pub(crate) fn leave_one_out(rewards: &[Option<f64>]) -> Vec<f64> {
+/// A group of one by configuration has nothing to compare with: its advantage is the reward. The only valid member of a
+/// larger group was meant to be compared: its advantage is 0.
+pub(crate) fn group_advantages(
+    rewards: &[Option<f64>],
+    relative: impl FnOnce(&[f64]) -> Vec<f64>,
+) -> Vec<f64> {
     let mut advantages = vec![0.0; rewards.len()];
-    let stayed = stayed(rewards);
-    if let ([only], 1) = (stayed.as_slice(), rewards.len()) {
-        return vec![only.1];
+    let (indices, valid): (Vec<usize>, Vec<f64>) = valid_rewards(rewards).into_iter().unzip();
+    if let ([only], 1) = (valid.as_slice(), rewards.len()) {
+        return vec![*only];
     }
-    // Where all are equal, rounding must not invent a difference.
-    if !has_spread(rewards) {
-        return advantages;
-    }
-    let count = stayed.len() as f64;
-    let sum: f64 = stayed.iter().map(|(_, reward)| reward).sum();
-    for (at, reward) in stayed {
-        advantages[at] = reward - (sum - reward) / (count - 1.0);
+    // Where all rewards are equal, rounding must not create a difference.
+    if has_spread(rewards) {
+        for (at, advantage) in indices.into_iter().zip(relative(&valid)) {
+            advantages[at] = advantage;
+        }
     }
     advantages
+}
+
+/// Each reward minus the mean of the others (the leave-one-out baseline); see [`group_advantages`].
+pub(crate) fn leave_one_out(rewards: &[Option<f64>]) -> Vec<f64> {
+    group_advantages(rewards, |valid| {
+        let (sum, others) = (valid.iter().sum::<f64>(), valid.len() as f64 - 1.0);
+        valid.iter().map(|reward| reward - (sum - reward) / others).collect()
+    })
 }
 
 #[cfg(test)]
@@ -165,13 +180,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reward_that_is_no_number_counts_for_nothing() {
+    fn a_reward_that_is_not_finite_is_ignored() {
         let rewards = [Some(1.0), Some(f64::NAN), Some(0.0), Some(f64::INFINITY)];
         assert_eq!(leave_one_out(&rewards), [1.0, 0.0, -1.0, 0.0]);
     }
 
     #[test]
-    fn the_last_of_a_larger_group_is_compared_with_nobody() {
+    fn the_only_valid_member_of_a_larger_group_gets_nothing() {
         assert_eq!(leave_one_out(&[None, Some(1.0), None]), [0.0, 0.0, 0.0]);
         assert_eq!(leave_one_out(&[None, None]), [0.0, 0.0]);
         assert_eq!(leave_one_out(&[]), [0.0; 0]);
@@ -207,7 +222,7 @@ mod tests {
         }
 
         #[test]
-        fn who_left_changes_nothing_for_the_others(rewards in prop::collection::vec(0.0..1.0f64, 2..10)) {
+        fn a_missing_reward_changes_nothing_for_the_others(rewards in prop::collection::vec(0.0..1.0f64, 2..10)) {
             let all: Vec<Option<f64>> = rewards.iter().copied().map(Some).collect();
             let mut fewer = all.clone();
             fewer.push(None);

@@ -1,176 +1,189 @@
-//! The loop of reinforcement learning: problems are drawn, groups of episodes played, advantages learnt from, and the
-//! sampler takes over what was learnt.
+//! The reinforcement-learning loop. Each step draws problems, plays groups of episodes, computes advantages, trains, and
+//! gives the new weights to the sampler.
 //!
-//! Everything that is chance follows from the seed and the step, so that a run that was killed goes on as if it had not
-//! been. Knows neither flags nor terminals.
+//! All random choices follow from the seed and the step, so that a killed run resumes as if it had not been. Start
+//! reading at [`Run::train`]; what a run consists of is set up in `rl/setup.rs`. Knows neither flags nor terminals.
+
+mod setup;
 
 use std::{collections::HashSet, sync::Arc};
 
-use policy::{Engine, Net, Sharing};
-use problems::{Problem, Task};
-use rollout::{Group, Order, Overlong, PlayError, Played, Reward, Scene, Speech, Stage};
+use policy::{Engine, Network};
+use problems::Problem;
+use rollout::{Group, Rollout, RolloutEngine, RolloutError, RolloutRequest};
+use sampling::SamplingParams;
 use sandbox::Runtime;
 
 use crate::{
     batch::Row,
-    chance::Deck,
-    checkpoint::{Checkpoints, Position},
-    config::{AlgorithmName, Old, RlConfig},
-    data,
+    checkpoint::Position,
+    config::{OldLogprobs, RlConfig},
     episodes::{self, Keep},
-    learner::{Importance, Learner, Learnt, Lesson},
-    metrics::{Figures, Metrics},
-    news::News,
+    events::RunEvent,
+    file_error::FileError,
+    metrics::{Metrics, MetricsWriter},
     objective::Objective,
-    origin::Start,
-    outside::{Clock, Ending, Outside, TrainError, chain},
+    progress::Progress,
     run::RunDirectory,
-    sampler::EngineSampler,
+    services::{RunOutcome, Services, Stopwatch, TrainError},
+    shuffle::ShuffledIndices,
+    trainer::{ImportanceSampling, LossKind, StepStats, Trainer},
 };
 
-/// Why there is nothing to learn from.
+/// Why a step without rows has nothing to train on.
 const NO_SPREAD: &str =
     "no group has rewards that differ; a warm start, easier problems or `resample` would help";
 
-/// Trains as the configuration says, from where the run stands.
-pub fn rl<R: Runtime>(config: &RlConfig, outside: &Outside<'_, R>) -> Result<Ending, TrainError> {
-    let mut run = Run::begin(config, outside)?;
+/// Runs reinforcement learning, from the last checkpoint of the run if there is one.
+pub fn rl<R: Runtime>(
+    config: &RlConfig,
+    services: &Services<'_, R>,
+) -> Result<RunOutcome, TrainError> {
+    let _span = tracing::info_span!("rl", output = %config.output.display()).entered();
+    let mut run = Run::start(config, services)?;
     let trained = run.train();
     run.close();
     match trained {
-        Err(TrainError::Play(PlayError::Stopped)) => {
+        Ok(()) => Ok(RunOutcome::Complete),
+        Err(TrainError::Play(RolloutError::Cancelled)) => {
             run.save()?;
-            Ok(Ending::Stopped(run.position.step))
+            Ok(RunOutcome::Stopped(run.progress.position.step))
         }
-        // The step before stays learnt.
-        Err(error) if run.is_whole_after(&error) => {
-            if let Err(unsaved) = run.save() {
-                outside.note(&format!("what was learnt cannot be saved: {}", chain(&unsaved)));
+        Err(error) => {
+            if run.has_intact_weights(&error) {
+                run.progress.save_after_error(&run.trainer, services);
             }
             Err(error)
         }
-        Err(error) => Err(error),
-        Ok(()) => Ok(Ending::Complete),
     }
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run<'a, R: Runtime> {
     config: &'a RlConfig,
-    outside: &'a Outside<'a, R>,
+    services: &'a Services<'a, R>,
     directory: RunDirectory,
-    checkpoints: Checkpoints,
-    /// The step that was saved last.
-    saved: Option<u64>,
-    metrics: Metrics,
+    progress: Progress,
+    metrics: MetricsWriter,
     objective: Box<dyn Objective>,
     problems: Vec<Arc<Problem>>,
     validation: Vec<Arc<Problem>>,
-    deck: Deck,
-    learner: Learner,
-    /// The model as it was, where the algorithm holds on to it.
-    reference: Option<Net>,
-    sampler: Arc<EngineSampler>,
-    stage: Option<Stage<R>>,
-    position: Position,
+    order: ShuffledIndices,
+    trainer: Trainer,
+    /// The initial model, where the algorithm has a KL term.
+    reference: Option<Network>,
+    engine: Arc<Engine>,
+    rollouts: Option<RolloutEngine<R>>,
 }
 
 impl<R: Runtime> Run<'_, R> {
-    /// Goes through all steps that are left.
+    /// Takes all remaining steps.
     fn train(&mut self) -> Result<(), TrainError> {
-        // Also where a former process was stopped in the midst of it.
-        if self.is_due() && self.metrics.validated() != Some(self.position.step) {
-            let figures = self.validate()?;
-            self.log(self.position.step, &figures)?;
+        // Also where a former process was stopped during the validation.
+        let step = self.progress.position.step;
+        if self.is_validation_due() && self.metrics.validated() != Some(step) {
+            let metrics = self.validate()?;
+            self.log(step, &metrics)?;
         }
-        while self.position.step < self.config.steps {
-            let mut figures = Figures::default();
-            let mut clock = Clock::start();
-            let (groups, position) = self.play(&mut figures)?;
-            let played = clock.lap();
-            let tokens = figures.get("response_tokens_mean").unwrap_or(0.0)
-                * figures.get("episodes").unwrap_or(0.0);
-            figures.add("tokens_per_s", tokens / played.max(1e-9));
-            figures.add("seconds/play", played);
-            self.learn(position.step, &groups, &mut figures)?;
-            figures.add("seconds/learn", clock.lap());
-            self.position = position;
-            let shown = self.show();
-            if let Ok(validated) = &shown {
-                figures.extend(validated);
-            }
-            figures.add("seconds/validate", clock.lap());
-            // A step that was taken is written down, also where what followed failed or was stopped.
-            self.log(self.position.step, &figures)?;
-            shown?;
-            let last = self.position.step == self.config.steps;
-            if last || self.position.step.is_multiple_of(self.config.checkpoints.every) {
+        while self.progress.position.step < self.config.steps {
+            self.step()?;
+            let step = self.progress.position.step;
+            if step == self.config.steps || step.is_multiple_of(self.config.checkpoints.every) {
                 self.save()?;
             }
         }
         Ok(())
     }
 
-    /// Gives the sampler what was learnt, and tries it on held-out problems where it is time.
-    fn show(&self) -> Result<Figures, TrainError> {
-        self.sampler.0.refresh(self.learner.net())?;
-        if self.is_due() { self.validate() } else { Ok(Figures::default()) }
+    /// One step: rollout, training, validation where it is due.
+    fn step(&mut self) -> Result<(), TrainError> {
+        let step = self.progress.position.step + 1;
+        let _span = tracing::info_span!("step", step).entered();
+        let mut metrics = Metrics::default();
+        let mut stopwatch = Stopwatch::start();
+        let (groups, position) = self.roll_out(&mut metrics)?;
+        let seconds = stopwatch.lap();
+        let tokens = metrics.get("response_tokens_mean").unwrap_or(0.0)
+            * metrics.get("episodes").unwrap_or(0.0);
+        metrics.add("tokens_per_s", tokens / seconds.max(1e-9));
+        metrics.add("seconds/play", seconds);
+        self.train_on(step, &groups, &mut metrics)?;
+        metrics.add("seconds/learn", stopwatch.lap());
+        self.progress.position = position;
+        let validated = self.refresh_and_validate();
+        if let Ok(validated) = &validated {
+            metrics.extend(validated);
+        }
+        metrics.add("seconds/validate", stopwatch.lap());
+        // A completed step is logged even where the validation failed or was stopped.
+        self.log(step, &metrics)?;
+        validated.map(drop)
     }
 
-    /// Whether held-out problems are to be played at this step: before the first, then now and then, and after the last.
-    fn is_due(&self) -> bool {
-        let step = self.position.step;
+    /// Gives the new weights to the sampler, and validates where it is due.
+    fn refresh_and_validate(&self) -> Result<Metrics, TrainError> {
+        self.engine.refresh(self.trainer.net())?;
+        if self.is_validation_due() { self.validate() } else { Ok(Metrics::default()) }
+    }
+
+    /// Whether to validate after the current step: before the first, every few, and after the last.
+    fn is_validation_due(&self) -> bool {
+        let step = self.progress.position.step;
         let due = step == 0 || self.config.validation.is_due(step, self.config.steps);
         due && !self.validation.is_empty()
     }
 
-    /// Whether the weights are those of the last step that was taken, after this went wrong.
-    fn is_whole_after(&self, error: &TrainError) -> bool {
+    /// Whether the weights are those of the last completed step after this error.
+    fn has_intact_weights(&self, error: &TrainError) -> bool {
         match error {
             TrainError::Play(_) | TrainError::Engine(_) => true,
-            TrainError::Learn(error) => {
-                error.is_before_a_step() && self.config.algorithm.steps_per_batch() == 1
+            TrainError::Step(error) => {
+                error.leaves_weights_unchanged() && self.config.algorithm.steps_per_batch() == 1
             }
             _ => false,
         }
     }
 
-    /// The groups of the next step, and where the run will stand after it.
-    fn play(&mut self, figures: &mut Figures) -> Result<(Vec<Group>, Position), TrainError> {
+    /// The groups of the next step, and the position after it.
+    fn roll_out(&mut self, metrics: &mut Metrics) -> Result<(Vec<Group>, Position), TrainError> {
         let wanted = self.config.rollout.problems;
-        let mut position = Position { step: self.position.step + 1, ..self.position };
+        let last = &self.progress.position;
+        let mut position = Position { step: last.step + 1, drawn: last.drawn };
         let mut taken = HashSet::new();
-        let mut played: Vec<Group> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         for round in 0..=self.config.algorithm.resample {
-            let telling = played.iter().filter(|group| group.has_spread()).count();
-            let problems = self.draw(wanted.saturating_sub(telling), &mut taken, &mut position);
+            let with_spread = groups.iter().filter(|group| group.has_spread()).count();
+            let problems = self.draw(wanted.saturating_sub(with_spread), &mut taken, &mut position);
             if problems.is_empty() {
                 break;
             }
             let name = format!("step-{:06}-{round}", position.step);
-            let choice = self.config.rollout.sampling.choice(self.config.seed);
+            let params = self.config.rollout.sampling.params(self.config.seed);
             let members = self.config.rollout.members;
-            let more = self.perform(problems, members, position.step, choice, &name, "training");
-            match more {
+            match self.play(problems, members, position.step, params, &name, "training") {
                 // A few bad problems must not end a step that has others.
-                Err(TrainError::Play(error @ PlayError::NothingPlayed { .. })) if round > 0 => {
-                    self.outside.note(&format!("step {}: {}", position.step, chain(&error)));
+                Err(TrainError::Play(error @ RolloutError::AllFailed { .. })) if round > 0 => {
+                    self.services.note(&format!(
+                        "step {}: {}",
+                        position.step,
+                        error_text::one_line(&error)
+                    ));
                 }
-                more => played.extend(more?),
+                more => groups.extend(more?),
             }
         }
-        figures.extend(&episodes::figures(&played));
-        if figures.get("turns_mean") == Some(0.0) {
-            let (step, most) = (position.step, self.config.rollout.tokens);
+        metrics.extend(&episodes::metrics(&groups));
+        if metrics.get("turns_mean") == Some(0.0) {
+            let (step, limit) = (position.step, self.config.rollout.tokens);
             let text = format!(
-                "step {step}: no prompt leaves room for a reply in `rollout.tokens` ({most})"
+                "step {step}: no prompt leaves room for a response in `rollout.tokens` ({limit})"
             );
-            self.outside.note(&text);
+            self.services.note(&text);
         }
-        Ok((chosen(played, wanted), position))
+        Ok((select(groups, wanted), position))
     }
 
-    /// Problems that were not drawn in this step yet.
+    /// Draws problems that are not in `taken`, which are those of this step.
     fn draw(
         &self,
         count: usize,
@@ -180,7 +193,7 @@ impl<R: Runtime> Run<'_, R> {
         let count = count.min(self.problems.len() - taken.len());
         let mut drawn = Vec::with_capacity(count);
         while drawn.len() < count {
-            for at in self.deck.draw(position.drawn, 1) {
+            for at in self.order.get(position.drawn, 1) {
                 if taken.insert(at) {
                     drawn.push(Arc::clone(&self.problems[at]));
                 }
@@ -190,290 +203,162 @@ impl<R: Runtime> Run<'_, R> {
         drawn
     }
 
-    /// Plays episodes and tells how far they are.
-    fn perform(
+    /// Plays `members` episodes of each problem and reports progress. `name` is the directory of their event logs.
+    fn play(
         &self,
         problems: Vec<Arc<Problem>>,
         members: usize,
         step: u64,
-        choice: rollout::Choice,
+        params: SamplingParams,
         name: &str,
         what: &str,
     ) -> Result<Vec<Group>, TrainError> {
-        let Some(stage) = &self.stage else { return Ok(Vec::new()) };
+        let Some(rollouts) = &self.rollouts else { return Ok(Vec::new()) };
         let all = problems.len() * members;
-        let order = Order {
+        let _span = tracing::info_span!("rollout", what, episodes = all).entered();
+        let request = RolloutRequest {
             problems,
             members: u32::try_from(members).unwrap_or(u32::MAX),
             step,
-            choice,
+            params,
             events: Some(self.directory.path().join("episodes").join(name)),
-            watch: self.outside.watch.clone(),
+            cancel: self.services.cancel.clone(),
         };
-        let (mut done, watcher) = (0, self.outside.watcher);
-        let hear = |_: &Played| {
+        let (mut done, observer) = (0, self.services.observer);
+        let on_episode = |_: &Rollout| {
             done += 1;
-            watcher.hear(News::Playing { done, all, what });
+            observer.on_event(RunEvent::Rollout { done, all, what });
         };
-        let playing = stage.play(&self.sampler, &order, hear);
-        self.outside.tokio.block_on(playing).map_err(TrainError::Play)
+        let playing = rollouts.run(&self.engine, &request, on_episode);
+        self.services.tokio.block_on(playing).map_err(TrainError::Play)
     }
 
-    /// Learns from groups, in one step or in several.
-    fn learn(
+    /// Trains on groups, in one optimizer step or in several.
+    fn train_on(
         &mut self,
         step: u64,
         groups: &[Group],
-        figures: &mut Figures,
+        metrics: &mut Metrics,
     ) -> Result<(), TrainError> {
         let settings = &self.config.algorithm;
         let keep = if self.reference.is_some() { Keep::All } else { Keep::WithAdvantage };
         let mut batches = Vec::new();
-        for part in parts(groups, settings.mini_batches()) {
+        for part in split(groups, settings.mini_batches()) {
             let (rows, notes) =
                 episodes::rows(part, self.config.rollout.members, &*self.objective, keep);
-            notes.0.iter().for_each(|note| self.outside.note(&format!("step {step}: {note}")));
+            notes.0.iter().for_each(|note| self.services.note(&format!("step {step}: {note}")));
             batches.push(rows);
         }
         self.score(&mut batches)?;
-        let rate = self.config.optimiser.rate_at(step, self.config.steps);
-        let lesson = lesson(self.config, &*self.objective);
+        let learning_rate = self.config.optimizer.learning_rate_at(step, self.config.steps);
+        let loss = loss_kind(self.config, &*self.objective);
         let mut all = Vec::new();
         for rows in (0..settings.epochs()).flat_map(|_| &batches) {
-            let learnt = self.learner.step(rows, rate, lesson)?;
-            if let Some(why) = learnt.skipped {
+            let stats = self.trainer.step(rows, learning_rate, loss)?;
+            if let Some(why) = stats.skipped {
                 let why = if rows.is_empty() { NO_SPREAD } else { why };
-                self.outside.note(&format!("step {step}: the weights stay as they are: {why}"));
+                self.services.note(&format!("step {step}: the weights are unchanged: {why}"));
             }
-            all.push(learnt);
+            all.push(stats);
         }
-        figures.add("lr", rate);
-        add_learnt(&all, figures);
+        metrics.add("lr", learning_rate);
+        add_stats(&all, metrics);
         Ok(())
     }
 
-    /// Gives rows the log-probs they have to be compared with.
+    /// Adds the log-probabilities under `pi_old` and the reference to rows, where the algorithm needs them.
     fn score(&mut self, batches: &mut [Vec<Row>]) -> Result<(), TrainError> {
         let settings = &self.config.algorithm;
-        let recomputed = settings.old == Old::Recomputed || settings.steps_per_batch() > 1;
+        let recompute = settings.old == OldLogprobs::Recomputed || settings.steps_per_batch() > 1;
         for rows in batches {
-            if recomputed {
-                let scores = self.learner.score(rows)?;
+            if recompute {
+                let scores = self.trainer.score(rows)?;
                 rows.iter_mut().zip(scores).for_each(|(row, old)| row.old = old);
             }
             if let Some(reference) = &self.reference {
-                let scores = self.learner.score_by(reference, rows)?;
+                let scores = self.trainer.score_with(reference, rows)?;
                 rows.iter_mut().zip(scores).for_each(|(row, found)| row.reference = found);
             }
         }
         Ok(())
     }
 
-    /// The figures of the held-out problems, always played with the same chance.
-    fn validate(&self) -> Result<Figures, TrainError> {
+    /// The metrics of the held-out problems, always sampled with the same seed.
+    fn validate(&self) -> Result<Metrics, TrainError> {
+        let _span = tracing::info_span!("validation", step = self.progress.position.step).entered();
         let settings = &self.config.validation;
-        let choice = settings.sampling.choice(self.config.seed ^ 1);
-        let name = format!("validation-{:06}", self.position.step);
+        let params = settings.sampling.params(self.config.seed ^ 1);
+        let name = format!("validation-{:06}", self.progress.position.step);
         let problems = self.validation.clone();
-        let groups = self.perform(problems, settings.members, 0, choice, &name, "validation")?;
-        Ok(episodes::figures(&groups).of_kind("validation"))
+        let groups = self.play(problems, settings.members, 0, params, &name, "validation")?;
+        Ok(episodes::metrics(&groups).with_prefix("validation"))
     }
 
-    fn log(&mut self, step: u64, figures: &Figures) -> Result<(), TrainError> {
-        let path = self.directory.path().to_owned();
-        self.metrics.add(step, figures).map_err(|source| TrainError::Figures { path, source })?;
-        self.outside.watcher.hear(News::Step { step, steps: self.config.steps, figures });
+    fn log(&mut self, step: u64, metrics: &Metrics) -> Result<(), TrainError> {
+        self.metrics.add(step, metrics).map_err(FileError::new("write", self.directory.path()))?;
+        let steps = self.config.steps;
+        self.services.observer.on_event(RunEvent::Step { step, steps, metrics });
         Ok(())
     }
 
-    /// Saves the run as it stands, unless it is saved already.
     fn save(&mut self) -> Result<(), TrainError> {
-        let step = self.position.step;
-        if self.saved == Some(step) || step == 0 {
-            return Ok(());
-        }
-        self.checkpoints.save(&self.position, &self.learner.memory()?)?;
-        self.saved = Some(step);
-        self.outside.watcher.hear(News::Saved { step });
-        Ok(())
+        self.progress.save(&self.trainer, self.services)
     }
 
-    /// Removes the sandboxes that were made ahead.
+    /// Removes the sandboxes that were created in advance.
     fn close(&mut self) {
-        if let Some(stage) = self.stage.take()
-            && let Err(error) = self.outside.tokio.block_on(stage.close())
+        if let Some(rollouts) = self.rollouts.take()
+            && let Err(error) = self.services.tokio.block_on(rollouts.close())
         {
-            self.outside.note(&format!("sandboxes may be left: {error}"));
+            self.services.note(&format!("sandboxes may be left behind: {error}"));
         }
     }
 }
 
-impl<'a, R: Runtime> Run<'a, R> {
-    /// Makes everything ready, and goes on where a former process stopped.
-    fn begin(config: &'a RlConfig, outside: &'a Outside<'a, R>) -> Result<Self, TrainError> {
-        let task = data::task(&config.data.task)?;
-        let problems = drawn_from(&task, config, outside)?;
-        let validation = held_out(&task, config, outside)?;
-        let start = Start::from(config);
-        let (origin, machine) = start.settle()?;
-        let speech = Arc::new(Speech::load(&config.model)?);
-        let mut learner = start.learner(origin, machine)?.at(config.rollout.sampling.temperature);
-        let held = config.algorithm.kl > 0.0;
-        let reference = held.then(|| start.reference(origin, machine)).transpose()?;
-        // Not before: a run whose input is at fault has not begun.
-        let directory = RunDirectory::open(&config.output, config)?;
-        origin.keep(&directory)?;
-        let checkpoints = Checkpoints::of(directory.path(), config.checkpoints.keep);
-        let mut position = Position::default();
-        let mut saved = None;
-        if let Some((found, memory)) = checkpoints.last()? {
-            learner.recall(&memory)?;
-            saved = Some(found.step);
-            position = found;
-        }
-        let metrics = Metrics::open(directory.path(), saved).map_err(|source| {
-            let path = directory.path().to_owned();
-            TrainError::Figures { path, source }
-        })?;
-        let settings = engine_settings(config, learner.net(), validation.len());
-        let longest = settings.length;
-        let engine = Arc::new(Engine::start(learner.net(), settings)?);
-        let objective = config.algorithm.objective(config.rollout.tokens);
-        // Before anything is played: what does not fit is told at once.
-        if machine.device.is_cuda() && position.step < config.steps {
-            learner.rehearse(longest, lesson(config, &*objective))?;
-        }
-        if let Some(why) = engine.unrecorded().filter(|_| machine.device.is_cuda()) {
-            outside.note(&format!("sampling goes without CUDA graphs: {why}"));
-        }
-        let what = format!("{} parameters on {}", learner.numbers(), machine.shown());
-        outside.watcher.hear(News::Begun { step: position.step, steps: config.steps, what: &what });
-        let stage = stage(speech, task, config, outside).map_err(TrainError::Play)?;
-        Ok(Self {
-            config,
-            outside,
-            checkpoints,
-            saved,
-            metrics,
-            objective,
-            deck: Deck::new(config.seed, problems.len()),
-            problems,
-            validation,
-            learner,
-            reference,
-            sampler: Arc::new(EngineSampler(engine)),
-            stage: Some(stage),
-            position,
-            directory,
-        })
-    }
-}
-
-/// The problems that steps draw from.
-fn drawn_from<R: Runtime>(
-    task: &Task,
-    config: &RlConfig,
-    outside: &Outside<'_, R>,
-) -> Result<Vec<Arc<Problem>>, TrainError> {
-    if config.steps == 0 {
-        return Ok(Vec::new());
-    }
-    let (problems, notes) =
-        data::problems(task, &config.data.train, "data.train", config.rollout.problems)?;
-    notes.iter().for_each(|note| outside.note(note));
-    Ok(problems.into_iter().map(Arc::new).collect())
-}
-
-/// The problems that are never trained on.
-fn held_out<R: Runtime>(
-    task: &Task,
-    config: &RlConfig,
-    outside: &Outside<'_, R>,
-) -> Result<Vec<Arc<Problem>>, TrainError> {
-    if config.validation.every == 0 && config.steps > 0 {
-        return Ok(Vec::new());
-    }
-    let files = &config.data.validation;
-    let least = usize::from(!files.is_empty());
-    let (problems, notes) = data::problems(task, files, "data.validation", least)?;
-    notes.iter().for_each(|note| outside.note(note));
-    let most = match config.validation.problems {
-        0 => usize::MAX,
-        most => most,
-    };
-    Ok(problems.into_iter().take(most).map(Arc::new).collect())
-}
-
-fn stage<R: Runtime>(
-    speech: Arc<Speech>,
-    task: Task,
-    config: &RlConfig,
-    outside: &Outside<'_, R>,
-) -> Result<Stage<R>, PlayError> {
-    let overlong = match config.algorithm.name {
-        AlgorithmName::GrpoPlusPlus => Overlong::Mask,
-        AlgorithmName::Rloo | AlgorithmName::Grpo => Overlong::Zero,
-    };
-    let (method, runtime) = (config.rollout.method(overlong), outside.runtime.clone());
-    let _within = outside.tokio.enter();
-    Stage::new(Scene { speech, task, method, reward: Reward::Grader, runtime })
-}
-
-/// So many groups: those that tell something before those that do not, then in the order in which they were drawn.
-fn chosen(played: Vec<Group>, wanted: usize) -> Vec<Group> {
-    let mut groups: Vec<(usize, Group)> = played.into_iter().enumerate().collect();
+/// At most `wanted` groups: those with spread before those without, otherwise in their order.
+fn select(groups: Vec<Group>, wanted: usize) -> Vec<Group> {
+    let mut groups: Vec<(usize, Group)> = groups.into_iter().enumerate().collect();
     groups.sort_by_key(|(at, group)| (!group.has_spread(), *at));
     groups.truncate(wanted);
     groups.sort_by_key(|(at, _)| *at);
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// So many parts that differ in size by one at most; fewer where there are not as many.
-fn parts<T>(all: &[T], count: usize) -> impl Iterator<Item = &[T]> {
-    let count = count.clamp(1, all.len().max(1));
-    (0..count).map(move |part| &all[all.len() * part / count..all.len() * (part + 1) / count])
+/// Splits items into `count` parts whose sizes differ by at most one; fewer parts where there are fewer items.
+fn split<T>(items: &[T], count: usize) -> impl Iterator<Item = &[T]> {
+    let count = count.clamp(1, items.len().max(1));
+    let bound = move |part: usize| items.len() * part / count;
+    (0..count).map(move |part| &items[bound(part)..bound(part + 1)])
 }
 
-fn lesson<'a>(config: &RlConfig, objective: &'a dyn Objective) -> Lesson<'a> {
-    let importance = config.algorithm.importance.map(|most| Importance { most });
-    Lesson::Improve { objective, importance }
+fn loss_kind<'a>(config: &RlConfig, objective: &'a dyn Objective) -> LossKind<'a> {
+    let importance = config.algorithm.importance.map(|cap| ImportanceSampling { cap });
+    LossKind::Policy { objective, importance }
 }
 
-fn engine_settings(config: &RlConfig, net: &Net, held_out: usize) -> policy::Settings {
-    let positions = usize::try_from(net.shape().positions).unwrap_or(usize::MAX);
-    let measured = held_out * config.validation.members;
-    policy::Settings {
-        slots: config.rollout.slots(measured),
-        length: config.rollout.tokens.min(positions),
-        recording: policy::Recording::WherePossible,
-        most_memory: None,
-        // On a processor the same run is to give the same numbers.
-        sharing: if net.device().is_cuda() { Sharing::On } else { Sharing::Off },
-    }
-}
-
-/// The figures of one or several steps of the optimiser.
-fn add_learnt(all: &[Learnt], figures: &mut Figures) {
-    let tokens: usize = all.iter().map(|learnt| learnt.learnt).sum();
-    // Where nothing was learnt there is nothing to tell.
-    let mean = |of: fn(&Learnt) -> f64| match tokens {
+/// Adds the statistics of one or several optimizer steps, weighted by their trained tokens.
+fn add_stats(all: &[StepStats], metrics: &mut Metrics) {
+    let tokens: usize = all.iter().map(|stats| stats.trained_tokens).sum();
+    // Without tokens the means are undefined.
+    let mean = |of: fn(&StepStats) -> f64| match tokens {
         0 => f64::NAN,
         _ => {
-            all.iter().map(|learnt| of(learnt) * learnt.learnt as f64).sum::<f64>() / tokens as f64
+            let weighted = all.iter().map(|stats| of(stats) * stats.trained_tokens as f64);
+            weighted.sum::<f64>() / tokens as f64
         }
     };
-    let sum = |of: fn(&Learnt) -> f64| all.iter().map(of).sum::<f64>();
-    figures.add("loss", sum(|learnt| learnt.loss) / all.len().max(1) as f64);
-    figures.add("entropy", mean(|learnt| learnt.entropy));
-    figures.add("kl_to_sampler", mean(|learnt| learnt.divergence));
-    figures.add("clip_fraction", mean(|learnt| learnt.clipped));
-    figures.add("grad_norm", sum(|learnt| learnt.gradient) / all.len().max(1) as f64);
-    figures.add("learnt_tokens", tokens as f64);
-    figures.add("computed_tokens", sum(|learnt| learnt.computed as f64));
-    figures.add("skipped_steps", sum(|learnt| f64::from(u8::from(learnt.skipped.is_some()))));
+    let sum = |of: fn(&StepStats) -> f64| all.iter().map(of).sum::<f64>();
+    metrics.add("loss", sum(|stats| stats.loss) / all.len().max(1) as f64);
+    metrics.add("entropy", mean(|stats| stats.entropy));
+    metrics.add("kl_to_sampler", mean(|stats| stats.kl_to_sampler));
+    metrics.add("clip_fraction", mean(|stats| stats.clip_fraction));
+    metrics.add("grad_norm", sum(|stats| stats.grad_norm) / all.len().max(1) as f64);
+    metrics.add("learnt_tokens", tokens as f64);
+    metrics.add("computed_tokens", sum(|stats| stats.computed_tokens as f64));
+    metrics.add("skipped_steps", sum(|stats| f64::from(u8::from(stats.skipped.is_some()))));
 }
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]
-#[path = "rl_tests.rs"]
+#[path = "rl/rl_tests.rs"]
 mod tests;

@@ -1,35 +1,37 @@
-//! From a configuration to a network on a device, ready to learn.
+//! From a configuration to a network on a device, and a trainer for it.
 //!
-//! Knows devices, kinds of numbers and adapters. Plays nothing.
+//! Knows devices, precisions and adapters. Plays no episodes.
 
 use std::path::Path;
 
-use policy::{Checkpointing, CudaError, LoadError, Lora, LoraError, Net, Target, load_cuda};
+use policy::{
+    Checkpointing, CudaError, LoadError, LoraConfig, LoraError, Network, Target, load_cuda,
+};
 use tch::{Cuda, Device, Kind};
 
 use crate::{
-    config::{DeviceName, LoraSettings, OptimiserSettings, Precision, Projection},
-    learner::{LearnError, Learner},
+    config::{DeviceName, LoraSettings, OptimizerSettings, Precision, Projection},
+    trainer::{StepError, Trainer},
 };
 
-/// A network cannot be made ready.
+/// A network or its device cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The device is not there.
+    /// There is no such device.
     #[error(
-        "there is no device {name}: libtorch sees {count} GPUs; use `device = \"cpu\"`, or another number"
+        "there is no device {name}: libtorch sees {count} GPUs; set `device = \"cpu\"`, or another number"
     )]
     Device {
-        /// What was asked for.
+        /// The requested device.
         name: DeviceName,
-        /// How many there are.
+        /// The number of GPUs.
         count: i64,
     },
-    /// No GPU can be used.
-    #[error("there is no device {name}; use `device = \"cpu\"`")]
+    /// CUDA cannot be used.
+    #[error("there is no device {name}; set `device = \"cpu\"`")]
     Cuda {
-        /// What was asked for.
+        /// The requested device.
         name: DeviceName,
         /// Why.
         #[source]
@@ -40,24 +42,24 @@ pub enum SetupError {
     Load(#[from] LoadError),
     /// The adapter cannot be added.
     #[error("cannot add the adapter")]
-    Lora(#[from] LoraError),
-    /// The optimiser cannot be made.
-    #[error("cannot make the optimiser")]
-    Learn(#[from] LearnError),
+    LoraConfig(#[from] LoraError),
+    /// The optimizer cannot be created.
+    #[error("cannot create the optimizer")]
+    Optimizer(#[from] StepError),
 }
 
-/// What a run computes with.
+/// The device and precision of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
-    /// Where.
+    /// The device.
     pub device: Device,
-    /// In what numbers.
+    /// The element type of weights and activations.
     pub kind: Kind,
 }
 
 impl Machine {
-    /// The device and numbers of a configuration.
-    pub fn of(device: DeviceName, precision: Precision) -> Result<Self, SetupError> {
+    /// Resolves the device and precision of a configuration.
+    pub fn new(device: DeviceName, precision: Precision) -> Result<Self, SetupError> {
         let device = match device {
             DeviceName::Cpu => Device::Cpu,
             DeviceName::Auto => load_cuda().map_or(Device::Cpu, |()| Device::Cuda(0)),
@@ -73,11 +75,11 @@ impl Machine {
         Ok(Self { device, kind: precision.kind(device) })
     }
 
-    /// In words.
-    pub fn shown(&self) -> String {
+    /// A description for the user, such as "GPU 0 in bf16".
+    pub fn describe(&self) -> String {
         let device = match self.device {
             Device::Cuda(number) => format!("GPU {number}"),
-            _ => "the processor".to_owned(),
+            _ => "the CPU".to_owned(),
         };
         let kind = if self.kind == Kind::BFloat16 { "bf16" } else { "f32" };
         format!("{device} in {kind}")
@@ -85,7 +87,7 @@ impl Machine {
 }
 
 impl Precision {
-    /// The numbers it means on a device.
+    /// The element type on a device.
     pub(crate) fn kind(self, device: Device) -> Kind {
         match (self, device) {
             (Self::Bf16, _) | (Self::Auto, Device::Cuda(_)) => Kind::BFloat16,
@@ -93,40 +95,40 @@ impl Precision {
         }
     }
 
-    /// What means these numbers everywhere.
+    /// The explicit precision of an element type.
     pub(crate) fn of(kind: Kind) -> Self {
         if kind == Kind::BFloat16 { Self::Bf16 } else { Self::F32 }
     }
 }
 
-/// A network as it is in its file, with an adapter where one is wanted.
+/// Loads a network, with a new adapter where one is configured.
 pub fn network(
     model: &Path,
     machine: Machine,
     lora: Option<&LoraSettings>,
     seed: u64,
-) -> Result<Net, SetupError> {
-    let mut net = Net::load(model, machine.device, machine.kind)?;
+) -> Result<Network, SetupError> {
+    let mut net = Network::load(model, machine.device, machine.kind)?;
     if let Some(LoraSettings { rank, alpha, targets }) = lora {
         let targets = targets.iter().map(|projection| target(*projection)).collect();
-        net.add_lora(&Lora { rank: *rank, alpha: *alpha, targets, seed })?;
+        net.add_lora(&LoraConfig { rank: *rank, alpha: *alpha, targets, seed })?;
     }
     Ok(net)
 }
 
-/// A network that learns as the settings say.
-pub fn learner(net: Net, settings: &OptimiserSettings) -> Result<Learner, SetupError> {
+/// A trainer for a network.
+pub fn trainer(net: Network, settings: &OptimizerSettings) -> Result<Trainer, SetupError> {
     let checkpointing = match settings.checkpointing {
         true => Checkpointing::Layers,
         false => Checkpointing::Off,
     };
-    // All weights of a model of 135 million, in 32 bits: over 15 GB with 16,384 tokens at once, 6.6 with 2,048.
-    let at_once = match (settings.tokens_at_once, net.device().is_cuda()) {
+    // Full training of a 135M model in 32 bits: over 15 GB with 16,384 tokens per pass, 6.6 GB with 2,048.
+    let tokens_per_pass = match (settings.tokens_per_pass, net.device().is_cuda()) {
         (0, true) => 16_384,
         (0, false) => 2048,
         (set, _) => set,
     };
-    Ok(Learner::new(net, settings.adamw(), at_once, checkpointing)?)
+    Ok(Trainer::new(net, settings.adamw(), tokens_per_pass, checkpointing)?)
 }
 
 fn target(projection: Projection) -> Target {
@@ -146,15 +148,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_processor_computes_in_full_unless_told() {
-        let machine = Machine::of(DeviceName::Cpu, Precision::Auto).unwrap();
+    fn the_cpu_computes_in_f32_by_default() {
+        let machine = Machine::new(DeviceName::Cpu, Precision::Auto).unwrap();
         assert_eq!((machine.device, machine.kind), (Device::Cpu, Kind::Float));
-        assert_eq!(Machine::of(DeviceName::Cpu, Precision::Bf16).unwrap().kind, Kind::BFloat16);
+        assert_eq!(Machine::new(DeviceName::Cpu, Precision::Bf16).unwrap().kind, Kind::BFloat16);
     }
 
     #[test]
-    fn a_gpu_that_is_not_there_is_named() {
-        let error = Machine::of(DeviceName::Cuda(99), Precision::Auto).unwrap_err();
+    fn a_missing_gpu_is_named() {
+        let error = Machine::new(DeviceName::Cuda(99), Precision::Auto).unwrap_err();
         assert!(error.to_string().contains("no device cuda:99"), "{error}");
     }
 }

@@ -1,223 +1,213 @@
-//! The loop of supervised learning: recorded episodes and scripted demonstrations become token sequences, just as a
-//! policy would have lived through them, and their replies are learnt.
+//! Supervised fine-tuning: recorded episodes and scripted demonstrations become token sequences, exactly as a policy
+//! would have sampled them, and the model's responses are trained on.
 //!
-//! Knows neither flags nor terminals.
+//! Start reading at [`sft`]. Knows neither flags nor terminals.
 
 use std::{path::PathBuf, sync::Arc};
 
 use agent::tools::Tools;
-use policy::Net;
+use policy::Network;
 use problems::Task;
-use rollout::{DemonstrationError, PlayError, Segment, Speech, demonstration};
+use rollout::{ChatCodec, DemonstrationError, RolloutError, Segment, demonstration};
 use sandbox::Runtime;
 
 use crate::{
     batch::Row,
-    chance::Deck,
-    checkpoint::{Checkpoints, Position},
+    checkpoint::Position,
     config::SftConfig,
     data, demonstrations,
-    learner::{Learner, Lesson},
-    metrics::{Figures, Metrics},
-    news::News,
+    events::RunEvent,
+    file_error::FileError,
+    metrics::{Metrics, MetricsWriter},
     origin::Start,
-    outside::{Clock, Ending, Outside, TrainError, chain},
-    recorded::{self, Conversation},
+    progress::Progress,
+    recordings::{self, Conversation},
     run::RunDirectory,
+    services::{RunOutcome, Services, Stopwatch, TrainError},
+    shuffle::ShuffledIndices,
+    trainer::{LossKind, Trainer},
 };
 
-/// So much of what was left out is named.
-const NAMED: usize = 5;
+/// The number of skipped episodes that are listed.
+const LISTED: usize = 5;
 
-/// Trains as the configuration says, from where the run stands.
-pub fn sft<R: Runtime>(config: &SftConfig, outside: &Outside<'_, R>) -> Result<Ending, TrainError> {
+/// Runs supervised fine-tuning, from the last checkpoint of the run if there is one.
+pub fn sft<R: Runtime>(
+    config: &SftConfig,
+    services: &Services<'_, R>,
+) -> Result<RunOutcome, TrainError> {
+    let _span = tracing::info_span!("sft", output = %config.output.display()).entered();
     let task = data::task(config.data.task())?;
     let start = Start::from(config);
-    let (origin, machine) = start.settle()?;
-    let speech = Arc::new(Speech::load(&config.model)?);
-    let learner = start.learner(origin, machine)?;
-    // Not before: a run whose input is at fault has not begun.
+    let (origin, machine) = start.resolve()?;
+    let codec = Arc::new(ChatCodec::load(&config.model)?);
+    let mut trainer = start.trainer(origin, machine)?;
+    // Not before: invalid input must not create a run directory.
     let directory = RunDirectory::open(&config.output, config)?;
-    origin.keep(&directory)?;
-    let episodes = match episodes(config, &directory, &task, &speech, learner.net(), outside) {
-        Err(TrainError::Play(PlayError::Stopped)) => return Ok(Ending::Stopped(0)),
+    origin.write(&directory)?;
+    let episodes = match load_episodes(config, &directory, &task, &codec, trainer.net(), services) {
+        Err(TrainError::Play(RolloutError::Cancelled)) => return Ok(RunOutcome::Stopped(0)),
         episodes => episodes?,
     };
-    let checkpoints = Checkpoints::of(directory.path(), config.checkpoints.keep);
-    let seen = config.epochs.saturating_mul(episodes.len() as u64);
+    let progress = Progress::resume(directory.path(), config.checkpoints.keep, &mut trainer)?;
+    let samples = config.epochs.saturating_mul(episodes.len() as u64);
     let mut run = Run {
         config,
-        checkpoints,
-        learner,
-        deck: Deck::new(config.seed, episodes.len()),
-        steps: seen.div_ceil(config.batch as u64),
+        services,
+        directory,
+        trainer,
+        order: ShuffledIndices::new(config.seed, episodes.len()),
+        steps: samples.div_ceil(config.batch as u64),
         episodes,
-        position: Position::default(),
-        saved: None,
+        progress,
     };
-    if let Some((position, memory)) = run.checkpoints.last()? {
-        run.learner.recall(&memory)?;
-        run.saved = Some(position.step);
-        run.position = position;
-    }
     let what = format!(
         "{} parameters on {} from {} episodes",
-        run.learner.numbers(),
-        machine.shown(),
+        run.trainer.parameter_count(),
+        machine.describe(),
         run.episodes.len()
     );
-    outside.watcher.hear(News::Begun { step: run.position.step, steps: run.steps, what: &what });
-    run.train(&directory, outside)
+    let (step, steps) = (run.progress.position.step, run.steps);
+    services.observer.on_event(RunEvent::Started { step, steps, what: &what });
+    run.train()
 }
 
-/// A run under way. An episode is the rows of its segments.
-struct Run<'a> {
+/// A run in progress.
+struct Run<'a, R: Runtime> {
     config: &'a SftConfig,
-    checkpoints: Checkpoints,
-    learner: Learner,
-    deck: Deck,
+    services: &'a Services<'a, R>,
+    directory: RunDirectory,
+    trainer: Trainer,
+    order: ShuffledIndices,
+    /// The rows of each episode, one per segment.
     episodes: Vec<Vec<Row>>,
     steps: u64,
-    position: Position,
-    /// The step that was saved last.
-    saved: Option<u64>,
+    progress: Progress,
 }
 
-impl Run<'_> {
-    fn train<R: Runtime>(
-        &mut self,
-        directory: &RunDirectory,
-        outside: &Outside<'_, R>,
-    ) -> Result<Ending, TrainError> {
-        let failed = |source| TrainError::Figures { path: directory.path().to_owned(), source };
-        let mut metrics = Metrics::open(directory.path(), self.saved).map_err(failed)?;
-        while self.position.step < self.steps {
-            if outside.watch.is_stopped() {
-                self.save(outside)?;
-                return Ok(Ending::Stopped(self.position.step));
+impl<R: Runtime> Run<'_, R> {
+    /// Takes all remaining steps.
+    fn train(&mut self) -> Result<RunOutcome, TrainError> {
+        let path = self.directory.path().to_owned();
+        let metrics = MetricsWriter::open(&path, self.progress.saved());
+        let mut writer = metrics.map_err(FileError::new("write", &path))?;
+        while self.progress.position.step < self.steps {
+            if self.services.cancel.is_cancelled() {
+                self.save()?;
+                return Ok(RunOutcome::Stopped(self.progress.position.step));
             }
-            let (figures, skipped) = match self.step() {
-                Err(TrainError::Learn(error)) if error.is_before_a_step() => {
-                    if let Err(unsaved) = self.save(outside) {
-                        outside
-                            .note(&format!("what was learnt cannot be saved: {}", chain(&unsaved)));
-                    }
+            let (metrics, skipped) = match self.step() {
+                Err(TrainError::Step(error)) if error.leaves_weights_unchanged() => {
+                    self.progress.save_after_error(&self.trainer, self.services);
                     return Err(error.into());
                 }
-                learnt => learnt?,
+                result => result?,
             };
-            let step = self.position.step;
+            let (step, steps) = (self.progress.position.step, self.steps);
             if let Some(why) = skipped {
-                outside.note(&format!("step {step}: the weights stay as they are: {why}"));
+                self.services.note(&format!("step {step}: the weights are unchanged: {why}"));
             }
-            metrics.add(step, &figures).map_err(failed)?;
-            outside.watcher.hear(News::Step { step, steps: self.steps, figures: &figures });
-            if step == self.steps || step.is_multiple_of(self.config.checkpoints.every) {
-                self.save(outside)?;
+            writer.add(step, &metrics).map_err(FileError::new("write", &path))?;
+            let event = RunEvent::Step { step, steps, metrics: &metrics };
+            self.services.observer.on_event(event);
+            if step == steps || step.is_multiple_of(self.config.checkpoints.every) {
+                self.save()?;
             }
         }
-        Ok(Ending::Complete)
+        Ok(RunOutcome::Complete)
     }
 
-    /// Learns from the next episodes.
-    fn step(&mut self) -> Result<(Figures, Option<&'static str>), TrainError> {
-        let mut clock = Clock::start();
-        let left = self.config.epochs * self.episodes.len() as u64 - self.position.drawn;
+    /// Trains on the next batch of episodes; the loss is the mean over its tokens.
+    fn step(&mut self) -> Result<(Metrics, Option<&'static str>), TrainError> {
+        let Position { step, drawn } = self.progress.position.clone();
+        let step = step + 1;
+        let _span = tracing::info_span!("step", step).entered();
+        let mut stopwatch = Stopwatch::start();
+        let left = self.config.epochs * self.episodes.len() as u64 - drawn;
         let count = (self.config.batch as u64).min(left);
-        let drawn = self.deck.draw(self.position.drawn, count as usize);
-        let mut rows: Vec<Row> = drawn.iter().flat_map(|at| self.episodes[*at].clone()).collect();
-        let tokens = rows.iter().map(Row::learnt).sum::<usize>().max(1);
+        let indices = self.order.get(drawn, count as usize);
+        let mut rows: Vec<Row> = indices.iter().flat_map(|at| self.episodes[*at].clone()).collect();
+        let tokens = rows.iter().map(Row::trained_tokens).sum::<usize>().max(1);
         rows.iter_mut().for_each(|row| row.weight = 1.0 / tokens as f64);
-        let step = self.position.step + 1;
-        let rate = self.config.optimiser.rate_at(step, self.steps);
-        let learnt = self.learner.step(&rows, rate, Lesson::Imitate)?;
-        self.position = Position { step, drawn: self.position.drawn + count };
-        let seconds = clock.lap();
-        let mut figures = Figures::default();
-        figures.add("loss", learnt.loss);
-        figures.add("entropy", learnt.entropy);
-        figures.add("grad_norm", learnt.gradient);
-        figures.add("lr", rate);
-        figures.add("episodes", count as f64);
-        figures.add("learnt_tokens", learnt.learnt as f64);
-        figures.add("computed_tokens", learnt.computed as f64);
-        figures.add("tokens_per_s", learnt.computed as f64 / seconds.max(1e-9));
-        figures.add("seconds/learn", seconds);
-        Ok((figures, learnt.skipped))
+        let learning_rate = self.config.optimizer.learning_rate_at(step, self.steps);
+        let stats = self.trainer.step(&rows, learning_rate, LossKind::Supervised)?;
+        self.progress.position = Position { step, drawn: drawn + count };
+        let seconds = stopwatch.lap();
+        let mut metrics = Metrics::default();
+        metrics.add("loss", stats.loss);
+        metrics.add("entropy", stats.entropy);
+        metrics.add("grad_norm", stats.grad_norm);
+        metrics.add("lr", learning_rate);
+        metrics.add("episodes", count as f64);
+        metrics.add("learnt_tokens", stats.trained_tokens as f64);
+        metrics.add("computed_tokens", stats.computed_tokens as f64);
+        metrics.add("tokens_per_s", stats.computed_tokens as f64 / seconds.max(1e-9));
+        metrics.add("seconds/learn", seconds);
+        Ok((metrics, stats.skipped))
     }
 
-    fn save<R: Runtime>(&mut self, outside: &Outside<'_, R>) -> Result<(), TrainError> {
-        let step = self.position.step;
-        if self.saved == Some(step) || step == 0 {
-            return Ok(());
-        }
-        self.checkpoints.save(&self.position, &self.learner.memory()?)?;
-        self.saved = Some(step);
-        outside.watcher.hear(News::Saved { step });
-        Ok(())
+    fn save(&mut self) -> Result<(), TrainError> {
+        self.progress.save(&self.trainer, self.services)
     }
 }
 
-/// All that is learnt from, as rows.
-fn episodes<R: Runtime>(
+/// The rows of all episodes: recorded ones, then demonstrations.
+fn load_episodes<R: Runtime>(
     config: &SftConfig,
     directory: &RunDirectory,
     task: &Task,
-    speech: &Arc<Speech>,
-    net: &Net,
-    outside: &Outside<'_, R>,
+    codec: &Arc<ChatCodec>,
+    net: &Network,
+    services: &Services<'_, R>,
 ) -> Result<Vec<Vec<Row>>, TrainError> {
-    let demonstrations = demonstrations::played(config, directory, task, speech, outside)?;
-    let places: Vec<PathBuf> =
+    let demonstrations = demonstrations::files(config, directory, task, codec, services)?;
+    let paths: Vec<PathBuf> =
         config.data.trajectories.iter().cloned().chain(demonstrations).collect();
-    let mut recorded = recorded::read(&places, task)?;
+    let mut recordings = recordings::read(&paths, task).map_err(TrainError::Recordings)?;
     if let Some(limit) = config.data.limit {
-        recorded.conversations.truncate(limit);
+        recordings.conversations.truncate(limit);
     }
-    let most =
-        config.rollout.tokens.min(usize::try_from(net.shape().positions).unwrap_or(usize::MAX));
-    let mut episodes = Vec::new();
-    for conversation in &recorded.conversations {
-        match rows(config, task, speech, conversation, most) {
+    let positions = usize::try_from(net.shape().positions).unwrap_or(usize::MAX);
+    let max_tokens = config.rollout.tokens.min(positions);
+    let (mut episodes, mut skipped) = (Vec::new(), recordings.skipped);
+    for conversation in &recordings.conversations {
+        match rows(config, task, codec, conversation, max_tokens) {
             Ok(rows) => episodes.push(rows),
-            Err(why) => recorded.left_out.push(format!("{}: {why}", conversation.path.display())),
+            Err(why) => skipped.push(format!("{}: {why}", conversation.path.display())),
         }
     }
-    if !recorded.left_out.is_empty() {
-        outside.note(&format!("{} episodes are left out", recorded.left_out.len()));
-        recorded.left_out.iter().take(NAMED).for_each(|note| outside.note(note));
+    if !skipped.is_empty() {
+        services.note(&format!("{} episodes are skipped", skipped.len()));
+        skipped.iter().take(LISTED).for_each(|note| services.note(note));
     }
-    match episodes.is_empty() {
-        true => {
-            let first = recorded.left_out.first();
-            let why = first.map_or("no episode was found", String::as_str);
-            Err(TrainError::Nothing(format!("there is nothing to learn from: {why}")))
-        }
-        false => Ok(episodes),
+    if episodes.is_empty() {
+        let why = skipped.first().map_or("no episode was found", String::as_str);
+        return Err(TrainError::NoData(format!("there is nothing to train on: {why}")));
     }
+    Ok(episodes)
 }
 
-/// The rows of a conversation, or why it cannot be learnt from.
+/// The rows of a conversation, or why it cannot be trained on.
 fn rows(
     config: &SftConfig,
     task: &Task,
-    speech: &Speech,
+    codec: &ChatCodec,
     conversation: &Conversation,
-    most: usize,
+    max_tokens: usize,
 ) -> Result<Vec<Row>, String> {
-    let method = config.rollout.method(rollout::Overlong::Keep);
+    let settings = config.rollout.engine_settings(rollout::Overlong::Keep);
     let tools = Tools {
-        timeout: method.command_timeout,
+        timeout: settings.attempt.command_timeout,
         workdir: task.prompts.working_dir.clone(),
         ..Tools::default()
     };
     let (format, tools) = (config.rollout.format, tools.specs());
-    let segments = demonstration(speech, format, &tools, &conversation.messages, most);
+    let segments = demonstration(codec, format, &tools, &conversation.messages, max_tokens);
     let segments = segments.map_err(|error| match error {
-        DemonstrationError::Long { tokens, most } => format!(
-            "it has {tokens} tokens or more, and `rollout.tokens` and the model allow {most}"
+        DemonstrationError::TooLong { tokens, max_tokens } => format!(
+            "it has {tokens} tokens or more, and `rollout.tokens` and the model allow {max_tokens}"
         ),
-        error => chain(&error),
+        error => error_text::one_line(&error),
     })?;
     Ok(segments.into_iter().map(row).collect())
 }

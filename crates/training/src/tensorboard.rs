@@ -1,7 +1,7 @@
-//! Event files that TensorBoard reads: curves of numbers over steps, nothing else.
+//! TensorBoard event files with scalar summaries.
 //!
-//! The records and the few protobuf fields they hold are written by hand. A run that goes on after a stop begins a new
-//! file, and its first event takes back what the old ones say of later steps.
+//! The records (length, masked CRC-32C, payload, masked CRC-32C) and the few protobuf fields are encoded by hand. A
+//! resumed run starts a new file, whose first event voids the later steps of older files.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,7 +19,7 @@ pub(crate) struct EventFile {
 }
 
 impl EventFile {
-    /// Begins a file in a directory; what older ones say of steps after `step` no longer counts.
+    /// Creates a file in a directory; steps after `step` in older files become void.
     pub(crate) fn create(dir: &Path, step: u64) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let now = seconds();
@@ -39,7 +39,7 @@ impl EventFile {
         Ok(events)
     }
 
-    /// Adds the numbers of a step. Those that are none are left out.
+    /// Adds the values of a step; non-finite ones are omitted.
     pub(crate) fn add(&mut self, step: u64, numbers: &[(String, f64)]) -> io::Result<()> {
         self.record(&scalars(seconds(), step, numbers))?;
         self.file.flush()
@@ -60,7 +60,7 @@ fn seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
 }
 
-/// The kinds of protobuf fields in use.
+/// The wire types of protobuf fields in use.
 const VARINT: u64 = 0;
 const DOUBLE: u64 = 1;
 const BYTES: u64 = 2;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn going_on_takes_back_later_steps_in_a_file_of_its_own() {
+    fn resuming_voids_later_steps_in_a_new_file() {
         let dir = tempfile::tempdir().unwrap();
         EventFile::create(dir.path(), 0).unwrap();
         EventFile::create(dir.path(), 7).unwrap();

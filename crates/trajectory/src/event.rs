@@ -1,6 +1,6 @@
-//! The events of an episode, one JSON line each, so that a run that was killed stays readable.
+//! The events of an episode, one JSON line each, so that the file of a killed run stays readable.
 //!
-//! The lines hold everything: the history of messages and the record of steps follow from them.
+//! The events are complete: the message history and the trajectory are derived from them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Assistant, Message, Outcome, Spent, Stop, Usage};
 
-/// The version of the lines this program writes. It reads all up to this one.
+/// The version of the lines this program writes. It reads all versions up to this one.
 pub const VERSION: u32 = 1;
 
 /// The `kind` of the last line of an episode that ended.
@@ -28,72 +28,72 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line of today's version.
+    /// A line of the current version.
     pub fn new(at: u64, event: Event) -> Self {
         Self { v: VERSION, at, event }
     }
 }
 
-/// What happened.
+/// An event of an episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Event {
     /// The episode began.
     Started(Box<Started>),
-    /// A call to the model failed and will be made again.
+    /// A call to the model failed and will be retried.
     Retried {
-        /// The turn it belongs to, from 1.
+        /// The turn, from 1.
         turn: u32,
         /// Which attempt failed, from 1.
         attempt: u32,
-        /// Milliseconds until the next.
+        /// Milliseconds until the next attempt.
         wait_ms: u64,
-        /// What went wrong.
+        /// Why it failed.
         why: String,
     },
-    /// The model replied.
+    /// The model responded.
     Replied(Box<Replied>),
-    /// The model got to see something: the result of a call, or a reminder.
+    /// A message was added for the model: a tool result, or a reminder.
     Observed(Box<Observed>),
-    /// What the model gets to see of old results was shortened, because its context nears its end.
+    /// Old tool results were shortened for the model, because its context is nearly full.
     Compacted {
-        /// The turn before which it happened.
+        /// The turn before which this happened.
         turn: u32,
         /// How many of the first messages are affected.
         messages: usize,
     },
-    /// The files of the sandbox, as they are after this turn, are kept under this name.
+    /// The sandbox's files after this turn were saved as an image.
     Saved {
         /// The turn, from 1.
         turn: u32,
-        /// The image that holds them.
+        /// The image.
         image: String,
     },
-    /// A process died; another one goes on after this turn.
+    /// The process died, and another one resumed the episode after this turn.
     Resumed {
-        /// The last turn that is kept.
+        /// The last turn that still counts.
         turn: u32,
     },
     /// The episode ended.
     Ended(Ended),
-    /// Something a later version of this program wrote.
+    /// An event of a later version of this program.
     #[serde(other)]
     Unknown,
 }
 
-/// How an episode began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The start of an episode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Started {
-    /// What the user asked for, in their own words.
+    /// The task as the user wrote it.
     pub problem_statement: String,
-    /// The first messages.
+    /// The initial messages.
     pub messages: Vec<Message>,
     /// The model's name.
     pub model: String,
-    /// The settings in force, without secrets.
+    /// The effective settings, without secrets.
     #[serde(default)]
     pub settings: Value,
-    /// What the sandbox enforces.
+    /// The protections the sandbox enforces.
     #[serde(default)]
     pub protection: Value,
     /// The version of this program.
@@ -101,57 +101,57 @@ pub struct Started {
     pub program: String,
 }
 
-/// A reply of the model.
+/// A response of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Replied {
     /// The turn, from 1.
     pub turn: u32,
-    /// What it said.
+    /// Text, thinking and tool calls.
     pub message: Assistant,
-    /// Why it stopped.
+    /// Why generation stopped.
     pub stop: Stop,
     /// The tokens of this call.
     pub usage: Usage,
-    /// Dollars, where the price is known.
+    /// Cost in dollars, where the price is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// How long it took, retries included.
+    /// Duration in milliseconds, retries included.
     pub millis: u64,
-    /// It came from the cache of replies.
+    /// Whether it came from the response cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_cache: bool,
 }
 
-/// What the model got to see.
+/// A message that was added for the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The turn, from 1.
     pub turn: u32,
-    /// The message added to the history.
+    /// The message.
     pub message: Message,
     /// The exit code of a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// How long the tool took.
+    /// Duration of the tool call in milliseconds.
     pub millis: u64,
 }
 
-/// How an episode ended.
+/// The end of an episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// How.
+    /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What it used up.
+    /// The resources it used.
     pub spent: Spent,
 }
 
-/// A file that is no record of an episode.
+/// A file is not a valid events file.
 #[derive(Debug)]
 pub struct ReadError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// What is wrong.
     pub why: String,
 }
 
@@ -163,22 +163,21 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Reads the lines of an events file. A last line without its end is what a killed process leaves: it is
-/// left out.
+/// Parses an events file. An incomplete last line, as a killed process leaves it, is ignored.
 pub fn read(text: &str) -> Result<Vec<Line>, ReadError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let lines = whole.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(at, line)| read_line(line).map_err(|why| ReadError { line: at + 1, why })).collect()
 }
 
-/// The version comes first: what else a newer line holds may look like nothing this program knows.
+/// Checks the version first: a newer line may have an unknown structure.
 fn read_line(text: &str) -> Result<Line, String> {
     let Versioned { v } = parse(text)?;
     match v {
-        0 => Err("there is no version 0".into()),
-        v if v > u64::from(VERSION) => {
-            Err(format!("it has version {v}; this program reads up to {VERSION}: use a newer one"))
-        }
+        0 => Err("version 0 does not exist".into()),
+        v if v > u64::from(VERSION) => Err(format!(
+            "version {v} is newer than this program, which reads up to {VERSION}; use a newer program"
+        )),
         _ => parse(text),
     }
 }

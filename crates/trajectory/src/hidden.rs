@@ -1,8 +1,7 @@
-//! Which characters of a text people do not see. Whoever shows a text decides what becomes of them.
+//! Recognizes invisible characters. Whoever displays a text decides how to show them.
 
-/// Whether a character steers a terminal, or hides or reorders what people read: control characters, line and
-/// paragraph separators, and everything Unicode calls a format character, such as marks of direction, characters
-/// without width, and tags.
+/// Whether a character controls a terminal, or hides or reorders text: control characters, line and paragraph
+/// separators, and Unicode format characters, such as direction marks, zero-width characters and tags.
 pub fn is_hidden(c: char) -> bool {
     match c {
         '\0'..='\x1f' | '\x7f'..='\u{9f}' => true,

@@ -1,14 +1,14 @@
-//! The conversation of an episode, put together again from its events.
+//! Reconstructs the conversation of an episode from its events.
 
 use crate::{Event, Line, Message};
 
-/// The messages of an episode and the last turn that is complete: its reply and all that came of it.
+/// The messages of an episode, and its last complete turn: one with its response and all tool results.
 ///
-/// A turn a process died in is left out.
+/// A turn in which the process died is left out.
 pub fn history(lines: &[Line]) -> (Vec<Message>, u32) {
     let mut messages = Vec::new();
     let mut complete = (0, 0);
-    // The length of the history at the end of each turn.
+    // The length of the history after each turn.
     let mut ends: Vec<(u32, usize)> = Vec::new();
     let mut open = 0;
     for line in lines {
@@ -43,9 +43,9 @@ pub fn history(lines: &[Line]) -> (Vec<Message>, u32) {
     (messages, complete.1)
 }
 
-/// How many of the first messages the model saw shortened in the last turn that is complete.
+/// How many of the first messages were shortened for the model in the last complete turn.
 ///
-/// What was decided for a turn a process died in is left out with it: it follows again from the history.
+/// A decision for a turn in which the process died is ignored: it follows again from the history.
 pub fn compacted(lines: &[Line]) -> usize {
     let (_, complete) = history(lines);
     let mut decided: Vec<(u32, usize)> = Vec::new();

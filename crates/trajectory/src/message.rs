@@ -1,40 +1,40 @@
-//! The messages of a conversation between a model and its computer, in no vendor's format.
+//! The messages of a conversation between a model and its sandbox, in a vendor-neutral format.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One message of the history.
+/// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// What the model is told about itself and its computer.
+    /// The system prompt.
     System {
-        /// The instructions.
+        /// The text.
         text: String,
     },
-    /// What the model is asked, or reminded of.
+    /// A user message: the task, or a reminder.
     User {
         /// The parts, in order.
         content: Vec<Content>,
     },
-    /// What the model said and wants done.
+    /// A response of the model.
     Assistant(Assistant),
-    /// What came of one tool call.
+    /// The result of one tool call.
     Tool(ToolResult),
 }
 
 impl Message {
-    /// A user's message of text alone.
+    /// A user message of text.
     pub fn user(text: impl Into<String>) -> Self {
         Self::User { content: vec![Content::text(text)] }
     }
 
-    /// How many bytes of text and images it holds: a rough measure of its tokens.
+    /// Size in bytes, images converted: a rough measure of its tokens.
     pub fn size(&self) -> usize {
         match self {
             Self::System { text } => text.len(),
             Self::User { content } => content.iter().map(Content::size).sum(),
-            Self::Assistant(said) => said.size(),
+            Self::Assistant(message) => message.size(),
             Self::Tool(result) => result.content.iter().map(Content::size).sum(),
         }
     }
@@ -49,22 +49,22 @@ pub enum Content {
         /// The text itself.
         text: String,
     },
-    /// A picture, for models that accept one.
+    /// An image, for models that accept images.
     Image {
-        /// Such as `image/png`.
+        /// The media type, such as `image/png`.
         media_type: String,
-        /// The file, in base64.
+        /// The file in base64.
         data: String,
     },
 }
 
 impl Content {
-    /// A text.
+    /// A text part.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }
 
-    /// The text, if it is one.
+    /// The text, if it is a text part.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text } => Some(text),
@@ -75,67 +75,66 @@ impl Content {
     fn size(&self) -> usize {
         match self {
             Self::Text { text } => text.len(),
-            // Vendors count a picture as one to two thousand tokens; a huge one takes room all the same.
+            // Vendors count an image as one to two thousand tokens; a huge one takes more.
             Self::Image { data, .. } => (data.len() / 100).max(6000),
         }
     }
 }
 
-/// What a model said.
+/// A message of the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Assistant {
-    /// The visible text, without the calls written in it.
+    /// The visible text, without calls call in it.
     #[serde(default)]
     pub text: String,
-    /// The thinking the server showed apart from the text.
+    /// Thinking that the server sent separately from the text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reasoning: String,
     /// The tool calls, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolCall>,
-    /// The text exactly as generated, where the calls were written in it. It goes back to the model
-    /// unchanged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub said: Option<String>,
-    /// What the vendor wants back unchanged, such as signed thinking. Nobody else looks inside.
+    /// The text exactly as generated, where calls were call in it. It is sent back to the model unchanged.
+    #[serde(rename = "said", default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<String>,
+    /// Data the vendor expects back unchanged, such as signed thinking. Not interpreted elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opaque: Option<Value>,
 }
 
 impl Assistant {
-    /// How many bytes it holds: a rough measure of its tokens.
+    /// Size in bytes: a rough measure of its tokens.
     pub fn size(&self) -> usize {
         let calls = self.calls.iter().map(|call| call.name.len() + call.arguments.size());
-        match &self.said {
-            Some(said) => said.len() + self.reasoning.len(),
+        match &self.raw {
+            Some(raw) => raw.len() + self.reasoning.len(),
             None => self.text.len() + self.reasoning.len() + calls.sum::<usize>(),
         }
     }
 }
 
-/// A request of the model to use a tool.
+/// A tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "WrittenCall", into = "WrittenCall")]
+#[serde(try_from = "SerializedCall", into = "SerializedCall")]
 pub struct ToolCall {
-    /// Ties the result to the call.
+    /// Links the result to the call.
     pub id: String,
-    /// The tool.
+    /// The tool's name.
     pub name: String,
-    /// What it gets.
+    /// The arguments.
     pub arguments: Arguments,
 }
 
-/// The arguments of a call. They are written down with the call they belong to.
+/// The arguments of a call. Serialized as part of their [`ToolCall`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arguments {
-    /// Not to be made sense of. Such a call is never carried out.
+    /// Arguments that cannot be parsed. Such a call is never executed.
     Malformed {
         /// What the model wrote.
         malformed: String,
-        /// What is wrong with it, in words for the model.
+        /// What is wrong with it, as the model sees it.
         why: String,
     },
-    /// Understood.
+    /// Parsed arguments.
     Object(Map<String, Value>),
 }
 
@@ -157,10 +156,10 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// A call as it is written down: `arguments` is an object, or a text and the reason why it is none. A model
-/// can put anything into its object without being taken for the other.
+/// The serialized form of a call: `arguments` is an object, or a string with the reason why it cannot be parsed. No
+/// object a model writes can be confused with the latter.
 #[derive(Serialize, Deserialize)]
-struct WrittenCall {
+struct SerializedCall {
     id: String,
     name: String,
     arguments: Value,
@@ -168,7 +167,7 @@ struct WrittenCall {
     why: Option<String>,
 }
 
-impl From<ToolCall> for WrittenCall {
+impl From<ToolCall> for SerializedCall {
     fn from(call: ToolCall) -> Self {
         let ToolCall { id, name, arguments } = call;
         match arguments {
@@ -180,48 +179,48 @@ impl From<ToolCall> for WrittenCall {
     }
 }
 
-impl TryFrom<WrittenCall> for ToolCall {
+impl TryFrom<SerializedCall> for ToolCall {
     type Error = &'static str;
 
-    fn try_from(written: WrittenCall) -> Result<Self, Self::Error> {
-        let WrittenCall { id, name, arguments, why } = written;
+    fn try_from(call: SerializedCall) -> Result<Self, Self::Error> {
+        let SerializedCall { id, name, arguments, why } = call;
         let arguments = match arguments {
             Value::Object(map) => Arguments::Object(map),
             Value::String(malformed) => {
                 Arguments::Malformed { malformed, why: why.unwrap_or_default() }
             }
-            _ => return Err("the arguments of a call are an object or a text"),
+            _ => return Err("the arguments of a call must be an object or a string"),
         };
         Ok(Self { id, name, arguments })
     }
 }
 
-/// What came of a tool call.
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult {
-    /// The call it answers.
+    /// The id of the call.
     pub call_id: String,
-    /// The tool that was called.
+    /// The tool's name.
     pub name: String,
-    /// What the model gets to see.
+    /// What the model sees.
     pub content: Vec<Content>,
-    /// Whether the call itself was at fault.
+    /// Whether the call itself was invalid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
 
-/// Why the model stopped writing.
+/// Why generation stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// It was done.
+    /// The model ended its response.
     End,
-    /// It wants tools used.
+    /// The model called tools.
     ToolCalls,
-    /// It reached the limit of tokens: what it was writing is cut off.
+    /// The token limit was reached: the response is cut off.
     Length,
     /// The vendor's filter or the model itself refused.
     Refusal,
-    /// Something else, in the server's word.
+    /// Another reason, as the server names it.
     Other(String),
 }

@@ -1,6 +1,6 @@
-//! The record of a finished episode, `trajectory.json`: thought, action and observation step by step.
+//! The trajectory of an episode, `trajectory.json`: thought, action and observation step by step.
 //!
-//! A superset of the format of the method's first implementation, whose files load here as well.
+//! A superset of the reference implementation's format, whose files can be read as well.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -9,15 +9,15 @@ use crate::{
     Arguments, Assistant, Content, Event, Line, Message, Observed, Replied, Stop, ToolCall,
 };
 
-/// A finished episode.
+/// An episode as a list of steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trajectory {
-    /// What the user asked for.
+    /// The task.
     pub problem_statement: String,
-    /// What happened, one entry for each tool call.
+    /// The steps, one for each tool call.
     #[serde(default)]
     pub steps: Vec<Step>,
-    /// `total_steps`, and what we know besides: `outcome`, `spent`, `model`, `settings`, `protection`.
+    /// `total_steps`, and in addition: `outcome`, `spent`, `model`, `settings`, `protection`.
     #[serde(default)]
     pub metadata: Map<String, Value>,
 }
@@ -25,19 +25,19 @@ pub struct Trajectory {
 /// One step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What the model said.
+    /// The model's text.
     #[serde(default)]
     pub thought: String,
-    /// What it thought before.
+    /// The model's thinking.
     #[serde(default)]
     pub reasoning_content: String,
-    /// What it did.
+    /// The tool call.
     #[serde(default)]
     pub action: Action,
-    /// What it got to see.
+    /// The tool result, as the model saw it.
     #[serde(default)]
     pub observation: String,
-    /// `step` from 1, `exec_time` (seconds spent waiting for the model), and what we know besides.
+    /// `step` from 1, `exec_time` (seconds spent waiting for the model), and more.
     #[serde(default)]
     pub metadata: Map<String, Value>,
 }
@@ -45,19 +45,19 @@ pub struct Step {
 /// A tool call, or none when the function is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Action {
-    /// The tool.
+    /// The tool's name.
     #[serde(default)]
     pub function: String,
-    /// What it got.
+    /// The arguments.
     #[serde(default)]
     pub parameters: Value,
 }
 
 impl Trajectory {
-    /// The record of an episode, ended or not, from its events.
+    /// Builds the trajectory of an episode, ended or not, from its events.
     pub fn from_events(lines: &[Line]) -> Self {
         let mut record = Self::default();
-        let mut reply: Option<&Replied> = None;
+        let mut response: Option<&Replied> = None;
         let mut answered = 0;
         let mut set = Map::new();
         for line in lines {
@@ -72,23 +72,23 @@ impl Trajectory {
                     set.insert("messages".into(), json!(started.messages));
                 }
                 Event::Replied(replied) => {
-                    record.unanswered(reply, answered);
-                    (reply, answered) = (Some(replied.as_ref()), 0);
+                    record.unanswered(response, answered);
+                    (response, answered) = (Some(replied.as_ref()), 0);
                 }
                 Event::Observed(observed) => {
-                    record.observed(reply, answered, observed);
+                    record.observed(response, answered, observed);
                     answered += 1;
                 }
                 Event::Resumed { turn } => {
-                    record.forget_after(*turn);
-                    (reply, answered) = (None, 0);
+                    record.remove_after(*turn);
+                    (response, answered) = (None, 0);
                     for end in ["outcome", "cause", "spent", "ended"] {
                         set.remove(end);
                     }
                 }
                 Event::Ended(ended) => {
                     set.insert("outcome".into(), json!(ended.outcome.name()));
-                    if let crate::Outcome::Infrastructure { cause } = &ended.outcome {
+                    if let crate::Outcome::Infrastructure { cause, .. } = &ended.outcome {
                         set.insert("cause".into(), json!(cause));
                     }
                     set.insert("spent".into(), json!(ended.spent));
@@ -97,13 +97,13 @@ impl Trajectory {
                 _ => {}
             }
         }
-        record.unanswered(reply, answered);
+        record.unanswered(response, answered);
         record.metadata.insert("total_steps".into(), json!(record.steps.len()));
         record.metadata.append(&mut set);
         record
     }
 
-    /// The actions, in order, as calls.
+    /// The actions in order, as tool calls.
     pub fn calls(&self) -> impl Iterator<Item = ToolCall> + '_ {
         self.steps.iter().enumerate().filter(|(_, step)| !step.action.function.is_empty()).map(
             |(at, step)| ToolCall {
@@ -114,9 +114,9 @@ impl Trajectory {
         )
     }
 
-    /// A step for each observation: the calls of a reply are answered in order.
-    fn observed(&mut self, reply: Option<&Replied>, answered: usize, observed: &Observed) {
-        let mut step = reply.map_or_else(Step::default, |reply| step(reply, answered));
+    /// Adds a step for an observation: the calls of a response are executed in order.
+    fn observed(&mut self, response: Option<&Replied>, answered: usize, observed: &Observed) {
+        let mut step = response.map_or_else(Step::default, |response| step(response, answered));
         step.observation = observation(&observed.message);
         let metadata = &mut step.metadata;
         metadata.insert("tool_time".into(), json!(observed.millis as f64 / 1000.0));
@@ -126,14 +126,14 @@ impl Trajectory {
         self.push(step);
     }
 
-    /// Steps for calls nobody answered, because the episode ended first.
-    fn unanswered(&mut self, reply: Option<&Replied>, answered: usize) {
-        let Some(reply) = reply else { return };
-        let from = answered..reply.message.calls.len().max(1);
-        from.for_each(|at| self.push(step(reply, at)));
+    /// Adds steps for calls without a result, because the episode ended first.
+    fn unanswered(&mut self, response: Option<&Replied>, answered: usize) {
+        let Some(response) = response else { return };
+        let from = answered..response.message.calls.len().max(1);
+        from.for_each(|at| self.push(step(response, at)));
     }
 
-    fn forget_after(&mut self, turn: u32) {
+    fn remove_after(&mut self, turn: u32) {
         let later = |step: &Step| step.metadata.get("turn").and_then(Value::as_u64);
         self.steps.retain(|step| later(step).is_none_or(|at| at <= u64::from(turn)));
     }
@@ -144,23 +144,23 @@ impl Trajectory {
     }
 }
 
-/// The step of one call of a reply. Thought and cost are told with the first.
-fn step(reply: &Replied, at: usize) -> Step {
-    let Assistant { text, reasoning, calls, .. } = &reply.message;
+/// The step of one call of a response. Thought and cost belong to the first.
+fn step(response: &Replied, at: usize) -> Step {
+    let Assistant { text, reasoning, calls, .. } = &response.message;
     let mut metadata = Map::new();
-    metadata.insert("turn".into(), json!(reply.turn));
+    metadata.insert("turn".into(), json!(response.turn));
     let mut exec_time = 0.0;
     let (mut thought, mut reasoning_content) = (String::new(), String::new());
     if at == 0 {
-        exec_time = reply.millis as f64 / 1000.0;
-        metadata.insert("usage".into(), json!(reply.usage));
-        if let Some(cost) = reply.cost {
+        exec_time = response.millis as f64 / 1000.0;
+        metadata.insert("usage".into(), json!(response.usage));
+        if let Some(cost) = response.cost {
             metadata.insert("cost".into(), json!(cost));
         }
-        if reply.from_cache {
+        if response.from_cache {
             metadata.insert("from_cache".into(), json!(true));
         }
-        if reply.stop == Stop::Length {
+        if response.stop == Stop::Length {
             metadata.insert("cut_off".into(), json!(true));
         }
         thought.clone_from(text);
@@ -187,22 +187,22 @@ fn arguments(parameters: &Value) -> Arguments {
     match parameters {
         Value::Object(map) => Arguments::Object(map.clone()),
         Value::Null => Arguments::Object(Map::new()),
-        Value::String(text) => no_object(text.clone()),
-        other => no_object(other.to_string()),
+        Value::String(text) => not_an_object(text.clone()),
+        other => not_an_object(other.to_string()),
     }
 }
 
-fn no_object(malformed: String) -> Arguments {
+fn not_an_object(malformed: String) -> Arguments {
     Arguments::Malformed { malformed, why: "the arguments are no JSON object".into() }
 }
 
-/// What a message shows, as text.
+/// The text of a message.
 fn observation(message: &Message) -> String {
     let content = match message {
         Message::Tool(result) => &result.content,
         Message::User { content } => content,
         Message::System { text } => return text.clone(),
-        Message::Assistant(said) => return said.text.clone(),
+        Message::Assistant(message) => return message.text.clone(),
     };
     let shown = content.iter().map(|part| match part {
         Content::Text { text } => text.clone(),

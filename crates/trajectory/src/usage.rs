@@ -1,32 +1,32 @@
-//! Tokens and money.
+//! Token usage and cost.
 
 use serde::{Deserialize, Serialize};
 
-/// The tokens of one call to a model, as its server counts them.
+/// The tokens of one call to a model, as counted by the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens read, those from a cache included.
+    /// Input tokens, cached ones included.
     #[serde(default)]
     pub input: u64,
-    /// Of these, tokens the server had in its cache.
+    /// Of these, tokens read from the server's cache.
     #[serde(default)]
     pub cached: u64,
-    /// Of these, tokens the server was paid to put into its cache.
+    /// Of these, tokens written to the server's cache.
     #[serde(default)]
     pub cache_writes: u64,
-    /// Tokens written, thinking included.
+    /// Output tokens, thinking included.
     #[serde(default)]
     pub output: u64,
-    /// Of these, tokens of thinking.
+    /// Of these, thinking tokens.
     #[serde(default)]
     pub reasoning: u64,
-    /// The server counted nothing: the figures are estimated from the length of the texts.
+    /// Whether the numbers are estimated from the length of the texts, because the server sent none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }
 
 impl Usage {
-    /// Tokens read and written.
+    /// Input and output tokens.
     pub fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
@@ -34,7 +34,7 @@ impl Usage {
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        // The figures are a server's word: absurd ones must not end the program.
+        // The numbers come from a server: absurd ones must not overflow.
         self.input = self.input.saturating_add(other.input);
         self.cached = self.cached.saturating_add(other.cached);
         self.cache_writes = self.cache_writes.saturating_add(other.cache_writes);
@@ -44,16 +44,16 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// What an episode has used up.
+/// The resources an episode has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Replies of the model.
+    /// Turns: responses of the model.
     pub turns: u32,
-    /// Tokens of all calls together.
+    /// Tokens of all calls.
     pub usage: Usage,
-    /// Tokens of the conversation as it stands: those of the last call, read and written.
+    /// Tokens of the current conversation: input and output of the last call.
     pub context: u64,
-    /// Dollars, where the model's price is known.
+    /// Cost in dollars, where the model's price is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
     /// Milliseconds spent waiting for the model.

@@ -1,23 +1,23 @@
-//! Bytes become text as they come, and half a character waits for its other half.
+//! Text from bytes that arrive in pieces; an incomplete character waits for the rest of it.
 
-/// Turns the bytes of tokens into text, piece by piece.
+/// Decodes the bytes of tokens incrementally.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    /// The beginning of a character.
-    held: Vec<u8>,
+    /// The start of an incomplete character.
+    pending: Vec<u8>,
 }
 
 impl Decoder {
-    /// The text that is certain once these bytes are there. What can never become a character is replaced.
+    /// Adds bytes and returns the text that is complete. Invalid UTF-8 is replaced.
     pub fn push(&mut self, bytes: &[u8]) -> String {
-        self.held.extend_from_slice(bytes);
+        self.pending.extend_from_slice(bytes);
         let mut text = String::new();
         let mut at = 0;
-        while let Some(rest) = self.held.get(at..) {
+        while let Some(rest) = self.pending.get(at..) {
             match std::str::from_utf8(rest) {
                 Ok(valid) => {
                     text.push_str(valid);
-                    at = self.held.len();
+                    at = self.pending.len();
                     break;
                 }
                 Err(error) => {
@@ -30,13 +30,13 @@ impl Decoder {
                 }
             }
         }
-        self.held.drain(..at);
+        self.pending.drain(..at);
         text
     }
 
-    /// The rest: half a character that nothing completes any more.
+    /// Returns what is left: an incomplete character, replaced.
     pub fn finish(self) -> String {
-        String::from_utf8_lossy(&self.held).into_owned()
+        String::from_utf8_lossy(&self.pending).into_owned()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A vocabulary as the model hub keeps it: `tokenizer.json`, and beside it what else is known.
+//! A vocabulary in the format of the model hub: `tokenizer.json` and the files beside it.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Vocabulary, VocabularyError,
-    vocabulary::{About, Begins},
+    vocabulary::{BosPolicy, TokenizerInfo},
 };
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -19,43 +19,45 @@ const CONFIG: &str = "tokenizer_config.json";
 const TEMPLATE: &str = "chat_template.jinja";
 const GENERATION: &str = "generation_config.json";
 
-/// No such file is larger.
-const LARGEST: u64 = 256 << 20;
+/// The largest file that is read, in bytes.
+const MAX_FILE: u64 = 256 << 20;
 
-/// The vocabulary in a directory.
+/// Loads the vocabulary in a directory.
 pub(crate) fn load(dir: &Path) -> Result<Vocabulary, VocabularyError> {
-    let Some(tokenizer) = text(dir, TOKENIZER)? else {
+    let Some(tokenizer) = read(dir, TOKENIZER)? else {
         return Err(VocabularyError::Missing { path: dir.to_owned() });
     };
     let mut files = vec![(TOKENIZER, tokenizer)];
     for name in [CONFIG, TEMPLATE, GENERATION] {
-        files.extend(text(dir, name)?.map(|text| (name, text)));
+        files.extend(read(dir, name)?.map(|text| (name, text)));
     }
-    let about = about(&files)?;
-    Vocabulary::new(about, files)
+    Vocabulary::new(info(&files)?, files)
 }
 
-/// What a vocabulary is written as besides its `tokenizer.json`.
-pub(crate) fn about_files(about: &About, ends: &[u32]) -> Vec<(&'static str, String)> {
+/// The files to write beside `tokenizer.json`.
+pub(crate) fn companion_files(
+    info: &TokenizerInfo,
+    end_of_turn: &[u32],
+) -> Vec<(&'static str, String)> {
     let mut config = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": false,
         "add_prefix_space": false,
-        "add_bos_token": about.begins == Begins::WithBos,
+        "add_bos_token": info.bos_policy == BosPolicy::Add,
         "add_eos_token": false,
         "model_max_length": 1_000_000,
     });
     for (key, value) in [
-        ("bos_token", &about.bos),
-        ("eos_token", &about.eos),
-        ("pad_token", &about.eos),
-        ("chat_template", &about.chat_template),
+        ("bos_token", &info.bos),
+        ("eos_token", &info.eos),
+        ("pad_token", &info.eos),
+        ("chat_template", &info.chat_template),
     ] {
         if let (Some(value), Value::Object(config)) = (value, &mut config) {
             config.insert(key.into(), value.as_str().into());
         }
     }
-    let generation = json!({ "eos_token_id": ends });
+    let generation = json!({ "eos_token_id": end_of_turn });
     vec![(CONFIG, format!("{config:#}\n")), (GENERATION, format!("{generation:#}\n"))]
 }
 
@@ -68,7 +70,7 @@ struct Config {
     chat_template: Templates,
 }
 
-/// A token by its text, or described.
+/// A token as its text, or as an object.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
 enum Token {
@@ -91,7 +93,7 @@ impl Token {
     }
 }
 
-/// One template, or several by name.
+/// One template, or several with names.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
 enum Templates {
@@ -122,10 +124,10 @@ enum Ids {
     None,
 }
 
-fn about(files: &[(&'static str, String)]) -> Result<About, VocabularyError> {
+fn info(files: &[(&'static str, String)]) -> Result<TokenizerInfo, VocabularyError> {
     let named = |name: &str| files.iter().find(|(file, _)| *file == name).map(|(_, text)| text);
-    let config: Config = parsed(CONFIG, named(CONFIG))?;
-    let generation: Generation = parsed(GENERATION, named(GENERATION))?;
+    let config: Config = parse(CONFIG, named(CONFIG))?;
+    let generation: Generation = parse(GENERATION, named(GENERATION))?;
     let inside = match config.chat_template {
         Templates::One(template) => Some(template),
         Templates::Many(all) => {
@@ -134,34 +136,34 @@ fn about(files: &[(&'static str, String)]) -> Result<About, VocabularyError> {
         }
         Templates::None => None,
     };
-    let ends = match generation.eos_token_id {
+    let end_of_turn = match generation.eos_token_id {
         Ids::One(id) => vec![id],
         Ids::Many(ids) => ids,
         Ids::None => Vec::new(),
     };
-    Ok(About {
+    Ok(TokenizerInfo {
         bos: config.bos_token.text(),
         eos: config.eos_token.text(),
-        ends,
-        begins: match config.add_bos_token {
-            Some(true) => Begins::WithBos,
-            _ => Begins::Anyhow,
+        end_of_turn,
+        bos_policy: match config.add_bos_token {
+            Some(true) => BosPolicy::Add,
+            _ => BosPolicy::FromText,
         },
         chat_template: named(TEMPLATE).cloned().or(inside),
     })
 }
 
-fn parsed<T: Default + for<'a> Deserialize<'a>>(
+fn parse<T: Default + for<'a> Deserialize<'a>>(
     name: &str,
     text: Option<&String>,
 ) -> Result<T, VocabularyError> {
     let Some(text) = text else { return Ok(T::default()) };
     serde_json::from_str(text)
-        .map_err(|error| VocabularyError::Malformed(format!("{name} cannot be read: {error}")))
+        .map_err(|error| VocabularyError::Malformed(format!("{name} is malformed: {error}")))
 }
 
-/// A text file, if it is there.
-fn text(dir: &Path, name: &str) -> Result<Option<String>, VocabularyError> {
+/// Reads a text file; none if it does not exist.
+fn read(dir: &Path, name: &str) -> Result<Option<String>, VocabularyError> {
     let path = dir.join(name);
     let failed = |source| VocabularyError::Io { path: path.clone(), source };
     let file = match File::open(&path) {
@@ -170,10 +172,10 @@ fn text(dir: &Path, name: &str) -> Result<Option<String>, VocabularyError> {
         Err(error) => return Err(failed(error)),
     };
     let size = fs::metadata(&path).map_err(failed)?.len();
-    if size > LARGEST {
-        return Err(VocabularyError::TooLarge { path: path.clone(), size, most: LARGEST });
+    if size > MAX_FILE {
+        return Err(VocabularyError::TooLarge { path: path.clone(), size, most: MAX_FILE });
     }
     let mut text = String::new();
-    file.take(LARGEST).read_to_string(&mut text).map_err(failed)?;
+    file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
     Ok(Some(text))
 }

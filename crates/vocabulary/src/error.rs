@@ -1,4 +1,4 @@
-//! What can be wrong with a vocabulary.
+//! Why a vocabulary cannot be loaded, saved or used.
 
 use std::{io, path::PathBuf};
 
@@ -7,11 +7,11 @@ use std::{io, path::PathBuf};
 #[non_exhaustive]
 pub enum VocabularyError {
     /// A file cannot be read.
-    #[error("cannot use {path}")]
+    #[error("cannot read {path}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -20,26 +20,26 @@ pub enum VocabularyError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// There is none.
+    /// There is no vocabulary.
     #[error(
-        "{path} has no tokenizer.json and is no GGUF file; give the directory of a model, or its .gguf"
+        "{path} has no tokenizer.json and is not a GGUF file; give the directory of a model, or its .gguf"
     )]
     Missing {
-        /// Where it was looked for.
+        /// The directory or file.
         path: PathBuf,
     },
-    /// A file that no vocabulary needs.
-    #[error("{path} has {size} bytes, more than the {most} that are read")]
+    /// A file is too large.
+    #[error("{path} has {size} bytes, more than the limit of {most}")]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Its size in bytes.
         size: u64,
-        /// The bound.
+        /// The limit in bytes.
         most: u64,
     },
     /// The GGUF file is damaged.
@@ -51,18 +51,18 @@ pub enum VocabularyError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A file lacks something, or has something that cannot be.
+    /// A file lacks something, or contains something invalid.
     #[error("the vocabulary is malformed: {0}")]
     Malformed(String),
-    /// A kind that is not known here.
+    /// An unsupported kind of vocabulary.
     #[error("{what} is not supported; supported are {supported}")]
     Unsupported {
-        /// What the file asks for.
+        /// What the file requires.
         what: String,
-        /// What there is.
+        /// What is supported.
         supported: &'static str,
     },
-    /// The library behind it refuses the files or the text.
-    #[error("the tokenizer refuses it")]
+    /// The tokenizer library refused the files or the text.
+    #[error("the tokenizer library failed")]
     Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,11 +1,11 @@
-//! Files stay short and say what they are for.
+//! Files are short and start with their purpose, and the guide lists every crate.
 
 use crate::{none, texts};
 
-/// Longer than this is refused.
+/// The longest file allowed.
 const MOST_LINES: usize = 800;
 
-/// Files that may be longer, each with the reason.
+/// Files that may be longer, with the reason.
 const LONG_FOR_A_REASON: [(&str, &str); 0] = [];
 
 fn complaint(path: &str, text: &str) -> Option<String> {
@@ -14,7 +14,7 @@ fn complaint(path: &str, text: &str) -> Option<String> {
         return Some(format!("{path} has {lines} lines; split it, or list it with a reason"));
     }
     if !text.starts_with("//! ") {
-        return Some(format!("{path} does not open with `//!` lines that say what it is for"));
+        return Some(format!("{path} does not start with `//!` lines that state its purpose"));
     }
     None
 }
@@ -27,6 +27,23 @@ fn source_files_are_short_and_introduce_themselves() {
         .filter_map(|(path, text)| complaint(path, text))
         .collect();
     none(&complaints);
+}
+
+#[test]
+fn the_guide_lists_every_crate() {
+    let texts = texts();
+    let (_, guide) = texts.iter().find(|(path, _)| path == "crates/guide/src/lib.rs").unwrap();
+    let missing: Vec<String> = texts
+        .iter()
+        .filter(|(path, _)| path.ends_with("/Cargo.toml") && path.starts_with("crates/"))
+        .filter_map(|(path, text)| {
+            let name = text.lines().find_map(|line| line.strip_prefix("name = "))?;
+            let page = format!("(../{}/index.html)", name.trim_matches('"').replace('-', "_"));
+            let listed = guide.contains(&page) || path == "crates/guide/Cargo.toml";
+            (!listed).then(|| format!("crates/guide/src/lib.rs does not link to {page}"))
+        })
+        .collect();
+    none(&missing);
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! The architecture as tests: which crate may use which, how files are kept, which words stay out.
+//! The architecture as tests: allowed dependencies between crates, rules for files, banned words.
 //!
-//! Each rule is a function from text to complaints, tried on bad text as well as on the workspace.
+//! Each rule is a function from text to complaints, tested on bad text as well as on the workspace.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the workspace has failed")]
 
 mod arrows;
 mod files;
+mod options;
 mod words;
 
 use std::{
@@ -18,8 +19,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Every file of the workspace that is text, as a path below it with its contents. Build outputs and the
-/// version history are none.
+/// Every text file of the workspace, as a path below it and its contents, without build outputs and version
+/// history.
 fn texts() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut dirs = vec![root()];
@@ -28,7 +29,11 @@ fn texts() -> Vec<(String, String)> {
             let entry = entry.unwrap();
             let name = entry.file_name();
             let kind = entry.file_type().unwrap();
-            if kind.is_dir() && name != ".git" && name != "target" {
+            // In a linked work tree `.git` is a file.
+            if name == ".git" || name == "target" {
+                continue;
+            }
+            if kind.is_dir() {
                 dirs.push(entry.path());
             } else if kind.is_file()
                 && let Ok(text) = fs::read_to_string(entry.path())
@@ -39,11 +44,11 @@ fn texts() -> Vec<(String, String)> {
         }
     }
     found.sort();
-    assert!(found.iter().any(|(path, _)| path == "Cargo.toml"), "this is not the workspace");
+    assert!(found.iter().any(|(path, _)| path == "Cargo.toml"), "not the workspace");
     found
 }
 
-/// Fails with all complaints, one a line.
+/// Fails with all complaints, one per line.
 fn none(complaints: &[String]) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }

@@ -1,9 +1,9 @@
-//! Words that stay out of the repository: addresses of package archives, which every machine configures
-//! for itself, and traces of the place where somebody happened to write the code.
+//! Banned words: addresses of package archives, which every machine configures for itself, and paths of particular
+//! machines.
 
 use crate::{none, texts};
 
-/// The words, in pieces so that this file does not hold them.
+/// The words, in parts so that this file does not contain them.
 fn banned() -> Vec<String> {
     let hosts = [
         ("crates", "io"),
@@ -24,10 +24,10 @@ fn banned() -> Vec<String> {
 }
 
 fn complaints(path: &str, text: &str) -> Vec<String> {
-    // Cargo itself writes where packages come from.
+    // Written by cargo, with the addresses of packages.
     let exempt = path == "Cargo.lock";
     let words = banned().into_iter().filter(|word| !exempt && text.contains(word.as_str()));
-    words.map(|word| format!("{path} holds `{word}`")).collect()
+    words.map(|word| format!("{path} contains `{word}`")).collect()
 }
 
 #[test]

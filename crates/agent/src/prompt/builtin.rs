@@ -1,6 +1,6 @@
-//! The prompt sets that come with the program: data files, embedded. Their words are in `prompts/`.
+//! The built-in prompt sets, embedded from `prompts/*.yaml`.
 
-/// The names of the built-in sets: one for any task, then one for each kind of benchmark.
+/// The names of the built-in sets: `general` for any task, then one for each kind of benchmark.
 pub const BUILTIN: &[&str] =
     &["general", "math", "physics", "chem", "biomed", "long_context", "instruct_follow", "swe"];
 
@@ -27,7 +27,7 @@ mod tests {
     use crate::prompt::Prompts;
 
     #[test]
-    fn every_set_is_complete_and_speaks_of_its_directories() {
+    fn every_set_is_complete_and_names_its_directories() {
         for name in BUILTIN {
             let prompts = Prompts::parse(text(name).unwrap()).unwrap();
             assert!(prompts.unknown.is_empty(), "{name}");
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_are_shown_as_they_are_to_be_written() {
+    fn boxes_are_shown_literally() {
         for name in ["math", "physics"] {
             let rendered =
                 Prompts::builtin(name).unwrap().render("", &sandbox::Network::None).unwrap();

@@ -1,7 +1,6 @@
-//! Reads a prompt config, YAML with the reference's keys. Knows nothing of what the values mean.
+//! Parses a prompt config: YAML with the keys of the reference implementation.
 //!
-//! Nesting, aliases and sizes are bounded by the reader's budget; values under unknown keys are skipped without
-//! being kept.
+//! Nesting, aliases and sizes are bounded; values under unknown keys are skipped.
 
 use std::{fmt, path::PathBuf};
 
@@ -12,7 +11,7 @@ use serde::{
 
 use super::{MAX_CONFIG, PromptError, Prompts};
 
-/// Reads the config; what it leaves out, or leaves empty, has the default value.
+/// Parses a config. A key that is missing or empty has its default value.
 pub(super) fn read(text: &str) -> Result<Prompts, PromptError> {
     if text.len() > MAX_CONFIG {
         return Err(PromptError::TooLong { size: text.len() });
@@ -41,7 +40,7 @@ impl<'de> Deserialize<'de> for Config {
     }
 }
 
-/// By hand, because a derived reader can ignore unknown keys or refuse them, but not name them.
+/// Not derived, because serde can ignore or refuse unknown keys, but not collect them.
 struct Keys;
 
 impl<'de> Visitor<'de> for Keys {

@@ -1,14 +1,14 @@
-//! The files that come with a task, as a model is told of them: names and sizes, nothing of what is in them.
+//! The input files of a task, as the prompt lists them: names and sizes, not contents.
 
 use std::path::Path;
 
-/// More are counted, not named.
-const NAMED: usize = 20;
+/// The most files that are named; more are counted.
+const MAX_NAMED: usize = 20;
 
-/// Longer names are cut, in characters.
-const LONGEST: usize = 120;
+/// The longest name that is shown in full, in characters.
+const MAX_NAME: usize = 120;
 
-/// The files that come with a task.
+/// The input files of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
     /// The first by name, each with its size in bytes. Names are relative to the input directory.
@@ -17,24 +17,24 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// From names and sizes, in any order.
+    /// From names and sizes in bytes, in any order.
     pub fn new(files: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut named: Vec<(String, u64)> = files.into_iter().collect();
         let all = named.len();
         named.sort();
-        named.truncate(NAMED);
+        named.truncate(MAX_NAMED);
         Self { named, all }
     }
 
-    /// What the model is told.
-    pub(super) fn told(&self, dir: &Path) -> String {
+    /// The list for the model.
+    pub(super) fn describe(&self, dir: &Path) -> String {
         if self.all == 0 {
             return "There are no input files.".to_owned();
         }
         let mut text = format!("Input files in {}:", dir.display());
         for (name, size) in &self.named {
-            let name: String = name.chars().take(LONGEST).map(plain).collect();
-            text.push_str(&format!("\n- {name} ({})", shown(*size)));
+            let name: String = name.chars().take(MAX_NAME).map(printable).collect();
+            text.push_str(&format!("\n- {name} ({})", human_size(*size)));
         }
         match self.all - self.named.len() {
             0 => {}
@@ -44,12 +44,12 @@ impl Inputs {
     }
 }
 
-/// Names come from anywhere; a line break in one would look like a line of ours.
-fn plain(c: char) -> char {
+/// Names are untrusted: a line break in one would look like another line of the prompt.
+fn printable(c: char) -> char {
     if c.is_control() { '\u{fffd}' } else { c }
 }
 
-fn shown(size: u64) -> String {
+fn human_size(size: u64) -> String {
     match size {
         0..1000 => format!("{size} bytes"),
         1000..1_000_000 => format!("{:.1} kB", size as f64 / 1e3),
@@ -63,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_by_name_and_size() {
+    fn files_are_listed_by_name_and_size() {
         let dir = Path::new("/in");
-        assert_eq!(Inputs::default().told(dir), "There are no input files.");
+        assert_eq!(Inputs::default().describe(dir), "There are no input files.");
         let two = Inputs::new([("b\n- x".to_owned(), 1_234_567), ("a.csv".to_owned(), 12)]);
         let text = "Input files in /in:\n- a.csv (12 bytes)\n- b\u{fffd}- x (1.2 MB)";
-        assert_eq!(two.told(dir), text);
+        assert_eq!(two.describe(dir), text);
         let many = Inputs::new((0..1000).map(|n| (format!("{n:04}"), 1500)));
-        let text = many.told(dir);
+        let text = many.describe(dir);
         assert!(text.contains("- 0019 (1.5 kB)\n- and 980 more"), "{text}");
     }
 }

@@ -88,11 +88,11 @@ fn braces_follow_the_rules_of_format() {
 }
 
 #[test]
-fn a_placeholder_nothing_fills_is_named_with_its_line_and_the_remedy() {
+fn an_unknown_placeholder_is_an_error_with_its_line_and_the_remedy() {
     assert_eq!(
         refusal("instance_prompt", "one\ntwo {name}"),
-        "`instance_prompt`, line 2: nothing is known to put in for `{name}`; known are {problem_statement}, {input_files}, \
-         {working_dir}, {input_dir}, {output_dir}; braces that are meant as such are doubled: {{ and }}"
+        "`instance_prompt`, line 2: unknown placeholder `{name}`; known are {problem_statement}, {input_files}, \
+         {working_dir}, {input_dir}, {output_dir}; write {{ and }} for literal braces"
     );
     for bad in [
         "{}",
@@ -105,23 +105,23 @@ fn a_placeholder_nothing_fills_is_named_with_its_line_and_the_remedy() {
         "{\"a\": {\"b\": 1}}",
     ] {
         let message = refusal("instance_prompt", bad);
-        assert!(message.contains("line 1: nothing is known"), "{bad}: {message}");
+        assert!(message.contains("line 1: unknown placeholder"), "{bad}: {message}");
     }
     assert!(refusal("system_prompt", "{problem_statement}").contains("{command_docs}, {demo}"));
 }
 
 #[test]
-fn a_lone_brace_is_named_with_its_line_and_the_remedy() {
+fn an_unmatched_brace_is_an_error_with_its_line_and_the_remedy() {
     assert_eq!(
         refusal("system_prompt", "{{\n\n}"),
-        "`system_prompt`, line 3: a lone }; double it where a brace is meant: }}"
+        "`system_prompt`, line 3: unmatched }; write }} for a literal brace"
     );
-    assert!(refusal("system_prompt", "a { b").contains("line 1: a lone {;"));
-    assert!(refusal("system_prompt", "{{}").contains("a lone }"));
+    assert!(refusal("system_prompt", "a { b").contains("line 1: unmatched {;"));
+    assert!(refusal("system_prompt", "{{}").contains("unmatched }"));
 }
 
 #[test]
-fn what_a_message_quotes_is_cut_and_escaped() {
+fn quotations_in_errors_are_shortened_and_escaped() {
     let message = refusal("system_prompt", &format!("{{\u{1b}[31m{}}}", "x".repeat(5000)));
     assert!(message.len() < 400, "{message}");
     assert!(!message.contains('\u{1b}'));

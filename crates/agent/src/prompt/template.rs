@@ -1,21 +1,21 @@
-//! Fills placeholders in a prompt by the rules of Python's `str.format`, as far as prompts use them.
+//! Fills the placeholders of a prompt by the rules of Python's `str.format`, as far as prompts use them.
 //!
-//! Names in braces are replaced, doubled braces become single ones, anything else in braces is refused.
-//! What is filled in is never looked at again.
+//! Names in braces are replaced, doubled braces become single ones, anything else in braces is an error. Filled-in
+//! values are not templates themselves.
 
 use super::{MAX_RENDERED, PromptError};
 
-/// A prompt with placeholders, and the key it stands under.
+/// A prompt with placeholders, and its key in the config.
 pub(super) struct Template<'a> {
     key: &'static str,
     text: &'a str,
 }
 
-/// What to fill in.
+/// The values of the placeholders.
 pub(super) struct Values<'a> {
-    /// The directories, known in every prompt.
+    /// Directories, for every prompt.
     pub(super) directories: &'a [(&'static str, String)],
-    /// What this prompt alone knows.
+    /// Values for this prompt alone.
     pub(super) own: &'a [(&'static str, &'a str)],
 }
 
@@ -24,8 +24,8 @@ impl<'a> Template<'a> {
         Self { key, text }
     }
 
-    /// One pass over the text. The reference replaces directories first and formats afterwards; wherever that
-    /// succeeds, the result is the same.
+    /// Fills the template in one pass. The reference implementation replaces directories first and formats afterwards;
+    /// wherever that succeeds, the result is the same.
     pub(super) fn fill(&self, values: &Values<'_>) -> Result<String, PromptError> {
         let mut filled = String::with_capacity(self.text.len());
         let mut rest = self.text;
@@ -58,9 +58,9 @@ impl<'a> Template<'a> {
         values: &'v Values<'_>,
     ) -> Result<(&'v str, &'a str), PromptError> {
         let line = self.line_of(text);
-        let lone = |brace| PromptError::Brace { key: self.key, line, brace };
-        let inner = text.strip_prefix('{').ok_or_else(|| lone('}'))?;
-        let (name, after) = inner.split_once('}').ok_or_else(|| lone('{'))?;
+        let unmatched = |brace| PromptError::Brace { key: self.key, line, brace };
+        let inner = text.strip_prefix('{').ok_or_else(|| unmatched('}'))?;
+        let (name, after) = inner.split_once('}').ok_or_else(|| unmatched('{'))?;
         let value = values.get(name).ok_or_else(|| PromptError::Placeholder {
             key: self.key,
             line,
@@ -70,7 +70,7 @@ impl<'a> Template<'a> {
         Ok((value, after))
     }
 
-    /// `rest` is always a tail of the text.
+    /// The line at which `rest`, a tail of the text, starts.
     fn line_of(&self, rest: &str) -> usize {
         let before = &self.text[..self.text.len() - rest.len()];
         before.matches('\n').count() + 1
@@ -91,7 +91,7 @@ impl Values<'_> {
     }
 }
 
-/// Text for a message: quoted, control characters escaped, cut where it gets long.
+/// Text for an error message: in backticks, escaped, at most 60 characters.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 60;
     let start: String = text.chars().take(SHOWN).collect();

@@ -1,24 +1,23 @@
-//! The arguments of a call, taken out one by one. What is missing or of the wrong type is said in words for
-//! the model.
+//! Reads the arguments of a tool call. Errors are written for the model.
 
 use serde_json::{Map, Value};
 
 /// The arguments of a call to one tool.
 #[derive(Clone, Copy)]
-pub(crate) struct Given<'a> {
-    /// The tool, for messages.
+pub(crate) struct ToolArguments<'a> {
+    /// The tool, for error messages.
     pub(crate) tool: &'a str,
-    /// What the model gave.
+    /// The arguments.
     pub(crate) map: &'a Map<String, Value>,
 }
 
-impl<'a> Given<'a> {
-    /// A text that must be there.
+impl<'a> ToolArguments<'a> {
+    /// A required string.
     pub(crate) fn text(&self, name: &str) -> Result<&'a str, String> {
         self.optional_text(name)?.ok_or_else(|| self.missing(name))
     }
 
-    /// A text that may be absent.
+    /// An optional string.
     pub(crate) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, String> {
         match self.get(name) {
             None => Ok(None),
@@ -27,13 +26,13 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A number of a line.
+    /// A required integer.
     pub(crate) fn integer(&self, name: &str) -> Result<i64, String> {
         let value = self.get(name).ok_or_else(|| self.missing(name))?;
         integer(value).ok_or_else(|| self.wrong(name, "an integer", value))
     }
 
-    /// Two integers, or nothing.
+    /// An optional array of two integers; an empty array is none.
     pub(crate) fn optional_range(&self, name: &str) -> Result<Option<(i64, i64)>, String> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let wrong = || self.wrong(name, "an array of two integers, such as [11, 20]", value);
@@ -44,13 +43,14 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Models write `null` for what they leave out.
+    /// Models write `null` for arguments they leave out.
     fn get(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
     fn missing(&self, name: &str) -> String {
-        let given = self.map.keys().map(|key| short(key)).take(10).collect::<Vec<_>>().join(", ");
+        let given =
+            self.map.keys().map(|key| short_name(key)).take(10).collect::<Vec<_>>().join(", ");
         let given = if given.is_empty() { "none".into() } else { given };
         format!("{}: the argument `{name}` is missing (given: {given})", self.tool)
     }
@@ -68,12 +68,12 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The start of a name somebody made up.
-pub(crate) fn short(name: &str) -> String {
+/// The start of a name the model made up: at most 60 characters, none of them control characters.
+pub(crate) fn short_name(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(60).collect()
 }
 
-/// A whole number, also one written as 3.0.
+/// An integer, also one written as 3.0.
 fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| {
         let float = value.as_f64().filter(|float| float.fract() == 0.0)?;
@@ -87,9 +87,12 @@ mod tests {
 
     use super::*;
 
-    fn check<T>(map: Value, take: impl Fn(Given<'_>) -> Result<T, String>) -> Result<T, String> {
+    fn check<T>(
+        map: Value,
+        take: impl Fn(ToolArguments<'_>) -> Result<T, String>,
+    ) -> Result<T, String> {
         let map = map.as_object().expect("an object").clone();
-        take(Given { tool: "tool", map: &map })
+        take(ToolArguments { tool: "tool", map: &map })
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! `execute_bash`: a command in the sandbox's shell, and what the model sees of its end and its output.
+//! `execute_bash`: runs a command in the sandbox's shell, and writes its exit status and output as an observation.
 //!
-//! Output that is too long to show is kept in a file inside the sandbox, as raw as it came.
+//! Output that is too long is truncated (see `truncate.rs`), and saved as raw bytes to a file inside the sandbox.
 
 use std::{
     borrow::Cow,
@@ -12,13 +12,12 @@ use std::{
 use sandbox::{Captured, Cause, Error, ExecOutput, OutputCap, Sandbox, ShellCommand, Status};
 
 use super::{
-    Observation, Tools,
-    clip::{Clip, Cut, clip},
-    refused,
-    screen::{looks_binary, screen},
+    Observation, Tools, model_error,
+    sanitize::{looks_binary, sanitize},
+    truncate::{Cut, Truncated, truncate},
 };
 
-/// How much of each stream is kept. What lies between is lost, and counted.
+/// How much of each stream is captured. What is between head and tail is only counted.
 const CAP: OutputCap = OutputCap { head: 8 << 20, tail: 8 << 20 };
 
 /// Runs a command.
@@ -34,7 +33,7 @@ pub(crate) async fn execute<S: Sandbox>(
     let request = ShellCommand { script: command.into(), timeout: tools.timeout, cap: CAP };
     let output = match sandbox.shell(&request).await {
         Ok(output) => output,
-        Err(error) if error.is_usage() => return Ok(Observation::error(error.to_string())),
+        Err(error) if error.is_usage() => return Ok(Observation::error(error.chain())),
         Err(error) => return Err(error),
     };
     let mut text = ending(&output, tools.timeout);
@@ -53,9 +52,9 @@ pub(crate) async fn execute<S: Sandbox>(
     Ok(Observation { exit_code: Some(code), ..Observation::text(text) })
 }
 
-/// How the command ended, in lines of their own.
+/// The lines about how the command ended.
 ///
-/// Without times: the same command shall give the same text again, or no reply to it could come from a cache.
+/// Without times: the same command has to give the same text again, or the response cache would never hit.
 fn ending(output: &ExecOutput, timeout: Duration) -> String {
     let mut text = match output.status {
         Status::Exited(code) => format!("[exit code {code}]\n"),
@@ -93,7 +92,7 @@ fn ending(output: &ExecOutput, timeout: Duration) -> String {
     text
 }
 
-/// A stream's heading and what is shown of it.
+/// The heading of a stream and its sanitized, truncated text.
 async fn section<S: Sandbox>(
     name: &str,
     captured: Captured,
@@ -102,17 +101,17 @@ async fn section<S: Sandbox>(
     sandbox: &S,
 ) -> Result<String, Error> {
     let (total, lost) = (captured.total, captured.omitted());
-    let raw = kept(captured);
-    let text = screen(&String::from_utf8_lossy(&raw));
+    let raw = captured_bytes(captured);
+    let text = sanitize(&String::from_utf8_lossy(&raw));
     let binary = if looks_binary(&raw) {
         ": not text; bytes that are not UTF-8 appear as \u{fffd}"
     } else {
         ""
     };
     let mut section = format!("[{name}{binary}]\n");
-    match clip(&text, shown) {
-        Clip::Whole(whole) => section.push_str(whole),
-        Clip::Cut(cut) => {
+    match truncate(&text, shown) {
+        Truncated::Whole(whole) => section.push_str(whole),
+        Truncated::Cut(cut) => {
             let spilled = spill(file, &raw, sandbox).await?;
             section.push_str(cut.head);
             end_line(&mut section);
@@ -131,8 +130,8 @@ fn end_line(text: &mut String) {
     }
 }
 
-/// The bytes that were kept of a stream, with a line where some were lost.
-fn kept(captured: Captured) -> Vec<u8> {
+/// The captured bytes of a stream, with a line where some are missing.
+fn captured_bytes(captured: Captured) -> Vec<u8> {
     let lost = captured.omitted();
     let Captured { head: mut bytes, tail, .. } = captured;
     if lost > 0 {
@@ -142,19 +141,19 @@ fn kept(captured: Captured) -> Vec<u8> {
     bytes
 }
 
-/// Where long output went, or why it went nowhere.
+/// The file that long output was saved to, or why it was not saved.
 type Spilled = Result<PathBuf, String>;
 
 async fn spill<S: Sandbox>(file: &Path, raw: &[u8], sandbox: &S) -> Result<Spilled, Error> {
     match sandbox.write_file(file, raw).await {
         Ok(()) => Ok(Ok(file.to_owned())),
         Err(error @ Error::Gone(_)) => Err(error),
-        // The command is done and its result known: the model gets it, with the truth about the file.
-        Err(error) => Ok(Err(refused(&error).unwrap_or_else(|| error.to_string()))),
+        // The command has run: the model gets its result, and the reason why the file is missing.
+        Err(error) => Ok(Err(model_error(&error).unwrap_or_else(|| error.to_string()))),
     }
 }
 
-/// What is left out, and how to see it. `total` is the true size of a stream that was not kept in full.
+/// What is left out, and how to see it. `total` is the size of a stream that was not captured in full.
 fn marker(cut: &Cut<'_>, spilled: &Spilled, total: Option<u64>) -> String {
     let (first, last) = (cut.first_line(), cut.last_line());
     let bytes = cut.between.len();
@@ -175,7 +174,7 @@ fn marker(cut: &Cut<'_>, spilled: &Spilled, total: Option<u64>) -> String {
     let _ = match spilled {
         Err(why) => write!(text, "; they could not be kept in a file: {why}"),
         Ok(file) => {
-            let file = quoted(file);
+            let file = shell_quoted(file);
             match cut.inside_a_line() {
                 true => write!(
                     text,
@@ -193,8 +192,8 @@ fn marker(cut: &Cut<'_>, spilled: &Spilled, total: Option<u64>) -> String {
     text
 }
 
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> Cow<'_, str> {
+/// A path as one shell word.
+fn shell_quoted(path: &Path) -> Cow<'_, str> {
     let text = path.to_string_lossy();
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+,@%:=".contains(&b);
     if text.bytes().all(plain) {
@@ -235,13 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn every_end_is_named() {
+    fn every_exit_status_is_reported() {
         let limit = Duration::from_millis(1500);
-        let told = |status, cause| ending(&output(status, cause), limit);
-        assert_eq!(told(Status::Exited(3), None), "[exit code 3]\n");
-        assert_eq!(told(Status::Signaled(11), None), "[killed by signal 11 (SIGSEGV)]\n");
-        assert_eq!(told(Status::Signaled(42), None), "[killed by signal 42]\n");
-        let timed_out = told(Status::TimedOut, Some(Cause::Timeout));
+        let text = |status, cause| ending(&output(status, cause), limit);
+        assert_eq!(text(Status::Exited(3), None), "[exit code 3]\n");
+        assert_eq!(text(Status::Signaled(11), None), "[killed by signal 11 (SIGSEGV)]\n");
+        assert_eq!(text(Status::Signaled(42), None), "[killed by signal 42]\n");
+        let timed_out = text(Status::TimedOut, Some(Cause::Timeout));
         assert!(timed_out.contains("killed after 1.5 s"), "{timed_out}");
         assert!(timed_out.contains("from before the command"), "{timed_out}");
         for (cause, word) in [
@@ -249,8 +248,8 @@ mod tests {
             (Cause::Pids, "too many processes"),
             (Cause::Disk, "disk full"),
         ] {
-            let told = told(Status::Exited(1), Some(cause));
-            assert!(told.starts_with("[exit code 1]\n[") && told.contains(word), "{told}");
+            let text = text(Status::Exited(1), Some(cause));
+            assert!(text.starts_with("[exit code 1]\n[") && text.contains(word), "{text}");
         }
         let lost =
             ExecOutput { shell_lost: true, ..output(Status::TimedOut, Some(Cause::Timeout)) };
@@ -259,15 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn lost_bytes_are_marked_where_they_are_missing() {
+    fn missing_bytes_are_marked() {
         let captured = Captured { head: b"start".into(), tail: b"end".into(), total: 100 };
-        assert_eq!(kept(captured), b"start\n[... 92 bytes were not kept ...]\nend");
+        assert_eq!(captured_bytes(captured), b"start\n[... 92 bytes were not kept ...]\nend");
         let captured = Captured { head: b"start".into(), tail: b"end".into(), total: 8 };
-        assert_eq!(kept(captured), b"startend");
+        assert_eq!(captured_bytes(captured), b"startend");
     }
 
     #[test]
-    fn the_marker_says_how_to_see_the_rest() {
+    fn the_marker_shows_how_to_read_the_rest() {
         let cut = Cut { head: "a\nb\n", between: "c\nd\n", tail: "e\n" };
         assert_eq!(
             marker(&cut, &Ok("/tmp/it's/1.txt".into()), None),

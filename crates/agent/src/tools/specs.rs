@@ -1,6 +1,6 @@
-//! What a model is told of the tools: names, descriptions, and schemas of their arguments.
+//! The specs of the built-in tools, as models read them: names, descriptions, and schemas of the arguments.
 //!
-//! Words only; in which form a server wants them is not known here.
+//! Change the texts only with scores from before and after.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use serde_json::{Value, json};
 
 use super::{
     EDIT, EXECUTE, SUBMIT, ToolSet,
-    set::{ANSWER, MAX_ANSWER},
+    tool_set::{ANSWER, MAX_ANSWER},
 };
 
-/// Those of a set.
+/// The specs of a set of tools.
 pub(crate) fn specs(set: ToolSet, timeout: Duration) -> Vec<ToolSpec> {
     match set {
-        ToolSet::All => vec![bash(timeout, LONG_WORK), edit(), submit()],
+        ToolSet::All => vec![bash(timeout, WITH_FILES), edit(), submit()],
         ToolSet::WithoutExecution => vec![edit(), submit()],
         ToolSet::WithoutFiles => vec![bash(timeout, NO_FILES), submit_answer()],
     }
 }
 
-/// What is said of commands that take long or say much.
-const LONG_WORK: &str = " Start what takes longer in the background with its output in a file \
+/// About commands with a long run time or a long output.
+const WITH_FILES: &str = " Start what takes longer in the background with its output in a file \
      (`long_job > job.log 2>&1 &`) and look at the file later.\n\
      - Of long output only start and end are shown; the reply names the file that holds all of it.";
 
-/// The same where there is no file to write to.
+/// The same where no file can be written.
 const NO_FILES: &str = "\n\
      - Of long output only start and end are shown, and the rest is lost: print little.\n\
      - No file can be written: every directory is read-only.";

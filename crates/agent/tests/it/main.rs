@@ -1,6 +1,8 @@
-//! What the agent does, story by story: a scripted model, a real sandbox, nothing mocked between them.
+//! Tests of the agent with a scripted model and a real sandbox; nothing between them is mocked.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[cfg(target_os = "linux")]
+mod adds_tools;
 #[cfg(target_os = "linux")]
 mod plays_episodes;
 mod prompts_examples;

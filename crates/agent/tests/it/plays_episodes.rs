@@ -1,4 +1,4 @@
-//! The loop with a scripted model in a real sandbox: what ends an episode, and what is written down of it.
+//! The loop with a scripted model in a real sandbox: what ends an episode, and which events it records.
 //!
 //! Knows no server and no command line.
 
@@ -8,35 +8,35 @@ use std::{
     time::Duration,
 };
 
-use agent::{Episode, Journal, Limits, Opening, Settings, Stopper};
-use model::{Delta, Listener, Model, Place, Reply, Request, Sampling};
+use lis_agent::{CancellationToken, Episode, EpisodeSettings, Journal, Limits, Opening};
+use model::{Delta, Listener, Model, Permit, Request, Response, Sampling};
 use sandbox::Spec;
 use sandbox_native::NativeSandbox;
 use serde_json::{Value, json};
-use testkit::{Call, Line, Scripted, bash, calls, say, submit};
-use trajectory::{Ended, Event, Message, Outcome, Spent, Started};
+use testkit::{Call, ScriptedModel, Step, bash, calls, say, submit};
+use trajectory::{Ended, Event, Fault, Message, Outcome, Spent, Started};
 
 use crate::sandboxes::{Hand, with_sandbox};
 
-/// Keeps events in memory. Has room for so many, and may stop the episode at the first reply.
-struct Memory {
+/// A journal in memory. Has room for a number of events, and may cancel the episode at the first response.
+pub(crate) struct Memory {
     events: Mutex<Vec<Event>>,
     room: usize,
-    stopper: Option<Stopper>,
+    cancel: Option<CancellationToken>,
 }
 
 impl Memory {
-    fn new() -> Self {
-        Self { events: Mutex::default(), room: usize::MAX, stopper: None }
+    pub(crate) fn new() -> Self {
+        Self { events: Mutex::default(), room: usize::MAX, cancel: None }
     }
 
-    fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Listener for Memory {
-    fn hear(&self, _: Delta<'_>) {}
+    fn on_delta(&self, _: Delta<'_>) {}
 }
 
 impl Journal<NativeSandbox> for Memory {
@@ -45,15 +45,15 @@ impl Journal<NativeSandbox> for Memory {
         if events.len() >= self.room {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if let (Event::Replied(_), Some(stopper)) = (&event, &self.stopper) {
-            stopper.stop();
+        if let (Event::Replied(_), Some(cancel)) = (&event, &self.cancel) {
+            cancel.cancel();
         }
         events.push(event);
         Ok(())
     }
 }
 
-fn fresh() -> Opening {
+pub(crate) fn fresh() -> Opening {
     Opening::Fresh(Box::new(Started {
         problem_statement: "Do it".into(),
         messages: vec![Message::user("Do it")],
@@ -66,17 +66,17 @@ fn fresh() -> Opening {
 
 async fn play(
     hand: &Hand,
-    model: &Scripted,
+    model: &ScriptedModel,
     journal: &Memory,
     limits: Limits,
     opening: Opening,
 ) -> Ended {
-    let settings = Settings { limits, ..Settings::default() };
-    let (_stopper, watch) = agent::stopper();
-    agent::run(Episode::new(model, &hand.sandbox, journal, &settings, opening, watch)).await
+    let settings = EpisodeSettings { limits, ..EpisodeSettings::default() };
+    let cancel = CancellationToken::new();
+    lis_agent::run(Episode::new(model, &hand.sandbox, journal, &settings, opening, cancel)).await
 }
 
-fn texts(message: &Message) -> String {
+pub(crate) fn texts(message: &Message) -> String {
     let content = match message {
         Message::User { content } => content,
         Message::Tool(result) => &result.content,
@@ -86,11 +86,11 @@ fn texts(message: &Message) -> String {
 }
 
 #[test]
-fn calls_that_make_no_sense_end_an_episode_like_talk() {
+fn unusable_calls_end_an_episode_like_no_calls() {
     with_sandbox(&Spec::default(), async |hand| {
-        let unknown = || Line::from(calls([Call::new("python", json!({"code": "1"}))]));
-        let missing = || Line::from(calls([Call::new("execute_bash", json!({"cmd": "ls"}))]));
-        let model = Scripted::new([unknown(), missing(), bash("true").into()])
+        let unknown = || Step::from(calls([Call::new("python", json!({"code": "1"}))]));
+        let missing = || Step::from(calls([Call::new("execute_bash", json!({"cmd": "ls"}))]));
+        let model = ScriptedModel::new([unknown(), missing(), bash("true").into()])
             .then(unknown())
             .then(missing())
             .then(say("Hm."));
@@ -100,8 +100,8 @@ fn calls_that_make_no_sense_end_an_episode_like_talk() {
         assert_eq!((ended.outcome, ended.spent.turns), (Outcome::NoToolCalls, 6));
         // A file that is not there is no such call.
         let edit = json!({"command": "view", "path": "/nowhere"});
-        let edit = move || Line::from(calls([Call::new("str_replace_editor", edit.clone())]));
-        let model = Scripted::new([edit(), edit(), edit(), submit().into()]);
+        let edit = move || Step::from(calls([Call::new("str_replace_editor", edit.clone())]));
+        let model = ScriptedModel::new([edit(), edit(), edit(), submit().into()]);
         let limits = Limits { misses: 3, ..Limits::default() };
         let ended = play(&hand, &model, &Memory::new(), limits, fresh()).await;
         assert_eq!(ended.outcome, Outcome::Submitted);
@@ -109,14 +109,17 @@ fn calls_that_make_no_sense_end_an_episode_like_talk() {
 }
 
 #[test]
-fn a_model_that_submits_nothing_is_asked_once() {
+fn an_empty_submission_is_sent_back_once() {
     with_sandbox(&Spec::default(), async |hand| {
-        let settings = Settings { deliver_to: Some("/testbed/out".into()), ..Settings::default() };
+        let settings = EpisodeSettings {
+            output_dir: Some("/testbed/out".into()),
+            ..EpisodeSettings::default()
+        };
         let outcome = async |script: Vec<_>| {
-            let (model, journal) = (Scripted::new(script), Memory::new());
-            let (_stopper, watch) = agent::stopper();
-            let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), watch);
-            let ended = agent::run(episode).await;
+            let (model, journal) = (ScriptedModel::new(script), Memory::new());
+            let cancel = CancellationToken::new();
+            let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), cancel);
+            let ended = lis_agent::run(episode).await;
             let events = journal.events();
             let doubts = events.iter().filter(|event| match event {
                 Event::Observed(observed) => texts(&observed.message).contains("/testbed/out,"),
@@ -135,7 +138,7 @@ fn a_model_that_submits_nothing_is_asked_once() {
 }
 
 #[test]
-fn a_model_that_repeats_itself_is_told_and_stirred() {
+fn a_repeated_call_gets_a_note_and_a_higher_temperature() {
     with_sandbox(&Spec::default(), async |hand| {
         // The last is too long to be shown, and is kept in files of different names.
         let script = [
@@ -147,105 +150,105 @@ fn a_model_that_repeats_itself_is_told_and_stirred() {
             bash("seq 20001"),
             submit(),
         ];
-        let model = Scripted::new(script);
+        let model = ScriptedModel::new(script);
         let sampling = Sampling { temperature: Some(0.1), ..Sampling::default() };
-        let settings = Settings { sampling, ..Settings::default() };
+        let settings = EpisodeSettings { sampling, ..EpisodeSettings::default() };
         let journal = Memory::new();
-        let (_stopper, watch) = agent::stopper();
-        let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), watch);
-        assert_eq!(agent::run(episode).await.outcome, Outcome::Submitted);
+        let cancel = CancellationToken::new();
+        let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), cancel);
+        assert_eq!(lis_agent::run(episode).await.outcome, Outcome::Submitted);
         let events = journal.events();
-        let told = events.iter().filter_map(|event| match event {
+        let noted = events.iter().filter_map(|event| match event {
             Event::Observed(observed) => Some(texts(&observed.message).contains("the same call")),
             _ => None,
         });
         // Only what was done again and looked the same again.
-        assert_eq!(told.collect::<Vec<_>>(), [false, true, false, false, false, true, false]);
+        assert_eq!(noted.collect::<Vec<_>>(), [false, true, false, false, false, true, false]);
         let temperatures: Vec<_> =
-            model.asked().iter().map(|asked| asked.sampling.temperature.unwrap()).collect();
+            model.requests().iter().map(|asked| asked.sampling.temperature.unwrap()).collect();
         assert_eq!(temperatures, [0.1, 0.1, 0.8, 0.1, 0.1, 0.1, 0.8]);
     });
 }
 
 #[test]
-fn an_episode_without_a_record_ends() {
+fn an_episode_ends_when_its_journal_fails() {
     with_sandbox(&Spec::default(), async |hand| {
-        let model = Scripted::answering(|_| bash("true"));
+        let model = ScriptedModel::answering(|_| bash("true"));
         let journal = Memory { room: 4, ..Memory::new() };
         let ended = play(&hand, &model, &journal, Limits::default(), fresh()).await;
-        let Outcome::Infrastructure { cause } = ended.outcome else { panic!("{ended:?}") };
-        assert!(cause.contains("record"), "{cause}");
+        let Outcome::Infrastructure { cause, fault } = ended.outcome else { panic!("{ended:?}") };
+        assert_eq!(fault, Fault::Storage, "{cause}");
         assert_eq!(journal.events().len(), 4);
     });
 }
 
 #[test]
-fn stopping_and_time_break_off_a_command() {
+fn cancelling_and_the_deadline_interrupt_a_command() {
     with_sandbox(&Spec::default(), async |hand| {
-        let settings = Settings::default();
-        let (stopper, watch) = agent::stopper();
-        let journal = Memory { stopper: Some(stopper), ..Memory::new() };
-        let model = Scripted::new([bash("sleep 1000")]);
-        let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), watch);
-        assert_eq!(agent::run(episode).await.outcome, Outcome::Cancelled);
+        let settings = EpisodeSettings::default();
+        let cancel = CancellationToken::new();
+        let journal = Memory { cancel: Some(cancel.clone()), ..Memory::new() };
+        let model = ScriptedModel::new([bash("sleep 1000")]);
+        let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), cancel);
+        assert_eq!(lis_agent::run(episode).await.outcome, Outcome::Cancelled);
         assert!(matches!(journal.events().last(), Some(Event::Ended(_))));
 
-        let model = Scripted::new([bash("sleep 1000")]);
+        let model = ScriptedModel::new([bash("sleep 1000")]);
         let limits = Limits { time: Some(Duration::from_millis(300)), ..Limits::default() };
         let ended = play(&hand, &model, &Memory::new(), limits.clone(), fresh()).await;
         assert_eq!(ended.outcome, Outcome::Deadline);
-        // What was cut short took its time as well.
+        // An interrupted call takes time as well.
         assert!(ended.spent.tool_ms >= 100, "{:?}", ended.spent);
         let ended =
-            play(&hand, &Scripted::new([Line::Hangs]), &Memory::new(), limits, fresh()).await;
+            play(&hand, &ScriptedModel::new([Step::Hang]), &Memory::new(), limits, fresh()).await;
         assert_eq!(ended.outcome, Outcome::Deadline);
         assert!(ended.spent.model_ms >= 300, "{:?}", ended.spent);
-        // The sandbox goes on.
+        // The sandbox still works.
         assert_eq!(hand.bash("pgrep -c sleep; true").await, "[exit code 0]\n[stdout]\n0");
     });
 }
 
-/// A model with a long queue before it.
-struct Busy(Scripted);
+/// A model whose permits take long.
+struct Busy(ScriptedModel);
 
 impl Model for Busy {
     fn name(&self) -> &str {
         self.0.name()
     }
 
-    async fn place(&self) -> Place {
+    async fn permit(&self) -> Permit {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        Place::default()
+        Permit::default()
     }
 
     async fn complete(
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, model::Error> {
+    ) -> Result<Response, model::Error> {
         self.0.complete(request, listener).await
     }
 }
 
 #[test]
-fn waiting_for_a_place_is_not_the_time_of_an_episode() {
+fn waiting_for_a_permit_does_not_count_as_time() {
     with_sandbox(&Spec::default(), async |hand| {
         let limits = Limits { time: Some(Duration::from_millis(1500)), ..Limits::default() };
-        let settings = Settings { limits, ..Settings::default() };
-        let (model, journal) = (Busy(Scripted::new([bash("true"), submit()])), Memory::new());
-        let (_stopper, watch) = agent::stopper();
-        let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), watch);
-        let Ended { outcome, spent } = agent::run(episode).await;
+        let settings = EpisodeSettings { limits, ..EpisodeSettings::default() };
+        let (model, journal) = (Busy(ScriptedModel::new([bash("true"), submit()])), Memory::new());
+        let cancel = CancellationToken::new();
+        let episode = Episode::new(&model, &hand.sandbox, &journal, &settings, fresh(), cancel);
+        let Ended { outcome, spent } = lis_agent::run(episode).await;
         assert_eq!(outcome, Outcome::Submitted);
         assert!(spent.model_ms < 1500, "{spent:?}");
     });
 }
 
 #[test]
-fn a_resumed_episode_keeps_its_count() {
+fn a_resumed_episode_continues_its_counts() {
     with_sandbox(&Spec::default(), async |hand| {
         let journal = Memory::new();
-        let model = Scripted::new([bash("seq 20000"), bash("seq 20000"), say("Hm.")]);
+        let model = ScriptedModel::new([bash("seq 20000"), bash("seq 20000"), say("Hm.")]);
         let limits = Limits { turns: 2, ..Limits::default() };
         let first = play(&hand, &model, &journal, limits, fresh()).await;
         assert_eq!(first.outcome, Outcome::MaxTurns);
@@ -255,14 +258,15 @@ fn a_resumed_episode_keeps_its_count() {
         assert_eq!(turns, 2);
         let spent = Spent { model_ms: u64::MAX, tool_ms: u64::MAX, ..first.spent };
         let opening = Opening::Resumed { history, spent, compacted: 0 };
-        let model = Scripted::new([bash("seq 20000"), submit()]);
+        let model = ScriptedModel::new([bash("seq 20000"), submit()]);
         let ended = play(&hand, &model, &Memory::new(), Limits::default(), opening).await;
         assert_eq!((ended.outcome, ended.spent.turns), (Outcome::Submitted, 4));
-        let asked = model.asked();
-        let told = texts(asked[0].messages.last().unwrap());
-        assert!(told.contains("restarted") && told.contains("[98 steps remaining]"), "{told}");
-        // Its long outputs do not replace those it was told of before.
-        let told = texts(asked[1].messages.last().unwrap());
-        assert!(told.contains("/tmp/outputs/3.stdout.txt"), "{told}");
+        let asked = model.requests();
+        let message = texts(asked[0].messages.last().unwrap());
+        assert!(message.contains("restarted"), "{message}");
+        assert!(message.contains("[98 steps remaining]"), "{message}");
+        // New long outputs do not overwrite the files of earlier ones.
+        let message = texts(asked[1].messages.last().unwrap());
+        assert!(message.contains("/tmp/outputs/3.stdout.txt"), "{message}");
     });
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agent::prompt::Prompts;
+use lis_agent::prompt::Prompts;
 
 const MOST_BYTES: u64 = 256 << 10;
 const MOST_BYTES_IN_ALL: u64 = 1 << 20;
@@ -27,8 +27,8 @@ fn names_in(dir: &Path) -> BTreeSet<String> {
 
 fn folders() -> BTreeSet<String> {
     let mut names = names_in(&examples());
-    // Sets of tasks, not single ones, and configurations.
-    let others = ["README.md", "small-tasks", "study", "tasks", "train"];
+    // Programs, sets of tasks and configurations.
+    let others = ["README.md", "rust", "small-tasks", "study", "tasks", "train"];
     assert!(others.into_iter().all(|name| names.remove(name)));
     names
 }

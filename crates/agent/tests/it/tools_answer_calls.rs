@@ -1,17 +1,15 @@
-//! Calls that are wrong are answered, not carried out; a right one ends the episode.
-//!
-//! What the tools do when called rightly is the other stories' matter.
+//! Invalid calls get an explanation and are not executed; `submit` ends the episode.
 
 use sandbox::Spec;
 use serde_json::json;
 use trajectory::{Arguments, ToolCall};
 
-use agent::tools::{Done, Tools};
+use lis_agent::tools::{ToolOutcome, Tools};
 
 use crate::sandboxes::{text, with_sandbox};
 
 #[test]
-fn wrong_calls_are_explained() {
+fn invalid_calls_are_explained() {
     with_sandbox(&Spec::default(), async |hand| {
         let cases = [
             ("bash", json!({"command": "touch ran"}), "There is no tool `bash`"),
@@ -38,9 +36,12 @@ fn wrong_calls_are_explained() {
                 "two integers",
             ),
         ];
-        for (tool, arguments, told) in cases {
+        for (tool, arguments, expected) in cases {
             let seen = hand.observe(tool, arguments.clone()).await;
-            assert!(seen.is_error && text(&seen).contains(told), "{tool} {arguments}: {seen:?}");
+            assert!(
+                seen.is_error && text(&seen).contains(expected),
+                "{tool} {arguments}: {seen:?}"
+            );
             assert_eq!(seen.exit_code, None);
         }
         let unknown = hand.observe("bash", json!({})).await;
@@ -61,7 +62,7 @@ fn malformed_arguments_are_never_used() {
             };
             let call = ToolCall { id: "1".into(), name: tool.into(), arguments };
             let done = hand.tools.call(&call, 1, &hand.sandbox).await;
-            let Ok(Done::Refused(seen)) = done else { panic!("{done:?}") };
+            let Ok(ToolOutcome::Refused(seen)) = done else { panic!("{done:?}") };
             assert!(seen.is_error && text(&seen).contains("it is cut off"), "{seen:?}");
         }
     });
@@ -70,8 +71,8 @@ fn malformed_arguments_are_never_used() {
 #[test]
 fn submit_ends_the_episode_whatever_comes_with_it() {
     with_sandbox(&Spec::default(), async |hand| {
-        assert_eq!(hand.call("submit", json!({})).await, Done::Submitted);
-        assert_eq!(hand.call("submit", json!({"answer": 42})).await, Done::Submitted);
+        assert_eq!(hand.call("submit", json!({})).await, ToolOutcome::Submitted);
+        assert_eq!(hand.call("submit", json!({"answer": 42})).await, ToolOutcome::Submitted);
     });
 }
 

@@ -1,8 +1,8 @@
-//! `str_replace_editor` in a real sandbox: exact bytes, honest refusals.
+//! `str_replace_editor` in a real sandbox: exact bytes, and explanations of what cannot be done.
 //!
-//! Files are prepared and read back past the tool, so that it cannot vouch for itself.
+//! Files are written and read without the tool, so that it is not tested by itself.
 
-use agent::tools::Vision;
+use lis_agent::tools::Vision;
 use sandbox::Spec;
 use serde_json::{Value, json};
 use trajectory::Content;
@@ -107,16 +107,16 @@ fn what_cannot_be_replaced_is_explained() {
             (view("missing/dir/file"), "/testbed/missing/dir/file: No such file or directory"),
             (json!({"command": "view", "path": "a.py", "view_range": [4, 2]}), "does not fit"),
         ];
-        for (call, told) in cases {
+        for (call, expected) in cases {
             let seen = hand.refused(call.clone()).await;
-            assert!(seen.contains(told), "{call}: {seen}");
+            assert!(seen.contains(expected), "{call}: {seen}");
         }
         assert_eq!(hand.read("/testbed/a.py").await, file);
     });
 }
 
 #[test]
-fn a_long_file_is_seen_page_by_page() {
+fn a_long_file_is_shown_in_parts() {
     with_sandbox(&Spec::default(), async |hand| {
         hand.bash("seq -f 'this is line %g' 1 5000 > long.txt").await;
         let mut next = 1;
@@ -141,7 +141,7 @@ fn a_long_file_is_seen_page_by_page() {
 }
 
 #[test]
-fn a_directory_is_seen_two_levels_deep() {
+fn a_directory_is_shown_two_levels_deep() {
     with_sandbox(&Spec::default(), async |hand| {
         hand.bash("mkdir -p b/c/d .hid; echo x > b/c/d/deep; echo hello > a.txt; echo > b/.secret; ln -s a.txt z").await;
         let seen = hand.edit(view(".")).await;
@@ -159,7 +159,7 @@ fn a_directory_is_seen_two_levels_deep() {
 }
 
 #[test]
-fn pictures_are_shown_and_other_data_is_described() {
+fn images_are_shown_and_binary_files_described() {
     with_sandbox(&Spec::default(), async |mut hand| {
         let gif = b"GIF89a\x0a\0\x14\0;";
         hand.write("/testbed/a.gif", gif).await;
@@ -175,9 +175,9 @@ fn pictures_are_shown_and_other_data_is_described() {
             panic!("{seen:?}")
         };
         assert_eq!((media_type.as_str(), data.as_str()), ("image/gif", "R0lGODlhCgAUADs="));
-        let told = hand.refused(view("/bin/bash")).await;
-        assert!(told.contains("ELF program or library, ") && told.contains("iB"), "{told}");
-        let told = hand.refused(replace("a.gif", "GIF", "PNG")).await;
-        assert!(told.contains("is not text: GIF picture, 11 bytes"), "{told}");
+        let error = hand.refused(view("/bin/bash")).await;
+        assert!(error.contains("ELF program or library, ") && error.contains("iB"), "{error}");
+        let error = hand.refused(replace("a.gif", "GIF", "PNG")).await;
+        assert!(error.contains("is not text: GIF picture, 11 bytes"), "{error}");
     });
 }

@@ -1,4 +1,4 @@
-//! `execute_bash` in a real sandbox: what the model sees of a command's end and output.
+//! `execute_bash` in a real sandbox: the observation of exit status and output.
 //!
 //! Where a limit is not enforced on this machine, the test of its message is skipped visibly.
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::sandboxes::with_sandbox;
 
 #[test]
-fn output_and_exit_code_are_told_apart() {
+fn streams_and_exit_code_are_separate() {
     with_sandbox(&Spec::default(), async |hand| {
         let seen = hand.bash("echo out; echo err >&2; exit 3").await;
         assert_eq!(seen, "[exit code 3]\n[stdout]\nout\n[stderr]\nerr");
@@ -24,7 +24,7 @@ fn output_and_exit_code_are_told_apart() {
 }
 
 #[test]
-fn the_shell_carries_on() {
+fn the_shell_keeps_its_state() {
     with_sandbox(&Spec::default(), async |hand| {
         hand.bash("mkdir -p /tmp/a && cd /tmp/a && word=kept; f() { echo $word; }").await;
         assert_eq!(hand.bash("f; pwd").await, "[exit code 0]\n[stdout]\nkept\n/tmp/a");
@@ -46,7 +46,7 @@ fn a_slow_command_is_killed_and_the_shell_survives() {
 }
 
 #[test]
-fn terminal_tricks_are_undone() {
+fn terminal_sequences_are_removed() {
     with_sandbox(&Spec::default(), async |hand| {
         let script =
             r"printf '\e[31mred\e[0m\r\n'; printf ' 10%%\r 99%%\r100%%\n'; printf 'caf\xe9\n'";
@@ -59,7 +59,7 @@ fn terminal_tricks_are_undone() {
 }
 
 #[test]
-fn long_output_is_kept_in_a_file() {
+fn long_output_is_saved_to_a_file() {
     with_sandbox(&Spec::default(), async |hand| {
         let seen = hand.bash("seq 1 100000; seq 1 50000 >&2").await;
         assert!(seen.chars().count() < 25_500, "{}", seen.len());
@@ -82,7 +82,7 @@ fn long_output_is_kept_in_a_file() {
 }
 
 #[test]
-fn one_enormous_line_is_cut_inside() {
+fn a_very_long_line_is_cut_inside() {
     with_sandbox(&Spec::default(), async |hand| {
         let seen = hand.bash("head -c 300000 /dev/zero | tr '\\0' x; printf END").await;
         assert!(seen.ends_with("xEND") && seen.len() < 13_000, "{} bytes", seen.len());
@@ -97,12 +97,12 @@ fn one_enormous_line_is_cut_inside() {
 }
 
 #[test]
-fn a_flood_is_counted_in_full() {
+fn output_beyond_the_capture_limit_is_counted() {
     with_sandbox(&Spec::default(), async |hand| {
         let seen = hand.bash("head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo end").await;
-        let told = "of all 20000004 bytes only the first 8388608 and the last 8388608 were kept; \
+        let expected = "of all 20000004 bytes only the first 8388608 and the last 8388608 were kept; \
                     the kept part is in /tmp/outputs/1.stdout.txt";
-        assert!(seen.contains(told) && seen.ends_with("\nend"), "{seen}");
+        assert!(seen.contains(expected) && seen.ends_with("\nend"), "{seen}");
         let kept = hand.read("/tmp/outputs/1.stdout.txt").await;
         let lost = "\n[... 3222788 bytes were not kept ...]\n";
         assert_eq!(kept.len(), (16 << 20) + lost.len());
@@ -111,7 +111,7 @@ fn a_flood_is_counted_in_full() {
 }
 
 #[test]
-fn output_that_cannot_be_kept_is_said_to_be_gone() {
+fn output_that_cannot_be_saved_is_reported() {
     with_sandbox(&Spec::default(), async |mut hand| {
         hand.tools.spill = "/proc/outputs".into();
         let seen = hand.bash("seq 1 100000").await;
@@ -121,7 +121,7 @@ fn output_that_cannot_be_kept_is_said_to_be_gone() {
 }
 
 #[test]
-fn a_full_disk_is_named() {
+fn a_full_disk_is_reported() {
     let limits = Limits { disk: Some(ByteSize::mib(4)), ..Limits::default() };
     with_sandbox(&Spec { limits, ..Spec::default() }, async |hand| {
         let seen = hand.bash("head -c 50000000 /dev/zero > big").await;
@@ -132,18 +132,18 @@ fn a_full_disk_is_named() {
         assert!(seen.ends_with("\n1000000"), "{seen}");
         hand.write("/testbed/file", b"old").await;
         let text = "x".repeat(5 << 20);
-        let told =
+        let error =
             hand.refused(json!({"command": "create", "path": "file", "file_text": text})).await;
-        assert_eq!(told, "/testbed/file: not written: File too large");
+        assert_eq!(error, "/testbed/file: not written: File too large");
         assert_eq!(hand.read("/testbed/file").await, b"old");
     });
 }
 
 #[test]
-fn running_out_of_memory_is_named() {
+fn running_out_of_memory_is_reported() {
     let limits = Limits { memory: Some(ByteSize::mib(64)), ..Limits::default() };
     with_sandbox(&Spec { limits, ..Spec::default() }, async |hand| {
-        if !hand.enforces("memory limit", "cgroup") {
+        if !hand.enforces(&sandbox::Layer::MemoryLimit, "cgroup") {
             return;
         }
         let seen = hand.bash("head -c 300000000 /dev/zero | tail -c 250000000 | wc -c").await;

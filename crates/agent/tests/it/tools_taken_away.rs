@@ -1,4 +1,4 @@
-//! A model without commands, or without files: what it is told, what it cannot do, and where its answer is.
+//! A model without commands, or without files: its note, its tools, and where its answer is.
 
 use std::{
     io,
@@ -6,20 +6,20 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use agent::{
-    Episode, Journal, Opening, Settings,
-    tools::{Done, MAX_ANSWER, ToolSet, Tools, submitted_answer},
+use lis_agent::{
+    CancellationToken, Episode, EpisodeSettings, Journal, Opening,
+    tools::{MAX_ANSWER, ToolOutcome, ToolSet, Tools, submitted_answer},
 };
 use model::{Delta, Listener};
 use sandbox::{Sandbox, Spec};
 use sandbox_native::NativeSandbox;
 use serde_json::{Value, json};
-use testkit::{Call, Scripted, bash, calls, submit};
+use testkit::{Call, ScriptedModel, bash, calls, submit};
 use trajectory::{Event, Line, Message, Outcome, Started};
 
 use crate::sandboxes::{Hand, text, with_sandbox};
 
-/// Keeps the lines of an episode, as a file would.
+/// A journal in memory, with lines like those of a file.
 #[derive(Default)]
 struct Lines(Mutex<String>);
 
@@ -30,7 +30,7 @@ impl Lines {
 }
 
 impl Listener for Lines {
-    fn hear(&self, _: Delta<'_>) {}
+    fn on_delta(&self, _: Delta<'_>) {}
 }
 
 impl Journal<NativeSandbox> for Lines {
@@ -43,11 +43,11 @@ impl Journal<NativeSandbox> for Lines {
     }
 }
 
-/// Plays an episode with these tools, whose answer would belong into the working directory.
-async fn play(hand: &Hand, set: ToolSet, model: &Scripted) -> (Outcome, Vec<Line>) {
+/// Runs an episode with these tools and the working directory as output directory.
+async fn play(hand: &Hand, set: ToolSet, model: &ScriptedModel) -> (Outcome, Vec<Line>) {
     let tools = Tools { set, ..Tools::default() };
-    let deliver_to = Some(tools.workdir.clone());
-    let settings = Settings { tools, deliver_to, ..Settings::default() };
+    let output_dir = Some(tools.workdir.clone());
+    let settings = EpisodeSettings { tools, output_dir, ..EpisodeSettings::default() };
     let opening = Opening::Fresh(Box::new(Started {
         problem_statement: "Do it".into(),
         messages: vec![Message::user("Do it")],
@@ -57,9 +57,9 @@ async fn play(hand: &Hand, set: ToolSet, model: &Scripted) -> (Outcome, Vec<Line
         program: String::new(),
     }));
     let journal = Lines::default();
-    let (_stopper, watch) = agent::stopper();
-    let episode = Episode::new(model, &hand.sandbox, &journal, &settings, opening, watch);
-    let ended = agent::run(episode).await;
+    let cancel = CancellationToken::new();
+    let episode = Episode::new(model, &hand.sandbox, &journal, &settings, opening, cancel);
+    let ended = lis_agent::run(episode).await;
     (ended.outcome, journal.read())
 }
 
@@ -67,8 +67,8 @@ fn names(specs: &[model::ToolSpec]) -> Vec<&str> {
     specs.iter().map(|spec| spec.name.as_str()).collect()
 }
 
-/// What was said last before the model was asked.
-fn told(asked: &testkit::Asked) -> String {
+/// The last message of a request to the model.
+fn last_message(asked: &testkit::RecordedRequest) -> String {
     let content = match asked.messages.last() {
         Some(Message::User { content }) => content,
         Some(Message::Tool(result)) => &result.content,
@@ -90,7 +90,9 @@ fn without_execution_no_command_runs() {
 
         hand.tools.set = ToolSet::WithoutExecution;
         assert_eq!(names(&hand.tools.specs()), ["str_replace_editor", "submit"]);
-        let Done::Refused(seen) = hand.call("execute_bash", run).await else { panic!("it ran") };
+        let ToolOutcome::Refused(seen) = hand.call("execute_bash", run).await else {
+            panic!("it ran")
+        };
         assert!(seen.is_error && seen.exit_code.is_none());
         let why =
             "There is no tool `execute_bash` here. The tools are str_replace_editor and submit.";
@@ -98,7 +100,7 @@ fn without_execution_no_command_runs() {
         hand.edit(json!({"command": "create", "path": "/testbed/f", "file_text": "x"})).await;
         assert_eq!(hand.read("/testbed/f").await, b"x");
         assert_eq!(hand.sandbox.list(Path::new("/testbed")).await.unwrap().len(), 1);
-        assert_eq!(hand.call("submit", json!({})).await, Done::Submitted);
+        assert_eq!(hand.call("submit", json!({})).await, ToolOutcome::Submitted);
     });
 }
 
@@ -114,7 +116,9 @@ fn without_files_the_answer_is_submitted() {
         assert!(!specs[0].description.contains("job.log"), "{}", specs[0].description);
         assert_eq!(hand.bash("cat data").await, "[exit code 0]\n[stdout]\n17");
         let edit = json!({"command": "view", "path": "/testbed/data"});
-        let Done::Refused(seen) = hand.call("str_replace_editor", edit).await else { panic!() };
+        let ToolOutcome::Refused(seen) = hand.call("str_replace_editor", edit).await else {
+            panic!()
+        };
         assert!(text(&seen).ends_with("The tools are execute_bash and submit."), "{seen:?}");
         for (given, why) in [
             (json!({}), "`answer` is missing (given: none)"),
@@ -125,16 +129,18 @@ fn without_files_the_answer_is_submitted() {
             (json!({"answer": "x".repeat(10_000_000)}), "has 10000000 bytes"),
             (json!({"answer": "ü".repeat(MAX_ANSWER / 2 + 1)}), "has 1048578 bytes"),
         ] {
-            let Done::Refused(seen) = hand.call("submit", given).await else { panic!("{why}") };
-            let said = text(&seen);
-            assert!(seen.is_error && said.contains(why) && said.len() < 300, "{said}");
+            let ToolOutcome::Refused(seen) = hand.call("submit", given).await else {
+                panic!("{why}")
+            };
+            let error = text(&seen);
+            assert!(seen.is_error && error.contains(why) && error.len() < 300, "{error}");
         }
-        assert_eq!(hand.call("submit", json!({"answer": "17"})).await, Done::Submitted);
+        assert_eq!(hand.call("submit", json!({"answer": "17"})).await, ToolOutcome::Submitted);
     });
 }
 
 #[test]
-fn tools_of_a_frozen_computer_say_what_they_could_not_do() {
+fn tools_of_a_read_only_sandbox_explain_what_failed() {
     with_sandbox(&Spec::default(), async |hand| {
         hand.write("/testbed/f", b"old\n").await;
         hand.sandbox.freeze().await.unwrap();
@@ -144,12 +150,12 @@ fn tools_of_a_frozen_computer_say_what_they_could_not_do() {
             json!({"command": "str_replace", "path": "/testbed/f", "old_str": "old", "new_str": "new"}),
             json!({"command": "insert", "path": "/testbed/f", "insert_line": 0, "new_str": "new"}),
         ] {
-            let told = hand.refused(edit).await;
-            assert!(told.contains("not written: Read-only file system"), "{told}");
+            let error = hand.refused(edit).await;
+            assert!(error.contains("not written: Read-only file system"), "{error}");
         }
         let seen = hand.edit(json!({"command": "view", "path": "/testbed/f"})).await;
         assert!(seen.contains("old"), "{seen}");
-        // Output too long to be shown has nowhere to go, and that is said where it is missing.
+        // Long output cannot be saved, and the marker says so.
         let seen = hand.bash("seq 1 100000").await;
         assert!(seen.contains("could not be kept in a file: Read-only file system"), "{seen}");
         assert!(seen.starts_with("[exit code 0]") && seen.ends_with("\n100000"), "{seen}");
@@ -163,10 +169,10 @@ fn tools_of_a_frozen_computer_say_what_they_could_not_do() {
 }
 
 #[test]
-fn an_answer_given_to_submit_is_in_the_record() {
+fn a_submitted_answer_is_recorded() {
     with_sandbox(&Spec::default(), async |hand| {
         let give = |answer: Value| Call::new("submit", json!({ "answer": answer }));
-        let model = Scripted::new([
+        let model = ScriptedModel::new([
             bash("echo 42"),
             submit(),
             calls([give(json!(42)), give(json!("forty-two\n")), give(json!("43"))]),
@@ -174,33 +180,45 @@ fn an_answer_given_to_submit_is_in_the_record() {
         let (outcome, lines) = play(&hand, ToolSet::WithoutFiles, &model).await;
         assert_eq!(outcome, Outcome::Submitted);
         assert_eq!(submitted_answer(&lines).as_deref(), Some("forty-two\n"));
-        let asked = model.asked();
+        let asked = model.requests();
         let note = ToolSet::WithoutFiles.note().unwrap();
-        assert!(told(&asked[0]).starts_with(&format!("Do it\n\n{note}")), "{}", told(&asked[0]));
+        assert!(
+            last_message(&asked[0]).starts_with(&format!("Do it\n\n{note}")),
+            "{}",
+            last_message(&asked[0])
+        );
         // Nobody looks for a file that cannot be there.
-        assert!(told(&asked[2]).contains("`answer` is missing"), "{}", told(&asked[2]));
+        assert!(
+            last_message(&asked[2]).contains("`answer` is missing"),
+            "{}",
+            last_message(&asked[2])
+        );
         let Event::Started(started) = &lines[0].event else { panic!("{:?}", lines[0]) };
         assert_eq!(started.messages, asked[0].messages);
     });
 }
 
 #[test]
-fn an_episode_without_execution_goes_on_after_a_call_of_bash() {
+fn an_episode_without_execution_continues_after_a_call_to_bash() {
     with_sandbox(&Spec::default(), async |hand| {
         let create = json!({"command": "create", "path": "/testbed/answer.txt", "file_text": "42"});
-        let model = Scripted::new([
+        let model = ScriptedModel::new([
             bash("echo 42 > /testbed/answer.txt"),
             calls([Call::new("str_replace_editor", create)]),
             submit(),
         ]);
         let (outcome, lines) = play(&hand, ToolSet::WithoutExecution, &model).await;
         assert_eq!((outcome, submitted_answer(&lines)), (Outcome::Submitted, None));
-        let asked = model.asked();
-        assert!(told(&asked[0]).contains("there is no execute_bash"), "{}", told(&asked[0]));
+        let asked = model.requests();
         assert!(
-            told(&asked[1]).contains("There is no tool `execute_bash` here"),
+            last_message(&asked[0]).contains("there is no execute_bash"),
             "{}",
-            told(&asked[1])
+            last_message(&asked[0])
+        );
+        assert!(
+            last_message(&asked[1]).contains("There is no tool `execute_bash` here"),
+            "{}",
+            last_message(&asked[1])
         );
         assert_eq!(hand.read("/testbed/answer.txt").await, b"42");
     });

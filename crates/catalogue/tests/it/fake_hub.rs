@@ -1,4 +1,4 @@
-//! A hub on this machine that behaves as badly as it is told, request by request.
+//! A hub on this machine with a scripted fault for each request.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use catalogue::{Hub, PullOptions, SourceKind};
+use lis_catalogue::{Endpoint, PullOptions, SourceKind};
 
 use crate::support::wait_for;
 
@@ -21,17 +21,17 @@ use crate::support::wait_for;
 pub(crate) enum Answer {
     /// As a hub should.
     Right,
-    /// The whole file, whatever part was asked for.
+    /// The whole file, whatever range was requested.
     Whole,
     /// As a hub should, but only this many bytes.
     CutAfter(usize),
-    /// Half of what is left, and the rest when the test says so.
+    /// Half of what is left, and the rest after `release`.
     Hold,
     /// Slowly.
     Slow,
     /// Other bytes.
     Wrong,
-    /// Other bytes, without saying how many, and without end.
+    /// Other bytes, without a length and without end.
     Endless,
     /// Too many bytes, as announced.
     Large,
@@ -47,7 +47,7 @@ pub(crate) struct FakeHub {
 }
 
 impl FakeHub {
-    /// A hub with this file that gives these answers, then right ones.
+    /// A hub with this file that gives these answers, then correct ones.
     pub(crate) fn new(content: &[u8], answers: &[Answer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let hub = Self {
@@ -66,7 +66,7 @@ impl FakeHub {
                 let answer = answers.lock().unwrap().pop_front().unwrap_or(Answer::Right);
                 let (released, content) = (Arc::clone(&released), Arc::clone(&content));
                 thread::spawn(move || {
-                    // The other side may leave whenever it likes.
+                    // The client may close the connection at any time.
                     let _ = reply(stream, &content, from, answer, &released);
                 });
             }
@@ -81,17 +81,17 @@ impl FakeHub {
     pub(crate) fn options(&self) -> PullOptions {
         PullOptions {
             sources: vec![SourceKind::Hub],
-            hub: Hub { base: self.address.clone(), stall: Duration::from_secs(10) },
+            hub: Endpoint { base: self.address.clone(), read_timeout: Duration::from_secs(10) },
             ..PullOptions::default()
         }
     }
 
-    /// Where each request wanted to begin.
+    /// The offset of each request.
     pub(crate) fn ranges(&self) -> Vec<usize> {
         self.ranges.lock().unwrap().clone()
     }
 
-    /// Lets held answers go on.
+    /// Continues held answers.
     pub(crate) fn release(&self) {
         self.released.store(true, Ordering::SeqCst);
     }

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use catalogue::{Pip, PullOptions, SourceKind};
+use lis_catalogue::{Pip, PullOptions, SourceKind};
 use tempfile::TempDir;
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
@@ -77,7 +77,7 @@ impl FakePip {
         self.dir.path().join(format!("wheels/{package}.whl"))
     }
 
-    /// The packages that were asked for, in order.
+    /// The packages that were requested, in order.
     pub(crate) fn calls(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.dir.path().join("calls")).unwrap_or_default();
         calls.lines().map(str::to_owned).collect()

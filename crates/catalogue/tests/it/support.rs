@@ -1,4 +1,4 @@
-//! A made-up model, a store for it, and a watcher that remembers. Knows no source.
+//! A synthetic model, a store for it, and a listener that records progress. Knows no source.
 
 use std::{
     env, fs,
@@ -7,12 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use catalogue::{Catalogue, Progress, Sha256Hex, Stage, Store};
+pub(crate) use error_text::chain;
+use lis_catalogue::{Catalogue, Progress, Stage, Store};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// Nothing a test waits for takes longer.
+/// The longest a test waits for anything.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Announces that a test does not run here; fails if it should.
@@ -22,7 +23,7 @@ pub(crate) fn skip(capability: &str, reason: &str) {
     println!("skip: {reason}");
 }
 
-/// Bytes that look like nothing and do not compress.
+/// Bytes that do not compress.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let step = |_| {
@@ -53,10 +54,11 @@ impl Tiny {
     pub(crate) fn catalogue(&self) -> Catalogue {
         let wheel = |(package, slice): (String, &[u8])| json!({"package": package, "entry": "tiny/data/slice.bin", "size": slice.len()});
         let wheels: Vec<Value> = self.slices().into_iter().map(wheel).collect();
-        let hash: [u8; 32] = Sha256::digest(&self.content).into();
+        let hash: String =
+            Sha256::digest(&self.content).iter().map(|byte| format!("{byte:02x}")).collect();
         let list = json!({"models": [{
             "name": "tiny", "file": "tiny.gguf", "size": self.content.len(), "licence": "MIT",
-            "sha256": Sha256Hex::from(&hash), "description": "Made up.", "default": true,
+            "sha256": hash, "description": "Synthetic.", "default": true,
             "sources": [
                 {"hub": {"repo": "me/tiny", "file": "tiny.gguf", "revision": "main"}},
                 {"wheels": wheels},
@@ -66,7 +68,7 @@ impl Tiny {
     }
 }
 
-/// A store in a place that goes with the test.
+/// A store in a directory that is removed with the test.
 pub(crate) struct TestStore {
     pub(crate) dir: TempDir,
     pub(crate) store: Store,
@@ -87,12 +89,12 @@ impl TestStore {
         self.place().join("tiny.gguf.partial")
     }
 
-    /// The names of everything that is there of the model.
+    /// The names of all files of the model.
     pub(crate) fn names(&self) -> Vec<String> {
         names(&self.place())
     }
 
-    /// The model is there, whole, and nothing besides.
+    /// Asserts that the model is stored completely, and nothing else with it.
     pub(crate) fn check(&self, tiny: &Tiny) {
         let path = self.store.path("tiny").unwrap();
         assert!(fs::read(path).unwrap() == tiny.content);
@@ -108,18 +110,18 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Remembers what it was told.
+/// Records progress.
 #[derive(Default)]
 pub(crate) struct Watcher {
     state: Mutex<(Vec<String>, u64, u64)>,
 }
 
 impl Watcher {
-    pub(crate) fn said(&self, word: &str) -> bool {
+    pub(crate) fn reported(&self, word: &str) -> bool {
         self.state.lock().unwrap().0.iter().any(|line| line.contains(word))
     }
 
-    /// Bytes of the last stage: done and in all.
+    /// Bytes of the last stage: done and total.
     pub(crate) fn done(&self) -> (u64, u64) {
         let state = self.state.lock().unwrap();
         (state.1, state.2)
@@ -127,10 +129,10 @@ impl Watcher {
 }
 
 impl Progress for Watcher {
-    fn stage(&self, stage: Stage, total: u64) {
+    fn stage(&self, stage: Stage, total: Option<u64>) {
         let mut state = self.state.lock().unwrap();
         state.0.push(stage.to_string());
-        (state.1, state.2) = (0, total);
+        (state.1, state.2) = (0, total.unwrap_or_default());
     }
 
     fn advance(&self, by: u64) {
@@ -142,18 +144,7 @@ impl Progress for Watcher {
     }
 }
 
-/// An error with all its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
-}
-
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn wait_for(what: &str, mut look: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONGEST;
     while !look() {

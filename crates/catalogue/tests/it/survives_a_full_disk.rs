@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use catalogue::{Error, Silent, Store};
+use lis_catalogue::{Error, Silent, Store};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::{
@@ -72,7 +72,7 @@ async fn a_disk_that_fills_up_on_the_way_is_named_and_gone_on_with() {
     let error = task.await.unwrap().unwrap_err();
     let Error::Io { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), io::ErrorKind::StorageFull);
-    assert!(chain(&error).contains("goes on from there"), "{}", chain(&error));
+    assert!(chain(&error).contains("the next pull resumes there"), "{}", chain(&error));
     fs::remove_file(filler).unwrap();
     store.pull("tiny", &hub.options(), &Silent).await.unwrap();
     assert!(fs::read(store.path("tiny").unwrap()).unwrap() == tiny.content);

@@ -1,11 +1,11 @@
-//! `kill -9` at any moment leaves what the next pull goes on with.
+//! After `kill -9` at any moment the next pull resumes.
 
 use std::{
     env, fs,
     process::{Child, Command, Stdio},
 };
 
-use catalogue::{Hub, Pip, PullOptions, Silent, SourceKind, Store};
+use lis_catalogue::{Endpoint, Pip, PullOptions, Silent, SourceKind, Store};
 
 use crate::{
     fake_hub::{Answer, FakeHub},
@@ -26,7 +26,7 @@ async fn victim() {
     let options = match (env::var("CATALOGUE_TEST_HUB"), env::var_os("CATALOGUE_TEST_PIP")) {
         (Ok(base), _) => PullOptions {
             sources: vec![SourceKind::Hub],
-            hub: Hub { base, ..usual.hub },
+            hub: Endpoint { base, ..usual.hub },
             pip: usual.pip,
         },
         (_, program) => PullOptions {
@@ -57,7 +57,7 @@ fn kill_often(test: &TestStore, mut start: impl FnMut() -> Child) -> usize {
         let before = have();
         let mut child = start();
         let mut ended = None;
-        wait_for("the victim to get on", || {
+        wait_for("progress of the victim", || {
             ended = child.try_wait().unwrap();
             ended.is_some() || have() > before + SIZE as u64 / 12
         });
@@ -70,12 +70,12 @@ fn kill_often(test: &TestStore, mut start: impl FnMut() -> Child) -> usize {
         if test.store.path("tiny").is_ok() {
             return killed;
         }
-        assert!(killed < 200, "it does not get on");
+        assert!(killed < 200, "no progress");
     }
 }
 
 #[tokio::test]
-async fn a_killed_download_is_gone_on_with() {
+async fn a_killed_download_is_resumed() {
     let tiny = Tiny::new(SIZE, SLICES);
     let (test, hub) = (TestStore::new(&tiny), FakeHub::new(&tiny.content, &[Answer::Slow; 300]));
     let killed = kill_often(&test, || start(&test, "CATALOGUE_TEST_HUB", hub.address()));
@@ -87,7 +87,7 @@ async fn a_killed_download_is_gone_on_with() {
 }
 
 #[tokio::test]
-async fn killed_packages_are_gone_on_with() {
+async fn killed_packages_are_resumed() {
     let tiny = Tiny::new(SIZE, SLICES);
     let (test, pip) = (TestStore::new(&tiny), FakePip::new(&tiny));
     let killed = kill_often(&test, || start(&test, "CATALOGUE_TEST_PIP", pip.program()));

@@ -17,8 +17,8 @@ use trajectory::{
 
 use super::{
     Console, Mode,
-    ink::Ink,
-    view::{Piece, Retry, View},
+    styled::StyledBuffer,
+    view::{Retry, StreamItem, View},
 };
 use crate::settings::Color;
 
@@ -118,14 +118,14 @@ impl Still {
     }
 
     fn reasoning(&mut self, text: &str) -> String {
-        self.piece(&Piece::Reasoning(text.into()))
+        self.piece(&StreamItem::Reasoning(text.into()))
     }
 
     fn text(&mut self, text: &str) -> String {
-        self.piece(&Piece::Text(text.into()))
+        self.piece(&StreamItem::Text(text.into()))
     }
 
-    fn piece(&mut self, piece: &Piece) -> String {
+    fn piece(&mut self, piece: &StreamItem) -> String {
         self.view.piece(piece, self.now);
         self.view.take()
     }
@@ -152,7 +152,7 @@ fn a_turn_is_shown_as_it_streams() {
     assert_eq!(live.reasoning(" me\n\n"), "\x1b[2;3m me\x1b[0m");
     assert_eq!(live.reasoning("see\n"), "\x1b[2;3m\n\nsee\x1b[0m");
     assert_eq!(live.text("\nI look."), "\nI look.");
-    assert_eq!(live.piece(&Piece::Call("execute_bash".into())), "\n");
+    assert_eq!(live.piece(&StreamItem::Call("execute_bash".into())), "\n");
     let writing = live.later();
     assert!(writing.contains("⣻ model writes execute_bash 1 s · turn 1/100"), "{writing:?}");
     let said = Assistant {
@@ -182,7 +182,7 @@ fn a_call_that_stood_in_the_text_is_only_marked() {
     let said = |text: &str| Assistant {
         text: text.into(),
         calls: vec![bash("seq 3\nseq 4")],
-        said: Some("I count.\n```bash\nseq 3\nseq 4\n```".into()),
+        raw: Some("I count.\n```bash\nseq 3\nseq 4\n```".into()),
         ..Assistant::default()
     };
     let mut live = Still::new(Mode::Live, Color::Never);
@@ -198,15 +198,14 @@ fn a_call_that_stood_in_the_text_is_only_marked() {
 fn a_failed_attempt_is_told_once_whoever_tells_first() {
     let event =
         |attempt| Event::Retried { turn: 1, attempt, wait_ms: 4000, why: "busy\nserver".into() };
-    let piece = |attempt| Piece::Retry(retry(attempt, "busy\nserver"));
+    let piece = |attempt| StreamItem::Retry(retry(attempt, "busy\nserver"));
     let mut live = Still::new(Mode::Live, Color::OnTerminals);
     assert!(live.text("half a repl").ends_with("half a repl"));
-    let told =
-        "\n\x1b[33mattempt 1 failed: busy server; what it said is void; again in 4.0 s\x1b[0m\n";
+    let told = "\n\x1b[33mrequest 1 failed: busy server; its output is discarded; retrying in 4.0 s\x1b[0m\n";
     assert_eq!(live.event(&event(1)), told);
     assert_eq!(live.piece(&piece(1)), "");
-    assert!(live.later().contains("model, again in 3 s"));
-    let told = "\r\x1b[K\x1b[33mattempt 2 failed: busy server; again in 4.0 s\x1b[0m\n";
+    assert!(live.later().contains("retrying in 3 s"));
+    let told = "\r\x1b[K\x1b[33mrequest 2 failed: busy server; retrying in 4.0 s\x1b[0m\n";
     assert_eq!(live.piece(&piece(2)), told);
     assert_eq!(live.event(&event(2)), "");
     // The whole text is shown now: what streamed before belonged to a failed attempt.
@@ -214,7 +213,7 @@ fn a_failed_attempt_is_told_once_whoever_tells_first() {
     assert_eq!(live.event(&replied(1, said)), "done\n");
     let mut plain = Still::new(Mode::Plain, Color::Never);
     let told = plain.piece(&piece(1)) + &plain.event(&event(1));
-    assert_eq!(told, "── turn 1/100 ──\nattempt 1 failed: busy server; again in 4.0 s\n");
+    assert_eq!(told, "── turn 1/100 ──\nrequest 1 failed: busy server; retrying in 4.0 s\n");
 }
 
 #[test]
@@ -222,8 +221,8 @@ fn a_file_gets_blocks_and_no_control_sequences() {
     let out = Shared::default();
     let console = Console::onto(out.clone(), Mode::Plain, Color::OnTerminals, 9);
     console.event(&started("m"));
-    console.hear(Delta::Text("streamed"));
-    console.hear(Delta::Call("execute_bash"));
+    console.on_delta(Delta::Text("streamed"));
+    console.on_delta(Delta::Call("execute_bash"));
     let said = Assistant {
         reasoning: "hm".into(),
         text: "I count.\n".into(),
@@ -251,7 +250,7 @@ fn nobody_asked_and_nothing_is_shown() {
     let out = Shared::default();
     let console = Console::onto(out.clone(), Mode::Quiet, Color::OnTerminals, 9);
     console.event(&started("m"));
-    console.hear(Delta::Text("x"));
+    console.on_delta(Delta::Text("x"));
     console.event(&ended(Outcome::Submitted));
     drop(console);
     assert_eq!(out.text(), "");
@@ -262,7 +261,7 @@ fn dropping_ends_the_line_of_words() {
     let out = Shared::default();
     let console = Console::onto(out.clone(), Mode::Live, Color::Never, 9);
     std::thread::scope(|scope| {
-        scope.spawn(|| console.hear(Delta::Text("half a wo")));
+        scope.spawn(|| console.on_delta(Delta::Text("half a wo")));
     });
     drop(console);
     assert_eq!(out.text(), "── turn 1/9 ──\nhalf a wo\n");
@@ -313,9 +312,9 @@ fn a_closed_or_stuck_terminal_holds_nothing_up() {
     let console = Console::onto(Stuck(stuck), Mode::Live, Color::Never, 9);
     let began = Instant::now();
     for _ in 0..10_000 {
-        console.hear(Delta::Text("word "));
+        console.on_delta(Delta::Text("word "));
     }
-    assert!(began.elapsed() < super::PATIENCE);
+    assert!(began.elapsed() < super::FLUSH_TIMEOUT);
     drop(console);
     drop(release);
 }
@@ -327,7 +326,7 @@ fn a_resumed_episode_goes_on_with_its_next_turn() {
     assert!(live.later().contains("model 1 s · turn 4/100 · 1 s"));
     assert_eq!(live.text("on"), "\r\x1b[K── turn 4/100 ──\non");
     let shown = live.event(&Event::Compacted { turn: 4, messages: 6 });
-    assert_eq!(shown, "\nshortened what the first 6 messages show\n");
+    assert_eq!(shown, "\nshortened the first 6 messages\n");
 }
 
 #[test]
@@ -351,10 +350,10 @@ fn a_reminder_is_shown_and_each_call_has_its_own_time() {
 #[test]
 fn editor_calls_and_odd_ones_are_readable() {
     let shown = |call: ToolCall| {
-        let mut ink = Ink::new(Color::Never);
-        super::action::call(&mut ink, &call);
-        super::action::mark(&mut ink, &call);
-        ink.take()
+        let mut out = StyledBuffer::new(Color::Never);
+        super::action::call(&mut out, &call);
+        super::action::mark(&mut out, &call);
+        out.take()
     };
     let edit = |arguments| shown(call("str_replace_editor", arguments));
     let text: String = (1..=12).map(|n| format!("{n}\n")).collect();
@@ -391,7 +390,10 @@ fn endings_have_their_colours() {
     let shown = |outcome| Still::new(Mode::Live, Color::OnTerminals).event(&ended(outcome));
     assert!(shown(Outcome::Submitted).starts_with("\x1b[32msubmitted\x1b[0m"));
     assert!(shown(Outcome::Deadline).starts_with("\x1b[33mdeadline\x1b[0m"));
-    let failed = shown(Outcome::Infrastructure { cause: "disk\nfull".into() });
+    let failed = shown(Outcome::Infrastructure {
+        cause: "disk\nfull".into(),
+        fault: trajectory::Fault::Unknown,
+    });
     assert!(failed.starts_with("\x1b[31minfrastructure: disk full\x1b[0m"), "{failed:?}");
 }
 
@@ -401,9 +403,9 @@ fn hostile(text: &str, mode: Mode) -> String {
     let owned = || text.to_owned();
     still.view.started(text, still.now);
     let mut shown = still.later() + &still.reasoning(text) + &still.text(text);
-    shown += &still.piece(&Piece::Call(owned()));
+    shown += &still.piece(&StreamItem::Call(owned()));
     shown += &still.later();
-    shown += &still.piece(&Piece::Retry(retry(1, text)));
+    shown += &still.piece(&StreamItem::Retry(retry(1, text)));
     let editor = json!({"command": "create", "path": text, "file_text": text, text: text});
     let malformed = Arguments::Malformed { malformed: owned(), why: owned() };
     let calls = vec![
@@ -419,7 +421,7 @@ fn hostile(text: &str, mode: Mode) -> String {
             text: owned(),
             reasoning: owned(),
             calls: calls.clone(),
-            said,
+            raw: said,
             opaque: None,
         };
         shown += &still.event(&replied(1, message));
@@ -428,14 +430,18 @@ fn hostile(text: &str, mode: Mode) -> String {
             shown += &still.event(&observed(1, text, text, Some(1)));
         }
     }
-    shown + &still.event(&ended(Outcome::Infrastructure { cause: owned() }))
+    shown
+        + &still.event(&ended(Outcome::Infrastructure {
+            cause: owned(),
+            fault: trajectory::Fault::Unknown,
+        }))
 }
 
 #[test]
 fn hostile_text_stays_text() {
     let text = "\x1b]0;title\x07\x1b[2J\r\u{9b}31m\u{202e}\u{2028}x";
     for mode in [Mode::Live, Mode::Plain] {
-        let shown = Ink::strip(&hostile(text, mode));
+        let shown = StyledBuffer::strip(&hostile(text, mode));
         assert!(
             shown.contains("$ \\x1b]0;title\\x07\\x1b[2J\\r\\u{9b}31m\\u{202e}\\u{2028}x"),
             "{shown:?}"
@@ -446,7 +452,7 @@ fn hostile_text_stays_text() {
 proptest! {
     #[test]
     fn the_only_control_sequences_are_ours(text in "[\\x00-\\x1f\\x7f-\\u{9f}\\u{200b}-\\u{206f}\\[K0-9;ma日\n]{0,40}") {
-        let live = Ink::strip(&hostile(&text, Mode::Live));
+        let live = StyledBuffer::strip(&hostile(&text, Mode::Live));
         let raw = |c: char| c.is_control() && c != '\n' && c != '\t';
         prop_assert!(!live.contains(raw), "{live:?}");
         let plain = hostile(&text, Mode::Plain);

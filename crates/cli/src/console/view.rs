@@ -1,8 +1,8 @@
-//! An episode as text: what is heard goes in, what to show comes out. Time is told from outside, and
-//! nothing is written from here.
+//! An episode as text: events and streamed items go in, text to show comes out. The caller passes the time and writes
+//! the text.
 //!
-//! While words stream, the cursor stands behind the last of them and there is no line at the bottom.
-//! Everything else is whole lines, below which that line may stand.
+//! While text streams, the cursor is behind it and there is no status line. Everything else is whole lines, below which
+//! the status line may be.
 
 use std::{
     collections::VecDeque,
@@ -13,118 +13,118 @@ use trajectory::{Assistant, Ended, Event, Message, Observed, Outcome, Replied, S
 
 use super::{
     Mode, action,
-    figures::{Tally, both_ways, clock, counted, money, one_line, time},
-    ink::{Ink, Style},
-    status::{Status, Waits},
+    format::{UsageTotals, clock, counted, money, one_line, time, token_counts},
+    status::{Status, WaitingFor},
+    styled::{Style, StyledBuffer},
 };
 use crate::settings::Color;
 
-/// Characters of what a server or the machine complains about.
-const COMPLAINT: usize = 500;
-/// Line ends in a row that are shown.
-const MOST_LINE_ENDS: usize = 4;
+/// Characters shown of an error message.
+const MAX_ERROR: usize = 500;
+/// Consecutive line ends that are shown.
+const MAX_LINE_ENDS: usize = 4;
 
-/// A piece of a reply, kept.
+/// A streamed part of a response.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Piece {
-    /// Thinking.
+pub(super) enum StreamItem {
+    /// Reasoning.
     Reasoning(String),
     /// Text.
     Text(String),
-    /// A call of this tool begins.
+    /// A call of this tool starts.
     Call(String),
-    /// The attempt failed.
+    /// The request failed.
     Retry(Retry),
 }
 
-/// A failed attempt to reach the model.
+/// A failed request to the model.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Retry {
-    /// Which one, from 1.
+    /// Its number, from 1.
     pub(super) attempt: u32,
-    /// How long until the next.
+    /// Time until the next.
     pub(super) wait: Duration,
-    /// What went wrong.
+    /// The error.
     pub(super) why: String,
 }
 
-/// What is known of an episode, and what of it is already shown.
+/// The state of an episode and of its display.
 #[derive(Debug)]
 pub(super) struct View {
-    ink: Ink,
+    out: StyledBuffer,
     mode: Mode,
     max_turns: u32,
     begun: Instant,
-    tally: Tally,
+    totals: UsageTotals,
     status: Status,
-    /// The turn that goes on or comes next, and the last that has its heading.
+    /// The current or next turn, and the last one whose heading was shown.
     turn: u32,
     announced: u32,
-    words: Words,
-    /// The calls that have no result yet. The first is shown.
+    streamed: Streamed,
+    /// Calls without a result yet. The first is shown.
     calls: VecDeque<ToolCall>,
-    telling: Telling,
-    /// Failed attempts of this turn that came one way and not yet the other.
-    retries: Vec<(Way, u32)>,
+    call_display: CallDisplay,
+    /// Failed requests of this turn that were reported by one source and not yet by the other.
+    retries: Vec<(RetrySource, u32)>,
 }
 
-/// The words that stream.
+/// The text that streams.
 #[derive(Debug, Default)]
-struct Words {
-    /// What kind they are, if some are on the line.
+struct Streamed {
+    /// Its style, if some is on the line.
     kind: Option<Style>,
-    /// Line ends that are shown once something follows them.
+    /// Line ends to show once text follows.
     held: usize,
-    /// Whether this turn's thinking, or its text, was shown.
+    /// Whether this turn's reasoning, or its text, was shown.
     reasoning: bool,
     text: bool,
 }
 
 /// How calls are shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Telling {
-    /// As a whole.
+enum CallDisplay {
+    /// In full.
     Whole,
-    /// By a mark: they stood in the text that streamed.
+    /// In one line: the text that streamed contained them.
     Mark,
 }
 
-/// How we learn of a failed attempt: the record and the listener both tell.
+/// Where a failed request was reported: both the journal and the listener report it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum RetrySource {
     Event,
-    Piece,
+    StreamItem,
 }
 
 impl View {
-    /// Nothing has happened yet.
+    /// An episode that has not started.
     pub(super) fn new(mode: Mode, color: Color, max_turns: u32, now: Instant) -> Self {
         let color = if mode == Mode::Live { color } else { Color::Never };
         Self {
-            ink: Ink::new(color),
+            out: StyledBuffer::new(color),
             mode,
             max_turns,
             begun: now,
-            tally: Tally::default(),
+            totals: UsageTotals::default(),
             status: Status::new(now),
             turn: 1,
             announced: 0,
-            words: Words::default(),
+            streamed: Streamed::default(),
             calls: VecDeque::new(),
-            telling: Telling::Whole,
+            call_display: CallDisplay::Whole,
             retries: Vec::new(),
         }
     }
 
-    /// The episode began.
+    /// The episode started.
     pub(super) fn started(&mut self, model: &str, now: Instant) {
         self.begun = now;
-        self.end_words();
-        self.ink.line(Style::Dim, &format!("model {}", one_line(model, 200)));
-        self.status.wait(Waits::Model, now);
+        self.end_stream();
+        self.out.line(Style::Dim, &format!("model {}", one_line(model, 200)));
+        self.status.wait(WaitingFor::Model, now);
     }
 
-    /// Something was recorded.
+    /// An event was recorded.
     pub(super) fn event(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Replied(replied) => self.replied(replied, now),
@@ -132,151 +132,155 @@ impl View {
             Event::Ended(ended) => self.ended(ended, now),
             Event::Retried { attempt, wait_ms, why, .. } => {
                 let wait = Duration::from_millis(*wait_ms);
-                self.retried(Way::Event, &Retry { attempt: *attempt, wait, why: why.clone() }, now);
+                self.retried(
+                    RetrySource::Event,
+                    &Retry { attempt: *attempt, wait, why: why.clone() },
+                    now,
+                );
             }
             Event::Compacted { messages, .. } => {
-                self.end_words();
-                let shortened = format!("shortened what the first {messages} messages show");
-                self.ink.line(Style::Dim, &shortened);
+                self.end_stream();
+                let shortened = format!("shortened the first {messages} messages");
+                self.out.line(Style::Dim, &shortened);
             }
             Event::Resumed { turn } => {
                 self.begun = now;
                 (self.turn, self.announced) = (turn.saturating_add(1), *turn);
                 self.calls.clear();
-                self.end_words();
-                self.ink.line(Style::Mark, &format!("resumed after turn {turn}"));
-                self.status.wait(Waits::Model, now);
+                self.end_stream();
+                self.out.line(Style::Mark, &format!("resumed after turn {turn}"));
+                self.status.wait(WaitingFor::Model, now);
             }
             Event::Started(_) | Event::Saved { .. } | Event::Unknown => {}
         }
     }
 
-    /// The model goes on.
-    pub(super) fn piece(&mut self, piece: &Piece, now: Instant) {
+    /// The model streams.
+    pub(super) fn piece(&mut self, piece: &StreamItem, now: Instant) {
         match piece {
-            Piece::Retry(retry) => self.retried(Way::Piece, retry, now),
+            StreamItem::Retry(retry) => self.retried(RetrySource::StreamItem, retry, now),
             _ if self.mode != Mode::Live => {}
-            Piece::Reasoning(text) => self.stream(Style::Thinking, text),
-            Piece::Text(text) => self.stream(Style::Normal, text),
-            Piece::Call(tool) => {
+            StreamItem::Reasoning(text) => self.stream(Style::Thinking, text),
+            StreamItem::Text(text) => self.stream(Style::Normal, text),
+            StreamItem::Call(tool) => {
                 self.announce();
-                self.end_words();
-                self.status.wait(Waits::Call(tool.clone()), now);
+                self.end_stream();
+                self.status.wait(WaitingFor::Call(tool.clone()), now);
             }
         }
     }
 
-    /// Time went by: draws the line at the bottom, cut to the terminal's width, where there is something
-    /// to wait for and no words stand in its place.
+    /// Draws the status line, cut to the terminal's width, while something is awaited and no text streams.
     pub(super) fn tick(&mut self, columns: usize, now: Instant) {
         if !self.is_waiting() {
-            return self.ink.clear();
+            return self.out.clear();
         }
         if !self.status.is_fresh(now) {
-            let turn = self.turn_words();
-            let line = self.status.draw(&turn, &self.tally, self.begun, now, columns);
-            self.ink.pass(Style::Dim, &line);
+            let turn = self.turn_title();
+            let line = self.status.draw(&turn, &self.totals, self.begun, now, columns);
+            self.out.status(Style::Dim, &line);
         }
     }
 
-    /// Whether the line at the bottom belongs there now.
+    /// Whether the status line is to be shown.
     pub(super) fn is_waiting(&self) -> bool {
-        self.mode == Mode::Live && self.words.kind.is_none() && self.status.is_waiting()
+        self.mode == Mode::Live && self.streamed.kind.is_none() && self.status.is_waiting()
     }
 
-    /// Nothing will follow.
+    /// Ends the display.
     pub(super) fn close(&mut self) {
-        self.end_words();
-        self.ink.clear();
+        self.end_stream();
+        self.out.clear();
         self.status.stop();
     }
 
-    /// What to show since the last time.
+    /// Takes the text to show since the last call.
     pub(super) fn take(&mut self) -> String {
-        self.ink.take()
+        self.out.take()
     }
 
     fn replied(&mut self, replied: &Replied, now: Instant) {
         self.turn = replied.turn;
         self.announce();
-        self.end_words();
-        self.tally.add(replied.usage, replied.cost);
-        let Assistant { text, reasoning, calls, said, .. } = &replied.message;
-        self.telling = match said {
-            Some(_) if self.words.text => Telling::Mark,
-            _ => Telling::Whole,
+        self.end_stream();
+        self.totals.add(replied.usage, replied.cost);
+        let Assistant { text, reasoning, calls, raw, .. } = &replied.message;
+        self.call_display = match raw {
+            Some(_) if self.streamed.text => CallDisplay::Mark,
+            _ => CallDisplay::Whole,
         };
-        if !self.words.reasoning {
+        if !self.streamed.reasoning {
             self.whole(Style::Thinking, reasoning);
         }
-        if !self.words.text {
+        if !self.streamed.text {
             self.whole(Style::Normal, text);
         }
         if self.mode == Mode::Plain {
             let took = time(Duration::from_millis(replied.millis));
-            let used = both_ways(&replied.usage);
-            self.ink.line(Style::Dim, &format!("model took {took}, {used}"));
+            let used = token_counts(&replied.usage);
+            self.out.line(Style::Dim, &format!("model took {took}, {used}"));
         }
         if replied.from_cache {
-            self.ink.line(Style::Dim, "from the cache of replies");
+            self.out.line(Style::Dim, "response from the cache");
         }
         match &replied.stop {
             Stop::End | Stop::ToolCalls => {}
-            Stop::Length => self.ink.line(Style::Warning, "cut off at the limit of tokens"),
-            Stop::Refusal => self.ink.line(Style::Warning, "refused"),
+            Stop::Length => self.out.line(Style::Warning, "cut off at the token limit"),
+            Stop::Refusal => self.out.line(Style::Warning, "refused"),
             Stop::Other(word) => {
-                self.ink.line(Style::Warning, &format!("stopped: {}", one_line(word, COMPLAINT)));
+                self.out.line(Style::Warning, &format!("stopped: {}", one_line(word, MAX_ERROR)));
             }
         }
-        self.words = Words::default();
+        self.streamed = Streamed::default();
         self.retries.clear();
         self.calls = calls.iter().cloned().collect();
         self.next_call(now);
     }
 
     fn observed(&mut self, observed: &Observed, now: Instant) {
-        self.end_words();
-        action::observation(&mut self.ink, observed);
+        self.end_stream();
+        action::observation(&mut self.out, observed);
         if matches!(observed.message, Message::Tool(_)) {
             self.calls.pop_front();
         }
         self.next_call(now);
         if self.calls.is_empty() {
             self.turn = observed.turn.saturating_add(1);
-            self.status.wait(Waits::Model, now);
+            self.status.wait(WaitingFor::Model, now);
         }
     }
 
     /// Shows the next call right before its own result.
     fn next_call(&mut self, now: Instant) {
         let Some(call) = self.calls.front() else {
-            return self.status.wait(Waits::Nothing, now);
+            return self.status.wait(WaitingFor::Nothing, now);
         };
-        match self.telling {
-            Telling::Whole => action::call(&mut self.ink, call),
-            Telling::Mark => action::mark(&mut self.ink, call),
+        match self.call_display {
+            CallDisplay::Whole => action::call(&mut self.out, call),
+            CallDisplay::Mark => action::mark(&mut self.out, call),
         }
-        self.status.wait(Waits::Tool(call.name.clone()), now);
+        self.status.wait(WaitingFor::Tool(call.name.clone()), now);
     }
 
-    fn retried(&mut self, way: Way, retry: &Retry, now: Instant) {
-        let known = |(other, attempt): &(Way, u32)| *other != way && *attempt == retry.attempt;
+    fn retried(&mut self, way: RetrySource, retry: &Retry, now: Instant) {
+        let known =
+            |(other, attempt): &(RetrySource, u32)| *other != way && *attempt == retry.attempt;
         if let Some(at) = self.retries.iter().position(known) {
             self.retries.swap_remove(at);
             return;
         }
         self.retries.push((way, retry.attempt));
         self.announce();
-        self.end_words();
-        let void = self.words.reasoning || self.words.text;
-        self.words = Words::default();
+        self.end_stream();
+        let void = self.streamed.reasoning || self.streamed.text;
+        self.streamed = Streamed::default();
         let Retry { attempt, wait, why } = retry;
-        let void = if void { "; what it said is void" } else { "" };
-        let (wait_words, why) = (time(*wait), one_line(why, COMPLAINT));
-        let words = format!("attempt {attempt} failed: {why}{void}; again in {wait_words}");
-        self.ink.line(Style::Warning, &words);
-        // A wait beyond all clocks cannot be counted down.
-        let waits = now.checked_add(*wait).map_or(Waits::Model, Waits::Retry);
+        let void = if void { "; its output is discarded" } else { "" };
+        let (wait_words, why) = (time(*wait), one_line(why, MAX_ERROR));
+        let line = format!("request {attempt} failed: {why}{void}; retrying in {wait_words}");
+        self.out.line(Style::Warning, &line);
+        // A wait too long for the clock cannot be counted down.
+        let waits = now.checked_add(*wait).map_or(WaitingFor::Model, WaitingFor::Retry);
         self.status.wait(waits, now);
     }
 
@@ -288,8 +292,8 @@ impl View {
             Outcome::Infrastructure { .. } => (Style::Bad, ended.outcome.to_string()),
             limit => (Style::Warning, limit.to_string()),
         };
-        self.ink.put(style, &one_line(&outcome, COMPLAINT));
-        let mut parts = vec![counted(spent.turns as usize, "turn"), both_ways(&spent.usage)];
+        self.out.put(style, &one_line(&outcome, MAX_ERROR));
+        let mut parts = vec![counted(spent.turns as usize, "turn"), token_counts(&spent.usage)];
         parts.extend(spent.cost.map(money));
         let within = |millis| time(Duration::from_millis(millis));
         parts.push(format!(
@@ -298,58 +302,58 @@ impl View {
             within(spent.model_ms),
             within(spent.tool_ms)
         ));
-        self.ink.line(Style::Dim, &format!(" · {}", parts.join(" · ")));
+        self.out.line(Style::Dim, &format!(" · {}", parts.join(" · ")));
     }
 
-    /// The heading of a turn, once.
+    /// Shows the heading of a turn, once.
     fn announce(&mut self) {
         if self.announced != self.turn {
             self.announced = self.turn;
-            self.ink.line(Style::Mark, &format!("── {} ──", self.turn_words()));
+            self.out.line(Style::Mark, &format!("── {} ──", self.turn_title()));
         }
     }
 
-    fn turn_words(&self) -> String {
+    fn turn_title(&self) -> String {
         format!("turn {}/{}", self.turn, self.max_turns)
     }
 
     fn stream(&mut self, style: Style, text: &str) {
-        let begins = self.words.kind != Some(style);
+        let begins = self.streamed.kind != Some(style);
         let text = if begins { text.trim_start() } else { text };
         let body = text.trim_end_matches('\n');
         let ends = text.len() - body.len();
         if body.is_empty() {
-            // What only ends lines begins nothing.
+            // Line ends alone start nothing.
             if !begins {
-                self.words.held += ends;
+                self.streamed.held += ends;
             }
             return;
         }
         self.announce();
         if begins {
-            self.end_words();
+            self.end_stream();
         }
-        let held = "\n".repeat(self.words.held.min(MOST_LINE_ENDS));
-        self.ink.put(style, &format!("{held}{body}"));
-        self.words.kind = Some(style);
-        self.words.held = ends;
+        let held = "\n".repeat(self.streamed.held.min(MAX_LINE_ENDS));
+        self.out.put(style, &format!("{held}{body}"));
+        self.streamed.kind = Some(style);
+        self.streamed.held = ends;
         match style {
-            Style::Thinking => self.words.reasoning = true,
-            _ => self.words.text = true,
+            Style::Thinking => self.streamed.reasoning = true,
+            _ => self.streamed.text = true,
         }
     }
 
-    fn end_words(&mut self) {
-        if self.words.kind.take().is_some() {
-            self.ink.line(Style::Normal, "");
+    fn end_stream(&mut self) {
+        if self.streamed.kind.take().is_some() {
+            self.out.line(Style::Normal, "");
         }
-        self.words.held = 0;
+        self.streamed.held = 0;
     }
 
     fn whole(&mut self, style: Style, text: &str) {
         let text = text.trim();
         if !text.is_empty() {
-            self.ink.line(style, text);
+            self.out.line(style, text);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use rustix::process::Signal;
-use testkit::{Answer, Fault, MockServer, Nobody, bash, say, submit};
+use testkit::{Answer, Fault, MockServer, UnusedPort, bash, say, submit};
 
 use crate::{
     episodes::{check_record, events, folder, json, kinds, ran, run},
@@ -18,7 +18,7 @@ fn good() -> [testkit::Turn; 2] {
 
 #[test]
 fn passing_faults_are_tried_again_and_recorded() {
-    let Some(home) = Home::with_sandboxes() else { return };
+    let Some(_) = Home::with_sandboxes() else { return };
     let faults: Vec<(&str, Answer)> = vec![
         ("busy", Answer::busy(0)),
         ("500", Answer::error(500, "boom")),
@@ -29,22 +29,24 @@ fn passing_faults_are_tried_again_and_recorded() {
         ("malformed", say("hm").fault(Fault::Malformed(1))),
         ("error event", say("hm").fault(Fault::ErrorEvent(1, "overloaded".into()))),
     ];
-    for (name, fault) in faults {
-        let server = MockServer::start().unwrap();
-        server.push(fault);
-        good().into_iter().for_each(|turn| server.push(turn));
-        let output = ran(&home, &server, ["Do it", "--retries", "2"]);
-        assert_eq!(
-            (code(&output), out(&output).as_str()),
-            (0, "fine\n"),
-            "{name}: {}",
-            err(&output)
-        );
-        let folder = check_record(&home, &output, "submitted");
-        let retried = events(&folder).into_iter().filter(|event| event["kind"] == "retried");
-        assert_eq!(retried.count(), 1, "{name}");
-        fs::remove_dir_all(home.file("out")).unwrap();
-    }
+    // Each waits a second before it asks again, so they wait together.
+    std::thread::scope(|scope| {
+        for (name, fault) in faults {
+            scope.spawn(move || recovers_from(name, fault));
+        }
+    });
+}
+
+fn recovers_from(name: &str, fault: Answer) {
+    let home = Home::new();
+    let server = MockServer::start().unwrap();
+    server.push(fault);
+    good().into_iter().for_each(|turn| server.push(turn));
+    let output = ran(&home, &server, ["Do it", "--retries", "2"]);
+    assert_eq!((code(&output), out(&output).as_str()), (0, "fine\n"), "{name}: {}", err(&output));
+    let folder = check_record(&home, &output, "submitted");
+    let retried = events(&folder).into_iter().filter(|event| event["kind"] == "retried");
+    assert_eq!(retried.count(), 1, "{name}");
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn silence_is_noticed() {
         assert_eq!(code(&output), 4, "{}", err(&output));
         let folder = check_record(&home, &output, "infrastructure");
         let cause = json(&folder.join("run.json"))["cause"].to_string();
-        assert!(cause.contains("said nothing"), "{cause}");
+        assert!(cause.contains("sent nothing"), "{cause}");
         fs::remove_dir_all(home.file("out")).unwrap();
     }
 }
@@ -88,7 +90,7 @@ fn what_will_not_pass_stops_at_once_with_the_servers_words() {
 #[test]
 fn nobody_at_the_address_is_named() {
     let Some(home) = Home::with_sandboxes() else { return };
-    let nobody = Nobody::new().unwrap();
+    let nobody = UnusedPort::new().unwrap();
     let url = nobody.base_url().unwrap();
     let output = run(&home, &url, ["Do it", "--retries", "1"]).output().unwrap();
     assert_eq!(code(&output), 4);

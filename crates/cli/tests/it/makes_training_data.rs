@@ -117,16 +117,16 @@ fn bad_wishes_are_one_line_and_leave_nothing() {
     write(&home.file("a.jsonl"), "{\"context\": \"x\"}\nnonsense\n");
     write(&home.file("full/x"), "");
     for (args, why) in [
-        (&["prepare", "--input", "a.jsonl", "--output", "full"][..], "is there already"),
+        (&["prepare", "--input", "a.jsonl", "--output", "full"][..], "already exists"),
         (
             &["prepare", "--input", "a.jsonl", "--output", "new"],
             "no row is left: 1 of an unknown shape, 1 that cannot be read",
         ),
         (&["prepare", "--input", "none.jsonl", "--output", "new"], "No such file"),
         (&["prepare", "--input", "full", "--output", "new"], ".jsonl or .json"),
-        (&["prepare", "--input", "a.jsonl", "--output", "new", "--validation", "-1"], "share"),
+        (&["prepare", "--input", "a.jsonl", "--output", "new", "--validation", "-1"], "fraction"),
         (&["prepare", "--output", "new"], "--input"),
-        (&["synthesize", "--output", "new", "--count", "0"], "from 1 to"),
+        (&["synthesize", "--output", "new", "--count", "0"], "between 1 and"),
         (
             &["synthesize", "--output", "new", "--count", "5", "--kinds", "sum,tag"],
             "there are find, count",
@@ -155,14 +155,14 @@ fn what_is_left_out_is_told() {
     assert_eq!(code(&output), 0, "{}", err(&output));
     let said = err(&output);
     for text in [
-        "left out: 1 that cannot be read, 1 that repeat others, 1 without an answer",
+        "skipped: 1 that cannot be read, 1 that repeat others, 1 without an answer",
         "a.jsonl, line 2: not JSON",
         "a.jsonl, line 3: it has no answer",
-        "nothing is left to validate with",
+        "the validation set is empty",
     ] {
         assert!(said.contains(text), "{text}: {said}");
     }
-    assert!(out(&output).contains("to train on"), "{}", out(&output));
+    assert!(out(&output).contains("training"), "{}", out(&output));
 }
 
 #[test]

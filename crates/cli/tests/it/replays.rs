@@ -27,7 +27,7 @@ fn the_same_actions_come_out_the_same() {
         assert!(out(&shown).contains("$ cd /tmp; echo hello"), "{}", out(&shown));
         let again = home.command(["replay", "--sandbox"]).arg(&path).output().unwrap();
         assert_eq!(code(&again), 0, "{}{}", out(&again), err(&again));
-        assert!(out(&again).contains("0 of 3 actions came out differently"), "{}", out(&again));
+        assert!(out(&again).contains("0 of 3 results differ"), "{}", out(&again));
     }
 }
 
@@ -41,7 +41,7 @@ fn long_outputs_and_reminders_come_out_the_same() {
     assert_eq!(code(&run(&home, &server.base_url(), args).output().unwrap()), 0);
     let again = home.command(["replay", "--sandbox"]).arg(folder(&home)).output().unwrap();
     assert_eq!(code(&again), 0, "{}{}", out(&again), err(&again));
-    assert!(out(&again).contains("0 of 4 actions"), "{}", out(&again));
+    assert!(out(&again).contains("0 of 4 results"), "{}", out(&again));
 }
 
 #[test]

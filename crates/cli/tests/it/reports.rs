@@ -2,14 +2,14 @@
 
 use std::{fs, path::Path};
 
-use results::{Attempt, Folder, Key, Mode, Run, TaskInfo};
+use results::{AttemptKey, AttemptRecord, Mode, ResultsDir, Run, RunSettings, TaskInfo};
 use serde_json::{Value, json};
 
 use crate::support::{Home, code, err, out, refusal, write};
 
 /// A run of ten problems: without a computer three are right, with one eight, and the last attempt is missing.
 fn run(directory: &Path, model: &str) -> String {
-    let folder = Folder::new(directory);
+    let folder = ResultsDir::new(directory);
     let task = TaskInfo {
         name: "math".to_owned(),
         problems: 10,
@@ -25,23 +25,24 @@ fn run(directory: &Path, model: &str) -> String {
         tasks: vec![task],
         modes: vec![Mode::Llm, Mode::Sandbox],
         without: Vec::new(),
-        context: "files".to_owned(),
-        settings: Value::Null,
+        documents: "files".to_owned(),
+        settings: RunSettings::default(),
     };
-    folder.keep_run(&asked).unwrap();
+    folder.save_run(&asked).unwrap();
     for (mode, right) in [(Mode::Llm, 3), (Mode::Sandbox, 8)] {
         for problem in 0..10 - usize::from(mode == Mode::Sandbox) {
-            let key = Key { task: "math".to_owned(), mode, id: format!("p{problem}"), repeat: 0 };
+            let key =
+                AttemptKey { task: "math".to_owned(), mode, id: format!("p{problem}"), repeat: 0 };
             if mode == Mode::Llm {
                 write(&folder.trajectory_path(&key), "");
             }
-            folder.keep(&attempt(&key, problem < right)).unwrap();
+            folder.save(&attempt(&key, problem < right)).unwrap();
         }
     }
     directory.to_str().unwrap().to_owned()
 }
 
-fn attempt(key: &Key, right: bool) -> Attempt {
+fn attempt(key: &AttemptKey, right: bool) -> AttemptRecord {
     let score = if right { 1.0 } else { 0.0 };
     let answer = if right { "2" } else { "<img src=x onerror=alert(1)>\u{202e}" };
     serde_json::from_value(json!({
@@ -60,7 +61,7 @@ fn one_run_is_reported_beside_its_results() {
     let done = home.run(["report", &path]);
     assert_eq!(code(&done), 0, "{}", err(&done));
     let text = out(&done);
-    assert!(text.contains("math: 30.0% without a computer, 88.9% with one"), "{text}");
+    assert!(text.contains("math: 30.0% without a sandbox, 88.9% with one"), "{text}");
     assert!(text.contains("1 of 20 attempts are missing"), "{text}");
     assert!(err(&done).contains("report.html, report.md, report.json"), "{}", err(&done));
     let report = Path::new(&path).join("report");
@@ -113,15 +114,15 @@ fn a_directory_of_something_else_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     let why = refusal(&home.run(["report", path]), 2);
-    assert!(why.contains("holds no run") && why.contains("benchmark --output"), "{why}");
+    assert!(why.contains("is not a run directory"), "{why}");
     let why = refusal(&home.run(["report", &format!("{path}/gone")]), 2);
     assert!(why.contains("there is no directory"), "{why}");
     let run = run(&dir.path().join("run"), "small");
     let why = refusal(&home.run(["report", &run, &run]), 2);
-    assert!(why.contains("named twice"), "{why}");
+    assert!(why.contains("given twice"), "{why}");
     fs::write(dir.path().join("file"), "").unwrap();
     let why = refusal(&home.run(["report", &run, "--output", &format!("{path}/file")]), 4);
-    assert!(why.contains("--output names another place"), "{why}");
+    assert!(why.contains("choose another directory with --output"), "{why}");
     assert!(!dir.path().join("run/report").exists());
 }
 
@@ -134,7 +135,7 @@ fn a_strangers_run_leads_the_report_nowhere_else() {
     fs::create_dir(&other).unwrap();
     std::os::unix::fs::symlink(&other, &report).unwrap();
     let said = refusal(&home.run(["report", &path]), 2);
-    assert!(said.contains("is a link") && said.contains("--output"), "{said}");
+    assert!(said.contains("is a symbolic link") && said.contains("--output"), "{said}");
     assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
 
     fs::remove_file(&report).unwrap();

@@ -91,7 +91,7 @@ fn without_the_saved_files_everything_is_done_again() {
     assert_eq!((code(&output), out(&output).as_str()), (0, "one two deep\n"), "{}", err(&output));
     check_record(&home, &output, "submitted");
     check_steps(&folder(&home));
-    assert!(err(&output).contains("repeating 2 recorded actions"), "{}", err(&output));
+    assert!(err(&output).contains("repeating 2 recorded tool calls"), "{}", err(&output));
     assert_eq!(server.requests()[3].turns(), 2);
     // Long outputs are where the model was told they are.
     let last = server.requests()[4].messages().last().unwrap().to_string();

@@ -25,7 +25,7 @@ fn the_curves_of_a_run_lie_beside_it() {
     let output = home.run(["train", "plot", "runs/first"]);
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert!(
-        err(&output).contains("1 lines cannot be read") && err(&output).contains("5 SVG files"),
+        err(&output).contains("1 lines are unreadable") && err(&output).contains("5 SVG files"),
         "{}",
         err(&output)
     );

@@ -1,6 +1,5 @@
-//! One question into one row: its context in files with names that tell nothing, among documents of others.
-//!
-//! Which questions there are, and on which side, is decided already.
+//! Builds a row from a question: its context in files with uninformative names, among distractors. The texts of rows are
+//! training data: they stay byte-identical.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,41 +8,45 @@ use std::{
 
 use super::{
     Placement, PrepareSettings, choices, find,
-    pool::{Asked, Entry, LARGEST_ROW, Place, Pool, domain, qa_type, truth},
-    shape::{Question, Right},
+    pool::{Entry, KeyedQuestion, MAX_ROW_BYTES, Pool, QuestionIndex, domain, qa_type, truth},
+    shape::{CorrectAnswer, Question},
 };
 use crate::{
     Row,
-    dice::Dice,
+    rng::Rng,
     text::{normal, parts},
 };
 
-/// Documents longer than this are cut into parts of about the second number, in bytes.
+/// Documents longer than the first number are split into parts of about the second, in bytes.
 const PARTS: (usize, usize) = (12_000, 8_000);
-/// An example may have this many bytes.
-const LONGEST_EXAMPLE: usize = 600;
-/// Examples are looked for among so many questions before.
-const MOST_BEFORE: usize = 200;
-/// Others are chosen among at least so many documents, those nearest in length.
-const CHOICE: usize = 8;
-/// Names of files, before their number.
+/// The maximum size of an example, in bytes.
+const MAX_EXAMPLE_BYTES: usize = 600;
+/// The number of earlier questions among which examples are searched.
+const MAX_EARLIER: usize = 200;
+/// Distractors are drawn from at least this many documents, those nearest in length.
+const MIN_CANDIDATES: usize = 8;
+/// Prefixes of file names, before the number.
 const STYLES: [&str; 8] =
     ["text-", "document_", "", "file-", "paper-", "page-", "source_", "item-"];
-/// Stands for letters among the first numbers of files.
+/// Stands for letters instead of numbers.
 const LETTERS: usize = 0;
 
-/// Makes the rows of one side.
+/// Builds the rows of one partition.
 pub(super) struct Builder<'a> {
     pool: &'a Pool,
     settings: &'a PrepareSettings,
-    /// Documents of this side, with their groups.
+    /// The documents of this partition, with their groups.
     around: Vec<(usize, usize)>,
-    /// Rows so far with fewer documents of others than were asked for.
+    /// Rows so far with fewer distractors than requested.
     pub(super) fewer: u64,
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(pool: &'a Pool, settings: &'a PrepareSettings, places: &[Place]) -> Self {
+    pub(super) fn new(
+        pool: &'a Pool,
+        settings: &'a PrepareSettings,
+        places: &[QuestionIndex],
+    ) -> Self {
         let entries: BTreeSet<usize> = places.iter().map(|(entry, _)| *entry).collect();
         let entries = entries.into_iter().map(|at| &pool.entries[at]);
         let around: BTreeSet<(usize, usize)> = entries
@@ -56,27 +59,27 @@ impl<'a> Builder<'a> {
         Self { pool, settings, around, fewer: 0 }
     }
 
-    pub(super) fn row(&mut self, (entry, number): Place) -> Row {
+    pub(super) fn row(&mut self, (entry, number): QuestionIndex) -> Row {
         let entry = &self.pool.entries[entry];
-        let Asked { question, key } = &entry.questions[number];
-        let mut dice = Dice::new(self.settings.seed, &["row", key]);
+        let KeyedQuestion { question, key } = &entry.questions[number];
+        let mut rng = Rng::new(self.settings.seed, &["row", key]);
         let answer = truth(question);
-        let documents = self.documents(entry, &mut dice);
+        let documents = self.documents(entry, &mut rng);
         let texts: Vec<&str> =
             documents.iter().map(|at| self.pool.documents[*at].text.as_str()).collect();
         let statement = format!("{}{}", self.examples(entry, number), asked(question));
         let (input_files, problem_statement) = match self.settings.context {
-            Placement::Files => (named(&texts, &words_of(question), &mut dice), statement),
+            Placement::Files => (named(&texts, &words_of(question), &mut rng), statement),
             Placement::Prompt => (BTreeMap::new(), with_texts(&texts, &statement)),
         };
         let demonstration = match &question.right {
-            Right::Text(_) => {
+            CorrectAnswer::Text(_) => {
                 find::demonstration(&question.text, &answer, &input_files).unwrap_or_default()
             }
-            Right::Choices { .. } => Vec::new(),
+            CorrectAnswer::Choices { .. } => Vec::new(),
         };
         let answers = match &question.right {
-            Right::Text(answers) if answers.len() > 1 => answers.clone(),
+            CorrectAnswer::Text(answers) if answers.len() > 1 => answers.clone(),
             _ => Vec::new(),
         };
         let subject = self.pool.sources[entry.input].clone();
@@ -94,27 +97,27 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The entry's own documents; a single one is joined by others of about its length from other groups, as far as they
-    /// fit. Any order.
-    fn documents(&mut self, entry: &Entry, dice: &mut Dice) -> Vec<usize> {
+    /// The entry's own documents; a single one is joined by distractors of about its length from other groups, as far as
+    /// they fit. Shuffled.
+    fn documents(&mut self, entry: &Entry, rng: &mut Rng) -> Vec<usize> {
         let mut documents = entry.documents.clone();
         if let [own] = documents[..] {
             let size = |at: usize| self.pool.documents[at].text.len();
             let mut total = size(own);
-            let mut others = dice.several(&self.alike(own, entry.group), self.settings.distractors);
+            let mut others = rng.sample(&self.alike(own, entry.group), self.settings.distractors);
             others.retain(|at| {
                 total += size(*at);
-                total <= LARGEST_ROW
+                total <= MAX_ROW_BYTES
             });
             self.fewer += u64::from(others.len() < self.settings.distractors);
             documents.extend(others);
         }
-        dice.shuffle(&mut documents);
+        rng.shuffle(&mut documents);
         documents
     }
 
-    /// The documents of other groups nearest to this one in length: how many files a document becomes must not tell it
-    /// apart.
+    /// The documents of other groups nearest to this one in length: the number of files of a document must not reveal
+    /// it.
     fn alike(&self, own: usize, own_group: usize) -> Vec<usize> {
         let length = |at: usize| self.pool.documents[at].text.len() as f64;
         let apart =
@@ -123,7 +126,7 @@ impl<'a> Builder<'a> {
         let (mut shorter, mut longer) =
             (self.around[..place].iter().rev().peekable(), self.around[place..].iter().peekable());
         let mut near = Vec::new();
-        while near.len() < self.settings.distractors.max(CHOICE) {
+        while near.len() < self.settings.distractors.max(MIN_CANDIDATES) {
             let next = match (shorter.peek(), longer.peek()) {
                 (Some(one), Some(other)) if apart(one) <= apart(other) => shorter.next(),
                 (Some(_), None) => shorter.next(),
@@ -137,7 +140,7 @@ impl<'a> Builder<'a> {
         near
     }
 
-    /// Earlier questions of the same context with their answers, as far as they do not hold this answer, nor are most of
+    /// Earlier questions of the same context with their answers, as far as they do not contain this answer, nor most of
     /// it.
     fn examples(&self, entry: &Entry, number: usize) -> String {
         let own = words_of(&entry.questions[number].question);
@@ -151,15 +154,15 @@ impl<'a> Builder<'a> {
         };
         let fits = |example: &(&str, String)| {
             let (question, answer) = example;
-            question.len() + answer.len() <= LONGEST_EXAMPLE
+            question.len() + answer.len() <= MAX_EXAMPLE_BYTES
                 && !tells(question)
                 && !tells(answer)
                 && !most(answer)
         };
-        let before = &entry.questions[number.saturating_sub(MOST_BEFORE)..number];
+        let before = &entry.questions[number.saturating_sub(MAX_EARLIER)..number];
         let earlier = before.iter().rev().map(|asked| {
             let question = &asked.question;
-            (question.text.as_str(), told(question))
+            (question.text.as_str(), answer_text(question))
         });
         let mut examples: Vec<(&str, String)> =
             earlier.filter(fits).take(self.settings.examples).collect();
@@ -175,31 +178,35 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The answer in words.
-fn told(question: &Question) -> String {
+/// The text of the answer.
+fn answer_text(question: &Question) -> String {
     match &question.right {
-        Right::Text(_) => truth(question),
-        Right::Choices { choices, right } => {
+        CorrectAnswer::Text(_) => truth(question),
+        CorrectAnswer::Choices { choices, right } => {
             right.iter().map(|at| choices[*at].as_str()).collect::<Vec<_>>().join("; ")
         }
     }
 }
 
-/// What must stand neither in examples nor in names of files, in normal form.
+/// The answers that must appear neither in examples nor in file names, in normal form.
 fn words_of(question: &Question) -> Vec<String> {
     match &question.right {
-        Right::Text(answers) => answers.iter().map(|answer| normal(answer)).collect(),
-        Right::Choices { choices, right } => right.iter().map(|at| normal(&choices[*at])).collect(),
+        CorrectAnswer::Text(answers) => answers.iter().map(|answer| normal(answer)).collect(),
+        CorrectAnswer::Choices { choices, right } => {
+            right.iter().map(|at| normal(&choices[*at])).collect()
+        }
     }
 }
 
-/// Whether whole words stand within a text; both in normal form.
+/// Whether a text contains a sequence of whole words; both in normal form.
 fn within(text: &str, words: &str) -> bool {
     words.len() <= text.len() && format!(" {text} ").contains(&format!(" {words} "))
 }
 
 fn asked(question: &Question) -> String {
-    let Right::Choices { choices, right } = &question.right else { return question.text.clone() };
+    let CorrectAnswer::Choices { choices, right } = &question.right else {
+        return question.text.clone();
+    };
     let mut text = format!("{}\n\n", question.text);
     for (at, choice) in choices.iter().enumerate() {
         let _ = writeln!(text, "{}. {choice}", choices::letter(at));
@@ -215,25 +222,25 @@ fn asked(question: &Question) -> String {
 
 fn with_texts(texts: &[&str], statement: &str) -> String {
     let count = texts.len();
-    let mut told = String::new();
+    let mut rendered = String::new();
     for (text, at) in texts.iter().zip(1..) {
         let _ = write!(
-            told,
+            rendered,
             "--- text {at} of {count} ---\n{}\n--- end of text {at} ---\n\n",
             text.trim_end()
         );
     }
-    told + statement
+    rendered + statement
 }
 
-/// Files with names that tell nothing: a word that is the same for all and letters, or numbers in no order. Where one
-/// would hold an answer, others are tried, large numbers at last.
-fn named(texts: &[&str], answers: &[String], dice: &mut Dice) -> BTreeMap<String, String> {
+/// Files with uninformative names: a common prefix with letters or numbers. Where a name would contain an answer, others
+/// are tried, large numbers last.
+fn named(texts: &[&str], answers: &[String], rng: &mut Rng) -> BTreeMap<String, String> {
     let mut styles = STYLES;
-    dice.shuffle(&mut styles);
+    rng.shuffle(&mut styles);
     let mut firsts = vec![1, 11, 1001];
     if texts.len() <= 26 {
-        firsts.insert(usize::from(!dice.once_in(3)), LETTERS);
+        firsts.insert(usize::from(!rng.one_in(3)), LETTERS);
     }
     let tells = |name: &str| {
         let name = normal(name);

@@ -1,14 +1,14 @@
-//! Choices and which of them are right, in the forms common data sets have.
+//! Reads multiple choices and the correct ones, in the forms of common data sets.
 
 use serde_json::Value;
 
-use super::shape::{Fault, Right};
+use super::shape::{CorrectAnswer, Fault};
 use crate::text::normal;
 
-/// As many as there are letters for them.
-const MOST: usize = 26;
+/// The maximum number of choices: one per letter.
+const MAX: usize = 26;
 
-/// A choice and what the data set calls it.
+/// A choice and its label in the data set.
 struct Choice {
     label: String,
     text: String,
@@ -16,22 +16,22 @@ struct Choice {
 
 /// The letter of a choice.
 pub(super) fn letter(at: usize) -> char {
-    char::from(b'A' + (at % MOST) as u8)
+    char::from(b'A' + (at % MAX) as u8)
 }
 
-/// Reads choices and the answer: labels, places from 0, or the choices' own words; one or a list.
-pub(super) fn read(choices: &Value, answer: &Value) -> Result<Right, Fault> {
-    let choices = listed(choices).filter(|choices| (2..=MOST).contains(&choices.len()));
+/// Reads choices and the answer: labels, indices from 0, or the texts of choices; one or a list.
+pub(super) fn read(choices: &Value, answer: &Value) -> Result<CorrectAnswer, Fault> {
+    let choices = listed(choices).filter(|choices| (2..=MAX).contains(&choices.len()));
     let Some(choices) = choices else {
-        return Err(Fault::unanswered(format!("its choices are not from 2 to {MOST} texts")));
+        return Err(Fault::unanswered(format!("its choices are not from 2 to {MAX} texts")));
     };
-    let mut right = places(&choices, answer).filter(|places| !places.is_empty()).ok_or_else(|| {
+    let mut right = indices(&choices, answer).filter(|places| !places.is_empty()).ok_or_else(|| {
         Fault::unanswered("its answer is none of its choices: neither a place from 0, nor a label, nor a text of theirs")
     })?;
     right.sort_unstable();
     right.dedup();
     let choices = choices.into_iter().map(|choice| choice.text).collect();
-    Ok(Right::Choices { choices, right })
+    Ok(CorrectAnswer::Choices { choices, right })
 }
 
 fn listed(choices: &Value) -> Option<Vec<Choice>> {
@@ -75,8 +75,8 @@ fn named(label: &str, text: &str) -> Option<Choice> {
     Some(Choice { label: label.trim().to_owned(), text: text.trim().to_owned() })
 }
 
-/// The places an answer stands for, or none where a part of it stands for no choice.
-fn places(choices: &[Choice], answer: &Value) -> Option<Vec<usize>> {
+/// The indices of an answer; `None` where a part of it matches no choice.
+fn indices(choices: &[Choice], answer: &Value) -> Option<Vec<usize>> {
     match answer {
         Value::Number(number) => {
             let label = number.to_string();
@@ -84,27 +84,27 @@ fn places(choices: &[Choice], answer: &Value) -> Option<Vec<usize>> {
             let place = || usize::try_from(number.as_u64()?).ok().filter(|at| *at < choices.len());
             labelled.or_else(place).map(|place| vec![place])
         }
-        Value::String(text) => place(choices, text).map(|place| vec![place]).or_else(|| {
-            let parts = text.split(',').map(|part| place(choices, part));
+        Value::String(text) => index(choices, text).map(|place| vec![place]).or_else(|| {
+            let parts = text.split(',').map(|part| index(choices, part));
             parts.collect::<Option<Vec<_>>>().filter(|places| places.len() > 1)
         }),
         Value::Array(list) => {
             let each = list.iter().map(|answer| match answer {
                 Value::Array(_) => None,
-                answer => places(choices, answer),
+                answer => indices(choices, answer),
             });
             each.collect::<Option<Vec<_>>>().map(|places| places.concat())
         }
         Value::Object(object) => object
             .get("text")
             .filter(|text| !text.is_object())
-            .and_then(|text| places(choices, text)),
+            .and_then(|text| indices(choices, text)),
         _ => None,
     }
 }
 
-/// The choice of this label, else of this text, else the only one that is the same but for signs and case.
-fn place(choices: &[Choice], answer: &str) -> Option<usize> {
+/// The choice with this label, else with this text, else the only one that is equal up to punctuation and case.
+fn index(choices: &[Choice], answer: &str) -> Option<usize> {
     let answer = answer.trim();
     let bare = answer.trim_matches(['(', ')', '.']);
     let labelled = choices.iter().position(|choice| choice.label.eq_ignore_ascii_case(bare));

@@ -1,31 +1,31 @@
-//! A demonstration for a question whose answer stands in a file word for word: search for a word of the question
-//! that stands near it, then write the answer.
+//! A demonstration for a question whose answer is contained in a file verbatim: searches for a word of the question near
+//! the answer, then writes the answer.
 //!
-//! Runs nothing; it reads the files as the search would.
+//! Runs nothing; it scans the files as the search command would.
 
 use std::collections::BTreeMap;
 
-use crate::row::{INPUT_DIR, answered_with, quoted};
+use crate::row::{INPUT_DIR, quoted, write_answer};
 
-/// What the search shows before and after the word, in bytes.
+/// The context that the search shows before and after the word, in bytes.
 const AROUND: usize = 150;
-/// Shorter words are found everywhere.
-const SHORTEST_WORD: usize = 4;
-/// So many words of a question are tried.
-const MOST_WORDS: usize = 64;
-/// More than this many hits are no find.
-const MOST_HITS: usize = 12;
-/// Longer answers are written by nobody by hand.
-const LONGEST_ANSWER: usize = 200;
+/// The minimum length of a word: shorter ones occur everywhere.
+const MIN_WORD: usize = 4;
+/// The maximum number of words of a question that are tried.
+const MAX_WORDS: usize = 64;
+/// The maximum number of hits of a useful word.
+const MAX_HITS: usize = 12;
+/// The maximum length of an answer that is written by hand, in bytes.
+const MAX_ANSWER: usize = 200;
 
-/// The commands, or none where no word of the question leads to the answer.
+/// The commands; `None` where no word of the question leads to the answer.
 pub(super) fn demonstration(
     question: &str,
     answer: &str,
     files: &BTreeMap<String, String>,
 ) -> Option<Vec<String>> {
     let plain =
-        !answer.is_empty() && answer.len() <= LONGEST_ANSWER && !answer.contains(char::is_control);
+        !answer.is_empty() && answer.len() <= MAX_ANSWER && !answer.contains(char::is_control);
     if !plain {
         return None;
     }
@@ -36,25 +36,26 @@ pub(super) fn demonstration(
     };
     let word = question
         .split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|word| word.len() >= SHORTEST_WORD)
-        .take(MOST_WORDS)
+        .filter(|word| word.len() >= MIN_WORD)
+        .take(MAX_WORDS)
         .filter(|word| shows(&texts, &word.to_ascii_lowercase(), answer))
         .map(|word| (hits(word), word))
-        .filter(|(hits, _)| *hits <= MOST_HITS)
+        .filter(|(hits, _)| *hits <= MAX_HITS)
         .min()?
         .1;
     let around = format!(".\\{{0,{AROUND}\\}}");
     let search =
         format!("grep -r -o -i {} {INPUT_DIR}", quoted(&format!("{around}{word}{around}")));
-    Some(vec![search, answered_with(answer)])
+    Some(vec![search, write_answer(answer)])
 }
 
-/// Whether the first hit in some line shows the whole answer. Texts come with their lower case, a word in it only.
+/// Whether the first hit in some line shows the whole answer. Each text comes with its lower-case form; the word is in
+/// lower case.
 fn shows(texts: &[(&str, String)], word: &str, answer: &str) -> bool {
     let mut lines = texts.iter().flat_map(|(text, lower)| text.lines().zip(lower.lines()));
     lines.any(|(line, lower)| {
         let Some(at) = lower.find(word) else { return false };
-        // Both programs count characters or bytes as their locale has it; a window that holds for both is safe.
+        // grep counts characters or bytes depending on its locale; half the window is safe for both.
         let from = line.floor_char_boundary(at.saturating_sub(AROUND / 2));
         let to = line.floor_char_boundary(at + word.len() + AROUND / 2);
         line[from..to].contains(answer)

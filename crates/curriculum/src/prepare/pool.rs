@@ -1,28 +1,28 @@
-//! All contexts together: the same document once, the same question once, and who belongs to whom.
+//! All contexts, without duplicate documents and questions, in groups that share a document or a title.
 //!
-//! Decides which questions are trained on and which are kept apart; makes no row.
+//! Decides which questions are for training and which for validation; builds no rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     PrepareSettings,
-    shape::{Context, Fault, Question, Right},
+    shape::{Context, CorrectAnswer, Fault, Question},
 };
 use crate::{
     Manifest,
-    dice::mixed,
+    rng::hash_labels,
     text::{folded, normal, short_digest},
 };
 
-/// The documents of a row may have this many bytes together.
-pub(super) const LARGEST_ROW: usize = 8 << 20;
+/// The maximum total size of the documents of a row, in bytes.
+pub(super) const MAX_ROW_BYTES: usize = 8 << 20;
 
-/// Contexts without repetitions.
+/// Contexts without duplicates.
 pub(super) struct Pool {
-    /// Every different document.
+    /// All distinct documents.
     pub(super) documents: Vec<Document>,
     pub(super) entries: Vec<Entry>,
-    /// The input files' names without their endings.
+    /// The names of the input files, without extension.
     pub(super) sources: Vec<String>,
 }
 
@@ -36,31 +36,31 @@ pub(super) struct Document {
 /// A context, with the questions of all contexts of the same documents.
 pub(super) struct Entry {
     pub(super) input: usize,
-    /// Places of its documents.
+    /// The indices of its documents.
     pub(super) documents: Vec<usize>,
-    pub(super) questions: Vec<Asked>,
-    /// Entries of the same group are on the same side.
+    pub(super) questions: Vec<KeyedQuestion>,
+    /// Entries of the same group are in the same partition.
     pub(super) group: usize,
 }
 
-/// A question and the digest it is known by.
-pub(super) struct Asked {
+/// A question and the digest that identifies it.
+pub(super) struct KeyedQuestion {
     pub(super) question: Question,
     pub(super) key: String,
 }
 
-/// A question's place: entry and number.
-pub(super) type Place = (usize, usize);
+/// The index of a question: entry and number.
+pub(super) type QuestionIndex = (usize, usize);
 
-/// Which questions are where.
-pub(super) struct Chosen {
-    pub(super) train: Vec<Place>,
-    pub(super) validation: Vec<Place>,
+/// The questions of each partition.
+pub(super) struct Selection {
+    pub(super) train: Vec<QuestionIndex>,
+    pub(super) validation: Vec<QuestionIndex>,
 }
 
 impl Pool {
-    /// Puts contexts together. Repeated questions, those the grader would never call right, and those with too much to
-    /// read are left out.
+    /// Merges contexts. Skips duplicate questions, those whose own answer the grader rejects, and those with too large
+    /// documents.
     pub(super) fn of(mut contexts: Vec<Context>, manifest: &mut Manifest) -> Self {
         let files: Vec<String> = manifest.inputs.iter().map(|input| input.file.clone()).collect();
         // By content, so that the order of the inputs does not matter where they overlap.
@@ -70,18 +70,18 @@ impl Pool {
             entries: Vec::new(),
             sources: files.iter().map(|file| stem(file)).collect(),
         };
-        let mut known = Known::default();
+        let mut seen = Seen::default();
         let mut groups = Groups::default();
         for context in contexts {
-            let documents = pool.documents(context.documents, &mut known);
+            let documents = pool.documents(context.documents, &mut seen);
             let size: usize = documents.iter().map(|at| pool.documents[*at].text.len()).sum();
             let mut fresh = Vec::new();
             for question in context.questions {
                 let key = pool.key(&documents, &question);
-                let fault = if size > LARGEST_ROW {
-                    let why = format!("its documents have {size} bytes, more than {LARGEST_ROW}");
+                let fault = if size > MAX_ROW_BYTES {
+                    let why = format!("its documents have {size} bytes, more than {MAX_ROW_BYTES}");
                     Some(Fault::too_long(why))
-                } else if !known.questions.insert(key.clone()) {
+                } else if !seen.questions.insert(key.clone()) {
                     let why = format!("it repeats a question: {}", shown(&question.text));
                     Some(Fault { reason: "that repeat others", why })
                 } else {
@@ -90,9 +90,9 @@ impl Pool {
                 };
                 match fault {
                     Some(Fault { reason, why }) => {
-                        manifest.leave_out(reason, &files[context.input], context.line, why);
+                        manifest.skip(reason, &files[context.input], context.line, why);
                     }
-                    None => fresh.push(Asked { question, key }),
+                    None => fresh.push(KeyedQuestion { question, key }),
                 }
             }
             if fresh.is_empty() {
@@ -100,13 +100,13 @@ impl Pool {
             }
             let mut same = documents.clone();
             same.sort_unstable();
-            let at = match known.entries.get(&same).copied().filter(|_| !documents.is_empty()) {
+            let at = match seen.entries.get(&same).copied().filter(|_| !documents.is_empty()) {
                 Some(at) => at,
                 None => {
                     let entry =
                         Entry { input: context.input, documents, questions: Vec::new(), group: 0 };
                     pool.entries.push(entry);
-                    known.entries.insert(same.clone(), pool.entries.len() - 1);
+                    seen.entries.insert(same.clone(), pool.entries.len() - 1);
                     pool.entries.len() - 1
                 }
             };
@@ -121,11 +121,11 @@ impl Pool {
         pool
     }
 
-    fn documents(&mut self, texts: Vec<String>, known: &mut Known) -> Vec<usize> {
+    fn documents(&mut self, texts: Vec<String>, seen: &mut Seen) -> Vec<usize> {
         let mut places = Vec::new();
         for text in texts {
             let key = short_digest(&[&normal(&text)]);
-            let place = *known.documents.entry(key.clone()).or_insert_with(|| {
+            let place = *seen.documents.entry(key.clone()).or_insert_with(|| {
                 self.documents.push(Document { text, key });
                 self.documents.len() - 1
             });
@@ -136,42 +136,44 @@ impl Pool {
         places
     }
 
-    /// What a question is known by: its documents, its words and its choices.
+    /// The digest that identifies a question: its documents, text and choices.
     fn key(&self, documents: &[usize], question: &Question) -> String {
         let mut keys: Vec<String> =
             documents.iter().map(|at| self.documents[*at].key.clone()).collect();
         keys.sort_unstable();
         keys.push(folded(&question.text));
-        if let Right::Choices { choices, .. } = &question.right {
+        if let CorrectAnswer::Choices { choices, .. } = &question.right {
             keys.extend(choices.iter().map(|choice| folded(choice)));
         }
         short_digest(&keys.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The questions to train on and those to validate with, in the order they are written.
-    pub(super) fn chosen(&self, settings: &PrepareSettings, manifest: &mut Manifest) -> Chosen {
+    /// The questions for training and for validation, in the order of the output.
+    pub(super) fn select(&self, settings: &PrepareSettings, manifest: &mut Manifest) -> Selection {
         let seed = settings.seed;
-        let key = |(entry, number): &Place| self.entries[*entry].questions[*number].key.as_str();
+        let key =
+            |(entry, number): &QuestionIndex| self.entries[*entry].questions[*number].key.as_str();
         let all = self.entries.iter().enumerate();
-        let mut places: Vec<Place> = all
+        let mut places: Vec<QuestionIndex> = all
             .flat_map(|(at, entry)| (0..entry.questions.len()).map(move |number| (at, number)))
             .collect();
         if let Some(limit) = settings.limit.filter(|limit| *limit < places.len()) {
-            places.sort_by_cached_key(|place| mixed(seed, &["limit", key(place)]));
+            places.sort_by_cached_key(|place| hash_labels(seed, &["limit", key(place)]));
             for _ in limit..places.len() {
                 *manifest.left_out.entry("beyond the limit").or_default() += 1;
             }
             places.truncate(limit);
         }
-        places.sort_by_cached_key(|place| (mixed(seed, &["order", key(place)]), *place));
-        let held = self.held_out(&places, settings);
-        let (validation, train) =
-            places.into_iter().partition(|(entry, _)| held.contains(&self.entries[*entry].group));
-        Chosen { train, validation }
+        places.sort_by_cached_key(|place| (hash_labels(seed, &["order", key(place)]), *place));
+        let held_out = self.held_out(&places, settings);
+        let (validation, train) = places
+            .into_iter()
+            .partition(|(entry, _)| held_out.contains(&self.entries[*entry].group));
+        Selection { train, validation }
     }
 
-    /// The groups for validation: about as many questions as are wanted, and never all of them.
-    fn held_out(&self, places: &[Place], settings: &PrepareSettings) -> HashSet<usize> {
+    /// The groups for validation: about as many questions as requested, and never all groups.
+    fn held_out(&self, places: &[QuestionIndex], settings: &PrepareSettings) -> HashSet<usize> {
         let mut groups: BTreeMap<usize, (usize, &str)> = BTreeMap::new();
         for (entry, number) in places {
             let entry = &self.entries[*entry];
@@ -185,73 +187,75 @@ impl Pool {
         }
         let mut order: Vec<(usize, usize, u64)> = groups
             .iter()
-            .map(|(group, (size, key))| (*group, *size, mixed(settings.seed, &["group", key])))
+            .map(|(group, (size, key))| {
+                (*group, *size, hash_labels(settings.seed, &["group", key]))
+            })
             .collect();
         order.sort_unstable_by_key(|(_, _, at)| *at);
-        let (mut held, mut taken) = (HashSet::new(), 0);
+        let (mut held_out, mut taken) = (HashSet::new(), 0);
         for (group, size, _) in &order {
             if taken < wanted
                 && taken + size <= wanted + wanted / 2 + 1
-                && held.len() + 1 < order.len()
+                && held_out.len() + 1 < order.len()
             {
-                held.insert(*group);
+                held_out.insert(*group);
                 taken += size;
             }
         }
-        if held.is_empty() {
-            held.extend(
+        if held_out.is_empty() {
+            held_out.extend(
                 order.iter().min_by_key(|(_, size, at)| (*size, *at)).map(|(group, _, _)| *group),
             );
         }
-        held
+        held_out
     }
 }
 
-/// What was seen already.
+/// What was seen before.
 #[derive(Default)]
-struct Known {
+struct Seen {
     documents: HashMap<String, usize>,
     questions: HashSet<String>,
     entries: HashMap<Vec<usize>, usize>,
 }
 
-/// Entries that share something, whatever it is, end up in one group.
+/// Union-find: entries that share a mark end up in one group.
 #[derive(Default)]
 struct Groups {
-    above: Vec<usize>,
+    parents: Vec<usize>,
     holders: HashMap<String, usize>,
 }
 
 impl Groups {
     fn join(&mut self, entry: usize, marks: impl Iterator<Item = String>) {
-        while self.above.len() <= entry {
-            self.above.push(self.above.len());
+        while self.parents.len() <= entry {
+            self.parents.push(self.parents.len());
         }
         for mark in marks {
             let holder = *self.holders.entry(mark).or_insert(entry);
             let (one, other) = (self.root(holder), self.root(entry));
-            self.above[one.max(other)] = one.min(other);
+            self.parents[one.max(other)] = one.min(other);
         }
     }
 
     fn root(&mut self, entry: usize) -> usize {
         let mut at = entry;
-        while self.above[at] != at {
-            self.above[at] = self.above[self.above[at]];
-            at = self.above[at];
+        while self.parents[at] != at {
+            self.parents[at] = self.parents[self.parents[at]];
+            at = self.parents[at];
         }
         at
     }
 }
 
-/// What a context is, wherever it stands.
+/// The content of a context, for sorting.
 fn content<'a>(context: &'a Context, files: &'a [String]) -> impl Ord + 'a {
     let Context { input, title, documents, questions, .. } = context;
     (documents, questions, title, &files[*input])
 }
 
-/// The domain a question about these documents is graded in. Without any, numbers are right or wrong; the rest may be
-/// right in part.
+/// The domain of a question, which selects its grader. Without documents, numbers are graded exactly; all else may be
+/// partly correct.
 pub(super) fn domain<'a>(question: &'a Question, documents: &[usize]) -> &'a str {
     let number = || truth(question).replace(',', "").parse().is_ok_and(f64::is_finite);
     match &question.domain {
@@ -261,23 +265,23 @@ pub(super) fn domain<'a>(question: &'a Question, documents: &[usize]) -> &'a str
     }
 }
 
-/// The kind of a question, in the words of the grader.
+/// The type of a question, as the grader names it.
 pub(super) fn qa_type(question: &Question) -> &'static str {
     match question.right {
-        Right::Text(_) => "Free-form",
-        Right::Choices { .. } => "Multiple Choice",
+        CorrectAnswer::Text(_) => "Free-form",
+        CorrectAnswer::Choices { .. } => "Multiple Choice",
     }
 }
 
-/// The answer that counts: the one most often given, the first of those; letters for choices.
+/// The reference answer: the most frequent one, the first of those; letters for choices.
 pub(super) fn truth(question: &Question) -> String {
     match &question.right {
-        Right::Choices { right, .. } => {
+        CorrectAnswer::Choices { right, .. } => {
             let letters: Vec<String> =
                 right.iter().map(|at| super::choices::letter(*at).to_string()).collect();
             letters.join(", ")
         }
-        Right::Text(answers) => {
+        CorrectAnswer::Text(answers) => {
             let mut often: HashMap<String, usize> = HashMap::new();
             for answer in answers {
                 *often.entry(folded(answer)).or_default() += 1;
@@ -288,7 +292,7 @@ pub(super) fn truth(question: &Question) -> String {
     }
 }
 
-/// Whether the grader gives the right answer its full score.
+/// Whether the grader gives the reference answer the full score.
 fn gradable(question: &Question, documents: &[usize]) -> Result<(), String> {
     let truth = truth(question);
     let row = grade::context::Row {
@@ -304,14 +308,14 @@ fn gradable(question: &Question, documents: &[usize]) -> Result<(), String> {
     }
 }
 
-/// Text of an input for a message: quoted, escaped, cut.
+/// An input text for a message: quoted, escaped, truncated.
 fn shown(text: &str) -> String {
     let start: String = text.chars().take(60).collect();
     let more = if start.len() < text.len() { "…" } else { "" };
     format!("`{}{more}`", start.escape_debug())
 }
 
-/// A file's name without its ending, as a part of ids.
+/// A file name without extension, as a part of ids.
 fn stem(file: &str) -> String {
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     let plain = stem

@@ -1,4 +1,4 @@
-//! Contexts become rows: nothing on both sides, nothing twice, nothing given away, nothing lost without a word.
+//! Rows from contexts: no overlap of training and validation, no duplicates, no leaked answers, all losses reported.
 
 use std::{cell::Cell, collections::HashSet, fs, ops::ControlFlow};
 
@@ -6,17 +6,17 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
-    shape::{Context, Question, Right},
+    shape::{Context, CorrectAnswer, Question},
     *,
 };
-use crate::{InputInfo, Row, Step, unwatched};
+use crate::{InputInfo, Progress, Row, ignore_progress};
 
-struct Made {
+struct Draft {
     dir: tempfile::TempDir,
     manifest: Manifest,
 }
 
-impl Made {
+impl Draft {
     fn rows(&self, name: &str) -> Vec<Row> {
         let text = fs::read_to_string(self.dir.path().join("out").join(name)).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -27,17 +27,17 @@ impl Made {
     }
 }
 
-fn made_of(files: &[(&str, String)], settings: &PrepareSettings) -> Result<Made, PrepareError> {
+fn made_of(files: &[(&str, String)], settings: &PrepareSettings) -> Result<Draft, PrepareError> {
     let dir = tempfile::tempdir().unwrap();
     let paths: Vec<PathBuf> = files.iter().map(|(name, _)| dir.path().join(name)).collect();
     for ((_, text), path) in files.iter().zip(&paths) {
         fs::write(path, text).unwrap();
     }
-    let manifest = prepare(&paths, settings, &dir.path().join("out"), &unwatched)?;
-    Ok(Made { dir, manifest })
+    let manifest = prepare(&paths, settings, &dir.path().join("out"), &ignore_progress)?;
+    Ok(Draft { dir, manifest })
 }
 
-fn made(values: &[Value], settings: &PrepareSettings) -> Made {
+fn draft(values: &[Value], settings: &PrepareSettings) -> Draft {
     made_of(&[("in.jsonl", lines(values))], settings).unwrap()
 }
 
@@ -45,7 +45,7 @@ fn lines(values: &[Value]) -> String {
     values.iter().map(|value| format!("{value}\n")).collect()
 }
 
-/// All to train on.
+/// All for training.
 fn no_validation() -> PrepareSettings {
     PrepareSettings { validation: 0.0, ..PrepareSettings::default() }
 }
@@ -64,9 +64,22 @@ fn towns(many: usize) -> Vec<Value> {
 }
 
 #[test]
+fn rows_are_the_same_in_every_version() {
+    let files = draft(&towns(40), &PrepareSettings::default()).manifest.files;
+    // Recorded with the first version. Published tasks and trained models depend on every byte.
+    for (file, digest) in [
+        ("train.jsonl", "7760c60bc8ae138f7215d13f5303ea1356e47a809a3f63a52aa338dee46df205"),
+        ("validation.jsonl", "592438fbf8506eb701568a892ec4c6c8b6ac8a3c84cc44d297fbba27df45ba05"),
+        ("task.toml", "83790de1adba196a2c4efc7a844c8ce197efe85baad89834c5faf3d14a0850c8"),
+    ] {
+        assert_eq!(files[file].sha256, digest, "{file}");
+    }
+}
+
+#[test]
 fn contexts_go_to_files_among_others() {
-    let made = made(&towns(40), &PrepareSettings::default());
-    let rows = made.all();
+    let draft = draft(&towns(40), &PrepareSettings::default());
+    let rows = draft.all();
     assert_eq!(rows.len(), 120);
     for row in &rows {
         assert_eq!(row.input_files.len(), 4, "{row:?}");
@@ -107,9 +120,10 @@ fn no_document_is_on_both_sides() {
     contexts.push(
         json!({"context": upper, "question": "How many towns are told of?", "answer": "one"}),
     );
-    let made = made(&contexts, &PrepareSettings { validation: 0.3, ..PrepareSettings::default() });
+    let draft =
+        draft(&contexts, &PrepareSettings { validation: 0.3, ..PrepareSettings::default() });
     let texts = |name: &str| -> HashSet<String> {
-        let rows = made.rows(name);
+        let rows = draft.rows(name);
         rows.into_iter()
             .flat_map(|row| row.input_files.into_values())
             .map(|text| crate::text::normal(&text))
@@ -118,15 +132,21 @@ fn no_document_is_on_both_sides() {
     let (train, validation) = (texts("train.jsonl"), texts("validation.jsonl"));
     assert!(train.is_disjoint(&validation));
     assert!(!validation.is_empty() && validation.len() < train.len());
-    let side = |word: &str| {
+    let partition = |word: &str| {
         let found =
-            |name: &str| made.rows(name).iter().any(|row| row.problem_statement.contains(word));
+            |name: &str| draft.rows(name).iter().any(|row| row.problem_statement.contains(word));
         (found("train.jsonl"), found("validation.jsonl"))
     };
-    assert_ne!(side("Town03?"), (true, true));
-    assert_eq!((side("Town03?"), side("Town03?")), (side("Town04?"), side("Town05?")));
-    assert_eq!((side("Town08?"), side("Town09?")), (side("other text"), side("How many towns")));
-    let counted = made.manifest.counts.validation as f64 / 92.0;
+    assert_ne!(partition("Town03?"), (true, true));
+    assert_eq!(
+        (partition("Town03?"), partition("Town03?")),
+        (partition("Town04?"), partition("Town05?"))
+    );
+    assert_eq!(
+        (partition("Town08?"), partition("Town09?")),
+        (partition("other text"), partition("How many towns"))
+    );
+    let counted = draft.manifest.counts.validation as f64 / 92.0;
     assert!((0.2..0.45).contains(&counted), "{counted}");
 }
 
@@ -138,7 +158,7 @@ fn several_documents_stay_together_without_others() {
                 "question": format!("What comes after one in {at}?"), "answer": "two"})
         })
         .collect();
-    for row in made(&contexts, &PrepareSettings::default()).all() {
+    for row in draft(&contexts, &PrepareSettings::default()).all() {
         let mut texts: Vec<&str> = row.input_files.values().map(String::as_str).collect();
         texts.sort_unstable();
         assert_eq!(texts.len(), 2);
@@ -166,10 +186,11 @@ fn choices_in_many_forms() {
         json!({"context": "bad", "question": q, "choices": ["red"], "answer": 0}),
         json!({"context": "bad", "question": q, "choices": ["red", "blue"], "answer": 2}),
     ];
-    let made = made(&contexts, &PrepareSettings { validation: 0.0, ..PrepareSettings::default() });
-    let rows = made.rows("train.jsonl");
+    let draft =
+        draft(&contexts, &PrepareSettings { validation: 0.0, ..PrepareSettings::default() });
+    let rows = draft.rows("train.jsonl");
     assert_eq!(rows.len(), 11);
-    assert_eq!(made.manifest.left_out["without an answer"], 4);
+    assert_eq!(draft.manifest.left_out["without an answer"], 4);
     for row in rows {
         let several = row.problem_statement.contains("C. azure");
         assert_eq!(row.ground_truth, if several { "A, C" } else { "B" }, "{row:?}");
@@ -187,14 +208,15 @@ fn questions_without_documents_have_no_files() {
         json!({"question": "what is  6 times 7?", "answer": "43"}),
         json!({"question": "Who wrote this?", "answer": "nobody knows"}),
     ];
-    let made = made(&contexts, &PrepareSettings { validation: 0.5, ..PrepareSettings::default() });
-    let mut rows = made.all();
+    let draft =
+        draft(&contexts, &PrepareSettings { validation: 0.5, ..PrepareSettings::default() });
+    let mut rows = draft.all();
     rows.sort_by(|a, b| a.ground_truth.cmp(&b.ground_truth));
     let told: Vec<_> =
         rows.iter().map(|row| (row.domain.as_str(), row.ground_truth.as_str())).collect();
     assert_eq!(told, [("math", "42"), ("instruct_pretrain", "nobody knows")]);
     assert!(rows.iter().all(|row| row.input_files.is_empty() && row.demonstration.is_empty()));
-    assert_eq!(made.manifest.left_out["that repeat others"], 1);
+    assert_eq!(draft.manifest.left_out["that repeat others"], 1);
 }
 
 #[test]
@@ -206,8 +228,8 @@ fn signs_tell_questions_and_answers_apart() {
         json!({"question": "Which is larger?", "choices": ["-1", "+1"], "answer": "+1"}),
         json!({"question": "Where is it?", "answers": ["5", "-5", "-5"]}),
     ];
-    let made = made(&contexts, &no_validation());
-    let mut truths: Vec<String> = made.all().into_iter().map(|row| row.ground_truth).collect();
+    let draft = draft(&contexts, &no_validation());
+    let mut truths: Vec<String> = draft.all().into_iter().map(|row| row.ground_truth).collect();
     truths.sort_unstable();
     assert_eq!(truths, ["-1", "-5", "13", "B", "B"]);
 }
@@ -218,7 +240,7 @@ fn only_finite_numbers_are_mathematics() {
         .into_iter()
         .map(|answer| json!({"question": format!("What is like {answer}?"), "answer": answer}))
         .collect();
-    let rows = made(&contexts, &no_validation()).all();
+    let rows = draft(&contexts, &no_validation()).all();
     assert_eq!(rows.len(), contexts.len());
     for row in rows {
         let number = row.ground_truth.ends_with(['4', '5']);
@@ -247,16 +269,16 @@ fn titles_join_over_inputs_and_blank_ones_do_not() {
         towns[0]["title"] = "Rivers".into();
         towns[1]["title"] = "Rivers".into();
         let files = [("a.jsonl", lines(&towns[..1])), ("b.jsonl", lines(&towns[1..]))];
-        let made = made_of(&files, &settings(seed)).unwrap();
-        let held = made.rows("validation.jsonl");
-        assert!(!held.is_empty());
-        let asks = |town| held.iter().any(|row| row.problem_statement.contains(town));
+        let draft = made_of(&files, &settings(seed)).unwrap();
+        let held_out = draft.rows("validation.jsonl");
+        assert!(!held_out.is_empty());
+        let asks = |town| held_out.iter().any(|row| row.problem_statement.contains(town));
         assert_eq!(asks("Town00?"), asks("Town01?"));
     }
-    let made = made(&titled("One"), &settings(0));
-    assert_eq!(made.manifest.counts.validation, 0);
+    let draft = draft(&titled("One"), &settings(0));
+    assert_eq!(draft.manifest.counts.validation, 0);
     // Nor is there anything to put beside them.
-    assert_eq!(made.manifest.counts.fewer_distractors, 24);
+    assert_eq!(draft.manifest.counts.fewer_distractors, 24);
 }
 
 #[test]
@@ -268,7 +290,7 @@ fn names_of_files_do_not_hold_small_numbers() {
     let long = |name: &str| format!("{name}\n\n") + &"It goes on and on.\n\n".repeat(6000);
     contexts.push(json!({"documents": [long("A"), "B"], "question": "How long?", "answer": 12}));
     for seed in 0..4 {
-        for row in made(&contexts, &PrepareSettings { seed, ..no_validation() }).all() {
+        for row in draft(&contexts, &PrepareSettings { seed, ..no_validation() }).all() {
             for name in row.input_files.keys() {
                 let mut numbers = name.split(|c: char| !c.is_ascii_digit());
                 assert!(numbers.all(|number| number != row.ground_truth), "{name}: {row:?}");
@@ -287,7 +309,7 @@ fn examples_are_near_and_tell_nothing() {
         .collect();
     qas.push(json!({"question": "Who reigned?", "answer": "Mary Stuart"}));
     qas.push(json!({"question": "Who was the queen?", "answer": "Queen Mary Stuart"}));
-    let rows = made(&[json!({"context": "Text.", "qas": qas})], &no_validation()).all();
+    let rows = draft(&[json!({"context": "Text.", "qas": qas})], &no_validation()).all();
     let statement = |asked: &str| {
         let mut all = rows.iter().map(|row| &row.problem_statement);
         all.find(|statement| statement.ends_with(asked)).unwrap()
@@ -307,7 +329,7 @@ fn hostile_rows_are_bounded() {
         json!({"context": "The river is answer0.", "question": "Which river?", "answers": many}),
         json!({"context": "The tower is tall.", "question": format!("{words} tower?"), "answer": "tall"}),
     ];
-    let rows = made(&contexts, &no_validation()).all();
+    let rows = draft(&contexts, &no_validation()).all();
     let mut told: Vec<_> =
         rows.iter().map(|row| (row.answers.len(), row.demonstration.len())).collect();
     told.sort_unstable();
@@ -319,7 +341,7 @@ fn a_row_has_a_bounded_size() {
     let texts: Vec<String> =
         (0..9).map(|at| format!("{at}{}", "-".repeat((1 << 20) - 1))).collect();
     let context = |documents: &[String]| {
-        let right = Right::Text(vec!["x".into()]);
+        let right = CorrectAnswer::Text(vec!["x".into()]);
         let questions = vec![Question { text: "What?".into(), right, domain: None }];
         Context { input: 0, line: 1, title: None, documents: documents.to_vec(), questions }
     };
@@ -337,7 +359,7 @@ fn a_row_has_a_bounded_size() {
     let contexts = vec![context(&texts), context(&texts[..8]), context(&texts[8..])];
     let pool = Pool::of(contexts, &mut manifest);
     assert_eq!(manifest.losses(), "1 that are too long");
-    let places = pool.chosen(&settings, &mut manifest).train;
+    let places = pool.select(&settings, &mut manifest).train;
     let mut builder = Builder::new(&pool, &settings, &places);
     for place in places {
         let row = builder.row(place);
@@ -355,13 +377,13 @@ fn the_squad_file_is_read_and_the_unanswerable_left_out() {
         {"id": "2", "question": "What is dry?", "answers": [], "is_impossible": true},
         {"id": "3", "question": "What is warm?", "answers": []},
     ]}]}]});
-    let made = made_of(&[("squad.json", file.to_string())], &PrepareSettings::default()).unwrap();
-    let [row] = &made.rows("train.jsonl")[..] else { panic!("not one row") };
+    let draft = made_of(&[("squad.json", file.to_string())], &PrepareSettings::default()).unwrap();
+    let [row] = &draft.rows("train.jsonl")[..] else { panic!("not one row") };
     // The answer given most often.
     assert_eq!((row.ground_truth.as_str(), row.answers.len()), ("water", 3));
     assert!(row.id.starts_with("squad-"), "{}", row.id);
-    assert_eq!(made.manifest.left_out["without an answer"], 2);
-    assert_eq!(made.manifest.counts.validation, 0);
+    assert_eq!(draft.manifest.left_out["without an answer"], 2);
+    assert_eq!(draft.manifest.counts.validation, 0);
 }
 
 #[test]
@@ -372,7 +394,7 @@ fn long_documents_come_in_parts_and_the_prompt_takes_them_whole() {
         json!({"id": "x", "document": long, "questions": [{"question": "Which paragraph is the last one?", "answers": ["29", "the 29th"]}]}),
     ];
     let settings = PrepareSettings { validation: 0.0, ..PrepareSettings::default() };
-    let row = made(&contexts, &settings).rows("train.jsonl").remove(0);
+    let row = draft(&contexts, &settings).rows("train.jsonl").remove(0);
     assert!(
         row.input_files.len() > 2 && row.input_files.keys().all(|name| name.contains("-part-"))
     );
@@ -384,7 +406,7 @@ fn long_documents_come_in_parts_and_the_prompt_takes_them_whole() {
         long.trim()
     );
     let settings = PrepareSettings { context: Placement::Prompt, ..settings };
-    let row = made(&contexts, &settings).rows("train.jsonl").remove(0);
+    let row = draft(&contexts, &settings).rows("train.jsonl").remove(0);
     assert!(row.input_files.is_empty() && row.problem_statement.contains(long.trim_end()));
     assert!(row.problem_statement.ends_with("Which paragraph is the last one?"));
 }
@@ -397,7 +419,7 @@ fn others_are_about_as_long() {
     };
     let contexts: Vec<Value> = towns(60).into_iter().chain((0..12).map(story)).collect();
     let settings = PrepareSettings { validation: 0.0, ..PrepareSettings::default() };
-    for row in made(&contexts, &settings).rows("train.jsonl") {
+    for row in draft(&contexts, &settings).rows("train.jsonl") {
         let long = row.problem_statement.contains("story");
         let mut documents: Vec<&str> =
             row.input_files.keys().filter_map(|name| name.split("-part-").next()).collect();
@@ -437,10 +459,10 @@ fn broken_and_huge_lines_are_named_and_left_out() {
         &endless,
     ]
     .join("\n");
-    let made = made_of(&[("in.jsonl", lines)], &PrepareSettings::default()).unwrap();
-    assert_eq!(made.all().len(), 1);
+    let draft = made_of(&[("in.jsonl", lines)], &PrepareSettings::default()).unwrap();
+    assert_eq!(draft.all().len(), 1);
     let left: Vec<_> =
-        made.manifest.left_out.iter().map(|(reason, many)| (*reason, *many)).collect();
+        draft.manifest.left_out.iter().map(|(reason, many)| (*reason, *many)).collect();
     assert_eq!(
         left,
         [
@@ -452,7 +474,7 @@ fn broken_and_huge_lines_are_named_and_left_out() {
             ("without an answer", 2),
         ]
     );
-    let named = &made.manifest.left_out_first;
+    let named = &draft.manifest.left_out_first;
     assert_eq!((named.len(), named[0].line, named[0].file.as_str()), (11, 1, "in.jsonl"));
     assert!(named.iter().any(|left| left.line == 8 && left.why.contains("poetry")), "{named:?}");
 }
@@ -464,7 +486,7 @@ fn nothing_left_is_an_error_and_leaves_nothing() {
     fs::write(&input, "{}\n").unwrap();
     let out = dir.path().join("out");
     let refused = |inputs: &[PathBuf], settings: &PrepareSettings| {
-        let error = prepare(inputs, settings, &out, &unwatched).unwrap_err();
+        let error = prepare(inputs, settings, &out, &ignore_progress).unwrap_err();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         error.to_string()
     };
@@ -474,7 +496,7 @@ fn nothing_left_is_an_error_and_leaves_nothing() {
     assert!(refused(&[dir.path().join("none.jsonl")], &usual).contains("cannot read"));
     assert!(refused(&[dir.path().join("a.csv")], &usual).contains(".jsonl or .json"));
     for (settings, why) in [
-        (PrepareSettings { validation: 1.0, ..usual.clone() }, "share"),
+        (PrepareSettings { validation: 1.0, ..usual.clone() }, "fraction"),
         (PrepareSettings { distractors: 51, ..usual.clone() }, "distractors"),
         (PrepareSettings { examples: 21, ..usual.clone() }, "examples"),
         (PrepareSettings { limit: Some(0), ..usual.clone() }, "limit"),
@@ -493,10 +515,10 @@ fn the_same_inputs_give_the_same_bytes() {
         ..PrepareSettings::default()
     };
     let texts = |text: &str, settings: &PrepareSettings| {
-        let made = made_of(&[("in.jsonl", text.to_owned())], settings).unwrap();
-        assert_eq!(made.manifest.counts.train + made.manifest.counts.validation, 40);
+        let draft = made_of(&[("in.jsonl", text.to_owned())], settings).unwrap();
+        assert_eq!(draft.manifest.counts.train + draft.manifest.counts.validation, 40);
         ["train.jsonl", "validation.jsonl", "task.toml", "manifest.json"]
-            .map(|name| fs::read_to_string(made.dir.path().join("out").join(name)).unwrap())
+            .map(|name| fs::read_to_string(draft.dir.path().join("out").join(name)).unwrap())
     };
     let towns = towns(20);
     let once = texts(&lines(&towns), &settings);
@@ -526,8 +548,8 @@ fn inputs_that_overlap_may_come_in_any_order() {
         ])
         .collect();
     let rows = |files: &[(&str, String)]| {
-        let made = made_of(files, &PrepareSettings::default()).unwrap();
-        (made.rows("train.jsonl"), made.rows("validation.jsonl"))
+        let draft = made_of(files, &PrepareSettings::default()).unwrap();
+        (draft.rows("train.jsonl"), draft.rows("validation.jsonl"))
     };
     let files = [("a.jsonl", lines(&towns)), ("b.jsonl", lines(&other))];
     let [a, b] = files.clone();
@@ -535,7 +557,7 @@ fn inputs_that_overlap_may_come_in_any_order() {
 }
 
 #[test]
-fn only_regular_files_are_read_and_only_while_somebody_waits() {
+fn only_regular_files_are_read_and_reading_can_be_cancelled() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let dir = tempfile::tempdir().unwrap();
     let [pipe, device, long] =
@@ -545,13 +567,14 @@ fn only_regular_files_are_read_and_only_while_somebody_waits() {
     fs::write(&long, "\n".repeat(1 << 20)).unwrap();
     let out = dir.path().join("out");
     for path in [pipe, device] {
-        let error = prepare(&[path], &PrepareSettings::default(), &out, &unwatched).unwrap_err();
+        let error =
+            prepare(&[path], &PrepareSettings::default(), &out, &ignore_progress).unwrap_err();
         let PrepareError::Input(InputError::Io { source, .. }) = error else { panic!("{error}") };
-        assert!(source.to_string().contains("no regular file"), "{source}");
+        assert!(source.to_string().contains("not a regular file"), "{source}");
     }
     let read = Cell::new(0);
     let enough = |step| match step {
-        Step::Read(more) => {
+        Progress::Read(more) => {
             read.set(read.get() + more);
             ControlFlow::Break(())
         }

@@ -1,6 +1,6 @@
-//! Input files, line by line or whole, into contexts. A line that cannot be used is counted and named.
+//! Reads input files, line by line or whole, into contexts. Entries that cannot be used are skipped and counted.
 //!
-//! Sizes are bounded before anything is kept. What an object means is the shape's business.
+//! Sizes are bounded before anything is stored. Objects are interpreted by `shape`.
 
 use std::{
     fs::File,
@@ -17,47 +17,47 @@ use super::{
     PrepareError,
     shape::{self, Context, Fault},
 };
-use crate::{FolderError, InputInfo, Manifest, Step, Watch, folder::tell, text};
+use crate::{FolderError, InputInfo, Manifest, OnProgress, Progress, folder::report, text};
 
-/// A file of lines may have this many bytes.
-const LARGEST_LINES: u64 = 4 << 30;
-/// One that is read whole may have so many.
-const LARGEST_WHOLE: u64 = 64 << 20;
-/// And a line so many: what is made of it takes many times as much memory.
-const LONGEST_LINE: usize = 8 << 20;
+/// The maximum size of a file of JSON lines, in bytes.
+const MAX_LINES_BYTES: u64 = 4 << 30;
+/// The maximum size of a JSON file, in bytes.
+const MAX_JSON_BYTES: u64 = 64 << 20;
+/// The maximum size of a line, in bytes: its parsed form takes many times as much memory.
+const MAX_LINE_BYTES: usize = 8 << 20;
 
-/// Why an input file cannot be read at all.
+/// An input file cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The disk or its rights.
+    /// The file cannot be read.
     #[error("cannot read {path}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A file of some other kind.
-    #[error("{path} is no data file: its name has to end in .jsonl or .json")]
+    /// The file name has another extension.
+    #[error("{path} is not a data file: its name must end in .jsonl or .json")]
     Kind {
         /// The file.
         path: PathBuf,
     },
-    /// A file beyond the bound.
-    #[error("{path} has {size} bytes, more than the {most} that are read; split it")]
+    /// The file is too large.
+    #[error("{path} has {size} bytes, more than the maximum of {max}; split it")]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Its size.
         size: u64,
-        /// The bound.
-        most: u64,
+        /// The maximum.
+        max: u64,
     },
-    /// JSON that breaks off or is none.
+    /// The file is not valid JSON.
     #[error(
-        "{path} is not valid JSON; where each line is an object of its own, its name has to end in .jsonl"
+        "{path} is not valid JSON; if each line is an object of its own, the name must end in .jsonl"
     )]
     Json {
         /// The file.
@@ -68,63 +68,62 @@ pub enum InputError {
     },
 }
 
-/// How a file is read.
+/// The form of a file.
 #[derive(Clone, Copy)]
 enum Form {
     Lines,
     Whole,
 }
 
-/// A file under way.
-struct Reading<'a> {
+/// A file being read.
+struct Reader<'a> {
     input: usize,
     info: InputInfo,
     manifest: &'a mut Manifest,
     contexts: &'a mut Vec<Context>,
 }
 
-/// The contexts of all files, in their order. Ends where nobody wants more.
+/// The contexts of all files, in order.
 pub(super) fn files(
     paths: &[PathBuf],
     manifest: &mut Manifest,
-    watch: Watch<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<Vec<Context>, PrepareError> {
     let mut opened = Vec::new();
     for path in paths {
         opened.push(open(path)?);
     }
-    tell(watch, Step::Reading(opened.iter().map(|(_, _, size)| size).sum()))?;
+    report(on_progress, Progress::Reading(opened.iter().map(|(_, _, size)| size).sum()))?;
     let mut contexts = Vec::new();
     for (input, (path, (file, form, bytes))) in paths.iter().zip(opened).enumerate() {
         let name =
             path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let info =
             InputInfo { file: name, bytes, sha256: String::new(), contexts: 0, questions: 0 };
-        let mut reading =
-            Reading { input, info, manifest: &mut *manifest, contexts: &mut contexts };
-        let source = Digested { file, digest: Sha256::new(), watch };
+        let mut reader = Reader { input, info, manifest: &mut *manifest, contexts: &mut contexts };
+        let source = Digested { file, digest: Sha256::new(), on_progress };
         let digest = match form {
-            Form::Lines => reading.lines(source),
-            Form::Whole => reading.whole(path, source)?,
+            Form::Lines => reader.lines(source),
+            Form::Whole => reader.whole(path, source)?,
         }
         .map_err(|error| match error.downcast::<FolderError>() {
             Ok(cancelled) => PrepareError::Folder(cancelled),
             Err(source) => InputError::Io { path: path.clone(), source }.into(),
         })?;
-        let mut info = reading.info;
+        let mut info = reader.info;
         info.sha256 = digest;
         manifest.inputs.push(info);
     }
     Ok(contexts)
 }
 
-/// Opens a file that may be anything: a pipe would block for ever, a device never end.
+/// Opens a regular file. Others are rejected: a pipe would block, a device never end.
 fn open(path: &Path) -> Result<(File, Form, u64), InputError> {
     let failed = |source| InputError::Io { path: path.to_owned(), source };
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let (form, most) = match extension.to_ascii_lowercase().as_str() {
-        "jsonl" | "ndjson" => (Form::Lines, LARGEST_LINES),
-        "json" => (Form::Whole, LARGEST_WHOLE),
+    let (form, max) = match extension.to_ascii_lowercase().as_str() {
+        "jsonl" | "ndjson" => (Form::Lines, MAX_LINES_BYTES),
+        "json" => (Form::Whole, MAX_JSON_BYTES),
         _ => return Err(InputError::Kind { path: path.to_owned() }),
     };
     let mut options = File::options();
@@ -132,30 +131,33 @@ fn open(path: &Path) -> Result<(File, Form, u64), InputError> {
     let file = options.open(path).map_err(failed)?;
     let data = file.metadata().map_err(failed)?;
     if !data.is_file() {
-        return Err(failed(io::Error::other("it is no regular file")));
+        return Err(failed(io::Error::other("not a regular file")));
     }
     match data.len() {
-        size if size > most => Err(InputError::TooLarge { path: path.to_owned(), size, most }),
+        size if size > max => Err(InputError::TooLarge { path: path.to_owned(), size, max }),
         size => Ok((file, form, size)),
     }
 }
 
-impl Reading<'_> {
+impl Reader<'_> {
     fn lines(&mut self, source: Digested<'_>) -> io::Result<String> {
-        // It may grow meanwhile.
-        let mut input = BufReader::with_capacity(1 << 16, source.take(LARGEST_LINES));
+        // The file may grow meanwhile.
+        let mut input = BufReader::with_capacity(1 << 16, source.take(MAX_LINES_BYTES));
         let mut number = 0;
         loop {
             let mut line = Vec::new();
             number += 1;
-            if input.by_ref().take(LONGEST_LINE as u64 + 1).read_until(b'\n', &mut line)? == 0 {
+            if input.by_ref().take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            if line.len() > LONGEST_LINE && line.last() != Some(&b'\n') {
+            if line.len() > MAX_LINE_BYTES && line.last() != Some(&b'\n') {
                 input.skip_until(b'\n')?;
                 self.fault(
                     number,
-                    Fault::too_long(format!("the line is longer than {} MiB", LONGEST_LINE >> 20)),
+                    Fault::too_long(format!(
+                        "the line is longer than {} MiB",
+                        MAX_LINE_BYTES >> 20
+                    )),
                 );
                 continue;
             }
@@ -177,8 +179,8 @@ impl Reading<'_> {
         mut source: Digested<'_>,
     ) -> Result<io::Result<String>, InputError> {
         let mut bytes = Vec::new();
-        // It may grow meanwhile.
-        if let Err(error) = source.by_ref().take(LARGEST_WHOLE).read_to_end(&mut bytes) {
+        // The file may grow meanwhile.
+        if let Err(error) = source.by_ref().take(MAX_JSON_BYTES).read_to_end(&mut bytes) {
             return Ok(Err(error));
         }
         let value: Value =
@@ -212,22 +214,22 @@ impl Reading<'_> {
     }
 
     fn fault(&mut self, line: u64, fault: Fault) {
-        self.manifest.leave_out(fault.reason, &self.info.file, line, fault.why);
+        self.manifest.skip(fault.reason, &self.info.file, line, fault.why);
     }
 }
 
-/// A file whose bytes are digested and told of as they are read.
+/// A file that is hashed, and whose progress is reported, while it is read.
 struct Digested<'a> {
     file: File,
     digest: Sha256,
-    watch: Watch<'a>,
+    on_progress: OnProgress<'a>,
 }
 
 impl Read for Digested<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.digest.update(&buffer[..read]);
-        tell(self.watch, Step::Read(read as u64)).map_err(io::Error::other)?;
+        report(self.on_progress, Progress::Read(read as u64)).map_err(io::Error::other)?;
         Ok(read)
     }
 }

@@ -1,7 +1,7 @@
-//! What an object of an input file means: its documents and its questions, under the names common data sets use.
+//! Interprets an object of an input file: its documents and questions, under the names of common data sets.
 //!
-//! Objects are hostile: every field may be missing, of another type or huge. Nothing is repaired; what is not
-//! understood is said.
+//! Objects are untrusted: every field may be missing, of another type or huge. Nothing is repaired; what is not
+//! understood is reported.
 
 use serde_json::{Map, Value};
 
@@ -23,52 +23,52 @@ const QUESTION: [&str; 3] = ["question", "query", "problem"];
 const ANSWER: [&str; 6] = ["answers", "answer", "answerKey", "answer_key", "target", "label"];
 const CHOICES: [&str; 2] = ["choices", "options"];
 
-/// The most bytes of a document.
-const LONGEST_DOCUMENT: usize = 1 << 20;
-/// The most documents of a context.
-const MOST_DOCUMENTS: usize = 200;
-/// The most bytes of a question with its choices, and of an answer.
-const LONGEST_QUESTION: usize = 16 << 10;
-/// Of more answers to a question, the first ones count.
-const MOST_ANSWERS: usize = 100;
-/// The most questions of a context.
-const MOST_QUESTIONS: usize = 10_000;
+/// The maximum size of a document, in bytes.
+const MAX_DOCUMENT_BYTES: usize = 1 << 20;
+/// The maximum number of documents of a context.
+const MAX_DOCUMENTS: usize = 200;
+/// The maximum size of a question with its choices, and of an answer, in bytes.
+const MAX_QUESTION_BYTES: usize = 16 << 10;
+/// The maximum number of answers to a question; further ones are ignored.
+const MAX_ANSWERS: usize = 100;
+/// The maximum number of questions of a context.
+const MAX_QUESTIONS: usize = 10_000;
 
 /// Documents that belong together, with questions about them. There may be no document at all.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
-    /// Which input file.
+    /// The index of the input file.
     pub(super) input: usize,
-    /// Where in it.
+    /// The line in it.
     pub(super) line: u64,
-    /// What it is a part of.
+    /// The title of the whole it is a part of.
     pub(super) title: Option<String>,
     pub(super) documents: Vec<String>,
     pub(super) questions: Vec<Question>,
 }
 
-/// A question with what is right about it.
+/// A question with its correct answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Question {
     pub(super) text: String,
-    pub(super) right: Right,
-    /// The domain the input names.
+    pub(super) right: CorrectAnswer,
+    /// The domain given by the input.
     pub(super) domain: Option<String>,
 }
 
-/// What is right.
+/// The correct answer of a question.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Right {
-    /// Each of these texts, of which there is at least one.
+pub(super) enum CorrectAnswer {
+    /// Any of these texts; at least one.
     Text(Vec<String>),
-    /// Some of these choices, by their places.
+    /// Some of these choices, by index.
     Choices { choices: Vec<String>, right: Vec<usize> },
 }
 
-/// Why something is left out.
+/// Why an entry is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// In words that many such cases share, after their number.
+    /// The category, as a phrase after a number; a key of the manifest.
     pub(super) reason: &'static str,
     pub(super) why: String,
 }
@@ -91,11 +91,11 @@ impl Fault {
     }
 }
 
-/// The contexts of an object, one but for articles with several paragraphs, and what had to be left out of them.
+/// The contexts of an object (several for articles with paragraphs), and what was skipped.
 pub(super) fn contexts(value: &Value, input: usize, line: u64) -> (Vec<Context>, Vec<Fault>) {
     let (mut contexts, mut faults) = (Vec::new(), Vec::new());
     let Value::Object(object) = value else {
-        return (contexts, vec![Fault::broken("it is no object".into())]);
+        return (contexts, vec![Fault::broken("it is not an object".into())]);
     };
     let title = named(object.get("title")).map(str::to_owned);
     let parts: Vec<&Map<String, Value>> = match object.get("paragraphs") {
@@ -122,7 +122,7 @@ fn first<'a>(object: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value>
     keys.iter().find_map(|key| object.get(*key).filter(|value| !value.is_null()))
 }
 
-/// The documents: one text, a list of texts or of titled texts, or lists of titles and sentences side by side.
+/// The documents: one text, a list of texts or of titled texts, or parallel lists of titles and sentences.
 fn documents(object: &Map<String, Value>) -> Result<Vec<String>, Fault> {
     let found = match first(object, &DOCUMENTS) {
         None => return Ok(Vec::new()),
@@ -140,15 +140,15 @@ fn documents(object: &Map<String, Value>) -> Result<Vec<String>, Fault> {
         return Err(Fault::shape("its documents are neither texts nor objects with `text`"));
     };
     found.retain(|text| !text.trim().is_empty());
-    if found.len() > MOST_DOCUMENTS {
+    if found.len() > MAX_DOCUMENTS {
         return Err(Fault::too_long(format!(
-            "it has {} documents, more than {MOST_DOCUMENTS}",
+            "it has {} documents, more than {MAX_DOCUMENTS}",
             found.len()
         )));
     }
     match found.iter().map(String::len).max() {
-        Some(size) if size > LONGEST_DOCUMENT => Err(Fault::too_long(format!(
-            "it has a document of {size} bytes, more than {LONGEST_DOCUMENT}"
+        Some(size) if size > MAX_DOCUMENT_BYTES => Err(Fault::too_long(format!(
+            "it has a document of {size} bytes, more than {MAX_DOCUMENT_BYTES}"
         ))),
         _ => Ok(found),
     }
@@ -170,7 +170,7 @@ fn document(value: &Value) -> Option<String> {
     }
 }
 
-/// A text under its title; sentences in a list are put together.
+/// A text under its title; a list of sentences is joined.
 fn titled(title: Option<&Value>, text: &Value) -> Option<String> {
     let text = match text {
         Value::String(text) => text.clone(),
@@ -186,7 +186,7 @@ fn titled(title: Option<&Value>, text: &Value) -> Option<String> {
     })
 }
 
-/// A title that says something.
+/// A title that is not empty.
 fn named(title: Option<&Value>) -> Option<&str> {
     title.and_then(Value::as_str).map(str::trim).filter(|title| !title.is_empty())
 }
@@ -194,8 +194,8 @@ fn named(title: Option<&Value>) -> Option<&str> {
 fn questions(object: &Map<String, Value>, faults: &mut Vec<Fault>) -> Vec<Question> {
     let domain = object.get("domain");
     let asked: Vec<Result<Question, Fault>> = match first(object, &QUESTIONS) {
-        Some(Value::Array(list)) if list.len() > MOST_QUESTIONS => {
-            let why = format!("it has {} questions, more than {MOST_QUESTIONS}", list.len());
+        Some(Value::Array(list)) if list.len() > MAX_QUESTIONS => {
+            let why = format!("it has {} questions, more than {MAX_QUESTIONS}", list.len());
             vec![Err(Fault::too_long(why))]
         }
         Some(Value::Array(list)) => list
@@ -203,7 +203,7 @@ fn questions(object: &Map<String, Value>, faults: &mut Vec<Fault>) -> Vec<Questi
             .enumerate()
             .map(|(at, asked)| match asked {
                 Value::Object(asked) => question(asked, domain),
-                Value::String(text) => side_by_side(object, text, at, domain),
+                Value::String(text) => from_columns(object, text, at, domain),
                 _ => Err(Fault::shape("a question is neither a text nor an object")),
             })
             .collect(),
@@ -220,8 +220,8 @@ fn questions(object: &Map<String, Value>, faults: &mut Vec<Fault>) -> Vec<Questi
     questions
 }
 
-/// A question of a list of texts, whose answers and choices are lists of their own.
-fn side_by_side(
+/// A question of parallel lists of texts, answers and choices.
+fn from_columns(
     object: &Map<String, Value>,
     text: &str,
     at: usize,
@@ -255,40 +255,40 @@ fn checked(
     let Some(answer) = answer else { return Err(Fault::unanswered("it has no answer")) };
     let right = match choices {
         Some(choices) => choices::read(choices, answer)?,
-        None => Right::Text(answers(answer)),
+        None => CorrectAnswer::Text(answers(answer)),
     };
     let (size, longest) = match &right {
-        Right::Text(answers) if answers.is_empty() => {
+        CorrectAnswer::Text(answers) if answers.is_empty() => {
             return Err(Fault::unanswered("its answer is empty"));
         }
-        Right::Text(answers) => (0, answers.iter().map(String::len).max().unwrap_or(0)),
-        Right::Choices { choices, .. } => (choices.iter().map(String::len).sum(), 0),
+        CorrectAnswer::Text(answers) => (0, answers.iter().map(String::len).max().unwrap_or(0)),
+        CorrectAnswer::Choices { choices, .. } => (choices.iter().map(String::len).sum(), 0),
     };
-    if text.len() + size > LONGEST_QUESTION || longest > LONGEST_QUESTION {
+    if text.len() + size > MAX_QUESTION_BYTES || longest > MAX_QUESTION_BYTES {
         return Err(Fault::too_long(format!(
-            "a question or an answer has more than {LONGEST_QUESTION} bytes"
+            "a question or an answer has more than {MAX_QUESTION_BYTES} bytes"
         )));
     }
     let domain = match domain {
         None | Some(Value::Null) => None,
         Some(Value::String(domain)) => Some(domain.clone()),
-        Some(_) => return Err(Fault::shape("its domain is no text")),
+        Some(_) => return Err(Fault::shape("its domain is not text")),
     };
     Ok(Question { text: text.to_owned(), right, domain })
 }
 
-/// All texts that count as right, as far as they are read.
+/// All accepted texts, up to the maximum.
 pub(super) fn answers(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect(value, 4, &mut found);
-    found.truncate(MOST_ANSWERS);
+    found.truncate(MAX_ANSWERS);
     found
 }
 
 fn collect(value: &Value, depth: usize, found: &mut Vec<String>) {
     match value {
         Value::String(text) => {
-            // Worked solutions end with the result behind this mark.
+            // Worked solutions end with the result after this mark (GSM8K).
             let result =
                 text.rsplit_once("\n#### ").map_or(text.as_str(), |(_, result)| result).trim();
             if !result.is_empty() {

@@ -1,11 +1,11 @@
-//! A calendar: days between events, the first one, those of a month or a weekday, the longest gap.
+//! Kind `dates`: a calendar; days between events, the first one, those of a month or a weekday, the longest gap.
 //!
-//! Dates are counted in days since the beginning of 1970; a few lines of Python find the answers again.
+//! Dates are days since 1970-01-01; the demonstrations compute the answers with a few lines of Python.
 
 use std::collections::BTreeMap;
 
-use super::{Asked, Level, Made, lined, words::EVENTS};
-use crate::{dice::Dice, row::INPUT_DIR};
+use super::{Draft, Level, Query, join_lines, words::EVENTS};
+use crate::{rng::Rng, row::INPUT_DIR};
 
 #[rustfmt::skip]
 const MONTHS: [&str; 12] = [
@@ -19,32 +19,32 @@ const WEEKDAYS: [&str; 7] =
 type Event = (i64, String);
 
 /// A question about a calendar.
-pub(super) fn dates(dice: &mut Dice, level: Level) -> Made {
-    let events = calendar(dice, level);
-    let text = lined(events.iter().map(|(day, name)| format!("{} {name}", iso(*day))));
+pub(super) fn dates(rng: &mut Rng, level: Level) -> Draft {
+    let events = calendar(rng, level);
+    let text = join_lines(events.iter().map(|(day, name)| format!("{} {name}", iso(*day))));
     let files = BTreeMap::from([("calendar.txt".to_owned(), text)]);
     let asked = match level.number() {
-        1 => between(dice, &events),
-        2 => earliest(dice, &events),
-        3 => of_month(dice, &events),
-        4 => of_weekday(dice, &events),
-        _ => longest_gap(dice, &events),
+        1 => between(rng, &events),
+        2 => earliest(rng, &events),
+        3 => of_month(rng, &events),
+        4 => of_weekday(rng, &events),
+        _ => longest_gap(rng, &events),
     };
-    Made::asking(files, &format!("head -n 4 {INPUT_DIR}/calendar.txt"), asked)
+    Draft::from_query(files, &format!("head -n 4 {INPUT_DIR}/calendar.txt"), asked)
 }
 
-/// Events on different days from 2020 to 2024, in no order.
-fn calendar(dice: &mut Dice, level: Level) -> Vec<Event> {
+/// Events on different days from 2020 to 2024, shuffled.
+fn calendar(rng: &mut Rng, level: Level) -> Vec<Event> {
     let many = level.of([4, 8, 24, 60, 120]);
     let mut days: Vec<i64> = Vec::new();
     while days.len() < many {
-        let day = dice.between(18_262, 20_088);
+        let day = rng.between(18_262, 20_088);
         if !days.contains(&day) {
             days.push(day);
         }
     }
-    let names = dice.several(&EVENTS, many);
-    // More events than names: they are numbered from the second on.
+    let names = rng.sample(&EVENTS, many);
+    // There are more events than names: repeated names are numbered from 2.
     let name = |at: usize| match at / names.len() {
         0 => names[at].to_owned(),
         more => format!("{}{}", names[at % names.len()], more + 1),
@@ -59,11 +59,11 @@ fn python(lines: &str) -> String {
     )
 }
 
-fn between(dice: &mut Dice, events: &[Event]) -> Asked {
+fn between(rng: &mut Rng, events: &[Event]) -> Query {
     let (first, second) = (&events[0], &events[1]);
     let (from, to) = if first.0 < second.0 { (first, second) } else { (second, first) };
     let ((from_day, from), (to_day, to)) = (from, to);
-    let question = dice.pick(&[
+    let question = rng.pick(&[
         format!("How many days after the {from} is the {to} in calendar.txt?"),
         format!("calendar.txt lists events. How many days lie between the dates of the {from} and the {to}?"),
     ]);
@@ -71,47 +71,47 @@ fn between(dice: &mut Dice, events: &[Event]) -> Asked {
         "day = {{name: date.fromisoformat(when) for when, name in events}}\n\
          print(abs((day['{to}'] - day['{from}']).days))"
     ));
-    Asked::new(question, to_day - from_day, compute)
+    Query::new(question, to_day - from_day, compute)
 }
 
-fn earliest(dice: &mut Dice, events: &[Event]) -> Asked {
+fn earliest(rng: &mut Rng, events: &[Event]) -> Query {
     let first = events.iter().min().map_or("", |(_, name)| name);
-    let question = dice.pick(&[
+    let question = rng.pick(&[
         "Which event in calendar.txt takes place first?",
         "What is the earliest event of calendar.txt?",
     ]);
     let compute = format!("sort {INPUT_DIR}/calendar.txt | head -n 1 | cut -d' ' -f2");
-    Asked::new(question.to_owned(), first, compute)
+    Query::new(question.to_owned(), first, compute)
 }
 
-fn of_month(dice: &mut Dice, events: &[Event]) -> Asked {
+fn of_month(rng: &mut Rng, events: &[Event]) -> Query {
     let month = civil(events[0].0).1;
     let name = MONTHS[(month - 1) as usize];
-    let question = dice.pick(&[
+    let question = rng.pick(&[
         format!("How many events in calendar.txt take place in {name}, whatever the year?"),
         format!("Count the events of calendar.txt that fall into the month of {name} of any year."),
     ]);
     let many = events.iter().filter(|(day, _)| civil(*day).1 == month).count();
-    Asked::new(question, many as i64, format!("grep -c -- '-{month:02}-' {INPUT_DIR}/calendar.txt"))
+    Query::new(question, many as i64, format!("grep -c -- '-{month:02}-' {INPUT_DIR}/calendar.txt"))
 }
 
-fn of_weekday(dice: &mut Dice, events: &[Event]) -> Asked {
+fn of_weekday(rng: &mut Rng, events: &[Event]) -> Query {
     let weekday = weekday_of(events[0].0);
     let name = WEEKDAYS[weekday];
-    let question = dice.pick(&[
+    let question = rng.pick(&[
         format!("How many events in calendar.txt fall on a {name}?"),
         format!("Count the events of calendar.txt that take place on a {name}."),
     ]);
     let many = events.iter().filter(|(day, _)| weekday_of(*day) == weekday).count();
     let line = "print(sum(date.fromisoformat(when).weekday() == DAY for when, name in events))";
-    Asked::new(question, many as i64, python(&line.replace("DAY", &weekday.to_string())))
+    Query::new(question, many as i64, python(&line.replace("DAY", &weekday.to_string())))
 }
 
-fn longest_gap(dice: &mut Dice, events: &[Event]) -> Asked {
+fn longest_gap(rng: &mut Rng, events: &[Event]) -> Query {
     let mut days: Vec<i64> = events.iter().map(|(day, _)| *day).collect();
     days.sort_unstable();
     let gap = days.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-    let question = dice.pick(&[
+    let question = rng.pick(&[
         "What is the largest number of days between an event in calendar.txt and the next one?",
         "Sort the events of calendar.txt by date. How many days long is the longest gap from one to the next?",
     ]);
@@ -119,12 +119,12 @@ fn longest_gap(dice: &mut Dice, events: &[Event]) -> Asked {
         "days = sorted(date.fromisoformat(when) for when, name in events)\n\
          print(max((b - a).days for a, b in zip(days, days[1:])))",
     );
-    Asked::new(question.to_owned(), gap, compute)
+    Query::new(question.to_owned(), gap, compute)
 }
 
 /// Year, month and day.
 fn civil(day: i64) -> (i64, i64, i64) {
-    // Years that begin in March have their leap day at the end; eras of 400 such years are all alike.
+    // Hinnant's algorithm: years from March have their leap day at the end, and repeat every 400 years.
     let shifted = day + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -140,7 +140,7 @@ fn iso(day: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// From 0 for a Monday; the first of 1970 was a Thursday.
+/// The weekday, from 0 for Monday; 1970-01-01 was a Thursday.
 fn weekday_of(day: i64) -> usize {
     (day + 3).rem_euclid(7) as usize
 }

@@ -1,54 +1,54 @@
-//! The kinds of made-up tasks and their levels, by name and number.
+//! The kinds and levels of synthetic tasks.
 
 use std::{fmt, str::FromStr};
 
-use super::{Made, SynthesizeError, dates, ledgers, lists, lookup, records, tables, trees};
-use crate::dice::Dice;
+use super::{Draft, SynthesizeError, dates, ledgers, lists, lookup, records, tables, trees};
+use crate::rng::Rng;
 
-/// What a task is about.
+/// The kind of a synthetic task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The value of a setting.
+    /// Find the value of a setting.
     Find,
-    /// Lines that match.
+    /// Count matching lines.
     Count,
-    /// A column, added up.
+    /// Sum a column.
     Sum,
-    /// Two or three tables that belong together.
+    /// Join two or three tables.
     Join,
-    /// The largest or smallest.
+    /// Find the largest or smallest entry.
     Extreme,
-    /// The n-th in order.
+    /// Find the n-th entry of an order.
     Rank,
-    /// Means, medians, ranges.
+    /// Compute means, medians, ranges.
     Average,
-    /// How many different ones.
+    /// Count distinct values.
     Distinct,
-    /// The one that occurs most.
+    /// Find the most frequent value.
     Frequent,
-    /// From file to file.
+    /// Follow references from file to file.
     Follow,
-    /// Days, weekdays and gaps.
+    /// Compute days, weekdays and gaps.
     Dates,
-    /// What two files have in common, and what not.
+    /// Compare two files or directories.
     Compare,
-    /// Nested data.
+    /// Query nested JSON.
     Json,
-    /// Files in directories.
+    /// Search files in directories.
     Tree,
-    /// Amounts in different units.
+    /// Convert amounts in different units.
     Units,
-    /// Facts in sentences.
+    /// Find facts in sentences.
     Prose,
-    /// A balance that goes up and down.
+    /// Track a balance.
     Ledger,
-    /// Codes hidden in text.
+    /// Find codes in text.
     Pattern,
 }
 
 impl Kind {
-    /// All of them, in the order in which they take turns.
+    /// All kinds, in their order of alternation.
     pub const ALL: [Self; 18] = [
         Self::Find,
         Self::Count,
@@ -70,7 +70,7 @@ impl Kind {
         Self::Pattern,
     ];
 
-    /// The word for it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Find => "find",
@@ -94,26 +94,26 @@ impl Kind {
         }
     }
 
-    pub(super) fn make(self, dice: &mut Dice, level: Level) -> Made {
+    pub(super) fn make(self, rng: &mut Rng, level: Level) -> Draft {
         match self {
-            Self::Find => lookup::find(dice, level),
-            Self::Count => lists::count(dice, level),
-            Self::Sum => tables::sum(dice, level),
-            Self::Join => tables::join(dice, level),
-            Self::Extreme => tables::extreme(dice, level),
-            Self::Rank => tables::rank(dice, level),
-            Self::Average => ledgers::average(dice, level),
-            Self::Distinct => lists::distinct(dice, level),
-            Self::Frequent => lists::frequent(dice, level),
-            Self::Follow => trees::follow(dice, level),
-            Self::Dates => dates::dates(dice, level),
-            Self::Compare => trees::compare(dice, level),
-            Self::Json => records::json(dice, level),
-            Self::Tree => trees::tree(dice, level),
-            Self::Units => ledgers::units(dice, level),
-            Self::Prose => lookup::prose(dice, level),
-            Self::Ledger => ledgers::ledger(dice, level),
-            Self::Pattern => lists::pattern(dice, level),
+            Self::Find => lookup::find(rng, level),
+            Self::Count => lists::count(rng, level),
+            Self::Sum => tables::sum(rng, level),
+            Self::Join => tables::join(rng, level),
+            Self::Extreme => tables::extreme(rng, level),
+            Self::Rank => tables::rank(rng, level),
+            Self::Average => ledgers::average(rng, level),
+            Self::Distinct => lists::distinct(rng, level),
+            Self::Frequent => lists::frequent(rng, level),
+            Self::Follow => trees::follow(rng, level),
+            Self::Dates => dates::dates(rng, level),
+            Self::Compare => trees::compare(rng, level),
+            Self::Json => records::json(rng, level),
+            Self::Tree => trees::tree(rng, level),
+            Self::Units => ledgers::units(rng, level),
+            Self::Prose => lookup::prose(rng, level),
+            Self::Ledger => ledgers::ledger(rng, level),
+            Self::Pattern => lists::pattern(rng, level),
         }
     }
 }
@@ -133,32 +133,32 @@ impl FromStr for Kind {
     }
 }
 
-/// How hard a task is: one small file at 1, hundreds of lines in many files and several conditions at 5.
+/// The difficulty of a task: one small file at 1, hundreds of lines in many files and several conditions at 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Level(u8);
 
 impl Level {
-    /// All of them.
+    /// All levels.
     pub const ALL: [Self; 5] = [Self(1), Self(2), Self(3), Self(4), Self(5)];
 
-    /// From 1 to 5.
+    /// A level from 1 to 5; `None` for other numbers.
     pub fn new(level: u8) -> Option<Self> {
         (1..=5).contains(&level).then_some(Self(level))
     }
 
-    /// The number.
+    /// Its number.
     pub fn number(self) -> u8 {
         self.0
     }
 
-    /// The number of the five that belongs to this level.
+    /// The value of this level.
     pub(super) fn of<T: Copy>(self, each: [T; 5]) -> T {
         each[usize::from(self.0 - 1)]
     }
 
-    /// Lines or records of a file.
-    pub(super) fn lines(self, dice: &mut Dice) -> usize {
+    /// A random number of lines or records of a file.
+    pub(super) fn lines(self, rng: &mut Rng) -> usize {
         let (low, high) = self.of([(5, 8), (10, 20), (30, 60), (80, 150), (200, 400)]);
-        dice.between(low, high).unsigned_abs() as usize
+        rng.between(low, high).unsigned_abs() as usize
     }
 }

@@ -1,23 +1,23 @@
-//! Arithmetic over amounts: means and medians, units that differ, a balance that goes up and down.
+//! Kinds `average`, `units` and `ledger`: arithmetic over amounts.
 
 use super::{
-    Asked, Level, Made, csv, lined,
+    Draft, Level, Query, csv, join_lines,
     words::{CITIES, ITEMS},
 };
-use crate::{dice::Dice, row::INPUT_DIR};
+use crate::{rng::Rng, row::INPUT_DIR};
 
 /// The mean, the median or the range of measurements.
-pub(super) fn average(dice: &mut Dice, level: Level) -> Made {
+pub(super) fn average(rng: &mut Rng, level: Level) -> Draft {
     let files = level.of([1, 1, 1, 1, 3]);
-    let stations = dice.several(&CITIES, level.of([1, 2, 3, 4, 5]));
-    let station = dice.pick(&stations);
-    // An odd number of measurements has one in the middle.
-    let many = (level.lines(dice) / stations.len() + 2) | 1;
+    let stations = rng.sample(&CITIES, level.of([1, 2, 3, 4, 5]));
+    let station = rng.pick(&stations);
+    // An odd number of measurements has a median.
+    let many = (level.lines(rng) / stations.len() + 2) | 1;
     let mut rows: Vec<[String; 2]> = Vec::new();
     let mut ours: Vec<i64> = Vec::new();
     for name in &stations {
-        let mut values: Vec<i64> = (0..many).map(|_| dice.between(10, 400)).collect();
-        // A mean that is a whole number leaves no doubt about rounding.
+        let mut values: Vec<i64> = (0..many).map(|_| rng.between(10, 400)).collect();
+        // An integral mean avoids questions of rounding.
         let rest = values.iter().sum::<i64>() % many as i64;
         values[0] -= rest;
         rows.extend(values.iter().map(|value| [(*name).to_owned(), value.to_string()]));
@@ -25,7 +25,7 @@ pub(super) fn average(dice: &mut Dice, level: Level) -> Made {
             ours = values;
         }
     }
-    dice.shuffle(&mut rows);
+    rng.shuffle(&mut rows);
     ours.sort_unstable();
     let name = |at: usize| match files {
         1 => "measured.csv".to_owned(),
@@ -34,17 +34,12 @@ pub(super) fn average(dice: &mut Dice, level: Level) -> Made {
     let tables = rows.chunks(rows.len().div_ceil(files)).enumerate();
     let tables = tables.map(|(at, rows)| (name(at), csv("station,value", rows))).collect();
     let place = if files == 1 { "measured.csv" } else { "all files together" };
-    let asked = average_asked(dice, level, &ours, [place, station]);
-    Made::asking(tables, &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
+    let asked = average_asked(rng, level, &ours, [place, station]);
+    Draft::from_query(tables, &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
 }
 
-/// A question about sorted values, of which there is an odd number.
-fn average_asked(
-    dice: &mut Dice,
-    level: Level,
-    ours: &[i64],
-    [place, station]: [&str; 2],
-) -> Asked {
+/// A question about sorted values, an odd number of them.
+fn average_asked(rng: &mut Rng, level: Level, ours: &[i64], [place, station]: [&str; 2]) -> Query {
     let many = ours.len();
     let numbers =
         format!("awk -F, 'FNR > 1 && $1 == \"{station}\" {{print $2}}' {INPUT_DIR}/*.csv");
@@ -80,10 +75,10 @@ fn average_asked(
             "sort -n | awk 'NR == 1 {low = $1} {high = $1} END {print high - low}'".to_owned(),
         ),
     };
-    Asked::new(dice.pick(&questions), answer, format!("{numbers} | {rest}"))
+    Query::new(rng.pick(&questions), answer, format!("{numbers} | {rest}"))
 }
 
-/// A quantity and the units it is given in, the smallest first, each with how many of the smallest it is.
+/// A quantity and its units, smallest first, each with its size in the smallest.
 struct Quantity {
     word: &'static str,
     units: [(&'static str, i64); 3],
@@ -96,18 +91,18 @@ const QUANTITIES: [Quantity; 4] = [
     Quantity { word: "volume", units: [("ml", 1), ("dl", 100), ("l", 1000)] },
 ];
 
-/// Amounts in different units, added up or compared in the smallest of them.
-pub(super) fn units(dice: &mut Dice, level: Level) -> Made {
-    let Quantity { word, units } = &QUANTITIES[dice.below(QUANTITIES.len())];
+/// Amounts in different units, summed or compared in the smallest.
+pub(super) fn units(rng: &mut Rng, level: Level) -> Draft {
+    let Quantity { word, units } = &QUANTITIES[rng.below(QUANTITIES.len())];
     let used = &units[..level.of([2, 2, 3, 3, 3])];
     let smallest = used[0].0;
-    let items = dice.several(&ITEMS, level.of([3, 4, 6, 8, 10]));
-    let item = dice.pick(&items);
-    let mut rows: Vec<(&str, i64, usize)> = (0..level.lines(dice))
-        .map(|_| (dice.pick(&items), dice.between(1, 30), dice.below(used.len())))
+    let items = rng.sample(&ITEMS, level.of([3, 4, 6, 8, 10]));
+    let item = rng.pick(&items);
+    let mut rows: Vec<(&str, i64, usize)> = (0..level.lines(rng))
+        .map(|_| (rng.pick(&items), rng.between(1, 30), rng.below(used.len())))
         .collect();
     rows[0].0 = item;
-    dice.shuffle(&mut rows);
+    rng.shuffle(&mut rows);
     let narrowed = level.number() >= 3;
     let ours = || rows.iter().filter(|row| !narrowed || row.0 == item);
     let in_smallest = ours().map(|(_, amount, unit)| amount * used[*unit].1);
@@ -118,9 +113,9 @@ pub(super) fn units(dice: &mut Dice, level: Level) -> Made {
             [(*item).to_owned(), amount.to_string(), used[*unit].0.to_owned()]
         }),
     );
-    let known: Vec<String> =
+    let seen: Vec<String> =
         used[1..].iter().map(|(unit, many)| format!("1 {unit} is {many} {smallest}")).collect();
-    let known = known.join(" and ");
+    let seen = seen.join(" and ");
     let of = if narrowed { format!(" of the item {item}") } else { String::new() };
     let factors: Vec<String> =
         used.iter().map(|(unit, many)| format!("f[\"{unit}\"] = {many}")).collect();
@@ -130,7 +125,7 @@ pub(super) fn units(dice: &mut Dice, level: Level) -> Made {
     let (question, answer, compute) = if level.number() == 4 {
         (
             format!(
-                "What is the largest {word}{of} in parts.csv, in {smallest}? Note that {known}."
+                "What is the largest {word}{of} in parts.csv, in {smallest}? Note that {seen}."
             ),
             largest,
             format!(
@@ -139,26 +134,26 @@ pub(super) fn units(dice: &mut Dice, level: Level) -> Made {
         )
     } else {
         (
-            dice.pick(&[
-                format!("What is the total {word}{of} in parts.csv, in {smallest}? Note that {known}."),
-                format!("Add up the {word}{of} over all lines of parts.csv and give the result in {smallest} ({known})."),
+            rng.pick(&[
+                format!("What is the total {word}{of} in parts.csv, in {smallest}? Note that {seen}."),
+                format!("Add up the {word}{of} over all lines of parts.csv and give the result in {smallest} ({seen})."),
             ]),
             total,
             format!("{begin} {{s += $2 * f[$3]}} END {{printf \"%d\\n\", s}}' {INPUT_DIR}/parts.csv"),
         )
     };
     let look = format!("head -n 4 {INPUT_DIR}/parts.csv");
-    Made::new([("parts.csv".to_owned(), table)], question, answer, &look, &compute)
+    Draft::new([("parts.csv".to_owned(), table)], question, answer, &look, &compute)
 }
 
-/// A balance: at the end, at its lowest, or the number of times it is below zero.
-pub(super) fn ledger(dice: &mut Dice, level: Level) -> Made {
-    let mut balance = dice.between(50, 200);
+/// A balance: at the end, its minimum, or the number of times it is below zero.
+pub(super) fn ledger(rng: &mut Rng, level: Level) -> Draft {
+    let mut balance = rng.between(50, 200);
     let mut lines = vec![format!("start {balance}")];
     let (mut lowest, mut below) = (balance, 0);
-    for _ in 0..level.lines(dice) {
-        let amount = dice.between(1, 90);
-        let (word, change) = if dice.once_in(2) { ("in", amount) } else { ("out", -amount) };
+    for _ in 0..level.lines(rng) {
+        let amount = rng.between(1, 90);
+        let (word, change) = if rng.one_in(2) { ("in", amount) } else { ("out", -amount) };
         lines.push(format!("{word} {amount}"));
         balance += change;
         lowest = lowest.min(balance);
@@ -169,7 +164,7 @@ pub(super) fn ledger(dice: &mut Dice, level: Level) -> Made {
     let file = format!("{INPUT_DIR}/account.txt");
     let (question, answer, compute) = match level.number() {
         1 | 2 => (
-            dice.pick(&[
+            rng.pick(&[
                 format!("{told} What is the balance at the end?"),
                 format!("What is the final balance in account.txt? {told}"),
             ]),
@@ -177,7 +172,7 @@ pub(super) fn ledger(dice: &mut Dice, level: Level) -> Made {
             format!("awk '{step} END {{print b}}' {file}"),
         ),
         3 | 4 => (
-            dice.pick(&[
+            rng.pick(&[
                 format!(
                     "{told} What is the lowest balance that is ever reached, the start included?"
                 ),
@@ -187,7 +182,7 @@ pub(super) fn ledger(dice: &mut Dice, level: Level) -> Made {
             format!("awk '{step} NR == 1 || b < low {{low = b}} END {{print low}}' {file}"),
         ),
         _ => (
-            dice.pick(&[
+            rng.pick(&[
                 format!("{told} After how many of these lines is the balance below zero?"),
                 format!("{told} Count the lines after which the balance is negative."),
             ]),
@@ -196,5 +191,5 @@ pub(super) fn ledger(dice: &mut Dice, level: Level) -> Made {
         ),
     };
     let look = format!("head -n 4 {file}");
-    Made::new([("account.txt".to_owned(), lined(lines))], question, answer, &look, &compute)
+    Draft::new([("account.txt".to_owned(), join_lines(lines))], question, answer, &look, &compute)
 }

@@ -1,20 +1,20 @@
-//! Nested data: values at a path, counted by a condition, added up, over several files.
+//! Kind `json`: nested data; values at a path, counts by a condition, sums, over several files.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::{
-    Asked, Level, Made,
+    Draft, Level, Query,
     words::{CITIES, HOBBIES, NAMES},
 };
-use crate::{dice::Dice, row::INPUT_DIR};
+use crate::{rng::Rng, row::INPUT_DIR};
 
 /// A question about members of clubs.
-pub(super) fn json(dice: &mut Dice, level: Level) -> Made {
+pub(super) fn json(rng: &mut Rng, level: Level) -> Draft {
     let many = level.of([2, 5, 15, 40, 60]);
-    let names = dice.several(&NAMES, many);
-    let members: Vec<Value> = names.iter().map(|name| member(dice, name)).collect();
+    let names = rng.sample(&NAMES, many);
+    let members: Vec<Value> = names.iter().map(|name| member(rng, name)).collect();
     let mut files = BTreeMap::new();
     let (look, load);
     if level.number() == 5 {
@@ -35,20 +35,20 @@ pub(super) fn json(dice: &mut Dice, level: Level) -> Made {
             format!("import json\nmembers = json.load(open('{INPUT_DIR}/club.json'))['members']");
     }
     let asked = match level.number() {
-        1 | 2 => of_one(dice, level, &members),
-        _ => of_a_city(dice, level, &members),
+        1 | 2 => of_one(rng, level, &members),
+        _ => of_a_city(rng, level, &members),
     };
     let compute = format!("python3 -c \"\n{load}\nprint({})\n\"", asked.compute);
-    Made::asking(files, &look, Asked { compute, ..asked })
+    Draft::from_query(files, &look, Query { compute, ..asked })
 }
 
-fn member(dice: &mut Dice, name: &str) -> Value {
-    let scores: Vec<i64> = (0..dice.between(2, 5)).map(|_| dice.between(1, 50)).collect();
+fn member(rng: &mut Rng, name: &str) -> Value {
+    let scores: Vec<i64> = (0..rng.between(2, 5)).map(|_| rng.between(1, 50)).collect();
     json!({
         "name": name,
-        "age": dice.between(18, 80),
-        "address": {"city": dice.pick(&CITIES[..6]), "zip": dice.between(10_000, 99_999)},
-        "hobbies": dice.several(&HOBBIES[..6], 2),
+        "age": rng.between(18, 80),
+        "address": {"city": rng.pick(&CITIES[..6]), "zip": rng.between(10_000, 99_999)},
+        "hobbies": rng.sample(&HOBBIES[..6], 2),
         "scores": scores,
     })
 }
@@ -57,13 +57,13 @@ fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or(0)
 }
 
-/// A value of one member; the command is the expression for it.
-fn of_one(dice: &mut Dice, level: Level, members: &[Value]) -> Asked {
-    let chosen = dice.pick(members);
+/// A value of one member, with the Python expression for it.
+fn of_one(rng: &mut Rng, level: Level, members: &[Value]) -> Query {
+    let chosen = rng.pick(members);
     let name = chosen["name"].as_str().unwrap_or_default();
     let (question, answer, path) = match level.number() {
         1 => (
-            dice.pick(&[
+            rng.pick(&[
                 format!("How old is {name} according to club.json?"),
                 format!("What is the age of {name} in club.json?"),
             ]),
@@ -71,7 +71,7 @@ fn of_one(dice: &mut Dice, level: Level, members: &[Value]) -> Asked {
             "m['age']",
         ),
         _ => (
-            dice.pick(&[
+            rng.pick(&[
                 format!("What is the zip code in the address of {name} in club.json?"),
                 format!("Which zip code does club.json give for {name}?"),
             ]),
@@ -80,23 +80,23 @@ fn of_one(dice: &mut Dice, level: Level, members: &[Value]) -> Asked {
         ),
     };
     let expression = format!("next({path} for m in members if m['name'] == '{name}')");
-    Asked::new(question, number(answer), expression)
+    Query::new(question, number(answer), expression)
 }
 
-/// Something about all members of a city; the command is the expression for it.
-fn of_a_city(dice: &mut Dice, level: Level, members: &[Value]) -> Asked {
+/// An aggregate over all members of a city, with the Python expression for it.
+fn of_a_city(rng: &mut Rng, level: Level, members: &[Value]) -> Query {
     let city = members[0]["address"]["city"].as_str().unwrap_or_default();
     let ours = || members.iter().filter(|member| member["address"]["city"] == *city);
     if level.number() == 3 {
-        let question = dice.pick(&[
+        let question = rng.pick(&[
             format!("How many members in club.json live in {city}?"),
             format!("Count the members in club.json whose address is in {city}."),
         ]);
         let expression = format!("sum(m['address']['city'] == '{city}' for m in members)");
-        return Asked::new(question, ours().count() as i64, expression);
+        return Query::new(question, ours().count() as i64, expression);
     }
     let place = if level.number() == 4 { "club.json" } else { "all clubs" };
-    let question = dice.pick(&[
+    let question = rng.pick(&[
         format!("What do all scores of all members from {city} in {place} add up to?"),
         format!(
             "Add up every score of the members who live in {city}, in {place}. What is the sum?"
@@ -105,10 +105,10 @@ fn of_a_city(dice: &mut Dice, level: Level, members: &[Value]) -> Asked {
     let scores = ours().filter_map(|member| member["scores"].as_array()).flatten();
     let expression =
         format!("sum(sum(m['scores']) for m in members if m['address']['city'] == '{city}')");
-    Asked::new(question, scores.map(number).sum::<i64>(), expression)
+    Query::new(question, scores.map(number).sum::<i64>(), expression)
 }
 
 fn pretty(value: &Value) -> String {
-    // Numbers and texts always can be written.
+    // Numbers and strings can always be serialised.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }

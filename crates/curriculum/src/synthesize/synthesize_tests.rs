@@ -1,11 +1,11 @@
-//! Made-up tasks: the same every time, different from each other, and nothing gives the answer away.
+//! Synthetic tasks are reproducible, distinct, and do not reveal their answers.
 
 use std::{cell::Cell, fs, ops::ControlFlow};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::{solve, unwatched};
+use crate::{ignore_progress, solve};
 
 fn settings(count: usize, seed: u64) -> SynthesizeSettings {
     SynthesizeSettings {
@@ -131,24 +131,39 @@ fn every_task_comes_with_two_to_four_commands() {
 }
 
 #[test]
-fn folders_are_the_same_every_time_and_divided() {
+fn tasks_are_the_same_in_every_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest =
+        synthesize(&settings(900, 7), &dir.path().join("out"), &ignore_progress).unwrap();
+    // Recorded with the first version. Published tasks and trained models depend on every byte.
+    for (file, digest) in [
+        ("train.jsonl", "25b32525a1a1094c6459e35df89aba7d3200848fa50bfe9fb17d93b16e18d8e5"),
+        ("validation.jsonl", "634f1b8f3e307fac8fcbd7b62d769137c07f4ebb1196c46dff841e3926969a3e"),
+        ("task.toml", "6cb9a1562e616e40a9768131a08aec6107257a6f51b015513e9abcb22e438589"),
+    ] {
+        assert_eq!(manifest.files[file].sha256, digest, "{file}");
+    }
+}
+
+#[test]
+fn folders_are_the_same_every_time_and_split() {
     let dir = tempfile::tempdir().unwrap();
     let wrote = Cell::new(0);
-    let made = |name: &str, seed| {
-        let watch = |step| {
-            if let Step::Wrote(many) = step {
+    let draft = |name: &str, seed| {
+        let on_progress = |step| {
+            if let Progress::Wrote(many) = step {
                 wrote.set(wrote.get() + many);
             }
             ControlFlow::Continue(())
         };
-        synthesize(&settings(200, seed), &dir.path().join(name), &watch).unwrap()
+        synthesize(&settings(200, seed), &dir.path().join(name), &on_progress).unwrap()
     };
-    let manifest = made("a", 9);
+    let manifest = draft("a", 9);
     assert_eq!((manifest.counts.train, manifest.counts.validation, wrote.get()), (180, 20, 200));
     assert_eq!(manifest.counts.subjects.len(), Kind::ALL.len());
     assert_eq!(manifest.counts.levels.len(), 5);
-    made("b", 9);
-    made("c", 10);
+    draft("b", 9);
+    draft("c", 10);
     let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
     for file in ["train.jsonl", "validation.jsonl", "task.toml", "manifest.json"] {
         let [a, b, c] = ["a", "b", "c"].map(|name| read(&format!("{name}/{file}")));
@@ -169,20 +184,20 @@ fn impossible_wishes_are_named_and_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |settings: SynthesizeSettings, why: &str| {
         let place = dir.path().join("x");
-        let error = synthesize(&settings, &place, &unwatched).unwrap_err().to_string();
+        let error = synthesize(&settings, &place, &ignore_progress).unwrap_err().to_string();
         assert!(error.contains(why) && !place.exists(), "{error}");
     };
-    refused(settings(0, 1), "from 1 to");
-    refused(settings(MOST + 1, 1), "from 1 to");
+    refused(settings(0, 1), "between 1 and");
+    refused(settings(MAX + 1, 1), "between 1 and");
     refused(SynthesizeSettings { kinds: Vec::new(), ..settings(5, 1) }, "one kind");
     refused(SynthesizeSettings { levels: Vec::new(), ..settings(5, 1) }, "one level");
-    refused(SynthesizeSettings { validation: f64::NAN, ..settings(5, 1) }, "share");
+    refused(SynthesizeSettings { validation: f64::NAN, ..settings(5, 1) }, "fraction");
     assert!("tag".parse::<Kind>().unwrap_err().to_string().contains("follow"));
     assert_eq!(Level::new(6), None);
 
-    // Whoever has seen enough leaves nothing behind.
+    // A cancelled operation leaves nothing behind.
     let enough = |step| match step {
-        Step::Wrote(_) => ControlFlow::Break(()),
+        Progress::Wrote(_) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     };
     let error = synthesize(&settings(5, 1), &dir.path().join("x"), &enough).unwrap_err();
@@ -194,8 +209,8 @@ fn impossible_wishes_are_named_and_leave_nothing() {
     let full = dir.path().join("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("mine"), "").unwrap();
-    let error = synthesize(&settings(5, 1), &full, &unwatched).unwrap_err().to_string();
-    assert!(error.contains("is there already"), "{error}");
+    let error = synthesize(&settings(5, 1), &full, &ignore_progress).unwrap_err().to_string();
+    assert!(error.contains("already exists"), "{error}");
     assert_eq!(fs::read_dir(&full).unwrap().count(), 1);
 }
 

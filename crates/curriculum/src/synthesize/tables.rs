@@ -1,12 +1,12 @@
-//! Tables with numbers: added up, joined, put in order.
+//! Kinds `sum`, `join`, `extreme` and `rank`: tables of numbers.
 
 use std::collections::BTreeMap;
 
 use super::{
-    Asked, Level, Made, csv,
+    Draft, Level, Query, csv,
     words::{CITIES, ITEMS, NAMES},
 };
-use crate::{dice::Dice, row::INPUT_DIR};
+use crate::{rng::Rng, row::INPUT_DIR};
 
 /// A sale.
 struct Sale {
@@ -16,25 +16,25 @@ struct Sale {
     price: i64,
 }
 
-/// The sum of a column: of all rows, of some, of products, over several files.
-pub(super) fn sum(dice: &mut Dice, level: Level) -> Made {
+/// The sum of a column: over all rows, some rows, products, or several files.
+pub(super) fn sum(rng: &mut Rng, level: Level) -> Draft {
     let months = &["january", "february", "march", "april"][..level.of([1, 1, 1, 1, 4])];
-    let items = dice.several(&ITEMS, level.of([3, 3, 5, 6, 8]));
-    let cities = dice.several(&CITIES, 4);
-    let (city, item) = (dice.pick(&cities), dice.pick(&items));
-    let lines = level.lines(dice) / months.len() + 1;
+    let items = rng.sample(&ITEMS, level.of([3, 3, 5, 6, 8]));
+    let cities = rng.sample(&CITIES, 4);
+    let (city, item) = (rng.pick(&cities), rng.pick(&items));
+    let lines = level.lines(rng) / months.len() + 1;
     let mut files = BTreeMap::new();
     let mut total = 0;
     for month in months {
         let mut sale = || Sale {
-            city: dice.pick(&cities),
-            item: dice.pick(&items),
-            quantity: dice.between(1, 40),
-            price: dice.between(2, 90),
+            city: rng.pick(&cities),
+            item: rng.pick(&items),
+            quantity: rng.between(1, 40),
+            price: rng.between(2, 90),
         };
         let mut sales: Vec<Sale> = (0..lines).map(|_| sale()).collect();
         (sales[0].city, sales[0].item) = (city, item);
-        dice.shuffle(&mut sales);
+        rng.shuffle(&mut sales);
         let ours = sales.iter().filter(|sale| match level.number() {
             1 => true,
             2 => sale.item == item,
@@ -47,8 +47,8 @@ pub(super) fn sum(dice: &mut Dice, level: Level) -> Made {
         files.insert(name, csv("city,item,quantity,price", sales.iter().map(Sale::cells)));
     }
     let place = if months.len() == 1 { "sales.csv" } else { "all sales files together" };
-    let asked = sum_asked(dice, level, total, [place, city, item]);
-    Made::asking(files, &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
+    let asked = sum_asked(rng, level, total, [place, city, item]);
+    Draft::from_query(files, &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
 }
 
 impl Sale {
@@ -58,7 +58,7 @@ impl Sale {
     }
 }
 
-fn sum_asked(dice: &mut Dice, level: Level, total: i64, [place, city, item]: [&str; 3]) -> Asked {
+fn sum_asked(rng: &mut Rng, level: Level, total: i64, [place, city, item]: [&str; 3]) -> Query {
     let questions = match level.number() {
         1 => [
             format!("What is the sum of the column quantity in {place}?"),
@@ -89,22 +89,22 @@ fn sum_asked(dice: &mut Dice, level: Level, total: i64, [place, city, item]: [&s
     let amount = if level.number() >= 4 { "$3 * $4" } else { "$3" };
     let compute =
         format!("awk -F, 'FNR > 1{test} {{s += {amount}}} END {{print s}}' {INPUT_DIR}/*.csv");
-    Asked::new(dice.pick(&questions), total, compute)
+    Query::new(rng.pick(&questions), total, compute)
 }
 
-/// Customers, what they ordered, and what it costs.
+/// Customers, orders and prices.
 struct Shop {
     /// Number, name and city.
     customers: Vec<(i64, &'static str, &'static str)>,
     items: Vec<&'static str>,
     prices: Vec<i64>,
-    /// Places of customer and item, and an amount.
+    /// Indices of customer and item, and an amount.
     orders: Vec<(usize, usize, i64)>,
 }
 
-/// Orders of customers, each in a file of their own; prices in a third.
-pub(super) fn join(dice: &mut Dice, level: Level) -> Made {
-    let shop = Shop::new(dice, level);
+/// Orders and customers in separate files, prices in a third.
+pub(super) fn join(rng: &mut Rng, level: Level) -> Draft {
+    let shop = Shop::new(rng, level);
     let (_, name, city) = shop.customers[shop.orders[0].0];
     let ours = shop.orders.iter().filter(|(who, _, _)| match level.number() {
         1 | 2 => shop.customers[*who].1 == name,
@@ -138,20 +138,20 @@ pub(super) fn join(dice: &mut Dice, level: Level) -> Made {
             ),
         ],
     };
-    let asked = Asked::new(dice.pick(&questions), total, joined(level, name, city));
-    Made::asking(shop.files(level), &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
+    let asked = Query::new(rng.pick(&questions), total, joined(level, name, city));
+    Draft::from_query(shop.files(level), &format!("head -n 3 {INPUT_DIR}/*.csv"), asked)
 }
 
 impl Shop {
-    fn new(dice: &mut Dice, level: Level) -> Self {
+    fn new(rng: &mut Rng, level: Level) -> Self {
         let many = level.of([3, 5, 10, 20, 40]);
-        let cities = dice.several(&CITIES, level.of([2, 3, 4, 5, 6]));
-        let items = dice.several(&ITEMS, level.of([3, 4, 6, 8, 12]));
-        let names = dice.several(&NAMES, many).into_iter().zip(1..);
-        let customers = names.map(|(name, at)| (100 + at * 7, name, dice.pick(&cities))).collect();
-        let prices = items.iter().map(|_| dice.between(2, 50)).collect();
-        let orders = (0..level.lines(dice))
-            .map(|_| (dice.below(many), dice.below(items.len()), dice.between(1, 60)))
+        let cities = rng.sample(&CITIES, level.of([2, 3, 4, 5, 6]));
+        let items = rng.sample(&ITEMS, level.of([3, 4, 6, 8, 12]));
+        let names = rng.sample(&NAMES, many).into_iter().zip(1..);
+        let customers = names.map(|(name, at)| (100 + at * 7, name, rng.pick(&cities))).collect();
+        let prices = items.iter().map(|_| rng.between(2, 50)).collect();
+        let orders = (0..level.lines(rng))
+            .map(|_| (rng.below(many), rng.below(items.len()), rng.between(1, 60)))
             .collect();
         Self { customers, items, prices, orders }
     }
@@ -183,22 +183,22 @@ fn joined(level: Level, name: &str, city: &str) -> String {
     let (customers, orders) =
         (format!("{INPUT_DIR}/customers.csv"), format!("{INPUT_DIR}/orders.csv"));
     let (column, value) = if level.number() <= 2 { ("$2", name) } else { ("$3", city) };
-    let known = format!("NR == FNR {{ours[$1] = ({column} == \"{value}\"); next}}");
+    let seen = format!("NR == FNR {{ours[$1] = ({column} == \"{value}\"); next}}");
     match level.number() {
         3 => format!(
-            "awk -F, '{known} FNR > 1 && ours[$2] {{n++}} END {{print n + 0}}' {customers} {orders}"
+            "awk -F, '{seen} FNR > 1 && ours[$2] {{n++}} END {{print n + 0}}' {customers} {orders}"
         ),
         5 => format!(
             "awk -F, 'FILENAME ~ /prices/ {{price[$1] = $2; next}} FILENAME ~ /customers/ {{ours[$1] = ($3 == \"{city}\"); next}} \
              FNR > 1 && ours[$2] {{s += $4 * price[$3]}} END {{print s + 0}}' {INPUT_DIR}/prices.csv {customers} {orders}"
         ),
         _ => format!(
-            "awk -F, '{known} FNR > 1 && ours[$2] {{s += $4}} END {{print s + 0}}' {customers} {orders}"
+            "awk -F, '{seen} FNR > 1 && ours[$2] {{s += $4}} END {{print s + 0}}' {customers} {orders}"
         ),
     }
 }
 
-/// Results of players, of which no two are alike.
+/// Results of players; all points differ.
 struct Results {
     files: BTreeMap<String, String>,
     place: &'static str,
@@ -209,22 +209,21 @@ struct Results {
 
 const TEAMS: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
 
-fn results(dice: &mut Dice, level: Level) -> Results {
+fn results(rng: &mut Rng, level: Level) -> Results {
     let many = level.of([1, 1, 1, 3, 5]);
-    let lines = level.lines(dice);
-    let teams = dice.several(&TEAMS, level.of([2, 2, 3, 4, 5]));
-    let mut names: Vec<String> =
-        dice.several(&NAMES, lines).into_iter().map(str::to_owned).collect();
-    // More players than names: some of them are numbered.
+    let lines = level.lines(rng);
+    let teams = rng.sample(&TEAMS, level.of([2, 2, 3, 4, 5]));
+    let mut names: Vec<String> = rng.sample(&NAMES, lines).into_iter().map(str::to_owned).collect();
+    // There are more players than names: repeated names are numbered.
     while names.len() < lines {
-        names.push(format!("{}{}", dice.pick(&NAMES), names.len()));
+        names.push(format!("{}{}", rng.pick(&NAMES), names.len()));
     }
     let mut points: Vec<i64> = (1..=lines as i64 * 4).collect();
-    dice.shuffle(&mut points);
+    rng.shuffle(&mut points);
     let rows: Vec<_> = names
         .into_iter()
         .zip(points)
-        .map(|(name, points)| (name, dice.pick(&teams), points + 20))
+        .map(|(name, points)| (name, rng.pick(&teams), points + 20))
         .collect();
     let files = rows
         .chunks(lines.div_ceil(many))
@@ -239,14 +238,14 @@ fn results(dice: &mut Dice, level: Level) -> Results {
         })
         .collect();
     let place = if many == 1 { "results.csv" } else { "the results files together" };
-    let team = dice.pick(&rows).1;
+    let team = rng.pick(&rows).1;
     Results { files, place, rows, team }
 }
 
-/// Who has the most or the fewest points: of all, of a team; or which team has, all its players together.
-pub(super) fn extreme(dice: &mut Dice, level: Level) -> Made {
-    let Results { files, place, rows, team } = results(dice, level);
-    let most = dice.once_in(2);
+/// The player with the most or fewest points, overall or of a team; or the team with the largest or smallest total.
+pub(super) fn extreme(rng: &mut Rng, level: Level) -> Draft {
+    let Results { files, place, rows, team } = results(rng, level);
+    let most = rng.one_in(2);
     let (word, end) = if most { ("most", "tail") } else { ("fewest", "head") };
     let look = format!("head -n 3 {INPUT_DIR}/*.csv");
     if level.number() == 5 {
@@ -263,14 +262,14 @@ pub(super) fn extreme(dice: &mut Dice, level: Level) -> Made {
         let unique =
             ordered.len() < 2 || ordered[ordered.len() - 1].0 != ordered[ordered.len() - 2].0;
         if let (Some((_, winner)), true) = (ordered.last(), unique) {
-            let question = dice.pick(&[
+            let question = rng.pick(&[
                 format!("Which team has the {word} points, all its players in {place} added up?"),
                 format!("Add up the points of each team over {place}. Which team has the {word}?"),
             ]);
             let compute = format!(
                 "awk -F, 'FNR > 1 {{s[$2] += $3}} END {{for (t in s) print s[t], t}}' {INPUT_DIR}/*.csv | sort -n | {end} -n 1 | cut -d' ' -f2"
             );
-            return Made::of(files, question, *winner, &look, &compute);
+            return Draft::of(files, question, *winner, &look, &compute);
         }
     }
     let narrowed = level.number() >= 3;
@@ -280,7 +279,7 @@ pub(super) fn extreme(dice: &mut Dice, level: Level) -> Made {
         rows.map(|(name, _, points)| (*points, name.as_str())).collect();
     rows.sort_unstable();
     let answer = if most { rows.last() } else { rows.first() }.map_or("", |(_, name)| name);
-    let question = dice.pick(&[
+    let question = rng.pick(&[
         format!("Which player{of} has the {word} points in {place}?"),
         format!("Who{of} got the {word} points according to {place}?"),
         format!("Name the player{of} with the {word} points in {place}."),
@@ -289,23 +288,23 @@ pub(super) fn extreme(dice: &mut Dice, level: Level) -> Made {
     let compute = format!(
         "awk -F, 'FNR > 1{test} {{print $3, $1}}' {INPUT_DIR}/*.csv | sort -n | {end} -n 1 | cut -d' ' -f2"
     );
-    Made::of(files, question, answer, &look, &compute)
+    Draft::of(files, question, answer, &look, &compute)
 }
 
-/// Who comes n-th.
-pub(super) fn rank(dice: &mut Dice, level: Level) -> Made {
-    let Results { files, place, rows, team } = results(dice, level);
+/// The n-th player.
+pub(super) fn rank(rng: &mut Rng, level: Level) -> Draft {
+    let Results { files, place, rows, team } = results(rng, level);
     let narrowed = level.number() >= 3;
     let rows = rows.iter().filter(|row| !narrowed || row.1 == team);
     let mut rows: Vec<(i64, &str)> =
         rows.map(|(name, _, points)| (*points, name.as_str())).collect();
     rows.sort_unstable_by(|a, b| b.cmp(a));
-    let at = dice.below(rows.len().min(level.of([3, 4, 6, 9, 15])));
+    let at = rng.below(rows.len().min(level.of([3, 4, 6, 9, 15])));
     let place_in_words = ["first", "second", "third", "fourth", "fifth"];
     let nth =
         place_in_words.get(at).map_or_else(|| format!("{}th", at + 1), |word| (*word).to_owned());
     let of = if narrowed { format!(" among the players of team {team}") } else { String::new() };
-    let question = dice.pick(&[
+    let question = rng.pick(&[
         format!("Sort the players in {place} by points, the most first. Who comes {nth}{of}?"),
         format!("Who is in {nth} place{of} if the players in {place} are ordered by points from most to fewest?"),
     ]);
@@ -315,5 +314,5 @@ pub(super) fn rank(dice: &mut Dice, level: Level) -> Made {
         "awk -F, 'FNR > 1{test} {{print $3, $1}}' {INPUT_DIR}/*.csv | sort -nr | sed -n {}p | cut -d' ' -f2",
         at + 1
     );
-    Made::of(files, question, rows[at].1, &look, &compute)
+    Draft::of(files, question, rows[at].1, &look, &compute)
 }

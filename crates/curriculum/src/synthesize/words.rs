@@ -1,4 +1,4 @@
-//! Words that made-up files are made of. Each stands alone: no blanks, no commas, nothing that looks like another.
+//! The words of synthetic files: without blanks or commas, and none a part of another.
 
 /// First names.
 pub(super) const NAMES: [&str; 60] = [
@@ -17,7 +17,7 @@ pub(super) const CITIES: [&str; 30] = [
     "Oslo", "Porto", "Prague", "Quito", "Riga", "Seville", "Tallinn", "Tunis", "Turin", "Vienna",
 ];
 
-/// Things in a shop.
+/// Shop items.
 pub(super) const ITEMS: [&str; 30] = [
     "anchor", "basket", "bell", "blanket", "bottle", "brush", "bucket", "candle", "carpet",
     "chair", "clock", "compass", "curtain", "drum", "ladder", "lamp", "lantern", "mirror",
@@ -25,7 +25,7 @@ pub(super) const ITEMS: [&str; 30] = [
     "table", "vase",
 ];
 
-/// Words that are passed on from file to file.
+/// Code words.
 pub(super) const CODES: [&str; 30] = [
     "amber", "birch", "cedar", "cobalt", "copper", "coral", "crystal", "dahlia", "ember", "falcon",
     "garnet", "granite", "harbor", "indigo", "ivory", "jasmine", "juniper", "lagoon", "lilac",
@@ -33,20 +33,20 @@ pub(super) const CODES: [&str; 30] = [
     "topaz", "walnut",
 ];
 
-/// Settings with whole numbers.
+/// Integer settings.
 pub(super) const KEYS: [&str; 16] = [
     "backlog", "batch", "buffer", "capacity", "depth", "grace", "interval", "limit", "port",
     "quota", "replicas", "retries", "threads", "timeout", "window", "workers",
 ];
 
-/// Programs that run somewhere.
+/// Services.
 pub(super) const SERVICES: [&str; 20] = [
     "archive", "auth", "billing", "cache", "catalog", "chat", "export", "gateway", "index",
     "ledger", "mail", "metrics", "orders", "payments", "proxy", "queue", "reports", "search",
     "storage", "users",
 ];
 
-/// What people do in their spare time.
+/// Hobbies.
 pub(super) const HOBBIES: [&str; 16] = [
     "archery",
     "baking",
@@ -66,7 +66,7 @@ pub(super) const HOBBIES: [&str; 16] = [
     "weaving",
 ];
 
-/// What people do for a living.
+/// Professions.
 pub(super) const TRADES: [&str; 16] = [
     "baker",
     "barber",
@@ -86,7 +86,7 @@ pub(super) const TRADES: [&str; 16] = [
     "teacher",
 ];
 
-/// Events of a calendar.
+/// Calendar events.
 pub(super) const EVENTS: [&str; 24] = [
     "auction",
     "ballet",
@@ -114,17 +114,17 @@ pub(super) const EVENTS: [&str; 24] = [
     "workshop",
 ];
 
-/// Parts of a program, in its log.
+/// Components of a program, in its log.
 pub(super) const PARTS: [&str; 8] =
     ["api", "cron", "db", "disk", "http", "mailer", "parser", "worker"];
 
-/// Directories.
+/// Directory names.
 pub(super) const DIRS: [&str; 16] = [
     "alpha", "basement", "cabinet", "delta", "drawer", "east", "folder", "garage", "hall", "inner",
     "lower", "north", "outer", "shelf", "upper", "west",
 ];
 
-/// What files hold, in their names.
+/// Topics, in file names.
 pub(super) const TOPICS: [&str; 20] = [
     "agenda",
     "budget",
@@ -148,7 +148,7 @@ pub(super) const TOPICS: [&str; 20] = [
     "travel",
 ];
 
-/// Sentences that say nothing that is ever asked for.
+/// Filler sentences, which no question asks about.
 pub(super) const FILLERS: [&str; 16] = [
     "The weather stayed mild for most of the week.",
     "Nothing else happened that day.",

@@ -1,6 +1,6 @@
-//! Tasks as trainers find them: folders that load as tasks, demonstrations that really solve them.
+//! Folders load as tasks, and demonstrations solve them in real sandboxes.
 //!
-//! What a machine lacks is skipped, said on a line that starts with `skip:`, and a name in `LIS_REQUIRE` turns
+//! Tests that need a capability the machine lacks print a line that starts with `skip:`; its name in `LIS_REQUIRE` turns
 //! that into a failure.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use curriculum::{PrepareSettings, prepare, unwatched};
+use lis_curriculum::{PrepareSettings, ignore_progress, prepare};
 use problems::{Grading, Task};
 
 use crate::support::shared_data;
@@ -16,7 +16,7 @@ fn the_shared_data_becomes_tasks() {
     }
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("tasks");
-    let manifest = prepare(&inputs, &PrepareSettings::default(), &place, &unwatched).unwrap();
+    let manifest = prepare(&inputs, &PrepareSettings::default(), &place, &ignore_progress).unwrap();
     let questions: u64 = manifest.inputs.iter().map(|input| input.questions).sum();
     let left: u64 = manifest.left_out.values().sum();
     assert_eq!(manifest.counts.train + manifest.counts.validation + left, questions);

@@ -1,13 +1,13 @@
 //! The commands that come with a task solve it, in a sandbox, from the files alone.
 
-use curriculum::{
-    Kind, Level, PrepareSettings, SynthesizeSettings, prepare, synthesize, unwatched,
+use lis_curriculum::{
+    Kind, Level, PrepareSettings, SynthesizeSettings, ignore_progress, prepare, synthesize,
 };
 use problems::{Problem, Task};
 use sandbox::Sandbox;
 
 use crate::{
-    sandboxes::{demonstrated, made, with_runtime},
+    sandboxes::{demonstrated, draft, with_runtime},
     support::shared_data,
 };
 
@@ -30,11 +30,11 @@ fn every_kind_at_every_level() {
         kinds: Kind::ALL.to_vec(),
         validation: 0.2,
     };
-    synthesize(&settings, &place, &unwatched).unwrap();
+    synthesize(&settings, &place, &ignore_progress).unwrap();
     let (task, problems) = loaded(&place);
     assert_eq!(problems.len(), settings.count);
     with_runtime(|runtime, spec| async move {
-        let sandbox = made(&runtime, &spec).await;
+        let sandbox = draft(&runtime, &spec).await;
         for problem in &problems {
             let (score, printed) = demonstrated(&sandbox, &task, problem).await;
             let asked = format!("{}: {}", problem.id, problem.statement);
@@ -50,12 +50,14 @@ fn questions_over_texts() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("tasks");
     let settings = PrepareSettings { limit: Some(150), ..PrepareSettings::default() };
-    prepare(&[input], &settings, &place, &unwatched).unwrap();
+    prepare(&[input], &settings, &place, &ignore_progress).unwrap();
     let (task, problems) = loaded(&place);
     with_runtime(|runtime, spec| async move {
-        let sandbox = made(&runtime, &spec).await;
-        let shown: Vec<_> =
-            problems.iter().filter(|problem| curriculum::solve(&problem.extra).is_some()).collect();
+        let sandbox = draft(&runtime, &spec).await;
+        let shown: Vec<_> = problems
+            .iter()
+            .filter(|problem| lis_curriculum::solve(&problem.extra).is_some())
+            .collect();
         assert!(shown.len() > 60, "{}", shown.len());
         for problem in shown {
             let (score, printed) = demonstrated(&sandbox, &task, problem).await;

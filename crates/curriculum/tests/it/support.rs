@@ -1,11 +1,11 @@
-//! Where things are, and how a test says that it cannot run.
+//! Shared data, and skipping tests.
 
 use std::path::{Path, PathBuf};
 
-/// A file of the shared data, or none, said aloud, where the folder is missing.
+/// A file of the shared data; `None` with a skip message where the folder is missing.
 pub(crate) fn shared_data(name: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = variable("LIS_SHARED").map_or_else(beside, PathBuf::from);
+    let partial = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let shared = variable("LIS_SHARED").map_or_else(partial, PathBuf::from);
     let path = shared.join("data/context").join(name);
     if !path.is_file() {
         skip("shared", &format!("no shared/data/context/{name} beside the workspace"));
@@ -14,7 +14,7 @@ pub(crate) fn shared_data(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Announces that a test does not run, or fails it where `LIS_REQUIRE` asks for the capability.
+/// Prints that a test is skipped, or fails it where `LIS_REQUIRE` names the capability.
 pub(crate) fn skip(capability: &str, reason: &str) {
     let required = variable("LIS_REQUIRE").unwrap_or_default();
     let required = required.split(',').any(|name| name.trim() == capability);
@@ -22,7 +22,7 @@ pub(crate) fn skip(capability: &str, reason: &str) {
     eprintln!("skip: {capability}: {reason}");
 }
 
-/// A variable of the test run.
+/// An environment variable of the test run.
 #[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()

@@ -3,7 +3,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "tests fail by panicking and are told by the environment what the machine has"
+    reason = "tests fail by panicking and read from the environment what the machine has"
 )]
 
 mod reads_a_real_file;

@@ -1,6 +1,6 @@
 //! A real model's file, where there is one.
 
-use gguf::{File, Value};
+use lis_gguf::{File, Value};
 
 /// The file named by a variable, or none with a visible skip.
 fn file(variable: &str) -> Option<File> {
@@ -24,10 +24,10 @@ fn a_small_llama_is_read() {
     );
     let embedding = file.tensor("token_embd.weight").unwrap();
     assert_eq!(embedding.dimensions, [576, 49152]);
-    let norm = file.numbers("output_norm.weight").unwrap();
+    let norm = file.read_f32("output_norm.weight").unwrap();
     assert_eq!(norm.len(), 576);
     for tensor in file.tensors().iter().filter(|tensor| tensor.name.starts_with("blk.0.")) {
-        let numbers = file.numbers(&tensor.name).unwrap();
+        let numbers = file.read_f32(&tensor.name).unwrap();
         assert!(
             numbers.iter().all(|number| number.is_finite() && number.abs() < 1000.0),
             "{}",

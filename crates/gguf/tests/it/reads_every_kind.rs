@@ -1,8 +1,8 @@
-//! Every kind of stored numbers gives what PyPI's `gguf` reads from the same bytes (`blocks.py` made the record).
+//! Every tensor type is read like PyPI's `gguf` reads it from the same bytes (`blocks.py` wrote the reference).
 
 use std::io::Write;
 
-use gguf::{File, Kind};
+use lis_gguf::{File, TensorType};
 
 /// A file with one tensor of one row, stored as given.
 pub(crate) fn file_with(kind: u32, row: u64, bytes: &[u8]) -> tempfile::NamedTempFile {
@@ -31,7 +31,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn quantised_blocks_are_read_as_the_reference_reads_them() {
+fn quantized_blocks_are_read_like_the_reference() {
     let cases: serde_json::Value = serde_json::from_str(include_str!("blocks.json")).unwrap();
     let cases = cases.as_array().unwrap();
     assert_eq!(cases.len(), 10);
@@ -42,7 +42,7 @@ fn quantised_blocks_are_read_as_the_reference_reads_them() {
             .map(|number| f32::from_le_bytes(number.try_into().unwrap()))
             .collect();
         let file = file_with(case["code"].as_u64().unwrap() as u32, expected.len() as u64, &bytes);
-        let read = File::open(file.path()).unwrap().numbers("t").unwrap();
+        let read = File::open(file.path()).unwrap().read_f32("t").unwrap();
         assert_eq!(read.len(), expected.len());
         for (at, (read, expected)) in read.iter().zip(&expected).enumerate() {
             assert!(
@@ -55,7 +55,7 @@ fn quantised_blocks_are_read_as_the_reference_reads_them() {
 }
 
 #[test]
-fn plain_numbers_are_read_exactly() {
+fn unquantized_values_are_read_exactly() {
     let numbers = [0.0, -1.5, 3.25, 65504.0];
     let singles: Vec<u8> = numbers.iter().flat_map(|number: &f32| number.to_le_bytes()).collect();
     // 0, -1.5, 3.25 and 65504 in half precision; in brain floats 65504 is rounded up to 65536.
@@ -63,10 +63,10 @@ fn plain_numbers_are_read_exactly() {
         [0u16, 0xbe00, 0x4280, 0x7bff].iter().flat_map(|bits| bits.to_le_bytes()).collect();
     let brains: Vec<u8> =
         [0u16, 0xbfc0, 0x4050, 0x4780].iter().flat_map(|bits| bits.to_le_bytes()).collect();
-    let read = |kind: Kind, bytes: &[u8]| {
-        File::open(file_with(kind.code(), 4, bytes).path()).unwrap().numbers("t").unwrap()
+    let read = |kind: TensorType, bytes: &[u8]| {
+        File::open(file_with(kind.code(), 4, bytes).path()).unwrap().read_f32("t").unwrap()
     };
-    assert_eq!(read(Kind::F32, &singles), numbers);
-    assert_eq!(read(Kind::F16, &halves), numbers);
-    assert_eq!(read(Kind::Bf16, &brains), [0.0, -1.5, 3.25, 65536.0]);
+    assert_eq!(read(TensorType::F32, &singles), numbers);
+    assert_eq!(read(TensorType::F16, &halves), numbers);
+    assert_eq!(read(TensorType::Bf16, &brains), [0.0, -1.5, 3.25, 65536.0]);
 }

@@ -1,8 +1,8 @@
-//! Files that lie about themselves are refused with a reason: no panic, no allocation beyond the file.
+//! Malformed files are refused with a reason: no panic, no allocation beyond the file's size.
 
 use std::io::Write;
 
-use gguf::{Array, File, Numbers, OpenError, Pending, ReadError, Value, write};
+use lis_gguf::{Array, File, NewTensor, OpenError, ReadError, TensorData, Value, write};
 use proptest::prelude::*;
 
 use crate::reads_every_kind::file_with;
@@ -27,10 +27,10 @@ fn sound() -> Vec<u8> {
         ("b".to_owned(), Value::Array(Array::String(vec!["x".to_owned(), String::new()]))),
         ("c".to_owned(), Value::Array(Array::I32(vec![1, -2, 3]))),
     ];
-    let tensor = Pending {
+    let tensor = NewTensor {
         name: "t".to_owned(),
         dimensions: vec![2, 3],
-        numbers: Numbers::Single(vec![1.0; 6]),
+        data: TensorData::F32(vec![1.0; 6]),
     };
     let mut out = Vec::new();
     write(&mut out, &metadata, &[tensor]).unwrap();
@@ -38,7 +38,7 @@ fn sound() -> Vec<u8> {
 }
 
 #[test]
-fn other_files_and_other_versions_are_named() {
+fn other_files_and_other_versions_are_refused() {
     assert!(matches!(open(b""), Err(OpenError::NotGguf)));
     assert!(matches!(open(b"GGML and so on"), Err(OpenError::NotGguf)));
     assert!(matches!(open(&head(1, 0, 0)), Err(OpenError::Version(1))));
@@ -63,7 +63,7 @@ fn counts_that_the_file_cannot_hold_are_refused() {
 }
 
 #[test]
-fn nested_arrays_and_wrong_texts_are_refused() {
+fn nested_arrays_and_invalid_strings_are_refused() {
     let mut nested = head(3, 0, 1);
     nested.extend(1u64.to_le_bytes());
     nested.extend(b"k");
@@ -90,15 +90,15 @@ fn tensors_must_lie_within_the_file() {
 }
 
 #[test]
-fn numbers_of_unknown_kinds_are_refused_when_asked_for() {
+fn values_of_unknown_types_are_refused_when_read() {
     let file = file_with(23, 256, &[0; 32]);
     let file = File::open(file.path()).unwrap();
-    assert!(matches!(file.numbers("t"), Err(ReadError::Kind { .. })));
-    assert!(matches!(file.numbers("u"), Err(ReadError::Missing(name)) if name == "u"));
+    assert!(matches!(file.read_f32("t"), Err(ReadError::Type { .. })));
+    assert!(matches!(file.read_f32("u"), Err(ReadError::Missing(name)) if name == "u"));
 }
 
 #[test]
-fn a_file_cut_anywhere_in_its_head_is_refused() {
+fn a_file_truncated_anywhere_in_its_header_is_refused() {
     let sound = sound();
     assert!(open(&sound).is_ok());
     for length in 0..sound.len() - 24 {
@@ -114,7 +114,7 @@ proptest! {
         file[at] = byte;
         if let Ok(file) = open(&file) {
             for tensor in file.tensors() {
-                let _ = file.numbers(&tensor.name);
+                let _ = file.read_f32(&tensor.name);
             }
         }
     }

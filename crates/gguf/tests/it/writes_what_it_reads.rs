@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use gguf::{Array, File, Numbers, Pending, Value, WriteError, write};
+use lis_gguf::{Array, File, NewTensor, TensorData, Value, WriteError, write};
 
 #[test]
 fn every_type_of_value_comes_back() {
@@ -35,15 +35,15 @@ fn every_type_of_value_comes_back() {
     let metadata: Vec<_> =
         values.into_iter().enumerate().map(|(at, value)| (format!("k{at}"), value)).collect();
     let tensors = [
-        Pending {
+        NewTensor {
             name: "a".to_owned(),
             dimensions: vec![3, 1],
-            numbers: Numbers::Single(vec![1.0, 2.0, 3.0]),
+            data: TensorData::F32(vec![1.0, 2.0, 3.0]),
         },
-        Pending {
+        NewTensor {
             name: "b".to_owned(),
             dimensions: vec![1],
-            numbers: Numbers::Half(vec![half::f16::from_f32(-4.0)]),
+            data: TensorData::F16(vec![half::f16::from_f32(-4.0)]),
         },
     ];
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -55,17 +55,17 @@ fn every_type_of_value_comes_back() {
     assert_eq!(read.get("k11").and_then(Value::as_str), Some("ä\n"));
     for (tensor, numbers) in tensors.iter().zip([vec![1.0, 2.0, 3.0], vec![-4.0]]) {
         assert_eq!(read.tensor(&tensor.name).unwrap().dimensions, tensor.dimensions);
-        assert_eq!(read.numbers(&tensor.name).unwrap(), numbers);
+        assert_eq!(read.read_f32(&tensor.name).unwrap(), numbers);
     }
 }
 
 #[test]
 fn numbers_that_do_not_fit_their_dimensions_are_refused() {
-    let tensor = Pending {
+    let tensor = NewTensor {
         name: "a".to_owned(),
         dimensions: vec![2, 2],
-        numbers: Numbers::Single(vec![1.0; 3]),
+        data: TensorData::F32(vec![1.0; 3]),
     };
     let refused = write(&mut Vec::new(), &[], &[tensor]);
-    assert!(matches!(refused, Err(WriteError::Numbers { numbers: 3, .. })));
+    assert!(matches!(refused, Err(WriteError::Length { values: 3, .. })));
 }

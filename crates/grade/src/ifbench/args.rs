@@ -1,7 +1,7 @@
-//! A constraint's arguments, read with the failures that Python would raise.
+//! Arguments of a constraint, with the exceptions that Python would raise.
 //!
-//! Knows types and signs, not what an argument means. Where the official code draws an absent or negative argument
-//! at random, nothing can be reproduced, and the constraint fails.
+//! Where the official code draws an absent or negative argument at random, the result cannot be reproduced and the
+//! constraint fails.
 
 use std::fmt;
 
@@ -79,7 +79,7 @@ impl<'a> Args<'a> {
     pub(super) fn text(&self, name: &str) -> Result<&'a str, Raised> {
         match self.get(name)? {
             Value::String(text) => Ok(text),
-            other => Err(Raised::new("TypeError", format_args!("{name} is no text but {other}"))),
+            other => Err(Raised::new("TypeError", format_args!("{name} is not text but {other}"))),
         }
     }
 
@@ -94,7 +94,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Where something is in a list, counted from one.
+/// A position in a list, counted from one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
     value: f64,
@@ -112,7 +112,7 @@ impl Position {
         (length as f64) < self.value
     }
 
-    /// The item at this position of a list, found as Python finds index `position - 1`.
+    /// The item at this position of a list: Python's index `position - 1`.
     pub(super) fn of<T>(self, list: &[T]) -> Result<&T, Raised> {
         let index =
             self.whole_or("list indices must be integers or slices, not float")?.saturating_sub(1);
@@ -123,7 +123,7 @@ impl Position {
             .ok_or_else(|| Raised::index("list"))
     }
 
-    /// A bound of a slice of a text, counted from zero; beyond the text means its end.
+    /// A bound of a slice of a text, counted from zero; clamped to its end.
     pub(super) fn bound(self, plus: i64, length: usize) -> Result<usize, Raised> {
         let message = "slice indices must be integers or None or have an __index__ method";
         let bound = self.whole_or(message)?.saturating_add(plus);

@@ -1,6 +1,4 @@
-//! `count:` constraints: how many words, names, numbers or keywords a text has.
-//!
-//! Knows the lists of words that are counted, nothing of sentences.
+//! `count:` constraints: numbers of words, names, numbers or keywords.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -97,7 +95,7 @@ pub(super) fn unique_words(args: &Args) -> Result<Rule, Raised> {
     let least = args.number("N")?;
     Ok(Box::new(move |text| {
         let text = lower(text);
-        // A word of nothing but marks counts as the empty word.
+        // A word of punctuation only counts as the empty word.
         let words: HashSet<&str> = split(&text).map(strip_marks).collect();
         Ok(words.len() as f64 >= least)
     }))

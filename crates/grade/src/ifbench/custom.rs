@@ -1,6 +1,4 @@
-//! `custom:` constraints: each made for one question, whose answer is partly known.
-//!
-//! Knows those questions; tables are read by the text helpers.
+//! `custom:` constraints: each for one question, whose answer is partly known.
 
 use super::{args::Raised, count::digit_runs};
 use crate::text::{
@@ -55,7 +53,7 @@ pub(super) fn mcq_count_length(text: &str) -> Result<bool, Raised> {
         .is_some_and(|lengths| lengths.len() == 4 && lengths.is_sorted_by(|one, next| one < next)))
 }
 
-/// What lies between the labels `Question 1.`, whose surrounding line ends and spaces go with them.
+/// The texts between the labels `Question 1.`, which include surrounding line breaks and spaces.
 fn questions(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut start = 0;
@@ -142,12 +140,12 @@ pub(super) fn csv_special_character(text: &str) -> Result<bool, Raised> {
         return Ok(false);
     }
     let is_found = |row: &Vec<String>| row.iter().any(|field| has_special_character(field));
-    // Rows after the one that decides are not looked at.
+    // Rows after the deciding one are not checked.
     let deciding = rows[1..].iter().find(|row| row.len() != 5 || is_found(row));
     Ok(deciding.is_some_and(|row| row.len() == 5))
 }
 
-/// Whether a field begins with a quoted stretch of one line that holds a character neither of a word nor a space.
+/// Whether a field begins with a quoted part, on one line, with a character that is neither a word character nor a space.
 fn has_special_character(field: &str) -> bool {
     let line = field.split('\n').next().unwrap_or_default();
     let inside = line.strip_prefix('"').and_then(|rest| rest.rsplit_once('"'));
@@ -179,7 +177,7 @@ pub(super) fn csv_quotes(text: &str) -> Result<bool, Raised> {
     Ok(true)
 }
 
-/// Whether the first line is these names, quoted or not, parted by the delimiter and blanks after it.
+/// Whether the first line is these names, quoted or not, separated by the delimiter and blanks.
 fn has_header(text: &str, names: [&str; 5], delimiter: char, blanks: &[char]) -> bool {
     let mut rest = strip(text.split('\n').next().unwrap_or_default());
     for (index, name) in names.into_iter().enumerate() {

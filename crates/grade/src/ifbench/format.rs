@@ -1,6 +1,4 @@
 //! `format:` constraints: marks, lines, bullets, brackets and quotes.
-//!
-//! Knows the shape of a text, not its words' meaning.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -156,7 +154,7 @@ pub(super) fn thesis(text: &str) -> bool {
     let Some(start) = text.find("<i>").or_else(|| text.find("<em>")) else { return false };
     let text = &text[start..];
     let Some(end) = text.find("</i>").or_else(|| text.find("</em>")) else { return false };
-    // Both tags are taken for the shorter one, so of the longer a bracket stays.
+    // The official code strips the shorter tag's length, so a bracket of the longer one remains.
     !strip(&text[3..end]).is_empty() && !strip(&text[end + 4..]).is_empty()
 }
 

@@ -1,6 +1,4 @@
 //! `ratio:` constraints: shares of stop words, of kinds of sentences, of a reference's trigrams.
-//!
-//! Knows how to compare counts, not what a sentence is.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -23,7 +21,7 @@ pub(super) fn stop_words(args: &Args) -> Result<Rule, Raised> {
         let (mut all, mut stop) = (0, 0);
         for word in word_runs(text) {
             all += 1;
-            // Longer than any stop word, which spares the rest.
+            // Longer than any stop word: skips the lookup.
             stop += usize::from(word.len() < 16 && STOP_WORDS.contains(lower(word).as_str()));
         }
         Ok(all > 0 && stop as f64 / f64::from(all) * 100.0 <= most)
@@ -41,7 +39,7 @@ pub(super) fn overlap(args: &Args) -> Result<Rule, Raised> {
     }))
 }
 
-/// The different runs of three characters, sorted.
+/// Distinct character trigrams, sorted.
 fn trigrams(text: &str) -> Vec<u64> {
     let mut last = 0_u64;
     let mut found: Vec<u64> = Vec::with_capacity(text.len());
@@ -66,13 +64,13 @@ pub(super) fn sentence_balance(text: &str) -> bool {
     statements == questions && questions == exclamations
 }
 
-/// How many sentences end with a period, a question mark, an exclamation mark.
+/// Numbers of sentences that end with a period, a question mark, an exclamation mark.
 fn ends(text: &str) -> [usize; 3] {
     let sentences = sentences(text);
     ['.', '?', '!'].map(|mark| sentences.iter().filter(|sentence| sentence.ends_with(mark)).count())
 }
 
-/// Three sentences of equal length; that their words differ is asked for but not checked.
+/// Three sentences of equal length; the official code does not check that their words differ.
 pub(super) fn sentence_words(text: &str) -> bool {
     let lengths: Vec<usize> = sentences(text).iter().map(|sentence| len(strip(sentence))).collect();
     lengths.len() == 3 && lengths.iter().all(|length| *length == lengths[0])

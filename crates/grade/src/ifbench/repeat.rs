@@ -1,6 +1,4 @@
-//! `repeat:` constraints: a request given back, changed or in part.
-//!
-//! Knows only the request that is repeated.
+//! `repeat:` constraints: a request repeated, changed or in part.
 
 use super::{
     args::{Args, Raised},

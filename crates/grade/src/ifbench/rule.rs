@@ -1,6 +1,6 @@
-//! From a constraint's name and arguments to the function that checks it.
+//! Maps a constraint's name and arguments to the function that checks it.
 //!
-//! Knows all names; the checks themselves are in the files named after the first half of a name.
+//! The checks are in the files named after the first half of a constraint's name.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use super::{
     count, custom, format, ratio, repeat, sentence, words,
 };
 
-/// Whether a text that is not blank follows a constraint, or with which exception the official check ends.
+/// Checks a text that is not blank: whether it follows a constraint, or the exception of the official check.
 pub(super) type Rule = Box<dyn Fn(&str) -> Result<bool, Raised>>;
 
 type Plain = (&'static str, fn(&str) -> bool);
@@ -48,7 +48,7 @@ const PLAIN: [Plain; 28] = [
     ("words:vowel", words::vowel),
 ];
 
-/// Constraints of one question each, which ignore whatever arguments they get.
+/// Constraints of one question each, which ignore their arguments.
 const CUSTOM: [Custom; 11] = [
     ("custom:character_reverse", custom::character_reverse),
     ("custom:csv_city", custom::csv_city),
@@ -63,7 +63,7 @@ const CUSTOM: [Custom; 11] = [
     ("custom:word_reverse", custom::word_reverse),
 ];
 
-/// The check of a constraint, or the exception with which the official code refuses its arguments.
+/// The check of a constraint, or the exception of the official code for its arguments.
 pub(super) fn build(id: &str, kwargs: &Map<String, Value>) -> Result<Rule, Raised> {
     if let Some((_, check)) = CUSTOM.into_iter().find(|(name, _)| *name == id) {
         return Ok(Box::new(check));

@@ -1,6 +1,4 @@
-//! `sentence:` constraints: what each sentence has that the one before has not.
-//!
-//! Knows sentences by their words, not how they are found.
+//! `sentence:` constraints: comparisons of each sentence with the one before.
 
 use super::{
     args::{Args, Raised},
@@ -16,7 +14,7 @@ pub(super) fn alliteration_increment(text: &str) -> bool {
     scores.is_sorted_by(|one, next| one < next)
 }
 
-/// Words that begin like a neighbour, counted along each run.
+/// Words that begin like their neighbor, counted along each run.
 fn alliteration(sentence: &str) -> usize {
     let sentence = lower(sentence);
     let firsts: Vec<char> =

@@ -1,6 +1,4 @@
-//! `words:` constraints: how words begin, end, sound and follow one another.
-//!
-//! Knows letters and lengths; tokens, tags and syllables come from the text helpers.
+//! `words:` constraints: letters, lengths, sounds and order of words.
 
 use std::collections::HashMap;
 
@@ -22,7 +20,7 @@ pub(super) fn alphabet(text: &str) -> bool {
     let text = without_punctuation(text);
     let mut words = split(&text);
     let Some(first) = words.next().and_then(|word| word.chars().next()) else { return false };
-    // A first letter whose lower case is longer than one character is none of the alphabet's.
+    // A first letter whose lower case is longer than one character is outside the alphabet.
     let mut lower_first = first.to_lowercase();
     let (Some('a'..='z'), None) = (lower_first.next(), lower_first.next()) else { return false };
     let place = |char: char| u32::from(char) - u32::from('a');
@@ -96,7 +94,7 @@ pub(super) fn paragraph_last_first(text: &str) -> bool {
     text.split('\n').all(|paragraph| {
         let paragraph = lower(strip(paragraph));
         let mut words = split(strip_marks(&paragraph));
-        // A paragraph of one word begins and ends with it, and one of none is skipped.
+        // A paragraph of one word begins and ends with it; an empty one is skipped.
         words.next().is_none_or(|first| words.next_back().is_none_or(|last| first == last))
     })
 }

@@ -1,6 +1,6 @@
-//! The parse tree of an answer: what the grammar recognised, before any mathematics.
+//! The parse tree of an answer, before any interpretation.
 //!
-//! Nodes live in an arena and name each other by index; a subscript is kept as a range of tokens because only its
+//! Nodes live in an arena and refer to each other by index; a subscript is stored as a range of tokens because only its
 //! spelling matters.
 
 /// Index of a node in the arena of its parse.
@@ -25,7 +25,7 @@ pub(super) enum Wrap {
     Negate,
     Norm,
     Abs,
-    /// `\langle x \rangle`: recognised, and never given a meaning.
+    /// `\langle x \rangle`: parsed, but without a meaning.
     Angle,
     Floor,
     Ceil,
@@ -66,7 +66,7 @@ pub(super) enum Node {
     /// Juxtaposed factors: those before the last, and the last.
     Product(Id, Id),
     Power(Id, Id),
-    /// `expression|_{a}^{b}`: the expression, the lower place, the upper place.
+    /// `expression|_{a}^{b}`: the expression, the lower and the upper point.
     EvalAt(Id, Option<Id>, Option<Id>),
     /// A letter, Greek letter, other symbol or accent, with sub- and superscript.
     Symbol {
@@ -90,7 +90,7 @@ pub(super) enum Node {
         sup: Option<Id>,
         arg: Id,
     },
-    /// The same with a list of arguments given as tokens.
+    /// The same, with the arguments as tokens.
     ManyFunction {
         name: u32,
         sup: Option<Id>,

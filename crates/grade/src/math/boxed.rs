@@ -1,7 +1,6 @@
-//! Finds what stands inside `\boxed{...}`: the last balanced box of an answer, or the boxes of a text joined by
-//! commas.
+//! Extracts the content of `\boxed{...}`: the last balanced box of an answer, or all boxes of a text joined by commas.
 //!
-//! It counts braces and knows no other LaTeX.
+//! Counts braces; knows no other LaTeX.
 
 /// Which boxes of a text count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +18,12 @@ pub(super) fn last_balanced(text: &str) -> Option<&str> {
     text.get(start..end)
 }
 
-/// The contents of the boxes in `text`, joined by commas; the text itself where there is none.
+/// The contents of the boxes in `text`, joined by commas; the text itself without boxes.
 pub(super) fn contents(text: &str, boxes: Boxes) -> String {
     let mut found: Vec<&str> = Vec::new();
     let mut limit = text.len();
     let mut later_start = None;
-    // Hostile texts may hold many thousands of unclosed boxes; the first one that does not close ends the search.
+    // Hostile texts may contain thousands of unclosed boxes; the first unclosed one ends the search.
     let mut commands = Commands { text, boxed: text.rfind("\\boxed"), fbox: text.rfind("\\fbox") };
     while let Some((start, command_end)) = commands.last_before(limit) {
         let after = text[command_end..limit].trim_start_matches(super::is_space);
@@ -67,7 +66,7 @@ pub(super) fn contents(text: &str, boxes: Boxes) -> String {
     found.join(",")
 }
 
-/// Walks the box commands of a text from its end, each searched for once.
+/// Iterates over the box commands of a text from its end.
 struct Commands<'t> {
     text: &'t str,
     boxed: Option<usize>,

@@ -1,7 +1,7 @@
-//! Decides whether an answer equals the gold answer, layer by layer as the reference does: same tree, relations,
-//! sets, names, rounded numbers, identical functions.
+//! Compares an answer with the gold answer in the layers of the reference: same tree, relations, sets, names, rounded
+//! numbers, identical functions.
 //!
-//! An error the reference would raise is `None`: that comparison fails, with no further layer tried.
+//! An error that the reference would raise is `None`: the comparison fails without trying further layers.
 
 use num_traits::{Signed, Zero};
 
@@ -13,41 +13,20 @@ use super::number::{Rat, from_dd, round_decimals};
 use super::tidy::tidy;
 use super::{relate, sets};
 
-/// How exact a comparison is, and what may be compared.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    /// Decimal places to which floats are rounded.
-    pub(super) places: i64,
-    /// Whether a relation in the answer may stand for a gold set.
-    pub(super) relation_as_set: bool,
-}
-
-impl Rules {
-    /// The rules for parts of an answer.
-    pub(super) fn inner(self) -> Self {
-        Self { relation_as_set: false, ..self }
-    }
-}
-
-/// Whether `pred` equals `gold`; `None` where the reference gives up with an error.
-pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
+/// Whether `pred` equals `gold`, floats rounded to `places` decimals; `None` where the reference raises an error.
+///
+/// A gold relation may be answered by the set it describes, but not the other way round: Math-Verify compares a relation
+/// with a gold set only under `allow_set_relation_comp`, which no benchmark sets.
+pub(super) fn equal(gold: &Expr, pred: &Expr, places: i64) -> Option<bool> {
     if *gold == Expr::Opaque || *pred == Expr::Opaque {
         return Some(false);
     }
-    let (gold, pred) = unwrapped(gold, pred);
-    let (mut gold, mut pred) = (gold, pred);
+    let (mut gold, pred) = unwrapped(gold, pred);
     if gold.is_relation()
         && pred.is_set()
         && let Some(set) = relate::solution_set(&gold)
     {
         gold = set;
-    }
-    if rules.relation_as_set
-        && pred.is_relation()
-        && gold.is_set()
-        && let Some(set) = relate::solution_set(&pred)
-    {
-        pred = set;
     }
     if is_singular(&gold) {
         return None;
@@ -57,13 +36,13 @@ pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
     }
     let grouped = |expr: &Expr| expr.is_set() || matches!(expr, Expr::Tuple(_));
     if gold.is_relation() && pred.is_relation() {
-        relate::equal(&gold, &pred, rules.inner())
+        relate::equal(&gold, &pred, places)
     } else if grouped(&gold) || grouped(&pred) {
-        sets::equal(&gold, &pred, rules.inner())
+        sets::equal(&gold, &pred, places)
     } else if matches!(gold, Expr::Symbol(_)) || matches!(pred, Expr::Symbol(_)) {
         Some(same_name(&gold, &pred))
     } else {
-        Some(numerically(&gold, &pred, rules) || identical(&gold, &pred))
+        Some(numerically(&gold, &pred, places) || identical(&gold, &pred))
     }
 }
 
@@ -176,7 +155,7 @@ fn printed(expr: &Expr) -> Option<String> {
     })
 }
 
-/// The number an atom stands for, percent sign or not.
+/// The number of an atom, with or without a percent sign.
 fn atom(expr: &Expr) -> Option<&Expr> {
     if expr.is_number_node() {
         return Some(expr);
@@ -185,20 +164,20 @@ fn atom(expr: &Expr) -> Option<&Expr> {
 }
 
 /// Equality of numbers, floats rounded.
-pub(super) fn numerically(a: &Expr, b: &Expr, rules: Rules) -> bool {
+pub(super) fn numerically(a: &Expr, b: &Expr, places: i64) -> bool {
     if let (
         Expr::Matrix { rows, columns, cells },
         Expr::Matrix { rows: more_rows, columns: more_columns, cells: more },
     ) = (a, b)
     {
         return (rows, columns) == (more_rows, more_columns)
-            && cells.iter().zip(more).all(|(a, b)| numerically(a, b, rules));
+            && cells.iter().zip(more).all(|(a, b)| numerically(a, b, places));
     }
     let (left, right) = (atom(a), atom(b));
     if left.is_some() || right.is_some() {
         let float = |side: Option<&Expr>| matches!(side, Some(Expr::Float(_)));
         if float(left) || float(right) {
-            return match (rounded(a, rules.places), rounded(b, rules.places)) {
+            return match (rounded(a, places), rounded(b, places)) {
                 (Some(a), Some(b)) => a == b,
                 _ => false,
             };
@@ -277,7 +256,7 @@ fn rounded(expr: &Expr, places: i64) -> Option<Rounded> {
     Some(Rounded::Float(round_decimals(&value, bits, places)))
 }
 
-/// Whether the difference of the two is zero whatever their symbols stand for.
+/// Whether the difference of the two is zero for all values of their symbols.
 pub(super) fn identical(a: &Expr, b: &Expr) -> bool {
     if let (
         Expr::Matrix { rows, columns, cells },
@@ -323,11 +302,11 @@ pub(super) fn identical(a: &Expr, b: &Expr) -> bool {
         && (floats || !symbolic || largest < LARGE || cancels(a, b))
 }
 
-/// Values beyond this hide what else is in a sum.
+/// Values beyond this swamp the other terms of a sum.
 const LARGE: f64 = 1e8;
 
-/// Whether the difference of two formulas is nothing beside the terms that are left of it: large numbers that both
-/// have are gone, and with them the error they bring.
+/// Whether the difference of two formulas vanishes relative to its remaining terms, after large common terms, and the
+/// rounding error they cause, have cancelled.
 fn cancels(a: &Expr, b: &Expr) -> bool {
     let difference = tidy(&Expr::plus(a.clone(), b.clone().negated()));
     let terms = match &difference {
@@ -337,7 +316,7 @@ fn cancels(a: &Expr, b: &Expr) -> bool {
     (0..3).all(|point| {
         let mut evaluator = Evaluator::at(point);
         let values: Option<Vec<_>> = terms.iter().map(|term| evaluator.value(term)).collect();
-        // What cannot be told there was told before.
+        // Points without a value were decided by the caller.
         let Some(values) = values else { return true };
         let size = values.iter().map(|value| value.abs().hi).fold(1.0, f64::max);
         let sum = values.into_iter().reduce(|sum, value| sum + value);
@@ -345,7 +324,7 @@ fn cancels(a: &Expr, b: &Expr) -> bool {
     })
 }
 
-/// Whether something infinite stands in the expression, so that a difference with itself is not zero.
+/// Whether the expression contains something infinite, so that a difference with itself is not zero.
 fn is_infinite(expr: &Expr) -> bool {
     let zero = |part: &Expr| exact(part).is_some_and(|value| value.is_zero());
     let mut found = false;

@@ -1,7 +1,5 @@
-//! Gives a parse tree its meaning: numbers, symbols, functions, relations and sets, evaluated no further than
-//! the reference evaluates them while reading.
-//!
-//! It decides nothing about equality.
+//! Interprets a parse tree as numbers, symbols, functions, relations and sets, evaluated only as far as the reference
+//! evaluates them while parsing.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -14,22 +12,22 @@ use super::lex::{Kind, Token};
 use super::number::{Literal, read};
 use super::{eval, grammar, lex};
 
-/// Tokens an answer may have; what is longer does not parse.
+/// Most tokens of an answer; longer ones do not parse.
 const MOST_TOKENS: usize = 6000;
-/// Terms of one sum or product: the reference's own recursion ends there.
+/// Most terms of one sum or product: the recursion limit of the reference.
 const MOST_TERMS: usize = 960;
-/// How deep a tree may be, texts inside texts (function arguments) included: about where the reference's own
-/// recursion ends, and far from where our stack does.
+/// Deepest tree, texts within texts (function arguments) included: about the recursion limit of the reference, and far
+/// below our stack.
 const DEEPEST: usize = 420;
-/// How much deeper a text inside a text counts: it is lexed and parsed anew, which must not happen often.
+/// Depth added by a text within a text: it is lexed and parsed again, which must stay rare.
 pub(super) const DEEPER: usize = 50;
 
-/// Reads a LaTeX answer; `real` says whether its symbols stand for real numbers.
+/// Parses a LaTeX answer; `real` makes its symbols real numbers.
 pub(super) fn read_latex(text: &str, real: bool) -> Option<Expr> {
     read_nested(text, real, 0)
 }
 
-/// Reads a text that stands at a depth of another's tree.
+/// Parses a text at some depth of another tree.
 pub(super) fn read_nested(text: &str, real: bool, depth: usize) -> Option<Expr> {
     if depth >= DEEPEST {
         return None;
@@ -128,7 +126,7 @@ impl Converter<'_> {
         Expr::Symbol(Name { text: Rc::from(text), real: self.real })
     }
 
-    /// The meaning of a node that stands for one object; none where the tree is too deep.
+    /// Interprets a node that is one object; `None` where the tree is too deep.
     pub(super) fn expr(&self, id: Id) -> Option<Expr> {
         let depth = self.depth.get();
         if depth >= DEEPEST {
@@ -193,7 +191,7 @@ impl Converter<'_> {
     }
 
     fn sum_or_product(&self, id: Id) -> Option<Expr> {
-        // The tree leans left; walking down the left side first keeps the stack flat.
+        // The tree leans left; descending the left side first bounds the stack.
         let mut operations = Vec::new();
         let mut first = id;
         while let Node::Binary(operator, left, right) = self.get(first) {
@@ -232,7 +230,7 @@ impl Converter<'_> {
         if factors.len() > MOST_TERMS {
             return None;
         }
-        // The last factor is read first: a whole number before a fraction is a mixed number.
+        // Converts the last factor first: an integer before a fraction is a mixed number.
         let mut values = factors.into_iter().map(|factor| self.expr(factor));
         let mut result = values.next()??;
         for left in values {
@@ -272,7 +270,7 @@ impl Converter<'_> {
                 let sign = Expr::int(if signs % 2 == 1 { -1 } else { 1 });
                 return eval::matrix_operation(Operator::Mul, sign, value);
             }
-            // Two signs cancel each other in numbers only: `--x` is a product, and no longer a bare name.
+            // Two signs cancel in numbers only: `--x` is a product, not a bare name.
             for _ in 0..signs {
                 value = value.negated();
             }
@@ -308,7 +306,7 @@ impl Converter<'_> {
     }
 }
 
-/// Whether an exponent counts as given: zero does not.
+/// Whether an exponent counts: zero does not.
 pub(super) fn truthy(exponent: &Expr) -> bool {
     !matches!(exponent, Expr::Number(value) if value.is_zero())
 }

@@ -1,6 +1,6 @@
-//! The meaning of single tokens, functions and their arguments: the half of the conversion that deals with names.
+//! Interprets single tokens, functions and their arguments.
 //!
-//! Symbols are lower-cased as the reference does it; a function it does not know keeps its name.
+//! Symbols are lower-cased as in the reference; an unknown function keeps its name.
 
 use std::rc::Rc;
 
@@ -87,7 +87,7 @@ impl Converter<'_> {
             let end = self.tokens[upper_span.1 as usize - 1].end;
             let top = &self.text[start..end];
             if upper_span.1 - upper_span.0 == 1 && top == "d" {
-                // An operator: it waits for the factors after it.
+                // An operator, applied to the factors after it.
                 return Some(Expr::Apply(Fun::Derivative, vec![self.symbol(&variable)]));
             }
             if let Some(rest) = top.strip_prefix('d') {
@@ -335,7 +335,7 @@ fn differential_name(text: &str) -> &str {
     text[1..].trim_start_matches([' ', '\t', '\r', '\n']).trim_start_matches('\\')
 }
 
-/// The name an accent makes: `\vec{v}` is `vec{v}`, plain text is itself.
+/// The name of an accented symbol: `\vec{v}` is `vec{v}`, plain text is itself.
 fn accented(text: &str) -> Option<String> {
     let open = text.find('{')?;
     let command = &text[1..open];
@@ -392,7 +392,7 @@ fn greek(text: &str) -> Option<&'static str> {
     GREEK.split(' ').find_map(|entry| entry.strip_prefix(letter))
 }
 
-/// A small whole number.
+/// A small integer.
 pub(super) fn small(value: &Rat) -> Option<i64> {
     if value.is_integer() { value.to_integer().to_i64() } else { None }
 }

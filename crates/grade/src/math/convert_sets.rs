@@ -1,6 +1,4 @@
-//! The meaning of relations, element lists, intervals and sets.
-//!
-//! It builds them as the reference does and decides nothing about equality.
+//! Interprets relations, element lists, intervals and sets as the reference does.
 
 use super::ast::{Id, Node, SetOp, Sign};
 use super::convert::Converter;
@@ -8,7 +6,7 @@ use super::eval;
 use super::expr::{Compare, Constant, Expr, Interval, Joined, NumberSet};
 use super::lex::Kind;
 
-/// Relations in one chain.
+/// Most relations in one chain.
 const MOST_LINKS: usize = 960;
 
 impl Converter<'_> {
@@ -138,7 +136,7 @@ fn opened_tuple(set: Expr) -> Expr {
     }
 }
 
-/// `-value` the way a plus-minus sign takes it.
+/// `-value` as built by a plus-minus sign.
 fn minus(value: Expr) -> Expr {
     match value {
         Expr::Number(number) => Expr::Number(-number),
@@ -168,8 +166,8 @@ fn chained(left: Expr, compare: Compare, right: Expr) -> Expr {
     }
 }
 
-/// Whether a chain contradicts itself word for word, or begins by saying the same twice; the reference fails on
-/// such chains.
+/// Whether a chain contradicts itself literally, or starts with the same relation twice; the reference raises an error
+/// for both.
 fn collapses(parts: &[Expr]) -> bool {
     let forward = |part: &Expr| match part {
         Expr::Relation(Compare::Gt, a, b) => Some((Compare::Lt, (**b).clone(), (**a).clone())),

@@ -1,7 +1,7 @@
 //! Double-double arithmetic: about 31 decimal digits from pairs of `f64`, with the elementary functions the
 //! comparison needs, real and complex.
 //!
-//! It knows numbers only: no expressions, no symbols, no rounding rules of the grader.
+//! Numbers only: no expressions, symbols or rounding rules.
 
 use std::f64::consts::{LN_2, PI};
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -67,7 +67,7 @@ impl Dd {
             term = term * rest / Self::new(f64::from(n));
             sum = sum + term;
         }
-        // exp(r) - 1 is squared up nine times in the form s -> 2s + s*s, which keeps the small digits.
+        // exp(r) - 1 is squared up nine times in the form s -> 2s + s*s, which preserves the low digits.
         for _ in 0..9 {
             sum = sum.scale(2.0) + sum * sum;
         }

@@ -1,6 +1,4 @@
-//! Numeric values of expressions, complex where they must be, at given or pseudo-random values of their symbols.
-//!
-//! It knows the functions and their branch cuts, not what the values are compared for.
+//! Evaluates expressions numerically, over complex numbers, at given or pseudo-random values of their symbols.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -13,16 +11,16 @@ use super::functions::{asin, atan, gamma, near_integer, trigonometric};
 pub(super) use super::matrix::{determinant, matrix_operation, norm, trace, transposed};
 use super::number::to_dd;
 
-/// Steps of one evaluation; sums and integrals multiply them.
+/// Most steps of one evaluation; sums and integrals multiply them.
 const BUDGET: u32 = 40_000;
 
 /// Evaluates expressions at one point.
 pub(super) struct Evaluator {
-    /// Which pseudo-random point; its first two have all symbols positive and all negative.
+    /// Index of the pseudo-random point; at the first two all symbols are positive or all negative.
     point: u64,
     bound: Vec<(Name, Cx)>,
     steps: Cell<u32>,
-    /// Whether a step was good to double precision only.
+    /// Whether a step had double precision only.
     pub(super) loose: Cell<bool>,
 }
 
@@ -31,7 +29,7 @@ impl Evaluator {
         Self { point, bound: Vec::new(), steps: Cell::new(0), loose: Cell::new(false) }
     }
 
-    /// Whether the last value was given up for its length.
+    /// Whether the last evaluation exceeded its limit.
     pub(super) fn exhausted(&self) -> bool {
         self.steps.get() > BUDGET
     }
@@ -135,7 +133,7 @@ impl Evaluator {
         let mut values = Vec::with_capacity(args.len());
         for arg in args {
             match fun {
-                // Arguments of a function without meaning need not be numbers.
+                // Arguments of an unknown function need not be numbers.
                 Fun::Named(_) => values
                     .push(self.value(arg).unwrap_or(Cx::from_f64(unit(seed(&format!("{arg:?}")))))),
                 _ => values.push(self.value(arg)?),
@@ -289,7 +287,7 @@ impl Evaluator {
         self.bind(variable, place);
         let value = self.value(body);
         self.unbind();
-        // The limit itself is at most a nearby number with few digits.
+        // Takes a nearby number with few digits as the limit.
         let value = value?;
         Some(Cx {
             re: Dd::new((value.re.hi * 1e7).round() / 1e7),
@@ -312,7 +310,7 @@ impl Evaluator {
     }
 }
 
-/// A number that depends on all of `parts` and on nothing else.
+/// A number determined by `parts` alone.
 fn mix(parts: &[u64]) -> u64 {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for part in parts {
@@ -343,7 +341,7 @@ pub(super) fn substitute(expr: &Expr, name: &Name, with: &Expr) -> Expr {
         Expr::Pow(base, exponent) => {
             Expr::pow(substitute(base, name, with), substitute(exponent, name, with))
         }
-        // The running variable of a sum is its own.
+        // The variable of a sum is bound.
         Expr::Apply(Fun::Sum | Fun::Product | Fun::Integral, parts)
             if parts.get(1) == Some(&Expr::Symbol(name.clone())) =>
         {
@@ -355,7 +353,7 @@ pub(super) fn substitute(expr: &Expr, name: &Name, with: &Expr) -> Expr {
     }
 }
 
-/// The order of two real numbers, infinities included; nothing where a symbol or a complex value stands.
+/// Order of two real numbers, infinities included; `None` with symbols or complex values.
 pub(super) fn order(left: &Expr, right: &Expr) -> Option<Ordering> {
     let infinite = |expr: &Expr| match expr {
         Expr::Constant(Constant::Infinity) => 1,
@@ -394,7 +392,7 @@ pub(super) fn constant(expr: &Expr) -> Option<Cx> {
     Evaluator::at(0).value(expr)
 }
 
-/// Whether free symbols or functions without meaning occur.
+/// Whether free symbols or unknown functions occur.
 pub(super) fn has_symbols(expr: &Expr) -> bool {
     match expr {
         Expr::Symbol(_) | Expr::Apply(Fun::Named(_) | Fun::Derivative, _) => true,

@@ -1,7 +1,7 @@
 //! Exact rational values of expressions that have one: arithmetic, integer and perfect powers, factorials,
 //! binomials, floors, finite sums and products.
 //!
-//! Numbers are bounded in size; what grows beyond that, or is not rational, has no value here.
+//! Sizes are bounded; larger or irrational values are `None`.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -14,7 +14,7 @@ use super::number::{Rat, integer};
 
 /// Largest integer, in bits.
 const MOST_BITS: u64 = 60_000;
-/// Largest numerator or denominator of a fraction: reducing it takes the square of that.
+/// Largest numerator or denominator of a fraction, in bits; reducing it takes quadratic time.
 const MOST_FRACTION_BITS: u64 = 6_000;
 /// Most operations for one value.
 const MOST_STEPS: u64 = 20_000;
@@ -31,14 +31,14 @@ pub(super) fn exact(expr: &Expr) -> Option<Rat> {
     if steps(expr, 0)? > MOST_STEPS { None } else { value(expr) }
 }
 
-/// How many operations a value takes, each term of a sum counted.
+/// Number of operations of an evaluation, each term of a sum counted.
 fn steps(expr: &Expr, depth: usize) -> Option<u64> {
     if depth > 1500 {
         return None;
     }
     if let Expr::Apply(Fun::Sum | Fun::Product, args) = expr {
         let [body, Expr::Symbol(_), from, to] = args.as_slice() else { return None };
-        // Bounds that depend on an outer variable are taken at their worst.
+        // Bounds that depend on an outer variable count as the worst case.
         let count = match (exact(from).as_ref().and_then(small), exact(to).as_ref().and_then(small))
         {
             (Some(from), Some(to)) => u64::try_from(to.checked_sub(from)?.max(0)).ok()?,
@@ -190,7 +190,7 @@ fn binomial(n: &Rat, k: i64) -> Option<Rat> {
     if k < 0 {
         return Some(Rat::zero());
     }
-    // For a whole number the smaller side is as good and shorter.
+    // By symmetry the smaller side gives the same integer with less work.
     let k = match small(n) {
         Some(whole) if whole >= k => k.min(whole - k),
         _ => k,
@@ -207,7 +207,7 @@ fn binomial(n: &Rat, k: i64) -> Option<Rat> {
     Some(if n.is_integer() { Rat::from_integer(top / bottom) } else { Rat::new(top, bottom) })
 }
 
-/// A logarithm of one power of a number to another.
+/// Logarithm of a power to the base of another power of the same number.
 fn logarithm(args: &[Expr]) -> Option<Rat> {
     let number = value(args.first()?)?;
     if number.is_one() {

@@ -1,7 +1,7 @@
 //! Mathematical objects as the reference builds them: mostly unevaluated trees of numbers, symbols, functions,
 //! relations and sets.
 //!
-//! Only shapes and shallow constructors live here; evaluation and comparison are elsewhere.
+//! Data types and shallow constructors only.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use num_traits::{One, Signed, Zero};
 
 use super::number::{Float, Rat, integer};
 
-/// A symbol: its name, and whether it stands for a real number. Symbols that differ in either are different.
+/// A symbol: its name, and whether it is real. Symbols that differ in either are different.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: Rc<str>,
@@ -30,7 +30,7 @@ pub(super) enum Constant {
     Undefined,
 }
 
-/// Functions with a meaning, and those without.
+/// Known and unknown functions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fun {
     Sin,
@@ -70,7 +70,7 @@ pub(super) enum Fun {
     Product,
     /// Body, variable, from, to; without bounds only the first two.
     Integral,
-    /// Body, variable, place.
+    /// Body, variable, limit point.
     Limit,
     Derivative,
     /// A function known by its name only.
@@ -117,7 +117,7 @@ pub(super) enum Expr {
     Mul(Vec<Expr>),
     Pow(Box<Expr>, Box<Expr>),
     Apply(Fun, Vec<Expr>),
-    /// An expression kept from mixing with its surroundings: the hundredth in a percentage.
+    /// An expression that is not merged with its surroundings: the hundredth in a percentage.
     Held(Box<Expr>),
     Matrix {
         rows: usize,
@@ -135,7 +135,7 @@ pub(super) enum Expr {
     /// A chain of relations, in order.
     And(Vec<Expr>),
     Not(Box<Expr>),
-    /// Something the reference computes that can equal nothing, not even itself.
+    /// An object of the reference that equals nothing, not even itself.
     Opaque,
 }
 
@@ -180,7 +180,7 @@ impl Expr {
         }
     }
 
-    /// A sum; sums among the operands are opened.
+    /// A sum; sums among the operands are flattened.
     pub(super) fn plus(left: Self, right: Self) -> Self {
         let mut terms = match left {
             Self::Add(terms) => terms,
@@ -193,7 +193,7 @@ impl Expr {
         Self::Add(terms)
     }
 
-    /// A product; products among the operands are opened.
+    /// A product; products among the operands are flattened.
     pub(super) fn times(left: Self, right: Self) -> Self {
         let mut factors = match left {
             Self::Mul(factors) => factors,
@@ -284,7 +284,7 @@ impl Expr {
         names
     }
 
-    /// Whether it is built of symbols alone: `x`, `ab`, `f(x)`, `A/S`.
+    /// Whether it consists of symbols only: `x`, `ab`, `f(x)`, `A/S`.
     pub(super) fn only_symbols(&self) -> bool {
         match self {
             Self::Symbol(_) => true,
@@ -311,7 +311,7 @@ impl Expr {
         }
     }
 
-    /// A set in the reference's sense.
+    /// Whether it is a set as in the reference.
     pub(super) fn is_set(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,6 @@
-//! Finds the answer in a text and reads it: patterns in order of priority, the rightmost match first, until one
-//! can be read.
+//! Extracts the answer of a text: tries patterns by priority, the rightmost match first, until one parses.
 //!
-//! What it returns is at most one object and the text it was read from; comparing them is not its business.
+//! Returns at most one object and the text of the first match.
 
 use std::sync::LazyLock;
 
@@ -14,18 +13,18 @@ use super::normalize::normalize;
 use super::patterns::{ENVIRONMENTS, LATEX, Needs, PLAIN, PREFIXES, Pattern, Target};
 use super::plain;
 
-/// What was found: the object, if any match could be read, and the text of the first match.
+/// The extracted object, if a match parsed, and the text of the first match.
 #[derive(Debug, Default)]
 pub(super) struct Extracted {
     pub(super) object: Option<Expr>,
     pub(super) text: Option<String>,
 }
 
-/// Searches longer texts for environments and numbers only near their end, where answers are.
+/// Longer texts are searched only near their end, where answers are.
 const LONGEST_SEARCHED: usize = 50_000;
-/// Matches of one pattern that are looked at.
+/// Most matches considered per pattern.
 const MOST_MATCHES: usize = 2000;
-/// Longest LaTeX that is read.
+/// Longest LaTeX that is parsed.
 const LONGEST_READ: usize = 20_000;
 
 struct Match<'t> {
@@ -40,7 +39,7 @@ enum Found<'t> {
     Pattern(Captures<'t>, Target),
 }
 
-/// Reads the answer of `text`, looking for the targets given, in order.
+/// Extracts the answer of `text` by the given targets.
 pub(super) fn extract(text: &str, targets: &[Target]) -> Extracted {
     let mut result = Extracted::default();
     let searched = tail(text);
@@ -92,7 +91,7 @@ fn tail(text: &str) -> &str {
     &text[start..]
 }
 
-/// What a text holds, looked up once.
+/// Properties of a text, computed once.
 struct Lower {
     text: String,
     later_box: bool,
@@ -153,7 +152,7 @@ fn read_boxed(latex: &str) -> (Option<Expr>, String) {
     (read(&text), text)
 }
 
-/// Reads LaTeX, or failing that the last part of a chain of equations.
+/// Parses LaTeX, or else the last part of a chain of equations.
 fn read(latex: &str) -> Option<Expr> {
     if latex.len() > LONGEST_READ {
         return None;
@@ -165,7 +164,7 @@ fn read(latex: &str) -> Option<Expr> {
     read_latex(part, !is_complex(part))
 }
 
-/// Whether a text speaks of complex numbers or matrices, so that its symbols need not be real.
+/// Whether a text mentions complex numbers or matrices, so that its symbols may be complex.
 fn is_complex(latex: &str) -> bool {
     static SIGNS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(concat!(
@@ -177,7 +176,7 @@ fn is_complex(latex: &str) -> bool {
     SIGNS.as_ref().is_some_and(|regex| regex.is_match(latex).unwrap_or(false))
 }
 
-/// What follows the last equals sign of three or more parts; lists are left whole.
+/// What follows the last equals sign of three or more parts; lists stay whole.
 fn last_equation(latex: &str) -> Option<&str> {
     if latex.contains([',', ';']) {
         return None;

@@ -1,6 +1,6 @@
 //! Arithmetic on numbers that may be floats, rounded after every step as the reference's arithmetic is.
 //!
-//! Exact where no float takes part; it knows numbers only, no symbols and no irrational functions.
+//! Exact without floats. Numbers only: no symbols, no irrational functions.
 
 use num_traits::{One, Zero};
 

@@ -1,6 +1,4 @@
 //! Functions of one complex number on their principal branches.
-//!
-//! It knows numbers only.
 
 use super::dd::{Cx, Dd};
 use super::expr::Fun;
@@ -34,7 +32,7 @@ pub(super) fn atan(z: Cx) -> Cx {
     Cx::I * Cx::from_f64(0.5) * ((Cx::ONE - iz).ln() - (Cx::ONE + iz).ln())
 }
 
-/// The real part, moved to the integer it can only have missed by rounding.
+/// The real part, snapped to an integer within rounding error.
 pub(super) fn near_integer(value: Cx) -> Option<Dd> {
     if !value.is_real() {
         return None;

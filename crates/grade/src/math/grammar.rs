@@ -1,8 +1,8 @@
-//! Recognises the sentences of answers: sums, products, functions, relations, sets. Alternatives are tried in
-//! order and the first tree that spans the whole answer is taken, whatever the lookahead it takes to know.
+//! Parses answers: sums, products, functions, relations, sets. Alternatives are tried in order, and the first tree that
+//! spans the whole answer wins, with unlimited lookahead.
 //!
-//! Each rule yields all places where it may end, best first, and is computed once per place, so that time stays
-//! polynomial; a budget and a depth bound stop hostile answers. It gives no meaning to what it finds.
+//! A packrat parser: each rule yields all positions where it may end, best first, and is memoized per position, so that
+//! time stays polynomial; a budget and a depth limit stop hostile answers.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::ast::{Id, Node, Operator, SetOp, Sign, Wrap};
 use super::lex::{Kind, Token};
 
-/// Where a rule may end, and the node it then stands for; best first, no place twice.
+/// Positions where a rule may end, each with its node; best first, no position twice.
 type Ends = Rc<Vec<(u32, Id)>>;
 
 /// A finished parse.
@@ -33,8 +33,8 @@ pub(super) fn parse(tokens: &[Token]) -> Option<Tree> {
     None
 }
 
-/// Rules that are remembered per place. `Open` rules may be followed by another factor (the argument of a function
-/// without parentheses); the others may not, which settles most questions at once.
+/// Memoized rules. `Open` rules may be followed by another factor (the argument of a function
+/// without parentheses); the others may not, which prunes most alternatives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Rule {
     NamedElements,
@@ -78,7 +78,7 @@ pub(super) struct Parser<'t> {
     pub(super) depth: usize,
 }
 
-/// Collects ends, the first for each place.
+/// Collects ends, the first per position.
 #[derive(Default)]
 pub(super) struct Found(pub(super) Vec<(u32, Id)>, HashSet<u32>);
 
@@ -86,7 +86,7 @@ impl Found {
     pub(super) fn push(&mut self, end: u32, node: Id) {
         if !self.has(end) {
             self.0.push((end, node));
-            // A look-up pays only where there are many ends.
+            // A lookup pays off only with many ends.
             if self.0.len() == 24 {
                 self.1 = self.0.iter().map(|found| found.0).collect();
             } else if self.0.len() > 24 {
@@ -104,7 +104,7 @@ impl Found {
     }
 }
 
-/// How a chain goes on at a token.
+/// How a chain continues at a token.
 #[derive(Clone, Copy)]
 enum Joint {
     Operator(Operator),
@@ -129,7 +129,7 @@ impl Joint {
     }
 }
 
-/// The joint that `kind` makes in a chain of `whole`.
+/// The joint of `kind` in a chain of `whole`.
 fn joint(kind: Kind, whole: Rule) -> Option<Joint> {
     Some(match whole {
         Rule::Minus if kind == Kind::SetMinus => Joint::Set(SetOp::Minus),
@@ -212,7 +212,7 @@ fn starts_factor(kind: Kind) -> bool {
         )
 }
 
-/// Bars open and close alike, so a factor that could go on may also have to stop before one.
+/// Bars open and close alike, so a factor that could continue may also have to stop before one.
 fn closes_too(kind: Kind) -> bool {
     matches!(kind, Kind::Bar | Kind::Vert | Kind::Norm)
 }
@@ -309,8 +309,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Goes on from one first part. A place reached twice is followed once: the earlier way there is the better
-    /// one whatever comes after it. An explicit stack keeps long chains from using the program's own.
+    /// Continues from one first part. A position reached twice is followed once: the earlier derivation is better
+    /// whatever follows. An explicit stack bounds the recursion on long chains.
     fn chain_from(
         &mut self,
         at: u32,
@@ -353,7 +353,7 @@ impl Parser<'_> {
                 continue;
             }
             frames.pop();
-            // In a closed place nothing but another factor can come next, so stopping before one is hopeless.
+            // In a closed rule only another factor can follow, so stopping before one cannot succeed.
             if !(closed && starts_factor(kind) && !closes_too(kind)) {
                 found.push(at, left);
             }

@@ -1,7 +1,4 @@
-//! The part of the grammar for expressions: powers, postfix signs, brackets, fractions, matrices, symbols with
-//! their scripts.
-//!
-//! Like the rest of the grammar it recognises form and gives no meaning.
+//! Grammar of expressions: powers, postfix signs, brackets, fractions, matrices, symbols with their scripts.
 
 use super::ast::{Id, Node, Wrap};
 use super::grammar::{DEPTH, Found, Parser, Rule, closer};
@@ -24,7 +21,7 @@ impl Parser<'_> {
                 Kind::Transpose => self.node(Node::Wrapped(Wrap::Transpose, node)),
                 Kind::Degree => node,
                 Kind::Bar => {
-                    // Not a loop of one way, but an evaluation bar is rare and its ends are few.
+                    // Considers all ends: an evaluation bar is rare and has few.
                     for (end, node) in self.eval_at(at, node) {
                         self.postfix_from(end, node, found);
                     }
@@ -102,7 +99,7 @@ impl Parser<'_> {
             self.depth += 1;
             let mut exponents = Found::default();
             for (end, node) in self.rule(Rule::Sup, at).iter().copied() {
-                // A subscript after the exponent is read and forgotten.
+                // A subscript after the exponent is parsed and ignored.
                 for (end, _) in self.rule(Rule::Sub, end).iter().copied() {
                     exponents.push(end, node);
                 }
@@ -325,7 +322,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands between the parentheses of `f(...)`: one atom, or several arguments, or one and a comma.
+    /// Content of the parentheses of `f(...)`: one atom, or several arguments, or one and a comma.
     pub(super) fn call_arguments(&mut self, at: u32, found: &mut Found) {
         for (end, node) in self.rule(Rule::Atom, at).iter().copied() {
             found.push(end, node);

@@ -1,6 +1,4 @@
-//! The part of the grammar for functions: named ones, symbols applied to arguments, roots, sums, limits, integrals.
-//!
-//! Like the rest of the grammar it recognises form and gives no meaning.
+//! Grammar of functions: named ones, symbols applied to arguments, roots, sums, limits, integrals.
 
 use super::ast::{Id, Node};
 use super::grammar::{Found, Parser, Rule};
@@ -89,7 +87,7 @@ impl Parser<'_> {
                     }
                 }
             }
-            // Without parentheses the form is recognised and has no meaning: an empty range says so.
+            // Without parentheses the form has no meaning, which an empty range marks.
             for (end, _) in self.rule(Rule::PlainTerm, after).iter().copied() {
                 let node = self.node(Node::ManyFunction { name, sup, args: (after, after) });
                 found.push(end, node);

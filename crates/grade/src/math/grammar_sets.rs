@@ -1,7 +1,4 @@
-//! The part of the grammar for collections: element lists, sets, intervals, tuples, relations between names and
-//! sets.
-//!
-//! Like the rest of the grammar it recognises form and gives no meaning.
+//! Grammar of collections: element lists, sets, intervals, tuples, relations between names and sets.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
-//! Cuts LaTeX into tokens: at each place the longest match wins, then the earlier rule. Commands need no
+//! Tokenizes LaTeX: at each position the longest match wins, then the earlier rule. Commands need no
 //! delimiter (`\sinx` is `\sin` and `x`), and `d` before a letter is a differential.
 //!
-//! It knows spelling only; whether the tokens make sense is the grammar's business.
+//! Spelling only; the grammar decides which sequences are valid.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 pub(super) use super::lex_tables::Kind;
 use super::lex_tables::{CARETS, COMMAND_NAMES, OPERATORS, WORDS, single};
 
-/// A token and its place in the text, in bytes.
+/// A token and its position in the text, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) kind: Kind,
@@ -17,7 +17,7 @@ pub(super) struct Token {
     pub(super) end: usize,
 }
 
-/// The tokens of `text`, blanks left out, or nothing where a character fits no token or there are too many.
+/// The tokens of `text` without blanks; `None` where a character fits no token or there are too many.
 pub(super) fn tokens(text: &str, most: usize) -> Option<Vec<Token>> {
     let mut out = Vec::new();
     let mut at = 0;

@@ -1,6 +1,4 @@
-//! The tokens of LaTeX answers and how each is spelled.
-//!
-//! Tables only; choosing among them is the tokeniser's business.
+//! The tokens of LaTeX answers and their spellings.
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,7 +111,7 @@ pub(super) enum Kind {
     Empty,
     Superset,
     Subset,
-    /// A spelling the tokens know and no sentence uses.
+    /// A token that no rule uses.
     Useless,
     End,
 }

@@ -1,4 +1,4 @@
-//! The little linear algebra that answers need: sums, products, transposes, determinants, traces, norms.
+//! Linear algebra of answers: sums, products, transposes, determinants, traces, norms.
 //!
 //! Cells stay unevaluated; sizes are bounded.
 

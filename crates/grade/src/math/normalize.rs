@@ -1,7 +1,7 @@
-//! Cleans a LaTeX answer before it is parsed: boxes opened, decoration and units removed, sloppy fractions and
-//! roots repaired, in the order the reference does it.
+//! Normalizes a LaTeX answer before parsing: opens boxes, removes decoration and units, repairs malformed fractions and
+//! roots, in the order of the reference.
 //!
-//! It works on text alone and never fails; what it cannot repair stays as it was.
+//! Works on text and never fails; what it cannot repair stays as it is.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use fancy_regex::{Captures, Regex};
 
 use super::boxed::{self, Boxes};
 
-/// The cleaned text of `latex`.
+/// Normalizes a LaTeX answer.
 pub(super) fn normalize(latex: &str, boxes: Boxes) -> String {
     let mut text = boxed::contents(latex, boxes);
     text = basic(&text);
@@ -35,7 +35,7 @@ fn pattern(source: &str) -> Option<Regex> {
     built.ok()
 }
 
-/// Replaces every match; a search that grows too long counts as no match.
+/// Replaces every match; a search beyond its limit counts as no match.
 fn replace(regex: Option<&Regex>, text: String, with: impl Fn(&Captures) -> String) -> String {
     let Some(regex) = regex else { return text };
     if !regex.is_match(&text).unwrap_or(false) {
@@ -151,7 +151,7 @@ fn without_decoration(text: &str) -> String {
     out
 }
 
-/// Alternatives tried in this order at each place, and what replaces each.
+/// Alternatives tried in this order at each position, with their replacements.
 const REWRITES: [(&str, &str); 20] = [
     (r"\\math(?:rm|it|bf)", "\\text"),
     (r"\\text(?:normal|bf|it|rm)", "\\text"),
@@ -316,7 +316,7 @@ fn slash_to_fraction(text: String) -> String {
 
 fn is_plain_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    // Python refuses to read integers of more than 4300 digits, so such a fraction is left alone.
+    // Python rejects integers of more than 4300 digits, so such a fraction stays as it is.
     !digits.is_empty()
         && digits.len() <= 4300
         && digits.bytes().all(|byte| byte.is_ascii_digit())

@@ -1,7 +1,7 @@
-//! Exact rationals and the reference's floating-point numbers: decimals read to a precision that grows with the
-//! digits written, and rounded to a decimal place the way its computer algebra does.
+//! Exact rationals and SymPy's floating-point numbers: the precision of a decimal grows with its digits, and rounding to
+//! decimals follows SymPy.
 //!
-//! It knows nothing of expressions. All sizes are bounded by the callers' limits on digits and bits.
+//! Sizes are bounded by the callers' limits on digits and bits.
 
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
@@ -13,7 +13,7 @@ use super::dd::Dd;
 /// An exact rational.
 pub(super) type Rat = BigRational;
 
-/// Longest number that is read, in digits; Python refuses longer ones.
+/// Longest number, in digits; Python rejects longer ones.
 const MOST_DIGITS: usize = 4300;
 
 /// A binary number with its precision in bits.
@@ -34,7 +34,7 @@ pub(super) enum Literal {
     Decimal(Float),
 }
 
-/// Reads `-12`, `3.50`, `.5`, `1.2E-7`; nothing else.
+/// Parses `-12`, `3.50`, `.5`, `1.2E-7`; nothing else.
 pub(super) fn read(text: &str) -> Option<Literal> {
     let text = text.trim_matches(super::is_space);
     let (mantissa, exponent) = match text.split_once(['E', 'e']) {
@@ -73,7 +73,7 @@ pub(super) fn read(text: &str) -> Option<Literal> {
     Some(Literal::Decimal(Float { value: round_to_bits(&value, bits), bits }))
 }
 
-/// The binary precision that holds so many decimal digits.
+/// Binary precision for a number of decimal digits.
 pub(super) fn bits_for(digits: usize) -> u32 {
     let bits = ((digits as f64 + 1.0) * 3.321_928_094_887_362_6).round_ties_even();
     (bits as u32).max(1)
@@ -89,7 +89,7 @@ pub(super) fn power_of_ten(exponent: i64) -> Rat {
     if exponent < 0 { Rat::new(BigInt::one(), size) } else { Rat::from_integer(size) }
 }
 
-/// The nearest number with so many bits, ties to even.
+/// The nearest number with this many bits, ties to even.
 pub(super) fn round_to_bits(value: &Rat, bits: u32) -> Rat {
     if value.is_zero() {
         return value.clone();
@@ -133,7 +133,7 @@ fn magnitude(value: &Rat) -> i64 {
     guess
 }
 
-/// Rounds a non-integer to so many decimals; `float_bits` is the precision of the floats it was made of, if any.
+/// Rounds a non-integer to `places` decimals; `float_bits` is the precision of the floats it was computed from, if any.
 /// The result is a float whose own precision depends on the size of the number, and two results are equal only
 /// if these agree too.
 pub(super) fn round_decimals(value: &Rat, float_bits: Option<u32>, decimals: i64) -> Rat {
@@ -202,7 +202,7 @@ fn ratio_to_f64(value: &Rat) -> f64 {
     if shift > 1100 {
         return 0.0;
     }
-    // Two steps keep the scale itself in range.
+    // Scales in two steps, so that the factor stays in range.
     let half = shift / 2;
     whole * 2f64.powi(-(half as i32)) * 2f64.powi(-((shift - half) as i32))
 }

@@ -1,25 +1,23 @@
-//! The search patterns by which answers are found in text: numbers, plain expressions and LaTeX environments,
-//! bare or behind words such as "final answer is", each with the priority at which it is tried.
-//!
-//! Patterns only; what a match means is decided elsewhere.
+//! Regular expressions that extract answers from text: numbers, plain expressions and LaTeX environments, bare or after
+//! words such as "final answer is", each with its priority.
 
 use std::sync::LazyLock;
 
 use fancy_regex::{Regex, RegexBuilder};
 
-/// Steps of one search; a search that needs more finds nothing.
+/// Backtracking steps per search; a search that needs more finds nothing.
 const BACKTRACKS: usize = 300_000;
 
-/// What a pattern finds.
+/// What is extracted from a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// A number or plain arithmetic.
+pub enum Target {
+    /// Numbers and plain arithmetic.
     Plain,
-    /// LaTeX between math delimiters.
+    /// LaTeX in math delimiters or boxes.
     Latex,
 }
 
-/// A pattern, and a word the text must hold, lower-cased, for it to be worth a try.
+/// A pattern, and a cheap condition under which it is tried.
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) regex: Option<Regex>,
@@ -27,22 +25,22 @@ pub(super) struct Pattern {
     pub(super) needs: Needs,
 }
 
-/// A cheap condition on the text.
+/// A cheap necessary condition on the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     /// A word, in any case.
     Word(&'static str),
-    /// A box that is not the first thing.
+    /// A box that is not at the start.
     LaterBox,
     Nothing,
 }
 
-/// Names of the groups that hold LaTeX, after their prefix.
+/// Names of the groups that capture LaTeX, after their prefix.
 pub(super) const ENVIRONMENTS: [&str; 6] = ["DD", "DB", "ID", "IP", "IB", "FR"];
 /// Prefixes of the groups of one match: up to six environments joined by words.
 pub(super) const PREFIXES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// Text ends here, or a last line break does.
+/// End of the text, optionally before a last line break.
 const END: &str = r"(?=\n?\z)";
 
 /// Patterns for numbers and plain expressions.
@@ -102,7 +100,7 @@ pub(super) static LATEX: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     .into()
 });
 
-/// What an environment must hold.
+/// What an environment must contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Content {
     Any,

@@ -1,6 +1,6 @@
-//! Reads plain arithmetic such as `3*(4+5)/2` or `2^10`, as a Python expression would be read.
+//! Parses plain arithmetic such as `3*(4+5)/2` or `2^10` as Python would.
 //!
-//! Only digits, operators and parentheses occur; anything else is not plain.
+//! Digits, operators and parentheses only.
 
 use super::convert::number;
 use super::expr::{Expr, Fun};
@@ -8,7 +8,7 @@ use super::expr::{Expr, Fun};
 /// Deepest nesting of parentheses and signs.
 const DEPTH: usize = 100;
 
-/// The expression, unevaluated, or nothing where Python would refuse it.
+/// The expression, unevaluated; `None` where Python would reject it.
 pub(super) fn read(text: &str) -> Option<Expr> {
     let text = text.replace('\n', " ").replace('^', "**");
     let text = text.trim_matches(super::is_space);
@@ -102,7 +102,7 @@ impl Reader<'_> {
             self.at += 1;
         }
         let text = std::str::from_utf8(&self.bytes[start..self.at]).ok()?;
-        // Python refuses a leading zero in front of other digits.
+        // Python rejects a leading zero before other digits.
         if text.len() > 1
             && text.starts_with('0')
             && !text.contains('.')

@@ -1,21 +1,21 @@
 //! Compares equations and inequalities, and turns a relation in one unknown into the set it describes.
 //!
-//! Equations are solved only as far as lines and parabolas go.
+//! Solves linear and quadratic equations only.
 
 use std::cmp::Ordering;
 
-use super::compare::{Rules, equal as equal_objects, identical};
+use super::compare::{equal as equal_objects, identical};
 use super::dd::Cx;
 use super::eval::{Evaluator, constant, has_symbols, order, substitute};
 use super::expr::{Compare, Constant, Expr, Fun, Interval, Joined, Name};
 use super::number::Rat;
 use super::tidy::tidy;
 
-/// Whether two relations, or chains of them, say the same.
-pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
+/// Whether two relations, or chains of them, are equivalent.
+pub(super) fn equal(gold: &Expr, pred: &Expr, places: i64) -> Option<bool> {
     if let (Expr::And(golds), Expr::And(preds)) = (gold, pred) {
         for (at, gold) in golds.iter().enumerate() {
-            if !equal(gold, preds.get(at)?, rules)? {
+            if !equal(gold, preds.get(at)?, places)? {
                 return Some(false);
             }
         }
@@ -30,7 +30,7 @@ pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
             .any(|part| part.is_set() || matches!(part, Expr::Tuple(_) | Expr::Matrix { .. }))
     };
     let plain = !differs([a, b]) && !differs([c, d]);
-    if gold_sign == pred_sign && plain && same_difference(&minus(a, b), &minus(c, d), rules) {
+    if gold_sign == pred_sign && plain && same_difference(&minus(a, b), &minus(c, d), places) {
         return Some(true);
     }
     let inverse = match gold_sign {
@@ -41,7 +41,7 @@ pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
         Compare::Eq => Compare::Eq,
         Compare::Ne => return None,
     };
-    if inverse == *pred_sign && plain && same_difference(&minus(a, b), &minus(d, c), rules) {
+    if inverse == *pred_sign && plain && same_difference(&minus(a, b), &minus(d, c), places) {
         return Some(true);
     }
     Some(
@@ -52,8 +52,8 @@ pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
     )
 }
 
-fn same_difference(a: &Expr, b: &Expr, rules: Rules) -> bool {
-    equal_objects(a, b, rules) == Some(true)
+fn same_difference(a: &Expr, b: &Expr, places: i64) -> bool {
+    equal_objects(a, b, places) == Some(true)
 }
 
 /// `a - b` in its standard form.
@@ -84,9 +84,9 @@ fn parabola(expr: &Expr, name: &Name, point: u64) -> Option<Parabola> {
     let (zero, plus, minus) = (at(0.0)?, at(1.0)?, at(-1.0)?);
     let half = Cx::from_f64(0.5);
     let found = Parabola { a: (plus + minus) * half - zero, b: (plus - minus) * half, c: zero };
-    for place in [2.5, -3.75] {
-        let x = Cx::from_f64(place);
-        if !close(found.a * x * x + found.b * x + found.c, at(place)?) {
+    for point in [2.5, -3.75] {
+        let x = Cx::from_f64(point);
+        if !close(found.a * x * x + found.b * x + found.c, at(point)?) {
             return None;
         }
     }
@@ -101,7 +101,7 @@ fn vanishes(value: Cx) -> bool {
 fn same_solutions(a: &Expr, b: &Expr) -> bool {
     let (names, more) = (a.symbols(), b.symbols());
     let none = |expr: &Expr, names: &[Name]| match names {
-        // Nothing to solve for, be the equation true or false.
+        // Nothing to solve for, whether the equation is true or false.
         [] => true,
         [name] => has_no_solution(expr, name),
         _ => false,
@@ -114,10 +114,10 @@ fn same_solutions(a: &Expr, b: &Expr) -> bool {
     }
 }
 
-/// Solutions that are not what the unknown may be, real or not real, do not count.
+/// Whether there is no solution in the domain of the unknown, real or complex.
 fn has_no_solution(expr: &Expr, name: &Name) -> bool {
     let Some(Parabola { a, b, c }) = parabola(expr, name, 0) else { return false };
-    // Beside a number this large the others cannot be told from zero.
+    // Beside a number this large the others are lost to rounding.
     if c.abs().hi > 1e10 {
         return false;
     }
@@ -167,7 +167,7 @@ pub(super) fn solution_set(relation: &Expr) -> Option<Expr> {
     }
 }
 
-/// Functions without meaning count as unknowns of their own.
+/// Unknown functions count as unknowns of their own.
 fn named_functions(expr: &Expr) -> Expr {
     match expr {
         Expr::Apply(Fun::Named(name), args) => {

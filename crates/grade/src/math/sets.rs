@@ -1,56 +1,56 @@
 //! Compares sets, tuples and intervals: element by element, end by end, or as sets of real numbers.
 //!
-//! Elements are compared by the general rules; here is only what belongs to collections.
+//! Elements are compared by `compare`.
 
 use std::cmp::Ordering;
 
-use super::compare::{Rules, equal as equal_elements, is_assignment, last};
+use super::compare::{equal as equal_elements, is_assignment, last};
 use super::dd::Dd;
 use super::eval::{constant, exact};
 use super::expr::{Constant, Expr, Interval, Joined, NumberSet};
 use super::number::to_dd;
 use super::tidy::tidy;
 
-/// Elements beyond which only one order is tried.
+/// Most elements for which all orders are tried.
 const MOST_MATCHED: usize = 40;
 
 /// Whether two objects, at least one a set or tuple, are equal.
-pub(super) fn equal(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
+pub(super) fn equal(gold: &Expr, pred: &Expr, places: i64) -> Option<bool> {
     let collection = |expr: &Expr| expr.is_set() || matches!(expr, Expr::Tuple(_));
     let single =
         |expr: &Expr| if collection(expr) { expr.clone() } else { Expr::Set(vec![expr.clone()]) };
     let (a, b) = (single(gold), single(pred));
     if let (Expr::Interval(a), Expr::Interval(b)) = (&a, &b) {
-        return same_interval(a, b, rules);
+        return same_interval(a, b, places);
     }
     if a == b || same_region(&a, &b) || same_members(&a, &b) {
         return Some(true);
     }
     match (&a, &b) {
         (Expr::Set(_) | Expr::Tuple(_), Expr::Set(_) | Expr::Tuple(_)) => {
-            same_elements(&a, &b, rules)
+            same_elements(&a, &b, places)
         }
         (Expr::Interval(interval), Expr::Set(_) | Expr::Tuple(_)) if is_pair(interval, &b) => {
-            same_elements(&as_pair(interval), &b, rules)
+            same_elements(&as_pair(interval), &b, places)
         }
         (Expr::Set(_) | Expr::Tuple(_), Expr::Interval(interval)) if is_pair(interval, &a) => {
-            same_elements(&a, &as_pair(interval), rules)
+            same_elements(&a, &as_pair(interval), places)
         }
         _ => Some(false),
     }
 }
 
-fn same_interval(a: &Interval, b: &Interval, rules: Rules) -> Option<bool> {
+fn same_interval(a: &Interval, b: &Interval, places: i64) -> Option<bool> {
     if a.left_open != b.left_open || a.right_open != b.right_open {
         return Some(false);
     }
-    if !equal_elements(&a.from, &b.from, rules)? {
+    if !equal_elements(&a.from, &b.from, places)? {
         return Some(false);
     }
-    equal_elements(&a.to, &b.to, rules)
+    equal_elements(&a.to, &b.to, places)
 }
 
-/// An open interval may stand for a pair.
+/// An open interval as a pair.
 fn is_pair(interval: &Interval, other: &Expr) -> bool {
     interval.left_open && interval.right_open && elements(other).len() == 2
 }
@@ -76,13 +76,13 @@ fn elements(collection: &Expr) -> Vec<&Expr> {
     }
 }
 
-fn same_elements(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
+fn same_elements(gold: &Expr, pred: &Expr, places: i64) -> Option<bool> {
     let (golds, preds) = (elements(gold), elements(pred));
     if golds.len() != preds.len() {
         return Some(false);
     }
     if matches!(gold, Expr::Set(_)) {
-        return matched(golds, preds, rules);
+        return matched(golds, preds, places);
     }
     // A gold tuple is compared in order; the answer's set in the order written, duplicates included.
     let preds: Vec<&Expr> = match pred {
@@ -90,14 +90,14 @@ fn same_elements(gold: &Expr, pred: &Expr, rules: Rules) -> Option<bool> {
         _ => preds,
     };
     for (at, gold) in golds.iter().enumerate() {
-        if !equal_elements(gold, preds.get(at)?, rules)? {
+        if !equal_elements(gold, preds.get(at)?, places)? {
             return Some(false);
         }
     }
     if golds.len() == preds.len() { Some(true) } else { None }
 }
 
-/// Whether two finite sets hold the same elements once each is in its standard form.
+/// Whether two finite sets have the same elements in standard form.
 fn same_members(a: &Expr, b: &Expr) -> bool {
     let (Expr::Set(_), Expr::Set(_)) = (a, b) else { return false };
     let standard = |set: &Expr| {
@@ -109,11 +109,11 @@ fn same_members(a: &Expr, b: &Expr) -> bool {
     standard(a) == standard(b)
 }
 
-/// Compares in a common order: by value where all are numbers, otherwise by trying.
-fn matched(mut golds: Vec<&Expr>, mut preds: Vec<&Expr>, rules: Rules) -> Option<bool> {
+/// Compares in a common order: by value where all are numbers, otherwise by trial.
+fn matched(mut golds: Vec<&Expr>, mut preds: Vec<&Expr>, places: i64) -> Option<bool> {
     if sort_by_value(&mut golds) && sort_by_value(&mut preds) {
         for (gold, pred) in golds.into_iter().zip(preds) {
-            if !equal_elements(gold, pred, rules)? {
+            if !equal_elements(gold, pred, places)? {
                 return Some(false);
             }
         }
@@ -126,11 +126,11 @@ fn matched(mut golds: Vec<&Expr>, mut preds: Vec<&Expr>, rules: Rules) -> Option
             golds
                 .into_iter()
                 .zip(preds)
-                .all(|(gold, pred)| equal_elements(gold, pred, rules) == Some(true)),
+                .all(|(gold, pred)| equal_elements(gold, pred, places) == Some(true)),
         );
     }
     for gold in golds {
-        let found = preds.iter().position(|pred| equal_elements(gold, pred, rules) == Some(true));
+        let found = preds.iter().position(|pred| equal_elements(gold, pred, places) == Some(true));
         match found {
             Some(at) => preds.remove(at),
             None => return Some(false),
@@ -165,7 +165,7 @@ fn compare(a: Dd, b: Dd) -> Ordering {
     a.hi.total_cmp(&b.hi).then(a.lo.total_cmp(&b.lo))
 }
 
-/// A place on the real line, infinities included.
+/// A point on the real line, infinities included.
 fn place(expr: &Expr) -> Option<Dd> {
     match expr {
         Expr::Constant(Constant::Infinity) => return Some(Dd::new(f64::INFINITY)),
@@ -244,7 +244,7 @@ fn region(set: &Expr) -> Option<Region> {
             Some(merged(pieces))
         }
         Expr::Joined(Joined::Complement, a, b) => Some(without(region(a)?, &region(b)?)),
-        // The reference leaves an intersection as it stands.
+        // The reference does not evaluate intersections.
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The standard form of an expression: sums and products flattened, numbers computed, like terms and equal bases
-//! gathered, parts sorted. Two expressions with the same standard form are equal at sight.
+//! collected, parts sorted. Expressions with the same standard form are equal.
 //!
-//! It does what the reference's algebra does on its own, and no more: nothing is expanded or factored.
+//! Does only what SymPy does automatically: nothing is expanded or factored.
 
 use num_traits::{One, Zero};
 
@@ -9,7 +9,7 @@ use super::exact::exact;
 use super::expr::Expr;
 use super::number::Rat;
 
-/// Deepest expression that is put into standard form.
+/// Deepest expression brought into standard form.
 const DEPTH: usize = 60;
 
 /// The standard form of `expr`.

@@ -1,7 +1,5 @@
 //! Classes of single characters: those of Python's strings and `re`, those of the `regex` engine inside the
 //! tokenizers where they differ, and emoji.
-//!
-//! Knows no texts, only characters.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -129,7 +127,7 @@ pub(crate) fn is_emoji(char: char) -> bool {
     in_runs(&EMOJI, char)
 }
 
-/// What is left of a character in ASCII after compatibility decomposition.
+/// The ASCII part of a character's compatibility decomposition.
 pub(crate) fn ascii_of(char: char) -> &'static str {
     ASCII.get(&char).copied().unwrap_or_default()
 }

@@ -1,14 +1,14 @@
 //! Python's `csv.reader` in its default dialect, over lines that end with a line feed.
 //!
-//! Knows no header and no column: it only says which fields a text has, or how Python would fail.
+//! Splits a text into fields, or returns Python's error.
 
 /// Python's default limit on the length of a field, in characters.
 const FIELD_LIMIT: usize = 131_072;
 
-/// Why Python's reader gives up.
+/// Errors of Python's reader.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Error {
-    /// A carriage return inside a line that goes on after it.
+    /// A carriage return within a line.
     #[error(
         "new-line character seen in unquoted field - do you need to open the file in universal-newline mode?"
     )]

@@ -1,5 +1,5 @@
-//! Sentences, tokens, tags and syllables against those of the original libraries: a small file of our own, and the
-//! larger shared ones where they are found.
+//! Sentences, tokens, tags and syllables against the original libraries: our own small file, and the larger shared ones
+//! where they exist.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The rows of a shared file, or none, said aloud.
+/// The rows of a shared file; prints a skip and returns `None` where it is missing.
 fn shared(name: &str) -> Vec<Value> {
     let folder = variable("LIS_SHARED")
         .unwrap_or_else(|| format!("{}/../../../shared", env!("CARGO_MANIFEST_DIR")));

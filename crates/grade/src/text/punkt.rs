@@ -1,4 +1,4 @@
-//! Sentences as NLTK's English Punkt model finds them.
+//! Sentence segmentation equal to NLTK's English Punkt model.
 //!
 //! Every `.`, `?` or `!` before a space or a closing mark is a candidate. The words around it, looked up in the
 //! model's tables, decide; closing quotes and brackets then go back to the sentence they close.
@@ -96,13 +96,13 @@ fn closing(text: &str) -> Option<usize> {
     }
 }
 
-/// A place where a sentence may end.
+/// A candidate end of a sentence.
 struct Candidate {
-    /// The word that ends here and what follows it.
+    /// The word that ends here and its successor.
     context: Range<usize>,
     /// Just after the mark.
     end: usize,
-    /// Where the next sentence would begin.
+    /// Start of the next sentence.
     next: usize,
 }
 
@@ -112,7 +112,7 @@ fn candidates(text: &str) -> Vec<Candidate> {
     let mut last: Option<Candidate> = None;
     for (at, _) in text.match_indices(['.', '?', '!']) {
         let Some((after, next)) = following(text, at + 1) else { continue };
-        // A space that comes first is not seen: the word then begins where the last one did.
+        // A leading space is not seen: the word then begins where the last one did.
         let space =
             text[word.end..at].rfind([' ', '\t', '\n', '\r', '\x0b', '\x0c']).filter(|at| *at > 0);
         let start = space.map_or(word.start, |space| word.end + space + 1);
@@ -244,7 +244,7 @@ fn starts_run(text: &str) -> bool {
     spaced() && spaced()
 }
 
-/// A word goes on to a space, a mark, a run, or a comma that one of these follows.
+/// A word extends to a space, a mark, a run, or a comma before one of these.
 fn word_length(text: &str) -> usize {
     let ends = |rest: &str| {
         rest.chars().next().is_none_or(|char| is_token_space(char) || is_non_word(char))
@@ -258,7 +258,7 @@ fn word_length(text: &str) -> usize {
     end.unwrap_or(text.len())
 }
 
-/// What the model knows of the start of a sentence.
+/// The model's statistics about the start of a sentence.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Starts {
     Yes,
@@ -274,7 +274,7 @@ struct Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// A token with what its own letters say.
+    /// A token with its own features.
     fn new(text: &'a str) -> Self {
         let ellipsis = text.len() > 1 && text.bytes().all(|byte| byte == b'.');
         let word = text.strip_suffix('.').filter(|word| !word.ends_with('.') && !word.is_empty());
@@ -287,7 +287,7 @@ impl<'a> Token<'a> {
         Self { text, breaks, shortened, ellipsis }
     }
 
-    /// Thinks again about the end of this token, knowing the next.
+    /// Revises the decision about this token's end, given the next token.
     fn look_at(&mut self, next: &Token) {
         if !self.text.ends_with('.') {
             return;
@@ -348,7 +348,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// What the model calls a token.
+/// The model's name of a token.
 fn kind(token: &str) -> String {
     if is_number(token) { NUMBER.to_owned() } else { token.to_lowercase() }
 }

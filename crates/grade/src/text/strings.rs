@@ -1,6 +1,4 @@
-//! Methods of Python's strings that the constraints are written with.
-//!
-//! Knows nothing of sentences or tokens. Lengths and positions are in characters, as Python counts them.
+//! Methods of Python's strings used by the constraints. Lengths and positions are in characters, as in Python.
 
 use std::borrow::Cow;
 
@@ -71,7 +69,7 @@ pub(crate) fn count(text: &str, part: &str) -> usize {
     if part.is_empty() { len(text) + 1 } else { text.matches(part).count() }
 }
 
-/// The text in compatibility decomposition, encoded as ASCII with what does not fit left out.
+/// The text in compatibility decomposition, encoded as ASCII, dropping other characters.
 pub(crate) fn to_ascii(text: &str) -> String {
     let mut ascii = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,6 +1,6 @@
 //! Syllables of an English word: a list of known words, else groups of vowels.
 //!
-//! Knows single words only; what holds a digit has no syllables.
+//! Single words only; a word with a digit has no syllables.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -13,7 +13,7 @@ static KNOWN: LazyLock<HashMap<&str, usize>> = LazyLock::new(|| {
     include_str!("../../data/syllables.csv").lines().filter_map(line).collect()
 });
 
-/// How many syllables a word has, as SyllaPy counts them. The word holds no space.
+/// Number of syllables of a word as SyllaPy counts them. The word must not contain spaces.
 pub(crate) fn count(word: &str) -> usize {
     let lower = word.to_lowercase();
     if lower.contains(is_decimal) {
@@ -42,7 +42,7 @@ pub(crate) fn count(word: &str) -> usize {
 }
 
 fn known(word: &str) -> Option<usize> {
-    // Longer than any word of the list: not worth reading to its end.
+    // Longer than any word of the list.
     if word.len() > 64 { None } else { KNOWN.get(word).copied() }
 }
 

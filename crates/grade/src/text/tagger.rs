@@ -1,6 +1,6 @@
-//! Parts of speech by the averaged perceptron that NLTK ships for English.
+//! Part-of-speech tagging with NLTK's averaged perceptron for English.
 //!
-//! Knows tokens only. Greedy from left to right: a tag depends on the two tags before it and on the words two to
+//! Greedy from left to right: a tag depends on the two tags before it and on the words two to
 //! either side.
 
 use std::{collections::HashMap, sync::LazyLock};
@@ -9,7 +9,7 @@ use super::chars::is_digit;
 
 const TABLES: &[u8] = include_bytes!("../../data/tagger.bin");
 
-/// A feature's name and its weights in the tables that [`Model`] keeps flat.
+/// A feature's name and its weights in the flat tables of [`Model`].
 struct Feature {
     name: (u32, u32),
     weights: (u32, u32),
@@ -26,7 +26,7 @@ struct Model {
 
 static MODEL: LazyLock<Model> = LazyLock::new(|| Model::read(TABLES).unwrap_or_else(Model::empty));
 
-/// The tags of the first tokens of a text, as many as asked for.
+/// The tags of the first tokens of a text.
 pub(crate) fn tags<T: AsRef<str>>(tokens: &[T], limit: usize) -> Vec<&'static str> {
     let mut found: Vec<&'static str> = Vec::new();
     for (at, token) in tokens.iter().take(limit).enumerate() {
@@ -36,7 +36,7 @@ pub(crate) fn tags<T: AsRef<str>>(tokens: &[T], limit: usize) -> Vec<&'static st
             None => {
                 let before = |back: usize| at.checked_sub(back).map(|at| found[at]);
                 let last = before(1).unwrap_or("-START-");
-                // Before the second token lies the first of the two start marks, not the second.
+                // Before the second token comes the first of the two start marks, not the second.
                 let last_but_one =
                     before(2).unwrap_or(if at == 1 { "-START-" } else { "-START2-" });
                 MODEL.best(&Scene::new(tokens, at), word, last, last_but_one)
@@ -47,7 +47,7 @@ pub(crate) fn tags<T: AsRef<str>>(tokens: &[T], limit: usize) -> Vec<&'static st
     found
 }
 
-/// The words around a token, in the form the model knows them.
+/// The words around a token, normalized as in the model.
 struct Scene {
     /// From two before to two after.
     words: [String; 5],
@@ -56,7 +56,7 @@ struct Scene {
 impl Scene {
     fn new<T: AsRef<str>>(tokens: &[T], at: usize) -> Self {
         let word = |offset: usize| {
-            // Two places of start marks lie before the tokens, two of end marks after them.
+            // Two start marks come before the tokens, two end marks after them.
             match (at + offset).checked_sub(2) {
                 None => ["-START-", "-START2-"][at + offset].to_owned(),
                 Some(index) => match tokens.get(index) {

@@ -1,7 +1,5 @@
-//! Words and marks of a text as NLTK's word tokenizer parts them: a series of rewritings of each sentence that
-//! put spaces around marks, quotes and clitics, then a split at spaces.
-//!
-//! Knows only how to part; what a token is called is the tagger's business.
+//! Word tokenization equal to NLTK's: a series of rewrites of each sentence that put spaces around marks, quotes and
+//! clitics, then a split at spaces.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +11,7 @@ use super::{
 /// Clitics that an opening apostrophe stays with.
 const CLITICS: [&str; 8] = ["re", "ve", "ll", "m", "t", "s", "d", "n"];
 
-/// Pairs that stand for two words. None begins with a letter that has odd relatives in other cases.
+/// Contractions of two words. None begins with a letter with unusual case folding.
 const CONTRACTIONS: [(&str, &str); 8] = [
     ("can", "not"),
     ("d", "'ye"),
@@ -35,7 +33,7 @@ pub(crate) fn words(text: &str) -> Vec<String> {
     found
 }
 
-/// The first tokens of a text, at most so many.
+/// The first tokens of a text, at most `most`.
 pub(crate) fn first_words(text: &str, limit: usize) -> Vec<String> {
     let mut found = Vec::new();
     let _ = visit_words(text, |word| {
@@ -45,7 +43,7 @@ pub(crate) fn first_words(text: &str, limit: usize) -> Vec<String> {
     found
 }
 
-/// Shows the tokens of a text one after the other, as long as they are asked for.
+/// Calls a function on the tokens of a text until it declines.
 pub(crate) fn visit_words(
     text: &str,
     mut visit: impl FnMut(&str) -> ControlFlow<()>,
@@ -63,26 +61,26 @@ pub(crate) fn visit_words(
     ControlFlow::Continue(())
 }
 
-/// A text being rewritten, and the room for its next state.
+/// A text being rewritten, and the buffer for its next state.
 #[derive(Default)]
 struct Rewriting {
     text: Vec<char>,
     next: Vec<char>,
 }
 
-/// The character that a pattern turns on, among its neighbours.
+/// The pivot character of a pattern, with its neighbors.
 struct Place<'a> {
-    /// What lies before it and is not yet taken by a match.
+    /// Text before it that no match has consumed.
     before: &'a [char],
     char: char,
-    /// What follows it.
+    /// Text after it.
     after: &'a [char],
-    /// The character before it, taken or not.
+    /// The character before it, consumed or not.
     last: Option<char>,
 }
 
 impl Rewriting {
-    /// Makes the text a sentence with spaces between its tokens.
+    /// Inserts spaces between the tokens of a sentence.
     fn part(&mut self, sentence: &str) {
         self.text.clear();
         self.text.extend(sentence.chars());
@@ -265,7 +263,7 @@ impl Rewriting {
                 let fits = |(first, second): &&(&str, &str)| {
                     let length = first.len() + second.len();
                     let next = place.after.get(length - 1).copied();
-                    // One of them wants a space, the others the end of a word.
+                    // One of them needs a space, the others the end of a word.
                     let ends = if *first == "wan" {
                         next.is_some_and(is_space)
                     } else {
@@ -301,7 +299,7 @@ impl Rewriting {
         );
     }
 
-    /// Parts the period that ends the sentence from the word before it, and from the marks that close it.
+    /// Separates the final period from the word before it and from closing marks.
     fn last_period(&mut self, is_closing: impl Fn(char) -> bool, between: &str) {
         let text = &self.text;
         let run = |end: usize, of: &dyn Fn(char) -> bool| {
@@ -313,7 +311,7 @@ impl Rewriting {
         if text[word + 1] != '.' || text[word] == '.' {
             return;
         }
-        // The marks take what they can before the spaces do.
+        // Marks match greedily before spaces.
         let length = text[marks..].iter().take_while(|char| is_closing(**char)).count();
         let closing: Vec<char> = text[marks..marks + length].to_vec();
         self.text.truncate(word + 1);
@@ -345,7 +343,7 @@ impl Rewriting {
         );
     }
 
-    /// Walks the text once: at each character that `turns`, `step` writes a replacement and says how many
+    /// Walks the text once: at each character that `turns`, `step` writes a replacement and returns how many
     /// characters from there on it replaces, or 0.
     fn rewrite(
         &mut self,
@@ -389,7 +387,7 @@ impl Place<'_> {
         1 + self.after.iter().take_while(|char| of(**char)).count()
     }
 
-    /// Whether a word is read from here on, its case ignored.
+    /// Whether a word follows, ignoring case.
     fn reads(&self, word: &str) -> bool {
         let mut letters = word.chars();
         let mut same = |found: char| {

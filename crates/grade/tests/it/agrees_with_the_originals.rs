@@ -1,6 +1,6 @@
-//! Verdicts equal those of the official graders, on their cases and on fresh ones of our own.
+//! Verdicts equal those of the official graders, on shared cases and our own.
 
-use grade::{
+use lis_grade::{
     judge,
     lines::{Kind, grade_line},
     rouge, stem,
@@ -30,7 +30,7 @@ fn check(cases: &[Value], kind: Kind, (ours, theirs): (&str, &str)) {
     assert!(!cases.is_empty() && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Each of our own files, and each of the shared ones where they are.
+/// Our own files, and the shared ones where they exist.
 fn check_both(own: &str, shared: &str, kind: Kind, fields: (&str, &str)) {
     check(&own_cases(own), kind, fields);
     if let Some(cases) = shared_cases(shared) {
@@ -46,7 +46,7 @@ fn choice_letters() {
 #[test]
 fn extracted_letters() {
     for case in own_cases("choice.jsonl") {
-        let letter = grade::choice::letter(case["agent_answer"].as_str().unwrap());
+        let letter = lis_grade::choice::letter(case["agent_answer"].as_str().unwrap());
         assert_eq!(letter, case["extracted"].as_str().unwrap(), "{case}");
     }
 }
@@ -86,7 +86,7 @@ fn stems() {
             "{case}"
         );
     }
-    // These are words as ROUGE-L sees them, which leaves short ones alone.
+    // Words of ROUGE-L, which does not stem short ones.
     for case in shared_cases("nlp/porter_stems.jsonl").unwrap_or_default() {
         assert_eq!(
             rouge::words(case["w"].as_str().unwrap()),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use grade::ifbench::{Verdict, check, score};
+use lis_grade::ifbench::{Verdict, check, score};
 use serde_json::{Value, json};
 
 use crate::support::{own_cases, shared_cases};

@@ -1,7 +1,7 @@
-//! The graders against verdicts of the official ones, and against texts that nobody means well with.
+//! The graders against verdicts of the official ones, and against hostile texts.
 //!
-//! Cases that lie beside the workspace are used where they are found; a missing one is said on a line that
-//! starts with `skip:`, and a name in `LIS_REQUIRE` turns that into a failure.
+//! Shared cases beside the workspace are used where they exist; a missing file prints a line that starts with `skip:`, and
+//! fails where `LIS_REQUIRE` names it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its cases has failed")]
 #![expect(clippy::print_stdout, reason = "skips and figures are said aloud")]

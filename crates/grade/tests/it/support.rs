@@ -1,4 +1,4 @@
-//! Where cases come from.
+//! Test cases.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-/// The lines of a file of the shared cases, or none, said aloud, where the folder is missing.
+/// The lines of a shared file; prints a skip and returns `None` where the folder is missing.
 pub(crate) fn shared_cases(name: &str) -> Option<Vec<Value>> {
     let path = shared().join("cases").join(name);
     let Ok(text) = fs::read_to_string(&path) else {
@@ -22,7 +22,7 @@ pub(crate) fn shared_cases(name: &str) -> Option<Vec<Value>> {
     Some(values(&text))
 }
 
-/// The lines of a file of our own cases.
+/// The lines of one of our own files.
 pub(crate) fn own_cases(name: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
     values(&fs::read_to_string(path).unwrap())

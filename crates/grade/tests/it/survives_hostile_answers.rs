@@ -1,4 +1,4 @@
-//! No text, however long or strange, makes a grader panic, overflow its stack or take long.
+//! No text makes a grader panic, overflow the stack or exceed its time.
 
 use std::{
     sync::mpsc,
@@ -6,22 +6,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use grade::lines::{Kind, grade_line};
+use lis_grade::lines::{Kind, grade_line};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::instructions::instructions;
 
-/// The longest answer; a build with checks gets a shorter one.
+/// Longest answer; shorter in debug builds.
 const LONGEST: usize = if cfg!(debug_assertions) { 4_000 } else { 1_000_000 };
 /// Lengths of answers of one piece. The shorter ones are still parsed, so they nest deepest.
 const LENGTHS: &[usize] = if cfg!(debug_assertions) { &[4_000] } else { &[4_000, 18_000, LONGEST] };
-/// How long a grade may take.
+/// Time limit of one grade.
 const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
-/// A busy machine gets as many chances.
+/// Retries, for busy machines.
 const TRIES: usize = 3;
 
-/// What long answers are made of by repetition.
+/// Pieces that are repeated to long answers.
 const PIECES: [&str; 66] = [
     "a",
     "y",
@@ -91,7 +91,7 @@ const PIECES: [&str; 66] = [
     "\"'",
 ];
 
-/// What was graded so far: the slowest, and what went wrong.
+/// Slowest grade and failures so far.
 #[derive(Default)]
 struct Report {
     slowest: (Duration, String),
@@ -128,7 +128,7 @@ impl Report {
     }
 }
 
-/// How long a line takes, or what goes wrong with it.
+/// Time of a line, or its failure.
 fn grade_apart(kind: Kind, line: String) -> Result<Duration, String> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
@@ -144,7 +144,7 @@ fn grade_apart(kind: Kind, line: String) -> Result<Duration, String> {
     }
 }
 
-/// Lines that put an answer, and another text, in every place a kind has for them.
+/// Lines with an answer and another text in every field of a kind.
 fn lines(kind: Kind, answer: &str, other: &str) -> Vec<Value> {
     match kind {
         Kind::Math => vec![json!({"gold": other, "pred": answer})],
@@ -167,10 +167,10 @@ fn repeated(piece: &str, length: usize) -> String {
     piece.repeat(length / piece.len())
 }
 
-/// Long answers of one repeated piece, alone and with something sensible.
+/// Long answers of one repeated piece, alone and with a valid answer.
 fn survives_repetition(kind: Kind) {
     let mut report = Report::default();
-    // Context rewards are math and ROUGE-L, which see every piece themselves.
+    // Context rewards are math and ROUGE-L, which are tested with every piece.
     let step = if kind == Kind::Context { 4 } else { 1 };
     let pieces = PIECES.iter().step_by(step);
     let texts = pieces.flat_map(|piece| LENGTHS.iter().map(move |length| (piece, *length)));
@@ -232,7 +232,7 @@ fn long_answers_of_one_piece_ifbench() {
     report.finish();
 }
 
-/// A text of pieces in an order that repeats nowhere.
+/// A text of pieces in a non-repeating order.
 fn scrambled(pieces: &[&str], seed: u64, length: usize) -> String {
     let mut text = String::with_capacity(length + 16);
     let mut state = seed;
@@ -283,7 +283,7 @@ proptest! {
                     (grade_line(kind, &line).unwrap(), start.elapsed())
                 };
                 let ((once, took), (again, took_again)) = (timed(), timed());
-                // A busy machine may well stop one of them for a while.
+                // A busy machine may pause one of them.
                 prop_assert!(took.min(took_again) < LIMIT, "{} takes {took:?}", kind.name());
                 prop_assert_eq!(once, again);
             }

@@ -1,10 +1,11 @@
-//! Requests to one registry about one image, with whatever proof of identity it asks for.
+//! Requests to one registry for one image, authenticated as the registry requires.
 
 use std::time::Duration;
 
-use reqwest::{
-    Response, StatusCode, Url,
+use lis_http::{
+    BodyError, ClientSettings, Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderValue, RANGE},
+    is_loopback, read_body,
 };
 use tokio::sync::Mutex;
 
@@ -16,22 +17,23 @@ use crate::{
     digest::Digest,
     limits::Limits,
     oci::{Descriptor, Document, ImageConfig, MEDIA_TYPES, Manifest, Platform},
-    reference::{Reference, is_loopback},
+    reference::Reference,
 };
 
-/// Descriptions are small; a larger one is an attack or a mistake.
+/// The largest manifest or configuration, in bytes.
 const MAX_DOCUMENT: u64 = 8 << 20;
-/// How often a description is asked for.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a manifest or configuration is requested.
 const DOCUMENT_ATTEMPTS: u32 = 4;
 
 /// A connection to a registry for one image.
 pub(crate) struct Client {
-    http: reqwest::Client,
+    http: lis_http::Client,
     reference: Reference,
     scheme: &'static str,
     credentials: Option<Credentials>,
-    /// What the registry accepted last.
-    proof: Mutex<Option<HeaderValue>>,
+    /// The `Authorization` header that the registry accepted last.
+    authorization: Mutex<Option<HeaderValue>>,
 }
 
 /// Everything about an image but its layers.
@@ -48,34 +50,29 @@ impl Client {
         credentials: Option<Credentials>,
         stall: Duration,
     ) -> Result<Self, RegistryError> {
-        // Somebody may have chosen a provider before us; theirs is fine.
-        #[cfg(not(target_os = "macos"))]
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let local = reference.is_loopback();
-        let plain = local || transport == Transport::Insecure;
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("llm-in-sandbox/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(Duration::from_secs(20))
-            .read_timeout(stall)
-            .redirect(reqwest::redirect::Policy::limited(5))
-            // Redirects included: nothing encrypted goes on in plain text.
-            .https_only(!plain);
-        if local {
-            builder = builder.no_proxy();
-        }
-        let http = builder.build().map_err(|source| RegistryError::Connect {
+        let (transport, scheme) = match transport {
+            _ if reference.is_loopback() => (lis_http::Transport::Loopback, "http"),
+            Transport::Insecure => (lis_http::Transport::AnyHttp, "http"),
+            Transport::Secure => (lis_http::Transport::Https, "https"),
+        };
+        let settings = ClientSettings {
+            connect_timeout: CONNECT_TIMEOUT,
+            read_timeout: Some(stall),
+            transport,
+            ..ClientSettings::default()
+        };
+        let http = settings.build().map_err(|source| RegistryError::Connect {
             registry: reference.registry().to_owned(),
             source,
         })?;
-        let scheme = if plain { "http" } else { "https" };
-        Ok(Self { http, reference, scheme, credentials, proof: Mutex::new(None) })
+        Ok(Self { http, reference, scheme, credentials, authorization: Mutex::new(None) })
     }
 
     pub(crate) fn registry(&self) -> &str {
         self.reference.registry()
     }
 
-    /// Finds out what the image consists of on a platform.
+    /// Resolves the image to its manifest and configuration for a platform.
     pub(crate) async fn resolve(
         &self,
         platform: &Platform,
@@ -106,10 +103,10 @@ impl Client {
                 }
             }
         }
-        Err(self.bad("its indexes refer to indexes without end"))
+        Err(self.invalid("its indexes are nested too deep"))
     }
 
-    /// Asks for a layer from an offset on.
+    /// Requests a layer from an offset on.
     pub(crate) async fn layer(
         &self,
         layer: &Descriptor,
@@ -120,7 +117,7 @@ impl Client {
         self.get(&url, &format!("layer {}", layer.digest), range.as_deref()).await
     }
 
-    pub(crate) fn bad(&self, why: impl Into<String>) -> RegistryError {
+    pub(crate) fn invalid(&self, why: impl Into<String>) -> RegistryError {
         RegistryError::BadAnswer { registry: self.registry().to_owned(), why: why.into() }
     }
 
@@ -131,7 +128,7 @@ impl Client {
             self.reference.host(),
             self.reference.path()
         );
-        Url::parse(&text).map_err(|_| self.bad("its name makes no address"))
+        Url::parse(&text).map_err(|_| self.invalid("its name is not part of a valid address"))
     }
 
     /// A small blob or manifest, checked against the digest it must have.
@@ -144,7 +141,7 @@ impl Client {
         let mut attempt = 1;
         loop {
             match self.document_once(url, what, promised).await {
-                // A registry that is not there will not be there in a second either.
+                // A registry that cannot be reached is not asked again.
                 Err(error)
                     if error.is_transient()
                         && !matches!(error, RegistryError::Connect { .. })
@@ -165,7 +162,7 @@ impl Client {
         promised: Option<Digest>,
     ) -> Result<Vec<u8>, RegistryError> {
         let response = self.get(url, what, None).await?;
-        // For a tag nothing is promised but what the registry itself says of its answer.
+        // For a tag, only the registry's own header promises a digest.
         let header =
             response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
         let promised = promised.or_else(|| header.and_then(|text| text.parse().ok()));
@@ -179,37 +176,35 @@ impl Client {
         }
     }
 
-    async fn body(&self, mut response: Response) -> Result<Vec<u8>, RegistryError> {
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|source| self.exchange(source))? {
-            if (bytes.len() + chunk.len()) as u64 > MAX_DOCUMENT {
-                return Err(self.bad(format!("a description is longer than {MAX_DOCUMENT} bytes")));
+    async fn body(&self, response: Response) -> Result<Vec<u8>, RegistryError> {
+        read_body(response, MAX_DOCUMENT).await.map_err(|error| match error {
+            BodyError::Transfer(source) => self.request_failed(source),
+            BodyError::TooLong { limit } => {
+                self.invalid(format!("a manifest or configuration is longer than {limit} bytes"))
             }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes)
+        })
     }
 
-    /// Sends a request, answers a challenge once, and turns refusals into errors.
+    /// Sends a request, authenticates once if required, and turns refusals into errors.
     async fn get(
         &self,
         url: &Url,
         what: &str,
         range: Option<&str>,
     ) -> Result<Response, RegistryError> {
-        let proof = self.proof.lock().await.clone();
-        let response = self.send(url, range, proof.as_ref()).await?;
+        let known = self.authorization.lock().await.clone();
+        let response = self.send(url, range, known.as_ref()).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
             return self.checked(response, what).await;
         }
         let Some(challenge) = Challenge::from_headers(response.headers()) else {
             return self.checked(response, what).await;
         };
-        let Some(proof) = self.prove(&challenge, what).await? else {
+        let Some(authorization) = self.authorize(&challenge, what).await? else {
             return self.checked(response, what).await;
         };
-        *self.proof.lock().await = Some(proof.clone());
-        let response = self.send(url, range, Some(&proof)).await?;
+        *self.authorization.lock().await = Some(authorization.clone());
+        let response = self.send(url, range, Some(&authorization)).await?;
         self.checked(response, what).await
     }
 
@@ -217,7 +212,7 @@ impl Client {
         &self,
         url: &Url,
         range: Option<&str>,
-        proof: Option<&HeaderValue>,
+        authorization: Option<&HeaderValue>,
     ) -> Result<Response, RegistryError> {
         let mut request = self.http.get(url.clone());
         for media_type in MEDIA_TYPES {
@@ -228,14 +223,14 @@ impl Client {
         if let Some(range) = range {
             request = request.header(RANGE, range);
         }
-        if let Some(proof) = proof {
-            request = request.header(AUTHORIZATION, proof.clone());
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
         }
-        request.send().await.map_err(|source| self.exchange(source))
+        request.send().await.map_err(|source| self.request_failed(source))
     }
 
-    /// What to show the registry, or nothing where we have nothing to show.
-    async fn prove(
+    /// The `Authorization` header for a challenge; none without credentials for it.
+    async fn authorize(
         &self,
         challenge: &Challenge,
         what: &str,
@@ -247,25 +242,25 @@ impl Client {
         let own_scope = format!("repository:{}:pull", self.reference.path());
         let scope = scope.as_deref().unwrap_or(&own_scope);
         let url = Challenge::token_url(realm, service.as_deref(), scope);
-        let url = url.ok_or_else(|| self.bad("the place to get a token from is no address"))?;
+        let url = url.ok_or_else(|| self.invalid("the address of its token server is invalid"))?;
         let local = url.host_str().is_some_and(is_loopback);
         if url.scheme() != "https"
             && !(local && self.reference.is_loopback())
             && self.scheme != "http"
         {
-            return Err(self.bad("it wants a token fetched without encryption"));
+            return Err(self.invalid("its token server does not use encryption"));
         }
-        let proof = self.credentials.as_ref().and_then(auth::basic);
+        let basic = self.credentials.as_ref().and_then(auth::basic);
         let mut request = self.http.get(url);
-        if let Some(proof) = proof {
-            request = request.header(AUTHORIZATION, proof);
+        if let Some(basic) = basic {
+            request = request.header(AUTHORIZATION, basic);
         }
-        let response = request.send().await.map_err(|source| self.exchange(source))?;
+        let response = request.send().await.map_err(|source| self.request_failed(source))?;
         let response = self.checked(response, what).await?;
         let bytes = self.body(response).await?;
         let token: Token =
-            serde_json::from_slice(&bytes).map_err(|_| self.bad("the token cannot be read"))?;
-        token.header().map(Some).ok_or_else(|| self.bad("there is no token in its answer"))
+            serde_json::from_slice(&bytes).map_err(|_| self.invalid("its token is malformed"))?;
+        token.header().map(Some).ok_or_else(|| self.invalid("its answer contains no token"))
     }
 
     async fn checked(&self, response: Response, what: &str) -> Result<Response, RegistryError> {
@@ -273,7 +268,7 @@ impl Client {
         if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(response);
         }
-        let said = self.said(response).await;
+        let message = self.message(response).await;
         let (registry, what) = (self.registry().to_owned(), what.to_owned());
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
@@ -286,15 +281,15 @@ impl Client {
                              registries also answer this way for images that do not exist"
                     }
                 };
-                RegistryError::Unauthorized { registry, what, said, remedy }
+                RegistryError::Unauthorized { registry, what, message, remedy }
             }
-            StatusCode::NOT_FOUND => RegistryError::NotFound { registry, what, said },
-            _ => RegistryError::Status { registry, status: status.as_u16(), what, said },
+            StatusCode::NOT_FOUND => RegistryError::NotFound { registry, what, message },
+            _ => RegistryError::Status { registry, status: status.as_u16(), what, message },
         })
     }
 
-    /// The registry's own words about a refusal, shortened and on one line.
-    async fn said(&self, response: Response) -> String {
+    /// The registry's own message about a refusal, shortened to one line.
+    async fn message(&self, response: Response) -> String {
         let bytes = self.body(response).await.unwrap_or_default();
         let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let message = json.pointer("/errors/0/message").or_else(|| json.pointer("/details"));
@@ -303,7 +298,7 @@ impl Client {
         if text.is_empty() { text } else { format!(" ({text})") }
     }
 
-    pub(crate) fn exchange(&self, source: reqwest::Error) -> RegistryError {
+    pub(crate) fn request_failed(&self, source: lis_http::Error) -> RegistryError {
         let registry = self.registry().to_owned();
         if source.is_connect() {
             RegistryError::Connect { registry, source }
@@ -313,7 +308,7 @@ impl Client {
     }
 }
 
-/// How long to wait before trying again: doubling, from a fifth of a second to six seconds.
+/// The pause before an attempt: doubling, from a fifth of a second to six seconds.
 pub(crate) fn backoff(attempt: u32) -> Duration {
     Duration::from_millis(100 << attempt.clamp(1, 6))
 }

@@ -1,13 +1,13 @@
-//! One layer into one file, going on where an earlier attempt stopped.
+//! Downloading one layer into one file, resuming where an earlier attempt stopped.
 //!
-//! Only sizes are checked here; whether the bytes are the right ones is checked before they are unpacked.
+//! Only sizes are checked here; the digest is checked before the layer is unpacked.
 
 use std::{
     fs, io,
     io::{Seek, SeekFrom, Write},
 };
 
-use reqwest::{Response, StatusCode, header::CONTENT_RANGE};
+use lis_http::{RangeResponse, range_response};
 
 use super::{
     RegistryError,
@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{oci::Descriptor, progress::Progress};
 
-/// Completes the file; what it holds already is taken to be the start of the layer.
+/// Completes the file, whose content is taken to be the start of the layer.
+#[tracing::instrument(level = "debug", skip_all, fields(layer = %layer.digest, size = layer.size))]
 pub(crate) async fn download(
     client: &Client,
     layer: &Descriptor,
@@ -32,7 +33,7 @@ pub(crate) async fn download(
         if !error.is_transient() {
             return Err(error);
         }
-        // Only attempts that bring nothing count: a slow, shaky line still gets there.
+        // Only attempts without progress count, so that a slow, unreliable connection still gets there.
         failures = if have > before { 1 } else { failures + 1 };
         if failures >= attempts.max(1) {
             let registry = client.registry().to_owned();
@@ -43,7 +44,7 @@ pub(crate) async fn download(
             });
         }
         progress.message(&format!(
-            "{} broke off at {have} of {} bytes; going on",
+            "{} closed the connection at {have} of {} bytes; resuming",
             client.registry(),
             layer.size
         ));
@@ -52,7 +53,7 @@ pub(crate) async fn download(
     Ok(())
 }
 
-/// How much of the layer the file holds; too much is as good as nothing.
+/// How much of the layer the file has; a file that is too long is emptied.
 fn prepare(file: &mut fs::File, size: u64) -> io::Result<u64> {
     let have = file.metadata()?.len();
     if have > size {
@@ -71,39 +72,34 @@ async fn attempt(
     progress: &dyn Progress,
 ) -> Result<(), RegistryError> {
     let mut response = client.layer(layer, *have).await?;
-    let goes_on =
-        response.status() == StatusCode::PARTIAL_CONTENT && starts_at(&response) == Some(*have);
-    if *have > 0 && !goes_on {
-        // The registry cannot go on in the middle, or lost track.
+    let mut content = range_response(&response, *have);
+    if *have > 0 && content != RangeResponse::Rest {
+        // The registry does not support ranges, or sent another one.
         file.set_len(0).and_then(|()| file.rewind()).map_err(RegistryError::Write)?;
         *have = 0;
-        if response.status() != StatusCode::OK {
+        if content != RangeResponse::Whole {
             response = client.layer(layer, 0).await?;
+            content = range_response(&response, 0);
         }
     }
-    if *have == 0 && response.status() != StatusCode::OK {
-        return Err(client.bad(format!("status {} for a whole layer", response.status())));
+    if !matches!(content, RangeResponse::Rest | RangeResponse::Whole) {
+        return Err(client.invalid(format!("status {} for a whole layer", response.status())));
     }
     loop {
         let chunk = match response.chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => break,
-            Err(source) => return Err(client.exchange(source)),
+            Err(source) => return Err(client.request_failed(source)),
         };
         if *have + chunk.len() as u64 > layer.size {
-            return Err(client.bad("a layer is longer than its description says"));
+            return Err(client.invalid("a layer is longer than its manifest states"));
         }
         file.write_all(&chunk).map_err(RegistryError::Write)?;
         *have += chunk.len() as u64;
         progress.advance(chunk.len() as u64);
     }
     if *have < layer.size {
-        return Err(client.bad("a layer is shorter than its description says"));
+        return Err(client.invalid("a layer is shorter than its manifest states"));
     }
     Ok(())
-}
-
-fn starts_at(response: &Response) -> Option<u64> {
-    let text = response.headers().get(CONTENT_RANGE)?.to_str().ok()?;
-    text.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! A client for registries of the OCI distribution interface, version 2: documents and blobs, nothing else.
+//! A client of registries (OCI distribution API, version 2): manifests and blobs, nothing else.
 
 mod auth;
 mod client;
@@ -11,14 +11,14 @@ pub(crate) use download::download;
 
 use crate::{digest::Digest, oci::OciError};
 
-/// Whether a registry may be spoken to without encryption.
+/// Whether plain HTTP is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// Encrypted, except for a registry on this machine.
+    /// HTTPS, except for a registry on this machine.
     #[default]
     Secure,
-    /// Plain HTTP to whatever registry is named. Content is still checked against digests, but whoever sits
-    /// between can see it, and can answer a tag with another image.
+    /// Plain HTTP to any registry. Content is still checked against digests, but an attacker on the network can read
+    /// it, and can answer a tag with another image.
     Insecure,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Why a registry did not give what was asked for.
+/// Why a registry did not deliver an image.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     /// No connection.
@@ -49,84 +49,84 @@ pub enum RegistryError {
         registry: String,
         /// What happened.
         #[source]
-        source: reqwest::Error,
+        source: lis_http::Error,
     },
-    /// The connection broke, again and again.
+    /// The connection failed repeatedly.
     #[error(
-        "the registry {registry} broke off {attempts} times in a row; the same command goes on from here"
+        "the connection to the registry {registry} failed {attempts} times in a row; the next pull resumes here"
     )]
     Cut {
         /// The registry's host.
         registry: String,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// What happened last.
+        /// The last failure.
         #[source]
         source: Box<RegistryError>,
     },
-    /// An exchange failed.
-    #[error("the exchange with {registry} failed")]
+    /// A request failed.
+    #[error("a request to {registry} failed")]
     Exchange {
         /// The registry's host.
         registry: String,
         /// What happened.
         #[source]
-        source: reqwest::Error,
+        source: lis_http::Error,
     },
-    /// The registry wants to know who asks, or does not like who does.
-    #[error("{registry} refused access to {what}{said}; {remedy}")]
+    /// The registry requires credentials, or refuses those given.
+    #[error("{registry} refused access to {what}{message}; {remedy}")]
     Unauthorized {
         /// The registry's host.
         registry: String,
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// The registry's own words.
-        said: String,
+        /// The registry's own message.
+        message: String,
         /// What to do about it.
         remedy: &'static str,
     },
-    /// The registry has no such thing.
-    #[error("{registry} has no {what}{said}; check the spelling of the image and its tag")]
+    /// The registry does not have it.
+    #[error("{registry} has no {what}{message}; check the spelling of the image and its tag")]
     NotFound {
         /// The registry's host.
         registry: String,
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// The registry's own words.
-        said: String,
+        /// The registry's own message.
+        message: String,
     },
-    /// The registry answered with something else than expected.
-    #[error("{registry} answered {status} when asked for {what}{said}")]
+    /// Another error status.
+    #[error("{registry} answered {status} to the request for {what}{message}")]
     Status {
         /// The registry's host.
         registry: String,
         /// The status code.
         status: u16,
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// The registry's own words.
-        said: String,
+        /// The registry's own message.
+        message: String,
     },
-    /// The content is not what its digest promised.
-    #[error("{what} should be {expected} and is {found}; it was damaged or tampered with")]
+    /// The content does not match its digest.
+    #[error("{what} has the digest {found} instead of {expected}; it was damaged or tampered with")]
     WrongDigest {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// The digest that was promised.
+        /// The expected digest.
         expected: Digest,
-        /// The digest of what came.
+        /// The digest of the content.
         found: Digest,
     },
-    /// An answer that makes no sense.
-    #[error("{registry} gave a bad answer: {why}")]
+    /// An invalid answer.
+    #[error("{registry} sent an invalid answer: {why}")]
     BadAnswer {
         /// The registry's host.
         registry: String,
         /// What is wrong with it.
         why: String,
     },
-    /// A description that cannot be used.
-    #[error("its description is bad")]
+    /// An unusable manifest or configuration.
+    #[error("its manifest or configuration is unusable")]
     Description(#[source] OciError),
     /// The download could not be written.
     #[error("cannot write the download")]

@@ -1,8 +1,8 @@
-//! The builder, for real but small, where it is installed and asked for; and its absence.
+//! Builds a small image with the real builder, where it is installed and required; and reports its absence.
 
 use std::{sync::Mutex, time::Instant};
 
-use image::{Progress, Recipe, Silent, Stage};
+use lis_image::{Progress, Recipe, Silent, Stage};
 
 use crate::support::{TestStore, chain, installed, listed, required, skip};
 

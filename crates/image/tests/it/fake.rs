@@ -1,4 +1,4 @@
-//! Servers that misbehave on purpose: one that answers as told, and a proxy that cuts connections.
+//! Servers that misbehave on purpose: one with scripted answers, and a proxy that cuts connections.
 
 use std::{
     io::{Read, Write},

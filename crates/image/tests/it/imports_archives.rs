@@ -1,8 +1,8 @@
-//! Files people have: `docker save`, OCI layouts and root file systems, compressed or not.
+//! Imports of files: `docker save`, OCI layouts and root file systems, compressed or not.
 
 use std::{fs, path::PathBuf};
 
-use image::{Digest, Error, Silent};
+use lis_image::{Digest, Error, Silent};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -109,7 +109,7 @@ fn oci_layouts_with_compressed_layers_and_nested_indexes() {
 
         let mut entry = descriptor(MANIFEST, &image.manifest);
         entry["platform"] =
-            json!({"os": "linux", "architecture": image::Platform::here().architecture});
+            json!({"os": "linux", "architecture": lis_image::Platform::here().architecture});
         let mut foreign = descriptor(MANIFEST, b"not here");
         foreign["platform"] = json!({"os": "linux", "architecture": "s390x"});
         let inner = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [foreign, entry]})
@@ -153,9 +153,9 @@ fn incomplete_damaged_and_foreign_files_are_refused_whole() {
         ("a missing manifest", layout(&index, &[&image.config, low, high]), "is missing"),
         ("a swapped layer", swap, ""),
         ("a changed configuration", wrong_config, "is damaged"),
-        ("bad JSON", layout(&json!("x"), &[]), "description is bad"),
+        ("bad JSON", layout(&json!("x"), &[]), "is unusable"),
         ("no archive", b"hello, this is no archive".to_vec(), "not a tar archive"),
-        ("nothing", Vec::new(), "empty archive"),
+        ("nothing", Vec::new(), "the archive is empty"),
         ("xz", b"\xfd7zXZ\0rest".to_vec(), "xz -d"),
     ];
     for (what, bytes, says) in cases {

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::FileTypeExt, path::Path};
 
-use image::{Platform, Silent};
+use lis_image::{Platform, Silent};
 
 use crate::{
     registry::{Access, Registry},
@@ -30,7 +30,7 @@ async fn layers_of_every_packing_arrive_in_order_with_their_whiteouts() {
     let name = registry.name("team/tool:1.0");
     let info = test.store.pull(&name, &quick(), &Silent).await.unwrap();
     assert_eq!((info.name.as_str(), info.layers), (name.as_str(), 3));
-    assert_eq!(info.id, image::Digest::of(&three_layers().config));
+    assert_eq!(info.id, lis_image::Digest::of(&three_layers().config));
     assert_eq!(test.store.list().unwrap(), [info]);
 
     let rootfs = test.store.rootfs(&name).unwrap();
@@ -109,7 +109,7 @@ async fn a_digest_pins_the_image_and_known_layers_are_not_fetched_again() {
     test.store.pull(&name, &quick(), &Silent).await.unwrap();
     // Without the blobs only what is stored already can serve a second pull.
     for layer in &image.layers {
-        fs::remove_file(registry.blob_file(&image::Digest::of(layer))).unwrap();
+        fs::remove_file(registry.blob_file(&lis_image::Digest::of(layer))).unwrap();
     }
     let other = registry.name("pinned:latest");
     test.store.pull(&other, &quick(), &Silent).await.unwrap();

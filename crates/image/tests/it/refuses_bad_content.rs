@@ -1,8 +1,8 @@
-//! What does not match its digest, its size or its description is refused, and nothing of it is kept.
+//! Content that does not match its digest, size or manifest is refused, and nothing of it is stored.
 
 use std::{fs, sync::Arc};
 
-use image::{Digest, Error, Limits, RegistryError, Silent, Store};
+use lis_image::{Digest, Error, Limits, RegistryError, Silent, Store};
 
 use crate::{
     fake::{Answer, Server},
@@ -71,7 +71,7 @@ async fn a_layer_other_than_the_configuration_promises_is_refused() {
     image.layers = vec![pack(&tar(&[("f", b"other")]), Packing::Gzip)];
     image.manifest = manifest(&image.config, &image.layers);
     let text = refused(&serving(image, |_| None), "x").await;
-    assert!(text.contains("a layer should be sha256:"), "{text}");
+    assert!(text.contains("a layer has the digest sha256:"), "{text}");
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn documents_other_than_their_digest_are_refused() {
     let server =
         serving(small(), move |target| target.ends_with(&config).then(|| Answer::new(200, "{}")));
     let text = refused(&server, "x").await;
-    assert!(text.contains("image configuration should be"), "{text}");
+    assert!(text.contains("image configuration has the digest"), "{text}");
     let server = serving(small(), |target| {
         let header = Digest::of(b"no").to_string();
         target
@@ -94,17 +94,17 @@ async fn documents_other_than_their_digest_are_refused() {
 }
 
 #[tokio::test]
-async fn lies_about_sizes_are_noticed() {
+async fn wrong_sizes_are_noticed() {
     let layer = Digest::of(&small().layers[0]).to_string();
     let longer = layer.clone();
     let server = serving(small(), move |target| {
         target.ends_with(&longer).then(|| Answer::new(200, noise(9000, 2)))
     });
-    assert!(refused(&server, "x").await.contains("longer than its description"));
+    assert!(refused(&server, "x").await.contains("longer than its manifest"));
     let server = serving(small(), move |target| {
         target.ends_with(&layer).then(|| Answer::new(200, noise(90, 2)))
     });
-    assert!(refused(&server, "x").await.contains("shorter than its description"));
+    assert!(refused(&server, "x").await.contains("shorter than its manifest"));
     let server = serving(small(), |target| {
         target.contains("/manifests/").then(|| Answer::new(200, vec![b' '; 9 << 20]))
     });
@@ -127,7 +127,7 @@ async fn a_bomb_in_a_layer_ends_at_the_limit() {
 }
 
 #[tokio::test]
-async fn what_is_no_image_is_said_to_be_none() {
+async fn what_is_not_an_image_is_refused() {
     let long = Limits { layers: 1, ..Limits::default() };
     let two =
         TestImage::new(&[(tar(&[("a", b"")]), Packing::Gzip), (tar(&[("b", b"")]), Packing::Gzip)]);
@@ -145,6 +145,6 @@ async fn what_is_no_image_is_said_to_be_none() {
             target.contains("/manifests/").then(|| Answer::new(200, body))
         });
         let text = refused(&server, "x").await;
-        assert!(text.contains("description is bad"), "{body}: {text}");
+        assert!(text.contains("manifest or configuration is unusable"), "{body}: {text}");
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use image::Digest;
+use lis_image::Digest;
 use serde_json::json;
 
 use crate::support::{self, INDEX, MANIFEST, TestImage};

@@ -2,7 +2,7 @@
 
 use std::{fs, thread};
 
-use image::{Silent, Store};
+use lis_image::{Silent, Store};
 
 use crate::{
     fake::Proxy,

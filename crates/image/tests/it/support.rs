@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use image::{Digest, Error, Platform, PullOptions, Store};
+pub(crate) use error_text::chain;
+use lis_image::{Digest, Platform, PullOptions, Store};
 use serde_json::json;
 
 /// A store in a directory that goes away with it.
@@ -144,18 +145,6 @@ pub(crate) fn descriptor(kind: &str, bytes: &[u8]) -> serde_json::Value {
 /// Pull options that give up early.
 pub(crate) fn quick() -> PullOptions {
     PullOptions { attempts: 3, stall: std::time::Duration::from_secs(5), ..PullOptions::default() }
-}
-
-/// An error with all its causes.
-pub(crate) fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Says that a test cannot run here, or fails where it must.

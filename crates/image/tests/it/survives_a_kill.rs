@@ -1,4 +1,4 @@
-//! `kill -9` at any moment leaves a store that works and that a prune makes clean.
+//! After `kill -9` at any moment the store works, and a prune cleans it up.
 
 use std::{
     fs,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use image::{Silent, Store};
+use lis_image::{Silent, Store};
 
 use crate::support::{TestStore, noise, tar};
 

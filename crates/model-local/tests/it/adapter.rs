@@ -1,10 +1,10 @@
-//! LoRA adapters, made here byte by byte: one that changes nothing, one that changes much, one of another model.
+//! LoRA adapters, built here byte by byte: one that changes nothing, one that changes much, one of another model.
 //!
 //! Reads `LIS_TEST_TINY_GGUF`, a SmolLM2 of 135M: its first layer's query matrix is 576 by 576.
 
 use std::{env, fs, path::Path};
 
-use model_local::{LoadError, LocalModel, Options};
+use lis_model_local::{LoadError, LocalModel, Options};
 use trajectory::Message;
 
 use crate::support::ask;

@@ -1,8 +1,8 @@
-//! Files that are no models, damaged, incomplete or unknown: each an error that says so.
+//! Files that are not models, damaged, incomplete or unknown: each gives a clear error.
 
 use std::{fs, io::Read, num::NonZeroU32, path::Path};
 
-use model_local::{LoadError, LocalModel, Options};
+use lis_model_local::{LoadError, LocalModel, Options};
 
 use crate::support::file;
 
@@ -81,7 +81,7 @@ fn more_context_than_the_model_takes() {
     let Some(model) = file() else { return };
     let options = Options { context: NonZeroU32::new(1_000_000), ..Options::default() };
     let error = LocalModel::load("long", &model, &options).unwrap_err();
-    let LoadError::ContextTooLong { asked: 1_000_000, most: 32_768 } = error else {
+    let LoadError::ContextTooLong { requested: 1_000_000, most: 32_768 } = error else {
         panic!("{error}")
     };
 }

@@ -1,4 +1,4 @@
-//! The model of the tests, loaded once for all that share a process, and how it is asked.
+//! The model of the tests, and helpers to call it.
 
 use std::{
     env,
@@ -8,15 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Delta, Error, Listener, Model, Reply, Request, Sampling};
-use model_local::{LocalModel, Options};
+use lis_model_local::{LocalModel, Options};
+use model::{Delta, Error, Listener, Model, Request, Response, Sampling};
 use trajectory::Message;
 
 /// Tokens of a conversation in these tests.
 pub(crate) const CONTEXT: u32 = 2048;
 
 /// The model's file. Announces a skip where there is none, or fails where it is required.
-#[expect(clippy::disallowed_methods, reason = "how tests are run is told by the environment")]
+#[expect(clippy::disallowed_methods, reason = "test runs are configured by the environment")]
 pub(crate) fn file() -> Option<PathBuf> {
     if let Some(path) = env::var_os("LIS_TEST_GGUF") {
         return Some(path.into());
@@ -37,7 +37,7 @@ pub(crate) fn load(sequences: u32) -> Option<LocalModel> {
     Some(LocalModel::load("qwen2.5-coder-1.5b", &file()?, &options).unwrap())
 }
 
-/// The likeliest reply, always the same.
+/// Greedy, deterministic sampling.
 pub(crate) fn greedy() -> Sampling {
     Sampling { temperature: Some(0.0), ..Sampling::default() }
 }
@@ -46,7 +46,7 @@ pub(crate) async fn ask(
     model: &LocalModel,
     messages: &[Message],
     max_tokens: u64,
-) -> Result<Reply, Error> {
+) -> Result<Response, Error> {
     ask_as(model, messages, max_tokens, &greedy(), &model::Silent).await
 }
 
@@ -56,36 +56,36 @@ pub(crate) async fn ask_as(
     max_tokens: u64,
     sampling: &Sampling,
     listener: &dyn Listener,
-) -> Result<Reply, Error> {
+) -> Result<Response, Error> {
     let request = Request { messages, tools: &[], sampling, max_tokens };
     model.complete(&request, listener).await
 }
 
-/// Writes down what it hears, and when it heard the first of it.
-pub(crate) struct Ear {
+/// Records the pieces, and when the first one arrived.
+pub(crate) struct Recorder {
     began: Instant,
-    heard: Mutex<(Vec<String>, Option<Duration>)>,
+    received: Mutex<(Vec<String>, Option<Duration>)>,
 }
 
-impl Ear {
+impl Recorder {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), heard: Mutex::default() }
+        Self { began: Instant::now(), received: Mutex::default() }
     }
 
     pub(crate) fn pieces(&self) -> Vec<String> {
-        self.heard.lock().unwrap().0.clone()
+        self.received.lock().unwrap().0.clone()
     }
 
     pub(crate) fn first(&self) -> Duration {
-        self.heard.lock().unwrap().1.unwrap()
+        self.received.lock().unwrap().1.unwrap()
     }
 }
 
-impl Listener for Ear {
-    fn hear(&self, delta: Delta<'_>) {
-        let Delta::Text(text) = delta else { panic!("only text is spoken: {delta:?}") };
-        let mut heard = self.heard.lock().unwrap();
-        heard.0.push(text.to_owned());
-        heard.1.get_or_insert(self.began.elapsed());
+impl Listener for Recorder {
+    fn on_delta(&self, delta: Delta<'_>) {
+        let Delta::Text(text) = delta else { panic!("unexpected delta: {delta:?}") };
+        let mut received = self.received.lock().unwrap();
+        received.0.push(text.to_owned());
+        received.1.get_or_insert(self.began.elapsed());
     }
 }

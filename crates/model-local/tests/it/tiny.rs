@@ -1,5 +1,5 @@
-//! What shows with a model of any size: places that are kept, prompts that hold nobody up, thinking that has no
-//! form, memory that is not there.
+//! Behaviour that does not depend on the size of the model: slots are kept, long prompts block no one else, thinking is
+//! unconstrained, and missing memory is reported.
 //!
 //! Reads `LIS_TEST_TINY_GGUF`, a SmolLM2 of 135M.
 
@@ -10,14 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use lis_model_local::{Cancel, LoadError, LocalModel, Options};
 use model::{Before, Body, Error, Model, Request, Sampling, Shape, Silent};
-use model_local::{Cancel, LoadError, LocalModel, Options};
 use tokio::time::timeout;
 use trajectory::{Assistant, Message, Stop};
 
 use crate::support::{ask, ask_as, greedy};
 
-#[expect(clippy::disallowed_methods, reason = "how tests are run is told by the environment")]
+#[expect(clippy::disallowed_methods, reason = "test runs are configured by the environment")]
 fn file() -> Option<PathBuf> {
     let path = env::var_os("LIS_TEST_TINY_GGUF").map(PathBuf::from);
     if path.is_none() {
@@ -59,16 +59,16 @@ fn with_template(path: &Path, template: &str) -> tempfile::TempPath {
 }
 
 #[tokio::test]
-async fn a_conversation_whose_words_come_back_shorter_keeps_its_place() {
+async fn a_conversation_that_is_shortened_keeps_its_slot() {
     let Some(path) = file() else { return };
     let model = load(&path, 1024, 2);
     let task = |topic: &str| Message::user(format!("Tell me all about {topic}. ").repeat(10));
     let topics = ["the sea", "old trees"];
     for topic in topics {
-        let reply = ask(&model, &[task(topic)], 90).await.unwrap();
-        assert_eq!(reply.usage.output, 90, "{reply:?}");
+        let response = ask(&model, &[task(topic)], 90).await.unwrap();
+        assert_eq!(response.usage.output, 90, "{response:?}");
     }
-    // As templates show it that leave the thinking out.
+    // As templates render it that omit the thinking.
     let short = Assistant { text: "It is large.".into(), ..Assistant::default() };
     for topic in topics {
         let turns = [task(topic), Message::Assistant(short.clone()), Message::user("Go on.")];
@@ -78,7 +78,7 @@ async fn a_conversation_whose_words_come_back_shorter_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn reading_a_long_conversation_holds_nobody_up() {
+async fn building_a_long_prompt_does_not_block() {
     let Some(path) = file() else { return };
     let model = load(&path, 2048, 1);
     let messages = [Message::user("word ".repeat(2048 * 6))];
@@ -89,19 +89,19 @@ async fn reading_a_long_conversation_holds_nobody_up() {
         let began = Instant::now();
         let asked = model.complete(&request, &Silent);
         tokio::pin!(asked);
-        // One look at it, and no more.
+        // Poll once.
         assert!(timeout(Duration::ZERO, &mut asked).await.is_err());
         let looked = began.elapsed();
         let refused = asked.await;
         assert!(matches!(refused, Err(Error::Overflow { .. })), "{refused:?}");
         shares.push(looked.as_secs_f64() / began.elapsed().as_secs_f64());
     }
-    // The machine may be busy with other things at one time or another.
+    // The machine may be busy at times.
     assert!(shares.iter().any(|share| *share < 0.3), "{shares:?}");
 }
 
 #[tokio::test]
-async fn what_is_thought_has_no_form() {
+async fn thinking_is_unconstrained() {
     let Some(path) = file() else { return };
     let thinks = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
                   {% endfor %}<|im_start|>assistant\n<think>";
@@ -114,11 +114,11 @@ async fn what_is_thought_has_no_form() {
     let wish = [Message::user("Say hi.")];
     for before in [Before::Text, Before::Nothing] {
         let sampling = Sampling { shape: Some(shape(before)), ..greedy() };
-        let reply = ask_as(&model, &wish, 200, &sampling, &Silent).await.unwrap();
-        let Assistant { text, reasoning, .. } = reply.message;
-        // It would rather have ended: first its thinking ends, and then its call begins.
+        let response = ask_as(&model, &wish, 200, &sampling, &Silent).await.unwrap();
+        let Assistant { text, reasoning, .. } = response.message;
+        // The model would end its response: first its thinking ends, then its call begins.
         assert!(!reasoning.contains("```") && !reasoning.contains("</think>"), "{reasoning}");
-        let cut_off = reply.stop == Stop::Length;
+        let cut_off = response.stop == Stop::Length;
         let called = text.contains("```bash\n");
         assert!(called || cut_off && before == Before::Text, "{reasoning} | {text}");
         assert!(cut_off || text.ends_with("\n```"), "{text}");
@@ -138,8 +138,8 @@ async fn a_call_that_is_all_that_is_wanted_comes_at_once() {
     };
     let sampling = Sampling { shape: Some(shape), ..greedy() };
     let wish = [Message::user("Tell me a long story.")];
-    let reply = ask_as(&model, &wish, 40, &sampling, &Silent).await.unwrap();
-    assert!(reply.message.text.trim_start().starts_with("```bash\n"), "{reply:?}");
+    let response = ask_as(&model, &wish, 40, &sampling, &Silent).await.unwrap();
+    assert!(response.message.text.trim_start().starts_with("```bash\n"), "{response:?}");
 }
 
 #[test]
@@ -151,15 +151,15 @@ fn what_does_not_fit_into_memory_is_not_loaded() {
     let sequences = u32::try_from(2 * total / (180 << 10)).unwrap();
     let refused = LocalModel::load("tiny", &path, &options(8192, sequences)).unwrap_err();
     assert!(matches!(refused, LoadError::NoMemory { .. }), "{refused}");
-    let words = refused.to_string();
-    assert!(words.contains("MiB") && words.contains("shorter context"), "{words}");
+    let text = refused.to_string();
+    assert!(text.contains("MiB") && text.contains("shorter context"), "{text}");
 }
 
 #[test]
-fn loading_can_be_given_up() {
+fn loading_can_be_cancelled() {
     let Some(path) = file() else { return };
     let cancel = Cancel::default();
     cancel.cancel();
-    let given_up = LocalModel::load_unless("tiny", &path, &options(512, 1), &cancel);
+    let given_up = LocalModel::load_cancellable("tiny", &path, &options(512, 1), &cancel);
     assert!(matches!(given_up, Err(LoadError::Cancelled { .. })), "{given_up:?}");
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use model::{Calling, Formatted, ToolFormat};
+use model::{Formatted, ToolChoice, ToolFormat};
 use serde_json::{Value, json};
-use testkit::{Call, Scripted, calls, say};
+use testkit::{Call, ScriptedModel, calls, say};
 use trajectory::{Message, Stop};
 
 use crate::support::{Got, Server, question, tools};
@@ -33,7 +33,7 @@ async fn a_call_written_in_the_text_is_no_content() {
     for (format, said, text) in
         [(ToolFormat::Hermes, HERMES, "Let me look."), (ToolFormat::Fenced, BLOCK, "I list them.")]
     {
-        let scripted = || Formatted::new(Scripted::new([say(said), say(said)]), format);
+        let scripted = || Formatted::new(ScriptedModel::new([say(said), say(said)]), format);
         let server = Server::of(scripted()).await;
         let got = server.ask(&question(json!({ "tools": tools(), "stream": true }))).await;
         let expected = (text.to_owned(), vec!["execute_bash".to_owned()], "tool_calls".to_owned());
@@ -55,7 +55,7 @@ async fn a_call_written_in_the_text_is_no_content() {
 #[tokio::test]
 async fn text_that_only_looks_like_a_call_comes_whole() {
     let said = "An example:\n```json\n{\"a\": [1]}\n```\nThat is <b>all</b>, 1 < 2.";
-    let model = Formatted::new(Scripted::answering(move |_| say(said)), ToolFormat::Hermes);
+    let model = Formatted::new(ScriptedModel::answering(move |_| say(said)), ToolFormat::Hermes);
     let server = Server::of(model).await;
     let got = server.ask(&question(json!({ "tools": tools(), "stream": true }))).await;
     assert_eq!(gathered(&got), (said.to_owned(), Vec::new(), "stop".to_owned()));
@@ -63,7 +63,7 @@ async fn text_that_only_looks_like_a_call_comes_whole() {
 
 #[tokio::test]
 async fn without_tools_a_call_is_text() {
-    let model = Formatted::new(Scripted::answering(|_| say(HERMES)), ToolFormat::Hermes);
+    let model = Formatted::new(ScriptedModel::answering(|_| say(HERMES)), ToolFormat::Hermes);
     let server = Server::of(model).await;
     for more in [
         json!({ "stream": true }),
@@ -75,8 +75,9 @@ async fn without_tools_a_call_is_text() {
 }
 
 #[tokio::test]
-async fn a_required_call_is_asked_for_again() {
-    let scripted = Arc::new(Scripted::new([say("I would rather not."), calls([Call::bash("ls")])]));
+async fn a_required_call_is_requested_again() {
+    let scripted =
+        Arc::new(ScriptedModel::new([say("I would rather not."), calls([Call::bash("ls")])]));
     let server = Server::of(scripted.clone()).await;
     let wish = json!({ "tools": tools(), "tool_choice": "required", "stream": true });
     let got = server.ask(&question(wish)).await;
@@ -84,16 +85,16 @@ async fn a_required_call_is_asked_for_again() {
         gathered(&got),
         (String::new(), vec!["execute_bash".to_owned()], "tool_calls".to_owned())
     );
-    let asked = scripted.asked();
+    let asked = scripted.requests();
     assert!(matches!(asked[1].messages.last(), Some(Message::User { .. })));
-    assert!(asked.iter().all(|asked| asked.sampling.calling == Calling::Required));
+    assert!(asked.iter().all(|asked| asked.sampling.tool_choice == ToolChoice::Required));
     assert_eq!(asked[1].messages.len(), 3);
 }
 
 #[tokio::test]
 async fn a_required_call_is_one_of_those_offered() {
     let both = || calls([Call::new("rm_rf", json!({})), Call::submit()]);
-    let server = Server::of(Scripted::answering(move |_| both())).await;
+    let server = Server::of(ScriptedModel::answering(move |_| both())).await;
     let choice = json!({ "type": "function", "function": { "name": "submit" } });
     for parallel in [true, false] {
         let wish =
@@ -107,36 +108,36 @@ async fn a_required_call_is_one_of_those_offered() {
 
 #[tokio::test]
 async fn a_required_call_that_never_comes_is_a_failure() {
-    let scripted = Arc::new(Scripted::answering(|_| say("No.")));
+    let scripted = Arc::new(ScriptedModel::answering(|_| say("No.")));
     let server = Server::of(scripted.clone()).await;
     let got = server.ask(&question(json!({ "tools": tools(), "tool_choice": "required" }))).await;
     assert_eq!((got.status, &got.error()["code"]), (422, &json!("no_tool_call")));
-    assert_eq!(scripted.asked().len(), 3);
+    assert_eq!(scripted.requests().len(), 3);
 }
 
 #[tokio::test]
-async fn a_required_call_that_is_cut_off_is_not_asked_for_again() {
-    let scripted = Arc::new(Scripted::answering(|_| say("Let me").stop(Stop::Length)));
+async fn a_required_call_that_is_cut_off_is_not_requested_again() {
+    let scripted = Arc::new(ScriptedModel::answering(|_| say("Let me").stop(Stop::Length)));
     let server = Server::of(scripted.clone()).await;
     let got = server.ask(&question(json!({ "tools": tools(), "tool_choice": "required" }))).await;
     assert_eq!((got.status, &got.error()["code"]), (422, &json!("no_tool_call")));
-    assert_eq!(scripted.asked().len(), 1);
+    assert_eq!(scripted.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn a_chosen_tool_is_the_only_one_offered() {
-    let scripted = Arc::new(Scripted::answering(|_| calls([Call::submit()])));
+    let scripted = Arc::new(ScriptedModel::answering(|_| calls([Call::submit()])));
     let server = Server::of(scripted.clone()).await;
     let choice = json!({ "type": "function", "function": { "name": "submit" } });
     let got = server.ask(&question(json!({ "tools": tools(), "tool_choice": choice }))).await;
     assert_eq!(got.json()["choices"][0]["message"]["content"], Value::Null);
-    assert_eq!(scripted.asked()[0].tools, 1);
+    assert_eq!(scripted.requests()[0].tools, 1);
 }
 
 #[tokio::test]
 async fn one_call_at_a_time_if_that_is_wanted() {
     let server =
-        Server::of(Scripted::answering(|_| calls([Call::bash("a"), Call::bash("b")]))).await;
+        Server::of(ScriptedModel::answering(|_| calls([Call::bash("a"), Call::bash("b")]))).await;
     let number = async |more: Value| {
         let got = server.ask(&question(more)).await.json();
         got["choices"][0]["message"]["tool_calls"].as_array().unwrap().len()

@@ -1,14 +1,14 @@
 //! Pages of a browser do not get in, under whatever name.
 
-use model_server::{ServeOptions, Served, serve};
+use lis_model_server::{ServeOptions, Served, serve};
 use serde_json::json;
-use testkit::{Scripted, say};
+use testkit::{ScriptedModel, say};
 use tokio::net::TcpListener;
 
 use crate::support::{Server, chat, question, read};
 
 async fn server() -> Server {
-    Server::of(Scripted::answering(|_| say("yes"))).await
+    Server::of(ScriptedModel::answering(|_| say("yes"))).await
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn pages_get_neither_an_answer_nor_leave_to_ask() {
         assert_eq!(got.header("access-control-allow-origin"), None);
         got.error();
     }
-    // Not every request of a page says where the page is from.
+    // Not every request of a web page names its origin.
     for (site, status) in [("cross-site", 403), ("same-site", 403), ("none", 200)] {
         let headers = format!("sec-fetch-site: {site}\r\nconnection: close\r\n");
         assert_eq!(server.send(chat(&body, &headers)).await.status, status, "{site}");
@@ -67,7 +67,7 @@ async fn pages_get_neither_an_answer_nor_leave_to_ask() {
 async fn other_addresses_are_answered_under_any_name() {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let models = vec![Served::new(Scripted::default(), 9)];
+    let models = vec![Served::new(ScriptedModel::default(), 9)];
     let serving =
         tokio::spawn(serve(listener, models, ServeOptions::default(), std::future::pending()));
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();

@@ -1,15 +1,15 @@
-//! What is asked for and not there, or asked for wrongly.
+//! Requests for what does not exist, and malformed requests.
 
-use model_server::{ServeOptions, Served, Sight};
+use lis_model_server::{Images, ServeOptions, Served};
 use serde_json::{Value, json};
-use testkit::{Scripted, say};
+use testkit::{ScriptedModel, say};
 
 use crate::support::{Server, chat, question};
 
 async fn server() -> Server {
     let named = |name: &str| {
         let own = name.to_owned();
-        let model = Scripted::answering(move |_| say(own.clone())).named(name);
+        let model = ScriptedModel::answering(move |_| say(own.clone())).named(name);
         Served::new(model, 100)
     };
     let mut second = named("Org/second");
@@ -40,20 +40,20 @@ async fn models_are_listed_and_found_by_name() {
 async fn pictures_are_not_shown_to_the_blind() {
     let seen = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,aGk=" } });
     let body = json!({ "messages": [{ "role": "user", "content": [seen] }] });
-    for (sight, status) in [(Sight::Blind, 400), (Sight::Sees, 200)] {
-        let model = Scripted::answering(|_| say("a cat"));
-        let served = Served { sight, ..Served::new(model, 100) };
+    for (images, status) in [(Images::Refused, 400), (Images::Accepted, 200)] {
+        let model = ScriptedModel::answering(|_| say("a cat"));
+        let served = Served { images, ..Served::new(model, 100) };
         let server = Server::with(vec![served], ServeOptions::default()).await;
         let got = server.ask(&body).await;
         assert_eq!(got.status, status, "{got:?}");
-        if sight == Sight::Blind {
+        if images == Images::Refused {
             assert_eq!(got.error()["param"], "messages");
         }
     }
 }
 
 #[tokio::test]
-async fn the_model_asked_for_answers() {
+async fn the_requested_model_responds() {
     let server = server().await;
     for (asked, said, named) in [
         (json!("first"), "first", "first"),
@@ -96,8 +96,8 @@ async fn what_is_no_question_is_refused_with_a_reason() {
     let deep = format!("{}1{}", "[".repeat(1 << 16), "]".repeat(1 << 16));
     let wide = format!("[{}1]", "1,".repeat(1 << 20));
     for (body, words) in [
-        (String::new(), "no JSON"),
-        ("{".into(), "no JSON"),
+        (String::new(), "not JSON"),
+        ("{".into(), "not JSON"),
         ("[]".into(), "object"),
         (deep.clone(), "recursion"),
         (format!("{{\"messages\": {deep}}}"), "recursion"),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use model::{Delta, Error, Listener, Model, Reply, Request};
-use model_server::{ServeOptions, Served};
+use lis_model_server::{ServeOptions, Served};
+use model::{Delta, Error, Listener, Model, Request, Response};
 use serde_json::{Value, json};
-use testkit::{Line, Scripted, say};
+use testkit::{ScriptedModel, Step, say};
 use tokio::io::AsyncWriteExt;
 use trajectory::Usage;
 
@@ -20,7 +20,7 @@ fn chunks(events: &[String]) -> Vec<Value> {
 #[tokio::test]
 async fn a_stream_has_the_parts_clients_expect() {
     let turn = || say("four").reasoning("two and two").tokens(9, 4);
-    let server = Server::of(Scripted::answering(move |_| turn())).await;
+    let server = Server::of(ScriptedModel::answering(move |_| turn())).await;
     let got = server.ask(&question(json!({ "stream": true }))).await;
     assert_eq!((got.status, got.header("content-type")), (200, Some("text/event-stream")));
     let chunks = chunks(&got.events());
@@ -42,7 +42,7 @@ async fn a_stream_has_the_parts_clients_expect() {
 #[tokio::test]
 async fn the_count_comes_last_where_it_is_wanted() {
     let usage = Usage { input: 9, cached: 5, output: 4, reasoning: 1, ..Usage::default() };
-    let server = Server::of(Scripted::answering(move |_| say("four").usage(usage))).await;
+    let server = Server::of(ScriptedModel::answering(move |_| say("four").usage(usage))).await;
     let options = json!({ "include_usage": true });
     let got = server.ask(&question(json!({ "stream": true, "stream_options": options }))).await;
     let chunks = chunks(&got.events());
@@ -67,7 +67,7 @@ async fn the_count_comes_last_where_it_is_wanted() {
 #[tokio::test]
 async fn a_failure_before_the_first_word_is_a_status() {
     let refused = Error::Refused { status: 418, message: "tea only".into() };
-    let server = Server::of(Scripted::new([Line::Fails(refused)])).await;
+    let server = Server::of(ScriptedModel::new([Step::Error(refused)])).await;
     let got = server.ask(&question(json!({ "stream": true }))).await;
     assert_eq!(got.status, 418);
     assert!(got.error()["message"].as_str().unwrap().contains("tea only"));
@@ -81,11 +81,11 @@ impl Model for Moody {
         "scripted"
     }
 
-    async fn complete(&self, _: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Error> {
-        listener.hear(Delta::Text("word"));
+    async fn complete(&self, _: &Request<'_>, listener: &dyn Listener) -> Result<Response, Error> {
+        listener.on_delta(Delta::Text("word"));
         self.0()?;
-        listener.hear(Delta::Retry { attempt: 1, wait: Duration::ZERO, why: "again" });
-        listener.hear(Delta::Text("other"));
+        listener.on_delta(Delta::Retry { attempt: 1, wait: Duration::ZERO, why: "again" });
+        listener.on_delta(Delta::Text("other"));
         std::future::pending().await
     }
 }
@@ -95,7 +95,7 @@ async fn a_failure_in_the_middle_ends_the_stream_with_an_error() {
     let cut: fn() -> Result<(), Error> = || Err(Error::Cut("gone".into()));
     let again: fn() -> Result<(), Error> = || Ok(());
     let panicking: fn() -> Result<(), Error> = || panic!("on purpose");
-    for (mood, words) in [(cut, "gone"), (again, "void"), (panicking, "failed")] {
+    for (mood, words) in [(cut, "gone"), (again, "discard"), (panicking, "failed")] {
         let server = Server::of(Moody(mood)).await;
         let got = server.ask(&question(json!({ "stream": true }))).await;
         let events = got.events();
@@ -117,7 +117,7 @@ async fn a_model_that_panics_is_a_failure_of_one_request() {
 #[tokio::test]
 async fn silence_is_bridged_by_comments() {
     let options = ServeOptions { heartbeat: Duration::from_millis(20), ..ServeOptions::default() };
-    let model = Scripted::new([Line::Hangs]);
+    let model = ScriptedModel::new([Step::Hang]);
     let server = Server::with(vec![Served::new(model, 9)], options.clone()).await;
     let mut stream = server.connect().await;
     let body = question(json!({ "stream": true })).to_string();

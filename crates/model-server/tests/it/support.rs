@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
-use model::{Delta, Error, Listener, Model, Reply, Request};
-use model_server::{ServeOptions, Served, serve};
+use lis_model_server::{ServeOptions, Served, serve};
+use model::{Delta, Error, Listener, Model, Request, Response};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -139,7 +139,7 @@ impl Got {
         json["error"].clone()
     }
 
-    /// The text of the reply, streamed or whole.
+    /// The text of the response, streamed or whole.
     pub(crate) fn content(&self) -> String {
         if self.header("content-type") != Some("text/event-stream") {
             return self.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
@@ -207,7 +207,7 @@ pub(crate) async fn wait_for(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// A model that says a word and then nothing more, and whose running and abandoned replies can be counted.
+/// A model that streams one word and then hangs; counts running and abandoned responses.
 #[derive(Clone, Default)]
 pub(crate) struct Endless {
     pub(crate) running: Arc<AtomicUsize>,
@@ -241,13 +241,13 @@ impl Model for Endless {
         &self,
         _: &Request<'_>,
         listener: &dyn Listener,
-    ) -> impl Future<Output = Result<Reply, Error>> + Send {
+    ) -> impl Future<Output = Result<Response, Error>> + Send {
         self.begun.fetch_add(1, Ordering::SeqCst);
         self.running.fetch_add(1, Ordering::SeqCst);
         let running = Running(self.running.clone());
         async move {
             let _running = running;
-            listener.hear(Delta::Text("word"));
+            listener.on_delta(Delta::Text("word"));
             std::future::pending().await
         }
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use model_server::{ServeOptions, Served};
+use lis_model_server::{ServeOptions, Served};
 use serde_json::json;
-use testkit::{Scripted, say};
+use testkit::{ScriptedModel, say};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{Instant, timeout},
@@ -39,7 +39,7 @@ async fn who_hangs_up_while_waiting_leaves_the_queue() {
     let mut first = server.connect().await;
     first.write_all(chat(&body, "").as_bytes()).await.unwrap();
     wait_for("the first runs", || model.running() == 1).await;
-    // Many more than the queue has places: each must have given back its own.
+    // Many more than the queue has slots: each must have released its own.
     for _ in 0..20 {
         let mut one = server.connect().await;
         one.write_all(chat(&body, "").as_bytes()).await.unwrap();
@@ -54,7 +54,7 @@ async fn who_hangs_up_while_waiting_leaves_the_queue() {
 
 #[tokio::test]
 async fn a_gigabyte_is_refused() {
-    let server = Server::of(Scripted::answering(|_| say("yes"))).await;
+    let server = Server::of(ScriptedModel::answering(|_| say("yes"))).await;
     let heads = [
         "content-length: 1073741824\r\n",
         "transfer-encoding: chunked\r\n",
@@ -102,7 +102,7 @@ async fn slow_heads_bodies_and_idle_connections_are_closed() {
     let short = Duration::from_millis(200);
     let options =
         ServeOptions { head_timeout: short, body_timeout: short, ..ServeOptions::default() };
-    let model = Scripted::answering(|_| say("yes"));
+    let model = ScriptedModel::answering(|_| say("yes"));
     let server = Server::with(vec![Served::new(model, 9)], options).await;
     let whole = chat(&question(json!({})).to_string(), "");
     for sent in [0, 20, whole.len() - 5] {
@@ -124,7 +124,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
     let options =
         ServeOptions { stall_timeout: Duration::from_millis(300), ..ServeOptions::default() };
     // More than the system's buffers hold.
-    let model = Scripted::answering(|_| say("x".repeat(32 << 20)));
+    let model = ScriptedModel::answering(|_| say("x".repeat(32 << 20)));
     let server = Server::with(vec![Served::new(model, 9)], options).await;
     let mut stream = server.connect().await;
     let body = question(json!({})).to_string();
@@ -142,7 +142,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
 
 #[tokio::test]
 async fn what_is_no_http_does_no_harm() {
-    let server = Server::of(Scripted::answering(|_| say("yes"))).await;
+    let server = Server::of(ScriptedModel::answering(|_| say("yes"))).await;
     let long = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "x".repeat(1 << 20));
     let many = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "a: b\r\n".repeat(5000));
     let requests: [&[u8]; 6] = [

@@ -1,18 +1,18 @@
 //! The body of a messages request.
 //!
-//! Pure: what a particular model refuses is left out by others.
+//! Pure: fields a particular model refuses are removed elsewhere.
 
 use serde_json::{Map, Value, json};
 use trajectory::{Assistant, Content, Message, ToolResult};
 
 use crate::{Request, Sampling, ToolSpec, wire};
 
-/// The vendor thinks with at least this many tokens, or not at all.
-const LEAST_THINKING: u64 = 1024;
-/// What the vendor does not accept is an empty text.
+/// The smallest thinking budget the vendor accepts, in tokens.
+const MIN_THINKING: u64 = 1024;
+/// Placeholder: the vendor does not accept an empty text.
 const NOTHING: &str = "(nothing)";
 
-/// The whole body, before what the user wants merged in.
+/// The body, before the user's extra fields are merged in.
 pub(super) fn body(model: &str, request: &Request<'_>) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
@@ -24,7 +24,7 @@ pub(super) fn body(model: &str, request: &Request<'_>) -> Map<String, Value> {
     body.insert("messages".into(), Value::Array(messages(request)));
     let mut tools: Vec<_> = request.tools.iter().map(tool).collect();
     if let Some(last) = tools.last_mut() {
-        keep(last);
+        cache(last);
         body.insert("tools".into(), Value::Array(tools));
     }
     sampling(request, &mut body);
@@ -37,7 +37,7 @@ fn sampling(request: &Request<'_>, body: &mut Map<String, Value>) {
     let thinking = thinking.and_then(|budget| budget_within(budget, request.max_tokens));
     let mut fields = vec![("stop_sequences", (!stop.is_empty()).then(|| json!(stop)))];
     match thinking {
-        // Thinking works with the vendor's own temperature only.
+        // Thinking requires the vendor's default sampling.
         Some(budget) => {
             let thinking = json!({ "type": "enabled", "budget_tokens": budget });
             fields.push(("thinking", Some(thinking)));
@@ -55,10 +55,10 @@ fn sampling(request: &Request<'_>, body: &mut Map<String, Value>) {
     }
 }
 
-/// Thinking counts as writing, so it must leave room for an answer. Nothing where both do not fit.
+/// The thinking budget, limited so that output tokens remain for the answer. `None` where both do not fit.
 fn budget_within(budget: u64, max_tokens: u64) -> Option<u64> {
-    let room = max_tokens.checked_sub(LEAST_THINKING)?;
-    (room >= LEAST_THINKING).then(|| budget.clamp(LEAST_THINKING, room))
+    let room = max_tokens.checked_sub(MIN_THINKING)?;
+    (room >= MIN_THINKING).then(|| budget.clamp(MIN_THINKING, room))
 }
 
 fn tool(tool: &ToolSpec) -> Value {
@@ -72,11 +72,11 @@ fn system(messages: &[Message]) -> Vec<Value> {
         _ => None,
     });
     let mut blocks: Vec<_> = texts.map(|text| json!({ "type": "text", "text": text })).collect();
-    blocks.last_mut().into_iter().for_each(keep);
+    blocks.last_mut().into_iter().for_each(cache);
     blocks
 }
 
-/// The conversation in turns: what users and tools say in a row is one message.
+/// The conversation in alternating turns: consecutive messages of users and tools are merged.
 fn messages(request: &Request<'_>) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages {
@@ -84,7 +84,7 @@ fn messages(request: &Request<'_>) -> Vec<Value> {
             Message::System { .. } => continue,
             Message::User { content } => ("user", parts(content)),
             Message::Tool(result) => ("user", vec![tool_result(result)]),
-            Message::Assistant(said) => ("assistant", assistant(said, request.tools)),
+            Message::Assistant(message) => ("assistant", assistant(message, request.tools)),
         };
         match turns.last_mut() {
             Some((last, held)) if *last == role => held.extend(blocks),
@@ -96,9 +96,9 @@ fn messages(request: &Request<'_>) -> Vec<Value> {
             blocks.push(json!({ "type": "text", "text": NOTHING }));
         }
     }
-    // The end of this turn, and of the one before: what the vendor has read so far is found again.
+    // Cache up to this turn, and find the cache entry of the turn before.
     let users = turns.iter_mut().rev().filter(|(role, _)| *role == "user").take(2);
-    users.filter_map(|(_, blocks)| blocks.last_mut()).for_each(keep);
+    users.filter_map(|(_, blocks)| blocks.last_mut()).for_each(cache);
     let sent = turns.into_iter().map(|(role, content)| json!({ "role": role, "content": content }));
     sent.collect()
 }
@@ -117,7 +117,7 @@ fn parts(content: &[Content]) -> Vec<Value> {
 
 fn tool_result(result: &ToolResult) -> Value {
     let mut block =
-        json!({ "type": "tool_result", "tool_use_id": wire::sent_name(&result.call_id) });
+        json!({ "type": "tool_result", "tool_use_id": wire::safe_name(&result.call_id) });
     let content = parts(&result.content);
     if !content.is_empty() {
         block["content"] = Value::Array(content);
@@ -128,33 +128,33 @@ fn tool_result(result: &ToolResult) -> Value {
     block
 }
 
-fn assistant(said: &Assistant, tools: &[ToolSpec]) -> Vec<Value> {
-    let mut blocks: Vec<Value> = said.opaque.iter().flat_map(thoughts).cloned().collect();
-    let (text, calls) = match (&said.said, tools) {
-        (Some(said), []) => (said, &[][..]),
-        _ => (&said.text, &said.calls[..]),
+fn assistant(message: &Assistant, tools: &[ToolSpec]) -> Vec<Value> {
+    let mut blocks: Vec<Value> = message.opaque.iter().flat_map(thinking_blocks).cloned().collect();
+    let (text, calls) = match (&message.raw, tools) {
+        (Some(raw), []) => (raw, &[][..]),
+        _ => (&message.text, &message.calls[..]),
     };
     if !text.trim().is_empty() {
-        // The vendor refuses blanks at the end.
+        // The vendor refuses trailing blanks.
         blocks.push(json!({ "type": "text", "text": text.trim_end() }));
     }
     blocks.extend(calls.iter().map(|call| {
         json!({
             "type": "tool_use",
-            "id": wire::sent_name(&call.id),
-            "name": wire::sent_name(&call.name),
-            "input": wire::sent_arguments(&call.arguments),
+            "id": wire::safe_name(&call.id),
+            "name": wire::safe_name(&call.name),
+            "input": wire::arguments_object(&call.arguments),
         })
     }));
-    // Thinking alone is no message.
+    // Thinking alone is not a valid message.
     if text.trim().is_empty() && calls.is_empty() {
         blocks.push(json!({ "type": "text", "text": NOTHING }));
     }
     blocks
 }
 
-/// Our own blocks in what the history carried; another vendor's are none of our business.
-fn thoughts(opaque: &Value) -> impl Iterator<Item = &Value> {
+/// The thinking blocks in the history; other vendors' data is ignored.
+fn thinking_blocks(opaque: &Value) -> impl Iterator<Item = &Value> {
     let blocks = opaque.as_array().map(Vec::as_slice).unwrap_or_default();
     blocks.iter().filter(|block| {
         let kind = block.get("type").and_then(Value::as_str);
@@ -162,8 +162,8 @@ fn thoughts(opaque: &Value) -> impl Iterator<Item = &Value> {
     })
 }
 
-/// Asks the vendor to keep everything up to here in its cache.
-fn keep(block: &mut Value) {
+/// Requests that the vendor caches everything up to this block.
+fn cache(block: &mut Value) {
     block["cache_control"] = json!({ "type": "ephemeral" });
 }
 

@@ -1,43 +1,43 @@
-//! A reply put together from the events of a messages stream, or from one whole document.
+//! Assembles a response from the events of a messages stream, or from one document.
 
 use serde_json::{Value, json};
 use trajectory::{Assistant, Stop, Usage};
 
 use crate::{
-    Delta, Error, Listener, Reply, Request,
-    repair::Complete,
-    talk::{Gatherer, Progress},
-    wire::{self, MAX_CALLS, Partial, UNSAID, count},
+    Delta, Error, Listener, Request, Response,
+    exchange::{Assembler, Progress},
+    repair::Ending,
+    wire::{self, MAX_CALLS, NO_REASON, PartialCall, count},
 };
 
-/// What has come so far.
-pub(super) struct Gathering<'a> {
+/// A response while it is received.
+pub(super) struct EventAssembler<'a> {
     listener: &'a dyn Listener,
-    /// The blocks and the numbers the server gave them.
+    /// The blocks with the server's indices.
     blocks: Vec<(u64, Block)>,
     stop: Option<String>,
     usage: Option<Usage>,
 }
 
-/// A block of the reply.
+/// A block of the response.
 enum Block {
     Text(String),
     Thinking {
         text: String,
         signature: String,
     },
-    /// Thinking nobody but the vendor can read.
+    /// Thinking that only the vendor can read.
     Redacted(Value),
     Call {
-        partial: Partial,
+        partial: PartialCall,
         input: Value,
     },
-    /// Something we did not ask for.
+    /// A block of an unknown type.
     Unknown,
 }
 
-impl Gatherer for Gathering<'_> {
-    fn take(&mut self, json: &Value) -> Result<Progress, Error> {
+impl Assembler for EventAssembler<'_> {
+    fn push(&mut self, json: &Value) -> Result<Progress, Error> {
         match json.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message_start" => self.count(json.pointer("/message/usage")),
             "content_block_start" => {
@@ -74,15 +74,8 @@ impl Gatherer for Gathering<'_> {
     fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
-}
 
-impl<'a> Gathering<'a> {
-    pub(super) fn new(listener: &'a dyn Listener) -> Self {
-        Self { listener, blocks: Vec::new(), stop: None, usage: None }
-    }
-
-    /// The reply, once its end was seen.
-    pub(super) fn reply(self, request: &Request<'_>) -> Reply {
+    fn into_response(self, request: &Request<'_>) -> Response {
         let mut message = Assistant::default();
         let mut opaque = Vec::new();
         let mut partials = Vec::new();
@@ -91,7 +84,7 @@ impl<'a> Gathering<'a> {
                 Block::Text(text) => message.text.push_str(&text),
                 Block::Thinking { text, signature } => {
                     message.reasoning.push_str(&text);
-                    // Thinking that was cut off is not signed, and not taken back.
+                    // Thinking that was cut off has no signature and is not accepted back.
                     if !signature.is_empty() {
                         let block =
                             json!({ "type": "thinking", "thinking": text, "signature": signature });
@@ -100,7 +93,7 @@ impl<'a> Gathering<'a> {
                 }
                 Block::Redacted(block) => opaque.push(block),
                 Block::Call { mut partial, input } => {
-                    // An empty one also stands where the arguments had not yet come.
+                    // An empty object is also the placeholder before the arguments arrive.
                     let whole = input.as_object().is_some_and(|input| !input.is_empty());
                     if partial.arguments.is_empty() && whole {
                         partial.arguments = input.to_string();
@@ -114,7 +107,13 @@ impl<'a> Gathering<'a> {
         message.calls = wire::calls(partials, request, last);
         message.opaque = (!opaque.is_empty()).then_some(Value::Array(opaque));
         let usage = self.usage.unwrap_or_else(|| wire::estimate(request, &message));
-        Reply { message, stop, usage, from_cache: false }
+        Response { message, stop, usage, from_cache: false }
+    }
+}
+
+impl<'a> EventAssembler<'a> {
+    pub(super) fn new(listener: &'a dyn Listener) -> Self {
+        Self { listener, blocks: Vec::new(), stop: None, usage: None }
     }
 
     fn open(&mut self, index: u64, block: &Value) -> Result<(), Error> {
@@ -129,8 +128,8 @@ impl<'a> Gathering<'a> {
             }
             "redacted_thinking" => Block::Redacted(block.clone()),
             "tool_use" => {
-                self.listener.hear(Delta::Call(text("name")));
-                let partial = Partial {
+                self.listener.on_delta(Delta::Call(text("name")));
+                let partial = PartialCall {
                     id: text("id").into(),
                     name: text("name").into(),
                     arguments: String::new(),
@@ -140,36 +139,36 @@ impl<'a> Gathering<'a> {
             _ => Block::Unknown,
         };
         self.blocks.push((index, opened));
-        // In one document, and with some servers, a block is whole from the start.
+        // In one document, and with some servers, a block is complete from the start.
         self.grow(index, block);
         Ok(())
     }
 
-    /// Adds to a block what a delta, or the block itself, has for it.
+    /// Appends the content of a delta, or of the block itself, to a block.
     fn grow(&mut self, index: u64, delta: &Value) {
         let found = self.blocks.iter_mut().rev().find(|(number, _)| *number == index);
         let Some((_, block)) = found else { return };
         let text = |name: &str| delta.get(name).and_then(Value::as_str).unwrap_or_default();
-        let hear = |delta: Delta<'_>, piece: &str| {
+        let notify = |delta: Delta<'_>, piece: &str| {
             if !piece.is_empty() {
-                self.listener.hear(delta);
+                self.listener.on_delta(delta);
             }
         };
         match block {
             Block::Text(held) => {
                 held.push_str(text("text"));
-                hear(Delta::Text(text("text")), text("text"));
+                notify(Delta::Text(text("text")), text("text"));
             }
             Block::Thinking { text: held, signature } => {
                 held.push_str(text("thinking"));
-                hear(Delta::Reasoning(text("thinking")), text("thinking"));
+                notify(Delta::Reasoning(text("thinking")), text("thinking"));
                 if text("type") == "signature_delta" {
                     signature.push_str(text("signature"));
                 }
             }
             Block::Call { partial, .. } => {
                 partial.arguments.push_str(text("partial_json"));
-                hear(Delta::Arguments(text("partial_json")), text("partial_json"));
+                notify(Delta::Arguments(text("partial_json")), text("partial_json"));
             }
             Block::Redacted(_) | Block::Unknown => {}
         }
@@ -181,7 +180,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Counts are cumulative: the last one told is the right one.
+    /// Token counts are cumulative: the last one is final.
     fn count(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         let held = self.usage.get_or_insert_default();
@@ -191,21 +190,21 @@ impl<'a> Gathering<'a> {
             held.input = count(usage.get("input_tokens")) + held.cached + held.cache_writes;
         }
         held.output = count(usage.get("output_tokens")).max(held.output);
-        let thought = usage.pointer("/output_tokens_details/thinking_tokens");
-        held.reasoning = count(thought).max(held.reasoning).min(held.output);
+        let thinking = usage.pointer("/output_tokens_details/thinking_tokens");
+        held.reasoning = count(thinking).max(held.reasoning).min(held.output);
     }
 }
 
-fn stop(reason: Option<&str>, calls: &[Partial]) -> (Stop, Complete) {
+fn stop(reason: Option<&str>, calls: &[PartialCall]) -> (Stop, Ending) {
     match reason {
         Some("tool_use" | "end_turn" | "stop_sequence") => {
             let stop = if calls.is_empty() { Stop::End } else { Stop::ToolCalls };
-            (stop, Complete::Whole)
+            (stop, Ending::Finished)
         }
-        Some("max_tokens" | "model_context_window_exceeded") => (Stop::Length, Complete::CutOff),
-        Some("refusal") => (Stop::Refusal, Complete::CutOff),
-        Some(other) => (Stop::Other(other.chars().take(64).collect()), Complete::CutOff),
-        None => (Stop::Other(UNSAID.into()), Complete::CutOff),
+        Some("max_tokens" | "model_context_window_exceeded") => (Stop::Length, Ending::CutOff),
+        Some("refusal") => (Stop::Refusal, Ending::CutOff),
+        Some(other) => (Stop::Other(other.chars().take(64).collect()), Ending::CutOff),
+        None => (Stop::Other(NO_REASON.into()), Ending::CutOff),
     }
 }
 

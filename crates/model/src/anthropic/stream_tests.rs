@@ -7,28 +7,28 @@ use trajectory::Arguments;
 use super::*;
 use crate::Sampling;
 
-/// Writes down what it hears.
+/// Records the pieces.
 #[derive(Default)]
-struct Ear(Mutex<String>);
+struct Recorder(Mutex<String>);
 
-impl Listener for Ear {
-    fn hear(&self, delta: Delta<'_>) {
+impl Listener for Recorder {
+    fn on_delta(&self, delta: Delta<'_>) {
         self.0.lock().unwrap().push_str(&format!("{delta:?};"));
     }
 }
 
-fn gather(lines: &str) -> (Reply, String) {
-    let ear = Ear::default();
-    let mut gathering = Gathering::new(&ear);
+fn gather(lines: &str) -> (Response, String) {
+    let recorder = Recorder::default();
+    let mut assembler = EventAssembler::new(&recorder);
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let json = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        gathering.take(&json).unwrap();
+        assembler.push(&json).unwrap();
     }
     let sampling = Sampling::default();
     let request = Request { messages: &[], tools: &[], sampling: &sampling, max_tokens: 9 };
-    let reply = gathering.reply(&request);
-    let heard = ear.0.lock().unwrap().clone();
-    (reply, heard)
+    let response = assembler.into_response(&request);
+    let heard = recorder.0.lock().unwrap().clone();
+    (response, heard)
 }
 
 const THINKING_AND_TOOLS: &str = r#"
@@ -57,8 +57,8 @@ const THINKING_AND_TOOLS: &str = r#"
 
 #[test]
 fn thinking_text_and_parallel_calls() {
-    let (reply, heard) = gather(THINKING_AND_TOOLS);
-    let message = &reply.message;
+    let (response, heard) = gather(THINKING_AND_TOOLS);
+    let message = &response.message;
     assert_eq!((message.reasoning.as_str(), message.text.as_str()), ("Look first.", "I look."));
     let opaque = json!([
         {"type": "thinking", "thinking": "Look first.", "signature": "c2ln"},
@@ -71,10 +71,10 @@ fn thinking_text_and_parallel_calls() {
         matches!(&message.calls[0].arguments, Arguments::Object(map) if map["command"] == "ls")
     );
     assert!(matches!(&message.calls[1].arguments, Arguments::Object(map) if map.is_empty()));
-    assert_eq!(reply.stop, Stop::ToolCalls);
+    assert_eq!(response.stop, Stop::ToolCalls);
     let usage =
         Usage { input: 2112, cached: 2000, cache_writes: 100, output: 77, ..Usage::default() };
-    assert_eq!(reply.usage, usage);
+    assert_eq!(response.usage, usage);
     assert_eq!(
         heard,
         "Reasoning(\"Look \");Reasoning(\"first.\");Text(\"I look.\");Call(\"execute_bash\");\
@@ -84,19 +84,22 @@ fn thinking_text_and_parallel_calls() {
 
 #[test]
 fn one_document_instead_of_a_stream() {
-    let (reply, _) = gather(
+    let (response, _) = gather(
         r#"{"type":"message","role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"sig"},{"type":"text","text":"yes"},{"type":"tool_use","id":"a","name":"execute_bash","input":{"command":"ls"}}],"stop_reason":"tool_use","usage":{"input_tokens":5,"output_tokens":6}}"#,
     );
-    assert_eq!((reply.message.reasoning.as_str(), reply.message.text.as_str()), ("hm", "yes"));
-    assert_eq!(reply.message.opaque.unwrap()[0]["signature"], "sig");
-    let arguments = &reply.message.calls[0].arguments;
+    assert_eq!(
+        (response.message.reasoning.as_str(), response.message.text.as_str()),
+        ("hm", "yes")
+    );
+    assert_eq!(response.message.opaque.unwrap()[0]["signature"], "sig");
+    let arguments = &response.message.calls[0].arguments;
     assert!(matches!(arguments, Arguments::Object(map) if map["command"] == "ls"));
-    assert_eq!((reply.usage.input, reply.usage.output), (5, 6));
+    assert_eq!((response.usage.input, response.usage.output), (5, 6));
 }
 
 #[test]
 fn what_was_cut_off_is_neither_run_nor_signed() {
-    let (reply, _) = gather(
+    let (response, _) = gather(
         r#"
         {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}
         {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"so"}}
@@ -105,9 +108,9 @@ fn what_was_cut_off_is_neither_run_nor_signed() {
         {"type":"message_delta","delta":{"stop_reason":"max_tokens"},"usage":{"output_tokens":9}}
         "#,
     );
-    assert_eq!(reply.stop, Stop::Length);
-    assert_eq!(reply.message.opaque, None);
-    assert!(matches!(reply.message.calls[0].arguments, Arguments::Malformed { .. }));
+    assert_eq!(response.stop, Stop::Length);
+    assert_eq!(response.message.opaque, None);
+    assert!(matches!(response.message.calls[0].arguments, Arguments::Malformed { .. }));
 }
 
 #[test]
@@ -117,8 +120,8 @@ fn a_call_cut_off_before_its_arguments_is_not_run() {
         {"type":"message_delta","delta":{"stop_reason":"REASON"}}
     "#;
     let arguments = |reason: &str| {
-        let (reply, _) = gather(&lines.replace("REASON", reason));
-        reply.message.calls[0].arguments.clone()
+        let (response, _) = gather(&lines.replace("REASON", reason));
+        response.message.calls[0].arguments.clone()
     };
     assert!(matches!(arguments("max_tokens"), Arguments::Malformed { .. }));
     assert!(matches!(arguments("tool_use"), Arguments::Object(map) if map.is_empty()));
@@ -148,11 +151,11 @@ fn hostile_events_do_no_harm() {
         r#"{"type":"message","content":{"a":1},"usage":[]}"#,
         r#"{"type":"message_start","message":{"usage":{"input_tokens":18446744073709551615,"cache_read_input_tokens":18446744073709551615,"output_tokens":18446744073709551615}}}"#,
     ] {
-        let (reply, _) = gather(line);
-        assert!(reply.usage.total() < u64::MAX / 2, "{line}");
+        let (response, _) = gather(line);
+        assert!(response.usage.total() < u64::MAX / 2, "{line}");
     }
-    let ear = Ear::default();
-    let mut gathering = Gathering::new(&ear);
+    let recorder = Recorder::default();
+    let mut assembler = EventAssembler::new(&recorder);
     let open = |at: u64| json!({"type": "content_block_start", "index": at, "content_block": {}});
-    assert!((0..300).any(|at| gathering.take(&open(at)).is_err()));
+    assert!((0..300).any(|at| assembler.push(&open(at)).is_err()));
 }

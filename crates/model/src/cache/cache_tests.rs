@@ -1,4 +1,4 @@
-//! A run that is repeated hears the same replies; everything else asks again.
+//! A repeated run gets the same responses; everything else calls the model.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use trajectory::{Assistant, Stop, ToolCall, Usage};
 use super::*;
 use crate::Silent;
 
-/// Numbers its replies. Some of them fail, or never come.
+/// Numbers its responses. Some of them fail, or never come.
 #[derive(Default)]
 struct Counting {
     name: &'static str,
@@ -30,7 +30,7 @@ impl Model for Counting {
         self.name
     }
 
-    async fn complete(&self, _: &Request<'_>, listener: &dyn Listener) -> Result<Reply, Error> {
+    async fn complete(&self, _: &Request<'_>, listener: &dyn Listener) -> Result<Response, Error> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         if self.fails == Some(call) {
             return Err(Error::Cut("in the middle".into()));
@@ -38,21 +38,21 @@ impl Model for Counting {
         if self.hangs == Some(call) {
             std::future::pending::<()>().await;
         }
-        listener.hear(Delta::Text("live"));
-        Ok(reply(call))
+        listener.on_delta(Delta::Text("live"));
+        Ok(response(call))
     }
 }
 
-fn reply(number: u32) -> Reply {
+fn response(number: u32) -> Response {
     let arguments = json!({"command": format!("echo {number}")}).as_object().unwrap().clone();
     let call = |id: &str, arguments| ToolCall { id: id.into(), name: "bash".into(), arguments };
     let malformed = Arguments::Malformed { malformed: "{\"comm".into(), why: "cut".into() };
-    Reply {
+    Response {
         message: Assistant {
             text: format!("reply {number}"),
             reasoning: "hm".into(),
             calls: vec![call("a", Arguments::Object(arguments)), call("b", malformed)],
-            said: Some("as it was".into()),
+            raw: Some("as it was".into()),
             opaque: Some(json!({"signature": "c2ln"})),
         },
         stop: Stop::Length,
@@ -61,12 +61,12 @@ fn reply(number: u32) -> Reply {
     }
 }
 
-/// Writes down what it hears.
+/// Records the pieces.
 #[derive(Default)]
-struct Ear(Mutex<Vec<String>>);
+struct Recorder(Mutex<Vec<String>>);
 
-impl Listener for Ear {
-    fn hear(&self, delta: Delta<'_>) {
+impl Listener for Recorder {
+    fn on_delta(&self, delta: Delta<'_>) {
         self.0.lock().unwrap().push(format!("{delta:?}"));
     }
 }
@@ -75,17 +75,17 @@ fn open(dir: &TempDir, model: Counting) -> Cached<Counting> {
     Cached::open(dir.path(), json!({"provider": "x", "url": "y"}), model).unwrap()
 }
 
-async fn ask(model: &impl Model, text: &str) -> Result<Reply, Error> {
+async fn ask(model: &impl Model, text: &str) -> Result<Response, Error> {
     let messages = [Message::user(text)];
     let sampling = Sampling::default();
     let request = Request { messages: &messages, tools: &[], sampling: &sampling, max_tokens: 9 };
     model.complete(&request, &Silent).await
 }
 
-/// The number of the reply, and whether it was kept.
+/// The number of the response, and whether it was cached.
 async fn heard(model: &impl Model, text: &str) -> (u64, bool) {
-    let reply = ask(model, text).await.unwrap();
-    (reply.usage.output, reply.from_cache)
+    let response = ask(model, text).await.unwrap();
+    (response.usage.output, response.from_cache)
 }
 
 fn calls(cached: &Cached<Counting>) -> u32 {
@@ -110,17 +110,17 @@ fn files(dir: &TempDir) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_repeated_run_asks_nobody() {
+async fn a_repeated_run_does_not_call_the_model() {
     let dir = TempDir::new().unwrap();
     let first = ask(&open(&dir, Counting::default()), "hi").await.unwrap();
-    assert_eq!(first, reply(1));
+    assert_eq!(first, response(1));
     let again = open(&dir, Counting::default());
-    assert_eq!(ask(&again, "hi").await.unwrap(), Reply { from_cache: true, ..reply(1) });
+    assert_eq!(ask(&again, "hi").await.unwrap(), Response { from_cache: true, ..response(1) });
     assert_eq!(calls(&again), 0);
 }
 
 #[tokio::test]
-async fn every_sample_of_a_prompt_has_its_own_reply() {
+async fn every_sample_of_a_prompt_has_its_own_response() {
     let dir = TempDir::new().unwrap();
     let first = open(&dir, Counting::default());
     for number in 1..=3 {
@@ -134,7 +134,7 @@ async fn every_sample_of_a_prompt_has_its_own_reply() {
 }
 
 #[tokio::test]
-async fn files_lie_where_they_are_said_to_lie() {
+async fn files_are_where_the_docs_say() {
     let dir = TempDir::new().unwrap();
     let cached = open(&dir, Counting::default());
     ask(&cached, "hi").await.unwrap();
@@ -151,7 +151,7 @@ async fn files_lie_where_they_are_said_to_lie() {
 }
 
 #[tokio::test]
-async fn whatever_decides_about_a_reply_tells_requests_apart() {
+async fn whatever_determines_a_response_is_part_of_the_key() {
     let dir = TempDir::new().unwrap();
     let tool = |name: &str| ToolSpec {
         name: name.into(),
@@ -179,8 +179,8 @@ async fn whatever_decides_about_a_reply_tells_requests_apart() {
                 sampling: &sampling,
                 max_tokens: *max_tokens,
             };
-            let reply = cached.complete(&request, &Silent).await.unwrap();
-            assert_eq!(reply.from_cache, kept, "{name} {scope} {text}");
+            let response = cached.complete(&request, &Silent).await.unwrap();
+            assert_eq!(response.from_cache, kept, "{name} {scope} {text}");
         }
     }
     assert_eq!(files(&dir).len(), variants.len());
@@ -191,12 +191,12 @@ async fn whatever_decides_about_a_reply_tells_requests_apart() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_a_kept_reply_in_one_piece() {
+async fn a_listener_receives_a_cached_response_in_one_piece() {
     let dir = TempDir::new().unwrap();
     let messages = [Message::user("hi")];
     let sampling = Sampling::default();
     let request = Request { messages: &messages, tools: &[], sampling: &sampling, max_tokens: 9 };
-    let (live, kept) = (Ear::default(), Ear::default());
+    let (live, kept) = (Recorder::default(), Recorder::default());
     open(&dir, Counting::default()).complete(&request, &live).await.unwrap();
     open(&dir, Counting::default()).complete(&request, &kept).await.unwrap();
     assert_eq!(*live.0.lock().unwrap(), [r#"Text("live")"#]);
@@ -214,7 +214,7 @@ async fn a_listener_hears_a_kept_reply_in_one_piece() {
 }
 
 #[tokio::test]
-async fn a_failure_is_not_kept_and_its_place_is_free_again() {
+async fn a_failure_is_not_cached_and_its_number_is_reused() {
     let dir = TempDir::new().unwrap();
     let cached = open(&dir, Counting { fails: Some(1), ..Counting::default() });
     assert!(matches!(ask(&cached, "hi").await, Err(Error::Cut(_))));
@@ -284,7 +284,7 @@ async fn a_directory_that_cannot_be_used_is_an_error_at_once() {
 }
 
 #[tokio::test]
-async fn a_reply_that_cannot_be_kept_is_an_error() {
+async fn a_response_that_cannot_be_cached_is_an_error() {
     let dir = TempDir::new().unwrap();
     ask(&open(&dir, Counting::default()), "hi").await.unwrap();
     let (below, _) = files(&dir).pop_first().unwrap();
@@ -311,7 +311,7 @@ async fn others_can_read_the_files() {
 #[tokio::test]
 async fn only_what_a_killed_process_left_is_cleared_away() {
     let dir = TempDir::new().unwrap();
-    let names = [".unfinished-1-1-1", ".unfinished-1-1-2", "notes.txt"];
+    let names = [".1.partial", ".2.partial", "notes.txt"];
     for name in names {
         fs::write(dir.path().join(name), "half").unwrap();
     }
@@ -339,14 +339,14 @@ async fn a_crowd_shares_one_cache() {
                 })
             })
             .collect();
-        let mut replies = Vec::new();
+        let mut responses = Vec::new();
         for episode in episodes {
             let (prompt, (number, from_cache)) = episode.await.unwrap();
             assert_eq!(from_cache, kept);
-            replies.push((prompt, number));
+            responses.push((prompt, number));
         }
-        replies.sort();
-        runs.push(replies);
+        responses.sort();
+        runs.push(responses);
         assert_eq!(calls(&cached), if kept { 0 } else { 100 });
     }
     assert_eq!(runs[0], runs[1], "each prompt has the same replies, in whatever order");

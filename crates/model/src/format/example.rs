@@ -1,15 +1,15 @@
-//! Example tasks shown to small models before their own, in the directories of their own. They follow what
-//! they see done more than what they are told, down to the paths.
+//! Few-shot examples shown to small models before their own task, with its directories: small models follow examples
+//! more than instructions, down to the paths.
 
 use trajectory::{Assistant, Content, Message};
 
-/// Where output lies, unless the task says otherwise.
+/// The default output directory.
 const OUTPUT: &str = "/testbed/output";
 
-/// Longer paths are none.
-const LONGEST: usize = 200;
+/// Maximum bytes of a path.
+const MAX_PATH: usize = 200;
 
-/// A task like this one and how it went: with files to read, or without.
+/// An example episode for a task like this one: with input files, or without.
 pub(super) fn example(task: &Message) -> impl Iterator<Item = Message> {
     let (input, output) = directories(task);
     let text = match input {
@@ -27,14 +27,14 @@ pub(super) fn example(task: &Message) -> impl Iterator<Item = Message> {
     })
 }
 
-/// The directories a task names: another one than that of `answer.txt`, if any, and that.
+/// The input directory a task names, if any, and the directory of `answer.txt`.
 fn directories(task: &Message) -> (Option<String>, String) {
     let Message::User { content } = task else { return (None, OUTPUT.into()) };
     let text: String = content.iter().filter_map(Content::as_text).collect();
     let paths: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || "\"'`(),;:".contains(c))
         .map(|word| word.trim_end_matches(['.', '/']))
-        .filter(|word| word.starts_with('/') && (2..=LONGEST).contains(&word.len()))
+        .filter(|word| word.starts_with('/') && (2..=MAX_PATH).contains(&word.len()))
         .collect();
     let output = paths.iter().find_map(|path| path.strip_suffix("/answer.txt")).unwrap_or(OUTPUT);
     let is_input = |path: &&&str| **path != output && !path.ends_with("/answer.txt");
@@ -66,7 +66,7 @@ mod tests {
             let task = Message::user(task);
             let texts = example(&task).map(|message| match message {
                 Message::User { content } => content.iter().filter_map(Content::as_text).collect(),
-                Message::Assistant(said) => said.text,
+                Message::Assistant(message) => message.text,
                 _ => String::new(),
             });
             texts.collect::<Vec<_>>().join("\n")

@@ -1,6 +1,6 @@
-//! One block of commands per reply: the form that small models get right.
+//! One block of commands per response: the format that small models get right.
 //!
-//! Only the first block counts. What a model writes after it is mostly output it imagines.
+//! Only the first block counts. What a model writes after it is mostly imagined output.
 
 use std::collections::HashSet;
 
@@ -13,26 +13,26 @@ use super::{
 };
 use crate::{
     ToolSpec,
-    repair::{Complete, Problem, refused},
+    repair::{Ending, Problem, malformed},
 };
 
 /// The tool that runs a block.
 pub(super) const BASH: &str = "execute_bash";
-/// The tool that ends the work, and the line that calls it.
+/// The tool that ends the episode, and the line that calls it.
 pub(super) const SUBMIT: &str = "submit";
 
-/// What a reply asks for.
+/// The calls of a response.
 pub(super) struct Parsed {
     /// The calls, in order.
     pub(super) calls: Vec<Call>,
-    /// How much of the text the model gets to see again.
+    /// How many bytes of the text stay in the history.
     pub(super) kept: usize,
 }
 
-/// Finds the first block of commands, or the call that stands before it.
-pub(super) fn parse(text: &str, tools: &[ToolSpec], complete: Complete) -> Parsed {
-    let block = block(text, complete);
-    let found = find(text, tools, complete).calls.into_iter().next();
+/// Finds the first block of commands, or the call before it.
+pub(super) fn parse(text: &str, tools: &[ToolSpec], ending: Ending) -> Parsed {
+    let block = block(text, ending);
+    let found = find(text, tools, ending).calls.into_iter().next();
     match (block, found) {
         (Some(block), found) if found.as_ref().is_none_or(|call| block.start <= call.start) => {
             let kept = if block.script.is_ok() { block.end } else { text.len() };
@@ -50,13 +50,13 @@ pub(super) fn parse(text: &str, tools: &[ToolSpec], complete: Complete) -> Parse
     }
 }
 
-/// Whether the first block that can be run is closed, and says its language: no later block would come before it.
+/// Whether the first executable block is closed and names its language, so that no later block takes precedence.
 pub(super) fn is_closed(text: &str) -> bool {
-    let block = block(text, Complete::CutOff);
+    let block = block(text, Ending::CutOff);
     block.is_some_and(|block| block.language != Language::Plain && block.script.is_ok())
 }
 
-/// The end of a call together with the mark or the fence that closes it.
+/// The end of a call including the mark or fence that closes it.
 fn closed(text: &str, call: &Call) -> usize {
     let rest = text.get(call.end..).unwrap_or_default();
     let after = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '}');
@@ -64,12 +64,12 @@ fn closed(text: &str, call: &Call) -> usize {
     mark.map_or(call.end, |mark| text.len() - after.len() + mark.len())
 }
 
-/// A block, and its place in the text.
+/// A block and its position in the text.
 struct Block {
     language: Language,
-    /// The commands, or why they cannot be run.
+    /// The commands, or why they cannot be executed.
     script: Result<String, Problem>,
-    complete: Complete,
+    ending: Ending,
     start: usize,
     end: usize,
     source: String,
@@ -79,7 +79,7 @@ struct Block {
 enum Language {
     Shell,
     Python,
-    /// The model did not say.
+    /// Not specified.
     Plain,
     Other,
 }
@@ -109,12 +109,12 @@ impl Block {
         let script = match self.script {
             Ok(script) => unix(script),
             Err(problem) => {
-                let arguments = refused(&self.source, &problem, &Value::Null, self.complete);
+                let arguments = malformed(&self.source, &problem, &Value::Null, self.ending);
                 return vec![Call { name: BASH.into(), arguments, start, end }];
             }
         };
         if script.trim_start().starts_with('{') {
-            let inner = find(&script, tools, Complete::Whole).calls.into_iter().next();
+            let inner = find(&script, tools, Ending::Finished).calls.into_iter().next();
             if let Some(inner) = inner {
                 return vec![Call { start, end, ..inner }];
             }
@@ -125,7 +125,7 @@ impl Block {
         let script = without_prompts(&script);
         match submitted(&script, tools) {
             Some(before) if !has_commands(before) => vec![call(SUBMIT, None, start, end)],
-            // Small models submit what they have not seen fail: they see the result first.
+            // Small models submit before seeing whether their commands failed: show the result first.
             Some(before) => vec![call(BASH, Some(before.trim_end().to_owned()), start, end)],
             None if has_commands(&script) => {
                 vec![call(BASH, Some(script.trim_end().to_owned()), start, end)]
@@ -141,7 +141,7 @@ fn call(name: &str, command: Option<String>, start: usize, end: usize) -> Call {
     Call { name: name.to_owned(), arguments, start, end }
 }
 
-/// Line ends of Windows throughout are the model's habit, and no command would work with them.
+/// Consistent Windows line ends are the model's habit, and no command would work with them.
 fn unix(script: String) -> String {
     let all = script.matches('\n').count();
     match script.matches("\r\n").count() {
@@ -150,12 +150,12 @@ fn unix(script: String) -> String {
     }
 }
 
-/// The commands before a last line that says to submit.
+/// The commands before a last line that submits.
 fn submitted<'s>(script: &'s str, tools: &[ToolSpec]) -> Option<&'s str> {
     let script = script.trim_end();
     let (before, last) = script.rsplit_once('\n').unwrap_or(("", script));
-    let said = matches!(last.trim().trim_end_matches(';'), "submit" | "submit()");
-    if !said || !tools.iter().any(|tool| tool.name == SUBMIT) {
+    let submits = matches!(last.trim().trim_end_matches(';'), "submit" | "submit()");
+    if !submits || !tools.iter().any(|tool| tool.name == SUBMIT) {
         return None;
     }
     let mut shell = Script::Shell(Shell::default());
@@ -163,12 +163,12 @@ fn submitted<'s>(script: &'s str, tools: &[ToolSpec]) -> Option<&'s str> {
     shell.open().is_none().then_some(before)
 }
 
-/// Whether there is anything but comments.
+/// Whether it contains anything but comments.
 fn has_commands(script: &str) -> bool {
     script.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
 }
 
-/// The commands of a session that shows a prompt before each.
+/// The commands of a transcript that shows a prompt before each.
 fn without_prompts(script: &str) -> String {
     let commands = || script.lines().filter(|line| !line.trim().is_empty());
     if commands().count() > 0 && commands().all(|line| line.trim_start().starts_with("$ ")) {
@@ -178,7 +178,7 @@ fn without_prompts(script: &str) -> String {
     script.to_owned()
 }
 
-/// The command that runs a program, whatever lines the program has.
+/// A command that runs a program, whatever its lines.
 fn python(program: &str) -> String {
     let lines = program.lines().map(|line| line.trim_end_matches('\r'));
     let taken: HashSet<&str> = lines.filter(|line| line.starts_with("END_")).collect();
@@ -187,12 +187,12 @@ fn python(program: &str) -> String {
     format!("python3 - <<'{end}'\n{}\n{end}", program.trim_end())
 }
 
-/// The first block that can be run: one that says its language before one that does not.
-fn block(text: &str, complete: Complete) -> Option<Block> {
+/// The first executable block: one that names its language before one that does not.
+fn block(text: &str, ending: Ending) -> Option<Block> {
     let mut at = 0;
     let mut plain = None;
     while let Some(opening) = opening(text, at) {
-        let block = opening.read(text, complete);
+        let block = opening.read(text, ending);
         at = block.end.max(opening.body);
         let empty = matches!(&block.script, Ok(script) if !has_commands(script));
         match opening.language {
@@ -212,7 +212,7 @@ struct Opening {
     indent: usize,
     start: usize,
     body: usize,
-    /// The commands, where the block is one line: ```` ```bash ls``` ````
+    /// The commands, where the block is a single line: ```` ```bash ls``` ````
     inline: Option<String>,
 }
 
@@ -244,11 +244,11 @@ fn opening(text: &str, from: usize) -> Option<Opening> {
 impl Opening {
     fn block(&self, text: &str, script: Result<String, Problem>, end: usize) -> Block {
         let source = text.get(self.start..end).unwrap_or_default().to_owned();
-        let complete = Complete::Whole;
-        Block { language: self.language, script, complete, start: self.start, end, source }
+        let ending = Ending::Finished;
+        Block { language: self.language, script, ending, start: self.start, end, source }
     }
 
-    fn read(&self, text: &str, complete: Complete) -> Block {
+    fn read(&self, text: &str, ending: Ending) -> Block {
         if let Some(commands) = &self.inline {
             let end =
                 self.start + text.get(self.start..self.body).unwrap_or_default().trim_end().len();
@@ -268,11 +268,11 @@ impl Opening {
                 _ if ticks < self.ticks => false,
                 None | Some(Open::Command) => true,
                 Some(Open::Heredoc(_) | Open::Text) => false,
-                // A quoted text may hold a block that names its language. Any other fence is the end: then
-                // a quotation mark is missing, and the shell says so without running that command.
+                // A quoted text may contain a block that names its language. Any other fence is the end: then a
+                // quotation mark is missing, and the shell reports it without running the command.
                 Some(Open::Quote) => alone && !std::mem::take(&mut nested),
             };
-            if closes && complete == Complete::CutOff && follow.open().is_some() {
+            if closes && ending == Ending::CutOff && follow.open().is_some() {
                 break;
             }
             if closes {
@@ -284,30 +284,24 @@ impl Opening {
             follow.feed(line.trim_end_matches(['\n', '\r']));
             script.push_str(line);
         }
-        self.unclosed(text, complete, script, follow.open())
+        self.unclosed(text, ending, script, follow.open())
     }
 
-    /// A block without its end. It is run only if the model ended its reply by itself and left nothing
-    /// open: then all that is missing is a fence that says nothing. A reply that was cut off is half a
-    /// command wherever it stopped. A here-document without its end may be half a file, unless the last line
-    /// of the reply is a fence: then the model forgot one word, and it is clear where it belongs.
-    fn unclosed(
-        &self,
-        text: &str,
-        complete: Complete,
-        script: String,
-        open: Option<Open>,
-    ) -> Block {
-        let script = match (complete, open) {
-            (Complete::CutOff, _) => Err(Problem::CutOff),
+    /// A block without its closing fence. It is executed only if the model ended its response by itself and left nothing
+    /// open: then only the fence is missing. A response that was cut off ends in an incomplete command. A here-document
+    /// without its delimiter may be an incomplete file, unless the last line of the response is a fence: then only the
+    /// delimiter is missing, and its position is clear.
+    fn unclosed(&self, text: &str, ending: Ending, script: String, open: Option<Open>) -> Block {
+        let script = match (ending, open) {
+            (Ending::CutOff, _) => Err(Problem::CutOff),
             (_, Some(Open::Heredoc(end))) => self.with_end(script, end),
             (_, Some(_)) => Err(Problem::OpenBlock),
             (_, None) => Ok(script),
         };
-        Block { complete, ..self.block(text, script, text.len()) }
+        Block { ending, ..self.block(text, script, text.len()) }
     }
 
-    /// A script whose last here-document lacks the word that ends it.
+    /// Completes a script whose last here-document lacks its delimiter.
     fn with_end(&self, script: String, end: String) -> Result<String, Problem> {
         let (body, fence) = script.trim_end().rsplit_once('\n').unwrap_or_default();
         if fence.len() < self.ticks || fence.bytes().any(|byte| byte != b'`') {

@@ -1,80 +1,80 @@
-//! Finds the tool calls in a text, whatever form the model chose for them.
+//! Finds the tool calls in a text, in whatever form the model wrote them.
 //!
-//! Marks such as `<tool_call>` are believed. Without one, an object is a call only if it names a tool that
-//! exists; code in other languages is left alone. The time it takes grows with the length of the text only.
+//! Marks such as `<tool_call>` are trusted. Without one, an object is a call only if it names an existing tool; code in
+//! other languages is left alone. Runs in time linear in the length of the text.
 
 use trajectory::Arguments;
 
 use super::{
+    interpret::{Interpreter, Named, Trust, is_definition, known},
     marks::{BETWEEN, DEEPSEEK, IMAGINED, KINDS, MISTRAL, OUTER, TAGS},
-    shape::{Named, Shape, Trust, is_definition, known},
     xml::{self, Dialect, GLM, INVOKE, QWEN},
 };
 use crate::{
     ToolSpec,
-    repair::{Closers, Complete, Node, Problem, read, settles},
+    repair::{Closers, Ending, Node, Problem, check_rest, read},
 };
 
-/// A call and its place in the text.
+/// A call and its position in the text.
 pub(super) struct Call {
     /// The tool.
     pub(super) name: String,
-    /// What it gets.
+    /// The arguments.
     pub(super) arguments: Arguments,
-    /// Where it begins, its mark included.
+    /// Where it begins, including its mark.
     pub(super) start: usize,
     /// The byte after it.
     pub(super) end: usize,
 }
 
-/// What a text holds.
+/// The result of a search.
 pub(super) struct Found {
     /// The calls, in order.
     pub(super) calls: Vec<Call>,
-    /// Where the model began to imagine what comes of them; else the end of the text.
+    /// Where the model began to write the tool results itself; otherwise the end of the text.
     pub(super) kept: usize,
 }
 
-/// More calls than one reply has.
-const MOST: usize = 64;
+/// Maximum calls in one response.
+const MAX_CALLS: usize = 64;
 
 /// Finds the calls.
-pub(super) fn find(text: &str, tools: &[ToolSpec], complete: Complete) -> Found {
+pub(super) fn find(text: &str, tools: &[ToolSpec], ending: Ending) -> Found {
     let named = tools.iter().any(|tool| text.contains(&tool.name));
     let finder = Finder {
         text,
         tools,
-        complete,
+        ending,
         calls: Vec::new(),
-        // All but hostile texts are read twice at most: once in vain, once up to a closing mark.
+        // All but hostile texts are parsed at most twice: once in vain, once up to a closing mark.
         budget: 3 * text.len() + 1024,
-        sought: Vec::new(),
+        found_marks: Vec::new(),
     };
-    finder.run(if named { Guesses::Worthwhile } else { Guesses::Idle })
+    finder.run(if named { Unmarked::Try } else { Unmarked::Skip })
 }
 
 /// Whether objects without a mark can be calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Guesses {
-    Worthwhile,
-    Idle,
+enum Unmarked {
+    Try,
+    Skip,
 }
 
 struct Finder<'t> {
     text: &'t str,
     tools: &'t [ToolSpec],
-    complete: Complete,
+    ending: Ending,
     calls: Vec<Call>,
     budget: usize,
     /// Where closing marks were found last, so that no part of the text is searched twice.
-    sought: Vec<(&'static str, Option<usize>)>,
+    found_marks: Vec<(&'static str, Option<usize>)>,
 }
 
 impl<'t> Finder<'t> {
-    fn run(mut self, guesses: Guesses) -> Found {
+    fn run(mut self, unmarked: Unmarked) -> Found {
         let mut at = 0;
         let mut kept = self.text.len();
-        while self.calls.len() < MOST {
+        while self.calls.len() < MAX_CALLS {
             let Some(step) = self.rest(at).find(['<', '[', '{', '`']) else { break };
             at += step;
             let rest = self.rest(at);
@@ -85,8 +85,8 @@ impl<'t> Finder<'t> {
             at = match rest.as_bytes()[0] {
                 b'<' => self.tag(at),
                 b'[' if rest.starts_with(MISTRAL) => self.mistral(at),
-                b'`' => self.fence(at, guesses),
-                b'{' | b'[' if guesses == Guesses::Worthwhile && self.begins_line(at) => {
+                b'`' => self.fence(at, unmarked),
+                b'{' | b'[' if unmarked == Unmarked::Try && self.begins_line(at) => {
                     self.json(at, at, None, Trust::Guessed).unwrap_or(at + 1)
                 }
                 _ => at + 1,
@@ -109,7 +109,7 @@ impl<'t> Finder<'t> {
     }
 
     fn push(&mut self, (name, arguments): Named, start: usize, end: usize) {
-        if self.calls.len() < MOST {
+        if self.calls.len() < MAX_CALLS {
             let before = self.text.get(..start).unwrap_or_default().trim_end();
             let outer = OUTER.iter().find_map(|mark| before.strip_suffix(mark));
             let start = outer.map_or(start, str::len);
@@ -117,18 +117,18 @@ impl<'t> Finder<'t> {
         }
     }
 
-    /// The next place of a closing mark.
+    /// The next position of a closing mark.
     fn next(&mut self, mark: &'static str, from: usize) -> Option<usize> {
-        let known = self.sought.iter().position(|(one, _)| *one == mark);
-        if let Some((_, last)) = known.map(|at| self.sought[at])
+        let known = self.found_marks.iter().position(|(one, _)| *one == mark);
+        if let Some((_, last)) = known.map(|at| self.found_marks[at])
             && last.is_none_or(|place| place >= from)
         {
             return last;
         }
         let found = self.rest(from).find(mark).map(|place| from + place);
         match known {
-            Some(at) => self.sought[at].1 = found,
-            None => self.sought.push((mark, found)),
+            Some(at) => self.found_marks[at].1 = found,
+            None => self.found_marks.push((mark, found)),
         }
         found
     }
@@ -160,7 +160,7 @@ impl<'t> Finder<'t> {
         self.named(at, body, Some(close)).unwrap_or(body)
     }
 
-    /// Behind the opening line of a block inside of a mark.
+    /// The position after the opening line of a block inside a mark.
     fn opened(&self, at: usize) -> usize {
         let body = self.skip(at, char::is_whitespace);
         match self.rest(body).strip_prefix("```") {
@@ -177,12 +177,12 @@ impl<'t> Finder<'t> {
         trust: Trust,
     ) -> usize {
         let inside = at + dialect.function.len().max(1);
-        // Prose about the format names tools that do not exist.
+        // Prose about the format mentions tools that do not exist.
         let name = dialect.name(self.text, at).map_or("", |(name, _)| name);
         if trust == Trust::Guessed && known(name, self.tools).is_none() {
             return inside;
         }
-        let read = xml::function(self.text, at, dialect, self.tools, self.complete);
+        let read = xml::function(self.text, at, dialect, self.tools, self.ending);
         let Some((call, end)) = read else { return inside };
         self.push(call, start, end);
         let blank = self.skip(end, char::is_whitespace);
@@ -208,7 +208,7 @@ impl<'t> Finder<'t> {
         let at = if self.rest(at).starts_with(DEEPSEEK) { at + DEEPSEEK.len() } else { at };
         let after = self.skip(at, |c| c.is_ascii_alphanumeric() || "_.-".contains(c));
         let tool = known(self.text.get(at..after)?, self.tools)?;
-        // Kimi counts its calls: `functions.NAME:0`.
+        // Kimi numbers its calls: `functions.NAME:0`.
         let mut body = self.skip(after, |c| c.is_whitespace() || c == ':' || c.is_ascii_digit());
         if let Some(mark) = BETWEEN.iter().find(|mark| self.rest(body).starts_with(**mark)) {
             body += mark.len();
@@ -218,18 +218,19 @@ impl<'t> Finder<'t> {
             return None;
         }
         let source = self.rest(at);
-        let shape = Shape { tools: self.tools, trust: Trust::Marked, source };
+        let interpreter = Interpreter { tools: self.tools, trust: Trust::Marked, source };
         match self.value(body, close) {
             Ok((node, end)) => {
-                let call = shape.named(&tool.name, node);
+                let call = interpreter.named(&tool.name, node);
                 self.push(call, start, end);
                 Some(end)
             }
             Err(problem) => {
                 let end = close.and_then(|mark| self.next(mark, body));
                 let source = self.text.get(body..end.unwrap_or(self.text.len()))?;
-                let complete = if end.is_some() { Complete::Whole } else { self.complete };
-                let (_, arguments) = Shape { source, ..shape }.unreadable(&problem, complete);
+                let ending = if end.is_some() { Ending::Finished } else { self.ending };
+                let (_, arguments) =
+                    Interpreter { source, ..interpreter }.unreadable(&problem, ending);
                 let end = end.unwrap_or(self.text.len());
                 self.push((tool.name.clone(), arguments), start, end);
                 Some(end)
@@ -237,7 +238,7 @@ impl<'t> Finder<'t> {
         }
     }
 
-    fn fence(&mut self, at: usize, guesses: Guesses) -> usize {
+    fn fence(&mut self, at: usize, unmarked: Unmarked) -> usize {
         let body = self.skip(at, |c| c == '`');
         if body < at + 3 || !self.begins_line(at) {
             return body;
@@ -252,23 +253,23 @@ impl<'t> Finder<'t> {
         match self.rest(first).as_bytes().first() {
             Some(b'<') => first,
             Some(b'[') if self.rest(first).starts_with(MISTRAL) => first,
-            Some(b'{' | b'[') if guesses == Guesses::Worthwhile => {
+            Some(b'{' | b'[') if unmarked == Unmarked::Try => {
                 match self.json(at, first, Some("\n```"), Trust::Guessed) {
                     Some(end) => end,
-                    None => self.behind_block(inside),
+                    None => self.after_block(inside),
                 }
             }
             // A closing fence without an opening one must not hide what follows.
             _ if kind.is_empty() => inside,
-            _ => self.behind_block(inside),
+            _ => self.after_block(inside),
         }
     }
 
-    fn behind_block(&mut self, inside: usize) -> usize {
+    fn after_block(&mut self, inside: usize) -> usize {
         self.next("\n```", inside).map_or(inside, |place| place + "\n```".len())
     }
 
-    /// One value, or several in a row, that stand for calls. Gives where to go on.
+    /// Reads one value, or several in a row, as calls. Returns where to continue.
     fn json(
         &mut self,
         start: usize,
@@ -278,29 +279,29 @@ impl<'t> Finder<'t> {
     ) -> Option<usize> {
         let (mut begin, mut at) = (start, at);
         let mut any = false;
-        while self.rest(at).starts_with(['{', '[']) && self.calls.len() < MOST {
+        while self.rest(at).starts_with(['{', '[']) && self.calls.len() < MAX_CALLS {
             let read = self.value(at, close);
             let end = match &read {
                 Ok((_, end)) => *end,
                 Err(_) => self.bound(at, close).0,
             };
             let source = self.text.get(at..end)?;
-            let shape = Shape { tools: self.tools, trust, source };
+            let interpreter = Interpreter { tools: self.tools, trust, source };
             let calls = match read {
                 Ok((node, _)) if is_definition(&node) => Vec::new(),
-                Ok((node, _)) => match shape.calls(node) {
+                Ok((node, _)) => match interpreter.calls(node) {
                     calls if calls.is_empty() && trust == Trust::Marked => {
-                        vec![shape.unreadable(&Problem::NoName, Complete::Whole)]
+                        vec![interpreter.unreadable(&Problem::NoName, Ending::Finished)]
                     }
                     calls => calls,
                 },
                 Err(problem) => {
-                    if trust == Trust::Guessed && shape.mentioned().is_none() {
+                    if trust == Trust::Guessed && interpreter.mentioned().is_none() {
                         return any.then_some(at);
                     }
                     let whole = self.bound(at, close).1 == Closed::Marked;
-                    let complete = if whole { Complete::Whole } else { self.complete };
-                    vec![shape.unreadable(&problem, complete)]
+                    let ending = if whole { Ending::Finished } else { self.ending };
+                    vec![interpreter.unreadable(&problem, ending)]
                 }
             };
             any |= !calls.is_empty();
@@ -321,12 +322,12 @@ impl<'t> Finder<'t> {
         (any || trust == Trust::Marked).then_some(at)
     }
 
-    /// The value that begins here. It may hold the closing mark in its strings; only where it has no end
-    /// of its own is it read up to the mark.
+    /// The value that begins here. Its strings may contain the closing mark; it is read up to the mark only where it
+    /// does not end by itself.
     fn value(&mut self, at: usize, close: Option<&'static str>) -> Result<(Node, usize), Problem> {
         let problem = match self.read(at, self.text.len(), Closers::Required) {
             Ok((node, length)) => {
-                settles(self.rest(at + length))?;
+                check_rest(self.rest(at + length))?;
                 return Ok((node, at + length));
             }
             Err(problem) => problem,
@@ -334,7 +335,7 @@ impl<'t> Finder<'t> {
         let (end, closed) = self.bound(at, close);
         let closers = match closed {
             Closed::Marked => Closers::MayLack,
-            Closed::Open => self.complete.closers(),
+            Closed::Open => self.ending.closers(),
         };
         if closed == Closed::Open
             && (problem != Problem::Unfinished || closers == Closers::Required)
@@ -344,7 +345,7 @@ impl<'t> Finder<'t> {
         let body = self.text.get(at..end).unwrap_or_default().trim_end();
         let body = body.strip_suffix("```").unwrap_or(body);
         let (node, length) = self.read(at, at + body.len(), closers)?;
-        settles(body.get(length..).unwrap_or_default())?;
+        check_rest(body.get(length..).unwrap_or_default())?;
         Ok((node, at + length))
     }
 
@@ -358,7 +359,7 @@ impl<'t> Finder<'t> {
         read.map_err(|fault| fault.problem)
     }
 
-    /// Where the closing mark stands, or the text ends.
+    /// The position of the closing mark, or the end of the text.
     fn bound(&mut self, at: usize, close: Option<&'static str>) -> (usize, Closed) {
         match close.and_then(|mark| self.next(mark, at)) {
             Some(end) => (end, Closed::Marked),
@@ -367,7 +368,7 @@ impl<'t> Finder<'t> {
     }
 }
 
-/// Whether a mark shows that the model had finished.
+/// Whether a closing mark shows that the model finished the call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closed {
     Marked,

@@ -1,6 +1,6 @@
-//! The marks by which families of models set their calls apart from their text.
+//! The marks with which model families delimit calls in their text.
 //!
-//! Words only; how they are read is the finder's business.
+//! Data only; `find` interprets them.
 
 /// Marks around calls.
 pub(super) const TAGS: [(&str, &str); 12] = [
@@ -21,19 +21,19 @@ pub(super) const TAGS: [(&str, &str); 12] = [
 /// Marks around marks.
 pub(super) const OUTER: [&str; 2] = ["<｜tool▁calls▁begin｜>", "<|tool_calls_section_begin|>"];
 
-/// What stands between the name of a tool and its arguments.
+/// What separates the name of a tool from its arguments.
 pub(super) const BETWEEN: [&str; 3] = ["[ARGS]", "<｜tool▁sep｜>", "<|tool_call_argument_begin|>"];
 
-/// How the first models of DeepSeek begin a call.
+/// How early DeepSeek models begin a call.
 pub(super) const DEEPSEEK: &str = "function<｜tool▁sep｜>";
 
 /// The mark of Mistral's models.
 pub(super) const MISTRAL: &str = "[TOOL_CALLS]";
 
-/// What only the other side writes: after a call, the model imagines it.
+/// Marks that only the other side writes: after a call, the model is imagining them.
 pub(super) const IMAGINED: [&str; 4] =
     ["<tool_response", "<|im_start|>", "<|im_end|>", "<|eot_id|>"];
 
-/// Blocks of these kinds may hold a call.
+/// Languages of fenced blocks that may contain a call.
 pub(super) const KINDS: [&str; 9] =
     ["", "json", "json5", "jsonc", "xml", "tool_call", "tool_code", "text", "javascript"];

@@ -1,6 +1,6 @@
-//! Turns a conversation with tool calls into one of plain text, for servers and models without tools.
+//! Converts a conversation with tool calls to plain text, for servers and models without native tool calls.
 //!
-//! What the model said goes back as it said it. Calls from elsewhere are written in the same form.
+//! The model's own text is sent back unchanged. Calls from elsewhere are written in the same format.
 
 use serde_json::json;
 use trajectory::{Arguments, Assistant, Content, Message, ToolCall, ToolResult};
@@ -14,7 +14,7 @@ use crate::{Before, Body, Shape, ToolSpec};
 
 /// How calls are written in text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum TextFormat {
     /// JSON between `<tool_call>` tags.
     Hermes,
     /// One tag per argument.
@@ -23,8 +23,8 @@ pub(super) enum Form {
     Fenced,
 }
 
-impl Form {
-    /// What a reply in this form is forced into, if it can be.
+impl TextFormat {
+    /// The shape that constrains a response to this format, if there is one.
     pub(super) fn shape(self, tools: &[ToolSpec], before: Before) -> Option<Shape> {
         let shape = |opens: &str, then: &str, body, closes: &str| Shape {
             before,
@@ -45,46 +45,54 @@ impl Form {
 }
 
 /// The conversation in plain text.
-pub(super) fn rewrite(messages: &[Message], tools: &[ToolSpec], form: Form) -> Vec<Message> {
+pub(super) fn rewrite(
+    messages: &[Message],
+    tools: &[ToolSpec],
+    text_format: TextFormat,
+) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::with_capacity(messages.len() + 1);
-    let told = instructions(tools, form);
+    let instructions = instructions(tools, text_format);
     if !matches!(messages.first(), Some(Message::System { .. })) {
-        out.push(Message::System { text: told.clone() });
+        out.push(Message::System { text: instructions.clone() });
     }
     let task = messages.iter().position(|message| matches!(message, Message::User { .. }));
     let mut turn = Turn::Own;
     for (at, message) in messages.iter().enumerate() {
-        if form == Form::Fenced && Some(at) == task {
+        if text_format == TextFormat::Fenced && Some(at) == task {
             out.extend(example(message));
         }
         match message {
             Message::System { text } if at == 0 => {
-                out.push(Message::System { text: format!("{}\n\n{told}", text.trim_end()) });
+                out.push(Message::System {
+                    text: format!("{}\n\n{instructions}", text.trim_end()),
+                });
             }
             Message::System { .. } => out.push(message.clone()),
-            Message::Assistant(said) => out.push(Message::Assistant(plain(said, form))),
-            Message::Tool(result) => add(&mut out, shown(result, form), turn),
+            Message::Assistant(message) => {
+                out.push(Message::Assistant(plain(message, text_format)))
+            }
+            Message::Tool(result) => add(&mut out, shown(result, text_format), turn),
             Message::User { content } => add(&mut out, content.clone(), turn),
         }
         turn = match (message, turn) {
-            (Message::Tool(_), _) | (Message::User { .. }, Turn::OfResults) => Turn::OfResults,
+            (Message::Tool(_), _) | (Message::User { .. }, Turn::Results) => Turn::Results,
             _ => Turn::Own,
         };
     }
     out
 }
 
-/// Whether the last message holds results. Then what follows joins it: many templates want user and
-/// assistant to take turns.
+/// Whether the last message contains tool results. Then what follows is merged into it: many templates require that
+/// user and assistant alternate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    OfResults,
+    Results,
     Own,
 }
 
 fn add(out: &mut Vec<Message>, parts: Vec<Content>, turn: Turn) {
     match out.last_mut() {
-        Some(Message::User { content }) if turn == Turn::OfResults => {
+        Some(Message::User { content }) if turn == Turn::Results => {
             for part in parts {
                 match (content.last_mut(), part) {
                     (Some(Content::Text { text }), Content::Text { text: more }) => {
@@ -99,13 +107,13 @@ fn add(out: &mut Vec<Message>, parts: Vec<Content>, turn: Turn) {
     }
 }
 
-fn instructions(tools: &[ToolSpec], form: Form) -> String {
-    let prompt = match form {
-        Form::Hermes => include_str!("../../prompts/hermes.txt"),
-        Form::Qwen3Coder => include_str!("../../prompts/qwen3-coder.txt"),
-        Form::Fenced => include_str!("../../prompts/fenced.txt"),
+fn instructions(tools: &[ToolSpec], text_format: TextFormat) -> String {
+    let prompt = match text_format {
+        TextFormat::Hermes => include_str!("../../prompts/hermes.txt"),
+        TextFormat::Qwen3Coder => include_str!("../../prompts/qwen3-coder.txt"),
+        TextFormat::Fenced => include_str!("../../prompts/fenced.txt"),
     };
-    if form != Form::Fenced {
+    if text_format != TextFormat::Fenced {
         let listed = tools.iter().map(|tool| serde_json::to_string(tool).unwrap_or_default());
         let listed = listed.collect::<Vec<_>>().join("\n");
         return prompt.trim_end().replacen("{tools}", &listed, 1);
@@ -117,16 +125,16 @@ fn instructions(tools: &[ToolSpec], form: Form) -> String {
     format!("{}\n{}", prompt.trim_end(), lines.collect::<String>()).trim_end().to_owned()
 }
 
-fn plain(message: &Assistant, form: Form) -> Assistant {
-    let text = match &message.said {
-        Some(said) => said.clone(),
+fn plain(message: &Assistant, text_format: TextFormat) -> Assistant {
+    let text = match &message.raw {
+        Some(raw) => raw.clone(),
         None => {
             let mut text = message.text.clone();
             for call in &message.calls {
                 if !text.is_empty() {
                     text.push('\n');
                 }
-                write(call, form, &mut text);
+                write(call, text_format, &mut text);
             }
             text
         }
@@ -139,15 +147,15 @@ fn plain(message: &Assistant, form: Form) -> Assistant {
     }
 }
 
-fn write(call: &ToolCall, form: Form, out: &mut String) {
+fn write(call: &ToolCall, text_format: TextFormat, out: &mut String) {
     let command = match &call.arguments {
         Arguments::Object(map) => map.get("command").and_then(|value| value.as_str()),
         Arguments::Malformed { .. } => None,
     };
-    match (form, call.name.as_str(), command) {
-        (Form::Qwen3Coder, ..) => xml::write(call, out),
-        (Form::Fenced, BASH, Some(command)) => block(command, out),
-        (Form::Fenced, SUBMIT, _) => block(SUBMIT, out),
+    match (text_format, call.name.as_str(), command) {
+        (TextFormat::Qwen3Coder, ..) => xml::write(call, out),
+        (TextFormat::Fenced, BASH, Some(command)) => block(command, out),
+        (TextFormat::Fenced, SUBMIT, _) => block(SUBMIT, out),
         _ => {
             let body = match &call.arguments {
                 Arguments::Object(map) => json!({"name": call.name, "arguments": map}).to_string(),
@@ -162,13 +170,15 @@ fn block(commands: &str, out: &mut String) {
     out.push_str(&format!("```bash\n{}\n```", commands.trim_end()));
 }
 
-fn shown(result: &ToolResult, form: Form) -> Vec<Content> {
+fn shown(result: &ToolResult, text_format: TextFormat) -> Vec<Content> {
     let (text, pictures): (Vec<_>, Vec<_>) =
         result.content.iter().partition(|part| part.as_text().is_some());
     let text = text.into_iter().filter_map(Content::as_text).collect::<Vec<_>>().join("\n");
-    let text = match form {
-        Form::Hermes | Form::Qwen3Coder => format!("<tool_response>\n{text}\n</tool_response>"),
-        Form::Fenced => text,
+    let text = match text_format {
+        TextFormat::Hermes | TextFormat::Qwen3Coder => {
+            format!("<tool_response>\n{text}\n</tool_response>")
+        }
+        TextFormat::Fenced => text,
     };
     std::iter::once(Content::text(text)).chain(pictures.into_iter().cloned()).collect()
 }

@@ -1,30 +1,30 @@
-//! Follows a script line by line and says whether it is in the middle of something, so that a fence inside
-//! of a here-document or a string is not taken for the end of the script.
+//! Scans a script line by line for open constructs, so that a fence inside a here-document or a string is not taken for
+//! the end of the script.
 //!
-//! It knows quotation marks, substitutions, comments and here-documents, and nothing else of the languages.
+//! Knows quotes, substitutions, comments and here-documents, and nothing else of the languages.
 
 use std::collections::VecDeque;
 
-/// What a script is in the middle of.
+/// An open construct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Open {
     /// A here-document that ends with this line.
     Heredoc(String),
-    /// A string in three quotation marks.
+    /// A triple-quoted string.
     Text,
     /// A quoted string or a substitution.
     Quote,
-    /// A command that goes on in the next line.
+    /// A command that continues on the next line.
     Command,
 }
 
-/// Follows a script.
+/// A scanner for one language.
 pub(super) enum Script {
-    /// Commands of a shell.
+    /// Shell commands.
     Shell(Shell),
-    /// A program in Python.
+    /// A Python program.
     Python(Python),
-    /// Something that has no strings.
+    /// Anything else, without strings.
     Text,
 }
 
@@ -38,7 +38,7 @@ impl Script {
         }
     }
 
-    /// What the lines so far leave open.
+    /// The construct that the lines so far leave open.
     pub(super) fn open(&self) -> Option<Open> {
         match self {
             Self::Shell(shell) => shell.open(),
@@ -48,12 +48,12 @@ impl Script {
     }
 }
 
-/// Commands of a shell.
+/// Scans shell commands.
 #[derive(Default)]
 pub(super) struct Shell {
-    /// What surrounds the place, the innermost last.
+    /// The enclosing constructs, the innermost last.
     inside: Vec<Inside>,
-    /// The here-documents that follow, the next one first; whether tabs before their end are left out.
+    /// The here-documents that follow, the next one first, with their delimiters.
     heredocs: VecDeque<(String, Tabs)>,
     continued: bool,
 }
@@ -67,7 +67,7 @@ enum Tabs {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Single,
-    /// `$'…'`, where a backslash counts.
+    /// `$'…'`, where a backslash escapes.
     Escaped,
     Double,
     Parentheses,
@@ -100,7 +100,7 @@ impl Shell {
         self.continued = ["\\", "&&", "|"].iter().any(|end| code.ends_with(end));
     }
 
-    /// Goes through a line of code. Gives it without its comment.
+    /// Scans a line of code. Returns it without its comment.
     fn scan<'l>(&mut self, line: &'l str) -> &'l str {
         let bytes = line.as_bytes();
         let mut at = 0;
@@ -146,7 +146,7 @@ impl Shell {
         1
     }
 
-    /// Reads what ends a here-document. Gives its length.
+    /// Reads the delimiter of a here-document. Returns its length.
     fn heredoc(&mut self, after: &[u8]) -> usize {
         let dash = after.first() == Some(&b'-');
         let start = usize::from(dash);
@@ -173,7 +173,7 @@ impl Shell {
     }
 }
 
-/// A program in Python. Only strings in three quotation marks span lines.
+/// Scans a Python program. Only triple-quoted strings span lines.
 #[derive(Default)]
 pub(super) struct Python {
     quote: Option<u8>,

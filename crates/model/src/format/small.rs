@@ -1,11 +1,11 @@
-//! Which models are too small for tool calls, by their names.
+//! Recognizes models too small for tool calls by their names.
 
-/// Whether a model of this name does better with blocks of commands than with tool calls.
+/// Whether a model of this name works better with blocks of commands than with tool calls.
 pub(super) fn is_small(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let name = name.rsplit('/').next().unwrap_or(&name);
     match billions(name) {
-        Some(size) => size <= LARGEST,
+        Some(size) => size <= MAX_BILLIONS,
         None => {
             ["smollm", "tinyllama"].iter().any(|family| name.contains(family))
                 || name.contains("phi")
@@ -14,20 +14,19 @@ pub(super) fn is_small(name: &str) -> bool {
     }
 }
 
-/// Models of more parameters, in billions, know how to call tools.
-const LARGEST: f64 = 3.3;
+/// Models with more parameters, in billions, handle tool calls.
+const MAX_BILLIONS: f64 = 3.3;
 
-/// Fewer millions are a length of context, not a size.
-const FEWEST_MILLIONS: f64 = 30.0;
+/// Fewer millions are a context length, not a model size.
+const MIN_MILLIONS: f64 = 30.0;
 
-/// The number of parameters in a name such as `qwen2.5-coder-1.5b`. Of several, as in `30b-a3b`, the
-/// largest.
+/// The number of parameters in a name such as `qwen2.5-coder-1.5b`; the largest of several, as in `30b-a3b`.
 fn billions(name: &str) -> Option<f64> {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
     let sizes = words.filter_map(|word| {
         let billions = word.strip_suffix('b').and_then(|size| size.parse::<f64>().ok());
         let millions = word.strip_suffix('m').and_then(|size| size.parse::<f64>().ok());
-        billions.or(millions.filter(|size| *size >= FEWEST_MILLIONS).map(|size| size / 1000.0))
+        billions.or(millions.filter(|size| *size >= MIN_MILLIONS).map(|size| size / 1000.0))
     });
     sizes.max_by(f64::total_cmp)
 }

@@ -1,16 +1,16 @@
-//! Calls in the form `<function=NAME><parameter=KEY>VALUE</parameter></function>`, read and written, and
-//! the like in other tags.
+//! Reads and writes calls in the form `<function=NAME><parameter=KEY>VALUE</parameter></function>`, and variants with
+//! other tags.
 //!
-//! Values are raw text, so they may hold anything, even such tags: tags are matched in pairs where they
-//! can be, and a value whose end is not certain is refused.
+//! Values are raw text that may contain anything, even such tags: tags are matched in pairs where possible, and a value
+//! whose end is ambiguous is rejected.
 
 use serde_json::Value;
 use trajectory::{Arguments, ToolCall};
 
-use super::shape::{Named, known};
+use super::interpret::{Named, known};
 use crate::{
     ToolSpec,
-    repair::{Complete, Node, Problem, conform, near, read, refused},
+    repair::{Ending, Node, Problem, conform, malformed, near, read},
 };
 
 /// The tags of one family of models.
@@ -26,12 +26,12 @@ pub(super) struct Dialect {
     padding: Padding,
 }
 
-/// What stands between a value and its tags.
+/// What separates a value from its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Padding {
     /// A line break on either side.
     Lines,
-    /// Nothing: every line break belongs to the value.
+    /// Nothing: all line breaks belong to the value.
     Nothing,
 }
 
@@ -45,7 +45,7 @@ pub(super) const QWEN: Dialect = Dialect {
     padding: Padding::Lines,
 };
 
-/// The tags of MiniMax, and of Claude where it writes them itself.
+/// The tags of MiniMax, and of Claude where it writes calls as text.
 pub(super) const INVOKE: Dialect = Dialect {
     function: "<invoke name=",
     function_end: "</invoke>",
@@ -69,11 +69,11 @@ const GLM_VALUE: &str = "<arg_value>";
 const CALL: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
-/// Longer names are none.
-const LONGEST: usize = 80;
+/// Maximum bytes of a name.
+const MAX_NAME: usize = 80;
 
-/// More parameters than any tool has.
-const MOST: usize = 32;
+/// Maximum parameters of a call.
+const MAX_PARAMETERS: usize = 32;
 
 impl Dialect {
     /// The tool in the call that begins at this byte, and the byte after its name.
@@ -82,14 +82,14 @@ impl Dialect {
         match self.function {
             "" => {
                 let rest = text.get(at..)?;
-                let end = rest.bytes().take(LONGEST).position(|byte| b"\n<".contains(&byte))?;
+                let end = rest.bytes().take(MAX_NAME).position(|byte| b"\n<".contains(&byte))?;
                 Some((rest.get(..end)?.trim(), at + end))
             }
             _ => opening(text, at, ">"),
         }
     }
 
-    /// The name of the parameter whose tag begins at this byte, and where its value begins.
+    /// The name of the parameter whose tag begins at this byte, and the start of its value.
     fn key<'t>(&self, text: &'t str, at: usize) -> Option<(&'t str, usize)> {
         let (name, at) = opening(text, at + self.parameter.len(), self.value)?;
         let rest = text.get(at..)?;
@@ -113,33 +113,33 @@ impl Dialect {
     }
 }
 
-/// Reads the call that begins at this byte. Gives the byte after it too.
+/// Reads the call that begins at this byte. Returns also the byte after it.
 pub(super) fn function(
     text: &str,
     at: usize,
     dialect: &'static Dialect,
     tools: &[ToolSpec],
-    complete: Complete,
+    ending: Ending,
 ) -> Option<(Named, usize)> {
     let (name, body) = dialect.name(text, at)?;
     let tool = known(name, tools);
     let name = tool.map_or(name, |tool| tool.name.as_str()).to_owned();
     let none = Value::Null;
     let schema = tool.map_or(&none, |tool| &tool.parameters);
-    let mut reader = Reader { text, at: body, dialect, schema, complete, pairs: Pairs::Matched };
+    let mut reader = Reader { text, at: body, dialect, schema, ending, pairs: Pairs::Matched };
     let understood = reader.members().and_then(|node| conform(node, schema));
     let arguments = match understood {
         Ok(map) => Arguments::Object(map),
         Err(problem) => {
             let source = text.get(at..reader.at).unwrap_or_default();
-            let cut = if reader.at < text.len() { Complete::Whole } else { complete };
-            refused(source, &problem, schema, cut)
+            let cut = if reader.at < text.len() { Ending::Finished } else { ending };
+            malformed(source, &problem, schema, cut)
         }
     };
     Some(((name, arguments), reader.at))
 }
 
-/// A call as Qwen3-Coder should have written it.
+/// Appends a call in Qwen3-Coder's format.
 pub(super) fn write(call: &ToolCall, out: &mut String) {
     let Dialect { function, function_end, parameter, parameter_end, .. } = QWEN;
     out.push_str(&format!("{CALL}\n{function}{}>\n", call.name));
@@ -167,7 +167,7 @@ struct Reader<'a> {
     at: usize,
     dialect: &'static Dialect,
     schema: &'a Value,
-    complete: Complete,
+    ending: Ending,
     pairs: Pairs,
 }
 
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
             return self.json();
         }
         let mut members: Vec<(String, Node)> = Vec::new();
-        while self.rest().starts_with(self.dialect.parameter) && members.len() < MOST {
+        while self.rest().starts_with(self.dialect.parameter) && members.len() < MAX_PARAMETERS {
             let Some((key, body)) = self.dialect.key(self.text, self.at) else { break };
             let value = self.value(key, body, &members)?;
             members.push((key.to_owned(), Node::Text(value)));
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
 
     /// `<function=NAME>{"key": "value"}</function>`
     fn json(&mut self) -> Result<Node, Problem> {
-        match read(self.rest(), self.complete.closers()) {
+        match read(self.rest(), self.ending.closers()) {
             Ok((node, end)) => {
                 self.at += end;
                 let rest = self.rest().trim_start_matches(|c: char| c.is_whitespace() || c == '}');
@@ -227,10 +227,10 @@ impl<'a> Reader<'a> {
         };
         let found = match matched {
             Some(length) => Some((length, length + self.dialect.parameter_end.len())),
-            // Where the rest of the reply is missing, so may be the rest of this value.
-            None if self.complete == Complete::CutOff => None,
+            // The response was cut off, so the value may be incomplete.
+            None if self.ending == Ending::CutOff => None,
             None => {
-                // The search for pairs went through all of the text: it is not repeated.
+                // The search for pairs read the whole text: it is not repeated.
                 self.pairs = Pairs::Broken;
                 let seen = |name: &str| name == key || before.iter().any(|(one, _)| one == name);
                 self.first_end(seen)
@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// The end of the value, counting tags inside of it.
+    /// The end of the value, with nested tags matched.
     fn matched(&self) -> Option<usize> {
         let rest = self.rest();
         let mut depth = 0_usize;
@@ -269,13 +269,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The end of a value where some end is missing: the first tag that cannot belong to it. Gives the
-    /// length of the value and where to go on.
+    /// The end of a value where some closing tag is missing: the first tag that cannot belong to it. Returns the length
+    /// of the value and where to continue.
     fn first_end(&self, seen: impl Fn(&str) -> bool) -> Option<(usize, usize)> {
         let rest = self.rest();
         let mut at = 0;
         let ends = [self.dialect.function_end, CALL_END];
-        // A whole line of a value that looks like a tag: from there on, no end is certain.
+        // A whole line of the value looks like a tag: from there on, the end is ambiguous.
         let mut nested = false;
         loop {
             at += rest.get(at..)?.find('<')?;
@@ -306,9 +306,9 @@ impl<'a> Reader<'a> {
                 return Ok(());
             }
         }
-        match self.complete {
-            Complete::Whole if self.rest().is_empty() => return Ok(()),
-            Complete::CutOff if self.rest().is_empty() => return Err(Problem::CutOff),
+        match self.ending {
+            Ending::Finished if self.rest().is_empty() => return Ok(()),
+            Ending::CutOff if self.rest().is_empty() => return Err(Problem::CutOff),
             _ if [CALL, self.dialect.opener()].iter().any(|tag| self.rest().starts_with(tag)) => {
                 return Ok(());
             }
@@ -325,7 +325,7 @@ impl<'a> Reader<'a> {
         self.at = close.map_or(self.text.len(), |end| self.at + end);
     }
 
-    /// An end tag behind the call shows that a value held tags and was taken for shorter than it is.
+    /// A closing tag after the call shows that a value contained tags and was read too short.
     fn nothing_left_open(&mut self, key: &str) -> Result<(), Problem> {
         let rest = self.rest();
         let next = rest.find(self.dialect.opener()).unwrap_or(rest.len());
@@ -339,16 +339,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A name that ends with this mark, and the byte after the mark.
+/// A name up to this mark, and the byte after the mark.
 fn opening<'t>(text: &'t str, at: usize, end: &str) -> Option<(&'t str, usize)> {
     let rest = text.get(at..)?;
-    let head = rest.get(..rest.floor_char_boundary(LONGEST))?;
+    let head = rest.get(..rest.floor_char_boundary(MAX_NAME))?;
     let length = head.lines().next()?.find(end)?;
     let name = rest.get(..length)?.trim().trim_matches(['"', '\'']);
     (!name.is_empty()).then_some((name, at + length + end.len()))
 }
 
-/// The value without the line breaks that set it apart from its tags.
+/// The value without the line breaks that separate it from its tags.
 fn trimmed(raw: &str) -> &str {
     let start = raw.strip_prefix("\r\n").or_else(|| raw.strip_prefix('\n')).unwrap_or(raw);
     start.strip_suffix("\r\n").or_else(|| start.strip_suffix('\n')).unwrap_or(start)

@@ -1,6 +1,6 @@
 //! The body of a chat completions request.
 //!
-//! Pure: what a particular server refuses is left out by others.
+//! Pure: fields a particular server refuses are removed elsewhere.
 
 use serde_json::{Map, Value, json};
 use trajectory::{Assistant, Content, Message, ToolCall};
@@ -8,7 +8,7 @@ use trajectory::{Assistant, Content, Message, ToolCall};
 use super::REASONING;
 use crate::{Endpoint, Request, Sampling, ToolSpec, wire};
 
-/// The whole body, before what the user wants merged in.
+/// The body, before the user's extra fields are merged in.
 pub(super) fn body(endpoint: &Endpoint, request: &Request<'_>) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("model".into(), json!(endpoint.model));
@@ -23,7 +23,7 @@ pub(super) fn body(endpoint: &Endpoint, request: &Request<'_>) -> Map<String, Va
     body
 }
 
-/// OpenAI renamed the field; most other servers know the old name only.
+/// The name of the token limit: OpenAI renamed the field; most other servers know the old name only.
 fn limit_name(endpoint: &Endpoint) -> &'static str {
     let model = endpoint.model.rsplit('/').next().unwrap_or_default();
     let numbered = model.strip_prefix('o').and_then(|rest| rest.chars().next());
@@ -65,46 +65,46 @@ fn tool(tool: &ToolSpec) -> Value {
 
 fn messages(request: &Request<'_>) -> Vec<Value> {
     let mut sent = Vec::with_capacity(request.messages.len());
-    // A tool's answer holds text alone; its pictures follow once all answers have been given.
-    let mut pictures = Vec::new();
+    // A tool message holds text only; images follow after the last tool result.
+    let mut images = Vec::new();
     for message in request.messages {
         if !matches!(message, Message::Tool(_)) {
-            show(&mut pictures, &mut sent);
+            flush_images(&mut images, &mut sent);
         }
         match message {
             Message::System { text } => sent.push(json!({ "role": "system", "content": text })),
             Message::User { content } => {
                 sent.push(json!({ "role": "user", "content": parts(content) }));
             }
-            Message::Assistant(said) => sent.push(assistant(said, request.tools)),
+            Message::Assistant(message) => sent.push(assistant(message, request.tools)),
             Message::Tool(result) => {
-                let shown = result.content.iter().filter(|part| part.as_text().is_none());
-                pictures.extend(shown.map(part));
+                let parts = result.content.iter().filter(|part| part.as_text().is_none());
+                images.extend(parts.map(part));
                 sent.push(json!({
                     "role": "tool",
                     "tool_call_id": result.call_id,
-                    "content": wire::text_of(&result.content),
+                    "content": wire::joined_text(&result.content),
                 }));
             }
         }
     }
-    show(&mut pictures, &mut sent);
+    flush_images(&mut images, &mut sent);
     sent
 }
 
-fn show(pictures: &mut Vec<Value>, sent: &mut Vec<Value>) {
-    if pictures.is_empty() {
+fn flush_images(images: &mut Vec<Value>, sent: &mut Vec<Value>) {
+    if images.is_empty() {
         return;
     }
     let mut content = vec![json!({ "type": "text", "text": "The pictures of the tool results:" })];
-    content.append(pictures);
+    content.append(images);
     sent.push(json!({ "role": "user", "content": content }));
 }
 
-/// Plain text where that is all there is: many chat templates know nothing else.
+/// A plain string where there is only text: many chat templates support nothing else.
 fn parts(content: &[Content]) -> Value {
     if content.iter().all(|part| part.as_text().is_some()) {
-        return Value::String(wire::text_of(content));
+        return Value::String(wire::joined_text(content));
     }
     content.iter().map(part).collect()
 }
@@ -119,40 +119,40 @@ fn part(content: &Content) -> Value {
     }
 }
 
-fn assistant(said: &Assistant, tools: &[ToolSpec]) -> Value {
-    let mut message = match &said.said {
+fn assistant(message: &Assistant, tools: &[ToolSpec]) -> Value {
+    let mut sent = match &message.raw {
         Some(text) if tools.is_empty() => json!({ "role": "assistant", "content": text }),
-        _ if said.calls.is_empty() => json!({ "role": "assistant", "content": said.text }),
+        _ if message.calls.is_empty() => json!({ "role": "assistant", "content": message.text }),
         _ => {
-            // Empty text beside calls is what OpenAI itself writes as null.
-            let content = (!said.text.is_empty()).then_some(&said.text);
-            let calls: Vec<_> = said.calls.iter().map(call).collect();
+            // OpenAI itself writes null for empty text beside calls.
+            let content = (!message.text.is_empty()).then_some(&message.text);
+            let calls: Vec<_> = message.calls.iter().map(call).collect();
             json!({ "role": "assistant", "content": content, "tool_calls": calls })
         }
     };
-    if let Some(name) = reasoning_name(said) {
-        message[name] = json!(said.reasoning);
+    if let Some(name) = reasoning_name(message) {
+        sent[name] = json!(message.reasoning);
     }
-    message
+    sent
 }
 
-/// Notes how the server called the thinking. Models that think between calls go on from what they thought,
-/// and some servers insist on it: it goes back under the name it came.
-pub(super) fn reasoning_told_as(name: &str) -> Value {
+/// Records the field in which the server sent thinking. Models that think between calls continue from their earlier
+/// thinking, and some servers require it: it is sent back under the same name.
+pub(super) fn reasoning_sent_as(name: &str) -> Value {
     json!({ "reasoning_as": name })
 }
 
-fn reasoning_name(said: &Assistant) -> Option<&'static str> {
-    let told = said.opaque.as_ref()?.get("reasoning_as")?.as_str()?;
-    REASONING.into_iter().find(|name| *name == told)
+fn reasoning_name(message: &Assistant) -> Option<&'static str> {
+    let name = message.opaque.as_ref()?.get("reasoning_as")?.as_str()?;
+    REASONING.into_iter().find(|known| *known == name)
 }
 
 fn call(call: &ToolCall) -> Value {
-    let arguments = wire::sent_arguments(&call.arguments).to_string();
+    let arguments = wire::arguments_object(&call.arguments).to_string();
     json!({
         "id": call.id,
         "type": "function",
-        "function": { "name": wire::sent_name(&call.name), "arguments": arguments },
+        "function": { "name": wire::safe_name(&call.name), "arguments": arguments },
     })
 }
 

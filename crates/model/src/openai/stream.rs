@@ -1,78 +1,78 @@
-//! A reply put together from the chunks of a chat completions stream, or from one whole document.
+//! Assembles a response from the chunks of a chat completions stream, or from one document.
 //!
-//! Servers differ in how they number, name and cut calls: every form seen in the field is understood.
+//! Servers differ in how they number, name and split calls: every variant seen in the field is supported.
 
 use serde_json::Value;
 use trajectory::{Assistant, Stop, Usage};
 
 use super::{REASONING, request};
 use crate::{
-    Delta, Error, Listener, Reply, Request,
-    repair::Complete,
-    talk::{Gatherer, Progress},
+    Delta, Error, Listener, Request, Response,
+    exchange::{Assembler, Progress},
+    repair::Ending,
     think::{self, Piece, Splitter},
-    wire::{self, MAX_CALLS, Partial, UNSAID, count},
+    wire::{self, MAX_CALLS, NO_REASON, PartialCall, count},
 };
 
-/// What has come so far.
-pub(super) struct Gathering<'a> {
-    said: Said<'a>,
+/// A response while it is received.
+pub(super) struct ChunkAssembler<'a> {
+    output: Output<'a>,
     splitter: Splitter,
     calls: Vec<Call>,
     finish: Option<String>,
     refused: bool,
     usage: Option<Usage>,
-    /// How the server calls the thinking.
+    /// The field in which the server sends thinking.
     reasoning_name: Option<&'static str>,
 }
 
-/// A call on its way.
+/// A call while it is received.
 #[derive(Default)]
 struct Call {
-    /// The number the server gave it.
+    /// The server's index of the call.
     index: Option<u64>,
-    partial: Partial,
+    partial: PartialCall,
     balance: Balance,
 }
 
-/// The words, and who hears them.
-struct Said<'a> {
+/// Text and thinking so far, passed on to the listener.
+struct Output<'a> {
     listener: &'a dyn Listener,
     text: String,
     reasoning: String,
 }
 
-impl Said<'_> {
-    fn say(&mut self, piece: Piece<'_>) {
+impl Output<'_> {
+    fn push(&mut self, piece: Piece<'_>) {
         match piece {
             Piece::Text("") | Piece::Reasoning("") => {}
             Piece::Text(text) => {
                 self.text.push_str(text);
-                self.listener.hear(Delta::Text(text));
+                self.listener.on_delta(Delta::Text(text));
             }
             Piece::Reasoning(text) => {
                 self.reasoning.push_str(text);
-                self.listener.hear(Delta::Reasoning(text));
+                self.listener.on_delta(Delta::Reasoning(text));
             }
         }
     }
 }
 
-impl Gatherer for Gathering<'_> {
-    fn take(&mut self, json: &Value) -> Result<Progress, Error> {
+impl Assembler for ChunkAssembler<'_> {
+    fn push(&mut self, json: &Value) -> Result<Progress, Error> {
         let usage = json.get("usage").or_else(|| json.pointer("/x_groq/usage"));
         self.usage = usage.and_then(read_usage).or(self.usage);
         let Some(choice) = first_choice(json) else { return Ok(Progress::More) };
         let part = |name: &str| choice.get(name).filter(|part| part.is_object());
-        // Some servers repeat the message so far beside each piece of it.
+        // Some servers repeat the message so far with each piece.
         let delta = part("delta");
         let whole = if delta.is_none() { part("message") } else { None };
-        if let Some(said) = delta.or(whole) {
-            self.delta(said)?;
+        if let Some(delta) = delta.or(whole) {
+            self.delta(delta);
         }
         let finish = choice.get("finish_reason").and_then(Value::as_str);
         let finish = finish.filter(|finish| !finish.is_empty());
-        // A whole message is complete even where its server does not say why it ended.
+        // A whole message is complete even without a finish reason.
         let finish = finish.or_else(|| whole.map(|_| "stop"));
         if let Some(finish) = finish {
             self.finish = Some(finish.to_owned());
@@ -85,15 +85,37 @@ impl Gatherer for Gathering<'_> {
     }
 
     fn is_empty(&self) -> bool {
-        let Said { text, reasoning, .. } = &self.said;
+        let Output { text, reasoning, .. } = &self.output;
         text.is_empty() && reasoning.is_empty() && self.calls.is_empty()
+    }
+
+    fn into_response(mut self, request: &Request<'_>) -> Response {
+        let stop = self.stop();
+        self.splitter.finish(|piece| self.output.push(piece));
+        let Output { mut text, mut reasoning, .. } = self.output;
+        if reasoning.is_empty()
+            && let Some((thought, rest)) = think::without_opening(&text)
+        {
+            reasoning = thought.to_owned();
+            text = rest.to_owned();
+        }
+        let ending = match stop {
+            Stop::End | Stop::ToolCalls => Ending::Finished,
+            Stop::Length | Stop::Refusal | Stop::Other(_) => Ending::CutOff,
+        };
+        let partials = self.calls.into_iter().map(|call| call.partial).collect();
+        let calls = wire::calls(partials, request, ending);
+        let opaque = self.reasoning_name.map(request::reasoning_sent_as);
+        let message = Assistant { text, reasoning, calls, opaque, ..Assistant::default() };
+        let usage = self.usage.unwrap_or_else(|| wire::estimate(request, &message));
+        Response { message, stop, usage, from_cache: false }
     }
 }
 
-impl<'a> Gathering<'a> {
+impl<'a> ChunkAssembler<'a> {
     pub(super) fn new(listener: &'a dyn Listener) -> Self {
         Self {
-            said: Said { listener, text: String::new(), reasoning: String::new() },
+            output: Output { listener, text: String::new(), reasoning: String::new() },
             splitter: Splitter::default(),
             calls: Vec::new(),
             finish: None,
@@ -103,67 +125,44 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The reply, once its end was seen.
-    pub(super) fn reply(mut self, request: &Request<'_>) -> Reply {
-        let stop = self.stop();
-        self.splitter.finish(|piece| self.said.say(piece));
-        let Said { mut text, mut reasoning, .. } = self.said;
-        if reasoning.is_empty()
-            && let Some((thought, rest)) = think::without_opening(&text)
-        {
-            reasoning = thought.to_owned();
-            text = rest.to_owned();
-        }
-        let complete = match stop {
-            Stop::End | Stop::ToolCalls => Complete::Whole,
-            Stop::Length | Stop::Refusal | Stop::Other(_) => Complete::CutOff,
-        };
-        let partials = self.calls.into_iter().map(|call| call.partial).collect();
-        let calls = wire::calls(partials, request, complete);
-        let opaque = self.reasoning_name.map(request::reasoning_told_as);
-        let message = Assistant { text, reasoning, calls, opaque, ..Assistant::default() };
-        let usage = self.usage.unwrap_or_else(|| wire::estimate(request, &message));
-        Reply { message, stop, usage, from_cache: false }
-    }
-
-    fn delta(&mut self, delta: &Value) -> Result<(), Error> {
+    fn delta(&mut self, delta: &Value) {
         let text = |name: &str| delta.get(name).and_then(Value::as_str).filter(|t| !t.is_empty());
-        // Some servers send the same words under both names.
-        let told = REASONING.into_iter().find_map(|name| Some((name, text(name)?)));
-        if let Some((name, reasoning)) = told {
+        // Some servers send the same text under both names.
+        let reasoning = REASONING.into_iter().find_map(|name| Some((name, text(name)?)));
+        if let Some((name, reasoning)) = reasoning {
             self.reasoning_name.get_or_insert(name);
-            self.splitter.off();
-            self.said.say(Piece::Reasoning(reasoning));
+            self.splitter.disable();
+            self.output.push(Piece::Reasoning(reasoning));
         }
         match delta.get("content") {
             Some(Value::String(content)) => {
-                self.splitter.push(content, |piece| self.said.say(piece));
+                self.splitter.push(content, |piece| self.output.push(piece));
             }
             Some(Value::Array(parts)) => parts.iter().for_each(|part| self.part(part)),
             _ => {}
         }
         if let Some(refusal) = text("refusal") {
             self.refused = true;
-            self.said.say(Piece::Text(refusal));
+            self.output.push(Piece::Text(refusal));
         }
         let calls = delta.get("tool_calls").and_then(Value::as_array);
-        calls.into_iter().flatten().try_for_each(|call| self.call(call))
+        calls.into_iter().flatten().for_each(|call| self.call(call));
     }
 
-    /// Content in typed parts, as Mistral's reasoning models send it.
+    /// Takes content in typed parts, as Mistral's reasoning models send it.
     fn part(&mut self, part: &Value) {
         let text = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
         match part.get("thinking") {
             Some(Value::Array(thoughts)) => {
                 let thoughts: String = thoughts.iter().filter_map(text).collect();
-                self.said.say(Piece::Reasoning(&thoughts));
+                self.output.push(Piece::Reasoning(&thoughts));
             }
-            Some(Value::String(thought)) => self.said.say(Piece::Reasoning(thought)),
-            _ => self.said.say(Piece::Text(&text(part).unwrap_or_default())),
+            Some(Value::String(thought)) => self.output.push(Piece::Reasoning(thought)),
+            _ => self.output.push(Piece::Text(&text(part).unwrap_or_default())),
         }
     }
 
-    fn call(&mut self, call: &Value) -> Result<(), Error> {
+    fn call(&mut self, call: &Value) {
         let function = call.get("function").unwrap_or(call);
         let text = |value: &Value, name: &str| {
             value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -172,39 +171,38 @@ impl<'a> Gathering<'a> {
         let index = call.get("index").and_then(Value::as_u64);
         let arguments = match function.get("arguments") {
             Some(Value::String(text)) => text.clone(),
-            // Not as the protocol has it, but clear enough.
+            // Against the protocol, but unambiguous.
             Some(object @ Value::Object(_)) => object.to_string(),
             _ => String::new(),
         };
-        let at = match self.place(index, &id, &name) {
+        let at = match self.find_call(index, &id, &name) {
             Some(at) => at,
-            // More than anybody carries out: the rest is not even kept.
-            None if self.calls.len() == MAX_CALLS => return Ok(()),
+            // More calls than anyone executes: the rest is dropped.
+            None if self.calls.len() == MAX_CALLS => return,
             None => {
                 self.calls.push(Call { index, ..Call::default() });
                 self.calls.len() - 1
             }
         };
-        let listener = self.said.listener;
-        let Some(Call { partial, balance, .. }) = self.calls.get_mut(at) else { return Ok(()) };
+        let listener = self.output.listener;
+        let Some(Call { partial, balance, .. }) = self.calls.get_mut(at) else { return };
         if partial.id.is_empty() {
             partial.id = id;
         }
         // Some servers repeat the name with every piece.
         if partial.name.is_empty() && !name.is_empty() {
-            listener.hear(Delta::Call(&name));
+            listener.on_delta(Delta::Call(&name));
             partial.name = name;
         }
         if !arguments.is_empty() {
-            listener.hear(Delta::Arguments(&arguments));
+            listener.on_delta(Delta::Arguments(&arguments));
             balance.push(&arguments);
             partial.arguments.push_str(&arguments);
         }
-        Ok(())
     }
 
-    /// The call a piece belongs to, or nothing where it begins one.
-    fn place(&self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
+    /// The position of the call a piece belongs to, or `None` where it begins a new one.
+    fn find_call(&self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
         let at = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index)?,
             None => {
@@ -218,7 +216,7 @@ impl<'a> Gathering<'a> {
         let another_id = !id.is_empty() && !partial.id.is_empty() && !same_id;
         let another_name = !name.is_empty() && !partial.name.is_empty() && partial.name != name;
         let named_again = !name.is_empty() && balance.is_closed();
-        // Some servers send whole calls, one after the other, that all bear the same number or none.
+        // Some servers send complete calls, one after the other, with the same index or none.
         let begins = match index {
             Some(_) => another_id && (another_name || named_again),
             None => another_id || (!same_id && (another_name || named_again)),
@@ -238,18 +236,18 @@ impl<'a> Gathering<'a> {
                     Stop::ToolCalls
                 }
             }
-            other => Stop::Other(other.unwrap_or(UNSAID).chars().take(64).collect()),
+            other => Stop::Other(other.unwrap_or(NO_REASON).chars().take(64).collect()),
         }
     }
 }
 
-/// The one reply that was asked for. Where the user asked for several, the others come in between.
+/// The first choice. Where the user requested several, the others come in between.
 fn first_choice(json: &Value) -> Option<&Value> {
     let mut choices = json.get("choices")?.as_array()?.iter();
     choices.find(|choice| choice.get("index").and_then(Value::as_u64).is_none_or(|at| at == 0))
 }
 
-/// Whether the brackets of a JSON object are all closed, counted as its text arrives.
+/// Counts the brackets of a JSON object as its text arrives, to see when it is closed.
 #[derive(Default)]
 struct Balance {
     depth: usize,

@@ -1,16 +1,16 @@
-//! Makes a value that was read into the arguments a tool's schema asks for.
+//! Fits a parsed value to a tool's schema.
 //!
-//! Forgives wrappings, other names and other types. Keys it does not know stay: the tool decides.
+//! Tolerates wrappers, synonyms and other types. Unknown keys stay: the tool decides.
 
 use serde_json::{Map, Value};
 
 use super::{Closers, Node, Problem, read};
 
-/// Keys in which models wrap the arguments once more.
+/// Keys in which models wrap the arguments.
 pub(crate) const WRAPPERS: [&str; 8] =
     ["arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs"];
 
-/// Other names models give to well-known arguments, the usual ones first.
+/// Synonyms models use for well-known arguments, the usual ones first.
 const SYNONYMS: [(&str, &[&str]); 6] = [
     ("command", &["cmd", "code", "script", "bash", "shell_command", "action"]),
     ("path", &["file_path", "filepath", "filename", "file"]),
@@ -20,12 +20,12 @@ const SYNONYMS: [(&str, &[&str]); 6] = [
     ("insert_line", &["line", "line_number"]),
 ];
 
-/// How often an object may be packed into a string.
-const PACKED: usize = 3;
+/// How often an object may be encoded as a string.
+const MAX_ENCODINGS: usize = 3;
 
 type Members = Vec<(String, Node)>;
 
-/// The arguments, in the schema's types.
+/// The arguments in the schema's types.
 pub(crate) fn conform(node: Node, schema: &Value) -> Result<Map<String, Value>, Problem> {
     let mut members = object(node, schema)?;
     if let Some(inner) = unwrapped(&members, schema) {
@@ -42,14 +42,14 @@ pub(crate) fn conform(node: Node, schema: &Value) -> Result<Map<String, Value>, 
 
 fn object(node: Node, schema: &Value) -> Result<Members, Problem> {
     let mut node = node;
-    for _ in 0..PACKED {
+    for _ in 0..MAX_ENCODINGS {
         node = match node {
             Node::Object(members) => return Ok(members),
             Node::Null => return Ok(Vec::new()),
             Node::List(mut items) if items.len() == 1 && matches!(items[0], Node::Object(_)) => {
                 items.swap_remove(0)
             }
-            Node::Text(text) => packed(text, schema)?,
+            Node::Text(text) => decoded(text, schema)?,
             Node::List(_) => return Err(Problem::NotAnObject("a list")),
             Node::Bool(_) => return Err(Problem::NotAnObject("a truth value")),
             Node::Number(_) => return Err(Problem::NotAnObject("a number")),
@@ -61,8 +61,8 @@ fn object(node: Node, schema: &Value) -> Result<Members, Problem> {
     }
 }
 
-/// An object inside of a string, or a string that is the only argument there is.
-fn packed(text: String, schema: &Value) -> Result<Node, Problem> {
+/// An object encoded as a string, or a string that is the only argument.
+fn decoded(text: String, schema: &Value) -> Result<Node, Problem> {
     let body = text.trim();
     let after_brace = body.strip_prefix('{').map(str::trim_start);
     // `{ ls; }` is a command, `{"command": …` is not.
@@ -84,19 +84,19 @@ fn packed(text: String, schema: &Value) -> Result<Node, Problem> {
     }
 }
 
-/// The required argument, where there is exactly one and it is a text.
+/// The required argument, where there is exactly one and it is a string.
 fn only_text(schema: &Value) -> Option<&str> {
     let required = schema["required"].as_array()?;
     let [only] = required.as_slice() else { return None };
     let key = only.as_str()?;
-    (wants(&schema["properties"][key]) == Some("string")).then_some(key)
+    (required_type(&schema["properties"][key]) == Some("string")).then_some(key)
 }
 
 fn requires(schema: &Value, key: &str) -> bool {
     schema["required"].as_array().is_some_and(|keys| keys.iter().any(|one| one == key))
 }
 
-/// What a wrapper holds, where no argument stands beside it.
+/// The content of a wrapper without arguments beside it.
 fn unwrapped(members: &Members, schema: &Value) -> Option<Node> {
     let known = |key: &str| schema["properties"].get(key).is_some();
     if members.iter().any(|(key, _)| known(key)) {
@@ -130,7 +130,7 @@ fn rename(members: &mut Members, schema: &Value) {
     }
 }
 
-/// Where the schema lists the values, only these: an editor's `command` is no shell command.
+/// Where the schema lists the values, only these match: an editor's `command` is not a shell command.
 fn allowed(node: &Node, schema: &Value) -> bool {
     match schema["enum"].as_array() {
         Some(values) => {
@@ -140,8 +140,8 @@ fn allowed(node: &Node, schema: &Value) -> bool {
     }
 }
 
-/// The type a schema asks for, the first where there are several.
-fn wants(schema: &Value) -> Option<&str> {
+/// The type a schema requires; the first of several.
+fn required_type(schema: &Value) -> Option<&str> {
     let named = |value: &Value| value["type"].as_str().is_some_and(|name| name != "null");
     match &schema["type"] {
         Value::String(name) => Some(name),
@@ -154,7 +154,7 @@ fn wants(schema: &Value) -> Option<&str> {
 }
 
 fn typed(node: Node, schema: &Value) -> Value {
-    match (wants(schema), node) {
+    match (required_type(schema), node) {
         (Some("string"), Node::Number(raw)) => Value::String(raw),
         (Some("string"), Node::Bool(value)) => Value::String(value.to_string()),
         (Some("integer"), node @ (Node::Text(_) | Node::Number(_))) => integer(node),
@@ -166,11 +166,11 @@ fn typed(node: Node, schema: &Value) -> Value {
             "false" | "False" => Value::Bool(false),
             _ => Value::String(text),
         },
-        (Some("array"), Node::Text(text)) => match inside(&text) {
+        (Some("array"), Node::Text(text)) => match parsed(&text) {
             Some(list @ Node::List(_)) => typed(list, schema),
             _ => Value::String(text),
         },
-        (Some("object"), Node::Text(text)) => match inside(&text) {
+        (Some("object"), Node::Text(text)) => match parsed(&text) {
             Some(object @ Node::Object(_)) => plain(object),
             _ => Value::String(text),
         },
@@ -191,8 +191,8 @@ fn integer(node: Node) -> Value {
     }
 }
 
-/// The whole value a text holds.
-fn inside(text: &str) -> Option<Node> {
+/// The value that makes up the whole text.
+fn parsed(text: &str) -> Option<Node> {
     let text = text.trim();
     let (node, end) = read(text, Closers::Required).ok()?;
     (end == text.len()).then_some(node)

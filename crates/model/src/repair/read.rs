@@ -1,12 +1,12 @@
-//! A reader of what models write where JSON is asked for: one pass, bounded depth, no guessing.
+//! A lenient JSON parser for what models write: one pass, bounded depth, no guessing.
 //!
-//! It forgives how a value is written, never that a part of it is missing. Knows no tool.
+//! Tolerates variations of notation, never a missing part. Knows no tool. The texts of [`Problem`] are shown to models.
 
-/// Deeper nesting is nobody's argument.
-const DEPTH: usize = 64;
+/// Maximum nesting.
+const MAX_DEPTH: usize = 64;
 
-/// Longer texts are not read.
-pub(crate) const LENGTH: usize = 8 << 20;
+/// Maximum bytes of a text.
+pub(crate) const MAX_LENGTH: usize = 8 << 20;
 
 /// A value as it was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ pub(crate) enum Node {
     Null,
     /// `true` or `True`, `false` or `False`.
     Bool(bool),
-    /// A number, digit by digit: `1.10` may turn out to be a text.
+    /// A number as written: `1.10` may turn out to be a string.
     Number(String),
     /// A string.
     Text(String),
@@ -28,22 +28,22 @@ pub(crate) enum Node {
 /// Whether brackets may be missing at the very end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closers {
-    /// Every one must be there.
+    /// All must be present.
     Required,
-    /// They may be missing where all else is there.
+    /// They may be missing if everything else is present.
     MayLack,
 }
 
-/// Why a text is no value.
+/// Why a text is not a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
-    /// The reply reached its limit of tokens.
+    /// The response was cut off.
     #[error("the call was cut off before its end")]
     CutOff,
-    /// Nothing is there.
+    /// The text is empty.
     #[error("there is nothing where a JSON object was expected")]
     Nothing,
-    /// A string begins and does not end.
+    /// A string is not closed.
     #[error("a string is never closed")]
     OpenString,
     /// The text ends in the middle of a value.
@@ -55,17 +55,17 @@ pub(crate) enum Problem {
     /// Too many bytes.
     #[error("it is too long")]
     TooLong,
-    /// Something else stands there.
+    /// Unexpected text.
     #[error("{expected} was expected before `{near}`{hint}")]
     Unexpected {
-        /// What belongs there.
+        /// What was expected.
         expected: &'static str,
         /// The next few characters.
         near: String,
         /// The usual cause.
         hint: &'static str,
     },
-    /// The value ends earlier than the text.
+    /// The value ends before the text does.
     #[error("the value ends too early: `{near}` follows{ESCAPE}")]
     Rest {
         /// The next few characters.
@@ -74,10 +74,10 @@ pub(crate) enum Problem {
     /// Several objects in a row.
     #[error("several objects follow one another where one belongs")]
     Several,
-    /// No object.
+    /// Not an object.
     #[error("{0} stands where an object belongs")]
     NotAnObject(&'static str),
-    /// A parameter in XML without its end.
+    /// An XML parameter without its closing tag.
     #[error("the parameter `{0}` is not closed with </parameter>")]
     OpenParameter(String),
     /// Text between the parameters.
@@ -86,33 +86,33 @@ pub(crate) enum Problem {
         /// Its first few characters.
         near: String,
     },
-    /// A call of nothing.
+    /// A call without a tool name.
     #[error("the call does not say which tool is meant")]
     NoName,
     /// A block without its closing fence.
     #[error("the block is not closed with ```")]
     OpenBlock,
-    /// A here-document without its end.
+    /// A here-document without its delimiter.
     #[error("the here-document is not closed: no line holds `{0}` alone")]
     OpenHeredoc(String),
 }
 
 const ESCAPE: &str = "; a quotation mark inside a string is written \\\"";
 
-/// A failure and how far the reader got.
+/// A problem and where the parser stopped.
 #[derive(Debug)]
 pub(crate) struct Fault {
     /// What is wrong.
     pub(crate) problem: Problem,
-    /// The byte it came to.
+    /// The byte reached.
     pub(crate) at: usize,
 }
 
-/// Reads one value from the start of the text. Gives the byte after it.
+/// Parses one value at the start of the text. Returns also the byte after it.
 pub(crate) fn read(text: &str, closers: Closers) -> Result<(Node, usize), Fault> {
     let mut reader = Reader { text, bytes: text.as_bytes(), at: 0, closers };
     let fault = |problem, at| Err(Fault { problem, at });
-    if text.len() > LENGTH {
+    if text.len() > MAX_LENGTH {
         return fault(Problem::TooLong, 0);
     }
     match reader.blank().and_then(|()| reader.value(0)) {
@@ -181,7 +181,7 @@ impl Reader<'_> {
         match self.peek() {
             None if self.at == 0 || depth == 0 => Err(Problem::Nothing),
             None => Err(Problem::Unfinished),
-            Some(b'{' | b'[') if depth >= DEPTH => Err(Problem::TooDeep),
+            Some(b'{' | b'[') if depth >= MAX_DEPTH => Err(Problem::TooDeep),
             Some(b'{') => self.object(depth + 1),
             Some(b'[') => self.list(depth + 1),
             // Two backticks are what a cut-off fence leaves, not an empty string.
@@ -235,7 +235,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What follows a member: a comma, or the end of what holds it.
+    /// Reads what follows a member: a comma, or the end of the container.
     fn after(&mut self, last: &Node, closer: u8) -> Result<bool, Problem> {
         self.blank()?;
         match self.peek() {
@@ -247,7 +247,7 @@ impl Reader<'_> {
                 self.at += 1;
                 Ok(true)
             }
-            // Digits may be missing at the end of a number; a string, a word or a bracket shows its end.
+            // A number may lack digits at its end; other values show their end.
             None if self.closers == Closers::MayLack && !matches!(last, Node::Number(_)) => {
                 Ok(true)
             }
@@ -323,7 +323,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What a backslash stands for. One that means nothing in JSON is meant as itself, as in `\d`.
+    /// Reads an escape sequence. A backslash without a meaning in JSON stands for itself, as in `\d`.
     fn escape(&mut self, text: &mut String, quote: u8) -> Result<(), Problem> {
         let Some(&next) = self.bytes.get(self.at + 1) else {
             self.at = self.bytes.len();
@@ -336,7 +336,7 @@ impl Reader<'_> {
             b'b' => '\u{8}',
             b'f' => '\u{c}',
             b'"' | b'\\' | b'/' => next.into(),
-            // In a shell `'\''` is a quotation mark inside a quoted text: there the backslash counts.
+            // In a shell, `'\''` is a quote inside a quoted string: there the backslash is kept.
             b'\'' if quote == b'"' && text.ends_with('\'') && self.follows(2, b'\'') => '\\',
             b'\'' => '\'',
             b'`' if quote == b'`' => '`',

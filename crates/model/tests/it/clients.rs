@@ -1,10 +1,10 @@
-//! One client type for both protocols, so that every story is told twice.
+//! One client type for both protocols, so that every test runs with both.
 
 use std::{sync::Mutex, time::Duration};
 
-use model::{
-    Anthropic, Delta, Endpoint, Error, Listener, Model, OpenAi, Reply, Request, Sampling, Secret,
-    ToolSpec,
+use lis_model::{
+    Anthropic, Delta, Endpoint, Error, Listener, Model, OpenAi, Request, Response, Sampling,
+    Secret, ToolSpec,
 };
 use serde_json::json;
 use testkit::{Answer, MockServer};
@@ -48,7 +48,7 @@ impl Model for Client {
         &self,
         request: &Request<'_>,
         listener: &dyn Listener,
-    ) -> Result<Reply, Error> {
+    ) -> Result<Response, Error> {
         match self {
             Self::OpenAi(model) => model.complete(request, listener).await,
             Self::Anthropic(model) => model.complete(request, listener).await,
@@ -56,18 +56,18 @@ impl Model for Client {
     }
 }
 
-/// Everything that was heard, in order.
+/// Everything that was received, in order.
 #[derive(Default)]
-pub(crate) struct Ear(Mutex<Vec<String>>);
+pub(crate) struct Recorder(Mutex<Vec<String>>);
 
-impl Ear {
+impl Recorder {
     pub(crate) fn heard(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
 
-impl Listener for Ear {
-    fn hear(&self, delta: Delta<'_>) {
+impl Listener for Recorder {
+    fn on_delta(&self, delta: Delta<'_>) {
         self.0.lock().unwrap().push(match delta {
             Delta::Reasoning(text) => format!("reasoning {text}"),
             Delta::Text(text) => format!("text {text}"),
@@ -100,7 +100,7 @@ pub(crate) fn tools() -> Vec<ToolSpec> {
 }
 
 /// Asks any model something small.
-pub(crate) async fn ask(model: &impl Model, listener: &dyn Listener) -> Result<Reply, Error> {
+pub(crate) async fn ask(model: &impl Model, listener: &dyn Listener) -> Result<Response, Error> {
     let (tools, sampling) = (tools(), Sampling::default());
     let messages = [Message::System { text: "You have a computer.".into() }, Message::user("Go.")];
     let request =
@@ -109,8 +109,8 @@ pub(crate) async fn ask(model: &impl Model, listener: &dyn Listener) -> Result<R
 }
 
 /// What one client makes of one answer.
-pub(crate) async fn told(vendor: Vendor, answer: impl Into<Answer>) -> Result<Reply, Error> {
+pub(crate) async fn told(vendor: Vendor, answer: impl Into<Answer>) -> Result<Response, Error> {
     let server = MockServer::scripted([answer]).unwrap();
     let client = Client::new(vendor, endpoint(&server)).unwrap();
-    ask(&client, &model::Silent).await
+    ask(&client, &lis_model::Silent).await
 }

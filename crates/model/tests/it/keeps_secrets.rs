@@ -1,13 +1,13 @@
-//! Keys reach the server they are for, and nobody else.
+//! API keys reach their server only.
 
 use std::error::Error as _;
 
-use model::{Endpoint, Error, Secret, Silent};
-use testkit::{Answer, MockServer, Nobody, say};
+use lis_model::{Endpoint, Error, Secret, Silent};
+use testkit::{Answer, MockServer, UnusedPort, say};
 
 use crate::clients::{Client, KEY, VENDORS, ask, endpoint};
 
-/// An error as any log may show it: its words, its causes, its debug form.
+/// An error as a log may show it: its text, its causes, its debug output.
 fn everything(error: &Error) -> String {
     let mut text = format!("{error} {error:?}");
     let mut source = error.source();
@@ -50,7 +50,7 @@ async fn nor_does_a_proxy_that_answers_with_its_own_page() {
 #[tokio::test]
 async fn secrets_in_the_address_are_not_shown() {
     for vendor in VENDORS {
-        let nobody = Nobody::new().unwrap();
+        let nobody = UnusedPort::new().unwrap();
         let address = nobody.base_url().unwrap().replace("http://", "http://me:pass-1234@");
         let endpoint = Endpoint {
             api_key: Some(Secret::new(KEY)),
@@ -65,7 +65,7 @@ async fn secrets_in_the_address_are_not_shown() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_told_and_not_followed() {
+async fn a_redirect_is_reported_and_not_followed() {
     for vendor in VENDORS {
         for status in [301, 302, 307, 308] {
             let other = MockServer::scripted([say("I have your key")]).unwrap();

@@ -1,18 +1,22 @@
-//! A server that does not take a field is asked without it, at once and from then on.
+//! A field that a server refuses is left out, at once and from then on.
 
 use std::{sync::Arc, time::Duration};
 
-use model::{Endpoint, Error, Model, Request, Sampling};
+use lis_model::{Endpoint, Error, Model, Request, Sampling};
 use serde_json::{Value, json};
 use testkit::{Answer, MockServer, Quirk, Received, say};
 use trajectory::Message;
 
-use crate::clients::{Client, Ear, Vendor, endpoint};
+use crate::clients::{Client, Recorder, Vendor, endpoint};
 
-async fn ask(client: &Client, sampling: &Sampling, ear: &Ear) -> Result<model::Reply, Error> {
+async fn ask(
+    client: &Client,
+    sampling: &Sampling,
+    recorder: &Recorder,
+) -> Result<lis_model::Response, Error> {
     let messages = [Message::user("Go.")];
     let request = Request { messages: &messages, tools: &[], sampling, max_tokens: 4096 };
-    client.complete(&request, ear).await
+    client.complete(&request, recorder).await
 }
 
 /// A server like OpenAI's own for its reasoning models.
@@ -44,14 +48,14 @@ async fn fields_are_renamed_or_dropped_and_not_sent_again() {
     let server = MockServer::answering(picky).unwrap();
     let client = Client::new(Vendor::OpenAi, endpoint(&server)).unwrap();
     let sampling = Sampling { temperature: Some(0.5), seed: Some(7), ..Sampling::default() };
-    let ear = Ear::default();
-    let reply = ask(&client, &sampling, &ear).await.unwrap();
-    assert_eq!(reply.message.text, "fine");
-    let retries = ear.heard().iter().filter(|line| line.starts_with("retry ")).count();
+    let recorder = Recorder::default();
+    let response = ask(&client, &sampling, &recorder).await.unwrap();
+    assert_eq!(response.message.text, "fine");
+    let retries = recorder.heard().iter().filter(|line| line.starts_with("retry ")).count();
     assert_eq!(retries, 3);
-    assert!(ear.heard()[0].contains("does not take `max_tokens`"));
+    assert!(recorder.heard()[0].contains("does not accept `max_tokens`"));
     assert_eq!(server.count(), 4);
-    ask(&client, &sampling, &Ear::default()).await.unwrap();
+    ask(&client, &sampling, &Recorder::default()).await.unwrap();
     assert_eq!(server.count(), 5);
     let body = server.requests()[4].body.clone();
     assert_eq!(body["max_completion_tokens"], 4096);
@@ -62,7 +66,7 @@ async fn fields_are_renamed_or_dropped_and_not_sent_again() {
 
 #[tokio::test]
 async fn many_calls_at_once_all_learn() {
-    // Nobody is answered before all have asked with the field.
+    // No request is answered before all have sent the field.
     const CALLS: usize = 16;
     let late = |received: &Received| picky(received).after(Duration::from_millis(200));
     let server = MockServer::answering(late).unwrap();
@@ -71,7 +75,9 @@ async fn many_calls_at_once_all_learn() {
         let client = Arc::clone(&client);
         tokio::spawn(async move {
             let sampling = Sampling { temperature: Some(0.5), ..Sampling::default() };
-            ask(&client, &sampling, &Ear::default()).await.map(|reply| reply.message.text)
+            ask(&client, &sampling, &Recorder::default())
+                .await
+                .map(|response| response.message.text)
         })
     });
     for asked in asking.collect::<Vec<_>>() {
@@ -87,7 +93,7 @@ async fn what_the_user_insists_on_is_sent_or_fails() {
     let extra_body = json!({"temperature": 0.5, "max_tokens": null});
     let extra_body = extra_body.as_object().unwrap().clone();
     let client = Client::new(Vendor::OpenAi, Endpoint { extra_body, ..endpoint(&server) }).unwrap();
-    let error = ask(&client, &Sampling::default(), &Ear::default()).await.unwrap_err();
+    let error = ask(&client, &Sampling::default(), &Recorder::default()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { status: 400, .. }), "{error:?}");
     assert_eq!(server.count(), 1);
 }
@@ -104,7 +110,7 @@ async fn a_model_that_decides_itself_how_long_to_think() {
     let server = MockServer::answering(answer).unwrap();
     let client = Client::new(Vendor::Anthropic, endpoint(&server)).unwrap();
     let sampling = Sampling { thinking: Some(2000), ..Sampling::default() };
-    ask(&client, &sampling, &Ear::default()).await.unwrap();
+    ask(&client, &sampling, &Recorder::default()).await.unwrap();
     assert_eq!(server.requests()[0].body["thinking"]["budget_tokens"], 2000);
     assert_eq!(server.requests()[1].body["thinking"], json!({"type": "adaptive"}));
 }
@@ -127,8 +133,8 @@ async fn thinking_goes_back_unless_the_server_refuses_it() {
         for _ in 0..2 {
             let request =
                 Request { messages: &messages, tools: &[], sampling: &sampling, max_tokens: 9 };
-            let reply = client.complete(&request, &Ear::default()).await.unwrap();
-            messages.extend([Message::Assistant(reply.message), Message::user("Go on.")]);
+            let response = client.complete(&request, &Recorder::default()).await.unwrap();
+            messages.extend([Message::Assistant(response.message), Message::user("Go on.")]);
         }
         let asked: Vec<_> =
             server.requests().into_iter().filter(|one| one.mentions(task)).collect();

@@ -2,9 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall panic, in helpers too")]
 
 mod clients;
-mod hears_a_reply;
 mod keeps_secrets;
 mod learns_from_refusals;
+mod receives_a_response;
+mod retries;
 mod shares_connections;
 mod survives_faults;
-mod waits_and_asks_again;

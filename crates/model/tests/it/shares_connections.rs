@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use model::{Endpoint, OpenAi, Silent};
+use lis_model::{Endpoint, OpenAi, Silent};
 use testkit::{MockServer, Received, say};
 use tokio::{
     io::copy_bidirectional,
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::clients::{ask, endpoint};
 
-/// Passes connections on, and tells of each.
+/// Forwards connections, and reports each.
 async fn counting(to: SocketAddr) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,9 +1,9 @@
-//! Every way in which a server fails becomes the error that says so, and never a reply.
+//! Every way in which a server fails becomes a matching error, and never a response.
 
 use std::time::{Duration, Instant};
 
-use model::{Endpoint, Error, Overflow, Silent};
-use testkit::{Answer, Fault, MockServer, Nobody, bash, say};
+use lis_model::{Endpoint, Error, Overflow, Silent};
+use testkit::{Answer, Fault, MockServer, UnusedPort, bash, say};
 
 use crate::clients::{Client, VENDORS, Vendor, ask, endpoint, told};
 
@@ -12,7 +12,7 @@ const TEXT: &str = "many small pieces of text, one after the other; ünd ein Uml
 async fn failed(vendor: Vendor, answer: impl Into<Answer>) -> Error {
     match told(vendor, answer).await {
         Err(error) => error,
-        Ok(reply) => panic!("{vendor:?}: {reply:?}"),
+        Ok(response) => panic!("{vendor:?}: {response:?}"),
     }
 }
 
@@ -47,7 +47,7 @@ async fn statuses_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_full_context_is_told_with_its_numbers() {
+async fn an_overflow_has_its_numbers() {
     let words = "prompt is too long: 212345 tokens > 200000 maximum";
     let expected = Overflow { context: Some(200_000), prompt: Some(212_345), output: None };
     for vendor in VENDORS {
@@ -59,7 +59,7 @@ async fn a_full_context_is_told_with_its_numbers() {
 }
 
 #[tokio::test]
-async fn a_reply_that_breaks_off_is_no_reply() {
+async fn a_response_that_is_cut_off_is_an_error() {
     let faults = [
         Fault::CutAfter(0),
         Fault::CutAfter(2),
@@ -72,9 +72,9 @@ async fn a_reply_that_breaks_off_is_no_reply() {
         for fault in faults.clone() {
             let error = failed(vendor, say(TEXT).fault(fault.clone())).await;
             let cut = matches!(error, Error::Cut(_) | Error::Protocol(_));
-            assert!(cut && error.is_passing(), "{vendor:?} {fault:?}: {error:?}");
+            assert!(cut && error.is_transient(), "{vendor:?} {fault:?}: {error:?}");
             let error = failed(vendor, bash("echo ünd").fault(fault.clone())).await;
-            assert!(error.is_passing(), "{vendor:?} {fault:?}: {error:?}");
+            assert!(error.is_transient(), "{vendor:?} {fault:?}: {error:?}");
         }
         for answer in [Answer::close(), Answer::reset()] {
             let error = failed(vendor, answer).await;
@@ -101,7 +101,7 @@ async fn silence_ends_the_wait_and_the_connection() {
 }
 
 #[tokio::test]
-async fn signs_of_life_are_no_words() {
+async fn keep_alives_are_not_content() {
     let alive = |vendor| match vendor {
         Vendor::OpenAi => Answer::events(":"),
         Vendor::Anthropic => {
@@ -120,7 +120,7 @@ async fn signs_of_life_are_no_words() {
 }
 
 #[tokio::test]
-async fn a_refusal_whose_words_never_end_is_still_one() {
+async fn a_refusal_with_an_endless_body_is_still_one() {
     for vendor in VENDORS {
         let refusal = Answer::error(503, "not now, ".repeat(20)).fault(Fault::SilentAfter(2));
         let begun = Instant::now();
@@ -134,12 +134,13 @@ async fn a_refusal_whose_words_never_end_is_still_one() {
 async fn what_follows_the_last_word_may_be_cut_off() {
     let said =
         "data: {\"choices\":[{\"delta\":{\"content\":\"yes\"},\"finish_reason\":\"stop\"}]}\n\n";
-    let reply = told(Vendor::OpenAi, Answer::events(format!("{said}data: {{\"usa"))).await.unwrap();
-    assert_eq!((reply.message.text.as_str(), reply.usage.estimated), ("yes", true));
+    let response =
+        told(Vendor::OpenAi, Answer::events(format!("{said}data: {{\"usa"))).await.unwrap();
+    assert_eq!((response.message.text.as_str(), response.usage.estimated), ("yes", true));
 }
 
 #[tokio::test]
-async fn what_is_no_reply_is_not_taken_for_one() {
+async fn what_is_not_a_response_is_an_error() {
     for vendor in VENDORS {
         let nonsense = [
             say(TEXT).fault(Fault::Malformed(1)),
@@ -165,7 +166,7 @@ async fn an_error_in_the_stream_is_an_error() {
     for vendor in VENDORS {
         let error =
             failed(vendor, say(TEXT).fault(Fault::ErrorEvent(2, "out of luck".into()))).await;
-        assert!(error.is_passing() && error.to_string().contains("out of luck"), "{error:?}");
+        assert!(error.is_transient() && error.to_string().contains("out of luck"), "{error:?}");
     }
     let overloaded = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
     let error = failed(Vendor::Anthropic, Answer::events(overloaded)).await;
@@ -196,13 +197,13 @@ async fn replies_without_end_are_ended() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_with_the_address() {
+async fn an_unreachable_server_is_reported_with_its_address() {
     for vendor in VENDORS {
-        let nobody = Nobody::new().unwrap();
+        let nobody = UnusedPort::new().unwrap();
         let base_url = nobody.base_url().unwrap();
         let client = Client::new(vendor, Endpoint::new("m", base_url.clone())).unwrap();
         let error = ask(&client, &Silent).await.unwrap_err();
-        assert!(error.is_passing());
+        assert!(error.is_transient());
         assert!(
             matches!(&error, Error::Unreachable { url, .. } if url.starts_with(&base_url)),
             "{error:?}"

@@ -1,5 +1,5 @@
-//! A GGUF file as weights: its metadata as a configuration, its names of tensors, and the order of rows it keeps for the
-//! Llama family. Refuses to know how numbers are stored; see the crate `gguf`.
+//! A GGUF file as a source of weights: its metadata as a configuration, its tensor names, and its row order for the Llama
+//! family. How values are stored is in the crate `gguf`.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ impl Source for GgufFile {
         let size: Vec<i64> = info.dimensions.iter().rev().map(|size| *size as i64).collect();
         let numbers = self
             .file
-            .numbers(&stored)
+            .read_f32(&stored)
             .map_err(|source| LoadError::Dequantise { name: stored.clone(), source })?;
         let tensor = Tensor::f_from_slice(&numbers)?.f_view(size.as_slice())?;
         let heads = match self.shape.architecture {
@@ -47,11 +47,11 @@ impl Source for GgufFile {
             let expected = vec![heads * self.shape.head_dim, self.shape.hidden];
             return Err(LoadError::Size { name: stored, found: size, expected });
         }
-        Ok(convert::from_neighbours(&tensor, heads)?)
+        Ok(convert::from_interleaved(&tensor, heads)?)
     }
 }
 
-/// What the projections are called in GGUF files, beside their names in the Hugging Face layout.
+/// Names in the Hugging Face layout and in GGUF files.
 const NAMES: [(&str, &str); 11] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
@@ -82,7 +82,7 @@ pub(crate) fn stored_name(name: &str) -> Option<String> {
     Some(whole.to_owned())
 }
 
-/// The metadata in the words of a `config.json`.
+/// The metadata as a `config.json`.
 fn configuration(file: &gguf::File) -> Result<Map<String, Value>, LoadError> {
     let architecture =
         file.get("general.architecture").and_then(gguf::Value::as_str).unwrap_or_default();
@@ -91,7 +91,7 @@ fn configuration(file: &gguf::File) -> Result<Map<String, Value>, LoadError> {
     let scaled =
         get("rope.scaling.type").and_then(gguf::Value::as_str).is_some_and(|kind| kind != "none");
     if scaled || file.tensor("rope_freqs.weight").is_some() {
-        return Err(unsupported("a stretching of rotary positions in a GGUF file"));
+        return Err(unsupported("scaling of rotary positions in a GGUF file"));
     }
     let known = ["attn_q.bias", "attn_k.bias", "attn_v.bias"];
     let computed =
@@ -104,8 +104,8 @@ fn configuration(file: &gguf::File) -> Result<Map<String, Value>, LoadError> {
     let (width, heads) = (number("embedding_length"), number("attention.head_count"));
     let head = number("attention.key_length")
         .or_else(|| width.zip(heads).and_then(|(width, heads)| width.checked_div(heads)));
-    if number("rope.dimension_count").is_some_and(|turned| Some(turned) != head) {
-        return Err(unsupported("a rotation of a part of each head"));
+    if number("rope.dimension_count").is_some_and(|rotated| Some(rotated) != head) {
+        return Err(unsupported("a partial rotation of heads"));
     }
     let mut config = Map::new();
     let mut set = |key: &str, value: Value| drop(config.insert(key.to_owned(), value));
@@ -149,7 +149,7 @@ fn configuration(file: &gguf::File) -> Result<Map<String, Value>, LoadError> {
     Ok(config)
 }
 
-/// The number somebody wrote before it was stored in single precision: `1e-5`, not `9.99999974737875e-6`.
+/// The shortest decimal that gives the same single-precision value: `1e-5`, not `9.99999974737875e-6`.
 fn shortest(value: f64) -> f64 {
     let single = value as f32;
     if f64::from(single) == value { single.to_string().parse().unwrap_or(value) } else { value }

@@ -1,10 +1,10 @@
-//! How much of the cache a step looks at: the longest of its sequences, rounded up, so that few different steps exist.
-//! Refuses to know tensors.
+//! The number of cache positions that a step reads: its longest sequence, rounded up, so that there are few different
+//! steps to record.
 
-/// The shortest view of the cache. The fused attention wants multiples of 16.
+/// The smallest view of the cache. The fused attention kernel needs multiples of 16.
 const SHORTEST: usize = 256;
 
-/// The smallest rounded length that holds so many tokens: 256, 512, 768, 1024, 1536, 2048, 3072, ...
+/// The smallest bucket with room for this many tokens: 256, 512, 768, 1024, 1536, 2048, 3072, ...
 pub(super) fn bucket(tokens: usize) -> usize {
     if tokens <= SHORTEST {
         return SHORTEST;

@@ -1,4 +1,4 @@
-//! Tokens are drawn as often as their probabilities say, and the same numbers draw the same tokens.
+//! Tokens are drawn according to their probabilities, and the same numbers draw the same tokens.
 
 use tch::{Device, Kind, Tensor};
 
@@ -6,22 +6,25 @@ use super::*;
 
 fn draws(all: &[Draw]) -> Tensor {
     let field = |value: fn(&Draw) -> f64| all.iter().map(value).collect::<Vec<_>>();
-    let values =
-        [field(|draw| draw.uniform), field(|draw| draw.sharpness), field(|draw| draw.greedy)]
-            .concat();
+    let values = [
+        field(|draw| draw.uniform),
+        field(|draw| draw.inverse_temperature),
+        field(|draw| draw.greedy),
+    ]
+    .concat();
     Tensor::from_slice(&values).view([3, all.len() as i64])
 }
 
-fn picked(pairs: &Tensor) -> (Vec<i64>, Vec<f64>) {
+fn sampled(pairs: &Tensor) -> (Vec<i64>, Vec<f64>) {
     let read = |row| Vec::<f64>::try_from(&pairs.select(0, row)).unwrap();
     (read(0).into_iter().map(|token| token as i64).collect(), read(1))
 }
 
-fn choice(temperature: f64, seed: u64) -> Choice {
-    Choice { temperature, top_p: 1.0, top_k: None, seed }
+fn choice(temperature: f64, seed: u64) -> SamplingParams {
+    SamplingParams { temperature, top_p: 1.0, top_k: None, seed }
 }
 
-/// Scores of a vocabulary that is no multiple of a block.
+/// Logits of a vocabulary that is not a multiple of the block size.
 fn scores(vocabulary: i64) -> Tensor {
     (Tensor::arange(vocabulary, (Kind::Float, Device::Cpu)) * 0.37).sin() * 3.0
 }
@@ -35,8 +38,8 @@ fn every_number_draws_the_token_whose_share_it_falls_into() {
         for step in 0..500 {
             let uniform = (f64::from(step) + 0.5) / 500.0;
             let expected = running.iter().position(|&sum| sum > uniform).unwrap() as i64;
-            let draw = Draw { uniform, sharpness: 1.0 / temperature, greedy: 0.0 };
-            let (token, logprob) = picked(&pick(&scores, &draws(&[draw])).unwrap());
+            let draw = Draw { uniform, inverse_temperature: 1.0 / temperature, greedy: 0.0 };
+            let (token, logprob) = sampled(&sample_tokens(&scores, &draws(&[draw])).unwrap());
             let off = (running[expected as usize] - uniform).abs();
             assert!(
                 token[0] == expected || off < 1e-5,
@@ -53,13 +56,13 @@ fn the_ends_of_the_range_draw_real_tokens() {
     let mut only = Tensor::full([1, 200], -1e9, (Kind::Float, Device::Cpu));
     let _ = only.narrow(1, 77, 1).fill_(5.0);
     for uniform in [0.0, 0.5, 1.0 - f64::EPSILON / 2.0] {
-        let draw = Draw { uniform, sharpness: 1.0, greedy: 0.0 };
-        assert_eq!(picked(&pick(&only, &draws(&[draw])).unwrap()).0, [77], "{uniform}");
+        let draw = Draw { uniform, inverse_temperature: 1.0, greedy: 0.0 };
+        assert_eq!(sampled(&sample_tokens(&only, &draws(&[draw])).unwrap()).0, [77], "{uniform}");
     }
     let _ = only.fill_(0.0);
-    let draw = |uniform| Draw { uniform, sharpness: 1.0, greedy: 0.0 };
-    assert_eq!(picked(&pick(&only, &draws(&[draw(0.0)])).unwrap()).0, [0]);
-    assert_eq!(picked(&pick(&only, &draws(&[draw(1.0 - 1e-9)])).unwrap()).0, [199]);
+    let draw = |uniform| Draw { uniform, inverse_temperature: 1.0, greedy: 0.0 };
+    assert_eq!(sampled(&sample_tokens(&only, &draws(&[draw(0.0)])).unwrap()).0, [0]);
+    assert_eq!(sampled(&sample_tokens(&only, &draws(&[draw(1.0 - 1e-9)])).unwrap()).0, [199]);
 }
 
 #[test]
@@ -67,7 +70,7 @@ fn greedy_rows_take_the_likeliest_and_tell_its_probability_at_one() {
     let scores = scores(300);
     let both = Tensor::stack(&[&scores, &scores.neg()], 0);
     let greedy = Draw::new(&choice(0.0, 1), 9);
-    let (tokens, logprobs) = picked(&pick(&both, &draws(&[greedy, greedy])).unwrap());
+    let (tokens, logprobs) = sampled(&sample_tokens(&both, &draws(&[greedy, greedy])).unwrap());
     for (row, token) in tokens.iter().enumerate() {
         let row = both.get(row as i64);
         assert_eq!(*token, row.argmax(0, false).int64_value(&[]));
@@ -79,16 +82,16 @@ fn greedy_rows_take_the_likeliest_and_tell_its_probability_at_one() {
 #[test]
 fn few_likely_tokens_are_chosen_among() {
     let scores = Tensor::from_slice(&[0f32, 3.0, 1.0, 2.0, -5.0]).unsqueeze(0);
-    let mut seen = std::collections::BTreeSet::new();
+    let mut drawn = std::collections::BTreeSet::new();
     for step in 0..200 {
-        let draw = Draw { uniform: f64::from(step) / 200.0, sharpness: 1.0, greedy: 0.0 };
+        let draw = Draw { uniform: f64::from(step) / 200.0, inverse_temperature: 1.0, greedy: 0.0 };
         let rows = [
-            Narrowed { row: 0, draw, top_k: 2, top_p: 1.0 },
-            Narrowed { row: 0, draw, top_k: 5, top_p: 0.5 },
-            Narrowed { row: 0, draw, top_k: 3, top_p: 0.95 },
+            TruncatedRow { row: 0, draw, top_k: 2, top_p: 1.0 },
+            TruncatedRow { row: 0, draw, top_k: 5, top_p: 0.5 },
+            TruncatedRow { row: 0, draw, top_k: 3, top_p: 0.95 },
         ];
-        let (tokens, logprobs) = picked(&pick_narrowed(&scores, &rows).unwrap());
-        seen.extend(tokens.iter().copied().enumerate());
+        let (tokens, logprobs) = sampled(&sample_truncated(&scores, &rows).unwrap());
+        drawn.extend(tokens.iter().copied().enumerate());
         let whole = scores.log_softmax(1, Kind::Double).double_value(&[0, tokens[0]]);
         assert!(
             (logprobs[0] - whole).abs() < 1e-5,
@@ -97,7 +100,7 @@ fn few_likely_tokens_are_chosen_among() {
     }
     // Shares: 0.64 (1), 0.24 (3), 0.09 (2), 0.03 (0), 0.0002 (4).
     let expected = [(0, 1), (0, 3), (1, 1), (2, 1), (2, 2), (2, 3)];
-    assert_eq!(seen.into_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(drawn.into_iter().collect::<Vec<_>>(), expected);
 }
 
 #[test]

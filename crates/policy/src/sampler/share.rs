@@ -1,70 +1,71 @@
-//! What conversations begin with in common is evaluated for one of them and copied to the others: who copies what from
-//! whom, and who waits until there is something to copy. Refuses to know tensors.
+//! Prefix sharing: a common prefix of several conversations is evaluated for one of them and copied to the others. Decides
+//! what is copied, and which slots wait for it. Knows no tensors.
 
 use std::collections::BTreeMap;
 
-use super::{plan::reads, seat::Seat};
+use super::{plan::is_prefilling, slot::Slot};
 
-/// Fewer tokens are sooner evaluated than copied or waited for.
-const WORTH: usize = 32;
+/// The minimum length of a shared prefix: shorter ones are evaluated faster than copied.
+const MIN_SHARED: usize = 32;
 
-/// Keys and values of these places of one slot go to others.
+/// Cache positions `begin..end` of a slot, to be copied to others.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Part {
+pub(super) struct Span {
     pub(super) from: usize,
     pub(super) begin: usize,
     pub(super) end: usize,
 }
 
-/// What can be copied now, and to which slots. These hold it from now on.
-pub(super) fn share(seats: &mut [Seat]) -> BTreeMap<Part, Vec<usize>> {
-    let mut parts: BTreeMap<Part, Vec<usize>> = BTreeMap::new();
-    let found: Vec<(usize, Part)> =
-        (0..seats.len()).filter_map(|to| Some((to, part(seats, to)?))).collect();
-    for (to, part) in found {
-        if let Some(seat) = seats.get_mut(to) {
-            seat.feed(part.end - part.begin);
+/// The spans that can be copied now, each with its target slots, which count them as cached from now on.
+pub(super) fn share(slots: &mut [Slot]) -> BTreeMap<Span, Vec<usize>> {
+    let mut spans: BTreeMap<Span, Vec<usize>> = BTreeMap::new();
+    let found: Vec<(usize, Span)> =
+        (0..slots.len()).filter_map(|to| Some((to, span(slots, to)?))).collect();
+    for (to, span) in found {
+        if let Some(slot) = slots.get_mut(to) {
+            slot.take_pending(span.end - span.begin);
         }
-        parts.entry(part).or_default().push(to);
+        spans.entry(span).or_default().push(to);
     }
-    parts
+    spans
 }
 
-/// The most that another slot holds of what this one is about to read. Its last token is left: its scores are wanted.
-fn part(seats: &[Seat], to: usize) -> Option<Part> {
-    let seat = seats.get(to).filter(|seat| reads(seat))?;
-    let (begin, all) = (seat.tokens.len(), seat.tokens.len() + seat.pending());
-    let others = seats
+/// The longest cached prefix in another slot of what this one is about to prefill. The last token is left out: its logits
+/// are needed.
+fn span(slots: &[Slot], to: usize) -> Option<Span> {
+    let slot = slots.get(to).filter(|slot| is_prefilling(slot))?;
+    let (begin, all) = (slot.tokens.len(), slot.tokens.len() + slot.pending());
+    let others = slots
         .iter()
         .enumerate()
-        .filter(|(from, other)| *from != to && promising(seat, |at| other.tokens.get(at).copied()));
+        .filter(|(from, other)| *from != to && promising(slot, |at| other.tokens.get(at).copied()));
     let (end, from) = others
-        .map(|(from, other)| (common(&mut other.tokens.iter().copied(), seat), from))
+        .map(|(from, other)| (common(&mut other.tokens.iter().copied(), slot), from))
         .max_by_key(|(common, from)| (*common, std::cmp::Reverse(*from)))?;
     let end = end.min(all - 1);
-    (end >= begin + WORTH).then_some(Part { from, begin, end })
+    (end >= begin + MIN_SHARED).then_some(Span { from, begin, end })
 }
 
-/// Whether a slot about to read does better to wait: one before it reads what this one can copy then.
-pub(super) fn waits(seats: &[Seat], to: usize) -> bool {
-    let Some(seat) = seats.get(to) else { return false };
-    let before = seats.iter().take(to).filter(|other| reads(other));
-    let mut promising = before.filter(|other| promising(seat, |at| other.token(at)));
-    promising.any(|other| common(&mut other.all(), seat) >= seat.tokens.len() + WORTH)
+/// Whether a slot should wait with its prefill: an earlier slot is about to evaluate what this one can then copy.
+pub(super) fn should_wait(slots: &[Slot], to: usize) -> bool {
+    let Some(slot) = slots.get(to) else { return false };
+    let before = slots.iter().take(to).filter(|other| is_prefilling(other));
+    let mut promising = before.filter(|other| promising(slot, |at| other.token(at)));
+    promising.any(|other| common(&mut other.all(), slot) >= slot.tokens.len() + MIN_SHARED)
 }
 
-/// Whether some tokens may have enough in common with what a slot is about to read: a glance, before all are compared.
-fn promising(seat: &Seat, token: impl Fn(usize) -> Option<u32>) -> bool {
-    let begin = seat.tokens.len();
-    [begin + WORTH - 1, begin].into_iter().all(|at| {
+/// A quick check whether tokens may share enough with what a slot is about to prefill, before all are compared.
+fn promising(slot: &Slot, token: impl Fn(usize) -> Option<u32>) -> bool {
+    let begin = slot.tokens.len();
+    [begin + MIN_SHARED - 1, begin].into_iter().all(|at| {
         let other = token(at);
-        other.is_some() && other == seat.token(at)
+        other.is_some() && other == slot.token(at)
     })
 }
 
-/// How many tokens some have in common with all of a slot's, from the beginning.
-fn common(some: &mut dyn Iterator<Item = u32>, seat: &Seat) -> usize {
-    some.zip(seat.all()).take_while(|(one, other)| one == other).count()
+/// The length of the common prefix of some tokens and all of a slot's.
+fn common(tokens: &mut dyn Iterator<Item = u32>, slot: &Slot) -> usize {
+    tokens.zip(slot.all()).take_while(|(one, other)| one == other).count()
 }
 
 #[cfg(test)]

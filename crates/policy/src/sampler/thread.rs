@@ -1,6 +1,6 @@
-//! The thread that owns the cache: takes questions in, and makes steps as long as somebody waits. New text of many
-//! conversations is read together and not after every step, since replies wait meanwhile. Refuses to know how a step
-//! is computed.
+//! The thread that owns the key-value cache: receives requests, and computes steps as long as there are any. New text of
+//! several conversations is prefilled together, and not after every decode step, since responses wait meanwhile. Knows
+//! nothing of how a step is computed.
 
 use std::{
     collections::VecDeque,
@@ -11,50 +11,51 @@ use std::{
     },
 };
 
+use sampling::{SampleError, SampleRequest};
 use tch::{Device, TchError, Tensor};
 
 use crate::{
-    error::Fallible,
+    error::TchResult,
     graph::{Cuda, CudaError},
     shape::Shape,
 };
 
 use super::{
-    Ask, EngineError, SampleError, Settings, Shared, Sharing,
-    pick::{Narrowed, pick, pick_narrowed},
+    EngineError, EngineSettings, PrefixSharing, Shared,
+    cuda_graphs::{GraphCache, StepKind},
+    evaluator::{self, Evaluator, prefill_sequences},
+    pick::{TruncatedRow, sample_tokens, sample_truncated},
     plan::{self, Row},
-    recorded::{Recorded, Replay},
-    seat::{self, Place, Seat, To},
     share,
-    steps::{self, Steps, readable},
+    slot::{self, Assignment, ReplyTo, Slot},
     weights::Weights,
 };
 
-/// Steps between two readings of new text while replies are being written.
-const PATIENCE: usize = 8;
+/// Decode steps between two prefills while responses are being sampled.
+const DECODES_PER_PREFILL: usize = 8;
 
-/// What the thread is told.
+/// A message to the thread.
 pub(super) enum Message {
-    /// Somebody wants a reply.
-    Ask(Ask, To),
-    /// A conversation is over.
-    Forget(u64),
-    /// The weights have other values, and may lie elsewhere.
+    /// Samples a response.
+    Sample(SampleRequest, ReplyTo),
+    /// Frees the slot of a conversation.
+    Release(u64),
+    /// The weights have changed; `Some` where they are other tensors.
     Refresh(Option<Weights>, Sender<Result<(), TchError>>),
 }
 
-/// Works until nobody can ask for anything any more. Says first whether it could start.
+/// Serves requests until all senders are gone. First reports whether it could start.
 pub(super) fn run(
     shape: &Shape,
     weights: Weights,
-    settings: &Settings,
+    settings: &EngineSettings,
     inbox: &Receiver<Message>,
     ready: &Sender<Result<(), EngineError>>,
     shared: &Arc<Shared>,
 ) {
     let _no_gradients = tch::no_grad_guard();
     let worker = Worker::new(shape, weights, settings, shared);
-    // Whoever started this thread waits for the answer.
+    // The starting thread waits for this.
     match worker {
         Ok(mut worker) => {
             let _ = ready.send(Ok(()));
@@ -65,24 +66,24 @@ pub(super) fn run(
 }
 
 struct Worker<'a> {
-    steps: Steps,
-    recorded: Recorded,
-    seats: Vec<Seat>,
-    waiting: VecDeque<(Ask, To)>,
+    evaluator: Evaluator,
+    graph_cache: GraphCache,
+    slots: Vec<Slot>,
+    waiting: VecDeque<(SampleRequest, ReplyTo)>,
     shared: &'a Shared,
     shape: Shape,
     context: usize,
-    sharing: Sharing,
+    prefix_sharing: PrefixSharing,
     clock: u64,
-    /// Steps since new text was last read.
-    unread: usize,
+    /// Decode steps since the last prefill.
+    since_prefill: usize,
 }
 
 impl<'a> Worker<'a> {
     fn new(
         shape: &Shape,
         weights: Weights,
-        settings: &Settings,
+        settings: &EngineSettings,
         shared: &'a Shared,
     ) -> Result<Self, EngineError> {
         let (device, kind) = (weights.embedding.device(), weights.embedding.kind());
@@ -90,33 +91,33 @@ impl<'a> Worker<'a> {
             Device::Cuda(index) => {
                 Cuda::load().and_then(|cuda| cuda.own_stream(index).map(|()| cuda))
             }
-            _ => Err(CudaError::Refused("the net is not on a CUDA device".to_owned())),
+            _ => Err(CudaError::Failed("the network is not on a CUDA device".to_owned())),
         };
-        let needed = steps::memory(shape, kind, settings.slots, settings.length);
-        let left = match (&cuda, device) {
-            // What cannot be asked is tried.
+        let needed = evaluator::memory(shape, kind, settings.slots, settings.context);
+        let free = match (&cuda, device) {
+            // Where the free memory is unknown, allocation is attempted.
             (Ok(cuda), Device::Cuda(index)) => cuda.free_memory(index).unwrap_or(u64::MAX),
             _ => u64::MAX,
         };
-        let there = left.min(settings.most_memory.unwrap_or(u64::MAX));
-        let Settings { slots, length, .. } = *settings;
-        if needed > there {
-            return Err(EngineError::Memory { slots, length, needed, there });
+        let available = free.min(settings.memory_limit.unwrap_or(u64::MAX));
+        let EngineSettings { slots, context, .. } = *settings;
+        if needed > available {
+            return Err(EngineError::OutOfMemory { slots, context, needed, available });
         }
-        let recorded = Recorded::new(cuda, settings.recording);
+        let graph_cache = GraphCache::new(cuda, settings.cuda_graphs);
         let worker = Self {
-            steps: Steps::new(shape, weights, slots, length)?,
-            recorded,
-            seats: (0..slots).map(|_| Seat::default()).collect(),
+            evaluator: Evaluator::new(shape, weights, slots, context)?,
+            graph_cache,
+            slots: (0..slots).map(|_| Slot::default()).collect(),
             waiting: VecDeque::new(),
             shared,
             shape: shape.clone(),
-            context: length,
-            sharing: settings.sharing,
+            context,
+            prefix_sharing: settings.prefix_sharing,
             clock: 0,
-            unread: 0,
+            since_prefill: 0,
         };
-        worker.tell_recording();
+        worker.publish_graph_state();
         Ok(worker)
     }
 
@@ -124,16 +125,16 @@ impl<'a> Worker<'a> {
         loop {
             if self.is_idle() {
                 let Ok(message) = inbox.recv() else { return };
-                self.hear(message);
+                self.handle(message);
             }
             loop {
                 match inbox.try_recv() {
-                    Ok(message) => self.hear(message),
+                    Ok(message) => self.handle(message),
                     Err(std::sync::mpsc::TryRecvError::Empty) => break,
                     Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
                 }
             }
-            self.seats.iter_mut().for_each(Seat::leave_if_unwanted);
+            self.slots.iter_mut().for_each(Slot::cancel_if_dropped);
             self.waiting.retain(|(_, to)| !to.is_closed());
             self.admit();
             if let Err(error) = self.step() {
@@ -143,163 +144,174 @@ impl<'a> Worker<'a> {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.seats.iter().all(|seat| seat.running.is_none())
+        self.waiting.is_empty() && self.slots.iter().all(|slot| slot.running.is_none())
     }
 
-    fn hear(&mut self, message: Message) {
+    fn handle(&mut self, message: Message) {
         match message {
-            Message::Ask(ask, to) => self.waiting.push_back((ask, to)),
-            Message::Forget(conversation) => {
-                let of_it =
-                    self.seats.iter_mut().filter(|seat| seat.conversation == Some(conversation));
-                of_it.for_each(Seat::forget);
+            Message::Sample(request, to) => self.waiting.push_back((request, to)),
+            Message::Release(conversation) => {
+                let owned =
+                    self.slots.iter_mut().filter(|slot| slot.conversation == Some(conversation));
+                owned.for_each(Slot::release);
             }
             Message::Refresh(weights, done) => {
-                self.seats.iter_mut().for_each(Seat::start_over);
-                self.recorded.hope();
+                self.slots.iter_mut().for_each(Slot::invalidate);
+                self.graph_cache.retry_failed();
                 if let Some(weights) = weights {
-                    self.recorded.forget();
-                    self.steps.weights = weights;
+                    self.graph_cache.clear();
+                    self.evaluator.weights = weights;
                 }
-                let cleared = self.steps.clear().and_then(|()| self.recorded.wait());
-                // Whoever refreshed waits for the answer.
+                let cleared = self.evaluator.clear().and_then(|()| self.graph_cache.wait());
+                // The refreshing thread waits for this.
                 let _ = done.send(cleared);
             }
         }
     }
 
-    /// Gives slots to those who wait, in order; who must wait for a slot of their own does not keep others waiting.
+    /// Assigns slots to waiting requests, in order. One that has to wait for its own slot does not block others.
     fn admit(&mut self) {
         let mut later = VecDeque::new();
-        while let Some((ask, to)) = self.waiting.pop_front() {
-            let Place::Seat(index) = seat::place(ask.conversation, &self.seats) else {
-                later.push_back((ask, to));
+        while let Some((request, to)) = self.waiting.pop_front() {
+            let Assignment::Slot(index) = slot::assign(request.conversation, &self.slots) else {
+                later.push_back((request, to));
                 continue;
             };
             self.clock += 1;
-            let Some(seat) = self.seats.get_mut(index) else { continue };
-            seat.used = self.clock;
-            let read = seat.begin(ask, to, self.context, self.sharing == Sharing::On);
-            self.shared.read.fetch_add(read as u64, Ordering::Relaxed);
+            let Some(slot) = self.slots.get_mut(index) else { continue };
+            slot.last_used = self.clock;
+            let tokens =
+                slot.begin(request, to, self.context, self.prefix_sharing == PrefixSharing::On);
+            self.shared.prompt_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
         }
         self.waiting = later;
-        let remembered = self.seats.iter().filter(|seat| seat.conversation.is_some()).count();
-        self.shared.remembered.store(remembered as u64, Ordering::Relaxed);
+        let cached = self.slots.iter().filter(|slot| slot.conversation.is_some()).count();
+        self.shared.cached_conversations.store(cached as u64, Ordering::Relaxed);
     }
 
-    fn step(&mut self) -> Fallible<()> {
-        let reading = self.seats.iter().filter(|seat| plan::reads(seat)).count();
-        let writing = self.seats.iter().filter(|seat| plan::writes(seat)).count();
-        if reading > 0
-            && (writing == 0 || self.unread >= PATIENCE || reading * 4 >= self.seats.len())
+    fn step(&mut self) -> TchResult<()> {
+        let prefill = self.slots.iter().filter(|slot| plan::is_prefilling(slot)).count();
+        let decode = self.slots.iter().filter(|slot| plan::is_decoding(slot)).count();
+        if prefill > 0
+            && (decode == 0
+                || self.since_prefill >= DECODES_PER_PREFILL
+                || prefill * 4 >= self.slots.len())
         {
-            self.read()?;
-            self.unread = 0;
+            self.prefill()?;
+            self.since_prefill = 0;
         }
-        if writing > 0 {
-            self.write()?;
-            self.unread += 1;
+        if decode > 0 {
+            self.decode()?;
+            self.since_prefill += 1;
         }
         Ok(())
     }
 
-    /// Adds one token to every sequence that has only a few to evaluate.
-    fn write(&mut self) -> Fallible<()> {
-        let writing = plan::writing(&mut self.seats, self.steps.nowhere);
-        let numbers = Tensor::f_from_slice(&writing.numbers)?;
-        self.steps.input.f_copy_(&numbers.f_view_as(&self.steps.input)?)?;
-        let made = self.recorded.step(&mut self.steps, writing.looked)?;
-        self.shared.replayed.fetch_add(u64::from(made == Replay::Yes), Ordering::Relaxed);
+    /// One decode step: evaluates one token of every sequence that has only a few pending.
+    fn decode(&mut self) -> TchResult<()> {
+        let decode = plan::decode(&mut self.slots, self.evaluator.scratch);
+        let numbers = Tensor::f_from_slice(&decode.numbers)?;
+        self.evaluator.input.f_copy_(&numbers.f_view_as(&self.evaluator.input)?)?;
+        let kind = self.graph_cache.step(&mut self.evaluator, decode.view)?;
+        self.shared
+            .replayed_steps
+            .fetch_add(u64::from(kind == StepKind::Replayed), Ordering::Relaxed);
         self.shared.steps.fetch_add(1, Ordering::Relaxed);
-        self.tell_recording();
-        let (output, scores) =
-            (self.steps.output.shallow_clone(), self.steps.scores.shallow_clone());
-        self.conclude(&output, &scores, &writing.rows)
+        self.publish_graph_state();
+        let (output, logits) =
+            (self.evaluator.output.shallow_clone(), self.evaluator.logits.shallow_clone());
+        self.deliver(&output, &logits, &decode.rows)
     }
 
-    /// Evaluates new text of some sequences, after what others have of it was copied.
-    fn read(&mut self) -> Fallible<()> {
-        if self.sharing == Sharing::On {
-            for (part, to) in share::share(&mut self.seats) {
-                self.steps.copy(&part, &to)?;
-                let copied = (part.end - part.begin) * to.len();
-                self.shared.read.fetch_sub(copied as u64, Ordering::Relaxed);
+    /// One prefill: copies shared prefixes, then evaluates new text of some sequences.
+    fn prefill(&mut self) -> TchResult<()> {
+        if self.prefix_sharing == PrefixSharing::On {
+            for (span, to) in share::share(&mut self.slots) {
+                self.evaluator.copy(&span, &to)?;
+                let copied = (span.end - span.begin) * to.len();
+                self.shared.prompt_tokens.fetch_sub(copied as u64, Ordering::Relaxed);
             }
         }
-        let device = self.steps.device();
-        let most = |width, looked| readable(device, &self.shape, width, looked);
-        let sharing = self.sharing == Sharing::On;
-        let waits = |to| sharing && share::waits(&self.seats, to);
-        let waiting: Vec<bool> = (0..self.seats.len()).map(waits).collect();
-        let (reading, rows) = plan::reading(&mut self.seats, &waiting, self.steps.nowhere, most);
+        let device = self.evaluator.device();
+        let limit = |width, view| prefill_sequences(device, &self.shape, width, view);
+        let sharing = self.prefix_sharing == PrefixSharing::On;
+        let should_wait = |to| sharing && share::should_wait(&self.slots, to);
+        let waiting: Vec<bool> = (0..self.slots.len()).map(should_wait).collect();
+        let (prefill, rows) =
+            plan::prefill(&mut self.slots, &waiting, self.evaluator.scratch, limit);
         if rows.is_empty() {
             return Ok(());
         }
-        let scores = self.steps.read(&reading)?;
-        if rows.iter().all(|row| !row.wanted) {
+        let logits = self.evaluator.prefill(&prefill)?;
+        if rows.iter().all(|row| !row.sampled) {
             return Ok(());
         }
         let draws: Vec<f64> =
             (0..3).flat_map(|field| rows.iter().map(move |row| row.draw.fields()[field])).collect();
         let draws = Tensor::f_from_slice(&draws)?.f_view([3, rows.len() as i64])?;
-        let output = pick(&scores, &draws.f_to_device(device)?)?;
-        self.conclude(&output, &scores, &rows)
+        let output = sample_tokens(&logits, &draws.f_to_device(device)?)?;
+        self.deliver(&output, &logits, &rows)
     }
 
-    /// Hands the chosen tokens to the replies that wait for one.
-    fn conclude(&mut self, output: &Tensor, scores: &Tensor, rows: &[Row]) -> Fallible<()> {
-        let mut narrowed = Vec::new();
-        for row in rows.iter().filter(|row| row.wanted) {
-            let Some(running) = self.seats.get(row.seat).and_then(|seat| seat.running.as_ref())
+    /// Delivers sampled tokens to the responses that wait for one.
+    fn deliver(&mut self, output: &Tensor, logits: &Tensor, rows: &[Row]) -> TchResult<()> {
+        let mut truncated = Vec::new();
+        for row in rows.iter().filter(|row| row.sampled) {
+            let Some(running) = self.slots.get(row.slot).and_then(|slot| slot.running.as_ref())
             else {
                 continue;
             };
-            narrowed.extend(narrow(running, row, self.shape.vocabulary));
+            truncated.extend(truncation(running, row, self.shape.vocabulary));
         }
-        let mut picked = Picked::read(output)?;
-        if !narrowed.is_empty() {
-            let replaced = Picked::read(&pick_narrowed(scores, &narrowed)?)?;
-            for (place, narrowed) in narrowed.iter().enumerate() {
-                picked.replace(usize::try_from(narrowed.row).unwrap_or_default(), &replaced, place);
+        let mut sampled = SampledTokens::read(output)?;
+        if !truncated.is_empty() {
+            let replaced = SampledTokens::read(&sample_truncated(logits, &truncated)?)?;
+            for (from, truncated) in truncated.iter().enumerate() {
+                sampled.replace(
+                    usize::try_from(truncated.row).unwrap_or_default(),
+                    &replaced,
+                    from,
+                );
             }
         }
-        for row in rows.iter().filter(|row| row.wanted) {
-            let (token, logprob) = picked.get(row.index);
+        for row in rows.iter().filter(|row| row.sampled) {
+            let (token, logprob) = sampled.get(row.index);
             self.clock += 1;
-            let Some(seat) = self.seats.get_mut(row.seat) else { continue };
-            seat.used = self.clock;
-            // Counted first: whoever gets the answer may ask how many there were.
-            self.shared.sampled.fetch_add(1, Ordering::Relaxed);
-            seat.chosen(token, logprob);
+            let Some(slot) = self.slots.get_mut(row.slot) else { continue };
+            slot.last_used = self.clock;
+            // Counted first: the receiver of the response may read the statistics.
+            self.shared.sampled_tokens.fetch_add(1, Ordering::Relaxed);
+            slot.push_token(token, logprob);
         }
         Ok(())
     }
 
-    /// Tells everybody who waits for a reply that there will be none.
+    /// Fails all responses in progress.
     fn fail(&mut self, error: &TchError) {
-        let text: Arc<str> = error.to_string().lines().next().unwrap_or_default().into();
-        for seat in &mut self.seats {
-            seat.fail(SampleError::Torch(Arc::clone(&text)));
+        let text = error.to_string();
+        let text = format!("libtorch failed: {}", text.lines().next().unwrap_or_default());
+        for slot in &mut self.slots {
+            slot.fail(SampleError::Failed(text.as_str().into()));
         }
     }
 
-    fn tell_recording(&self) {
-        if let Ok(mut told) = self.shared.unrecorded.lock()
-            && told.as_deref() != self.recorded.reason()
+    fn publish_graph_state(&self) {
+        if let Ok(mut published) = self.shared.graphs_disabled_reason.lock()
+            && published.as_deref() != self.graph_cache.reason()
         {
-            *told = self.recorded.reason().map(str::to_owned);
+            *published = self.graph_cache.reason().map(str::to_owned);
         }
     }
 }
 
-/// What the device chose.
-struct Picked {
+/// Tokens and log-probabilities read from the device.
+struct SampledTokens {
     tokens: Vec<f64>,
     logprobs: Vec<f64>,
 }
 
-impl Picked {
-    fn read(output: &Tensor) -> Fallible<Self> {
+impl SampledTokens {
+    fn read(output: &Tensor) -> TchResult<Self> {
         let mut numbers = Vec::<f64>::try_from(&output.f_reshape([-1])?)?;
         let logprobs = numbers.split_off(numbers.len() / 2);
         Ok(Self { tokens: numbers, logprobs })
@@ -313,26 +325,26 @@ impl Picked {
     fn replace(&mut self, row: usize, other: &Self, from: usize) {
         let pairs = [(&mut self.tokens, &other.tokens), (&mut self.logprobs, &other.logprobs)];
         for (mine, others) in pairs {
-            if let (Some(place), Some(&value)) = (mine.get_mut(row), others.get(from)) {
-                *place = value;
+            if let (Some(slot), Some(&value)) = (mine.get_mut(row), others.get(from)) {
+                *slot = value;
             }
         }
     }
 }
 
-/// How a row chooses among its likeliest tokens, if it does.
-fn narrow(running: &seat::Running, row: &Row, vocabulary: i64) -> Option<Narrowed> {
-    let choice = &running.choice;
-    let most = choice
+/// The truncation of a row by `top_k` or `top_p`; `None` where neither applies.
+fn truncation(running: &slot::Running, row: &Row, vocabulary: i64) -> Option<TruncatedRow> {
+    let params = &running.params;
+    let top_k = params
         .top_k
-        .and_then(|most| i64::try_from(most).ok())
+        .and_then(|top_k| i64::try_from(top_k).ok())
         .unwrap_or(vocabulary)
         .min(vocabulary);
-    let narrows = choice.temperature > 0.0 && (choice.top_p < 1.0 || most < vocabulary);
-    narrows.then_some(Narrowed {
+    let truncates = params.temperature > 0.0 && (params.top_p < 1.0 || top_k < vocabulary);
+    truncates.then_some(TruncatedRow {
         row: row.index as i64,
         draw: row.draw,
-        top_k: most,
-        top_p: choice.top_p,
+        top_k,
+        top_p: params.top_p,
     })
 }

@@ -1,18 +1,18 @@
-//! The weights as the sampler wants them: the tensors of a net, seen from the side on which they are multiplied. Shared,
-//! so that a change in place is seen; only an adapter is laid out anew, and stays an addition: merged into weights of 16
-//! bits, what a few steps have taught it would be rounded away. Refuses to know the cache and the steps.
+//! The weights in the layout of the sampler: transposed views of the network's tensors, so that changes in place are
+//! visible. Only an adapter is copied, and is not merged: merged into 16-bit weights, the small changes of a few training
+//! steps would be rounded away.
 
 use tch::Tensor;
 
 use crate::{
-    error::Fallible,
+    error::TchResult,
     layer::Layer,
-    lora::{Adapted, Target},
-    net::Net,
+    lora::{LayerAdapter, Target},
+    net::Network,
     shape::Shape,
 };
 
-/// All weights of a net.
+/// All weights of a network.
 pub(super) struct Weights {
     /// `[vocabulary, hidden]`.
     pub(super) embedding: Tensor,
@@ -28,46 +28,46 @@ pub(super) struct LayerWeights {
     pub(super) input_norm: Tensor,
     pub(super) qkv: Tensor,
     pub(super) qkv_bias: Option<Tensor>,
-    /// Of the heads of queries and of keys.
+    /// The head norms of queries and keys (Qwen3).
     pub(super) head_norms: Option<(Tensor, Tensor)>,
     pub(super) output: Tensor,
     pub(super) post_norm: Tensor,
     pub(super) gate_up: Tensor,
     pub(super) down: Tensor,
-    pub(super) added: Added,
+    pub(super) lora: LoraWeights,
 }
 
-/// What an adapter adds to the products of a layer.
-pub(super) struct Added {
-    pub(super) qkv: Option<Thin>,
-    pub(super) output: Option<Thin>,
-    pub(super) gate_up: Option<Thin>,
-    pub(super) down: Option<Thin>,
+/// The adapter of a layer.
+pub(super) struct LoraWeights {
+    pub(super) qkv: Option<LowRank>,
+    pub(super) output: Option<LowRank>,
+    pub(super) gate_up: Option<LowRank>,
+    pub(super) down: Option<LowRank>,
 }
 
-/// What an adapter adds to one product. Where that joins several projections, their ranks lie side by side. There are
-/// zeros up to a multiple of [`WIDTH`] ranks.
-pub(super) struct Thin {
+/// The adapter of one fused projection: the ranks of its targets are concatenated, and padded with zeros to a multiple of
+/// [`WIDTH`].
+pub(super) struct LowRank {
     targets: &'static [Target],
-    /// `[ranks, in]`: neighbours in memory are neighbours in the sum, as in the weights it is added to.
+    /// `[ranks, in]`, contiguous along the summed dimension, as the weights.
     a: Tensor,
     /// `[ranks, out]`, scaled.
     b: Tensor,
 }
 
-/// Numbers of 16 bits that a GPU reads at once. Its fast kernels want rows that begin at such places.
+/// The alignment of rows, in 16-bit elements, that fast GPU kernels need.
 const WIDTH: i64 = 8;
 
 impl Weights {
-    /// Those of a net.
-    pub(super) fn of(net: &Net) -> Fallible<Self> {
+    /// The weights of a network.
+    pub(super) fn of(net: &Network) -> TchResult<Self> {
         Ok(Self {
             embedding: net.embedding.f_detach()?,
             layers: net
                 .layers
                 .iter()
                 .map(|layer| LayerWeights::of(layer, &net.shape))
-                .collect::<Fallible<_>>()?,
+                .collect::<TchResult<_>>()?,
             norm: net.norm.f_detach()?,
             head: net.output_weight().f_detach()?.f_tr()?,
         })
@@ -75,46 +75,46 @@ impl Weights {
 }
 
 impl LayerWeights {
-    fn of(layer: &Layer, shape: &Shape) -> Fallible<Self> {
-        let turned = |tensor: &Tensor| tensor.f_detach()?.f_tr();
+    fn of(layer: &Layer, shape: &Shape) -> TchResult<Self> {
+        let transposed = |tensor: &Tensor| tensor.f_detach()?.f_tr();
         let head_norms = match (&layer.query_norm, &layer.key_norm) {
             (Some(queries), Some(keys)) => Some((queries.f_detach()?, keys.f_detach()?)),
             _ => None,
         };
         Ok(Self {
             input_norm: layer.input_norm.f_detach()?,
-            qkv: turned(&layer.qkv)?,
+            qkv: transposed(&layer.qkv)?,
             qkv_bias: layer.qkv_bias.as_ref().map(Tensor::f_detach).transpose()?,
             head_norms,
-            output: turned(&layer.output)?,
+            output: transposed(&layer.output)?,
             post_norm: layer.post_norm.f_detach()?,
-            gate_up: turned(&layer.gate_up)?,
-            down: turned(&layer.down)?,
-            added: Added::of(&layer.adapted, shape)?,
+            gate_up: transposed(&layer.gate_up)?,
+            down: transposed(&layer.down)?,
+            lora: LoraWeights::of(&layer.adapted, shape)?,
         })
     }
 }
 
-impl Added {
-    fn of(adapted: &Adapted, shape: &Shape) -> Fallible<Self> {
-        let thin = |targets| Thin::of(adapted, targets, shape);
+impl LoraWeights {
+    fn of(adapted: &LayerAdapter, shape: &Shape) -> TchResult<Self> {
+        let low_rank = |targets| LowRank::of(adapted, targets, shape);
         Ok(Self {
-            qkv: thin(&[Target::Query, Target::Key, Target::Value])?,
-            output: thin(&[Target::Output])?,
-            gate_up: thin(&[Target::Gate, Target::Up])?,
-            down: thin(&[Target::Down])?,
+            qkv: low_rank(&[Target::Query, Target::Key, Target::Value])?,
+            output: low_rank(&[Target::Output])?,
+            gate_up: low_rank(&[Target::Gate, Target::Up])?,
+            down: low_rank(&[Target::Down])?,
         })
     }
 
-    /// Takes over an adapter's numbers, in place.
-    pub(super) fn refresh(&self, adapted: &Adapted, shape: &Shape) -> Fallible<()> {
+    /// Copies the current values of an adapter, in place.
+    pub(super) fn refresh(&self, adapted: &LayerAdapter, shape: &Shape) -> TchResult<()> {
         let all = [&self.qkv, &self.output, &self.gate_up, &self.down];
-        all.into_iter().flatten().try_for_each(|thin| thin.refresh(adapted, shape))
+        all.into_iter().flatten().try_for_each(|low_rank| low_rank.refresh(adapted, shape))
     }
 
-    /// The same tensors once more.
+    /// A second handle to the same tensors.
     pub(super) fn shared(&self) -> Self {
-        let shared = |thin: &Option<Thin>| thin.as_ref().map(Thin::shared);
+        let shared = |low_rank: &Option<LowRank>| low_rank.as_ref().map(LowRank::shared);
         Self {
             qkv: shared(&self.qkv),
             output: shared(&self.output),
@@ -124,8 +124,12 @@ impl Added {
     }
 }
 
-impl Thin {
-    fn of(adapted: &Adapted, targets: &'static [Target], shape: &Shape) -> Fallible<Option<Self>> {
+impl LowRank {
+    fn of(
+        adapted: &LayerAdapter,
+        targets: &'static [Target],
+        shape: &Shape,
+    ) -> TchResult<Option<Self>> {
         let factors: Vec<_> = targets.iter().filter_map(|target| adapted.get(*target)).collect();
         let Some(first) = factors.first() else { return Ok(None) };
         let ranks: i64 = factors.iter().map(|factors| factors.rank()).sum();
@@ -133,12 +137,12 @@ impl Thin {
         let columns = targets[0].sides(shape).0;
         let rows: i64 = targets.iter().map(|target| target.sides(shape).1).sum();
         let zeros = |sizes: [i64; 2]| Tensor::f_zeros(sizes, (first.a.kind(), first.a.device()));
-        let thin = Self { targets, a: zeros([ranks, columns])?, b: zeros([ranks, rows])? };
-        thin.refresh(adapted, shape)?;
-        Ok(Some(thin))
+        let low_rank = Self { targets, a: zeros([ranks, columns])?, b: zeros([ranks, rows])? };
+        low_rank.refresh(adapted, shape)?;
+        Ok(Some(low_rank))
     }
 
-    fn refresh(&self, adapted: &Adapted, shape: &Shape) -> Fallible<()> {
+    fn refresh(&self, adapted: &LayerAdapter, shape: &Shape) -> TchResult<()> {
         let _guard = tch::no_grad_guard();
         let (mut rank, mut row) = (0, 0);
         for target in self.targets {
@@ -158,8 +162,8 @@ impl Thin {
         Self { targets: self.targets, a: self.a.shallow_clone(), b: self.b.shallow_clone() }
     }
 
-    /// Adds its product with `x` to `out`, in place.
-    pub(super) fn add(&self, out: &mut Tensor, x: &Tensor) -> Fallible<()> {
+    /// Adds `x A^T B` to `out`, in place.
+    pub(super) fn add(&self, out: &mut Tensor, x: &Tensor) -> TchResult<()> {
         let _ = out.f_addmm_(&x.f_mm(&self.a.f_tr()?)?, &self.b)?;
         Ok(())
     }
@@ -170,7 +174,7 @@ mod tests {
     use tch::{Device, Kind};
 
     use super::*;
-    use crate::{Architecture, Lora, Output, Scaling};
+    use crate::{Architecture, LoraConfig, Output, Scaling};
 
     fn shape() -> Shape {
         Shape {
@@ -192,20 +196,20 @@ mod tests {
 
     #[test]
     fn changes_that_weights_of_16_bits_would_swallow_are_added() {
-        let mut net = Net::random(shape(), 3, Device::Cpu, Kind::BFloat16).unwrap();
+        let mut net = Network::random(shape(), 3, Device::Cpu, Kind::BFloat16).unwrap();
         let targets = vec![Target::Query, Target::Value];
-        net.add_lora(&Lora { rank: 2, alpha: 6.0, targets, seed: 1 }).unwrap();
+        net.add_lora(&LoraConfig { rank: 2, alpha: 6.0, targets, seed: 1 }).unwrap();
         let adapted = &net.layers[0].adapted;
-        let thin = Added::of(adapted, &net.shape).unwrap().qkv.unwrap();
+        let low_rank = LoraWeights::of(adapted, &net.shape).unwrap().qkv.unwrap();
         tch::no_grad(|| {
             for target in [Target::Query, Target::Value] {
                 let _ = adapted.get(target).unwrap().b.shallow_clone().fill_(1e-7);
             }
         });
-        thin.refresh(adapted, &net.shape).unwrap();
+        low_rank.refresh(adapted, &net.shape).unwrap();
         let x = Tensor::arange(64, (Kind::Float, Device::Cpu)).sin().view([2, 32]);
         let mut found = Tensor::zeros([2, 64], (Kind::BFloat16, Device::Cpu));
-        tch::no_grad(|| thin.add(&mut found, &x.to_kind(Kind::BFloat16))).unwrap();
+        tch::no_grad(|| low_rank.add(&mut found, &x.to_kind(Kind::BFloat16))).unwrap();
         let part = |target| {
             let factors = adapted.get(target).unwrap();
             let wide = |tensor: &Tensor| tensor.detach().to_kind(Kind::Float);

@@ -1,26 +1,25 @@
-//! llama.cpp computes the same from the same GGUF file, as nearly as its rounding allows; and it reads the adapters that
-//! are written here.
+//! llama.cpp computes the same logits from the same GGUF file, up to rounding, and reads our adapters.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use lis_policy::{LoraConfig, Network, Target};
 use llama_cpp_2::context::params::LlamaContextParams;
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
-use policy::{Lora, Net, Target};
 use tch::{Device, Kind, Tensor};
 
 use crate::needs::{named, stir};
 
 const TOKENS: [i32; 12] = [1, 4093, 198, 7062, 314, 260, 3575, 282, 4649, 47, 2, 198];
 
-/// llama.cpp can be set up once at a time in a process.
+/// llama.cpp can be initialised only once per process.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The scores after the last token, with an adapter or without.
+/// The logits after the last token, with or without an adapter.
 fn llama_cpp(file: &Path, adapter: Option<&Path>) -> Tensor {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut backend = LlamaBackend::init().unwrap();
@@ -44,24 +43,24 @@ fn llama_cpp(file: &Path, adapter: Option<&Path>) -> Tensor {
     Tensor::from_slice(context.get_logits_ith(TOKENS.len() as i32 - 1))
 }
 
-fn ours(net: &Net) -> Tensor {
+fn ours(net: &Network) -> Tensor {
     let tokens = Tensor::from_slice(&TOKENS.map(i64::from)).unsqueeze(0);
     tch::no_grad(|| net.logits(&tokens)).unwrap().get(0).get(TOKENS.len() as i64 - 1)
 }
 
-/// How alike two vectors are: the cosine of the angle between them, around their means.
+/// The correlation of two vectors.
 fn alike(left: &Tensor, right: &Tensor) -> f64 {
     let centred = |tensor: &Tensor| tensor - tensor.mean(Kind::Float);
     let (left, right) = (centred(left), centred(right));
     (left.dot(&right) / (left.norm() * right.norm())).double_value(&[])
 }
 
-/// Adds an adapter to the net, writes it, and compares what it does here with what it does there.
+/// Adds an adapter to the network, saves it, and compares its effect here and in llama.cpp.
 fn compare_adapter(file: &Path, targets: Vec<Target>, height: f64) {
-    let mut net = Net::load(file, Device::Cpu, Kind::Float).unwrap();
+    let mut net = Network::load(file, Device::Cpu, Kind::Float).unwrap();
     let (plain, theirs_plain) = (ours(&net), llama_cpp(file, None));
     assert!(alike(&plain, &theirs_plain) > 0.999, "{}", alike(&plain, &theirs_plain));
-    net.add_lora(&Lora { rank: 4, alpha: 8.0, targets, seed: 1 }).unwrap();
+    net.add_lora(&LoraConfig { rank: 4, alpha: 8.0, targets, seed: 1 }).unwrap();
     for (number, (name, mut factor)) in net.trainable().into_iter().enumerate() {
         if name.contains("lora_B") {
             stir(&mut factor, number as f64, height);
@@ -91,7 +90,7 @@ fn an_adapter_of_every_projection_means_the_same() {
     compare_adapter(&file, targets.to_vec(), 0.1);
 }
 
-/// Their rows are kept in another order in the file; a wrong one would move the scores elsewhere.
+/// Their rows have another order in the file; a wrong order would change the logits.
 #[test]
 fn an_adapter_of_queries_and_keys_means_the_same() {
     let Some(file) = named("LIS_TEST_TINY_GGUF", "gguf") else { return };

@@ -1,14 +1,16 @@
-//! `transformers` loads what is saved and computes the same: scores, log-probabilities, gradients. And it reads the same
-//! weights out of a GGUF file.
+//! `transformers` loads our exports and computes the same logits, log-probabilities and gradients, and reads the same
+//! weights from a GGUF file.
 
 use std::path::Path;
 
-use policy::{Architecture, Checkpointing, Lora, Net, Output, Row, Scaling, Target, TensorFile};
+use lis_policy::{
+    Architecture, Checkpointing, LoraConfig, Network, Output, Row, Scaling, Target, TensorFile,
+};
 use tch::{Device, Kind, Tensor};
 
 use crate::needs::{difference, named, python, stir, tiny};
 
-/// Loads a directory, computes scores and the gradient of a weighted sum of log-probabilities, writes them to a file.
+/// Loads a directory, computes logits and the gradient of a weighted sum of log-probabilities, writes them to a file.
 const SCORES: &str = r#"
 import sys
 import torch
@@ -33,8 +35,8 @@ const TOKENS: [[u32; 12]; 2] =
 const SCORED: [[u8; 12]; 2] =
     [[0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1], [0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0]];
 
-/// What `transformers` makes of a saved net.
-fn theirs(net: &Net) -> Option<TensorFile> {
+/// The results of `transformers` for a saved network.
+fn theirs(net: &Network) -> Option<TensorFile> {
     let directory = tempfile::tempdir().unwrap();
     net.save(directory.path()).unwrap();
     let out = directory.path().join("out.safetensors");
@@ -42,7 +44,7 @@ fn theirs(net: &Net) -> Option<TensorFile> {
     Some(TensorFile::open(&out).unwrap())
 }
 
-fn compare(net: &Net, theirs: &TensorFile, checkpointing: Checkpointing) {
+fn compare(net: &Network, theirs: &TensorFile, checkpointing: Checkpointing) {
     let scored = SCORED.map(|row| row.map(|mark| mark == 1));
     // The second sequence is shorter here; there it is padded with zeros.
     let rows = [
@@ -73,7 +75,7 @@ fn compare(net: &Net, theirs: &TensorFile, checkpointing: Checkpointing) {
     assert!(compared > 10, "too few gradients are more than nothing");
 }
 
-/// Their gradients in the layout of ours.
+/// Their gradients in our layout.
 fn joined(theirs: &TensorFile, name: &str) -> Tensor {
     let parts: &[&str] = if name.contains("qkv_proj") {
         &["q_proj", "k_proj", "v_proj"]
@@ -130,7 +132,7 @@ fn an_adapter_is_merged_when_it_is_saved() {
         Target::Up,
         Target::Down,
     ];
-    net.add_lora(&Lora { rank: 3, alpha: 6.0, targets, seed: 1 }).unwrap();
+    net.add_lora(&LoraConfig { rank: 3, alpha: 6.0, targets, seed: 1 }).unwrap();
     for (number, (_, mut factor)) in net.trainable().into_iter().enumerate() {
         stir(&mut factor, number as f64, 0.1);
     }
@@ -143,7 +145,7 @@ fn an_adapter_is_merged_when_it_is_saved() {
     assert!(difference(&logits, &theirs.tensor("logits").unwrap()) < 1e-4);
 }
 
-/// Loads a GGUF file and writes the scores of a few tokens.
+/// Loads a GGUF file and writes the logits of a few tokens.
 const GGUF: &str = r#"
 import os
 import sys
@@ -170,7 +172,7 @@ fn a_gguf_file_gives_the_same_scores() {
         return;
     }
     let theirs = TensorFile::open(&out).unwrap().tensor("logits").unwrap();
-    let net = Net::load(&file, Device::Cpu, Kind::Float).unwrap();
+    let net = Network::load(&file, Device::Cpu, Kind::Float).unwrap();
     let tokens =
         Tensor::from_slice(&[1i64, 4093, 198, 7062, 314, 260, 3575, 282, 4649, 47, 2, 198])
             .view([1, 12]);

@@ -1,14 +1,14 @@
-//! What tests need of the machine, and nets they share. A test without what it needs says so and passes, unless
+//! Requirements of tests, and shared networks. A test whose requirement is missing prints so and passes, unless
 //! `LIS_REQUIRE` names the capability.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use policy::{Architecture, Net, Output, Scaling, Shape};
+use lis_policy::{Architecture, Network, Output, Scaling, Shape};
 use tch::{Device, Kind, Tensor};
 
-/// The value of a variable, or a visible skip.
+/// The value of a variable, or a skip message.
 pub(crate) fn named(variable: &str, capability: &str) -> Option<PathBuf> {
     let value = var(variable);
     if value.is_none() {
@@ -24,7 +24,8 @@ fn var(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// Runs a Python program with PyTorch (the package that libtorch belongs to) and `transformers`; none with a visible skip.
+/// Runs a Python program with PyTorch (the package that contains libtorch) and `transformers`; `None` with a skip
+/// message.
 pub(crate) fn python(program: &str, arguments: &[&Path]) -> Option<String> {
     let packages = named("LIS_TEST_TRANSFORMERS", "transformers")?;
     let libtorch = named("LIBTORCH", "torch")?;
@@ -41,7 +42,7 @@ pub(crate) fn python(program: &str, arguments: &[&Path]) -> Option<String> {
 }
 
 /// PyTorch in Python loads CUDA's libraries even where it computes on the processor. Where they are not installed,
-/// libraries with their names and the symbols that are asked for stand in; nobody calls into them.
+/// stub libraries with their names and symbols are used, which are never called.
 fn stand_ins(torch: &Path, to: &Path) {
     let script = r#"
         libraries=$(ls "$1"/torch/lib/*.so)
@@ -69,7 +70,7 @@ fn command(program: &str) -> Command {
     Command::new(program)
 }
 
-/// The shape of a tiny net.
+/// The shape of a tiny network.
 pub(crate) fn shape(architecture: Architecture, output: Output, rope_scaling: Scaling) -> Shape {
     Shape {
         architecture,
@@ -88,17 +89,17 @@ pub(crate) fn shape(architecture: Architecture, output: Output, rope_scaling: Sc
     }
 }
 
-/// A tiny net in which every weight matters, biases and norms too.
-pub(crate) fn tiny(architecture: Architecture, output: Output, scaling: Scaling) -> Net {
+/// A tiny network in which every weight matters, biases and norms too.
+pub(crate) fn tiny(architecture: Architecture, output: Output, scaling: Scaling) -> Network {
     let net =
-        Net::random(shape(architecture, output, scaling), 5, Device::Cpu, Kind::Float).unwrap();
+        Network::random(shape(architecture, output, scaling), 5, Device::Cpu, Kind::Float).unwrap();
     for (number, (_, mut tensor)) in net.parameters().unwrap().into_iter().enumerate() {
         stir(&mut tensor, number as f64, 0.2);
     }
     net
 }
 
-/// Adds waves to a tensor: numbers without a pattern that matters, the same everywhere.
+/// Adds deterministic waves to a tensor.
 pub(crate) fn stir(tensor: &mut Tensor, phase: f64, height: f64) {
     let waves = (Tensor::arange(tensor.numel() as i64, (Kind::Double, Device::Cpu)) * 1.7 + phase)
         .sin()

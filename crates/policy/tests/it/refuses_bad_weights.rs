@@ -1,9 +1,9 @@
-//! Files that are damaged, incomplete or of unknown networks are refused with the reason.
+//! Files that are damaged, incomplete or of unsupported networks are rejected with the reason.
 
 use std::path::Path;
 
-use policy::{
-    Architecture, LoadError, Net, Output, Scaling, TensorFile, TensorFileError, write_tensors,
+use lis_policy::{
+    Architecture, LoadError, Network, Output, Scaling, TensorFile, TensorFileError, write_tensors,
 };
 use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
@@ -17,7 +17,7 @@ fn saved() -> tempfile::TempDir {
 }
 
 fn refused(path: &Path) -> LoadError {
-    match Net::load(path, Device::Cpu, Kind::Float) {
+    match Network::load(path, Device::Cpu, Kind::Float) {
         Ok(_) => panic!("{} was loaded", path.display()),
         Err(error) => error,
     }
@@ -73,7 +73,7 @@ fn missing_and_misshapen_tensors_are_named() {
         Some(Tensor::zeros([32, 32], (Kind::Int64, Device::Cpu))),
     );
     assert!(
-        matches!(refused(directory.path()), LoadError::Numbers { name: wrong, .. } if wrong == name)
+        matches!(refused(directory.path()), LoadError::ElementType { name: wrong, .. } if wrong == name)
     );
     change_tensor(directory.path(), name, None);
     assert!(matches!(refused(directory.path()), LoadError::Missing(missing) if missing == name));
@@ -120,10 +120,10 @@ fn damaged_heads_are_refused() {
     };
     let sound = head("[2]", "[0,8]");
     assert_eq!(open(&sound, sound.len() as u64, 8).unwrap().unwrap(), [2]);
-    assert!(matches!(open(&sound, sound.len() as u64, 7), Err(TensorFileError::Place { .. })));
-    assert!(matches!(open(&sound, u64::MAX, 8), Err(TensorFileError::Head { .. })));
-    assert!(matches!(open(&sound, sound.len() as u64 + 9, 8), Err(TensorFileError::Head { .. })));
-    assert!(matches!(open("{", 1, 0), Err(TensorFileError::Head { .. })));
+    assert!(matches!(open(&sound, sound.len() as u64, 7), Err(TensorFileError::Entry { .. })));
+    assert!(matches!(open(&sound, u64::MAX, 8), Err(TensorFileError::Header { .. })));
+    assert!(matches!(open(&sound, sound.len() as u64 + 9, 8), Err(TensorFileError::Header { .. })));
+    assert!(matches!(open("{", 1, 0), Err(TensorFileError::Header { .. })));
     for (shape, offsets) in [
         ("[3]", "[0,8]"),
         ("[2]", "[8,0]"),
@@ -136,12 +136,12 @@ fn damaged_heads_are_refused() {
     ] {
         let head = head(shape, offsets);
         assert!(
-            matches!(open(&head, head.len() as u64, 8), Err(TensorFileError::Place { .. })),
+            matches!(open(&head, head.len() as u64, 8), Err(TensorFileError::Entry { .. })),
             "{head}"
         );
     }
     std::fs::write(&path, b"short").unwrap();
-    assert!(matches!(TensorFile::open(&path), Err(TensorFileError::Head { .. })));
+    assert!(matches!(TensorFile::open(&path), Err(TensorFileError::Header { .. })));
 }
 
 #[test]
@@ -151,20 +151,20 @@ fn a_gguf_file_without_a_net_is_refused() {
     let write = |metadata: &[(&str, gguf::Value)]| {
         let metadata: Vec<_> =
             metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-        let tensor = gguf::Pending {
+        let tensor = gguf::NewTensor {
             name: "token_embd.weight".to_owned(),
             dimensions: vec![8, 3],
-            numbers: gguf::Numbers::Single(vec![0.0; 24]),
+            data: gguf::TensorData::F32(vec![0.0; 24]),
         };
         gguf::write(&mut std::fs::File::create(&path).unwrap(), &metadata, &[tensor]).unwrap();
     };
     write(&[("general.architecture", "gemma".into())]);
     assert!(
-        matches!(refused(&path), LoadError::Config(policy::ConfigError::Architecture(name)) if name == "gemma")
+        matches!(refused(&path), LoadError::Config(lis_policy::ConfigError::Architecture(name)) if name == "gemma")
     );
     let mut known = vec![("general.architecture", "llama".into())];
     write(&known);
-    assert!(matches!(refused(&path), LoadError::Config(policy::ConfigError::Field(_))));
+    assert!(matches!(refused(&path), LoadError::Config(lis_policy::ConfigError::Field(_))));
     for (key, value) in [
         ("llama.block_count", 1),
         ("llama.embedding_length", 8),
@@ -178,5 +178,5 @@ fn a_gguf_file_without_a_net_is_refused() {
     assert!(matches!(refused(&path), LoadError::Missing(name) if name == "blk.0.attn_norm.weight"));
     known.push(("llama.rope.scaling.type", "yarn".into()));
     write(&known);
-    assert!(matches!(refused(&path), LoadError::Config(policy::ConfigError::Unsupported(_))));
+    assert!(matches!(refused(&path), LoadError::Config(lis_policy::ConfigError::Unsupported(_))));
 }

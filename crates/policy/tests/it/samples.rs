@@ -1,15 +1,16 @@
-//! The engine continues sequences exactly as the net itself would, one token after another, whoever else is served.
+//! The engine continues sequences exactly as the network would one token at a time, independent of other requests.
 
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use policy::{
-    Architecture, Ask, Choice, Engine, EngineError, Flow, Lora, Net, Output, Recording, Row,
-    SampleEnd, SampleError, Sampled, Scaling, Settings, Shape, Sharing, Target,
+use lis_policy::{
+    Architecture, CudaGraphs, Engine, EngineError, EngineSettings, LoraConfig, Network, Output,
+    PrefixSharing, Row, Scaling, Shape, Target,
     perf::{self, Generation},
 };
+use sampling::{Flow, SampleEnd, SampleError, SampleRequest, Sampled, SamplingParams, Until};
 use tch::{Device, Kind, Tensor};
 
 const VOCABULARY: u32 = 301;
@@ -32,9 +33,9 @@ fn shape(architecture: Architecture) -> Shape {
     }
 }
 
-/// A random net whose scores differ enough that rounding decides nothing, and depend on every earlier token.
-fn net_on(architecture: Architecture, device: Device, kind: Kind) -> Net {
-    let net = Net::random(shape(architecture), 11, device, kind).unwrap();
+/// A random network whose logits differ enough that rounding is irrelevant, and depend on every earlier token.
+fn net_on(architecture: Architecture, device: Device, kind: Kind) -> Network {
+    let net = Network::random(shape(architecture), 11, device, kind).unwrap();
     tch::no_grad(|| {
         for (name, mut tensor) in net.parameters().unwrap() {
             let noise =
@@ -49,19 +50,19 @@ fn net_on(architecture: Architecture, device: Device, kind: Kind) -> Net {
     net
 }
 
-fn net(architecture: Architecture) -> Net {
+fn net(architecture: Architecture) -> Network {
     net_on(architecture, Device::Cpu, Kind::Float)
 }
 
-fn engine(net: &Net, slots: usize, length: usize) -> Engine {
+fn engine(net: &Network, slots: usize, length: usize) -> Engine {
     Engine::start(
         net,
-        Settings {
+        EngineSettings {
             slots,
-            length,
-            recording: Recording::WherePossible,
-            most_memory: None,
-            sharing: Sharing::Off,
+            context: length,
+            cuda_graphs: CudaGraphs::Auto,
+            memory_limit: None,
+            prefix_sharing: PrefixSharing::Off,
         },
     )
     .unwrap()
@@ -73,10 +74,23 @@ fn prompt(seed: u32, length: usize) -> Vec<u32> {
         .collect()
 }
 
-const GREEDY: Choice = Choice { temperature: 0.0, top_p: 1.0, top_k: None, seed: 0 };
+const GREEDY: SamplingParams =
+    SamplingParams { temperature: 0.0, top_p: 1.0, top_k: None, seed: 0 };
 
-fn ask(conversation: u64, tokens: &[u32], most: usize, choice: Choice) -> Ask {
-    Ask { conversation, tokens: tokens.into(), most, choice, ends: Vec::new(), until: None }
+fn request(
+    conversation: u64,
+    tokens: &[u32],
+    max_tokens: usize,
+    params: SamplingParams,
+) -> SampleRequest {
+    SampleRequest {
+        conversation,
+        tokens: tokens.into(),
+        max_tokens,
+        params,
+        stop_tokens: Vec::new(),
+        until: None,
+    }
 }
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -85,12 +99,12 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
         .block_on(async { tokio::time::timeout(Duration::from_secs(100), future).await.unwrap() })
 }
 
-fn sampled(engine: &Engine, ask: Ask) -> Sampled {
-    wait(engine.sample(ask)).unwrap()
+fn sampled(engine: &Engine, request: SampleRequest) -> Sampled {
+    wait(engine.sample(request)).unwrap()
 }
 
-/// The likeliest continuation, by evaluating everything again for every token.
-fn naively(net: &Net, prompt: &[u32], most: usize) -> Vec<u32> {
+/// The greedy continuation, by evaluating everything again for every token.
+fn naively(net: &Network, prompt: &[u32], most: usize) -> Vec<u32> {
     let mut tokens = prompt.to_vec();
     for _ in 0..most {
         let ids: Vec<i64> = tokens.iter().copied().map(i64::from).collect();
@@ -102,9 +116,9 @@ fn naively(net: &Net, prompt: &[u32], most: usize) -> Vec<u32> {
     tokens.split_off(prompt.len())
 }
 
-/// The log-probabilities of a reply, as training computes them.
-fn scored(net: &Net, prompt: &[u32], reply: &[u32], temperature: f64) -> Vec<f32> {
-    let tokens = [prompt, reply].concat();
+/// The log-probabilities of a response, as training computes them.
+fn scored(net: &Network, prompt: &[u32], response: &[u32], temperature: f64) -> Vec<f32> {
+    let tokens = [prompt, response].concat();
     let marks: Vec<bool> = (0..tokens.len()).map(|place| place >= prompt.len()).collect();
     let batch = net.batch(&[Row { tokens: &tokens, scored: &marks }]).unwrap();
     let all =
@@ -126,14 +140,14 @@ fn greedy_replies_are_the_nets_own() {
         let engine = engine(&net, 2, 100);
         for length in [1, 2, 9, 40] {
             let prompt = prompt(5, length);
-            let reply = sampled(&engine, ask(length as u64, &prompt, 24, GREEDY));
+            let response = sampled(&engine, request(length as u64, &prompt, 24, GREEDY));
             assert_eq!(
-                reply.tokens,
+                response.tokens,
                 naively(&net, &prompt, 24),
                 "{architecture:?}, {length} tokens"
             );
-            assert_eq!(reply.end, SampleEnd::Length);
-            close(&reply.logprobs, &scored(&net, &prompt, &reply.tokens, 1.0), 1e-4);
+            assert_eq!(response.end, SampleEnd::Length);
+            close(&response.logprobs, &scored(&net, &prompt, &response.tokens, 1.0), 1e-4);
         }
     }
 }
@@ -144,9 +158,9 @@ fn log_probabilities_are_those_of_training_at_every_temperature() {
     let engine = engine(&net, 1, 200);
     for (temperature, top_p, top_k) in [(1.0, 1.0, None), (0.6, 1.0, None), (1.5, 0.8, Some(20))] {
         let prompt = prompt(3, 30);
-        let choice = Choice { temperature, top_p, top_k, seed: 4 };
-        let reply = sampled(&engine, ask(1, &prompt, 60, choice));
-        close(&reply.logprobs, &scored(&net, &prompt, &reply.tokens, temperature), 1e-4);
+        let params = SamplingParams { temperature, top_p, top_k, seed: 4 };
+        let response = sampled(&engine, request(1, &prompt, 60, params));
+        close(&response.logprobs, &scored(&net, &prompt, &response.tokens, temperature), 1e-4);
     }
 }
 
@@ -155,33 +169,34 @@ fn long_questions_are_read_in_parts() {
     let net = net(Architecture::Qwen2);
     let engine = engine(&net, 2, 1600);
     let prompt = prompt(8, 1300);
-    let choice = Choice { temperature: 1.0, ..GREEDY };
-    let reply = sampled(&engine, ask(1, &prompt, 260, choice));
-    close(&reply.logprobs, &scored(&net, &prompt, &reply.tokens, 1.0), 1e-4);
-    assert_eq!(engine.counts().read, 1300);
+    let params = SamplingParams { temperature: 1.0, ..GREEDY };
+    let response = sampled(&engine, request(1, &prompt, 260, params));
+    close(&response.logprobs, &scored(&net, &prompt, &response.tokens, 1.0), 1e-4);
+    assert_eq!(engine.stats().prompt_tokens, 1300);
 }
 
 #[test]
 fn many_at_once_are_answered_as_one_by_one() {
     let net = net(Architecture::Llama);
-    let choice = |row: u32| match row % 3 {
+    let params = |row: u32| match row % 3 {
         0 => GREEDY,
-        1 => Choice { temperature: 1.0, seed: u64::from(row), ..GREEDY },
-        _ => Choice { temperature: 0.7, top_p: 0.9, top_k: Some(50), seed: u64::from(row) },
+        1 => SamplingParams { temperature: 1.0, seed: u64::from(row), ..GREEDY },
+        _ => SamplingParams { temperature: 0.7, top_p: 0.9, top_k: Some(50), seed: u64::from(row) },
     };
     let asks = || {
         (0..17u32).map(|row| {
             let length = [1, 3, 8, 9, 20, 60, 150, 300][row as usize % 8] + row as usize;
-            ask(u64::from(row), &prompt(row, length), 20 + row as usize * 3, choice(row))
+            request(u64::from(row), &prompt(row, length), 20 + row as usize * 3, params(row))
         })
     };
     let alone = engine(&net, 1, 600);
-    let expected: Vec<Sampled> = asks().map(|ask| sampled(&alone, ask)).collect();
+    let expected: Vec<Sampled> = asks().map(|request| sampled(&alone, request)).collect();
     let served_alone = engine(&net, 17, 600);
-    let exactly: Vec<Sampled> = asks().map(|ask| sampled(&served_alone, ask)).collect();
+    let exactly: Vec<Sampled> = asks().map(|request| sampled(&served_alone, request)).collect();
     // In the other order, and so in other slots: the last bits may differ, the tokens must not.
     let turned = engine(&net, 17, 600);
-    let mut in_other_slots: Vec<Sampled> = asks().rev().map(|ask| sampled(&turned, ask)).collect();
+    let mut in_other_slots: Vec<Sampled> =
+        asks().rev().map(|request| sampled(&turned, request)).collect();
     in_other_slots.reverse();
     for (other, exactly) in in_other_slots.iter().zip(&exactly) {
         assert_eq!(other.tokens, exactly.tokens);
@@ -189,7 +204,7 @@ fn many_at_once_are_answered_as_one_by_one() {
     }
     for slots in [17, 5] {
         let together = engine(&net, slots, 600);
-        let futures: Vec<_> = asks().map(|ask| together.sample(ask)).collect();
+        let futures: Vec<_> = asks().map(|request| together.sample(request)).collect();
         let replies = wait(async {
             let mut replies = Vec::new();
             for future in futures {
@@ -197,9 +212,9 @@ fn many_at_once_are_answered_as_one_by_one() {
             }
             replies
         });
-        for (row, (reply, expected)) in replies.iter().zip(&expected).enumerate() {
-            assert_eq!(reply.tokens, expected.tokens, "row {row} of {slots} slots");
-            close(&reply.logprobs, &expected.logprobs, 1e-4);
+        for (row, (response, expected)) in replies.iter().zip(&expected).enumerate() {
+            assert_eq!(response.tokens, expected.tokens, "row {row} of {slots} slots");
+            close(&response.logprobs, &expected.logprobs, 1e-4);
         }
         assert!(slots != 17 || replies == exactly, "numbers depend on who else is served");
     }
@@ -208,26 +223,26 @@ fn many_at_once_are_answered_as_one_by_one() {
 #[test]
 fn a_second_turn_reads_only_what_is_new() {
     let net = net(Architecture::Qwen3);
-    let choice = Choice { temperature: 1.0, seed: 2, ..GREEDY };
-    let engine_with_memory = engine(&net, 2, 400);
+    let params = SamplingParams { temperature: 1.0, seed: 2, ..GREEDY };
+    let cached = engine(&net, 2, 400);
     let first = prompt(1, 50);
-    let reply = sampled(&engine_with_memory, ask(7, &first, 20, choice));
-    assert_eq!(engine_with_memory.counts().read, 50);
+    let response = sampled(&cached, request(7, &first, 20, params));
+    assert_eq!(cached.stats().prompt_tokens, 50);
     for added in [3, 70] {
-        let second = [&first[..], &reply.tokens, &prompt(9, added)].concat();
-        let before = engine_with_memory.counts().read;
-        let again = sampled(&engine_with_memory, ask(7, &second, 30, choice));
+        let second = [&first[..], &response.tokens, &prompt(9, added)].concat();
+        let before = cached.stats().prompt_tokens;
+        let again = sampled(&cached, request(7, &second, 30, params));
         // The last token of the reply was chosen, and never evaluated.
-        assert!(engine_with_memory.counts().read - before <= added as u64 + 1);
-        let fresh = sampled(&engine(&net, 1, 400), ask(1, &second, 30, choice));
+        assert!(cached.stats().prompt_tokens - before <= added as u64 + 1);
+        let fresh = sampled(&engine(&net, 1, 400), request(1, &second, 30, params));
         assert_eq!(again.tokens, fresh.tokens);
         close(&again.logprobs, &fresh.logprobs, 1e-4);
     }
-    // Another history than the remembered one is read from where it differs.
+    // A history that differs from the cached one is evaluated from the first difference.
     let other = [&first[..40], &prompt(4, 30)].concat();
-    let before = engine_with_memory.counts().read;
-    let again = sampled(&engine_with_memory, ask(7, &other, 10, GREEDY));
-    assert_eq!(engine_with_memory.counts().read - before, 30);
+    let before = cached.stats().prompt_tokens;
+    let again = sampled(&cached, request(7, &other, 10, GREEDY));
+    assert_eq!(cached.stats().prompt_tokens - before, 30);
     assert_eq!(again.tokens, naively(&net, &other, 10));
 }
 
@@ -239,14 +254,14 @@ fn seeds_decide_and_nothing_else() {
     let of = |conversation, seed| {
         sampled(
             &engine,
-            ask(conversation, &tokens, 40, Choice { temperature: 1.0, seed, ..GREEDY }),
+            request(conversation, &tokens, 40, SamplingParams { temperature: 1.0, seed, ..GREEDY }),
         )
         .tokens
     };
     assert_eq!(of(1, 5), of(2, 5));
     assert_ne!(of(1, 5), of(1, 6));
-    let one = Choice { temperature: 1.3, top_k: Some(1), ..GREEDY };
-    assert_eq!(sampled(&engine, ask(4, &tokens, 15, one)).tokens, naively(&net, &tokens, 15));
+    let one = SamplingParams { temperature: 1.3, top_k: Some(1), ..GREEDY };
+    assert_eq!(sampled(&engine, request(4, &tokens, 15, one)).tokens, naively(&net, &tokens, 15));
 }
 
 #[test]
@@ -256,10 +271,13 @@ fn replies_end_at_their_end_tokens_or_where_the_listener_says() {
     let tokens = prompt(6, 20);
     let whole = naively(&net, &tokens, 12);
     let at = whole.iter().position(|token| *token == whole[7]).unwrap();
-    let ended = sampled(&engine, Ask { ends: vec![whole[7]], ..ask(1, &tokens, 12, GREEDY) });
+    let ended = sampled(
+        &engine,
+        SampleRequest { stop_tokens: vec![whole[7]], ..request(1, &tokens, 12, GREEDY) },
+    );
     assert_eq!((&ended.tokens[..], ended.end), (&whole[..=at], SampleEnd::Token));
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let until: policy::Until = Box::new({
+    let until: Until = Box::new({
         let heard = Arc::clone(&heard);
         move |token| {
             let mut heard = heard.lock().unwrap();
@@ -267,12 +285,13 @@ fn replies_end_at_their_end_tokens_or_where_the_listener_says() {
             if heard.len() == 5 { Flow::Stop } else { Flow::Continue }
         }
     });
-    let stopped = sampled(&engine, Ask { until: Some(until), ..ask(1, &tokens, 12, GREEDY) });
+    let stopped =
+        sampled(&engine, SampleRequest { until: Some(until), ..request(1, &tokens, 12, GREEDY) });
     assert_eq!((&stopped.tokens[..], stopped.end), (&whole[..5], SampleEnd::Until));
     assert_eq!(*heard.lock().unwrap(), whole[..5]);
     // The context ends a reply too.
     let long = prompt(1, 195);
-    let cut = sampled(&engine, ask(2, &long, 100, GREEDY));
+    let cut = sampled(&engine, request(2, &long, 100, GREEDY));
     assert_eq!((cut.tokens.len(), cut.end), (5, SampleEnd::Length));
 }
 
@@ -281,15 +300,15 @@ fn a_dropped_future_frees_its_slot() {
     let net = net(Architecture::Llama);
     let engine = engine(&net, 1, 4000);
     let begun = Instant::now();
-    let endless = engine.sample(ask(1, &prompt(1, 10), 3900, GREEDY));
-    while engine.counts().sampled < 3 {
+    let endless = engine.sample(request(1, &prompt(1, 10), 3900, GREEDY));
+    while engine.stats().sampled_tokens < 3 {
         assert!(begun.elapsed() < Duration::from_secs(60), "the reply never began");
         std::thread::yield_now();
     }
     drop(endless);
     let tokens = prompt(2, 30);
-    assert_eq!(sampled(&engine, ask(2, &tokens, 5, GREEDY)).tokens, naively(&net, &tokens, 5));
-    assert!(engine.counts().sampled < 3900, "the unwanted reply was written to its end");
+    assert_eq!(sampled(&engine, request(2, &tokens, 5, GREEDY)).tokens, naively(&net, &tokens, 5));
+    assert!(engine.stats().sampled_tokens < 3900, "the cancelled response was sampled to its end");
 }
 
 #[test]
@@ -298,63 +317,63 @@ fn forgotten_conversations_leave_room() {
     let engine = engine(&net, 2, 64);
     for conversation in 0..5 {
         let tokens = prompt(conversation, 10);
-        let reply = sampled(&engine, ask(u64::from(conversation), &tokens, 4, GREEDY));
-        assert_eq!(reply.tokens, naively(&net, &tokens, 4));
+        let response = sampled(&engine, request(u64::from(conversation), &tokens, 4, GREEDY));
+        assert_eq!(response.tokens, naively(&net, &tokens, 4));
     }
-    assert_eq!(engine.counts().remembered, 2);
-    engine.forget(3);
-    engine.forget(4);
-    engine.forget(77);
-    sampled(&engine, ask(9, &prompt(9, 10), 4, GREEDY));
-    assert_eq!(engine.counts().remembered, 1);
+    assert_eq!(engine.stats().cached_conversations, 2);
+    engine.release(3);
+    engine.release(4);
+    engine.release(77);
+    sampled(&engine, request(9, &prompt(9, 10), 4, GREEDY));
+    assert_eq!(engine.stats().cached_conversations, 1);
 }
 
 #[test]
 fn what_cannot_be_continued_is_refused() {
     let net = net(Architecture::Llama);
     let engine = engine(&net, 1, 20);
-    let refused = |ask: Ask| wait(engine.sample(ask)).unwrap_err();
-    let full = refused(ask(1, &prompt(1, 20), 1, GREEDY));
+    let refused = |request: SampleRequest| wait(engine.sample(request)).unwrap_err();
+    let full = refused(request(1, &prompt(1, 20), 1, GREEDY));
     assert!(matches!(full, SampleError::TooLong { tokens: 20, context: 20 }), "{full}");
-    assert!(matches!(refused(ask(1, &[], 1, GREEDY)), SampleError::Empty));
-    let unknown = refused(ask(1, &[1, VOCABULARY], 1, GREEDY));
-    assert!(matches!(unknown, SampleError::NoSuchToken { token: VOCABULARY, .. }), "{unknown}");
+    assert!(matches!(refused(request(1, &[], 1, GREEDY)), SampleError::Empty));
+    let unknown = refused(request(1, &[1, VOCABULARY], 1, GREEDY));
+    assert!(matches!(unknown, SampleError::UnknownToken { token: VOCABULARY, .. }), "{unknown}");
     let bad = [
-        Choice { temperature: -1.0, ..GREEDY },
-        Choice { temperature: f64::NAN, ..GREEDY },
-        Choice { temperature: f64::INFINITY, ..GREEDY },
-        Choice { top_p: 0.0, ..GREEDY },
-        Choice { top_p: f64::NAN, ..GREEDY },
-        Choice { top_k: Some(0), ..GREEDY },
+        SamplingParams { temperature: -1.0, ..GREEDY },
+        SamplingParams { temperature: f64::NAN, ..GREEDY },
+        SamplingParams { temperature: f64::INFINITY, ..GREEDY },
+        SamplingParams { top_p: 0.0, ..GREEDY },
+        SamplingParams { top_p: f64::NAN, ..GREEDY },
+        SamplingParams { top_k: Some(0), ..GREEDY },
     ];
-    for choice in bad {
+    for params in bad {
         assert!(
-            matches!(refused(ask(1, &[1], 1, choice)), SampleError::Choice { .. }),
-            "{choice:?}"
+            matches!(refused(request(1, &[1], 1, params)), SampleError::InvalidParameter { .. }),
+            "{params:?}"
         );
     }
-    assert!(matches!(refused(ask(1, &[1], 0, GREEDY)), SampleError::Choice { .. }));
-    assert_eq!(engine.counts().read, 0);
+    assert!(matches!(refused(request(1, &[1], 0, GREEDY)), SampleError::InvalidParameter { .. }));
+    assert_eq!(engine.stats().prompt_tokens, 0);
 }
 
 #[test]
 fn settings_that_cannot_work_are_refused_before_memory_is_taken() {
     let net = net(Architecture::Llama);
-    let settings = |slots, length, most_memory| Settings {
+    let settings = |slots, length, memory_limit| EngineSettings {
         slots,
-        length,
-        recording: Recording::Never,
-        most_memory,
-        sharing: Sharing::Off,
+        context: length,
+        cuda_graphs: CudaGraphs::Off,
+        memory_limit,
+        prefix_sharing: PrefixSharing::Off,
     };
     let start = |settings| Engine::start(&net, settings).map(|_| ()).unwrap_err();
     assert!(matches!(start(settings(0, 10, None)), EngineError::Setting { .. }));
-    assert!(matches!(start(settings(1, 4097, None)), EngineError::Setting { most: 4096, .. }));
+    assert!(matches!(start(settings(1, 4097, None)), EngineError::Setting { max: 4096, .. }));
     let large = settings(4096, 4096, Some(1 << 20));
     let needed = Engine::memory(net.shape(), net.kind(), &large);
     // Keys and values of 3 layers, 2 heads of 8 numbers, 4 bytes each, are the least.
     assert!(needed > 4096 * 4096 * 3 * 2 * 2 * 8 * 4);
-    assert!(matches!(start(large), EngineError::Memory { there: 1_048_576, .. }));
+    assert!(matches!(start(large), EngineError::OutOfMemory { available: 1_048_576, .. }));
 }
 
 #[test]
@@ -362,8 +381,8 @@ fn updated_weights_are_sampled_after_a_refresh() {
     let mut net = net(Architecture::Llama);
     let engine = engine(&net, 2, 128);
     let tokens = prompt(3, 25);
-    let before = sampled(&engine, ask(1, &tokens, 16, GREEDY)).tokens;
-    let change = |net: &Net| {
+    let before = sampled(&engine, request(1, &tokens, 16, GREEDY)).tokens;
+    let change = |net: &Network| {
         tch::no_grad(|| {
             for (_, mut tensor) in net.trainable() {
                 let ramp = Tensor::arange(tensor.numel() as i64, (Kind::Float, Device::Cpu))
@@ -374,11 +393,11 @@ fn updated_weights_are_sampled_after_a_refresh() {
     };
     change(&net);
     engine.refresh(&net).unwrap();
-    let after = sampled(&engine, ask(1, &tokens, 16, GREEDY));
+    let after = sampled(&engine, request(1, &tokens, 16, GREEDY));
     assert_eq!(after.tokens, naively(&net, &tokens, 16));
     assert_ne!(after.tokens, before, "the change was too small to show");
     // An adapter that comes later, and its updates.
-    net.add_lora(&Lora {
+    net.add_lora(&LoraConfig {
         rank: 4,
         alpha: 8.0,
         targets: vec![Target::Query, Target::Value, Target::Down],
@@ -388,36 +407,43 @@ fn updated_weights_are_sampled_after_a_refresh() {
     for _ in 0..2 {
         change(&net);
         engine.refresh(&net).unwrap();
-        let adapted = sampled(&engine, ask(1, &tokens, 16, GREEDY));
+        let adapted = sampled(&engine, request(1, &tokens, 16, GREEDY));
         assert_eq!(adapted.tokens, naively(&net, &tokens, 16));
         close(&adapted.logprobs, &scored(&net, &tokens, &adapted.tokens, 1.0), 1e-4);
     }
-    let other =
-        Net::random(Shape { layers: 2, ..shape(Architecture::Llama) }, 1, Device::Cpu, Kind::Float)
-            .unwrap();
+    let other = Network::random(
+        Shape { layers: 2, ..shape(Architecture::Llama) },
+        1,
+        Device::Cpu,
+        Kind::Float,
+    )
+    .unwrap();
     assert!(matches!(engine.refresh(&other), Err(EngineError::OtherShape)));
 }
 
 #[test]
 fn shared_beginnings_are_evaluated_once_and_change_nothing() {
     let net = net(Architecture::Qwen2);
-    let recording = Recording::WherePossible;
-    let sharing = Sharing::On;
-    let settings = Settings { slots: 4, length: 1500, recording, most_memory: None, sharing };
+    let cuda_graphs = CudaGraphs::Auto;
+    let prefix_sharing = PrefixSharing::On;
+    let settings =
+        EngineSettings { slots: 4, context: 1500, cuda_graphs, memory_limit: None, prefix_sharing };
     let engine = Engine::start(&net, settings).unwrap();
     let begins = prompt(3, 900);
     let asked = |own: u32| [begins.clone(), prompt(own, 60)].concat();
     // More of them than there are slots, all at once: those that come later find what others left.
     let questions: Vec<Vec<u32>> = [1, 2, 1, 3, 4, 2].map(asked).to_vec();
-    let replies: Vec<_> =
-        (0..).zip(&questions).map(|(n, tokens)| engine.sample(ask(n, tokens, 8, GREEDY))).collect();
-    for (n, (reply, tokens)) in (0..).zip(replies.into_iter().zip(&questions)) {
-        let reply = wait(reply).unwrap();
-        assert_eq!(reply.tokens, naively(&net, tokens, 8), "{n}");
-        close(&reply.logprobs, &scored(&net, tokens, &reply.tokens, 1.0), 1e-3);
-        engine.forget(n);
+    let replies: Vec<_> = (0..)
+        .zip(&questions)
+        .map(|(n, tokens)| engine.sample(request(n, tokens, 8, GREEDY)))
+        .collect();
+    for (n, (response, tokens)) in (0..).zip(replies.into_iter().zip(&questions)) {
+        let response = wait(response).unwrap();
+        assert_eq!(response.tokens, naively(&net, tokens, 8), "{n}");
+        close(&response.logprobs, &scored(&net, tokens, &response.tokens, 1.0), 1e-3);
+        engine.release(n);
     }
-    let read = engine.counts().read;
+    let read = engine.stats().prompt_tokens;
     assert!(read < 900 + 6 * 70, "{read} tokens were evaluated");
 }
 
@@ -431,24 +457,28 @@ fn diverged_weights_fail_replies_and_not_the_engine() {
         fill(f64::NAN);
         engine.refresh(&net).unwrap();
         let tokens = prompt(1, 25);
-        let failed = wait(engine.sample(ask(1, &tokens, 5, GREEDY)));
+        let failed = wait(engine.sample(request(1, &tokens, 5, GREEDY)));
         assert!(matches!(failed, Err(SampleError::NotFinite)), "{name}");
         fill(1.0);
         engine.refresh(&net).unwrap();
         // Shorter than what is in the cache: behind it lies what must not be seen.
         let tokens = prompt(2, 4);
-        let reply = sampled(&engine, ask(1, &tokens, 5, GREEDY));
-        assert_eq!(reply.tokens, naively(&net, &tokens, 5), "{name}");
+        let response = sampled(&engine, request(1, &tokens, 5, GREEDY));
+        assert_eq!(response.tokens, naively(&net, &tokens, 5), "{name}");
     }
 }
 
 #[test]
 fn speeds_are_of_the_work_that_was_asked_for() {
     let net = net(Architecture::Llama);
-    let what = Generation { batch: 3, prompt: 20, reply: 10, recording: Recording::WherePossible };
+    let what = Generation { batch: 3, prompt: 20, response: 10, cuda_graphs: CudaGraphs::Auto };
     let generated = perf::generation(&net, &what).unwrap();
-    assert_eq!((generated.rate.tokens, generated.counts.sampled), (30, 60), "once to warm up");
-    assert!(generated.rate.per_second() > 0.0 && generated.unrecorded.is_some());
+    assert_eq!(
+        (generated.rate.tokens, generated.stats.sampled_tokens),
+        (30, 60),
+        "once to warm up"
+    );
+    assert!(generated.rate.per_second() > 0.0 && generated.graphs_disabled_reason.is_some());
     let mut steps = 0;
     let step = || {
         steps += 1;
@@ -461,31 +491,37 @@ fn speeds_are_of_the_work_that_was_asked_for() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
 fn recorded_steps_are_the_same_as_others() {
-    if let Err(error) = policy::load_cuda() {
+    if let Err(error) = lis_policy::load_cuda() {
         let required = std::env::var("LIS_REQUIRE").unwrap_or_default();
         assert!(!required.split(',').any(|name| name == "cuda"), "{error}");
         println!("skip: no CUDA");
         return;
     }
     let net = net_on(Architecture::Qwen2, Device::Cuda(0), Kind::Float);
-    let start = |recording| {
+    let start = |cuda_graphs| {
         Engine::start(
             &net,
-            Settings { slots: 4, length: 700, recording, most_memory: None, sharing: Sharing::Off },
+            EngineSettings {
+                slots: 4,
+                context: 700,
+                cuda_graphs,
+                memory_limit: None,
+                prefix_sharing: PrefixSharing::Off,
+            },
         )
         .unwrap()
     };
-    let (recorded, plain) = (start(Recording::WherePossible), start(Recording::Never));
-    assert_eq!(recorded.unrecorded(), None);
+    let (recorded, plain) = (start(CudaGraphs::Auto), start(CudaGraphs::Off));
+    assert_eq!(recorded.graphs_disabled_reason(), None);
     for row in 0..6 {
         let tokens = prompt(row, 20 + row as usize * 40);
-        let choice = Choice { temperature: f64::from(row % 2), seed: 3, ..GREEDY };
+        let params = SamplingParams { temperature: f64::from(row % 2), seed: 3, ..GREEDY };
         let [ours, theirs] = [&recorded, &plain]
-            .map(|engine| sampled(engine, ask(u64::from(row), &tokens, 300, choice)));
+            .map(|engine| sampled(engine, request(u64::from(row), &tokens, 300, params)));
         assert_eq!(ours.tokens, theirs.tokens);
         close(&ours.logprobs, &theirs.logprobs, 1e-3);
         close(&ours.logprobs, &scored(&net, &tokens, &ours.tokens, 1.0), 1e-3);
     }
-    assert!(recorded.counts().replayed > 1000);
-    assert_eq!(plain.counts().replayed, 0);
+    assert!(recorded.stats().replayed_steps > 1000);
+    assert_eq!(plain.stats().replayed_steps, 0);
 }

@@ -1,19 +1,20 @@
-//! Saved and loaded again, a net is the same; adapters add nothing at first, can be merged, and are written as PEFT reads.
+//! A saved and loaded network is the same; adapters change nothing at first, can be merged, and are saved as PEFT reads.
 
-use policy::{
-    Architecture, Lora, LoraError, Net, Output, Row, SaveError, Scaling, Target, TensorFile,
+use lis_policy::{
+    Architecture, LoraConfig, LoraError, Network, Output, Row, SaveError, Scaling, Target,
+    TensorFile,
 };
 use tch::{Device, Kind, Tensor};
 
 use crate::needs::{difference, stir, tiny};
 
-fn logits(net: &Net) -> Tensor {
+fn logits(net: &Network) -> Tensor {
     let tokens = Tensor::from_slice(&[3i64, 1, 4, 1, 5, 9, 2, 6]).view([2, 4]);
     tch::no_grad(|| net.logits(&tokens)).unwrap()
 }
 
-fn lora(targets: Vec<Target>) -> Lora {
-    Lora { rank: 2, alpha: 3.0, targets, seed: 9 }
+fn lora(targets: Vec<Target>) -> LoraConfig {
+    LoraConfig { rank: 2, alpha: 3.0, targets, seed: 9 }
 }
 
 #[test]
@@ -25,7 +26,7 @@ fn every_family_survives_saving_and_loading() {
         let net = tiny(architecture, output, Scaling::None);
         let directory = tempfile::tempdir().unwrap();
         net.save(directory.path()).unwrap();
-        let loaded = Net::load(directory.path(), Device::Cpu, Kind::Float).unwrap();
+        let loaded = Network::load(directory.path(), Device::Cpu, Kind::Float).unwrap();
         assert_eq!(loaded.shape(), net.shape());
         let (before, after) = (net.parameters().unwrap(), loaded.parameters().unwrap());
         assert_eq!(before.len(), after.len());
@@ -34,7 +35,7 @@ fn every_family_survives_saving_and_loading() {
             assert_eq!(difference(before, after), 0.0, "{name}");
         }
         assert_eq!(difference(&logits(&net), &logits(&loaded)), 0.0);
-        let half = Net::load(directory.path(), Device::Cpu, Kind::BFloat16).unwrap();
+        let half = Network::load(directory.path(), Device::Cpu, Kind::BFloat16).unwrap();
         assert_eq!(half.kind(), Kind::BFloat16);
         assert!(difference(&logits(&net), &logits(&half)) < 0.3);
     }
@@ -52,13 +53,14 @@ fn several_files_with_an_index_are_one_net() {
     for (file, part) in [("a.safetensors", left), ("b.safetensors", right)] {
         let part: Vec<_> =
             part.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
-        policy::write_tensors(&directory.path().join(file), &part, &Default::default()).unwrap();
+        lis_policy::write_tensors(&directory.path().join(file), &part, &Default::default())
+            .unwrap();
         map.extend(part.iter().map(|(name, _)| (name.clone(), file.into())));
     }
     let index = serde_json::json!({"weight_map": map});
     std::fs::write(directory.path().join("model.safetensors.index.json"), index.to_string())
         .unwrap();
-    let loaded = Net::load(directory.path(), Device::Cpu, Kind::Float).unwrap();
+    let loaded = Network::load(directory.path(), Device::Cpu, Kind::Float).unwrap();
     assert_eq!(difference(&logits(&net), &logits(&loaded)), 0.0);
 }
 
@@ -82,8 +84,8 @@ fn an_adapter_adds_nothing_at_first_and_is_all_that_is_trained() {
     assert_eq!(names[0], "model.layers.0.self_attn.q_proj.lora_A.weight");
     assert_eq!(names[3], "model.layers.0.self_attn.v_proj.lora_B.weight");
     let batch = net.batch(&[Row { tokens: &[1, 2, 3], scored: &[false, true, true] }]).unwrap();
-    let sum = |scored: &policy::Scored| scored.logprob.f_sum(Kind::Float);
-    net.accumulate(&batch, 1.0, policy::Checkpointing::Layers, sum).unwrap();
+    let sum = |scored: &lis_policy::Scored| scored.logprob.f_sum(Kind::Float);
+    net.accumulate(&batch, 1.0, lis_policy::Checkpointing::Layers, sum).unwrap();
     for (name, tensor) in net.trainable() {
         let gradient = tensor.grad().abs().max().double_value(&[]);
         assert_eq!(gradient > 0.0, name.contains("lora_B"), "{name}: {gradient}");
@@ -118,33 +120,33 @@ fn an_adapter_is_written_as_peft_reads_it() {
     assert_eq!(file.names().count(), 8);
     let a = file.tensor("base_model.model.model.layers.1.mlp.gate_proj.lora_A.weight").unwrap();
     assert_eq!(a.size(), [2, 32]);
-    assert_eq!(file.note()["format"], "pt");
+    assert_eq!(file.metadata()["format"], "pt");
 }
 
 #[test]
 fn impossible_adapters_are_refused() {
     let mut net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
     assert!(matches!(net.add_lora(&lora(vec![])), Err(LoraError::NoTargets)));
-    let wide = Lora { rank: 33, ..lora(vec![Target::Query]) };
-    assert!(matches!(net.add_lora(&wide), Err(LoraError::Rank { rank: 33, most: 32 })));
-    let nan = Lora { alpha: f64::NAN, ..lora(vec![Target::Query]) };
+    let wide = LoraConfig { rank: 33, ..lora(vec![Target::Query]) };
+    assert!(matches!(net.add_lora(&wide), Err(LoraError::Rank { rank: 33, max: 32 })));
+    let nan = LoraConfig { alpha: f64::NAN, ..lora(vec![Target::Query]) };
     assert!(matches!(net.add_lora(&nan), Err(LoraError::Alpha(_))));
     net.add_lora(&lora(vec![Target::Query])).unwrap();
-    assert!(matches!(net.add_lora(&lora(vec![Target::Query])), Err(LoraError::Already)));
+    assert!(matches!(net.add_lora(&lora(vec![Target::Query])), Err(LoraError::AlreadyAdapted)));
 }
 
 #[test]
 fn batches_that_cannot_be_are_refused() {
-    use policy::BatchError;
+    use lis_policy::BatchError;
     let net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
     let refused =
         |tokens: &[u32], scored: &[bool]| net.batch(&[Row { tokens, scored }]).unwrap_err();
     assert!(matches!(net.batch(&[]).unwrap_err(), BatchError::Empty));
     assert!(matches!(refused(&[], &[]), BatchError::Empty));
     let marks = refused(&[1, 2], &[true]);
-    assert!(matches!(marks, BatchError::Marks { row: 0, tokens: 2, marks: 1 }));
+    assert!(matches!(marks, BatchError::Mask { row: 0, tokens: 2, mask: 1 }));
     let token = refused(&[77], &[true]);
     assert!(matches!(token, BatchError::Token { row: 0, token: 77, vocabulary: 77 }));
     let long = refused(&[1; 257], &[true; 257]);
-    assert!(matches!(long, BatchError::Long { row: 0, tokens: 257, positions: 256 }));
+    assert!(matches!(long, BatchError::TooLong { row: 0, tokens: 257, positions: 256 }));
 }

@@ -1,11 +1,11 @@
-//! Folders that are tasks, and what is said of those that are not.
+//! Folders that are tasks, and the errors of those that are not.
 
 use std::{error::Error as _, path::Path};
 
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Grader, Grading, PlainForm, Problem};
+use crate::{Grader, Grading, PlainPrompt, Problem};
 
 const ROW: &str = r#"{"id": "a", "problem_statement": "q", "ground_truth": "t", "level": 2}"#;
 
@@ -55,13 +55,13 @@ tokens = 1000
     assert_eq!(task.grader, Grader::Exact);
     assert_eq!(task.image.as_deref(), Some("base"));
     assert_eq!(task.known_as, ["Letters 1"]);
-    assert_eq!(task.plain_form, PlainForm::Template("Count. {problem_statement}".into()));
+    assert_eq!(task.plain_prompt, PlainPrompt::Template("Count. {problem_statement}".into()));
     assert!(task.prompts.system.contains("mathematical"));
     assert_eq!(task.prompts.output_dir, Path::new("/testbed/out"));
     assert!(task.data.unwrap().ends_with("rows.jsonl"));
     let least = toml("[grader]\nkind = 'math'").unwrap();
     assert_eq!((least.turns, least.tokens, least.data), (100, 65_536, None));
-    assert_eq!(least.plain_form, PlainForm::Boxed);
+    assert_eq!(least.plain_prompt, PlainPrompt::Boxed);
 }
 
 #[test]
@@ -71,27 +71,21 @@ fn errors_name_their_line() {
         ("", "line 1: missing field `grader`"),
         ("name = ", "line 1: "),
         ("\nnme = 'x'\n[grader]\nkind = 'math'", "line 2: unknown field `nme`"),
-        ("[grader]\nkind = 'maths'", "line 2: there is no grader `maths`; there are math, choice"),
-        ("[grader]\nkind = 'math'\ncommand = 'x'", "line 1: a grader is either"),
-        ("[grader]\n", "line 1: a grader is either"),
-        ("[grader]\nkind = 'math'\ntimeout = 3", "for a `command` only"),
-        ("[grader]\ncommand = 'x'\ntimeout = 0", "line 3: it has to be from 1 to 86400"),
-        ("[grader]\nkind = 'math'\n[limits]\nturns = 0", "line 4: it has to be from 1"),
+        ("[grader]\nkind = 'maths'", "line 2: unknown grader `maths`; known are math, choice"),
+        ("[grader]\nkind = 'math'\ncommand = 'x'", "line 1: a grader has either"),
+        ("[grader]\n", "line 1: a grader has either"),
+        ("[grader]\nkind = 'math'\ntimeout = 3", "require a `command`"),
+        ("[grader]\ncommand = 'x'\ntimeout = 0", "line 3: the value has to be from 1 to 86400"),
+        ("[grader]\nkind = 'math'\n[limits]\nturns = 0", "line 4: the value has to be from 1"),
         ("[grader]\nkind = 'math'\n[limits]\ntokens = -1", "line 4: "),
         ("data = 'none.jsonl'\n[grader]\nkind = 'math'", "line 1: there is no file"),
         ("name = ''\n[grader]\nkind = 'math'", "line 1: `name` has to be"),
         (
             "[grader]\nkind = 'math'\n[prompt]\nset = 'x'",
-            "line 4: there is no prompt set `x`; there are general",
+            "line 4: unknown prompt set `x`; known are general",
         ),
-        (
-            "[grader]\nkind = 'math'\n[prompt]\nplain = '{x}'",
-            "line 4: nothing is known to put in for {x}",
-        ),
-        (
-            "[grader]\nkind = 'math'\n[prompt]\nsystem = '{x}'",
-            "nothing is known to put in for `{x}`",
-        ),
+        ("[grader]\nkind = 'math'\n[prompt]\nplain = '{x}'", "line 4: unknown placeholder {x}"),
+        ("[grader]\nkind = 'math'\n[prompt]\nsystem = '{x}'", "unknown placeholder `{x}`"),
         (
             "[grader]\nkind = 'math'\n[prompt]\ninput_dir = 'x'",
             "`input_dir` must be an absolute path",
@@ -104,12 +98,12 @@ fn errors_name_their_line() {
     let none = folder(&[]);
     assert!(
         refusal(load(none.path()))
-            .ends_with("is no task: it has neither task.toml nor config.yaml")
+            .ends_with("is not a task: it has neither task.toml nor config.yaml")
     );
 }
 
 #[test]
-fn a_grader_of_ones_own_gets_the_folder_the_answer_and_the_row() {
+fn a_grader_command_gets_the_folder_the_answer_and_the_row() {
     let dir = folder(&[
         (
             "task.toml",
@@ -179,7 +173,7 @@ fn a_folder_of_the_reference_is_a_task() {
     let Grader::Command(command) = &task.grader else { panic!("{:?}", task.grader) };
     assert_eq!(command.command, "python3 llm_in_sandbox_reward.py");
     let row = serde_json::from_str(ROW).unwrap();
-    assert_eq!(task.plain(&Problem::from_row(row).unwrap()), "q");
+    assert_eq!(task.plain_prompt(&Problem::from_row(row).unwrap()), "q");
 
     let hub = CONFIG.replace("dataset: json", "dataset: o/d\nconfig: c");
     let dir = folder(&[("config.yaml", &hub), ("reward.py", "x"), ("judge.py", "x")]);
@@ -193,7 +187,7 @@ fn a_folder_of_the_reference_is_a_task() {
 }
 
 #[test]
-fn errors_in_a_folder_of_the_reference_are_said() {
+fn errors_in_a_folder_of_the_reference_are_reported() {
     let with = |config: &str, files: &[(&str, &str)]| {
         refusal(load(folder(&[&[("config.yaml", config)], files].concat()).path()))
     };
@@ -213,7 +207,7 @@ fn folders_that_are_too_large_are_refused() {
     let text = "[grader]\ncommand = 'x'";
     let dir = folder(&[("task.toml", text)]);
     let big = fs::File::create(dir.path().join("big.bin")).unwrap();
-    big.set_len(LARGEST_FOLDER).unwrap();
+    big.set_len(MAX_FOLDER).unwrap();
     assert!(refusal(load(dir.path())).contains("has more than"));
     // Rows do not go along.
     let dir = folder(&[
@@ -224,7 +218,7 @@ fn folders_that_are_too_large_are_refused() {
         .write(true)
         .open(dir.path().join("rows.jsonl"))
         .unwrap()
-        .set_len(LARGEST_FOLDER)
+        .set_len(MAX_FOLDER)
         .unwrap();
     assert!(load(dir.path()).is_ok());
 }
@@ -235,12 +229,12 @@ fn rows_come_from_the_folder_itself() {
     let elsewhere = other.path().join("rows.jsonl");
     let grader = "\n[grader]\nkind = 'math'\n";
     let absolute = toml(&format!("data = {:?}{grader}", elsewhere.to_str().unwrap()));
-    assert!(refusal(absolute).contains("line 1: `data` lies outside the folder"));
+    assert!(refusal(absolute).contains("line 1: `data` is outside the task folder"));
     let dir =
         folder(&[("task.toml", &format!("data = 'link.jsonl'{grader}")), ("rows.jsonl", ROW)]);
     let link = dir.path().join("link.jsonl");
     std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
-    assert!(refusal(load(dir.path())).contains("outside the folder"));
+    assert!(refusal(load(dir.path())).contains("outside the task folder"));
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("rows.jsonl", &link).unwrap();
     assert!(load(dir.path()).unwrap().data.is_some());

@@ -1,4 +1,4 @@
-//! `task.toml`. Unknown keys are errors, and errors name their line.
+//! Reads `task.toml`. Unknown keys are errors, and errors name their line.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,19 +10,19 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Spanned;
 
-use super::{TaskError, description, files, incomplete, lies_in, name_of};
-use crate::{Command, Grader, PlainForm, Task, task::check_template};
+use super::{TaskError, description, grader_files, incomplete, is_inside, name_of};
+use crate::{Command, Grader, PlainPrompt, Task, task::check_template};
 
-/// A grader may run this long, in seconds, unless the task says otherwise.
-const GRADER_TIMEOUT: u64 = 300;
-/// And never longer than this.
-const LONGEST_GRADER: u64 = 24 * 3600;
-/// The most turns and tokens a task may ask for, so that figures stay figures.
-const MOST_TURNS: u32 = 100_000;
-const MOST_TOKENS: u64 = 1 << 40;
-/// The most names a benchmark may be known by, and the longest of them in bytes: reports look for each in every text.
-const MOST_NAMES: usize = 50;
-const LONGEST_NAME: usize = 100;
+/// Default time limit of a grader, in seconds.
+const DEFAULT_TIMEOUT: u64 = 300;
+/// The largest time limit of a grader, in seconds.
+const MAX_TIMEOUT: u64 = 24 * 3600;
+/// The largest turn and token limits.
+const MAX_TURNS: u32 = 100_000;
+const MAX_TOKENS: u64 = 1 << 40;
+/// The most names a benchmark may be known by, and the longest of them in bytes: reports search every text for each.
+const MAX_NAMES: usize = 50;
+const MAX_NAME: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,48 +66,51 @@ struct Limits {
     tokens: Option<Spanned<u64>>,
 }
 
-/// A description and where its errors are.
-struct Source<'a> {
+/// The description, to tell the line of an error.
+struct Description<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
-impl Source<'_> {
-    fn at(&self, offset: usize, why: impl Into<String>) -> TaskError {
+impl Description<'_> {
+    fn line(&self, offset: usize) -> usize {
         let before = self.text.as_bytes().get(..offset).unwrap_or_default();
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        TaskError::Line { path: self.path.to_owned(), line, why: why.into() }
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
     }
 
-    fn of<T>(&self, value: &Spanned<T>, why: impl Into<String>) -> TaskError {
-        self.at(value.span().start, why)
+    fn error_at(&self, offset: usize, why: impl Into<String>) -> TaskError {
+        TaskError::Line { path: self.path.to_owned(), line: self.line(offset), why: why.into() }
+    }
+
+    fn error<T>(&self, value: &Spanned<T>, why: impl Into<String>) -> TaskError {
+        self.error_at(value.span().start, why)
     }
 }
 
 pub(super) fn load(dir: &Path, path: &Path) -> Result<Task, TaskError> {
     let text = description(path)?;
-    let source = Source { path, text: &text };
+    let source = Description { path, text: &text };
     let file: File = toml::from_str(&text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        source.at(offset, error.message())
+        source.error_at(offset, error.message())
     })?;
     let data = data(dir, &source, file.data.as_ref())?;
-    let (grader, usual) = grader(dir, &source, &file.grader, data.as_deref())?;
-    let plain_form = match &file.prompt.plain {
-        None => usual,
+    let (grader, default_prompt) = grader(dir, &source, &file.grader, data.as_deref())?;
+    let plain_prompt = match &file.prompt.plain {
+        None => default_prompt,
         Some(template) => {
-            check_template(template.get_ref()).map_err(|why| source.of(template, why))?;
-            PlainForm::Template(template.get_ref().clone())
+            check_template(template.get_ref()).map_err(|why| source.error(template, why))?;
+            PlainPrompt::Template(template.get_ref().clone())
         }
     };
     Ok(Task {
         name: name(dir, &source, file.name.as_ref())?,
         grader,
-        turns: bounded(&source, file.limits.turns.as_ref(), 100, MOST_TURNS)?,
-        tokens: bounded(&source, file.limits.tokens.as_ref(), 65_536, MOST_TOKENS)?,
+        turns: bounded(&source, file.limits.turns.as_ref(), 100, MAX_TURNS)?,
+        tokens: bounded(&source, file.limits.tokens.as_ref(), 65_536, MAX_TOKENS)?,
         known_as: known_as(&source, file.known_as)?,
         prompts: prompts(&source, &file.prompt)?,
-        plain_form,
+        plain_prompt,
         data,
         hub: None,
         image: file.image,
@@ -117,127 +120,124 @@ pub(super) fn load(dir: &Path, path: &Path) -> Result<Task, TaskError> {
 
 fn name(
     dir: &Path,
-    source: &Source<'_>,
+    source: &Description<'_>,
     name: Option<&Spanned<String>>,
 ) -> Result<String, TaskError> {
     let Some(name) = name else { return Ok(name_of(dir)) };
     let text = name.get_ref();
-    let fine = !text.trim().is_empty() && text.len() <= 100 && !text.contains(char::is_control);
-    match fine {
+    let valid = !text.trim().is_empty() && text.len() <= 100 && !text.contains(char::is_control);
+    match valid {
         true => Ok(text.clone()),
-        false => Err(source.of(name, "`name` has to be a short text on one line")),
+        false => Err(source.error(name, "`name` has to be one short line of text")),
     }
 }
 
 fn known_as(
-    source: &Source<'_>,
+    source: &Description<'_>,
     names: Option<Spanned<Vec<String>>>,
 ) -> Result<Vec<String>, TaskError> {
     let Some(names) = names else { return Ok(Vec::new()) };
     let listed = names.get_ref();
-    match listed.len() <= MOST_NAMES && listed.iter().all(|name| name.len() <= LONGEST_NAME) {
+    match listed.len() <= MAX_NAMES && listed.iter().all(|name| name.len() <= MAX_NAME) {
         true => Ok(names.into_inner()),
         false => {
-            let why =
-                format!("`known_as` has to be at most {MOST_NAMES} names of {LONGEST_NAME} bytes");
-            Err(source.of(&names, why))
+            let why = format!("`known_as` has to be at most {MAX_NAMES} names of {MAX_NAME} bytes");
+            Err(source.error(&names, why))
         }
     }
 }
 
 fn data(
     dir: &Path,
-    source: &Source<'_>,
+    source: &Description<'_>,
     data: Option<&Spanned<PathBuf>>,
 ) -> Result<Option<PathBuf>, TaskError> {
     let Some(data) = data else { return Ok(None) };
     let path = dir.join(data.get_ref());
-    match (path.is_file(), lies_in(dir, &path)) {
+    match (path.is_file(), is_inside(dir, &path)) {
         (true, true) => Ok(Some(path)),
         (true, false) => {
-            let why = "`data` lies outside the folder; a file elsewhere is named with --data";
-            Err(source.of(data, why))
+            let line = source.line(data.span().start);
+            Err(TaskError::DataOutside { path: source.path.to_owned(), line })
         }
-        (false, _) => Err(source.of(data, format!("there is no file {}", path.display()))),
+        (false, _) => Err(source.error(data, format!("there is no file {}", path.display()))),
     }
 }
 
-/// The grader, and how problems are put to a model without a computer for it.
+/// The grader, and the default prompt for a model without a sandbox.
 fn grader(
     dir: &Path,
-    source: &Source<'_>,
+    source: &Description<'_>,
     table: &Spanned<GraderTable>,
     data: Option<&Path>,
-) -> Result<(Grader, PlainForm), TaskError> {
+) -> Result<(Grader, PlainPrompt), TaskError> {
     let GraderTable { kind, command, image, timeout } = table.get_ref();
     match (kind, command) {
         (Some(kind), None) => {
             let Some(grader) = Grader::named(kind.get_ref()) else {
                 let known = Grader::NAMES.join(", ");
-                let why = format!("there is no grader `{}`; there are {known}", kind.get_ref());
-                return Err(source.of(kind, why));
+                let why = format!("unknown grader `{}`; known are {known}", kind.get_ref());
+                return Err(source.error(kind, why));
             };
             if image.is_some() || timeout.is_some() {
-                return Err(source.of(table, "`image` and `timeout` are for a `command` only"));
+                return Err(source.error(table, "`image` and `timeout` require a `command`"));
             }
-            let form = match grader {
-                Grader::Math => PlainForm::Boxed,
-                Grader::Choice => PlainForm::Letter,
-                Grader::Tests => PlainForm::Diff,
-                Grader::Exact | Grader::Rouge | Grader::Context => PlainForm::Brief,
-                _ => PlainForm::Statement,
+            let prompt = match grader {
+                Grader::Math => PlainPrompt::Boxed,
+                Grader::Choice => PlainPrompt::Letter,
+                Grader::Tests => PlainPrompt::Diff,
+                Grader::Exact | Grader::Rouge | Grader::Context => PlainPrompt::Brief,
+                _ => PlainPrompt::Statement,
             };
-            Ok((grader, form))
+            Ok((grader, prompt))
         }
         (None, Some(command)) => {
-            let seconds = bounded(source, timeout.as_ref(), GRADER_TIMEOUT, LONGEST_GRADER)?;
+            let seconds = bounded(source, timeout.as_ref(), DEFAULT_TIMEOUT, MAX_TIMEOUT)?;
             let command = Command {
                 command: command.clone(),
-                files: files(dir, data)?,
+                files: grader_files(dir, data)?,
                 image: image.clone(),
                 timeout: Duration::from_secs(seconds),
             };
-            Ok((Grader::Command(command), PlainForm::Statement))
+            Ok((Grader::Command(command), PlainPrompt::Statement))
         }
-        _ => Err(source.of(table, "a grader is either a `kind` or a `command`")),
+        _ => Err(source.error(table, "a grader has either a `kind` or a `command`")),
     }
 }
 
 fn bounded<T: PartialOrd + Copy + From<u8> + std::fmt::Display>(
-    source: &Source<'_>,
+    source: &Description<'_>,
     value: Option<&Spanned<T>>,
-    usual: T,
-    most: T,
+    default: T,
+    max: T,
 ) -> Result<T, TaskError> {
-    let Some(spanned) = value else { return Ok(usual) };
+    let Some(spanned) = value else { return Ok(default) };
     let value = *spanned.get_ref();
-    match value >= T::from(1) && value <= most {
+    match value >= T::from(1) && value <= max {
         true => Ok(value),
-        false => Err(source.of(spanned, format!("it has to be from 1 to {most}"))),
+        false => Err(source.error(spanned, format!("the value has to be from 1 to {max}"))),
     }
 }
 
-/// The set it starts from, with what the description changes.
-fn prompts(source: &Source<'_>, prompt: &Prompt) -> Result<Prompts, TaskError> {
+/// The prompt set of the description, with its own prompts in place.
+fn prompts(source: &Description<'_>, prompt: &Prompt) -> Result<Prompts, TaskError> {
     let set = prompt.set.as_ref().map_or("general", |set| set.get_ref());
     let Some(base) = Prompts::builtin(set) else {
-        let why = format!(
-            "there is no prompt set `{set}`; there are {}",
-            agent::prompt::BUILTIN.join(", ")
-        );
+        let why =
+            format!("unknown prompt set `{set}`; known are {}", agent::prompt::BUILTIN.join(", "));
         return Err(prompt.set.as_ref().map_or_else(
             || incomplete(source.path, why.clone()),
-            |set| source.of(set, why.clone()),
+            |set| source.error(set, why.clone()),
         ));
     };
-    let or = |own: &Option<String>, base: &str| own.clone().unwrap_or_else(|| base.to_owned());
-    // JSON is YAML: the reader of prompt configs checks templates and directories.
+    let own_or = |own: &Option<String>, base: &str| own.clone().unwrap_or_else(|| base.to_owned());
+    // JSON is YAML: `Prompts::parse` validates templates and directories.
     let config = json!({
-        "system_prompt": or(&prompt.system, &base.system),
-        "instance_prompt": or(&prompt.task, &base.task),
-        "working_dir": or(&prompt.working_dir, &base.working_dir.to_string_lossy()),
-        "input_dir": or(&prompt.input_dir, &base.input_dir.to_string_lossy()),
-        "output_dir": or(&prompt.output_dir, &base.output_dir.to_string_lossy()),
+        "system_prompt": own_or(&prompt.system, &base.system),
+        "instance_prompt": own_or(&prompt.task, &base.task),
+        "working_dir": own_or(&prompt.working_dir, &base.working_dir.to_string_lossy()),
+        "input_dir": own_or(&prompt.input_dir, &base.input_dir.to_string_lossy()),
+        "output_dir": own_or(&prompt.output_dir, &base.output_dir.to_string_lossy()),
     });
     Prompts::parse(&config.to_string())
         .map_err(|error| TaskError::Prompt { path: source.path.to_owned(), source: error })

@@ -1,5 +1,5 @@
-//! The reference's task folders: `config.yaml`, rows in a JSON file or on the hub, and `reward.py`, whose
-//! `compute_score` runs in a sandbox.
+//! Reads task folders of the reference implementation: `config.yaml`, rows in a JSON file or on the hub, and
+//! `reward.py`, whose `compute_score` runs in a sandbox.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,15 +9,15 @@ use std::{
 use agent::Prompts;
 use serde::Deserialize;
 
-use super::{TaskError, description, files, incomplete, lies_in, name_of};
-use crate::{Command, Grader, PlainForm, Task, hub};
+use super::{TaskError, description, grader_files, incomplete, is_inside, name_of};
+use crate::{Command, Grader, PlainPrompt, Task, hub};
 
-/// What calls the folder's function. Its own output goes to standard error, so that the score stays the last line.
+/// Calls the folder's function. Output of the function goes to standard error, so that the score is the last line.
 const DRIVER: &str = include_str!("reward_driver.py");
-/// The driver's name beside the folder's files.
+/// The driver's file name among the folder's files.
 const DRIVER_NAME: &str = "llm_in_sandbox_reward.py";
 
-/// The keys that say where rows are. All others belong to the prompts.
+/// The keys that locate the rows. All others belong to the prompts.
 #[derive(Default, Deserialize)]
 struct Config {
     dataset: Option<String>,
@@ -31,7 +31,7 @@ struct Config {
 
 pub(super) fn load(dir: &Path, path: &Path) -> Result<Task, TaskError> {
     let text = description(path)?;
-    // Read for the prompts first: that reader bounds what a document may make of itself.
+    // Prompts first: that parser bounds nesting and aliases of the document.
     let mut prompts = Prompts::parse(&text)
         .map_err(|source| TaskError::Prompt { path: path.to_owned(), source })?;
     let config: Option<Config> = serde_saphyr::from_str(&text).map_err(|error| {
@@ -56,7 +56,7 @@ pub(super) fn load(dir: &Path, path: &Path) -> Result<Task, TaskError> {
         tokens: 65_536,
         known_as: Vec::new(),
         prompts,
-        plain_form: PlainForm::Statement,
+        plain_prompt: PlainPrompt::Statement,
         data,
         hub,
         image: None,
@@ -73,11 +73,11 @@ fn rows(
     let all = dir.join("..");
     let beside = |name: &str| {
         let found = [all.join(name), dir.join(name)].into_iter().find(|path| path.is_file());
-        found.filter(|path| lies_in(&all, path))
+        found.filter(|path| is_inside(&all, path))
     };
     match (config.dataset.as_deref(), config.data_files.as_deref()) {
         (Some("json"), Some(name)) => {
-            // The file in the folder itself is the same one under a name that survives moving the folder.
+            // A file of that name in the folder itself is preferred: its path survives moving the folder.
             let last = Path::new(name)
                 .file_name()
                 .map(|last| dir.join(last))
@@ -88,7 +88,7 @@ fn rows(
             })
         }
         (Some("json"), None) => {
-            Err(incomplete(path, "`dataset` is json, but there are no `data_files`"))
+            Err(incomplete(path, "`dataset` is json, but `data_files` is missing"))
         }
         (Some(dataset), _) => {
             let source = hub::Source {
@@ -105,7 +105,7 @@ fn rows(
     }
 }
 
-/// A folder with a judge leaves its reward empty.
+/// The judge if the folder has a `judge.py` (its reward is then empty), otherwise `reward.py`.
 fn grader(dir: &Path, path: &Path, data: Option<&Path>) -> Result<Grader, TaskError> {
     if dir.join("judge.py").is_file() {
         return Ok(Grader::Judge);
@@ -113,7 +113,7 @@ fn grader(dir: &Path, path: &Path, data: Option<&Path>) -> Result<Grader, TaskEr
     if !dir.join("reward.py").is_file() {
         return Err(incomplete(path, "there is no reward.py beside it"));
     }
-    let mut files = files(dir, data)?;
+    let mut files = grader_files(dir, data)?;
     files.push((PathBuf::from(DRIVER_NAME), DRIVER.as_bytes().into()));
     Ok(Grader::Command(Command {
         command: format!("python3 {DRIVER_NAME}"),
@@ -127,13 +127,12 @@ fn notes(dir: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if dir.join("vanilla_llm_prompt.py").is_file() {
         notes.push(
-            "vanilla_llm_prompt.py is not run: without a sandbox the statement is asked, after the documents if \
-             there are any"
+            "vanilla_llm_prompt.py is not run: without a sandbox, the prompt is the documents and the statement"
                 .to_owned(),
         );
     }
     if dir.join("judge.py").is_file() {
-        notes.push("judge.py is not run: answers are judged the way it does".to_owned());
+        notes.push("judge.py is not run: the built-in judge is used instead".to_owned());
     }
     notes
 }

@@ -1,10 +1,10 @@
-//! Which files of a data set hold the rows of a configuration and split, by the names that are customary.
+//! Which files of a data set hold the rows of a configuration and split, by naming convention.
 
 use super::Source;
 
-/// The files, sorted; all of one kind, Parquet first.
+/// The files, sorted; all of one format, Parquet preferred.
 pub(super) fn files(names: &[String], source: &Source) -> Vec<String> {
-    for rule in [in_its_directory, called_like_it, of_the_only_one] {
+    for rule in [in_config_directory, named_as_config, in_default_config] {
         for ending in [".parquet", ".jsonl", ".json"] {
             let fits =
                 |name: &&String| is_plain(name) && name.ends_with(ending) && rule(name, source);
@@ -18,7 +18,7 @@ pub(super) fn files(names: &[String], source: &Source) -> Vec<String> {
     Vec::new()
 }
 
-/// A relative path that means the same on every system and in an address.
+/// Whether a text is a relative path that means the same on every system and in an address.
 pub(super) fn is_plain(name: &str) -> bool {
     let part = |part: &str| {
         let plain =
@@ -29,13 +29,13 @@ pub(super) fn is_plain(name: &str) -> bool {
 }
 
 /// `math/test-00000-of-00001.parquet`, `data/math/test.jsonl`, `math/test/0000.parquet`.
-fn in_its_directory(name: &str, source: &Source) -> bool {
+fn in_config_directory(name: &str, source: &Source) -> bool {
     let directories = name.rsplit_once('/').map_or("", |(directories, _)| directories);
     directories.split('/').any(|part| part == source.config) && has_split(name, &source.split)
 }
 
 /// `math.jsonl`, `test/math.json`.
-fn called_like_it(name: &str, source: &Source) -> bool {
+fn named_as_config(name: &str, source: &Source) -> bool {
     let (directories, file) = name.rsplit_once('/').unwrap_or(("", name));
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     let other_split = ["train", "test", "validation", "dev"]
@@ -44,8 +44,8 @@ fn called_like_it(name: &str, source: &Source) -> bool {
     stem == source.config && !other_split
 }
 
-/// `data/test-00000-of-00001.parquet` where there is but one configuration.
-fn of_the_only_one(name: &str, source: &Source) -> bool {
+/// `data/test-00000-of-00001.parquet` in data sets with only one configuration.
+fn in_default_config(name: &str, source: &Source) -> bool {
     source.config == "default" && has_split(name, &source.split)
 }
 
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn customary_names_are_found() {
+    fn conventional_names_are_found() {
         let names = [
             "README.md",
             "math/test-00001-of-00002.parquet",
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_are_not() {
+    fn hostile_names_are_refused() {
         for name in [
             "../math/test.json",
             "/math/test.json",

@@ -1,7 +1,7 @@
-//! JSON: a list of rows, an object with such a list under `data`, or an object of columns of equal length. A file
-//! that holds JSON lines in spite of its name is read as such.
+//! Reads JSON: a list of rows, an object with such a list under `data`, or an object of columns of equal length. A
+//! file that contains JSON lines in spite of its name is read as such.
 //!
-//! Lists are read row by row, so that only problems have to fit into memory, not the file beside them.
+//! Lists are read row by row, so that only the problems have to fit into memory.
 
 use std::{
     cell::Cell,
@@ -20,16 +20,16 @@ use serde_json::{Map, Value};
 
 use super::{Digested, LARGEST_ROW, Reading, RowsError, lines};
 
-/// Columns are read whole, so all of them together may have this many bytes.
-const LARGEST_COLUMNS: usize = 512 << 20;
-/// So much of a file is looked at to tell what it is.
+/// The most bytes of all columns together, which are read into memory.
+const MAX_COLUMNS: usize = 512 << 20;
+/// How many bytes of a file tell its format.
 const PEEKED: usize = 1 << 18;
 
 pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsError> {
-    read_columns(path, reading, LARGEST_COLUMNS)
+    read_columns(path, reading, MAX_COLUMNS)
 }
 
-/// Reads a file whose columns, if it holds some, have so many bytes together.
+/// Reads a file. `columns` is the most bytes its columns may have together.
 pub(super) fn read_columns(
     path: &Path,
     reading: &mut Reading<'_>,
@@ -54,8 +54,8 @@ pub(super) fn read_columns(
     result.map_err(|source| RowsError::Json { path: path.to_owned(), source })
 }
 
-/// Whether the first line is an object and the second begins another. A first line longer than what is looked at
-/// makes a file that has to be named `.jsonl`.
+/// Whether the first line is an object and the second begins another. A file whose first line is longer than
+/// [`PEEKED`] has to be named `.jsonl`.
 fn are_lines(file: File) -> io::Result<bool> {
     let mut start = Vec::new();
     file.take(PEEKED as u64).read_to_end(&mut start)?;
@@ -66,7 +66,7 @@ fn are_lines(file: File) -> io::Result<bool> {
     Ok(object && second.trim_ascii_start().starts_with(b"{"))
 }
 
-/// Ends the reading of a row that is too long.
+/// A reader that fails on a row that is too long.
 struct Bounded<'a, R> {
     inner: R,
     left: &'a Cell<usize>,
@@ -77,13 +77,13 @@ impl<R: Read> Read for Bounded<'_, R> {
         let read = self.inner.read(buffer)?;
         match self.left.get().checked_sub(read) {
             Some(left) => self.left.set(left),
-            None => return Err(io::Error::other("a row is too long to be read")),
+            None => return Err(io::Error::other("a row is too long")),
         }
         Ok(read)
     }
 }
 
-/// The value of the file.
+/// The whole JSON document.
 struct Whole<'a, 'b, 'c> {
     reading: &'a mut Reading<'c>,
     left: &'b Cell<usize>,
@@ -135,18 +135,23 @@ impl<'de> DeserializeSeed<'de> for Whole<'_, '_, '_> {
     }
 }
 
-/// Columns turned into rows.
+/// Turns columns into rows.
 fn rows_of(columns: Map<String, Value>, reading: &mut Reading<'_>) -> Result<(), String> {
     let mut lists = Vec::new();
     for (name, column) in columns {
         let Value::Array(values) = column else {
-            return Err("it is one object: neither a list of rows nor columns of values".into());
+            return Err(
+                "the document is one object: neither a list of rows nor columns of values".into()
+            );
         };
         lists.push((name, values.into_iter()));
     }
     let length = lists.first().map_or(0, |(_, values)| values.len());
     if let Some((name, values)) = lists.iter().find(|(_, values)| values.len() != length) {
-        return Err(format!("column `{name}` has {} values, the first {length}", values.len()));
+        return Err(format!(
+            "column `{name}` has {} values, the first column {length}",
+            values.len()
+        ));
     }
     for number in 1..=length {
         let fields = lists.iter_mut().map(|(name, values)| (name.clone(), values.next().into()));

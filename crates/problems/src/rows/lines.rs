@@ -1,4 +1,4 @@
-//! JSON lines: one object a line, read one at a time. Blank lines mean nothing.
+//! Reads JSON lines: one object per line. Blank lines are ignored.
 
 use std::{
     fs::File,
@@ -23,21 +23,21 @@ pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsErr
         reading.bytes(&line);
         if line.len() > LARGEST_ROW && !line.ends_with(b"\n") {
             skip_line(&mut file, reading).map_err(failed)?;
-            reading.bad(number, format!("it is longer than {LARGEST_ROW} bytes"));
+            reading.bad(number, format!("the row is longer than {LARGEST_ROW} bytes"));
             continue;
         }
-        one(reading, number, &line);
+        read_line(reading, number, &line);
     }
 }
 
-fn one(reading: &mut Reading, number: u64, line: &[u8]) {
+fn read_line(reading: &mut Reading<'_>, number: u64, line: &[u8]) {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
     if line.trim_ascii().is_empty() {
         return;
     }
     match serde_json::from_slice(line) {
         Ok(value) => reading.row(number, value),
-        Err(error) => reading.bad(number, format!("it is not valid JSON: {error}")),
+        Err(error) => reading.bad(number, format!("not valid JSON: {error}")),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Parquet: columns in row groups, put together row by row. Plain, Snappy, gzip and LZ4; no Zstandard or Brotli,
-//! whose libraries are large or not in Rust.
+//! Reads Parquet row by row. Supports no compression, Snappy, gzip and LZ4; not Zstandard and Brotli, whose libraries
+//! are large or not in Rust.
 //!
-//! The library may panic on a damaged file, so it works on a thread of its own that is allowed to.
+//! The library may panic on a damaged file, so it runs on a thread of its own.
 
 use std::{
     fs::File,
@@ -24,8 +24,8 @@ pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsErr
     read_at_most(path, reading, LARGEST_FILE)
 }
 
-/// Reads rows of so many bytes together. What a file announces is no bound: a text it holds once may stand in any
-/// number of rows.
+/// Reads a file whose rows have at most `most` bytes together. The size a file states is not a bound: with dictionary
+/// encoding, a string stored once may be in any number of rows.
 pub(super) fn read_at_most(
     path: &Path,
     reading: &mut Reading<'_>,
@@ -37,7 +37,7 @@ pub(super) fn read_at_most(
     let worker = thread::Builder::new().name("parquet".into()).spawn(move || send(&file, &sender));
     let worker = worker.map_err(|source| RowsError::Io { path: path.to_owned(), source })?;
     let received = receive(rows, reading, most);
-    let result = worker.join().unwrap_or_else(|_| Err("its parts do not fit together".into()));
+    let result = worker.join().unwrap_or_else(|_| Err("its parts are inconsistent".into()));
     result.and(received).map_err(|why| RowsError::Parquet { path: path.to_owned(), why })
 }
 
@@ -48,19 +48,19 @@ fn digest(path: &Path, reading: &mut Reading<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the receiver, so that the other side ends where this one does.
+/// Takes the receiver by value, so that the sender ends when this function returns.
 fn receive(rows: Receiver<Value>, reading: &mut Reading<'_>, most: u64) -> Result<(), String> {
     let mut left = most;
     for (row, number) in rows.into_iter().zip(1..) {
         let length = length(&row);
-        // A row without fields takes its time too.
+        // A row without fields costs time as well.
         let Some(rest) = left.checked_sub(length as u64 + 1) else {
             return Err(format!("its rows have more than {most} bytes together"));
         };
         left = rest;
         match length {
             ..=LARGEST_ROW => reading.row(number, row),
-            _ => reading.bad(number, format!("it is longer than {LARGEST_ROW} bytes")),
+            _ => reading.bad(number, format!("the row is longer than {LARGEST_ROW} bytes")),
         }
     }
     Ok(())
@@ -68,15 +68,15 @@ fn receive(rows: Receiver<Value>, reading: &mut Reading<'_>, most: u64) -> Resul
 
 fn send(path: &PathBuf, rows: &SyncSender<Value>) -> Result<(), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
-    let reader = SerializedFileReader::new(file).map_err(|error| said(&error))?;
+    let reader = SerializedFileReader::new(file).map_err(|error| describe(&error))?;
     let groups = reader.metadata().row_groups();
     let size = groups.iter().fold(0_i64, |sum, group| sum.saturating_add(group.total_byte_size()));
     if !(0..=LARGEST_FILE as i64).contains(&size) {
-        return Err(format!("it announces {size} bytes of rows"));
+        return Err(format!("it states a size of {size} bytes"));
     }
-    for row in reader.get_row_iter(None).map_err(|error| said(&error))? {
-        // The other side is gone when nobody wants to know any more.
-        if rows.send(object(&row.map_err(|error| said(&error))?)).is_err() {
+    for row in reader.get_row_iter(None).map_err(|error| describe(&error))? {
+        // The receiver is gone when it has failed.
+        if rows.send(object(&row.map_err(|error| describe(&error))?)).is_err() {
             return Ok(());
         }
     }
@@ -88,7 +88,7 @@ fn object(row: &Row) -> Value {
     Value::Object(fields.map(|(name, field)| (name.clone(), json(field))).collect())
 }
 
-/// A field as JSON. Older writers do not say that bytes are text; those that are none are left out.
+/// A field as JSON. Older writers do not mark strings, so bytes that are UTF-8 are strings; others are null.
 fn json(field: &Field) -> Value {
     match field {
         Field::Bytes(bytes) => bytes.as_utf8().map_or(Value::Null, Value::from),
@@ -106,7 +106,7 @@ fn json(field: &Field) -> Value {
     }
 }
 
-fn said(error: &ParquetError) -> String {
+fn describe(error: &ParquetError) -> String {
     let text: String = error.to_string().chars().take(300).collect();
     match text.contains("isabled feature") {
         true => format!("{text}; convert it to Snappy, gzip, LZ4 or no compression"),
@@ -114,7 +114,7 @@ fn said(error: &ParquetError) -> String {
     }
 }
 
-/// About how long the row is as JSON.
+/// The approximate length of a value as JSON.
 fn length(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 2,

@@ -1,6 +1,6 @@
 //! Files of rows, good and bad.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use ::parquet::{
     basic::Compression,
@@ -37,14 +37,7 @@ fn ids(rows: &Rows) -> Vec<&str> {
 }
 
 fn refusal(name: &str, content: impl AsRef<[u8]>) -> String {
-    let error = read(name, content).unwrap_err();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(error) = source {
-        write!(text, ": {error}").unwrap();
-        source = error.source();
-    }
-    text
+    error_text::chain(&read(name, content).unwrap_err())
 }
 
 #[test]
@@ -80,7 +73,7 @@ fn equal_rows_are_repetitions_and_unequal_ones_an_error() {
     assert_eq!((ids(&rows), repeats), (vec!["a", "b"], vec![3, 1]));
     assert_eq!(rows.bad.len(), 1);
     assert_eq!(rows.bad[0].row, 4);
-    assert_eq!(rows.bad[0].why, "id `a` stands for another problem in row 1");
+    assert_eq!(rows.bad[0].why, "id `a` belongs to another problem in row 1");
     for key in ["domain", "subject", "qa_type"] {
         let mut second = row("a");
         second[key] = "another kind".into();
@@ -133,8 +126,8 @@ fn columns_have_one_bound_together() {
         json!({"id": ["a"], "problem_statement": ["q"], "ground_truth": ["t"]}).to_string();
     let path = file(&dir, "rows.json", &columns);
     let read = |most| {
-        let fits = |_: &Problem| -> Result<(), String> { Ok(()) };
-        let mut reading = Reading::new(&fits);
+        let check = |_: &Problem| -> Result<(), RowError> { Ok(()) };
+        let mut reading = Reading::new(&check);
         json::read_columns(&path, &mut reading, most).map(|()| reading.finish())
     };
     assert_eq!(ids(&read(columns.len()).unwrap()), ["a"]);
@@ -144,7 +137,7 @@ fn columns_have_one_bound_together() {
 #[test]
 fn other_files_are_refused() {
     assert!(refusal("rows.csv", "a,b").contains(".jsonl, .json or .parquet"));
-    assert!(refusal("rows", "").contains("no data file"));
+    assert!(refusal("rows", "").contains("not a data file"));
     let missing = read_rows(Path::new("/nonexistent/rows.jsonl")).unwrap_err();
     assert!(missing.to_string().starts_with("cannot read /nonexistent/rows.jsonl"));
 }
@@ -152,7 +145,7 @@ fn other_files_are_refused() {
 #[test]
 fn many_bad_rows_do_not_fill_the_memory() {
     let rows = read("rows.jsonl", "1\n".repeat(5000)).unwrap();
-    assert_eq!(rows.bad.len(), DESCRIBED);
+    assert_eq!(rows.bad.len(), MAX_REPORTED);
     assert!(rows.bad.last().unwrap().why.ends_with("4000 more bad rows follow"));
 }
 
@@ -223,8 +216,8 @@ fn rows_of_parquet_have_a_bound_together() {
     let stored = fs::metadata(&path).unwrap().len();
     assert!(stored < 4 << 20, "the statement is stored once, {stored} bytes");
     let read = |most| {
-        let fits = |_: &Problem| -> Result<(), String> { Ok(()) };
-        let mut reading = Reading::new(&fits);
+        let check = |_: &Problem| -> Result<(), RowError> { Ok(()) };
+        let mut reading = Reading::new(&check);
         parquet::read_at_most(&path, &mut reading, most).map(|()| reading.finish())
     };
     assert_eq!(read(30 << 20).unwrap().problems.len(), 50);
@@ -245,7 +238,7 @@ fn bytes_in_parquet_are_text_where_they_can_be() {
     assert_eq!(ids(&rows), ["a"]);
     assert_eq!(rows.problems[0].statement, "é?");
     assert_eq!(rows.problems[0].extra["picture"], Value::Null);
-    assert_eq!(rows.bad[0].why, "field `problem_statement` is null, not a text");
+    assert_eq!(rows.bad[0].why, "field `problem_statement` is null, not a string");
 }
 
 #[test]
@@ -256,9 +249,9 @@ fn damaged_parquet_is_an_error_whatever_the_damage() {
     let whole = fs::read(&path).unwrap();
     for end in [0, 3, 8, whole.len() / 2, whole.len() - 1] {
         let error = refusal("rows.parquet", &whole[..end]);
-        assert!(error.contains("is damaged or no Parquet file"), "{end}: {error}");
+        assert!(error.contains("is damaged or not a Parquet file"), "{end}: {error}");
     }
-    assert!(refusal("rows.parquet", row("a").to_string()).contains("no Parquet file"));
+    assert!(refusal("rows.parquet", row("a").to_string()).contains("not a Parquet file"));
     for at in (0..whole.len()).step_by(5) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x55;

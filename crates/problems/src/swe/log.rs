@@ -1,7 +1,7 @@
-//! Reads the log of a repository's tests. The log is hostile: whatever the model's code prints stands in it.
+//! Reads the test log of a repository. The log is untrusted: it contains whatever the model's code prints.
 //!
-//! A test counts as passed only if the runner says so in the place and form in which it reports, and nothing says
-//! otherwise. Code under test shares a process with the runner, so this makes forging hard, not impossible.
+//! A test counts as passed only if the runner reports so where and how it reports results, and nothing contradicts it.
+//! Code under test shares a process with the runner, so this makes forging hard, not impossible.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use serde_json::json;
 
 use crate::Grade;
 
-/// Of failed tests so many are named.
-const NAMED: usize = 20;
+/// The most failed tests that are named.
+const MAX_NAMED: usize = 20;
 
-/// The form of a log.
+/// The format of a test log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum TestLogFormat {
     /// pytest with its short summary of all tests (`-rA`).
     Pytest,
     /// unittest or Django's runner, with a line for each test.
@@ -23,11 +23,11 @@ pub enum Style {
     Sympy,
 }
 
-impl Style {
-    /// What rows may call them.
+impl TestLogFormat {
+    /// Their names in rows.
     pub const NAMES: [&str; 3] = ["pytest", "unittest", "sympy"];
 
-    /// The style of that name, one of [`Self::NAMES`].
+    /// The format of that name, one of [`Self::NAMES`].
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "pytest" => Self::Pytest,
@@ -51,19 +51,19 @@ impl Style {
 /// Which tests have to pass, and how their log is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestLog {
-    /// What begins and ends the part of the output that counts; nobody could know it beforehand.
+    /// Random text that starts and ends the part of the output that counts, so that code cannot forge it.
     pub marker: String,
-    /// The form of the log.
-    pub style: Style,
+    /// The format of the log.
+    pub format: TestLogFormat,
     /// Tests that failed before the change and have to pass after it.
     pub fail_to_pass: Vec<String>,
-    /// Tests that passed and have to go on passing.
+    /// Tests that passed before the change and have to pass after it.
     pub pass_to_pass: Vec<String>,
-    /// Files of the change that say how tests run; reported only.
-    pub machinery: Vec<String>,
+    /// Files of the patch that configure the tests; only reported.
+    pub test_config_changes: Vec<String>,
 }
 
-/// From good to bad: the worst that is said of a test counts.
+/// From good to bad: the worst status of a test counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
     Passed,
@@ -71,19 +71,19 @@ pub(super) enum Status {
     Failed,
 }
 
-/// What a log says.
+/// The results in a log.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     /// By name.
     pub(super) tests: HashMap<String, Status>,
-    /// Other names that lists of tests have for them: cut at a space, or the first line of a docstring.
+    /// Other names that rows use for a test: cut at a space, or the first line of a docstring.
     pub(super) aliases: HashMap<String, Status>,
-    /// How many tests passed or ran, as the runner adds up; none where it did not get that far.
+    /// The runner's own count of tests that passed or ran. `None` where it did not finish.
     pub(super) total: Option<u64>,
 }
 
 impl TestLog {
-    /// The grade, or why the tests could not even start.
+    /// The grade, or why the tests could not be started.
     pub(crate) fn grade(&self, stdout: &str, exit_code: Option<i32>) -> Result<Grade, String> {
         if exit_code.is_none() {
             return Ok(self.unresolved("the tests ran out of time"));
@@ -109,14 +109,14 @@ impl TestLog {
             return Ok(self.unresolved("the tests broke off"));
         };
         let code: i32 = lines[ending][end.len()..].parse().unwrap_or(-1);
-        let results = read(self.style, &lines[start + 1..ending]);
+        let results = read(self.format, &lines[start + 1..ending]);
         Ok(self.decide(&results, code))
     }
 
     fn decide(&self, results: &Results, code: i32) -> Grade {
-        let known = |name: &str| match self.style {
-            Style::Unittest => results.status(&canonical(name)),
-            Style::Pytest | Style::Sympy => results.status(name),
+        let known = |name: &str| match self.format {
+            TestLogFormat::Unittest => results.status(&canonical(name)),
+            TestLogFormat::Pytest | TestLogFormat::Sympy => results.status(name),
         };
         let passed = |name: &&String| known(name) == Some(Status::Passed);
         let failing: Vec<&String> = self
@@ -137,13 +137,13 @@ impl TestLog {
                 "why": suspicion,
                 "fail_to_pass": count(&self.fail_to_pass),
                 "pass_to_pass": count(&self.pass_to_pass),
-                "not_passed": failing.iter().take(NAMED).collect::<Vec<_>>(),
-                "test_machinery_changed": self.machinery,
+                "not_passed": failing.iter().take(MAX_NAMED).collect::<Vec<_>>(),
+                "test_machinery_changed": self.test_config_changes,
             }),
         }
     }
 
-    /// What a runner that is left alone would not have printed.
+    /// A contradiction that an unmodified runner would not have printed.
     fn suspicion(&self, results: &Results, code: i32) -> Option<&'static str> {
         let passed = results.tests.values().filter(|status| **status == Status::Passed).count();
         let failed = results.tests.values().any(|status| *status == Status::Failed);
@@ -156,9 +156,11 @@ impl TestLog {
     }
 
     fn unresolved(&self, why: &str) -> Grade {
-        let machinery = &self.machinery;
-        let details =
-            json!({"outcome": "unresolved", "why": why, "test_machinery_changed": machinery});
+        let details = json!({
+            "outcome": "unresolved",
+            "why": why,
+            "test_machinery_changed": self.test_config_changes,
+        });
         Grade { score: 0.0, details }
     }
 }
@@ -182,16 +184,16 @@ fn note(results: &mut HashMap<String, Status>, name: &str, status: Status) {
     *known = status.max(*known);
 }
 
-pub(super) fn read(style: Style, lines: &[&str]) -> Results {
+pub(super) fn read(format: TestLogFormat, lines: &[&str]) -> Results {
     let lines: Vec<String> = lines.iter().map(|line| without_colours(line)).collect();
-    match style {
-        Style::Pytest => pytest(&lines),
-        Style::Unittest => unittest(&lines),
-        Style::Sympy => sympy(&lines),
+    match format {
+        TestLogFormat::Pytest => pytest(&lines),
+        TestLogFormat::Unittest => unittest(&lines),
+        TestLogFormat::Sympy => sympy(&lines),
     }
 }
 
-/// Only the last summary counts, and in it the names up to their reasons.
+/// Only the last summary counts, and in it the names without the reasons after them.
 fn pytest(lines: &[String]) -> Results {
     let mut results = Results::default();
     let heading =
@@ -207,7 +209,7 @@ fn pytest(lines: &[String]) -> Results {
         match word {
             "PASSED" => results.add(rest.trim(), Status::Passed),
             "FAILED" | "ERROR" => results.add(name, Status::Failed),
-            // Not among those the runner counts as passed.
+            // The runner does not count these as passed.
             "XFAIL" => results.alias(name, Status::Passed),
             _ => continue,
         }
@@ -220,14 +222,14 @@ fn pytest(lines: &[String]) -> Results {
     results
 }
 
-/// The line with which a run ends: `== 3 passed, 1 failed in 0.12s ==`, the frame left out by quiet runs.
+/// The last line of a run: `== 3 passed, 1 failed in 0.12s ==`, without the frame in quiet runs.
 fn summary(line: &str) -> Option<&str> {
     let inside = line.trim_matches(|char| "= ".contains(char));
     let counts = inside.starts_with(|char: char| char.is_ascii_digit()) && inside.contains(" in ");
     (counts || line.starts_with("==")).then_some(inside)
 }
 
-/// A number before a word in the last line of a runner.
+/// The number before a word in the last line of a runner.
 fn total(line: &str, word: &str) -> Option<u64> {
     let Some((before, _)) = line.split_once(word) else { return Some(0) };
     before.rsplit(|char: char| !char.is_ascii_digit()).next()?.parse().ok()
@@ -254,7 +256,7 @@ fn unittest(lines: &[String]) -> Results {
                 }
             }
         } else if let (Some(test), Some(status)) = (&current, verdict(line.trim())) {
-            // What a test prints stands between its name and its verdict, and may look like one itself.
+            // What a test prints comes between its name and its verdict, and may look like a verdict.
             results.add(test, status);
         }
         previous = line.as_str();
@@ -267,7 +269,7 @@ fn ran(line: &str) -> Option<u64> {
     line.strip_prefix("Ran ")?.split(' ').next()?.parse().ok()
 }
 
-/// What stands above the description of a failure.
+/// The test in the heading of a failure.
 fn heading(line: &str) -> Option<&str> {
     line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "))
 }
@@ -291,8 +293,8 @@ fn is_test(name: &str) -> bool {
     word(method) && class.is_some_and(|class| class.split('.').all(word))
 }
 
-/// `test_name (module.Class)`, which is `test_name (module.Class.test_name)` since Python 3.11. One test has one
-/// name here, or a forged line in the other form would stand beside the true one.
+/// `test_name (module.Class)`, which is `test_name (module.Class.test_name)` since Python 3.11. Both are one name
+/// here, so that a forged line in the other form cannot coexist with the true one.
 fn canonical(test: &str) -> String {
     let (method, class) = test.split_once(' ').unwrap_or((test, ""));
     match class.strip_suffix(&format!(".{method})")) {
@@ -314,7 +316,7 @@ fn sympy(lines: &[String]) -> Results {
             results.add(name.trim_matches(|char| "_ ".contains(char)), Status::Failed);
             continue;
         }
-        // The last line of a file has its verdict behind that of the test.
+        // The last line of a file has the verdict of the file after that of the test.
         let mut words =
             line.split_whitespace().filter(|word| !matches!(*word, "[OK]" | "[FAIL]")).peekable();
         if let Some(name) = words.next_if(|word| word.starts_with("test_")) {

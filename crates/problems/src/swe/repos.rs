@@ -1,8 +1,9 @@
-//! How the repositories of SWE-bench run their tests: facts about projects, nothing else.
+//! How the repositories of SWE-bench run their tests. Facts about projects, nothing else.
 
-use super::{log::Style, script::quoted};
+use super::{log::TestLogFormat, script::shell_quoted};
+use crate::{RowError, problem::shown};
 
-/// Opens the environment that SWE-bench's images have, where there is one.
+/// Activates the conda environment of SWE-bench's images, where there is one.
 const ENVIRONMENT: &str = "if [ -f /opt/miniconda3/bin/activate ]; then \
      . /opt/miniconda3/bin/activate && conda activate testbed; fi";
 
@@ -11,23 +12,26 @@ pub(super) fn command(
     repo: &str,
     version: Option<&str>,
     files: &[String],
-) -> Result<(String, Style), String> {
+) -> Result<(String, TestLogFormat), RowError> {
     let python: Vec<&str> =
         files.iter().map(String::as_str).filter(|file| file.ends_with(".py")).collect();
     if python.is_empty() {
-        return Err("field `test_patch` changes no Python file; give a `test_command`".into());
+        let why = "changes no Python file; add a field `test_command`".into();
+        return Err(RowError::Invalid { field: "test_patch", why });
     }
-    let paths = python.iter().map(|file| quoted(file)).collect::<Vec<_>>().join(" ");
-    let (run, style) = match repo {
-        "django/django" => (django(version, &python), Style::Unittest),
+    let paths = python.iter().map(|file| shell_quoted(file)).collect::<Vec<_>>().join(" ");
+    let (run, format) = match repo {
+        "django/django" => (django(version, &python), TestLogFormat::Unittest),
         "sympy/sympy" => {
             let quiet = "PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning'";
-            (format!("{quiet} bin/test -C --verbose {paths}"), Style::Sympy)
+            (format!("{quiet} bin/test -C --verbose {paths}"), TestLogFormat::Sympy)
         }
-        "sphinx-doc/sphinx" => (format!("tox --current-env -epy39 -v -- {paths}"), Style::Pytest),
+        "sphinx-doc/sphinx" => {
+            (format!("tox --current-env -epy39 -v -- {paths}"), TestLogFormat::Pytest)
+        }
         "astropy/astropy" => {
-            let form = "-rA -vv -o console_output_style=classic --tb=no";
-            (format!("pytest {form} {paths}"), Style::Pytest)
+            let options = "-rA -vv -o console_output_style=classic --tb=no";
+            (format!("pytest {options} {paths}"), TestLogFormat::Pytest)
         }
         "matplotlib/matplotlib"
         | "mwaskom/seaborn"
@@ -36,22 +40,21 @@ pub(super) fn command(
         | "pydata/xarray"
         | "pylint-dev/pylint"
         | "pytest-dev/pytest"
-        | "scikit-learn/scikit-learn" => (format!("pytest -rA {paths}"), Style::Pytest),
+        | "scikit-learn/scikit-learn" => (format!("pytest -rA {paths}"), TestLogFormat::Pytest),
         _ => {
-            return Err(format!(
-                "how {} is tested is not known; give a `test_command`",
-                crate::problem::shown(repo)
-            ));
+            let why =
+                format!("{} has no known test command; add a field `test_command`", shown(repo));
+            return Err(RowError::Ungradable(why));
         }
     };
-    Ok((format!("{ENVIRONMENT}\n{run}"), style))
+    Ok((format!("{ENVIRONMENT}\n{run}"), format))
 }
 
 /// Django's own runner takes modules instead of files.
 fn django(version: Option<&str>, files: &[&str]) -> String {
     let module = |file: &&str| {
         let file = file.strip_prefix("tests/").unwrap_or(file);
-        quoted(&file.trim_end_matches(".py").replace('/', "."))
+        shell_quoted(&file.trim_end_matches(".py").replace('/', "."))
     };
     let modules = files.iter().map(module).collect::<Vec<_>>().join(" ");
     let settings = match version {

@@ -1,36 +1,36 @@
-//! The shell scripts around a repository: how it is made, what changed in it, how it is tested.
+//! Shell scripts for a repository: prepare it, collect the patch, run the tests.
 
 use std::path::Path;
 
-use crate::CarriedFile;
+use crate::GraderFile;
 
-/// Where [`diff_command`] leaves the change.
+/// Where [`diff_command`] writes the patch.
 pub const DIFF_FILE: &str = "/tmp/llm-in-sandbox.diff";
 
-/// Where the files of an evaluation lie.
+/// Directory of the files of an evaluation.
 const DIR: &str = "/tmp/llm-in-sandbox-check";
-/// So much of the log is shown, from its end: some runners report test by test, from the beginning on.
-const SHOWN: u32 = 15 << 20;
+/// The last bytes of the test log that are printed. Many, because some runners report every test from the start.
+const LOG_BYTES: u32 = 15 << 20;
 /// The commit the model started from, below the repository.
 const BASE: &str = ".git/llm-in-sandbox-base";
-/// Git as we want it: whoever owns the files, and without the hooks and helpers a repository may bring.
+/// Git that accepts files of any owner, and without the hooks and helpers a repository may bring.
 const GIT: &str = "g() { git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.fsmonitor=false \
      -c user.name=llm-in-sandbox -c user.email=llm-in-sandbox@localhost \"$@\"; }";
 
-/// How a change is written down.
+/// The encoding of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiffForm {
-    /// Line by line where files are text, in whatever encoding they are.
+    /// Text files line by line, in their own encoding.
     Text,
-    /// In ASCII whatever the files hold: every file as if it were no text.
+    /// ASCII, with every file as a binary patch.
     Ascii,
 }
 
-/// Writes what was changed since the beginning, new files included and ignored ones not, to [`DIFF_FILE`]. To be run
-/// as a program of its own (`bash -c`), since the model may have left anything in its shell.
+/// The script that writes all changes since the start, with new files and without ignored ones, to [`DIFF_FILE`].
+/// Run it with `bash -c`, not in the model's shell, whose state is unknown.
 pub fn diff_command(repository: &Path, form: DiffForm) -> String {
-    let repository = quoted(&repository.to_string_lossy());
-    // The last word about attributes is had there.
+    let repository = shell_quoted(&repository.to_string_lossy());
+    // These attributes override those of the repository.
     let attributes = match form {
         DiffForm::Text => "",
         DiffForm::Ascii => {
@@ -54,9 +54,9 @@ pub fn diff_command(repository: &Path, form: DiffForm) -> String {
     )
 }
 
-/// Makes a repository of what lies there, unless it is one, after the row's own steps; notes where it starts.
+/// Runs the row's own setup, makes the directory a repository unless it is one, and records the first commit.
 pub(super) fn setup(repository: &Path, own: Option<&str>) -> String {
-    let repository = quoted(&repository.to_string_lossy());
+    let repository = shell_quoted(&repository.to_string_lossy());
     let own = own.unwrap_or("true");
     format!(
         "{GIT}\n\
@@ -69,7 +69,7 @@ pub(super) fn setup(repository: &Path, own: Option<&str>) -> String {
     )
 }
 
-/// How a change is tested, in a new sandbox.
+/// The test of a patch in a new sandbox.
 pub(super) struct Evaluation<'a> {
     pub(super) repository: &'a Path,
     pub(super) setup: &'a str,
@@ -78,11 +78,11 @@ pub(super) struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// What to run once the files are there.
+    /// The command to run once the files are there.
     pub(super) const COMMAND: &'static str = "bash /tmp/llm-in-sandbox-check/run.sh";
 
     /// The files of the evaluation.
-    pub(super) fn files(&self, diff: &str, test_patch: &str) -> Vec<CarriedFile> {
+    pub(super) fn files(&self, diff: &str, test_patch: &str) -> Vec<GraderFile> {
         let file = |name: &str, text: &str| (Path::new(DIR).join(name), text.as_bytes().into());
         vec![
             file("change.diff", &ended(diff)),
@@ -94,11 +94,11 @@ impl Evaluation<'_> {
     }
 
     fn script(&self) -> String {
-        let repository = quoted(&self.repository.to_string_lossy());
+        let repository = shell_quoted(&self.repository.to_string_lossy());
         let marker = self.marker;
-        // Whether the tests fit the repository is asked before the change is there, and which files they are: what
-        // does not fit afterwards is the change's doing. Git itself says the names, old and new ones.
-        // The script is read whole before tests run: bash would read on in a file that a test has changed.
+        // The test patch is first applied without the model's, which also tells the names of its files: if it fails
+        // afterwards, the model's patch is the reason. Git prints the names, old and new ones.
+        // All is in a function, so that bash has read the whole script before tests can change the file.
         format!(
             "main() {{\n\
              {GIT}\n\
@@ -124,7 +124,7 @@ impl Evaluation<'_> {
              echo '{marker} start'\n\
              bash {DIR}/tests.sh > {DIR}/log 2>&1 < /dev/null\n\
              code=$?\n\
-             tail -c {SHOWN} {DIR}/log\n\
+             tail -c {LOG_BYTES} {DIR}/log\n\
              printf '\\n%s %s\\n' '{marker} end' \"$code\"\n\
              }}\n\
              main; exit 0\n"
@@ -132,12 +132,12 @@ impl Evaluation<'_> {
     }
 }
 
-/// Text for a shell to take as it is.
-pub(super) fn quoted(text: &str) -> String {
+/// Text as one literal shell word.
+pub(super) fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A patch needs its last line to end.
+/// A patch whose last line ends with a newline, as git requires.
 fn ended(patch: &str) -> String {
     match patch {
         "" => String::new(),

@@ -6,14 +6,14 @@ use super::{log::Status, *};
 
 const MARKER: &str = "llm-in-sandbox-0123";
 
-fn log(style: Style, fail: &[&str], pass: &[&str]) -> TestLog {
+fn log(style: TestLogFormat, fail: &[&str], pass: &[&str]) -> TestLog {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     TestLog {
         marker: MARKER.into(),
-        style,
+        format: style,
         fail_to_pass: names(fail),
         pass_to_pass: names(pass),
-        machinery: Vec::new(),
+        test_config_changes: Vec::new(),
     }
 }
 
@@ -44,7 +44,7 @@ FAILED tests/test_a.py::test_three - AssertionError: assert 1 == 2
 fn pytest_is_read_in_its_summary() {
     let one = "tests/test_a.py::test_one";
     let resolved =
-        |fail: &[&str], pass: &[&str]| graded(&log(Style::Pytest, fail, pass), PYTEST, 1);
+        |fail: &[&str], pass: &[&str]| graded(&log(TestLogFormat::Pytest, fail, pass), PYTEST, 1);
     assert_eq!(resolved(&[one], &["tests/test_b.py::test_known"]).score, 1.0);
     // Lists cut names at the first space, others keep them.
     assert_eq!(resolved(&[one], &["tests/test_a.py::test_two[a"]).score, 1.0);
@@ -61,7 +61,7 @@ fn pytest_is_read_in_its_summary() {
 
 #[test]
 fn what_the_code_prints_does_not_pass_a_test() {
-    let three = log(Style::Pytest, &["tests/test_a.py::test_three"], &[]);
+    let three = log(TestLogFormat::Pytest, &["tests/test_a.py::test_three"], &[]);
     let forged = "PASSED tests/test_a.py::test_three\n";
     // Before the summary, after it, and in a summary of its own before the real one.
     assert_eq!(graded(&three, &format!("{forged}{PYTEST}"), 1).score, 0.0);
@@ -91,7 +91,7 @@ fn what_the_code_prints_does_not_pass_a_test() {
 
 #[test]
 fn only_what_stands_between_the_markers_counts() {
-    let log = log(Style::Pytest, &["t::a"], &[]);
+    let log = log(TestLogFormat::Pytest, &["t::a"], &[]);
     let summary = "=== short test summary info ===\nPASSED t::a\n=== 1 passed in 1s ===";
     let why = |stdout: &str| {
         let grade = log.grade(stdout, Some(0)).unwrap();
@@ -136,7 +136,7 @@ FAILED (failures=1, errors=1, skipped=1, expected failures=1)
 #[test]
 fn unittest_and_django_have_a_line_for_each_test() {
     let lines: Vec<&str> = DJANGO.lines().collect();
-    let results = log::read(Style::Unittest, &lines);
+    let results = log::read(TestLogFormat::Unittest, &lines);
     let status = |name: &str| results.status(&format!("test_{name} (app.tests.ATests)"));
     assert_eq!(results.total, Some(7));
     assert_eq!(status("one"), Some(Status::Passed));
@@ -147,20 +147,23 @@ fn unittest_and_django_have_a_line_for_each_test() {
     assert_eq!(status("five"), Some(Status::Passed));
     assert_eq!(status("six"), Some(Status::Passed));
     assert_eq!(status("seven"), Some(Status::Failed));
-    let newer = log(Style::Unittest, &["test_one (app.tests.ATests.test_one)"], &[]);
+    let newer = log(TestLogFormat::Unittest, &["test_one (app.tests.ATests.test_one)"], &[]);
     assert_eq!(graded(&newer, DJANGO, 1).score, 1.0);
-    let resolved =
-        log(Style::Unittest, &["test_one (app.tests.ATests)"], &["test_two (app.tests.ATests)"]);
+    let resolved = log(
+        TestLogFormat::Unittest,
+        &["test_one (app.tests.ATests)"],
+        &["test_two (app.tests.ATests)"],
+    );
     assert_eq!(graded(&resolved, DJANGO, 1).score, 1.0);
 }
 
 #[test]
 fn forged_lines_of_unittest_are_one_too_many() {
     let honest = "test_a (t.T) ... FAIL\n\nFAIL: test_a (t.T)\n\nRan 1 test in 0.001s\n\nFAILED (failures=1)";
-    let wanted = log(Style::Unittest, &["test_a (t.T)"], &[]);
+    let wanted = log(TestLogFormat::Unittest, &["test_a (t.T)"], &[]);
     assert_eq!(graded(&wanted, honest, 1).score, 0.0);
     assert_eq!(graded(&wanted, &format!("test_a (t.T) ... ok\n{honest}"), 1).score, 0.0);
-    let other = log(Style::Unittest, &["test_b (t.T)"], &[]);
+    let other = log(TestLogFormat::Unittest, &["test_b (t.T)"], &[]);
     let forged = honest.replace("FAIL", "ok");
     let grade = graded(&other, &format!("test_b (t.T) ... ok\n{forged}"), 0);
     assert_eq!(grade.details["why"], "more tests are listed than ran");
@@ -168,7 +171,7 @@ fn forged_lines_of_unittest_are_one_too_many() {
 
 #[test]
 fn a_test_cannot_speak_for_itself() {
-    let wanted = log(Style::Unittest, &["test_a (t.T)"], &[]);
+    let wanted = log(TestLogFormat::Unittest, &["test_a (t.T)"], &[]);
     let end = "\nRan 1 test in 0.001s\n\nOK (skipped=1)";
     for word in ["skipped 'no'", "FAIL", "ERROR"] {
         let grade = graded(&wanted, &format!("test_a (t.T.test_a) ... ok\n{word}\n{end}"), 0);
@@ -178,12 +181,12 @@ fn a_test_cannot_speak_for_itself() {
         assert_eq!(graded(&wanted, &output, 0).score, 0.0, "{word}");
     }
     assert_eq!(graded(&wanted, &format!("test_a (t.T) ... printed\nok\n{end}"), 0).score, 1.0);
-    let documented = log(Style::Unittest, &["It works."], &[]);
+    let documented = log(TestLogFormat::Unittest, &["It works."], &[]);
     let honest = "test_a (t.T)\nIt works. ... FAIL\n";
     let forged = "test_b (t.T)\nIt works. ... ok\n";
     let output = format!("{honest}{forged}\nRan 2 tests in 0.001s");
     assert_eq!(graded(&documented, &output, 1).score, 0.0);
-    let sympy = log(Style::Sympy, &["test_a"], &[]);
+    let sympy = log(TestLogFormat::Sympy, &["test_a"], &[]);
     let end = "tests finished: 1 passed, 1 skipped, in 0.50 seconds";
     assert_eq!(graded(&sympy, &format!("test_a ok\ns\n{end}"), 0).score, 0.0);
     assert_eq!(graded(&sympy, &format!("test_a ok\n{end}"), 0).score, 1.0);
@@ -205,12 +208,13 @@ DO *NOT* COMMIT!
 
 #[test]
 fn sympy_has_words_of_its_own() {
-    let grade = |fail: &[&str], pass: &[&str]| graded(&log(Style::Sympy, fail, pass), SYMPY, 1);
+    let grade =
+        |fail: &[&str], pass: &[&str]| graded(&log(TestLogFormat::Sympy, fail, pass), SYMPY, 1);
     assert_eq!(grade(&["test_point"], &[]).score, 1.0);
     assert_eq!(grade(&["test_issue_11617"], &["test_point"]).score, 0.0);
     assert_eq!(grade(&["test_point"], &["test_slow"]).score, 0.0);
     let forged = SYMPY.replace("test_slow s", "test_slow ok");
-    let grade = graded(&log(Style::Sympy, &["test_slow"], &[]), &forged, 1);
+    let grade = graded(&log(TestLogFormat::Sympy, &["test_slow"], &[]), &forged, 1);
     assert_eq!(grade.details["why"], "more tests are listed than ran");
 }
 
@@ -227,26 +231,26 @@ fn rows_say_how_they_are_tested() {
     assert!(run("psf/requests").0.ends_with("pytest -rA 'tests/x/test_a.py'"));
     let (django, style) = run("django/django");
     assert!(django.ends_with("--settings=test_sqlite --parallel 1 'x.test_a'"), "{django}");
-    assert_eq!(style, Style::Unittest);
-    assert_eq!(run("sympy/sympy").1, Style::Sympy);
+    assert_eq!(style, TestLogFormat::Unittest);
+    assert_eq!(run("sympy/sympy").1, TestLogFormat::Sympy);
     let own = problem(json!({"test_command": "python3 -m unittest -v", "instance_id": "o__r-1"}));
-    assert_eq!(command(&own).unwrap().1, Style::Unittest);
+    assert_eq!(command(&own).unwrap().1, TestLogFormat::Unittest);
     assert_eq!(image_of(&own), None);
-    let complaint = |extra: Value| fits(&problem(extra)).unwrap_err();
-    assert!(complaint(json!({})).contains("neither a field `test_command` nor `repo`"));
+    let error_of = |extra: Value| check(&problem(extra)).unwrap_err().to_string();
+    assert!(error_of(json!({})).contains("neither a field `test_command` nor `repo`"));
     assert!(
-        complaint(json!({"repo": "o/r", "test_patch": patch}))
-            .contains("`o/r` is tested is not known")
+        error_of(json!({"repo": "o/r", "test_patch": patch}))
+            .contains("`o/r` has no known test command")
     );
-    assert!(complaint(json!({"repo": "psf/requests"})).contains("changes no Python file"));
-    assert!(complaint(json!({"FAIL_TO_PASS": "[]"})).contains("names no test"));
-    assert!(complaint(json!({"FAIL_TO_PASS": [1]})).contains("not a list of tests"));
-    assert!(complaint(json!({"FAIL_TO_PASS": "{"})).contains("not a list of tests"));
+    assert!(error_of(json!({"repo": "psf/requests"})).contains("changes no Python file"));
+    assert!(error_of(json!({"FAIL_TO_PASS": "[]"})).contains("`FAIL_TO_PASS` is empty"));
+    assert!(error_of(json!({"FAIL_TO_PASS": [1]})).contains("not a list of tests"));
+    assert!(error_of(json!({"FAIL_TO_PASS": "{"})).contains("not a list of tests"));
     assert!(
-        complaint(json!({"test_command": "x", "test_log": "tap"}))
+        error_of(json!({"test_command": "x", "test_log": "tap"}))
             .contains("pytest, unittest, sympy")
     );
-    assert!(fits(&problem(json!({"test_command": "x", "test_log": "sympy"}))).is_ok());
+    assert!(check(&problem(json!({"test_command": "x", "test_log": "sympy"}))).is_ok());
 }
 
 #[test]
@@ -260,7 +264,7 @@ fn images_have_the_names_they_are_published_under() {
 
 fn grading_of(problem: &Problem, answer: &str) -> Grading {
     let (repository, input_dir) = (Path::new("/testbed"), Path::new("/testbed"));
-    grading(problem, answer, Place { repository, input_dir, image: Some("usual") })
+    grading(problem, answer, RepositoryContext { repository, input_dir, image: Some("usual") })
 }
 
 #[test]
@@ -282,7 +286,7 @@ fn a_change_is_tested_in_a_sandbox_nobody_has_touched() {
     assert_eq!(text("/tmp/llm-in-sandbox-check/change.diff"), diff);
     assert!(text("/tmp/llm-in-sandbox-check/tests.diff").ends_with("+x\n"));
     let ScoreFrom::Tests(log) = &check.score else { panic!("not graded by tests") };
-    assert_eq!(log.machinery, ["t/conftest.py"]);
+    assert_eq!(log.test_config_changes, ["t/conftest.py"]);
     let Grading::InSandbox(second) = grading_of(&row, diff) else {
         panic!("not graded in a sandbox")
     };
@@ -309,13 +313,13 @@ fn hostile_names_stay_out_of_scripts() {
         assert!(names(name).is_empty(), "{name}");
     }
     assert_eq!(changed_files("--- a/x.py\t2020\n+++ b/x.py\t2021\n@@ -1 +1 @@\n"), ["x.py"]);
-    assert_eq!(script::quoted("a'; rm -rf /"), r"'a'\''; rm -rf /'");
+    assert_eq!(script::shell_quoted("a'; rm -rf /"), r"'a'\''; rm -rf /'");
 }
 
 proptest::proptest! {
     #[test]
     fn any_log_is_read(text in "(PASSED |FAILED |== short test summary info ==|test_a \\(b.C\\)| ... |ok|\n|Ran 9 |\u{1b}\\[|:|é){0,40}") {
-        for style in [Style::Pytest, Style::Unittest, Style::Sympy] {
+        for style in [TestLogFormat::Pytest, TestLogFormat::Unittest, TestLogFormat::Sympy] {
             let grade = graded(&log(style, &["x"], &[]), &text, 0);
             proptest::prop_assert_eq!(grade.score, 0.0);
         }

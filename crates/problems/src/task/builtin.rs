@@ -1,27 +1,27 @@
-//! The tasks that come with the program: the paper's benchmarks and its training data.
+//! The built-in tasks: the benchmarks and the training data of the paper.
 
 use agent::Prompts;
 
-use crate::{Grader, PlainForm, Task, hub::Source};
+use crate::{Grader, PlainPrompt, Task, hub::Source};
 
-/// The most turns of an episode.
+/// The turn limit of an episode.
 const TURNS: u32 = 100;
-/// The most tokens of an episode.
+/// The token limit of an episode.
 const TOKENS: u64 = 65_536;
-/// The data sets of the paper, for measuring and for training.
-const MEASURED: &str = "daixuancheng/llm-in-sandbox-bench";
-const TRAINED: &str = "daixuancheng/llm-in-sandbox-rl";
+/// The data sets of the paper, for evaluation and for training.
+const EVALUATION: &str = "daixuancheng/llm-in-sandbox-bench";
+const TRAINING: &str = "daixuancheng/llm-in-sandbox-rl";
 
 pub(super) fn task(name: &str) -> Option<Task> {
-    let (grader, plain_form, known_as): (_, _, &[&str]) = match name {
-        "math" => (Grader::Math, PlainForm::Boxed, &["AIME 2025", "AIME2025", "AIME25"]),
-        "physics" => (Grader::Judge, PlainForm::Statement, &["UGPhysics"]),
-        "chem" => (Grader::Choice, PlainForm::Statement, &["ChemBench4K", "ChemBench"]),
-        "biomed" => (Grader::Choice, PlainForm::Statement, &["MedXpertQA"]),
-        "long_context" => (Grader::Judge, PlainForm::Statement, &["AA-LCR"]),
-        "instruct_follow" => (Grader::Ifbench, PlainForm::Statement, &["IFBench"]),
-        "instruct_pretrain" => (Grader::Context, PlainForm::Brief, &["llm-in-sandbox-rl"]),
-        "swe" => (Grader::Tests, PlainForm::Diff, &["SWE-bench", "SWE-bench_Verified"]),
+    let (grader, plain_prompt, known_as): (_, _, &[&str]) = match name {
+        "math" => (Grader::Math, PlainPrompt::Boxed, &["AIME 2025", "AIME2025", "AIME25"]),
+        "physics" => (Grader::Judge, PlainPrompt::Statement, &["UGPhysics"]),
+        "chem" => (Grader::Choice, PlainPrompt::Statement, &["ChemBench4K", "ChemBench"]),
+        "biomed" => (Grader::Choice, PlainPrompt::Statement, &["MedXpertQA"]),
+        "long_context" => (Grader::Judge, PlainPrompt::Statement, &["AA-LCR"]),
+        "instruct_follow" => (Grader::Ifbench, PlainPrompt::Statement, &["IFBench"]),
+        "instruct_pretrain" => (Grader::Context, PlainPrompt::Brief, &["llm-in-sandbox-rl"]),
+        "swe" => (Grader::Tests, PlainPrompt::Diff, &["SWE-bench", "SWE-bench_Verified"]),
         _ => return None,
     };
     let own = ["llm-in-sandbox-bench"]
@@ -34,7 +34,7 @@ pub(super) fn task(name: &str) -> Option<Task> {
         tokens: if name == "long_context" { 2 * TOKENS } else { TOKENS },
         known_as: known_as.iter().copied().chain(own).map(str::to_owned).collect(),
         prompts: prompts(name)?,
-        plain_form,
+        plain_prompt,
         data: None,
         hub: Some(source(name)),
         image: None,
@@ -54,8 +54,8 @@ fn prompts(name: &str) -> Option<Prompts> {
 fn source(name: &str) -> Source {
     let (dataset, config, split) = match name {
         "swe" => ("SWE-bench/SWE-bench_Verified", "default", "test"),
-        "instruct_pretrain" => (TRAINED, name, "train"),
-        name => (MEASURED, name, "test"),
+        "instruct_pretrain" => (TRAINING, name, "train"),
+        name => (EVALUATION, name, "test"),
     };
     Source { dataset: dataset.into(), config: config.into(), split: split.into() }
 }

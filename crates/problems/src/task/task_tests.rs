@@ -1,9 +1,9 @@
-//! What a model is told, with a computer and without.
+//! Prompts with and without a sandbox, and the grading of built-in tasks.
 
 use serde_json::json;
 
 use super::*;
-use crate::{Grade, JudgeJob};
+use crate::{Grade, JudgeRequest};
 
 fn problem(truth: &str) -> Problem {
     let row = json!({"id": "p", "domain": "long_context", "problem_statement": "Why {x}?", "ground_truth": truth});
@@ -33,16 +33,16 @@ fn built_in_tasks_are_complete() {
         assert_eq!(task.prompts.working_dir, Path::new("/testbed"), "{name}");
         assert_eq!(task.prompts.input_dir, Path::new("/testbed/documents"), "{name}");
         assert!(!task.known_as.is_empty() && task.hub.is_some(), "{name}");
-        assert_eq!(task.answer_of() == Answer::Diff, name == "swe");
+        assert_eq!(task.answer_location() == AnswerLocation::Diff, name == "swe");
         assert_eq!(task.setup(&problem("x")).is_some(), name == "swe");
-        assert!(task.plain(&problem("x")).contains("Why {x}?"), "{name}");
+        assert!(task.plain_prompt(&problem("x")).contains("Why {x}?"), "{name}");
     }
     assert_eq!(Task::builtin("nonesuch"), None);
 }
 
 #[test]
 fn a_plain_message_holds_the_form_of_the_answer_and_the_documents() {
-    let plain = |name: &str, problem: &Problem| Task::builtin(name).unwrap().plain(problem);
+    let plain = |name: &str, problem: &Problem| Task::builtin(name).unwrap().plain_prompt(problem);
     assert!(plain("math", &problem("1")).ends_with(r"\boxed{}."));
     assert_eq!(plain("biomed", &problem("A")), "Why {x}?");
     assert_eq!(plain("instruct_follow", &problem("{}")), "Why {x}?");
@@ -65,8 +65,8 @@ fn a_plain_message_holds_the_form_of_the_answer_and_the_documents() {
 fn templates_are_filled_once() {
     let fill = |template: &str, problem: &Problem| {
         assert_eq!(check_template(template), Ok(()));
-        let form = PlainForm::Template(template.to_owned());
-        Task { plain_form: form, ..Task::builtin("math").unwrap() }.plain(problem)
+        let form = PlainPrompt::Template(template.to_owned());
+        Task { plain_prompt: form, ..Task::builtin("math").unwrap() }.plain_prompt(problem)
     };
     assert_eq!(fill("Q: {problem_statement} {{}}", &problem("1")), "Q: Why {x}? {}");
     let text = fill("{documents}\n{problem_statement}", &with_files("1"));
@@ -76,9 +76,12 @@ fn templates_are_filled_once() {
     assert!(text.starts_with("--- document 1") && text.ends_with("Not {documents}: Why {x}?"));
     let text = fill("{{{documents}}} {problem_statement}", &with_files("1"));
     assert!(text.starts_with("{--- document 1"));
-    for (template, why) in
-        [("{x}", "{x}"), ("{", "lone brace"), ("a}", "lone brace"), ("{{}", "lone brace")]
-    {
+    for (template, why) in [
+        ("{x}", "{x}"),
+        ("{", "unmatched brace"),
+        ("a}", "unmatched brace"),
+        ("{{}", "unmatched brace"),
+    ] {
         assert!(check_template(template).unwrap_err().contains(why), "{template}");
     }
 }
@@ -108,7 +111,7 @@ fn a_judge_is_asked_and_counted() {
     let Grading::Judge(job) = task.grading(&problem("5 N"), "thinking</think> 5 newtons") else {
         panic!("no judge")
     };
-    let JudgeJob { prompt, votes, temperature, max_tokens } = &job;
+    let JudgeRequest { prompt, votes, temperature, max_tokens } = &job;
     assert!(prompt.contains("Why {x}?") && prompt.contains("5 N") && prompt.contains("5 newtons"));
     assert!(!prompt.contains("thinking"));
     assert_eq!((*votes, *temperature, *max_tokens), (4, 0.7, 16_384));
@@ -120,17 +123,20 @@ fn a_judge_is_asked_and_counted() {
 
 #[test]
 fn rows_a_grader_cannot_use_are_bad_ones() {
-    let fits = |task: &str, problem: &Problem| Task::builtin(task).unwrap().grader.fits(problem);
+    let check = |task: &str, problem: &Problem| {
+        let checked = Task::builtin(task).unwrap().grader.check(problem);
+        checked.map_err(|error| error.to_string())
+    };
     for name in ["math", "physics", "chem", "instruct_pretrain", "instruct_follow"] {
         assert!(
-            fits(name, &problem(" ")).unwrap_err().contains("`ground_truth` is empty"),
+            check(name, &problem(" ")).unwrap_err().contains("`ground_truth` is empty"),
             "{name}"
         );
     }
-    assert!(fits("math", &problem("1")).is_ok());
-    assert!(fits("instruct_follow", &problem("{}")).unwrap_err().contains("instruction_id_list"));
-    assert!(fits("instruct_pretrain", &problem("1")).is_ok());
+    assert!(check("math", &problem("1")).is_ok());
+    assert!(check("instruct_follow", &problem("{}")).unwrap_err().contains("instruction_id_list"));
+    assert!(check("instruct_pretrain", &problem("1")).is_ok());
     let poetry = Problem { domain: "poetry".into(), ..problem("1") };
-    assert!(fits("instruct_pretrain", &poetry).unwrap_err().contains("unknown domain `poetry`"));
-    assert!(fits("swe", &problem("1")).unwrap_err().contains("names no test"));
+    assert!(check("instruct_pretrain", &poetry).unwrap_err().contains("unknown domain `poetry`"));
+    assert!(check("swe", &problem("1")).unwrap_err().contains("`FAIL_TO_PASS` is empty"));
 }

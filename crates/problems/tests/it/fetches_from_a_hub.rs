@@ -1,6 +1,7 @@
 //! Rows from a hub on this machine: fetched once, checked, kept, and read without it afterwards.
 
 use std::{
+    error::Error,
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -8,9 +9,10 @@ use std::{
     thread,
 };
 
-use problems::{
+use hub::Endpoint;
+use lis_problems::{
     Task,
-    hub::{Hub, HubError, Source},
+    hub::{DatasetCache, HubError, Source},
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -41,13 +43,19 @@ impl FakeHub {
         Self { address, asked }
     }
 
-    fn hub(&self, cache: &Path) -> Hub {
-        Hub { base: self.address.clone(), ..Hub::new(cache) }
+    fn hub(&self, cache: &Path) -> DatasetCache {
+        at(&self.address, DatasetCache::new(cache))
     }
 
     fn asked(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
+}
+
+/// The same cache with another hub.
+fn at(base: &str, cache: DatasetCache) -> DatasetCache {
+    let endpoint = Endpoint { base: base.into(), ..cache.endpoint };
+    DatasetCache { endpoint, ..cache }
 }
 
 fn path_of(stream: &TcpStream) -> String {
@@ -93,7 +101,7 @@ fn with_math(described: &str) -> FakeHub {
     })
 }
 
-fn rows(hub: &Hub, task: &str) -> Result<problems::Rows, HubError> {
+fn rows(hub: &DatasetCache, task: &str) -> Result<lis_problems::Rows, HubError> {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio.block_on(hub.rows(&Task::builtin(task).unwrap()))
 }
@@ -108,21 +116,20 @@ fn rows_are_fetched_once() {
     assert_eq!(rows(&hub, "math").unwrap(), first);
     assert_eq!(fake.asked(), 2, "nothing is asked again");
     // Nobody is there any more.
-    let offline = Hub { base: "http://127.0.0.1:1".into(), ..hub };
+    let offline = at("http://127.0.0.1:1", hub);
     assert_eq!(rows(&offline, "math").unwrap(), first);
-    let error = rows(&offline, "chem").unwrap_err().to_string();
-    assert!(error.contains("cannot fetch") && error.contains("--data FILE"), "{error}");
+    let error = rows(&offline, "chem").unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("cannot fetch"), "{error}");
 }
 
 #[test]
 fn a_file_that_is_not_what_it_should_be_is_not_kept() {
     let cache = tempfile::tempdir().unwrap();
     let fake = with_math(&digest("something else"));
-    let error = rows(&fake.hub(cache.path()), "math").unwrap_err().to_string();
-    assert!(error.contains("its digest is another"), "{error}");
-    assert!(
-        rows(&Hub { base: "http://127.0.0.1:1".into(), ..fake.hub(cache.path()) }, "math").is_err()
-    );
+    let error = rows(&fake.hub(cache.path()), "math").unwrap_err();
+    let error = error.source().unwrap().to_string();
+    assert!(error.contains("arrived with sha256"), "{error}");
+    assert!(rows(&at("http://127.0.0.1:1", fake.hub(cache.path())), "math").is_err());
     assert_eq!(
         rows(&with_math(&digest(ROWS)).hub(cache.path()), "math").unwrap().problems.len(),
         1
@@ -134,10 +141,11 @@ fn what_a_hub_may_answer_instead() {
     let answer = |body: (u16, Vec<u8>)| {
         let cache = tempfile::tempdir().unwrap();
         let fake = FakeHub::new(move |_| body.clone());
-        rows(&fake.hub(cache.path()), "math").unwrap_err().to_string()
+        let error = rows(&fake.hub(cache.path()), "math").unwrap_err();
+        error.source().map_or(error.to_string(), ToString::to_string)
     };
     assert!(answer((404, Vec::new())).contains("answered 404"));
-    assert!(answer((200, b"<html>".to_vec())).contains("something else"));
+    assert!(answer((200, b"<html>".to_vec())).contains("malformed listing"));
     let other = answer(listing(json!([{"rfilename": "physics/test.parquet"}])));
     assert!(
         other.contains(
@@ -146,12 +154,12 @@ fn what_a_hub_may_answer_instead() {
         "{other}"
     );
     let body = json!({"sha": "../../x", "siblings": []}).to_string().into_bytes();
-    assert!(answer((200, body)).contains("it names no commit"));
+    assert!(answer((200, body)).contains("names no commit"));
 }
 
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
-    let hub = Hub::new("/nonexistent");
+    let hub = DatasetCache::new("/nonexistent");
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for (dataset, config) in
         [("../x", "a"), ("o/d", "../a"), ("o", "a"), ("o/d/e", "a"), ("o/d", "")]
@@ -161,7 +169,8 @@ fn names_that_lead_elsewhere_are_refused() {
         let error = tokio.block_on(hub.fetch(&source)).unwrap_err();
         assert!(matches!(error, HubError::Name { .. }), "{error}");
     }
-    let plain = Hub { base: "http://example.com".into(), ..hub };
+    let plain = at("http://example.com", hub);
     let source = Source { dataset: "o/d".into(), config: "a".into(), split: "test".into() };
-    assert!(matches!(tokio.block_on(plain.fetch(&source)), Err(HubError::Address { .. })));
+    let error = tokio.block_on(plain.fetch(&source)).unwrap_err();
+    assert!(error.source().unwrap().to_string().contains("is not an https address"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use problems::{
+use lis_problems::{
     Check, Grading, Problem, Task,
     swe::{DIFF_FILE, DiffForm},
 };
@@ -91,7 +91,7 @@ fn a_repository_cannot_be_talked_into_passing() {
             format!("print('{name} ... ok')"),
             // All lines of a runner, and its end.
             format!("import os\nprint('{name} ... ok\\n\\nRan 9 tests in 0.1s\\n\\nOK', flush=True)\nos._exit(0)"),
-            // A test that is no test any more.
+            // A test that tests nothing any more.
             "import unittest\nunittest.TestCase.assertEqual = lambda *a: (_ for _ in ()).throw(unittest.SkipTest())".into(),
         ] {
             let grade = graded(&runtime, &check(&task, problem, &forged(&lines))).await.unwrap();

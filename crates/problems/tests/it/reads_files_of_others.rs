@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use problems::Task;
+use lis_problems::Task;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

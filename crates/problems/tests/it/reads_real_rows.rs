@@ -1,6 +1,6 @@
 //! The real rows of the benchmarks: all are problems, right answers are right and wrong ones wrong.
 
-use problems::{Grading, Problem, ScoreFrom, Task};
+use lis_problems::{Grading, Problem, ScoreFrom, Task};
 
 use crate::support::shared_rows;
 
@@ -85,7 +85,7 @@ fn long_documents_are_in_the_prompt_or_in_files() {
     };
     for problem in &problems {
         assert!(!problem.files.is_empty());
-        let (plain, inside) = (task.plain(problem), task.with_documents_in_prompt(problem));
+        let (plain, inside) = (task.plain_prompt(problem), task.with_documents_in_prompt(problem));
         for (name, text) in &problem.files {
             assert!(plain.contains(name) && plain.contains(text), "{}: {name}", problem.id);
             assert!(inside.contains(text), "{}: {name}", problem.id);

@@ -1,8 +1,8 @@
-//! Where things are, and how a test says that it cannot run.
+//! Paths of test data, and how a test reports that it is skipped.
 
 use std::path::{Path, PathBuf};
 
-/// A file of the shared real rows, or none, said aloud, where the folder is missing.
+/// A file of the shared real rows; `None`, with a notice, where the folder is missing.
 pub(crate) fn shared_rows(name: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let shared = variable("LIS_SHARED").map_or_else(beside, PathBuf::from);
@@ -27,7 +27,10 @@ pub(crate) fn skip(capability: &str, reason: &str) {
     eprintln!("skip: {capability}: {reason}");
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment says which capabilities are required"
+)]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -1,7 +1,7 @@
-//! Which capabilities of its computer a model uses, turn by turn: resources from outside, files, computation.
+//! Classifies turns by the capabilities they use: external resources, files, computation.
 //!
-//! Twice: by the paper's patterns anywhere in what a turn writes, and by what the commands and programs of the turn
-//! would do. `docs/analyses.md` says what counts.
+//! Two classifications: by the paper's patterns anywhere in what a turn writes, and by what its commands and programs
+//! would do. `docs/analyses.md` defines both.
 
 use std::ops::AddAssign;
 
@@ -19,10 +19,10 @@ use super::{
     words::has_any,
 };
 
-/// What one turn uses.
+/// Capabilities used by one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
-    /// Resources from outside the sandbox.
+    /// Resources outside the sandbox.
     pub external: bool,
     /// Files.
     pub file: bool,
@@ -30,23 +30,23 @@ pub struct Use {
     pub computation: bool,
 }
 
-/// What one turn uses, by both readings.
+/// Capabilities used by one turn, in both classifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uses {
     /// The turn, from 1.
     pub turn: u32,
     /// By the paper's patterns.
     pub paper: Use,
-    /// By what commands and programs do.
+    /// By what its commands and programs do.
     pub extended: Use,
 }
 
-/// In how many turns each capability is used.
+/// Turns that use each capability.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// All turns.
     pub turns: u64,
-    /// Turns that use resources from outside.
+    /// Turns that use external resources.
     pub external: u64,
     /// Turns that use files.
     pub file: u64,
@@ -55,22 +55,22 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The share of turns that use resources from outside.
+    /// Share of turns that use external resources.
     pub fn external_rate(&self) -> f64 {
         self.rate(self.external)
     }
 
-    /// The share of turns that use files.
+    /// Share of turns that use files.
     pub fn file_rate(&self) -> f64 {
         self.rate(self.file)
     }
 
-    /// The share of turns that compute.
+    /// Share of turns that compute.
     pub fn computation_rate(&self) -> f64 {
         self.rate(self.computation)
     }
 
-    /// Counts one more turn.
+    /// Adds a turn.
     pub fn count(&mut self, turn: Use) {
         self.turns += 1;
         self.external += u64::from(turn.external);
@@ -92,12 +92,12 @@ impl AddAssign for Counts {
     }
 }
 
-/// Capability use of an episode, or of many added up.
+/// Capability use of an episode, or the sum over several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// By the paper's patterns.
     pub paper: Counts,
-    /// By what commands and programs do.
+    /// By what its commands and programs do.
     pub extended: Counts,
 }
 
@@ -108,7 +108,7 @@ impl AddAssign for Capabilities {
     }
 }
 
-/// Capability use of an episode.
+/// Classifies the turns of an episode and counts them.
 pub fn capabilities(turns: &[Turn<'_>]) -> Capabilities {
     let mut all = Capabilities::default();
     for turn in turns {
@@ -119,7 +119,7 @@ pub fn capabilities(turns: &[Turn<'_>]) -> Capabilities {
     all
 }
 
-/// What a turn uses.
+/// Classifies a turn.
 pub fn uses(turn: &Turn<'_>) -> Uses {
     let texts = written(turn);
     let any = |patterns: &[&str]| texts.iter().any(|text| has_any(text, patterns));
@@ -143,13 +143,13 @@ fn extended(script: &Script) -> Use {
         external: command(|command| wanted(command).is_some())
             || code(&FETCHING)
             || code(&PACKAGES),
-        file: !script.viewed.is_empty() || command(looks_at_files) || code(&FILES),
+        file: !script.viewed.is_empty() || command(uses_files) || code(&FILES),
         computation: script.counts || loops || command(calculates) || code(&CALCULATING),
     }
 }
 
-/// Whether a command looks at files: a filter does when it is given some, not when it reads what others print.
-fn looks_at_files(command: &Command) -> bool {
+/// Whether a command uses files: a filter does with file arguments, not in a pipe.
+fn uses_files(command: &Command) -> bool {
     let name = command.name.as_str();
     if FINDERS.contains(&name) || (command.input == Input::File && !name.is_empty()) {
         return true;

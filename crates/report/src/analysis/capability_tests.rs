@@ -1,4 +1,4 @@
-//! What counts as which capability, case by case.
+//! Classification of commands and programs, case by case.
 
 use serde_json::{Map, Value, json};
 

@@ -1,21 +1,21 @@
-//! Programs in Python and other languages, without their comments and texts: what is left is code.
+//! Separates code from comments and string literals, for Python and other languages.
 //!
-//! A reader for counting: it knows quotes and comments, no grammar.
+//! Knows quotes and comments, no grammar.
 
 use super::words::positions;
 
 /// A program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Code {
-    /// The code; every text in it is empty.
+    /// Code; every string literal in it is empty.
     pub(super) code: String,
-    /// The texts, each with its place in the code.
+    /// String literals, each with its position in the code.
     pub(super) texts: Vec<(usize, String)>,
-    /// The file it is written to, where that is known.
+    /// File it is written to, where known.
     pub(super) file: Option<String>,
 }
 
-/// How comments begin.
+/// Comment syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comments {
     /// `#`, as in Python.
@@ -36,11 +36,11 @@ const LAUNCHES: [&str; 8] = [
     "asyncio.create_subprocess",
 ];
 
-/// The arguments of such a call are looked for in so many bytes.
+/// Bytes searched for the arguments of such a call.
 const FARTHEST: usize = 2000;
 
 impl Code {
-    /// Reads a program.
+    /// Parses a program.
     pub(super) fn read(text: &str, comments: Comments) -> Self {
         let mut read = Self::default();
         let mut rest = text;
@@ -52,7 +52,7 @@ impl Code {
         read
     }
 
-    /// Command lines the program starts, as far as they are written out.
+    /// Command lines the program starts, as far as they are literals.
     pub(super) fn launched(&self) -> Vec<String> {
         let calls = LAUNCHES.iter().flat_map(|call| positions(&self.code, call));
         let mut starts: Vec<usize> = calls.map(|(start, _)| start).collect();
@@ -74,7 +74,7 @@ impl Code {
         lines
     }
 
-    /// Takes what begins here: a comment, a text, or just a character. The rest comes back.
+    /// Consumes a comment, a string literal or one character, and returns the rest.
     fn special<'a>(&mut self, rest: &'a str, comments: Comments) -> &'a str {
         let to_line_end = || rest.find('\n').map_or("", |end| &rest[end..]);
         match (rest.as_bytes().first(), comments) {
@@ -115,7 +115,7 @@ impl Code {
     }
 }
 
-/// Where a text ends: at its quote, or with the line where somebody forgot it. Only backticks span lines.
+/// End of a string literal: its quote, or the end of the line without one. Only backticks span lines.
 fn end_of_text(text: &str, quote: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {

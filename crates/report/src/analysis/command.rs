@@ -1,40 +1,40 @@
-//! A command of the shell: its name, its arguments, its streams; and how it follows from the words of a line.
+//! Shell commands: name, arguments and redirections, built from the words of a line.
 
-/// A command as it would be run.
+/// A command as the shell would run it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Command {
-    /// Its name without directories. Words such as `sudo` and `then` before it are left out.
+    /// Name without directories; prefixes such as `sudo` and `then` are dropped.
     pub(super) name: String,
-    /// What follows.
+    /// Arguments.
     pub(super) args: Vec<String>,
-    /// Where its standard input comes from.
+    /// Source of its standard input.
     pub(super) input: Input,
-    /// Files its output goes to.
+    /// Files its output is redirected to.
     pub(super) writes: Vec<String>,
 }
 
-/// Where the standard input of a command comes from.
+/// Source of a command's standard input.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Input {
-    /// Nothing said.
+    /// Not redirected.
     #[default]
     Open,
     /// Another command.
     Pipe,
     /// A file.
     File,
-    /// Text in the command itself; a number of a here-document, where it is one.
+    /// Inline text; the index of the here-document, where it is one.
     Text(Option<usize>),
 }
 
-/// Words that only lead to the command after them.
+/// Prefixes before the actual command.
 const LEADS: [&str; 25] = [
     "if", "then", "else", "elif", "do", "!", "{", "}", "time", "sudo", "nohup", "exec", "command",
     "builtin", "env", "timeout", "nice", "ionice", "stdbuf", "xargs", "setsid", "eval", "function",
     "coproc", "doas",
 ];
 
-/// Their options whose value is a word of its own.
+/// Options of prefixes that take a separate value.
 const VALUED: [(&str, &[&str]); 8] = [
     ("timeout", &["-s", "-k", "--signal", "--kill-after"]),
     ("sudo", &["-u", "-g", "-C", "-h", "-p", "-r", "-t", "-U", "-D", "-R", "--user", "--group"]),
@@ -49,10 +49,10 @@ const VALUED: [(&str, &[&str]); 8] = [
     ("stdbuf", &["-i", "-o", "-e"]),
 ];
 
-/// The condition of a loop is told in so many words.
+/// Words searched for the condition of a loop.
 const CONDITION: usize = 12;
 
-/// Makes commands of words: `sudo pip install x` is `pip`, `python -m pip` too.
+/// Builds commands from words: `sudo pip install x` is `pip`, and so is `python -m pip`.
 pub(super) fn settle(
     words: Vec<String>,
     input: Input,
@@ -87,7 +87,7 @@ pub(super) fn settle(
     }
 }
 
-/// What a word of its own program stands for: `python -m pip` for `pip`.
+/// Resolves a module run by an interpreter: `python -m pip` is `pip`.
 fn module(name: String, words: &[String], at: usize) -> (String, usize) {
     let at = at + usize::from(is_python(&name) && words.get(at).is_some_and(|word| word == "-u"));
     match (words.get(at).map(String::as_str), words.get(at + 1)) {

@@ -1,4 +1,4 @@
-//! Texts made comparable: one case, single blanks, no mark-up; and runs of words that two texts share.
+//! Normalizes texts for comparison (case, blanks, markup) and hashes their word n-grams.
 
 use std::{
     collections::HashSet,
@@ -7,12 +7,12 @@ use std::{
 
 use super::words::is_word;
 
-/// A text in one case with single blanks, without the marks of formulas and formatting.
+/// A text in lower case with single blanks, without formula and formatting marks.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
-    /// What is left.
+    /// Folded text.
     pub(super) text: String,
-    /// Where each byte of it comes from.
+    /// Position in the original of each byte.
     from: Vec<usize>,
 }
 
@@ -34,7 +34,7 @@ impl Folded {
         folded
     }
 
-    /// Where a byte of the folded text comes from.
+    /// Position in the original of a byte of the folded text.
     pub(super) fn origin(&self, at: usize) -> usize {
         self.from.get(at).or(self.from.last()).copied().unwrap_or_default()
     }
@@ -55,7 +55,7 @@ fn is_digit(c: Option<char>) -> bool {
     c.is_some_and(|c| c.is_ascii_digit())
 }
 
-/// The words of a text: first and last byte of each.
+/// Byte ranges of the words of a text.
 pub(super) fn tokens(text: &str) -> Vec<(usize, usize)> {
     let mut tokens = Vec::new();
     let mut start = None;
@@ -73,7 +73,7 @@ pub(super) fn tokens(text: &str) -> Vec<(usize, usize)> {
     tokens
 }
 
-/// Digests of all runs of so many words.
+/// Hashes of all word n-grams.
 pub(super) fn runs(text: &str, tokens: &[(usize, usize)], length: usize) -> Vec<u64> {
     let digest = |run: &[(usize, usize)]| {
         let mut hasher = DefaultHasher::new();
@@ -83,12 +83,12 @@ pub(super) fn runs(text: &str, tokens: &[(usize, usize)], length: usize) -> Vec<
     tokens.windows(length.max(1)).map(digest).collect()
 }
 
-/// Digests of all runs of so many words of a folded text.
+/// Hashes of all word n-grams of a folded text.
 pub(super) fn run_set(text: &str, length: usize) -> HashSet<u64> {
     runs(text, &tokens(text), length).into_iter().collect()
 }
 
-/// A part of a text to be shown: its surroundings, without what could disturb a page or a terminal.
+/// An excerpt around a position, without characters that could disturb a page or a terminal.
 pub(super) fn snippet(text: &str, start: usize, end: usize) -> String {
     const AROUND: usize = 80;
     const MOST: usize = 240;
@@ -108,7 +108,7 @@ pub(super) fn snippet(text: &str, start: usize, end: usize) -> String {
     shown.trim().to_owned()
 }
 
-/// Characters that change how others are shown.
+/// Invisible and reordering characters.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{61c}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')

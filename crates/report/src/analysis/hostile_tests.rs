@@ -1,16 +1,16 @@
-//! Texts nobody means well with: nothing panics, and time grows with the length of the text, not faster.
+//! Hostile texts: nothing panics, and time is linear in the length of the text.
 
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{Call, Exam, Plain, Turn, leaks, uses};
+use super::{AnswerStyle, Call, LeakTarget, Turn, leaks, uses};
 
 /// A weak answer and a telling one.
 const TRUTHS: [&str; 2] = ["246", "Treaty of Utrecht"];
 
-/// Everything there is, on one text in every place.
+/// Runs every analysis with one text in every position.
 fn everything(text: &str, truths: &[&str]) {
     let shapes: Vec<Map<String, Value>> = [
         json!({"command": text}),
@@ -36,15 +36,15 @@ fn everything(text: &str, truths: &[&str]) {
     }
     let names = [text.chars().take(40).collect(), "AIME 2025".to_owned()];
     for truth in truths.iter().copied().chain([text]) {
-        let exam = Exam { known_as: &names, problem_statement: text, ground_truth: truth };
-        for leak in leaks(&turns, &exam) {
+        let target = LeakTarget { known_as: &names, problem_statement: text, ground_truth: truth };
+        for leak in leaks(&turns, &target) {
             assert!(leak.snippet.chars().count() <= 240);
         }
     }
-    Plain::of(text);
+    AnswerStyle::of(text);
 }
 
-/// Pieces that a careless reader would look at again and again.
+/// Pieces that could make a parser quadratic.
 const PIECES: [&str; 54] = [
     "$((",
     "((a) ",

@@ -1,11 +1,11 @@
-//! The classifier against real episodes that were labelled by hand, by reading, before it was run on them.
+//! The classifier against real episodes, labelled by hand before it was run on them.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::Deserialize;
 use trajectory::Trajectory;
 
-use super::{Exam, Use, leaks, recorded, uses};
+use super::{LeakTarget, Use, leaks, recorded, uses};
 
 #[derive(Deserialize)]
 struct Labels {
@@ -99,8 +99,8 @@ fn honest_episodes_raise_no_alarm() {
         let record: Trajectory = serde_json::from_str(&text).unwrap();
         let known_as = known_as.map(str::to_owned);
         let problem_statement = &record.problem_statement;
-        let exam = Exam { known_as: &known_as, problem_statement, ground_truth: truth };
-        assert_eq!(leaks(&recorded(&record), &exam), [], "{name}");
+        let target = LeakTarget { known_as: &known_as, problem_statement, ground_truth: truth };
+        assert_eq!(leaks(&recorded(&record), &target), [], "{name}");
     }
 }
 
@@ -112,7 +112,7 @@ fn pairs(found: Use, labelled: Use) -> [(&'static str, bool, bool); 3] {
     ]
 }
 
-/// The folder of real episodes, which lies beside the workspace or nowhere.
+/// The folder of real episodes beside the workspace, where it exists.
 fn shared() -> Option<String> {
     let folder = variable("LIS_SHARED")
         .unwrap_or_else(|| format!("{}/../../../shared", env!("CARGO_MANIFEST_DIR")));

@@ -1,7 +1,7 @@
-//! Whether a model came upon its problem: turns that fetched something with the benchmark's name or the answer.
+//! Leakage check: turns that retrieved content with the name of the benchmark or the answer.
 //!
-//! Only what came from other machines can leak. Files are followed: a page that one turn stores and another reads
-//! was fetched all the same. A finding is a reason to look at the turn, no verdict.
+//! Only content from other machines can leak. Files are tracked: a page that one turn downloads and another reads counts
+//! as retrieved. A finding is a reason to review the turn, not a verdict.
 
 use std::collections::HashSet;
 
@@ -10,56 +10,56 @@ use serde::{Deserialize, Serialize};
 use super::{
     code::Code,
     command::Command,
-    exam::{Exam, Sought},
     fold::snippet,
     network::{Wanted, wanted},
     patterns::FETCHING,
     script::{Script, written},
+    target::{LeakTarget, Matcher},
     turn::Turn,
     words::has_any,
 };
 
-/// A turn to look at.
+/// A suspicious turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leak {
     /// The turn, from 1.
     pub turn: u32,
     /// Why.
     #[serde(flatten)]
-    pub why: Why,
-    /// The place, without what could disturb a page or a terminal.
+    pub why: LeakReason,
+    /// Excerpt, safe to show.
     pub snippet: String,
-    /// The network refused: it was tried, and nothing came.
+    /// Whether the request failed, so that nothing was retrieved.
     pub failed: bool,
 }
 
-/// Why a turn is to be looked at.
+/// Why a turn is suspicious.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
-pub enum Why {
-    /// It asks for, or gets, something that names the benchmark.
+pub enum LeakReason {
+    /// It requests or retrieves something that names the benchmark.
     Benchmark {
         /// The name.
         name: String,
     },
-    /// What it gets holds the answer.
+    /// The retrieved content contains the answer.
     Answer {
-        /// The model had given the answer or seen it before.
+        /// Whether the model had given or seen the answer before.
         known_before: bool,
     },
-    /// It asks for a dataset.
+    /// It requests a dataset.
     Dataset,
 }
 
-/// More findings of one episode say nothing new.
+/// Findings per episode, at most.
 const MOST: usize = 50;
 
-/// Names of files are shorter.
+/// Longest file name tracked, in bytes.
 const LONGEST_NAME: usize = 100;
 
-/// The turns of an episode to look at.
-pub fn leaks(turns: &[Turn<'_>], exam: &Exam<'_>) -> Vec<Leak> {
-    let sought = Sought::of(exam);
+/// Finds the suspicious turns of an episode.
+pub fn leaks(turns: &[Turn<'_>], target: &LeakTarget<'_>) -> Vec<Leak> {
+    let matcher = Matcher::of(target);
     let mut trail = Trail::default();
     let mut found = Vec::new();
     let mut known = None;
@@ -75,35 +75,35 @@ pub fn leaks(turns: &[Turn<'_>], exam: &Exam<'_>) -> Vec<Leak> {
         };
         let texts = written(turn);
         let named =
-            texts.iter().chain(&turn.observed).find_map(|text| Some((*text, sought.name(text)?)));
+            texts.iter().chain(&turn.observed).find_map(|text| Some((*text, matcher.name(text)?)));
         if let Some((text, (name, start, end))) = named {
-            find(Why::Benchmark { name: name.to_owned() }, text, start, end);
+            find(LeakReason::Benchmark { name: name.to_owned() }, text, start, end);
         }
         if reached == Reached::Fetched
             && let Some((text, start, end)) = texts.iter().find_map(|text| dataset(text))
         {
-            find(Why::Dataset, text, start, end);
+            find(LeakReason::Dataset, text, start, end);
         }
         let mut fetched = turn.observed.iter().filter(|_| reached == Reached::Fetched);
-        let shown = fetched.find_map(|text| Some((*text, sought.answer(text)?)));
+        let shown = fetched.find_map(|text| Some((*text, matcher.answer(text)?)));
         if let Some((text, (start, end))) = shown {
-            let known = *known.get_or_insert_with(|| first_given(turns, &sought));
+            let known = *known.get_or_insert_with(|| first_given(turns, &matcher));
             let known_before = known < (at, Moment::Seen);
-            find(Why::Answer { known_before }, text, start, end);
+            find(LeakReason::Answer { known_before }, text, start, end);
         }
     }
     found.truncate(MOST);
     found
 }
 
-/// Where something comes from.
+/// Origin of content.
 #[derive(Clone, Copy, PartialEq)]
 enum Reached {
     /// The sandbox itself.
     Nothing,
-    /// A store of packages.
+    /// A package registry.
     Packages,
-    /// Other machines, now or in an earlier turn.
+    /// Another machine, in this or an earlier turn.
     Fetched,
 }
 
@@ -114,29 +114,29 @@ enum Moment {
     Never,
 }
 
-/// When the model first gave or saw the answer.
-fn first_given(turns: &[Turn<'_>], sought: &Sought) -> (usize, Moment) {
+/// Turn in which the model first gave or saw the answer.
+fn first_given(turns: &[Turn<'_>], matcher: &Matcher) -> (usize, Moment) {
     for (at, turn) in turns.iter().enumerate() {
-        if sought.gives(turn.said) || written(turn).iter().any(|text| sought.gives(text)) {
+        if matcher.gives(turn.said) || written(turn).iter().any(|text| matcher.gives(text)) {
             return (at, Moment::Said);
         }
-        if turn.observed.iter().any(|text| sought.gives(text)) {
+        if turn.observed.iter().any(|text| matcher.gives(text)) {
             return (at, Moment::Seen);
         }
     }
     (turns.len(), Moment::Never)
 }
 
-/// The files that hold what was fetched, or that fetch.
+/// Files that contain retrieved content, or programs that retrieve it.
 #[derive(Default)]
 struct Trail {
     fetched: HashSet<String>,
-    /// Names that were there before; a name is followed only from its first use.
+    /// Names used before; a name is tracked only from its first use.
     met: HashSet<String>,
 }
 
 impl Trail {
-    /// Where what a turn sees comes from.
+    /// Origin of what a turn sees.
     fn follow(&mut self, script: &Script) -> Reached {
         let wants: Vec<_> = script.commands.iter().map(wanted).collect();
         let programs = || script.programs.iter().map(|(_, code)| code);
@@ -172,7 +172,7 @@ impl Trail {
     }
 }
 
-/// Parts of paths that commands, programs and the editor name.
+/// Path components named by commands, programs and the editor.
 fn mentioned(script: &Script) -> Vec<&str> {
     let args = script.commands.iter().flat_map(|command| &command.args);
     let names = script.commands.iter().map(|command| &command.name);
@@ -184,13 +184,13 @@ fn mentioned(script: &Script) -> Vec<&str> {
         .collect()
 }
 
-/// The name of a file at the end of a path or an address. The answer's own file is the model's.
+/// File name at the end of a path or URL; none for the answer file, which is the model's own.
 fn file_name(text: &str) -> Option<&str> {
     let name = last_part(text)?;
     (name.contains('.') && name != "answer.txt").then_some(name)
 }
 
-/// The directory of a cloned repository.
+/// Directory of a cloned repository.
 fn repository(command: &Command) -> Option<&str> {
     let clones = command.name == "git" && command.args.iter().any(|arg| arg == "clone");
     let last = command.args.last().filter(|_| clones)?;
@@ -205,7 +205,7 @@ fn last_part(text: &str) -> Option<&str> {
     fits.then_some(name)
 }
 
-/// Addresses and calls of collections of data.
+/// URLs and calls of dataset hosts.
 const DATASETS: [&str; 8] = [
     "huggingface.co/datasets",
     "hf.co/datasets",
@@ -217,7 +217,7 @@ const DATASETS: [&str; 8] = [
     "repo_type='dataset'",
 ];
 
-/// Where a text asks for a dataset.
+/// Position where a text requests a dataset.
 fn dataset(text: &str) -> Option<(&str, usize, usize)> {
     let named = DATASETS.iter().find_map(|name| Some((text.find(name)?, name.len())));
     let found = named.or_else(|| {
@@ -232,7 +232,7 @@ fn dataset(text: &str) -> Option<(&str, usize, usize)> {
     found.map(|(start, length)| (text, start, start + length))
 }
 
-/// An address at the beginning of a text. Longer ones are none.
+/// URL at the beginning of a text, of bounded length.
 fn address(text: &str) -> &str {
     const LONGEST: usize = 500;
     let ends = |c: char| c.is_whitespace() || "\"'`|;)>?".contains(c);
@@ -244,7 +244,7 @@ fn address(text: &str) -> &str {
     }
 }
 
-/// How programs say that the network is closed.
+/// Messages of programs without network access.
 const REFUSALS: [&str; 9] = [
     "could not resolve",
     "unable to resolve",

@@ -1,8 +1,8 @@
-//! Leaks that have to be seen, and false alarms that must not be.
+//! Leaks that must be found, and false positives that must not.
 
 use serde_json::{Map, Value, json};
 
-use super::{Call, Exam, Leak, Turn, Why, leaks};
+use super::{Call, Leak, LeakReason, LeakTarget, Turn, leaks};
 
 const STATEMENT: &str = "A zookeeper has 41 llamas and buys twice as many alpacas on a rainy Tuesday in March. \
                          Every alpaca needs three buckets of oats. How many buckets are needed altogether?";
@@ -27,15 +27,16 @@ fn played(calls: &[(&str, Value)], observed: &[&str], truth: &str, names: &[&str
         })
         .collect();
     let known_as: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let exam = Exam { known_as: &known_as, problem_statement: STATEMENT, ground_truth: truth };
-    leaks(&turns, &exam)
+    let target =
+        LeakTarget { known_as: &known_as, problem_statement: STATEMENT, ground_truth: truth };
+    leaks(&turns, &target)
 }
 
 fn reasons(found: &[Leak]) -> Vec<(u32, &str)> {
-    let name = |why: &Why| match why {
-        Why::Benchmark { .. } => "benchmark",
-        Why::Answer { .. } => "answer",
-        Why::Dataset => "dataset",
+    let name = |why: &LeakReason| match why {
+        LeakReason::Benchmark { .. } => "benchmark",
+        LeakReason::Answer { .. } => "answer",
+        LeakReason::Dataset => "dataset",
     };
     found.iter().map(|leak| (leak.turn, name(&leak.why))).collect()
 }
@@ -95,7 +96,7 @@ fn answered(truth: &str, observed: &str, expected: &[(u32, &str)]) {
 }
 
 #[test]
-fn a_long_formula_is_looked_for_as_it_is() {
+fn a_long_formula_is_matched_verbatim() {
     let formula = format!("{}={}", "a".repeat(150), "b".repeat(100));
     answered(&formula, &format!("it is {formula} indeed"), &[(1, "answer")]);
     answered(&formula, "it is a=b", &[]);
@@ -133,7 +134,7 @@ fn weak_answers_need_the_problem_and_the_word() {
 fn an_example_of_the_answer_in_the_problem_is_none() {
     let statement = "Which llama of the four is the fluffiest one on the farm today? Show the choice as \
                      \"answer\": \"C\". A. Ada B. Bob C. Cleo D. Dan";
-    let exam = Exam { known_as: &[], problem_statement: statement, ground_truth: "C" };
+    let target = LeakTarget { known_as: &[], problem_statement: statement, ground_truth: "C" };
     let arguments = json!({"command": "curl https://example.org/llamas"});
     let turn = |observed| Turn {
         number: 1,
@@ -141,9 +142,9 @@ fn an_example_of_the_answer_in_the_problem_is_none() {
         observed: vec![observed],
         ..Turn::default()
     };
-    assert_eq!(leaks(&[turn(statement)], &exam), []);
+    assert_eq!(leaks(&[turn(statement)], &target), []);
     let solved = format!("{statement} The right answer: C");
-    assert_eq!(leaks(&[turn(&solved)], &exam).len(), 1);
+    assert_eq!(leaks(&[turn(&solved)], &target).len(), 1);
 }
 
 #[test]
@@ -214,10 +215,10 @@ fn the_answers_own_file_is_the_models() {
 }
 
 #[test]
-fn what_the_model_knew_is_said() {
+fn answers_the_model_knew_are_marked() {
     let truth = "Treaty of Utrecht";
     let known = |steps: &[(&str, &str)]| match episode(steps, truth, &[]).as_slice() {
-        [Leak { why: Why::Answer { known_before }, .. }] => *known_before,
+        [Leak { why: LeakReason::Answer { known_before }, .. }] => *known_before,
         other => panic!("{other:?}"),
     };
     assert!(!known(&[("curl https://example.org/a", truth)]));
@@ -250,7 +251,7 @@ fn datasets_are_named() {
 }
 
 #[test]
-fn a_closed_network_is_said() {
+fn failed_requests_are_marked() {
     let refused = "curl: (6) Could not resolve host: example.org";
     let found = episode(&[("curl https://example.org/aime2025", refused)], "246", &["AIME 2025"]);
     assert_eq!(found.len(), 1);

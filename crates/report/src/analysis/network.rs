@@ -1,8 +1,8 @@
-//! Which commands ask other machines, and for what. Knows names of programs, nothing of what comes back.
+//! Commands that contact other machines, and for what. Knows program names only, not replies.
 
 use super::command::Command;
 
-/// What a command wants from other machines.
+/// What a command requests from other machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Pages, files, repositories, answers.
@@ -11,7 +11,7 @@ pub(super) enum Wanted {
     Packages,
 }
 
-/// What a command wants from other machines, if anything.
+/// What a command requests from other machines, if anything.
 pub(super) fn wanted(command: &Command) -> Option<Wanted> {
     let said = |words: &[&str]| command.args.iter().any(|arg| words.contains(&arg.as_str()));
     let first = |words: &[&str]| verb(command).is_some_and(|verb| words.contains(&verb));
@@ -50,7 +50,7 @@ pub(super) fn wanted(command: &Command) -> Option<Wanted> {
     }
 }
 
-/// Options before a verb whose value is a word of its own.
+/// Options before a subcommand that take a separate value.
 const VALUED: [&str; 20] = [
     "-C",
     "-c",
@@ -92,8 +92,8 @@ fn is_pip(name: &str) -> bool {
     rest.is_some_and(|rest| rest.bytes().all(|b| b == b'.' || b.is_ascii_digit()))
 }
 
-/// A request to the sandbox itself is none to other machines, nor is a question for the version. The address may be
-/// missing: a program that starts another puts it in later. A proxy may be here for addresses that are not.
+/// Whether a command contacts other machines: not with a local address or only to print a version. The address may be
+/// missing, as a program that starts another adds it later; a local proxy may serve remote addresses.
 fn asks_elsewhere(command: &Command) -> bool {
     let about = |arg: &str| matches!(arg, "--version" | "-V" | "--help" | "-h");
     let is_proxy = |at: usize| at > 0 && matches!(command.args[at - 1].as_str(), "-x" | "--proxy");

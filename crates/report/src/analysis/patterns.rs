@@ -1,6 +1,6 @@
-//! What counts as which capability: the paper's list, and ours for code and commands. Data, no judgement.
+//! Patterns per capability: the paper's list, and ours for code and commands. Data only.
 
-/// The paper's patterns (its Table 15) for resources from outside.
+/// The paper's patterns (its Table 15) for external resources.
 pub(super) const PAPER_EXTERNAL: [&str; 8] = [
     "pip install",
     "apt-get install",
@@ -41,7 +41,7 @@ pub(super) const PAPER_COMPUTATION: [&str; 10] = [
     "combinations",
 ];
 
-/// Code that asks other machines.
+/// Code that contacts other machines.
 pub(super) const FETCHING: [&str; 46] = [
     "import requests as",
     "from requests import",
@@ -91,11 +91,11 @@ pub(super) const FETCHING: [&str; 46] = [
     "nltk.download(",
 ];
 
-/// Packages that have to be fetched before they can be used.
+/// Packages that must be installed first.
 pub(super) const PACKAGES: [&str; 7] =
     ["rdkit", "biopython", "from Bio", "import Bio", "openbabel", "pybel", "pymatgen"];
 
-/// Code that looks at files.
+/// Code that uses files.
 pub(super) const FILES: [&str; 66] = [
     "open(",
     "json.load",
@@ -243,7 +243,7 @@ pub(super) const CALCULATING: [&str; 71] = [
 /// Loops over numbers in languages such as C.
 pub(super) const LOOPS: [&str; 4] = ["for (", "for(", "while (", "while("];
 
-/// Commands that look at files, whatever they get.
+/// Commands that always use files.
 pub(super) const FINDERS: [&str; 41] = [
     "ls",
     "find",
@@ -288,14 +288,14 @@ pub(super) const FINDERS: [&str; 41] = [
     "csvstat",
 ];
 
-/// Commands that look at files they are given, and filter what other commands print.
+/// Commands that use file arguments, and are filters in pipes.
 pub(super) const FILTERS: [&str; 29] = [
     "cat", "head", "tail", "less", "more", "grep", "egrep", "fgrep", "rg", "ag", "sed", "awk",
     "gawk", "cut", "sort", "uniq", "wc", "nl", "tac", "jq", "xmllint", "strings", "xxd", "hexdump",
     "od", "column", "paste", "join", "comm",
 ];
 
-/// Of these, those whose first word says what to do.
+/// Of these, those whose first argument is a program or pattern.
 pub(super) const PROGRAMMED: [&str; 9] =
     ["grep", "egrep", "fgrep", "rg", "ag", "sed", "awk", "gawk", "jq"];
 

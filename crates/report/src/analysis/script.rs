@@ -1,6 +1,6 @@
-//! Everything a turn wants done, as commands and programs: its calls, here-documents, `python -c`, files it writes.
+//! Everything a turn executes, as commands and programs: calls, here-documents, `python -c`, files it writes.
 //!
-//! Prose (documents, answers, data) is left out: a word in it does nothing.
+//! Prose (documents, answers, data) is excluded: it does nothing.
 
 use std::borrow::Cow;
 
@@ -11,25 +11,25 @@ use super::{
     turn::{Call, Turn},
 };
 
-/// Texts inside of texts are followed so far.
+/// Nesting depth of texts within texts that is followed.
 const DEEPEST: u32 = 4;
 
-/// What a turn wants done.
+/// What a turn executes.
 #[derive(Debug, Default)]
 pub(super) struct Script {
-    /// Commands of the shell.
+    /// Shell commands.
     pub(super) commands: Vec<Command>,
     /// Programs.
     pub(super) programs: Vec<(Language, Code)>,
-    /// Files that are looked at with the editor.
+    /// Files viewed with the editor.
     pub(super) viewed: Vec<String>,
-    /// Files that are written whole by the model itself.
+    /// Files the model writes as a whole.
     pub(super) written: Vec<String>,
-    /// Something is counted in the shell.
+    /// Whether the shell evaluates arithmetic.
     pub(super) counts: bool,
 }
 
-/// What a text is written in.
+/// Language of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     Shell,
@@ -38,7 +38,7 @@ pub(super) enum Language {
     Prose,
 }
 
-/// A text that is still to be read.
+/// A text still to be parsed.
 struct Piece<'a> {
     language: Language,
     text: Cow<'a, str>,
@@ -47,7 +47,7 @@ struct Piece<'a> {
 }
 
 impl Script {
-    /// Reads the calls of a turn.
+    /// Parses the tool calls of a turn.
     pub(super) fn of(turn: &Turn<'_>) -> Self {
         let mut script = Self::default();
         let mut left: Vec<Piece<'_>> = Vec::new();
@@ -131,7 +131,7 @@ impl Script {
     }
 }
 
-/// The texts a turn wrote, as they are: commands, files, replacements. What a replacement replaces is not new.
+/// The texts a turn wrote, verbatim: commands, files, replacements. Replaced text is not new.
 pub(super) fn written<'a>(turn: &Turn<'a>) -> Vec<&'a str> {
     let mut texts = Vec::new();
     for call in &turn.calls {
@@ -149,7 +149,7 @@ pub(super) fn written<'a>(turn: &Turn<'a>) -> Vec<&'a str> {
     texts
 }
 
-/// What the editor is asked to do, if it is the editor.
+/// The editor's command, where the tool is the editor.
 fn editing<'a>(call: &Call<'a>) -> Option<&'a str> {
     call.arguments.get("path")?;
     let command = call.text("command")?;
@@ -170,7 +170,7 @@ fn inline(command: &Command) -> Option<(Language, String)> {
     Some((flag.1, command.args.get(at + 1)?.clone()))
 }
 
-/// `-c` may stand with others: `bash -lc`.
+/// `-c` may be combined with other flags: `bash -lc`.
 fn is_flag(arg: &str, flag: &str) -> bool {
     let letter = flag.trim_start_matches('-');
     arg == flag
@@ -188,7 +188,7 @@ fn target(command: &Command) -> Option<&str> {
     }
 }
 
-/// What a here-document is written in: what the command runs, or what the file is called.
+/// Language of a here-document: by the command that runs it, or the file name.
 fn document(command: &Command, file: Option<&str>, body: &str) -> Language {
     match command.name.as_str() {
         name if is_python(name) => Language::Python,
@@ -201,7 +201,7 @@ fn document(command: &Command, file: Option<&str>, body: &str) -> Language {
     }
 }
 
-/// What a file is written in: by the end of its name, else by its first line.
+/// Language of a file: by extension, else by its first line.
 fn language(path: &str, text: &str) -> Language {
     let name = path.rsplit('/').next().unwrap_or_default();
     let end = name.rsplit_once('.').map_or("", |(_, end)| end);

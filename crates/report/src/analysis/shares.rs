@@ -1,38 +1,38 @@
-//! What a run of many attempts used up, in shares and rates. Knows attempts, not episodes.
+//! Shares and rates of tokens, time and memory over many attempts.
 
-use results::Attempt;
+use results::AttemptRecord;
 use serde::{Deserialize, Serialize};
 
 /// Shares and rates over a group of attempts. Absent where nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
-    /// Tokens the computer wrote, of all tokens.
+    /// Share of observations in all tokens.
     pub environment: Option<f64>,
-    /// Time in tools, of the time in tools and waiting for the model.
+    /// Share of tool time in the time of model and tools.
     pub execution: Option<f64>,
-    /// Replies of the model per minute in which at least one attempt was under way.
+    /// Responses of the model per minute with at least one attempt running.
     pub queries_per_minute: Option<f64>,
     /// Attempts per such minute.
     #[serde(default)]
     pub attempts_per_minute: Option<f64>,
-    /// The most memory of each sandbox.
+    /// Peak memory of the sandboxes.
     pub peak_memory: Option<Memory>,
 }
 
-/// Peaks of memory, in bytes.
+/// Peak memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// How many attempts were measured.
+    /// Attempts measured.
     pub attempts: usize,
-    /// The mean of their peaks.
+    /// Mean.
     pub mean: f64,
-    /// The largest.
+    /// Maximum.
     pub max: u64,
 }
 
 impl Shares {
-    /// Sums up a group of attempts; each token and each millisecond weighs the same.
-    pub fn of<'a>(attempts: impl IntoIterator<Item = &'a Attempt>) -> Self {
+    /// Summarizes attempts, weighting each token and millisecond equally.
+    pub fn of<'a>(attempts: impl IntoIterator<Item = &'a AttemptRecord>) -> Self {
         let (mut environment, mut tokens) = (0.0, 0.0);
         let (mut tools, mut both) = (0.0, 0.0);
         let mut queries = 0.0;
@@ -65,7 +65,7 @@ fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// The time that spans cover together, so that a night between two halves of a run does not count.
+/// Time covered by the union of spans, so that pauses of a run do not count.
 fn covered(mut spans: Vec<(u64, u64)>) -> u64 {
     spans.sort_unstable();
     let mut reached = 0;
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    fn attempt(started: u64, wall_ms: u64, turns: u32, peak: Option<u64>) -> Attempt {
+    fn attempt(started: u64, wall_ms: u64, turns: u32, peak: Option<u64>) -> AttemptRecord {
         serde_json::from_value(json!({
             "v": 1, "task": "math", "mode": "sandbox", "id": "a", "score": 1.0, "outcome": "submitted",
             "spent": {"turns": turns, "usage": {}, "context": 0, "model_ms": 300, "tool_ms": 100},
@@ -110,10 +110,10 @@ mod tests {
         let apart = [attempt(0, 60_000, 4, None), attempt(60_000, 60_000, 2, Some(7))];
         assert_eq!(Shares::of(&apart).queries_per_minute, Some(3.0));
         assert_eq!(Shares::of(&apart).attempts_per_minute, Some(1.0));
-        // One without a time counts in neither, one without a reply only as an attempt.
-        let odd =
+        // Without a duration an attempt counts in neither rate, without turns only as an attempt.
+        let incomplete =
             [attempt(0, 60_000, 4, None), attempt(0, 0, 9, None), attempt(0, 60_000, 0, None)];
-        let shares = Shares::of(&odd);
+        let shares = Shares::of(&incomplete);
         assert_eq!((shares.queries_per_minute, shares.attempts_per_minute), (Some(4.0), Some(2.0)));
         let together = [attempt(0, 60_000, 4, Some(10)), attempt(0, 60_000, 2, Some(20))];
         let shares = Shares::of(&together);

@@ -1,25 +1,24 @@
-//! Shell text as the commands it would run: names, arguments, pipes, redirections, here-documents.
+//! Parses shell text into the commands it would run: names, arguments, pipes, redirections, here-documents.
 //!
-//! A reader for counting, not a shell: it expands nothing, and text that no shell would accept is read as far as it
-//! goes. One pass without recursion; nesting deeper than [`DEEPEST`] is read flat.
+//! Not a shell: it expands nothing, and invalid text is parsed as far as possible. One pass without recursion; nesting deeper than [`DEEPEST`] is read flat.
 
 use super::command::{Command, Input, settle};
 
-/// More levels of substitution are not told apart.
+/// Levels of substitution distinguished.
 const DEEPEST: usize = 64;
 
-/// What a shell text holds.
+/// Content of a shell text.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Shell<'a> {
-    /// The commands, inner ones before those that hold them.
+    /// Commands, inner ones before those that contain them.
     pub(super) commands: Vec<Command>,
-    /// The bodies of here-documents.
+    /// Bodies of here-documents.
     pub(super) documents: Vec<&'a str>,
-    /// Something is counted with `((`.
+    /// Whether it evaluates arithmetic with `((`.
     pub(super) counts: bool,
 }
 
-/// Reads a text.
+/// Parses a text.
 pub(super) fn read(text: &str) -> Shell<'_> {
     let mut reader = Reader { text, patience: text.len().saturating_mul(4), ..Reader::default() };
     while let Some(c) = reader.next() {
@@ -36,14 +35,14 @@ struct Reader<'a> {
     at: usize,
     level: Level,
     outer: Vec<Level>,
-    /// Here-documents that begin on the next line: number, last line, whether tabs before it are dropped.
+    /// Here-documents that begin on the next line: index, delimiter, whether leading tabs are stripped.
     pending: Vec<(usize, String, Tabs)>,
-    /// Bytes that may still be looked through for the ends of `((`: enough for honest text.
+    /// Bytes that may still be searched for the end of `((`; bounds hostile text.
     patience: usize,
     shell: Shell<'a>,
 }
 
-/// A command that is being read.
+/// A command being parsed.
 #[derive(Default)]
 struct Level {
     words: Vec<String>,
@@ -56,7 +55,7 @@ struct Level {
     quoted: bool,
 }
 
-/// What the next word is.
+/// Role of the next word.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Next {
     #[default]
@@ -80,7 +79,7 @@ enum Closes {
     #[default]
     Nothing,
     Paren,
-    /// A list of values, not of commands.
+    /// An array of values, not commands.
     List,
     Backtick,
 }
@@ -96,7 +95,7 @@ impl<'a> Reader<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Passes over a text that comes next; whether it does.
+    /// Consumes a literal; returns whether it was there.
     fn skip(&mut self, prefix: &str) -> bool {
         let found = self.rest().starts_with(prefix);
         if found {
@@ -189,7 +188,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips what is between `((` and `))`.
+    /// Skips `((` to `))`.
     fn arithmetic(&mut self) -> bool {
         let mut depth = 0;
         for (at, byte) in self.rest().bytes().enumerate().take(self.patience) {
@@ -217,7 +216,7 @@ impl<'a> Reader<'a> {
         self.outer.push(std::mem::replace(&mut self.level, level));
     }
 
-    /// Ends a level; whether there was one to end.
+    /// Closes a level; returns whether one was open.
     fn close(&mut self) -> bool {
         let Some(outer) = self.outer.pop() else { return false };
         self.end_word();
@@ -226,7 +225,7 @@ impl<'a> Reader<'a> {
             self.finish();
         }
         self.level = outer;
-        // `name()` begins a function, whose body is commands of its own.
+        // `name()` begins a function; its body is parsed as commands.
         if empty && !self.level.quoted && self.level.words.is_empty() && self.level.word.is_some() {
             self.level.word = None;
         }
@@ -253,7 +252,7 @@ impl<'a> Reader<'a> {
     }
 
     fn redirect(&mut self, c: char) {
-        // A number right before it says which stream.
+        // A number right before it selects the stream.
         if self.level.word.as_ref().is_some_and(|word| word.bytes().all(|b| b.is_ascii_digit())) {
             self.level.word = None;
         }
@@ -302,7 +301,7 @@ impl<'a> Reader<'a> {
         settle(words, input, writes, &mut self.shell.commands);
     }
 
-    /// Reads the bodies of here-documents, which begin here.
+    /// Parses the bodies of here-documents.
     fn documents(&mut self) {
         for (number, last, tabs) in std::mem::take(&mut self.pending) {
             let start = self.at;

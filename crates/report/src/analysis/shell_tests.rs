@@ -1,4 +1,4 @@
-//! How shell text is read, case by case.
+//! Parsing of shell text, case by case.
 
 use super::{command::Input, shell::read};
 
@@ -16,7 +16,7 @@ fn check(text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn commands_are_told_apart() {
+fn commands_are_separated() {
     check("ls; cat a && grep b c || true & pwd", &["ls", "cat a", "grep b c", "true", "pwd"]);
     check("cat a | head -3 |& wc -l", &["cat a", "|head -3", "|wc -l"]);
     check("sudo -E /usr/bin/pip3 install x", &["pip3 install x"]);

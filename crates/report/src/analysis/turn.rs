@@ -1,38 +1,38 @@
-//! An episode turn by turn: what the model said, what it wanted done, what it got to see. Judges nothing.
+//! Splits an episode into turns: text, tool calls and observations.
 
 use serde_json::{Map, Value};
 use trajectory::{Arguments, Content, Event, Line, Message, Trajectory};
 
-/// One reply of the model and what came of it.
+/// One response of the model and its observations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turn<'a> {
-    /// Its number, from 1.
+    /// Number, from 1.
     pub number: u32,
-    /// What the model said besides its calls.
+    /// Text besides its calls.
     pub said: &'a str,
-    /// Its calls that could be understood. One that could not was never carried out.
+    /// Well-formed tool calls; malformed ones were never executed.
     pub calls: Vec<Call<'a>>,
-    /// What the model got to see, text alone.
+    /// Text of the observations.
     pub observed: Vec<&'a str>,
 }
 
 /// A tool call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call<'a> {
-    /// The tool.
+    /// Name of the tool.
     pub tool: &'a str,
-    /// What it got.
+    /// Arguments.
     pub arguments: &'a Map<String, Value>,
 }
 
 impl<'a> Call<'a> {
-    /// An argument that is a text.
+    /// A string argument.
     pub fn text(&self, name: &str) -> Option<&'a str> {
         self.arguments.get(name).and_then(Value::as_str)
     }
 }
 
-/// The turns of an episode from its events. Turns that were forgotten when a process died are left out.
+/// The turns of an episode from its events, without those rolled back after a crash.
 pub fn turns(lines: &[Line]) -> Vec<Turn<'_>> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for line in lines {
@@ -56,8 +56,8 @@ pub fn turns(lines: &[Line]) -> Vec<Turn<'_>> {
     turns
 }
 
-/// The turns of a recorded episode. Steps that name the same `turn` belong together; where none is named, as in the
-/// reference's files, each step is a turn.
+/// The turns of a recorded episode. Steps with the same `turn` belong together; without `turn`, as in the reference's
+/// files, each step is a turn.
 pub fn recorded(record: &Trajectory) -> Vec<Turn<'_>> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     let mut last = None;

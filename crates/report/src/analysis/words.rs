@@ -1,6 +1,6 @@
-//! Finding whole words: `cat` is not in `category`, `open(` is not in `reopen(`.
+//! Whole-word search: `cat` is not in `category`, `open(` is not in `reopen(`.
 
-/// Whether a pattern occurs as whole words. A blank in the pattern stands for any run of blanks and continued lines.
+/// Whether a pattern occurs as whole words. A blank in the pattern matches any run of blanks and continued lines.
 pub(super) fn has(text: &str, pattern: &str) -> bool {
     positions(text, pattern).next().is_some()
 }
@@ -10,7 +10,7 @@ pub(super) fn has_any(text: &str, patterns: &[&str]) -> bool {
     patterns.iter().any(|pattern| has(text, pattern))
 }
 
-/// Where a pattern occurs as whole words: first and last byte.
+/// Byte ranges where a pattern occurs as whole words.
 pub(super) fn positions<'a>(
     text: &'a str,
     pattern: &'a str,
@@ -27,7 +27,7 @@ pub(super) fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
-/// The end of the further words of a pattern.
+/// End of the remaining words of a pattern.
 fn follow(text: &str, mut end: usize, rest: &str) -> Option<usize> {
     for word in rest.split(' ').filter(|word| !word.is_empty()) {
         let after = text.get(end..)?;

@@ -1,33 +1,32 @@
-//! Which attempts a reader should look at, and where their records lie.
+//! Selects the attempts and turns a reader should look at.
 
 use std::collections::{BTreeMap, HashMap};
 
-use results::{Folder, Key, Mode};
+use results::{AttemptKey, Mode, ResultsDir};
 
 use super::{NAME, systems::Group};
 use crate::{
     Fact, Source,
-    analysis::{self, Why},
-    data::{Failure, Kind, Leak, Listed, Place},
+    analysis::{self, LeakReason},
+    data::{AttemptRef, Failure, FailureKind, Leak, Listed},
     stats::PASS,
     text::excerpt,
 };
 
-/// Failures listed for a system, a task and a mode.
+/// Failures listed per system, task and mode.
 const EACH: usize = 25;
-/// Failures listed in all.
+/// Failures listed in total.
 const ALL: usize = 400;
 /// Suspicious turns listed.
 const LEAKS: usize = 100;
 
-/// Attempts that did not pass. Of each system, task and mode ours come first, then what the computer lost, then
-/// the rest by name; all get the same room.
+/// Lists attempts that did not pass, equally many of each system, task and mode, sorted by kind and name.
 pub(super) fn failures(groups: &[Group], sources: &[Source]) -> Listed<Failure> {
     let mut all: BTreeMap<(usize, &str, Mode), Vec<Found>> = BTreeMap::new();
     for (system, group) in groups.iter().enumerate() {
         let means = means(group, sources);
         for (run, fact) in facts(group, sources).filter(|(_, fact)| !fact.passed()) {
-            let Key { task, mode, id, .. } = &fact.attempt.key;
+            let AttemptKey { task, mode, id, .. } = &fact.attempt.key;
             let other = means.get(&(task.as_str(), other(*mode), id.as_str())).copied();
             all.entry((system, task, *mode)).or_default().push(Found { run, fact, other });
         }
@@ -43,7 +42,7 @@ pub(super) fn failures(groups: &[Group], sources: &[Source]) -> Listed<Failure> 
     Listed { total, items }
 }
 
-/// Suspicious turns.
+/// Lists suspicious turns.
 pub(super) fn leaks(groups: &[Group], sources: &[Source]) -> Listed<Leak> {
     let (mut total, mut items) = (0, Vec::new());
     for (system, group) in groups.iter().enumerate() {
@@ -52,7 +51,7 @@ pub(super) fn leaks(groups: &[Group], sources: &[Source]) -> Listed<Leak> {
             for leak in &fact.leaks {
                 if items.len() < LEAKS {
                     items.push(Leak {
-                        place: place(system, run, fact, sources),
+                        attempt: attempt_ref(system, run, fact, sources),
                         turn: leak.turn,
                         why: why(leak),
                         seen: excerpt(&leak.snippet, 200),
@@ -71,25 +70,25 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> FailureKind {
         let fact = self.fact;
         match fact.attempt.score {
-            _ if !fact.attempt.is_of_the_model() => Kind::Infrastructure,
-            None => Kind::Ungraded,
+            _ if !fact.attempt.is_answered() => FailureKind::Infrastructure,
+            None => FailureKind::Ungraded,
             Some(_)
                 if fact.attempt.key.mode == Mode::Sandbox
                     && self.other.is_some_and(|s| s >= PASS) =>
             {
-                Kind::LostWithComputer
+                FailureKind::LostWithSandbox
             }
-            Some(_) => Kind::Wrong,
+            Some(_) => FailureKind::Wrong,
         }
     }
 
     fn listed(&self, system: usize, sources: &[Source]) -> Failure {
         let fact = self.fact;
         Failure {
-            place: place(system, self.run, fact, sources),
+            attempt: attempt_ref(system, self.run, fact, sources),
             kind: self.kind(),
             outcome: fact.attempt.outcome.name().to_owned(),
             score: fact.attempt.score,
@@ -108,12 +107,12 @@ fn facts<'a>(
     group.runs.iter().flat_map(|run| sources[*run].facts.iter().map(|fact| (*run, fact)))
 }
 
-/// The mean score of each problem in each mode.
+/// Mean score of each problem in each mode.
 fn means<'a>(group: &'a Group, sources: &'a [Source]) -> HashMap<(&'a str, Mode, &'a str), f64> {
     let mut sums: HashMap<(&str, Mode, &str), (f64, f64)> = HashMap::new();
     for (_, fact) in facts(group, sources) {
-        if let Some(score) = fact.graded() {
-            let Key { task, mode, id, .. } = &fact.attempt.key;
+        if let Some(score) = fact.score() {
+            let AttemptKey { task, mode, id, .. } = &fact.attempt.key;
             let sum = sums.entry((task, *mode, id)).or_default();
             *sum = (sum.0 + score, sum.1 + 1.0);
         }
@@ -121,17 +120,17 @@ fn means<'a>(group: &'a Group, sources: &'a [Source]) -> HashMap<(&'a str, Mode,
     sums.into_iter().map(|(key, (sum, count))| (key, sum / count)).collect()
 }
 
-/// Why a turn is to be looked at, in words.
+/// Why a turn is suspicious, as text.
 fn why(leak: &analysis::Leak) -> String {
     let why = match &leak.why {
-        Why::Benchmark { name } => format!("names the benchmark: {}", excerpt(name, NAME)),
-        Why::Answer { known_before: false } => "holds the answer".to_owned(),
-        Why::Answer { known_before: true } => {
-            "holds the answer, which the model had before".to_owned()
+        LeakReason::Benchmark { name } => format!("names the benchmark: {}", excerpt(name, NAME)),
+        LeakReason::Answer { known_before: false } => "contains the answer".to_owned(),
+        LeakReason::Answer { known_before: true } => {
+            "contains the answer, which the model had before".to_owned()
         }
-        Why::Dataset => "asks for a dataset".to_owned(),
+        LeakReason::Dataset => "requests a dataset".to_owned(),
     };
-    if leak.failed { format!("{why}; the network refused") } else { why }
+    if leak.failed { format!("{why}; the request failed") } else { why }
 }
 
 fn other(mode: Mode) -> Mode {
@@ -141,13 +140,13 @@ fn other(mode: Mode) -> Mode {
     }
 }
 
-fn place(system: usize, run: usize, fact: &Fact, sources: &[Source]) -> Place {
-    let Key { task, mode, id, repeat } = &fact.attempt.key;
-    let below = Folder::new("").trajectory_path(&fact.attempt.key);
+fn attempt_ref(system: usize, run: usize, fact: &Fact, sources: &[Source]) -> AttemptRef {
+    let AttemptKey { task, mode, id, repeat } = &fact.attempt.key;
+    let below = ResultsDir::new("").trajectory_path(&fact.attempt.key);
     let link = &sources[run].link;
     let slash = if link.is_empty() { "" } else { "/" };
     let trajectory = fact.recorded.then(|| format!("{link}{slash}{}", below.to_string_lossy()));
-    Place {
+    AttemptRef {
         system,
         task: excerpt(task, NAME),
         mode: *mode,

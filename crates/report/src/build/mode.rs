@@ -1,6 +1,6 @@
-//! One task in one mode: score, ends, turns, tokens, time, memory, money.
+//! One task in one mode: score, outcomes, turns, tokens, time, memory, cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::by_problem;
 use crate::{
@@ -10,38 +10,41 @@ use crate::{
     stats::{clustered, mean, median, pass_at},
 };
 
-/// Bars of a histogram, at most.
-const BARS: u32 = 25;
+/// Bins of a histogram, at most.
+const MOST_BINS: u32 = 25;
 
-/// Sums up; none without attempts.
-pub(super) fn report(facts: &[&Fact], asked: usize) -> Option<ModeReport> {
+/// Summarizes the attempts of a task in one mode; `None` without attempts.
+pub(super) fn report(facts: &[&Fact], planned: usize) -> Option<ModeReport> {
     if facts.is_empty() {
         return None;
     }
-    let clusters = |score| by_problem(facts, score).into_values().collect::<Vec<_>>();
-    let counted = clusters(|fact: &Fact| Some(fact.attempt.counted()));
-    let graded = clusters(Fact::graded);
-    // What failed on our side says nothing about the model's habits either.
-    let own: Vec<&Fact> =
-        facts.iter().copied().filter(|fact| fact.attempt.is_of_the_model()).collect();
+    let problems: HashSet<&str> = facts.iter().map(|fact| fact.attempt.key.id.as_str()).collect();
+    let scores: Vec<Vec<f64>> = by_problem(facts, Fact::score).into_values().collect();
+    // An infrastructure failure says nothing about turns, tokens and time either.
+    let own: Vec<&Fact> = facts.iter().copied().filter(|fact| fact.attempt.is_answered()).collect();
     let shares = Shares::of(own.iter().map(|fact| &fact.attempt));
-    let mut outcomes = BTreeMap::new();
-    for fact in facts {
-        *outcomes.entry(fact.attempt.outcome.name().to_owned()).or_insert(0) += 1;
-    }
+    let tally = |name: fn(&Fact) -> Option<&'static str>| {
+        let mut counts = BTreeMap::new();
+        for name in facts.iter().filter_map(|fact| name(fact)) {
+            *counts.entry(name.to_owned()).or_insert(0) += 1;
+        }
+        counts
+    };
+    let score = clustered(&scores);
     Some(ModeReport {
-        missing: asked.saturating_sub(facts.len()),
+        missing: planned.saturating_sub(facts.len()),
         infrastructure: facts.len() - own.len(),
         ungraded: own.iter().filter(|fact| fact.attempt.score.is_none()).count(),
+        faults: tally(Fact::fault),
+        valid: scores.iter().map(Vec::len).sum(),
         passed: facts.iter().filter(|fact| fact.passed()).count(),
         retried: facts.iter().filter(|fact| fact.attempt.tries > 1).count(),
-        problems: counted.len(),
+        problems: problems.len(),
         attempts: facts.len(),
-        // Where nothing was graded, nothing is known: 0 would be a claim.
-        score: clustered(&counted).filter(|_| !graded.is_empty()),
-        pass_at: if graded.is_empty() { Vec::new() } else { pass_at(&counted) },
-        graded: clustered(&graded),
-        outcomes,
+        score,
+        graded: score,
+        pass_at: pass_at(&scores),
+        outcomes: tally(|fact| Some(fact.attempt.outcome.name())),
         turns: turns(&own),
         tokens: tokens(&own, &shares),
         time: times(&own, &shares),
@@ -53,7 +56,7 @@ pub(super) fn report(facts: &[&Fact], asked: usize) -> Option<ModeReport> {
 fn turns(facts: &[&Fact]) -> Option<Turns> {
     let each = || facts.iter().map(|fact| f64::from(fact.attempt.spent.turns));
     let most = facts.iter().map(|fact| fact.attempt.spent.turns).max()?;
-    let width = most.div_ceil(BARS).max(1);
+    let width = most.div_ceil(MOST_BINS).max(1);
     let mut histogram: Vec<Bin> = Vec::new();
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for turns in facts.iter().map(|fact| fact.attempt.spent.turns).filter(|turns| *turns > 0) {

@@ -1,36 +1,37 @@
-//! Which runs belong together: a model under the same conditions is one row, however many runs it took.
+//! Groups runs into systems: a model under the same conditions is one row, however many runs it took.
 
 use std::collections::{HashMap, HashSet};
 
 use results::{Mode, Run};
 
-use super::{NAME, asked};
+use super::NAME;
 use crate::{Source, text::excerpt};
 
-/// Runs that are one row.
+/// Runs that form one row.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    /// What it is called.
+    /// Label, unique.
     pub(super) label: String,
-    /// The runs, as places in the list of sources; at least one.
+    /// Indices of the runs in the list of sources; at least one.
     pub(super) runs: Vec<usize>,
 }
 
-/// Runs of the same model under the same conditions become one, unless they did the same task in the same
-/// mode: then they are two measurements, and shown side by side.
+/// Merges runs of the same model under the same conditions, unless they share a task and mode: those are two
+/// measurements, shown side by side.
 pub(super) fn group(sources: &[Source]) -> Vec<Group> {
     let mut groups: Vec<(Group, HashSet<(&str, Mode)>)> = Vec::new();
     for (at, source) in sources.iter().enumerate() {
-        let done = done(source);
+        let covered = covered(source);
         let fits = |(group, taken): &&mut (Group, HashSet<(&str, Mode)>)| {
-            group.runs.iter().all(|run| alike(&sources[*run], source)) && taken.is_disjoint(&done)
+            group.runs.iter().all(|run| may_merge(&sources[*run], source))
+                && taken.is_disjoint(&covered)
         };
         match groups.iter_mut().find(fits) {
             Some((group, taken)) => {
                 group.runs.push(at);
-                taken.extend(done);
+                taken.extend(covered);
             }
-            None => groups.push((Group { label: String::new(), runs: vec![at] }, done)),
+            None => groups.push((Group { label: String::new(), runs: vec![at] }, covered)),
         }
     }
     let mut groups: Vec<Group> = groups.into_iter().map(|(group, _)| group).collect();
@@ -38,47 +39,40 @@ pub(super) fn group(sources: &[Source]) -> Vec<Group> {
     groups
 }
 
-/// The tasks of all runs, in the order they were asked, then those only attempts know of.
+/// Tasks of all runs in the planned order, then those only attempts name.
 pub(super) fn tasks(sources: &[Source]) -> Vec<String> {
-    let asked = sources.iter().flat_map(|source| &source.run.tasks).map(|task| &task.name);
+    let planned = sources.iter().flat_map(|source| &source.run.tasks).map(|task| &task.name);
     let found = sources.iter().flat_map(|source| &source.facts).map(|fact| &fact.attempt.key.task);
     let mut seen = HashSet::new();
-    asked.chain(found).filter(|name| seen.insert(name.as_str())).cloned().collect()
+    planned.chain(found).filter(|name| seen.insert(name.as_str())).cloned().collect()
 }
 
-/// How many attempts were asked of a group.
-pub(super) fn asked_of(group: &Group, sources: &[Source], task: &str, mode: Mode) -> usize {
+/// Attempts planned for a task and mode of a group.
+pub(super) fn planned(group: &Group, sources: &[Source], task: &str, mode: Mode) -> usize {
     let runs = group.runs.iter().map(|run| &sources[*run].run);
     let infos = runs.filter(|run| run.modes.contains(&mode)).flat_map(|run| &run.tasks);
-    let counts = infos.filter(|info| info.name == task).map(asked);
+    let counts = infos.filter(|info| info.name == task).map(super::planned);
     counts.fold(0, usize::saturating_add)
 }
 
-/// What makes rows less alike than they look: other settings within one, other problems between them.
-pub(super) fn doubts(groups: &[Group], sources: &[Source]) -> Vec<String> {
-    let mut doubts = Vec::new();
-    // What may change a result lies below `same`, where the run says so.
-    let settings = |run: &usize| {
-        let settings = &sources[*run].run.settings;
-        settings.get("same").unwrap_or(settings)
-    };
+/// Caveats about comparability: different settings within a row, different problems between rows.
+pub(super) fn caveats(groups: &[Group], sources: &[Source]) -> Vec<String> {
+    let mut caveats = Vec::new();
+    let settings = |run: &usize| &sources[*run].run.settings.fixed;
     for group in groups {
         if group.runs.iter().any(|run| settings(run) != settings(&group.runs[0])) {
-            doubts.push(format!(
-                "{}: its runs are one row, though their settings differ.",
-                group.label
-            ));
+            caveats.push(format!("{}: runs with different settings share this row.", group.label));
         }
     }
     for task in tasks(sources) {
         let infos = sources.iter().flat_map(|source| &source.run.tasks);
-        let asked = infos.filter(|info| info.name == task && !info.rows_sha256.is_empty());
+        let hashed = infos.filter(|info| info.name == task && !info.rows_sha256.is_empty());
         let rows: HashSet<(&str, usize)> =
-            asked.map(|info| (info.rows_sha256.as_str(), info.problems)).collect();
+            hashed.map(|info| (info.rows_sha256.as_str(), info.problems)).collect();
         let task_name = excerpt(&task, NAME);
         if rows.len() > 1 {
-            doubts.push(format!(
-                "{task_name}: its runs did not ask the same problems; compare their scores with care."
+            caveats.push(format!(
+                "{task_name}: the runs used different problems; scores are not directly comparable."
             ));
         }
         let judged = |source: &&Source| {
@@ -87,24 +81,24 @@ pub(super) fn doubts(groups: &[Group], sources: &[Source]) -> Vec<String> {
         let judged = sources.iter().filter(judged);
         let judges: HashSet<&str> = judged.filter_map(|source| judge(&source.run)).collect();
         if judges.len() > 1 {
-            doubts.push(format!(
-                "{task_name}: its answers were judged by different models; compare their scores with care."
+            caveats.push(format!(
+                "{task_name}: the runs used different judge models; scores are not directly comparable."
             ));
         }
-        let alike = alike_problems(sources, &task);
-        if alike > 0 {
-            doubts.push(format!(
-                "{task_name}: {alike} problems ask the same as another one, with the same right answer. If they are repeats of \
-                 it, errors, intervals and p-values look smaller than they are."
+        let duplicates = duplicate_problems(sources, &task);
+        if duplicates > 0 {
+            caveats.push(format!(
+                "{task_name}: {duplicates} problems duplicate another one, including its expected answer. Treating them as \
+                 independent understates standard errors, intervals and p-values."
             ));
         }
     }
-    doubts.truncate(20);
-    doubts
+    caveats.truncate(20);
+    caveats
 }
 
-/// How many problems of a task have the text and the right answer of another one.
-fn alike_problems(sources: &[Source], task: &str) -> usize {
+/// Number of problems of a task with the text and expected answer of another one.
+fn duplicate_problems(sources: &[Source], task: &str) -> usize {
     let facts = sources.iter().flat_map(|source| &source.facts);
     let facts = facts.filter(|fact| fact.attempt.key.task == task);
     let mut names: HashMap<u64, HashSet<&str>> = HashMap::new();
@@ -116,25 +110,24 @@ fn alike_problems(sources: &[Source], task: &str) -> usize {
     names.values().map(|names| names.len() - 1).sum()
 }
 
-fn done(source: &Source) -> HashSet<(&str, Mode)> {
-    let asked = source.run.tasks.iter().map(|task| task.name.as_str());
-    let asked = asked.flat_map(|task| source.run.modes.iter().map(move |mode| (task, *mode)));
+/// Tasks and modes of a run.
+fn covered(source: &Source) -> HashSet<(&str, Mode)> {
+    let planned = source.run.tasks.iter().map(|task| task.name.as_str());
+    let planned = planned.flat_map(|task| source.run.modes.iter().map(move |mode| (task, *mode)));
     let found =
         source.facts.iter().map(|fact| (fact.attempt.key.task.as_str(), fact.attempt.key.mode));
-    asked.chain(found).collect()
+    planned.chain(found).collect()
 }
 
-/// Who judged the answers of a run.
+/// The judge model of a run.
 pub(super) fn judge(run: &Run) -> Option<&str> {
-    let judge = run.settings.get("judge")?;
-    judge.get("name").unwrap_or(judge).as_str()
+    Some(&run.settings.judge.as_ref()?.name)
 }
 
-/// Whether two runs may be one row. Of a run without a record nobody knows which model it is about; and problems of
-/// other rows may share their names.
-fn alike(one: &Source, other: &Source) -> bool {
-    one.begun
-        && other.begun
+/// Whether two runs may share a row. Without a run file the model is unknown, and equal names may be other problems.
+fn may_merge(one: &Source, other: &Source) -> bool {
+    one.has_run_file
+        && other.has_run_file
         && same_conditions(&one.run, &other.run)
         && same_rows(&one.run, &other.run)
 }
@@ -154,31 +147,31 @@ fn same_conditions(one: &Run, other: &Run) -> bool {
         without.sort();
         without
     };
-    one.model == other.model && one.context == other.context && sorted(one) == sorted(other)
+    one.model == other.model && one.documents == other.documents && sorted(one) == sorted(other)
 }
 
-/// The model, what it had to do without, where its documents were if not in files, and the run's name where that is
-/// not enough.
+/// Labels groups by model, ablation and location of documents, and by run name where that is not unique.
 fn label(groups: &mut [Group], sources: &[Source]) {
     let plain: Vec<String> = groups
         .iter()
         .map(|group| {
             let run = &sources[group.runs[0]].run;
             let model = excerpt(&run.model, NAME);
-            let words: Vec<String> = run.without.iter().take(8).map(|w| excerpt(w, 20)).collect();
-            let without = if words.is_empty() {
+            let names: Vec<String> = run.without.iter().take(8).map(|w| excerpt(w, 20)).collect();
+            let without = if names.is_empty() {
                 String::new()
             } else {
-                format!(" without {}", words.join(", "))
+                format!(" without {}", names.join(", "))
             };
-            let documents = if run.context == "prompt" { ", documents in the prompt" } else { "" };
+            let documents =
+                if run.documents == "prompt" { ", documents in the prompt" } else { "" };
             format!("{model}{without}{documents}")
         })
         .collect();
     for (at, group) in groups.iter_mut().enumerate() {
-        let twins = plain.iter().filter(|label| **label == plain[at]).count();
+        let same = plain.iter().filter(|label| **label == plain[at]).count();
         let name = &sources[group.runs[0]].name;
-        group.label = if twins > 1 { format!("{} ({name})", plain[at]) } else { plain[at].clone() };
+        group.label = if same > 1 { format!("{} ({name})", plain[at]) } else { plain[at].clone() };
     }
     for at in 1..groups.len() {
         let before = groups[..at].iter().filter(|group| group.label == groups[at].label).count();

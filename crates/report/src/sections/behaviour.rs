@@ -1,4 +1,6 @@
-//! What models did: turns, capabilities of the computer, and how plain answers are written.
+//! What models did: turns, use of the sandbox, and the style of answers without one.
+
+use plot::{Bar, BarRow, Color, Panel, count, percent};
 
 use super::{
     Cell, Column, Section, Table, figure, group,
@@ -6,16 +8,14 @@ use super::{
 };
 use crate::{
     Report,
-    analysis::{Counts, Pattern},
-    numbers::{count, percent},
-    plot::{self, Bar, BarRow, Ink, Panel},
+    analysis::{Counts, StylePattern},
 };
 
-/// How often the model replied.
+/// Turns per attempt.
 pub(super) fn turns(report: &Report) -> Section {
     let mut table = Table::new(
-        "Replies of the model in an attempt with a computer.",
-        &["model", "task", ">mean turns", ">median", ">most"],
+        "Turns per sandbox attempt: one per response of the model.",
+        &["model", "task", ">mean turns", ">median", ">maximum"],
     );
     let mut panels = Vec::new();
     for (system, task) in each(report) {
@@ -34,8 +34,8 @@ pub(super) fn turns(report: &Report) -> Section {
             mean: turns.mean,
         });
     }
-    let drawing = plot::histograms(&panels, "Attempts by their number of turns");
-    let caption = "Attempts with a computer by their number of turns; the line marks the mean.";
+    let drawing = plot::histograms(&panels, ["turns", "attempts"], "Attempts by number of turns");
+    let caption = "Sandbox attempts by number of turns; the dashed line marks the mean.";
     Section {
         id: "turns",
         title: "Turns",
@@ -43,11 +43,11 @@ pub(super) fn turns(report: &Report) -> Section {
     }
 }
 
-/// What the computer was used for.
+/// Use of the sandbox.
 pub(super) fn capabilities(report: &Report) -> Section {
     let mut table = Table::new(
-        "Share of turns, in percent, that use a capability: resources from outside the sandbox, files, computation. By the \
-         paper's list of patterns, and by what the commands and programs of the turn do (marked *).",
+        "Percentage of turns that use a capability: external resources, files, computation. Classified by the paper's \
+         patterns, and by the commands and programs a turn runs (marked *).",
         &[
             "model",
             "domain",
@@ -73,10 +73,11 @@ pub(super) fn capabilities(report: &Report) -> Section {
             let shares = rates(&found.paper).into_iter().chain(rates(&found.extended));
             row.extend(shares.map(|share| Cell::number(share, percent(share))));
             table.push(row);
-            let inks =
-                [(Ink::First, "external"), (Ink::Second, "files"), (Ink::Third, "computation")];
-            let bars = inks.into_iter().zip(rates(&found.paper));
-            let bars = bars.map(|((ink, name), value)| Bar { ink, name, value, interval: None });
+            let colors = [Color::Pale, Color::Series(1), Color::Series(2)];
+            let names = ["external", "files", "computation"];
+            let bars = colors.into_iter().zip(names).zip(rates(&found.paper));
+            let bars =
+                bars.map(|((color, name), value)| Bar { color, name, value, interval: None });
             rows.push(BarRow {
                 group: group(report, &system.label),
                 label: domain.domain.clone(),
@@ -84,24 +85,25 @@ pub(super) fn capabilities(report: &Report) -> Section {
             });
         }
     }
-    let drawing = plot::bars(&rows, "Share of turns that use each capability, by domain");
-    let caption =
-        "Share of turns that use each capability, by domain, by the paper's list of patterns.";
+    let drawing = plot::bars(&rows, "Percentage of turns that use each capability, by domain");
+    let caption = "Percentage of turns that use each capability, by domain (the paper's patterns).";
     Section {
         id: "capabilities",
-        title: "What the computer was used for",
+        title: "Sandbox use",
         blocks: blocks([table.block(), figure(drawing, caption)]),
     }
 }
 
-/// How plain answers are written.
+/// Style of answers without a sandbox.
 pub(super) fn answers(report: &Report) -> Section {
     let mut table = Table::new(
-        "Patterns in plain answers, without a computer: the share of answers that speak of checking themselves and of those \
-         with a visible structure, in percent; then how often each pattern occurs in a thousand words.",
-        &["model", "task", ">answers", ">words each", ">checking", ">structured"],
+        "Style of answers without a sandbox: the percentage that mention checking the result and that have a visible \
+         structure; then occurrences of each pattern per thousand words.",
+        &["model", "task", ">answers", ">mean words", ">checking", ">structured"],
     );
-    table.columns.extend(Pattern::ALL.map(|pattern| Column::new(&format!(">{}", pattern.name()))));
+    table
+        .columns
+        .extend(StylePattern::ALL.map(|pattern| Column::new(&format!(">{}", pattern.name()))));
     for (system, task) in each(report) {
         let Some(found) = &task.answers else { continue };
         let mut row = vec![Cell::text(&*system.label), Cell::text(&*task.task)];
@@ -109,13 +111,13 @@ pub(super) fn answers(report: &Report) -> Section {
         row.extend([Cell::count(found.answers as usize), Cell::number(words, count(words))]);
         let shares = [found.verifying_share(), found.structured_share()];
         row.extend(shares.map(|share| Cell::number(share, percent(share))));
-        let rates = Pattern::ALL.map(|pattern| found.per_thousand_words(pattern));
+        let rates = StylePattern::ALL.map(|pattern| found.per_thousand_words(pattern));
         row.extend(rates.map(|rate| Cell::number(rate, format!("{rate:.1}"))));
         table.push(row);
     }
     Section {
         id: "answers",
-        title: "How plain answers are written",
+        title: "Style of answers without a sandbox",
         blocks: blocks([table.block()]),
     }
 }

@@ -1,4 +1,6 @@
-//! What the computer adds: paired differences, how sure they are, and what could have been seen.
+//! The effect of the sandbox: paired differences, their uncertainty, and the minimum detectable effect.
+
+use plot::{IntervalRow, percent, points};
 
 use super::{
     Cell, Section, Table, figure, group,
@@ -6,17 +8,16 @@ use super::{
 };
 use crate::{
     Report,
-    numbers::{p_said, p_value, percent, points},
-    plot::{self, ForestRow},
+    numbers::{p_text, p_value},
     stats::{Paired, Test},
 };
 
-/// Differences by task.
+/// Paired differences by task.
 pub(super) fn compare(report: &Report) -> Section {
     let mut table = Table::new(
-        "Score with a computer minus score without, in percentage points, over problems tried both ways. Intervals (95%): by \
-         drawing problems anew, and from the standard error. “p (Holm)” is corrected for the number of a model's tasks. \
-         “could see” is the least true difference that as many problems would show in 80% of studies.",
+        "Paired difference in percentage points, sandbox minus llm, over problems with valid attempts in both modes. 95% \
+         confidence intervals: percentile bootstrap over problems, and normal approximation. “p (Holm)” is corrected for \
+         the number of the model's tasks. MDE: minimum detectable effect at 5% significance and 80% power.",
         &[
             "model",
             "task",
@@ -24,12 +25,12 @@ pub(super) fn compare(report: &Report) -> Section {
             ">better",
             ">worse",
             ">difference",
-            ">95% drawn anew",
-            ">95% normal",
+            ">95% CI (bootstrap)",
+            ">95% CI (normal)",
             ">p",
             ">p (Holm)",
             "test",
-            ">could see",
+            ">MDE",
         ],
     );
     let mut rows = Vec::new();
@@ -47,9 +48,9 @@ pub(super) fn compare(report: &Report) -> Section {
             Cell::number(found.p, p_value(found.p)),
             Cell::known(task.p_holm, p_value),
             Cell::text(test(found)),
-            Cell::known(found.detectable, percent),
+            Cell::known(found.minimum_detectable_effect, percent),
         ]);
-        rows.push(ForestRow {
+        rows.push(IntervalRow {
             group: group(report, &system.label),
             label: task.task.clone(),
             value: found.difference,
@@ -57,13 +58,12 @@ pub(super) fn compare(report: &Report) -> Section {
             note: note(found),
         });
     }
-    let drawing =
-        plot::forest(&rows, "Difference of scores, with a computer minus without, by task");
-    let caption = "What the computer adds, in percentage points. Whiskers are 95% intervals from drawing problems anew; \
-                   right of the line at 0 the computer helps.";
+    let drawing = plot::intervals(&rows, "Paired difference of scores, sandbox minus llm, by task");
+    let caption = "Effect of the sandbox in percentage points, with 95% bootstrap confidence intervals. Right of 0 the \
+                   sandbox helps.";
     Section {
         id: "difference",
-        title: "What the computer adds",
+        title: "Effect of the sandbox",
         blocks: blocks([table.block(), figure(drawing, caption)]),
     }
 }
@@ -76,12 +76,12 @@ fn interval(found: Option<[f64; 2]>) -> Cell {
 
 fn test(found: &Paired) -> &'static str {
     match found.test {
-        Test::Mcnemar => "McNemar, exact",
-        Test::SignFlipsExact => "sign flips, exact",
-        Test::SignFlips => "sign flips",
+        Test::Mcnemar => "exact McNemar",
+        Test::SignFlipsExact => "sign-flip permutation, exact",
+        Test::SignFlips => "sign-flip permutation",
     }
 }
 
 fn note(found: &Paired) -> String {
-    format!("{}  {}", points(found.difference), p_said(found.p))
+    format!("{}  {}", points(found.difference), p_text(found.p))
 }

@@ -1,23 +1,23 @@
-//! What it costs: tokens by who wrote them, time, memory and money.
+//! Cost: tokens by origin, time, memory and money.
 
+use plot::{Color, PointPair, StackRow, compact, count, percent};
 use results::Mode;
 
 use super::{
-    Cell, Section, Table, figure, group,
+    Cell, MODES, Section, Table, figure, group,
     scores::{blocks, curve_label, each, modes},
 };
 use crate::{
     Report,
     data::ModeReport,
-    numbers::{bytes, count, dollars, percent, seconds, short_count},
-    plot::{self, Journey, StackRow},
+    numbers::{bytes, dollars, seconds},
 };
 
-/// Tokens by who wrote them.
+/// Tokens by origin.
 pub(super) fn tokens(report: &Report) -> Section {
     let mut table = Table::new(
-        "Tokens of a mean attempt, each counted once however often it was sent: the first messages (prompt), what the model \
-         wrote, what the computer answered (environment). “sandbox/llm” is the ratio of the totals over problems tried both ways.",
+        "Mean tokens per attempt, each counted once however often it was sent: first messages (prompt), responses (model), \
+         observations (environment). “sandbox/llm” is the ratio of totals over problems attempted in both modes.",
         &[
             "model",
             "task",
@@ -30,7 +30,7 @@ pub(super) fn tokens(report: &Report) -> Section {
             ">sandbox/llm",
         ],
     );
-    let (mut rows, mut journeys) = (Vec::new(), Vec::new());
+    let (mut rows, mut pairs) = (Vec::new(), Vec::new());
     for (system, task) in each(report) {
         for (mode, found) in modes(task) {
             let Some(tokens) = &found.tokens else { continue };
@@ -45,39 +45,44 @@ pub(super) fn tokens(report: &Report) -> Section {
             rows.push(StackRow {
                 group: group(report, &system.label),
                 label: format!("{}, {}", task.task, mode.name()),
-                parts: [tokens.prompt, tokens.model, tokens.environment],
+                parts: vec![tokens.prompt, tokens.model, tokens.environment],
             });
         }
         let end = |found: &ModeReport| Some((found.tokens?.total, found.score?.mean));
-        journeys.push(Journey {
+        pairs.push(PointPair {
             label: curve_label(report, system, task),
             from: task.llm.as_ref().and_then(end),
             to: task.sandbox.as_ref().and_then(end),
         });
     }
-    let names = ["prompt", "model", "environment"];
-    let stacks = plot::stacks(&rows, names, "Tokens of a mean attempt by who wrote them");
-    let scatter = plot::scatter(&journeys, "Score against tokens, without and with a computer");
+    let parts =
+        [(Color::Pale, "prompt"), (Color::Series(1), "model"), (Color::Series(2), "environment")];
+    let stacks = plot::stacks(&rows, &parts, "Mean tokens per attempt by origin");
+    let scatter = plot::scatter(
+        &pairs,
+        MODES,
+        "mean tokens per attempt (log scale)",
+        "Score against tokens, without and with a sandbox",
+    );
     Section {
         id: "tokens",
         title: "Tokens",
         blocks: blocks([
             table.block(),
-            figure(stacks, "Tokens of a mean attempt, by who wrote them."),
+            figure(stacks, "Mean tokens per attempt, by origin."),
             figure(
                 scatter,
-                "What a score costs: mean score against the tokens of a mean attempt. A line joins the two modes of a task.",
+                "Mean score against mean tokens per attempt. A line joins the two modes of a task.",
             ),
         ]),
     }
 }
 
-/// Time, memory and money.
+/// Time, memory and cost.
 pub(super) fn resources(report: &Report) -> Section {
     let mut table = Table::new(
-        "Time of an attempt is that of the model and the tools, without waiting for either; “execution %” is the share of running tools in the time of models and tools. Rates count the \
-         minutes in which at least one attempt was under way, so they depend on how many ran at once. Memory is the most a \
-         sandbox had in use.",
+        "Time per attempt in the model and in tools, without queueing; “execution %” is the share of tools. Rates are per \
+         minute with at least one attempt running, so they depend on concurrency. Memory is the peak of a sandbox.",
         &[
             "model",
             "task",
@@ -88,7 +93,7 @@ pub(super) fn resources(report: &Report) -> Section {
             ">model calls/min",
             ">attempts/min",
             ">mean peak memory",
-            ">most memory",
+            ">maximum memory",
             ">cost",
         ],
     );
@@ -96,7 +101,7 @@ pub(super) fn resources(report: &Report) -> Section {
         for (mode, found) in modes(task) {
             let Some(time) = &found.time else { continue };
             let rate = |rate: f64| {
-                if rate < 100.0 { format!("{rate:.1}") } else { short_count(rate) }
+                if rate < 100.0 { format!("{rate:.1}") } else { compact(rate) }
             };
             let cost = found.cost.map(|cost| cost.total);
             table.push(vec![
@@ -114,5 +119,5 @@ pub(super) fn resources(report: &Report) -> Section {
             ]);
         }
     }
-    Section { id: "resources", title: "Time, memory, money", blocks: blocks([table.block()]) }
+    Section { id: "resources", title: "Time, memory, cost", blocks: blocks([table.block()]) }
 }

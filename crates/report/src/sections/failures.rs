@@ -1,35 +1,36 @@
-//! What a reader should look at: turns that may have met the answer, and attempts that did not pass.
+//! Turns that may have retrieved the answer, and attempts that did not pass.
+
+use plot::{count, percent};
 
 use super::{Block, Cell, Section, Table, scores::blocks};
 use crate::{
     Report,
-    data::{Kind, Place},
-    numbers::{count, percent},
+    data::{AttemptRef, FailureKind},
 };
 
-/// Turns that may have met the answer.
+/// Turns that may have retrieved the answer.
 pub(super) fn leaks(report: &Report) -> Section {
     let leaks = &report.leaks;
     let mut table = Table::new(
         listed(
-            "Turns that fetched something from outside which holds the right answer or names the benchmark. Each is a reason to \
-             look, not a proof.",
+            "Turns that retrieved external content which contains the expected answer or names the benchmark. Each needs a \
+             review; none is proof.",
             leaks.items.len(),
             leaks.total,
         ),
         &["model", "attempt", ">turn", "why", "seen"],
     );
     for leak in &leaks.items {
-        let mut row = attempt(report, &leak.place);
+        let mut row = attempt(report, &leak.attempt);
         row.push(Cell::count(leak.turn as usize));
         row.extend([&leak.why, &leak.seen].map(|text| Cell::text(text.as_str())));
         table.push(row);
     }
-    let looked: usize = report.systems.iter().flat_map(|s| &s.domains).map(|d| d.attempts).sum();
-    let clean = (leaks.total == 0 && looked > 0).then(|| {
+    let checked: usize = report.systems.iter().flat_map(|s| &s.domains).map(|d| d.attempts).sum();
+    let clean = (leaks.total == 0 && checked > 0).then(|| {
         Block::Text(format!(
-            "No turn of {} attempts fetched something from outside that holds the right answer or names the benchmark.",
-            count(looked as f64)
+            "No turn of {} attempts retrieved external content that contains the expected answer or names the benchmark.",
+            count(checked as f64)
         ))
     });
     Section { id: "leakage", title: "Leakage check", blocks: blocks([clean, table.block()]) }
@@ -40,9 +41,9 @@ pub(super) fn failures(report: &Report) -> Section {
     let failures = &report.failures;
     let mut table = Table::new(
         listed(
-            "Attempts that did not pass; of each task and mode first what failed on our side, then what has no score, then what was right without a \
-             computer and wrong with one, then the rest. “other mode” is the mean score of the same problem there. The attempt \
-             leads to its record.",
+            "Attempts that did not pass, by task and mode: infrastructure failures first, then attempts that are not graded, \
+             then problems solved without a sandbox only, then the rest. “other mode” is the mean score of the same problem \
+             there. The attempt links to its trajectory.",
             failures.items.len(),
             failures.total,
         ),
@@ -50,7 +51,7 @@ pub(super) fn failures(report: &Report) -> Section {
             "model",
             "attempt",
             "kind",
-            "ended",
+            "outcome",
             ">score",
             ">other mode",
             "answer or cause",
@@ -58,20 +59,20 @@ pub(super) fn failures(report: &Report) -> Section {
         ],
     );
     for failure in &failures.items {
-        let mut row = attempt(report, &failure.place);
+        let mut row = attempt(report, &failure.attempt);
         let kind = match failure.kind {
-            Kind::Infrastructure => "failed here",
-            Kind::Ungraded => "no score",
-            Kind::LostWithComputer => "lost with computer",
-            Kind::Wrong => "wrong",
+            FailureKind::Infrastructure => "failed (infrastructure)",
+            FailureKind::Ungraded => "not graded",
+            FailureKind::LostWithSandbox => "lost with sandbox",
+            FailureKind::Wrong => "wrong",
         };
-        let said = if failure.cause.is_empty() { &failure.answer } else { &failure.cause };
+        let text = if failure.cause.is_empty() { &failure.answer } else { &failure.cause };
         row.extend([
             Cell::text(kind),
             Cell::text(&*failure.outcome),
             Cell::known(failure.score, percent),
             Cell::known(failure.other_mode, percent),
-            Cell::text(if said.is_empty() { "(nothing)" } else { said }),
+            Cell::text(if text.is_empty() { "(empty)" } else { text }),
             Cell::text(&*failure.expected),
         ]);
         table.push(row);
@@ -79,9 +80,9 @@ pub(super) fn failures(report: &Report) -> Section {
     Section { id: "failures", title: "Failures", blocks: blocks([table.block()]) }
 }
 
-fn attempt(report: &Report, place: &Place) -> Vec<Cell> {
-    let label = report.systems.get(place.system).map(|system| system.label.as_str());
-    let Place { task, mode, id, repeat, trajectory, .. } = place;
+fn attempt(report: &Report, attempt: &AttemptRef) -> Vec<Cell> {
+    let label = report.systems.get(attempt.system).map(|system| system.label.as_str());
+    let AttemptRef { task, mode, id, repeat, trajectory, .. } = attempt;
     let name = format!("{task} {mode} {id} #{repeat}");
     let link = trajectory.clone();
     vec![Cell::text(label.unwrap_or_default()), Cell { text: name, value: None, link }]

@@ -1,25 +1,26 @@
-//! Scores: the main table, the attempts behind it, and what several attempts reach.
+//! Scores: the main table, the attempts behind it, and pass@k.
 
+use std::collections::BTreeMap;
+
+use plot::{Bar, BarRow, percent, points};
 use results::Mode;
 
-use super::{Block, Cell, Column, Section, Table, figure, group};
+use super::{Block, Cell, Column, MODES, Section, Table, color, figure, group};
 use crate::{
     Report,
     data::{Mean, ModeReport, System, TaskReport},
-    numbers::{percent, points},
-    plot::{self, Bar, BarRow, Ink},
     stats::Estimate,
 };
 
-/// Figures of pass@k, one for each model.
+/// Figures of pass@k at most, one per system.
 const CURVES: usize = 12;
 
-/// The main table: models below each other, tasks side by side.
+/// The main table: one row per system and mode, one column per task.
 pub(super) fn scores(report: &Report) -> Section {
     let mut table = Table::new(
-        "Mean score in percent ± its standard error, clustered by problem; differences in percentage points, over problems \
-         tried both ways. What failed on our side or has no score counts as 0, unless a task has no score at all. The average is over all tasks and absent \
-         where a task is. An error of 0.0 only says that all problems scored alike; the figure shows what may be behind it.",
+        "Mean score of valid attempts in percent ± standard error, clustered by problem; paired difference in percentage \
+         points. The average is over all tasks, absent where one has no score. A standard error of 0.0 means that all \
+         problems scored alike, not that the score is certain; see the intervals in the figure.",
         &["model", "mode"],
     );
     let names = report.tasks.iter().map(|task| format!(">{task}"));
@@ -37,18 +38,18 @@ pub(super) fn scores(report: &Report) -> Section {
     let mut bars: Vec<BarRow> =
         each(report).map(|(system, task)| bar_row(report, system, task)).collect();
     bars.retain(|row| !row.bars.is_empty());
-    let drawing = plot::bars(&bars, "Mean score of each task, without and with a computer");
-    let caption = "Mean score by task. Whiskers are 95% intervals: 1.96 standard errors, clustered by problem, to each side; \
-                   where all problems scored alike, Wilson's interval for as many problems.";
+    let drawing = plot::bars(&bars, "Mean score by task, without and with a sandbox");
+    let caption = "Mean score by task with 95% confidence intervals: ±1.96 standard errors clustered by problem, or the \
+                   Wilson interval where all problems scored alike.";
     let blocks = table.block().into_iter().chain(figure(drawing, caption)).collect();
     Section { id: "scores", title: "Scores", blocks }
 }
 
-/// What the scores rest on.
+/// Valid and invalid attempts, and outcomes.
 pub(super) fn attempts(report: &Report) -> Section {
     let mut table = Table::new(
-        "Attempts by task and mode. “failed here”: our side failed or somebody stopped it; “no score”: not graded. \
-         “score” counts both as 0, “score without” leaves them out; so does the difference at the end.",
+        "Attempts by task and mode. Scores are over valid attempts; those that failed because of the infrastructure \
+         (including cancelled ones) or were not graded are excluded. “at fault” counts what made attempts invalid.",
         &[
             "model",
             "task",
@@ -56,50 +57,41 @@ pub(super) fn attempts(report: &Report) -> Section {
             ">problems",
             ">attempts",
             ">missing",
-            ">failed here",
-            ">no score",
-            ">begun again",
+            ">valid",
+            ">failed (infrastructure)",
+            ">not graded",
+            "at fault",
+            ">retried",
             ">passed",
             ">score",
-            ">score without",
-            ">difference without",
         ],
     );
-    let mut ends = Table::new(
-        "How attempts ended. Anything but “submitted” means that a limit or a failure ended it.",
-        &["model", "task", "mode", "ends"],
+    let mut outcomes = Table::new(
+        "Outcomes of attempts. All but “submitted” are limits or failures.",
+        &["model", "task", "mode", "outcomes"],
     );
     for (system, task) in each(report) {
         for (mode, found) in modes(task) {
             let names = [&system.label, &task.task].map(|name| Cell::text(name.as_str()));
             let mut row = names.to_vec();
             row.push(Cell::text(mode.name()));
-            let mut end = row.clone();
-            let counts = [
-                found.problems,
-                found.attempts,
-                found.missing,
-                found.infrastructure,
-                found.ungraded,
-                found.retried,
-                found.passed,
-            ];
-            row.extend(counts.map(Cell::count));
+            let mut outcome = row.clone();
+            outcome.push(tally(&found.outcomes));
+            outcomes.push(outcome);
+            let ModeReport { problems, attempts, missing, valid, .. } = *found;
+            row.extend([problems, attempts, missing, valid].map(Cell::count));
+            row.extend([found.infrastructure, found.ungraded].map(Cell::count));
+            row.push(tally(&found.faults));
+            row.extend([found.retried, found.passed].map(Cell::count));
             row.push(estimate(found.score));
-            row.push(estimate(found.graded));
-            let without = task.difference_graded.filter(|_| mode == Mode::Sandbox);
-            row.push(Cell::known(without.map(|found| found.difference), points));
             table.push(row);
-            let outcomes = found.outcomes.iter().map(|(name, count)| format!("{name} {count}"));
-            end.push(Cell::text(outcomes.collect::<Vec<_>>().join(", ")));
-            ends.push(end);
         }
     }
-    let blocks = table.block().into_iter().chain(ends.block()).collect();
-    Section { id: "attempts", title: "Attempts and how they ended", blocks }
+    let blocks = table.block().into_iter().chain(outcomes.block()).collect();
+    Section { id: "attempts", title: "Attempts", blocks }
 }
 
-/// What several attempts reach.
+/// pass@k by task and mode.
 pub(super) fn pass(report: &Report) -> Section {
     let ks: Vec<usize> = {
         let all =
@@ -115,8 +107,8 @@ pub(super) fn pass(report: &Report) -> Section {
         return Section { id: "pass", title: "pass@k", blocks: Vec::new() };
     }
     let mut table = Table::new(
-        "pass@k in percent: the chance that at least one of k attempts passes, estimated without bias from all of a \
-         problem's attempts and averaged over problems that have k.",
+        "pass@k in percent: the probability that at least one of k attempts passes. Unbiased estimate from all valid \
+         attempts at a problem, averaged over problems with at least k.",
         &["model", "task", "mode"],
     );
     table.columns.extend(ks.iter().map(|k| Column::new(&format!(">k = {k}"))));
@@ -135,8 +127,13 @@ pub(super) fn pass(report: &Report) -> Section {
             }
         }
         curves.retain(|curve| curve.points.len() > 1);
-        let drawing = plot::lines(&curves, "pass@k against the number of attempts");
-        let caption = format!("pass@k by task, {}: how much more attempts help.", system.label);
+        let drawing = plot::lines(
+            &curves,
+            &MODES,
+            "attempts k (log scale)",
+            "pass@k against the number of attempts",
+        );
+        let caption = format!("pass@k by task, {}.", system.label);
         if figures.len() < CURVES {
             figures.extend(figure(drawing, &caption));
         }
@@ -145,10 +142,10 @@ pub(super) fn pass(report: &Report) -> Section {
     Section { id: "pass", title: "pass@k", blocks }
 }
 
-fn curve(task: &TaskReport, mode: Mode, found: &ModeReport) -> plot::Lines {
-    plot::Lines {
+fn curve(task: &TaskReport, mode: Mode, found: &ModeReport) -> plot::Line {
+    plot::Line {
         label: task.task.clone(),
-        ink: if mode == Mode::Llm { Ink::Llm } else { Ink::Sandbox },
+        color: color(mode),
         points: found.pass_at.iter().map(|found| (found.k, found.mean)).collect(),
     }
 }
@@ -158,13 +155,13 @@ pub(super) fn each(report: &Report) -> impl Iterator<Item = (&System, &TaskRepor
     report.systems.iter().flat_map(|system| system.tasks.iter().map(move |task| (system, task)))
 }
 
-/// The modes a task was tried in.
+/// The modes a task was attempted in.
 pub(super) fn modes(task: &TaskReport) -> impl Iterator<Item = (Mode, &ModeReport)> {
     let llm = task.llm.iter().map(|found| (Mode::Llm, found));
     llm.chain(task.sandbox.iter().map(|found| (Mode::Sandbox, found)))
 }
 
-/// A task's name in a figure where systems are told apart by it.
+/// Label of a task in a figure that may show several systems.
 pub(super) fn curve_label(report: &Report, system: &System, task: &TaskReport) -> String {
     match report.systems.len() {
         0 | 1 => task.task.clone(),
@@ -180,7 +177,7 @@ enum Row {
 }
 
 impl Row {
-    /// The cells of a row; none where the system has no such thing.
+    /// The cells of a row; `None` where the system has no value for it.
     fn cells(self, report: &Report, system: &System) -> Option<Vec<Cell>> {
         let name = match self {
             Self::Llm => "llm",
@@ -217,6 +214,12 @@ impl Row {
     }
 }
 
+/// Names with their counts.
+fn tally(counts: &BTreeMap<String, usize>) -> Cell {
+    let items: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    if items.is_empty() { Cell::none() } else { Cell::text(items.join(", ")) }
+}
+
 fn estimate(found: Option<Estimate>) -> Cell {
     mean(found.map(|found| Mean { mean: found.mean, se: found.se }), percent)
 }
@@ -230,13 +233,12 @@ fn mean(found: Option<Mean>, show: fn(f64) -> String) -> Cell {
 fn bar_row(report: &Report, system: &System, task: &TaskReport) -> BarRow {
     let bars = modes(task).filter_map(|(mode, found)| {
         let Estimate { mean, interval, .. } = found.score?;
-        let ink = if mode == Mode::Llm { Ink::Llm } else { Ink::Sandbox };
-        Some(Bar { ink, name: mode.name(), value: mean, interval })
+        Some(Bar { color: color(mode), name: mode.name(), value: mean, interval })
     });
     BarRow { group: group(report, &system.label), label: task.task.clone(), bars: bars.collect() }
 }
 
-/// Blocks that are there.
+/// The blocks that exist.
 pub(super) fn blocks<const N: usize>(blocks: [Option<Block>; N]) -> Vec<Block> {
     blocks.into_iter().flatten().collect()
 }

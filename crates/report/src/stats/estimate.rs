@@ -1,29 +1,29 @@
-//! A mean over attempts, and how far it may be off when the attempts at one problem hang together.
+//! Means with standard errors clustered by problem: attempts at one problem are not independent.
 
 use serde::{Deserialize, Serialize};
 
-use super::HALF_WIDTH;
+use super::Z_975;
 
-/// A mean and its uncertainty.
+/// A mean with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The plain mean over all attempts.
+    /// Mean over all attempts.
     pub mean: f64,
-    /// Its standard error, clustered by problem; none with a single problem.
+    /// Standard error, clustered by problem; absent with a single problem.
     pub se: Option<f64>,
-    /// The 95% interval, within 0 and 1: 1.96 standard errors to each side; Wilson's for as many problems where
-    /// all scored alike, which has no error to go by.
+    /// 95% confidence interval, clipped to 0 and 1: ±1.96 standard errors; the Wilson interval where all problems scored
+    /// alike and the standard error is 0.
     pub interval: Option<[f64; 2]>,
-    /// How many problems.
+    /// Number of problems.
     pub problems: usize,
-    /// How many attempts.
+    /// Number of attempts.
     pub attempts: usize,
 }
 
-/// The mean of all scores, each inner list being the attempts at one problem; none where there are none.
+/// Mean of all scores; each inner list holds the attempts at one problem. `None` without scores.
 ///
-/// The standard error is the cluster-robust one of a regression on a constant, with the usual factor
-/// G/(G-1) for G problems. Lists of equal length make it the standard error of the problems' means.
+/// The standard error is cluster-robust, as of a regression on a constant, with the small-sample factor G/(G-1) for G
+/// problems. With equally many attempts per problem it is the standard error of the problem means.
 pub fn clustered(problems: &[Vec<f64>]) -> Option<Estimate> {
     let filled = || problems.iter().filter(|scores| !scores.is_empty());
     let clusters = filled().count();
@@ -38,21 +38,21 @@ pub fn clustered(problems: &[Vec<f64>]) -> Option<Estimate> {
 }
 
 fn interval(mean: f64, se: f64, problems: f64) -> [f64; 2] {
-    let (middle, reach) = if se < 1e-12 { wilson(mean, problems) } else { (mean, HALF_WIDTH * se) };
-    let low = if mean == 0.0 { 0.0 } else { (middle - reach).max(0.0) };
-    let high = if mean == 1.0 { 1.0 } else { (middle + reach).min(1.0) };
+    let (center, half_width) = if se < 1e-12 { wilson(mean, problems) } else { (mean, Z_975 * se) };
+    let low = if mean == 0.0 { 0.0 } else { (center - half_width).max(0.0) };
+    let high = if mean == 1.0 { 1.0 } else { (center + half_width).min(1.0) };
     [low, high]
 }
 
-/// The middle of Wilson's interval, and how far it reaches to each side.
+/// Center and half-width of the Wilson interval.
 fn wilson(mean: f64, problems: f64) -> (f64, f64) {
-    let square = HALF_WIDTH * HALF_WIDTH;
+    let square = Z_975 * Z_975;
     let spread = mean * (1.0 - mean) / problems + square / (4.0 * problems * problems);
     let shrunk = 1.0 + square / problems;
-    ((mean + square / (2.0 * problems)) / shrunk, HALF_WIDTH * spread.sqrt() / shrunk)
+    ((mean + square / (2.0 * problems)) / shrunk, Z_975 * spread.sqrt() / shrunk)
 }
 
-/// The mean of numbers; none where there are none.
+/// Arithmetic mean; `None` without values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0_u64);
     for value in values {
@@ -62,7 +62,7 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// The middle of numbers, the mean of the two middle ones where their count is even.
+/// Median; `None` without values.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     super::paired::quantile(&values, 0.5)
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_clusters_give_the_error_of_the_problems_means() {
+    fn equal_clusters_give_the_standard_error_of_problem_means() {
         let problems = [vec![1.0, 0.0], vec![1.0, 1.0], vec![0.0, 0.0]];
         let estimate = clustered(&problems).unwrap();
         assert_eq!((estimate.mean, estimate.problems, estimate.attempts), (0.5, 3, 6));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn all_wrong_is_no_proof_of_never_right() {
+    fn equal_scores_get_a_wilson_interval() {
         let none = clustered(&vec![vec![0.0; 4]; 40]).unwrap();
         // statsmodels: proportion_confint(0, 40, method="wilson").
         let [low, high] = none.interval.unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn repeating_every_attempt_adds_no_certainty() {
+    fn repeats_do_not_reduce_the_standard_error() {
         let once = [vec![1.0], vec![0.0], vec![0.0], vec![1.0], vec![1.0]];
         let often: Vec<Vec<f64>> = once.iter().map(|scores| scores.repeat(16)).collect();
         let (once, often) = (clustered(&once).unwrap(), clustered(&often).unwrap());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle() {
+    fn medians() {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));

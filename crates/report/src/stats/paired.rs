@@ -1,64 +1,65 @@
-//! What the computer adds: each problem with it against the same problem without it.
+//! Paired comparison of two modes: each problem with the sandbox against the same problem without it.
 //!
-//! Problems are the independent units throughout; repeats of one are averaged first.
+//! Problems are the independent units; repeats of a problem are averaged first.
 
+use seeded::SplitMix64;
 use serde::{Deserialize, Serialize};
 
-use super::{HALF_WIDTH, POWER, SEED, random::Random};
+use super::{SEED, Z_80, Z_975};
 
-/// Numbers drawn in a resampling, at most about.
+/// Random draws per bootstrap or permutation test, at most about.
 const DRAWS: usize = 4_000_000;
 
-/// Up to this many problems that differ, every pattern of signs is tried.
+/// Nonzero differences up to which the permutation test is exact.
 const EXACT: usize = 16;
 
-/// So few problems that differ cannot bring any of these tests below 5%: 2 in 2^5 is more.
+/// With at most this many nonzero differences no test reaches p < 0.05: the least p is 2 in 2^5.
 const TOO_FEW: usize = 5;
 
-/// How a p-value came about.
+/// Test behind a p-value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Test {
-    /// McNemar's test, exact: every score is 0 or 1 and every problem has one attempt in each mode.
+    /// Exact McNemar test: every score is 0 or 1 and every problem has one attempt per mode.
     Mcnemar,
-    /// The signs of the problems' differences flipped in every way.
+    /// Exact sign-flip permutation test on the problems' differences.
     SignFlipsExact,
-    /// The signs flipped at random, many times.
+    /// Monte Carlo sign-flip permutation test.
     SignFlips,
 }
 
-/// A difference over problems that were tried both ways.
+/// Paired difference over problems attempted in both modes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Paired {
-    /// How many problems.
+    /// Number of problems.
     pub problems: usize,
-    /// The mean over problems of score with minus score without.
+    /// Mean over problems of the score with minus the score without a sandbox.
     pub difference: f64,
-    /// Its standard error; none with a single problem.
+    /// Standard error; absent with a single problem.
     pub se: Option<f64>,
-    /// The 95% interval if the mean is taken as normal; none, like the next, where no two problems differ: then
-    /// nothing is known about its width.
+    /// 95% confidence interval by normal approximation; absent, like the next, where all differences are equal and the
+    /// standard error says nothing.
     pub normal: Option<[f64; 2]>,
-    /// The 95% interval by drawing problems anew (percentiles).
+    /// 95% percentile bootstrap interval over problems.
     pub bootstrap: Option<[f64; 2]>,
-    /// How many times problems were drawn anew.
+    /// Number of bootstrap resamples.
     pub resamples: usize,
-    /// How likely a difference at least this large is if the computer changes nothing, in either direction.
+    /// Two-sided p-value under the null hypothesis that the sandbox changes nothing.
     pub p: f64,
-    /// The test the p-value is from.
+    /// Test behind the p-value.
     pub test: Test,
-    /// The least true difference that as many problems would show (p below 5%) in 80% of studies, going by how the
-    /// problems' differences vary and, for McNemar's test, by how many have to differ at all. None with so few problems
-    /// that no outcome is below 5%.
-    pub detectable: Option<f64>,
-    /// Problems that went better with the computer.
+    /// Minimum detectable effect at 5% significance and 80% power, from the observed standard error; for the McNemar test
+    /// at least the effect with enough discordant pairs. Absent with too few problems to reach p < 0.05.
+    #[serde(rename = "detectable")]
+    pub minimum_detectable_effect: Option<f64>,
+    /// Problems that scored higher with the sandbox.
     pub better: usize,
-    /// Problems that went worse.
+    /// Problems that scored lower.
     pub worse: usize,
 }
 
-/// Compares modes. Each pair is a problem's attempts without and with the computer; problems that lack
-/// either are left out. None where none is left.
+/// Compares modes. Each pair holds a problem's scores without and with the sandbox; problems that lack either are
+/// excluded. `None` where none remain.
 pub fn paired(problems: &[(Vec<f64>, Vec<f64>)]) -> Option<Paired> {
     let both = |(without, with): &&(Vec<f64>, Vec<f64>)| !without.is_empty() && !with.is_empty();
     let problems: Vec<_> = problems.iter().filter(both).collect();
@@ -81,28 +82,29 @@ pub fn paired(problems: &[(Vec<f64>, Vec<f64>)]) -> Option<Paired> {
         problems: differences.len(),
         difference,
         se,
-        normal: varies.map(|se| [difference - HALF_WIDTH * se, difference + HALF_WIDTH * se]),
+        normal: varies.map(|se| [difference - Z_975 * se, difference + Z_975 * se]),
         bootstrap: varies.and_then(|_| bootstrap(&differences, resamples)),
         resamples,
         p,
         test,
-        detectable: detectable(differences.len(), varies, test),
+        minimum_detectable_effect: minimum_detectable_effect(differences.len(), varies, test),
         better,
         worse,
     })
 }
 
-fn detectable(problems: usize, se: Option<f64>, test: Test) -> Option<f64> {
-    let by_spread = se.map(|se| (HALF_WIDTH + POWER) * se).filter(|_| problems > TOO_FEW);
+fn minimum_detectable_effect(problems: usize, se: Option<f64>, test: Test) -> Option<f64> {
+    let from_se = se.map(|se| (Z_975 + Z_80) * se).filter(|_| problems > TOO_FEW);
     match test {
-        // Where few problems differed, their spread says little about that of a study in which more do.
-        Test::Mcnemar => Some(least_seen(problems)?.max(by_spread.unwrap_or(0.0))),
-        Test::SignFlipsExact | Test::SignFlips => by_spread,
+        // With few discordant pairs the observed standard error is too small for larger effects.
+        Test::Mcnemar => Some(least_discordant_share(problems)?.max(from_se.unwrap_or(0.0))),
+        Test::SignFlipsExact | Test::SignFlips => from_se,
     }
 }
 
-/// The share of problems that has to differ, all in one direction, for more than [`TOO_FEW`] to do so in 80% of studies.
-fn least_seen(problems: usize) -> Option<f64> {
+/// Share of problems that must differ, all in one direction, for more than [`TOO_FEW`] discordant pairs with 80%
+/// probability.
+fn least_discordant_share(problems: usize) -> Option<f64> {
     if problems <= TOO_FEW {
         return None;
     }
@@ -124,10 +126,10 @@ fn least_seen(problems: usize) -> Option<f64> {
     Some(high)
 }
 
-/// The exact two-sided p-value of McNemar's test, from the counts of pairs that differ.
+/// Two-sided p-value of the exact McNemar test, from the counts of discordant pairs.
 pub fn mcnemar(better: usize, worse: usize) -> f64 {
     let (pairs, fewer) = (better + worse, better.min(worse));
-    // The logarithm of the chance of exactly `fewer`, then the chances of less as shares of it.
+    // The logarithm of the probability of exactly `fewer`, then the rest of the tail as multiples of it.
     let choose: f64 = (0..fewer).map(|at| ((pairs - at) as f64 / (at + 1) as f64).ln()).sum();
     let exactly = (choose - pairs as f64 * std::f64::consts::LN_2).exp();
     let (mut share, mut tail) = (1.0, 1.0);
@@ -138,7 +140,7 @@ pub fn mcnemar(better: usize, worse: usize) -> f64 {
     (2.0 * exactly * tail).min(1.0)
 }
 
-/// The two-sided p-value of flipping the signs of differences: exact where few problems differ.
+/// Two-sided p-value of the sign-flip permutation test, exact with few nonzero differences.
 pub fn sign_flips(differences: &[f64]) -> (f64, Test) {
     let moved: Vec<f64> = differences.iter().copied().filter(|d| d.abs() > 1e-12).collect();
     let observed = moved.iter().sum::<f64>().abs() - 1e-9;
@@ -151,14 +153,14 @@ pub fn sign_flips(differences: &[f64]) -> (f64, Test) {
         let extreme = (0..patterns).filter(|pattern| sum(&mut || *pattern) >= observed).count();
         return (extreme as f64 / patterns as f64, Test::SignFlipsExact);
     }
-    let mut random = Random::new(SEED ^ 1);
+    let mut random = SplitMix64::new(SEED ^ 1);
     let rounds = resamples(moved.len());
-    let extreme = (0..rounds).filter(|_| sum(&mut || random.bits()) >= observed).count();
-    // The observed signs are one of the patterns: without them p could be 0.
+    let extreme = (0..rounds).filter(|_| sum(&mut || random.next_u64()) >= observed).count();
+    // Counts the observed signs as one permutation; otherwise p could be 0.
     ((extreme + 1) as f64 / (rounds + 1) as f64, Test::SignFlips)
 }
 
-/// Holm's step-down correction: p-values that hold for all comparisons together.
+/// Holm-corrected p-values, which control the family-wise error rate.
 pub fn holm(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -171,11 +173,11 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The value below which this share of sorted numbers lies, interpolated.
+/// Quantile of sorted numbers, with linear interpolation.
 pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let place = share * sorted.len().checked_sub(1)? as f64;
-    let (low, high) = (place.floor() as usize, place.ceil() as usize);
-    let (low, high, part) = (sorted.get(low)?, sorted.get(high)?, place.fract());
+    let position = share * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (position.floor() as usize, position.ceil() as usize);
+    let (low, high, part) = (sorted.get(low)?, sorted.get(high)?, position.fract());
     Some(low + (high - low) * part)
 }
 
@@ -185,7 +187,7 @@ fn standard_error(values: &[f64], mean: f64) -> Option<f64> {
     (values.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt())
 }
 
-/// Fewer rounds for more problems: with many, each round says more.
+/// Number of resamples: fewer for more problems, to bound the time.
 fn resamples(problems: usize) -> usize {
     (DRAWS / problems.max(1)).clamp(1_000, 10_000)
 }
@@ -195,7 +197,7 @@ fn bootstrap(differences: &[f64], rounds: usize) -> Option<[f64; 2]> {
     if count < 2 {
         return None;
     }
-    let mut random = Random::new(SEED);
+    let mut random = SplitMix64::new(SEED);
     let mut draw = || (0..count).map(|_| differences[random.below(count)]).sum::<f64>();
     let mut means: Vec<f64> = (0..rounds).map(|_| draw() / count as f64).collect();
     means.sort_by(f64::total_cmp);
@@ -227,11 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_differs_means_nothing() {
+    fn equal_scores_have_no_interval() {
         let same = paired(&singles(&[1.0, 0.0], &[1.0, 0.0])).unwrap();
-        assert_eq!((same.p, same.detectable, same.normal), (1.0, None, None));
+        assert_eq!((same.p, same.minimum_detectable_effect, same.normal), (1.0, None, None));
         let same = paired(&singles(&[1.0; 40], &[1.0; 40])).unwrap();
-        assert_eq!((same.normal, same.detectable), (None, least_seen(40)));
+        assert_eq!(
+            (same.normal, same.minimum_detectable_effect),
+            (None, least_discordant_share(40))
+        );
         let one = paired(&singles(&[0.0], &[1.0])).unwrap();
         assert_eq!((one.se, one.bootstrap, one.p), (None, None, 1.0));
         assert_eq!(paired(&[(vec![], vec![1.0])]), None);
@@ -239,36 +244,37 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_seen_is_no_less_than_the_test_allows() {
-        // The shares at which a binomial distribution is at 6 or more in 80% of cases.
+    fn the_minimum_detectable_effect_is_within_reach_of_the_test() {
+        // Shares at which a binomial variable is at least 6 with 80% probability.
         for (problems, share) in [
             (6, 0.963_492_483_998_996_1),
             (40, 0.190_463_788_405_037_17),
             (500, 0.015_766_036_916_001_702),
         ] {
-            assert!((least_seen(problems).unwrap() - share).abs() < 1e-9, "{problems}");
+            assert!((least_discordant_share(problems).unwrap() - share).abs() < 1e-9, "{problems}");
         }
-        assert_eq!(least_seen(5), None);
-        assert!(least_seen(1_000_000).unwrap() < 1e-5);
-        // One problem of 40 went better: the spread alone would promise 7 points.
+        assert_eq!(least_discordant_share(5), None);
+        assert!(least_discordant_share(1_000_000).unwrap() < 1e-5);
+        // One discordant pair of 40: the standard error alone would promise 7 points.
         let mut with = [0.0; 40];
         with[0] = 1.0;
         let found = paired(&singles(&[0.0; 40], &with)).unwrap();
         assert!(found.se.unwrap() < 0.026);
-        assert_eq!(found.detectable, least_seen(40));
-        // Where many differ, their spread is what counts.
+        assert_eq!(found.minimum_detectable_effect, least_discordant_share(40));
+        // With many discordant pairs the standard error decides.
         let many: Vec<f64> = (0..40).map(|at| f64::from(at % 2)).collect();
         let found = paired(&singles(&many, &[many.as_slice(), &[0.0]].concat()[1..])).unwrap();
         assert!(
-            (found.detectable.unwrap() - (HALF_WIDTH + POWER) * found.se.unwrap()).abs() < 1e-12
+            (found.minimum_detectable_effect.unwrap() - (Z_975 + Z_80) * found.se.unwrap()).abs()
+                < 1e-12
         );
     }
 
     #[test]
-    fn few_differences_are_tried_in_every_way() {
+    fn few_differences_are_tested_exactly() {
         let (p, test) = sign_flips(&[0.5, 0.25, 0.0, 0.75]);
         assert_eq!((p, test), (0.25, Test::SignFlipsExact));
-        // 17 alike: only all-plus and all-minus are as extreme, 2 in 2^17.
+        // 17 equal differences: only all-plus and all-minus are as extreme, 2 in 2^17.
         let (p, test) = sign_flips(&[0.5; 17]);
         assert_eq!(test, Test::SignFlips);
         assert!(p < 0.001, "{p}");

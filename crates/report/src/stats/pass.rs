@@ -1,22 +1,22 @@
-//! pass@k: the chance that one of k attempts is right, estimated without bias from n of them.
+//! pass@k: unbiased estimate of the probability that at least one of k attempts passes.
 
 use serde::{Deserialize, Serialize};
 
-/// A score from which an attempt counts as passed.
+/// Score from which an attempt passes.
 pub const PASS: f64 = 1.0 - 1e-9;
 
 /// pass@k over the problems of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PassAt {
-    /// How many attempts are drawn.
+    /// Number of attempts.
     pub k: usize,
-    /// The mean over problems.
+    /// Mean over problems.
     pub mean: f64,
-    /// How many problems have at least k attempts; the others say nothing about it.
+    /// Problems with at least k attempts; others are excluded.
     pub problems: usize,
 }
 
-/// The chance that k of these n attempts, drawn without putting back, hold at least one that passed.
+/// Probability that k of `attempts`, drawn without replacement, include one that passed: 1 − C(n−c, k)/C(n, k).
 pub fn pass_at_k(attempts: usize, passed: usize, k: usize) -> Option<f64> {
     if k == 0 || k > attempts || passed > attempts {
         return None;
@@ -29,7 +29,7 @@ pub fn pass_at_k(attempts: usize, passed: usize, k: usize) -> Option<f64> {
     Some(1.0 - none)
 }
 
-/// pass@k for 1 to 16, the powers of two after, and the most attempts any problem has.
+/// pass@k for k from 1 to 16, for higher powers of two, and for the largest number of attempts.
 pub fn pass_at(problems: &[Vec<f64>]) -> Vec<PassAt> {
     let most = problems.iter().map(Vec::len).max().unwrap_or(0);
     let counts: Vec<(usize, usize)> = problems
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_share_of_draws_with_a_pass() {
+    fn it_equals_the_share_of_samples_with_a_pass() {
         for attempts in 1..=8 {
             for passed in 0..=attempts {
                 for k in 1..=attempts {

@@ -1,6 +1,6 @@
-//! The statistics against scipy and statsmodels: `tests/oracle/make.py` made the numbers.
+//! The statistics against scipy and statsmodels; `tests/oracle/make.py` computed the expected values.
 
-use report::stats::{self, Test};
+use lis_report::stats::{self, Test};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -101,7 +101,7 @@ fn intervals() {
         close(found.difference, case.mean, 1e-12);
         let se = found.se.unwrap();
         close(se, case.se, 1e-12);
-        close(found.detectable.unwrap(), case.detectable, 1e-12);
+        close(found.minimum_detectable_effect.unwrap(), case.detectable, 1e-12);
         let (normal, drawn) = (found.normal.unwrap(), found.bootstrap.unwrap());
         for at in 0..2 {
             close(normal[at], case.normal[at], 1e-12);

@@ -1,8 +1,8 @@
-//! What is missing, made up, ungraded or not comparable is said, and never becomes a number.
+//! Missing, invalid and incomparable attempts are pointed out and never enter a mean.
 
-use report::{Report, Source, TaskReport, html, markdown};
-use results::{Folder, Mode};
-use serde_json::json;
+use lis_report::{Report, Source, TaskReport, html, markdown};
+use results::{JudgeRecord, Mode, ResultsDir};
+use serde_json::Value;
 
 use crate::fabricate::Plan;
 
@@ -22,21 +22,21 @@ fn first(report: &Report) -> &TaskReport {
 }
 
 #[test]
-fn problems_asked_more_often_than_others_make_no_run_incomplete() {
+fn unequal_repeats_do_not_make_a_run_incomplete() {
     let mut source = plan("m").source();
     let task = &mut source.run.tasks[0];
     (task.repeats, task.attempts) = (2, 30);
     let report = Report::of(std::slice::from_ref(&source));
-    assert_eq!((report.runs[0].asked, report.runs[0].missing), (60, 0));
+    assert_eq!((report.runs[0].planned, report.runs[0].missing), (60, 0));
     assert_eq!(first(&report).llm.as_ref().unwrap().missing, 0);
-    // A stranger may ask for anything.
+    // The file may hold any number.
     source.run.tasks[0].attempts = usize::MAX;
     source.run.tasks.push(source.run.tasks[0].clone());
-    assert_eq!(Report::of(&[source]).runs[0].asked, usize::MAX);
+    assert_eq!(Report::of(&[source]).runs[0].planned, usize::MAX);
 }
 
 #[test]
-fn what_nobody_graded_has_no_score() {
+fn ungraded_attempts_have_no_score() {
     let mut source =
         Plan { tasks: vec![("math", 0.3, 0.6), ("physics", 0.5, 0.5)], ..plan("m") }.source();
     for fact in source.facts.iter_mut().filter(|fact| fact.attempt.key.task == "physics") {
@@ -48,14 +48,14 @@ fn what_nobody_graded_has_no_score() {
     let found = physics.sandbox.as_ref().unwrap();
     assert_eq!((found.score, found.ungraded, found.attempts), (None, 30, 30));
     assert!(found.pass_at.is_empty() && found.tokens.is_some());
-    assert_eq!(report.systems[0].average, report::Average::default());
+    assert_eq!(report.systems[0].average, lis_report::Average::default());
     let text = markdown(&report);
     assert!(!text.contains("physics: 0.0%"), "{text}");
-    assert!(html(&report).contains("60 attempts have no score"));
+    assert!(html(&report).contains("60 attempts are not graded"));
 }
 
 #[test]
-fn what_failed_here_was_not_measured() {
+fn infrastructure_failures_are_not_measurements() {
     let report = Report::of(&[Plan { broken: 1, ..plan("m") }.source()]);
     let found = first(&report).llm.as_ref().unwrap();
     assert_eq!((found.infrastructure, found.attempts), (30, 30));
@@ -69,7 +69,7 @@ fn what_failed_here_was_not_measured() {
 fn tokens_are_compared_over_the_same_problems() {
     let mut source = plan("m").source();
     let whole = first(&Report::of(std::slice::from_ref(&source))).token_ratio.unwrap();
-    // Problems that were tried one way only, and were costly.
+    // Costly problems attempted in one mode only.
     for at in 0..5 {
         let mut fact = source.facts[0].clone();
         fact.attempt.key.id = format!("extra {at}");
@@ -80,7 +80,7 @@ fn tokens_are_compared_over_the_same_problems() {
 }
 
 #[test]
-fn one_of_many_tasks_is_not_told_from_chance_by_chance() {
+fn the_corrected_p_value_decides_about_significance() {
     let names = ["a", "b", "c", "d", "e", "f", "g"];
     let tasks = names.map(|name| (name, 0.5, 0.5)).to_vec();
     for seed in 0..60 {
@@ -92,20 +92,21 @@ fn one_of_many_tasks_is_not_told_from_chance_by_chance() {
         });
         if p < 0.05 && holm >= 0.05 {
             let text = markdown(&report);
-            let sentences = text.lines().filter(|line| line.contains("points over 30 problems"));
+            let sentences =
+                text.lines().filter(|line| line.contains("percentage points over 30 problems"));
             assert!(sentences.clone().count() == 7);
-            sentences.for_each(|line| assert!(line.contains("not told from chance"), "{line}"));
+            sentences.for_each(|line| assert!(line.contains("not significant"), "{line}"));
             return;
         }
     }
-    panic!("no study of 60 had a small p-value by chance");
+    panic!("none of 60 studies had a small p-value by chance");
 }
 
 #[test]
-fn runs_without_a_record_are_never_one() {
+fn runs_without_a_run_file_are_never_merged() {
     let unknown = |mode| {
         let source = only(mode, plan("unknown model").source());
-        Source { begun: false, ..source }
+        Source { has_run_file: false, ..source }
     };
     let report = Report::of(&[unknown(Mode::Llm), unknown(Mode::Sandbox)]);
     assert_eq!(report.systems.len(), 2);
@@ -134,29 +135,29 @@ fn first_difference(report: &Report) -> bool {
 }
 
 #[test]
-fn other_judges_are_pointed_out() {
-    let judged = |model, judge: serde_json::Value| {
+fn different_judges_are_pointed_out() {
+    let judged = |model, judge: Option<&str>| {
         let mut source = plan(model).source();
         source.run.tasks[0].grader = "judge".to_owned();
-        source.run.settings = json!({"same": 1, "judge": judge});
+        let record = |name: &str| JudgeRecord { name: name.to_owned(), requested: Value::Null };
+        source.run.settings.judge = judge.map(record);
         source
     };
-    let doubted = |one, other| {
-        let report = Report::of(&[judged("a", one), judged("b", other)]);
+    let noted = |other| {
+        let report = Report::of(&[judged("a", Some("large judge")), judged("b", other)]);
         assert!(markdown(&report).contains("| large judge |"));
-        report.notes.iter().any(|note| note.contains("judged by different models"))
+        report.notes.iter().any(|note| note.contains("different judge models"))
     };
-    assert!(doubted(json!("large judge"), json!({"name": "small judge"})));
-    assert!(!doubted(json!("large judge"), json!({"name": "large judge", "at": "x"})));
-    assert!(!doubted(json!("large judge"), json!(null)));
+    assert!(noted(Some("small judge")));
+    assert!(!noted(Some("large judge")) && !noted(None));
 }
 
 #[test]
-fn repeats_under_other_names_are_pointed_out() {
+fn duplicate_problems_are_pointed_out() {
     let mut source = plan("m").source();
     let noted = |source: &Source| {
         let report = Report::of(std::slice::from_ref(source));
-        report.notes.iter().any(|note| note.contains("10 problems ask the same as another one"))
+        report.notes.iter().any(|note| note.contains("10 problems duplicate another one"))
     };
     assert!(!noted(&source));
     for fact in &mut source.facts {
@@ -167,8 +168,8 @@ fn repeats_under_other_names_are_pointed_out() {
 }
 
 #[test]
-fn where_documents_were_is_said() {
-    let prompt = |source: &mut Source| source.run.context = "prompt".to_owned();
+fn the_location_of_documents_is_part_of_the_label() {
+    let prompt = |source: &mut Source| source.run.documents = "prompt".to_owned();
     let (files, mut inside) = (plan("m").source(), plan("m").source());
     prompt(&mut inside);
     let report = Report::of(&[files, inside]);
@@ -177,22 +178,22 @@ fn where_documents_were_is_said() {
 }
 
 #[test]
-fn a_stranger_s_run_with_very_many_tasks_is_cut() {
+fn a_run_with_very_many_tasks_is_cut() {
     let dir = tempfile::tempdir().unwrap();
     let mut run = plan("m").run();
     run.tasks = (0..20_000)
         .map(|at| results::TaskInfo { name: format!("t{at}"), ..run.tasks[0].clone() })
         .collect();
-    Folder::new(dir.path()).keep_run(&run).unwrap();
+    ResultsDir::new(dir.path()).save_run(&run).unwrap();
     let mut long = plan("m").attempts().next().unwrap();
     long.key.id = "x".repeat(100_000);
-    Folder::new(dir.path()).keep(&long).unwrap();
-    let sources = report::read(&[dir.path().to_owned()], dir.path()).unwrap();
+    ResultsDir::new(dir.path()).save(&long).unwrap();
+    let sources = lis_report::read(&[dir.path().to_owned()], dir.path()).unwrap();
     let report = Report::of(&sources);
     assert_eq!((report.tasks.len(), report.runs[0].read), (500, 0));
     let said = report.runs[0].damaged.items.join("\n");
     assert!(
-        said.contains("names 20000 tasks") && said.contains("its names are too long"),
+        said.contains("names 20000 tasks") && said.contains("task or problem is too long"),
         "{said}"
     );
 }

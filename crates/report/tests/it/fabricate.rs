@@ -1,26 +1,26 @@
-//! Runs that never happened, with effects that are known: the same seed gives the same run.
+//! Synthetic runs with known effects: the same seed gives the same run.
 
 use std::path::{Path, PathBuf};
 
-use report::{Fact, Source};
-use results::{Attempt, Folder, Key, Mode, Run, TaskInfo, Tokens};
+use lis_report::{Fact, Source};
+use results::{AttemptKey, AttemptRecord, Mode, ResultsDir, Run, RunSettings, TaskInfo, Tokens};
 use serde_json::json;
 use trajectory::{Line, Outcome, Spent};
 
-/// What a fabricated run is like.
+/// Parameters of a synthetic run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) model: &'static str,
     pub(crate) seed: u64,
     pub(crate) problems: usize,
     pub(crate) repeats: u32,
-    /// Task, chance to pass without a computer, chance with one.
+    /// Task, probability to pass without a sandbox, probability with one.
     pub(crate) tasks: Vec<(&'static str, f64, f64)>,
-    /// One in so many attempts fails on our side; 0 for none.
+    /// One in this many attempts fails because of the infrastructure; 0 for none.
     pub(crate) broken: u64,
 }
 
-/// A small generator, apart from the one under test.
+/// A generator independent of the one under test.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -57,25 +57,25 @@ impl Plan {
             tasks: self.tasks.iter().map(task).collect(),
             modes: vec![Mode::Llm, Mode::Sandbox],
             without: Vec::new(),
-            context: "files".to_owned(),
-            settings: json!({}),
+            documents: "files".to_owned(),
+            settings: RunSettings::default(),
         }
     }
 
-    /// Every attempt. Problems differ in difficulty, so that repeats of one hang together.
-    pub(crate) fn attempts(&self) -> impl Iterator<Item = Attempt> + '_ {
+    /// All attempts. Problems differ in difficulty, so that repeats of one are correlated.
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = AttemptRecord> + '_ {
         let mut dice = Dice::new(self.seed);
         let mut clock = 1_768_521_600_000;
         self.tasks.iter().flat_map(move |(task, without, with)| {
             let mut all = Vec::new();
             for problem in 0..self.problems {
-                // Up or down by a third of the room there is, so that the mean chance stays.
+                // Up or down by a third of the distance to 0 or 1, so that the mean probability stays.
                 let luck = dice.share() * 2.0 - 1.0;
                 let chance = |mean: f64| mean + luck * mean.min(1.0 - mean) / 3.0;
                 for (mode, mean) in [(Mode::Llm, *without), (Mode::Sandbox, *with)] {
                     for repeat in 0..self.repeats {
                         let id = format!("p{problem:05}");
-                        let key = Key { task: (*task).to_owned(), mode, id, repeat };
+                        let key = AttemptKey { task: (*task).to_owned(), mode, id, repeat };
                         clock += 900;
                         let broken = self.broken > 0 && dice.roll().is_multiple_of(self.broken);
                         let end = match dice.share() < chance(mean) {
@@ -91,27 +91,27 @@ impl Plan {
         })
     }
 
-    /// The run as it would be read.
+    /// The run as it is read from disk.
     pub(crate) fn source(&self) -> Source {
         Source {
             name: self.model.to_owned(),
             link: "..".to_owned(),
             run: self.run(),
-            begun: true,
+            has_run_file: true,
             facts: self.attempts().map(|attempt| Fact::of(attempt, None, &[])).collect(),
             damaged: Vec::new(),
-            damages: 0,
+            damaged_total: 0,
             without_events: 0,
         }
     }
 
     /// The run on disk.
     pub(crate) fn write(&self, directory: &Path) -> PathBuf {
-        let folder = Folder::new(directory);
-        folder.keep_run(&self.run()).unwrap();
+        let folder = ResultsDir::new(directory);
+        folder.save_run(&self.run()).unwrap();
         for attempt in self.attempts() {
             write_events(&folder, &attempt);
-            folder.keep(&attempt).unwrap();
+            folder.save(&attempt).unwrap();
         }
         directory.to_owned()
     }
@@ -124,17 +124,20 @@ enum End {
     Broken,
 }
 
-fn attempt(key: Key, end: End, started: u64, dice: &mut Dice) -> Attempt {
+fn attempt(key: AttemptKey, end: End, started: u64, dice: &mut Dice) -> AttemptRecord {
     let boxed = key.mode == Mode::Sandbox;
     let turns =
         if boxed { 1 + (dice.roll() % 4 + dice.roll() % 5 + dice.roll() % 3) as u32 } else { 1 };
     let outcome = match (end, dice.roll() % 12) {
-        (End::Broken, _) => Outcome::Infrastructure { cause: "no space left on device".to_owned() },
+        (End::Broken, _) => Outcome::Infrastructure {
+            cause: "no space left on device".to_owned(),
+            fault: trajectory::Fault::Unknown,
+        },
         (End::Wrong, 0) if boxed => Outcome::MaxTurns,
         _ => Outcome::Submitted,
     };
     let environment = if boxed { u64::from(turns) * (80 + dice.roll() % 200) } else { 0 };
-    Attempt {
+    AttemptRecord {
         v: results::VERSION,
         domain: format!(
             "{} {}",
@@ -176,7 +179,7 @@ fn attempt(key: Key, end: End, started: u64, dice: &mut Dice) -> Attempt {
 }
 
 /// An episode in which every turn computes and every second one looks at a file.
-fn write_events(folder: &Folder, attempt: &Attempt) {
+fn write_events(folder: &ResultsDir, attempt: &AttemptRecord) {
     let path = folder.trajectory_path(&attempt.key);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let usage = json!({"input": 100, "output": 10});

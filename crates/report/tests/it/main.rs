@@ -6,4 +6,5 @@ mod claims_no_more_than_it_knows;
 mod fabricate;
 mod finds_true_effects;
 mod reads_runs;
+mod renders_reports;
 mod shows_hostile_texts;

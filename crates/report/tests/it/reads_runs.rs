@@ -1,9 +1,9 @@
-//! Directories of runs: whole, half done, damaged.
+//! Run directories: complete, in progress, damaged.
 
 use std::fs;
 
-use report::{Kind, Report, html, markdown, read};
-use results::{Folder, Key, Mode};
+use lis_report::{FailureKind, Report, html, markdown, read};
+use results::{AttemptKey, Mode, ResultsDir};
 
 use crate::fabricate::Plan;
 
@@ -18,8 +18,8 @@ fn plan() -> Plan {
     }
 }
 
-fn key(mode: Mode, problem: usize) -> Key {
-    Key { task: "math".to_owned(), mode, id: format!("p{problem:05}"), repeat: 0 }
+fn key(mode: Mode, problem: usize) -> AttemptKey {
+    AttemptKey { task: "math".to_owned(), mode, id: format!("p{problem:05}"), repeat: 0 }
 }
 
 #[test]
@@ -38,10 +38,10 @@ fn a_run_on_disk_is_the_run_in_memory() {
 }
 
 #[test]
-fn a_run_under_way_says_what_is_missing() {
+fn a_run_in_progress_reports_missing_attempts() {
     let dir = tempfile::tempdir().unwrap();
     let path = plan().write(dir.path());
-    let folder = Folder::new(&path);
+    let folder = ResultsDir::new(&path);
     for problem in 0..3 {
         fs::remove_file(folder.attempt_path(&key(Mode::Sandbox, problem))).unwrap();
     }
@@ -59,31 +59,33 @@ fn a_run_under_way_says_what_is_missing() {
 fn damaged_files_are_listed_and_hide_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = plan().write(&dir.path().join("run"));
-    let folder = Folder::new(&path);
+    let folder = ResultsDir::new(&path);
     fs::write(folder.attempt_path(&key(Mode::Llm, 0)), "{").unwrap();
     fs::write(folder.trajectory_path(&key(Mode::Sandbox, 1)), "nonsense\n").unwrap();
     let mut wild = folder.attempt(&key(Mode::Llm, 2)).unwrap().unwrap();
     wild.score = Some(7.0);
-    folder.keep(&wild).unwrap();
+    folder.save(&wild).unwrap();
     let copy = folder.attempt_path(&key(Mode::Llm, 3));
     fs::copy(&copy, copy.with_file_name("copy.0.json")).unwrap();
     fs::write(path.join("run.json"), "[").unwrap();
     let report = Report::of(&read(std::slice::from_ref(&path), dir.path()).unwrap());
     let damaged = &report.runs[0].damaged;
     assert_eq!((damaged.total, damaged.items.len()), (5, 5), "{damaged:?}");
-    let said = damaged.items.join("\n");
-    for word in ["run.json", "p00000.0.json", "p00001.0.jsonl", "p00002.0.json", "another record"] {
-        assert!(said.contains(word), "{word}: {said}");
+    let text = damaged.items.join("\n");
+    for word in
+        ["run.json", "p00000.0.json", "p00001.0.jsonl", "p00002.0.json", "duplicate of another"]
+    {
+        assert!(text.contains(word), "{word}: {text}");
     }
-    // The directories of this machine are nobody's business.
-    assert!(!said.contains(dir.path().to_str().unwrap()), "{said}");
+    // Absolute paths of this machine are not shown.
+    assert!(!text.contains(dir.path().to_str().unwrap()), "{text}");
     assert_eq!(report.runs[0].read, 22);
     assert_eq!(report.systems[0].label, "unknown model");
     assert!(markdown(&report).contains("p00000.0.json"));
 }
 
 #[test]
-fn failures_lead_to_their_records() {
+fn failures_link_to_their_trajectories() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("runs of mine/50%");
     plan().write(&run);
@@ -92,31 +94,32 @@ fn failures_lead_to_their_records() {
     let report = Report::of(&read(std::slice::from_ref(&run), &out).unwrap());
     assert!(!report.failures.items.is_empty());
     for failure in &report.failures.items {
-        let path = out.join(failure.place.trajectory.as_ref().unwrap());
+        let path = out.join(failure.attempt.trajectory.as_ref().unwrap());
         assert!(path.exists(), "{}", path.display());
         assert!(!failure.answer.is_empty() && failure.expected == "42");
     }
-    let lost = report.failures.items.iter().find(|failure| failure.kind == Kind::LostWithComputer);
+    let lost =
+        report.failures.items.iter().find(|failure| failure.kind == FailureKind::LostWithSandbox);
     assert!(lost.is_none_or(|failure| failure.other_mode == Some(1.0)));
     assert!(html(&report).contains("href=\"./../runs%20of%20mine/50%25/trajectories/math/"));
-    let first = report.failures.items[0].place.trajectory.as_ref().unwrap();
+    let first = report.failures.items[0].attempt.trajectory.as_ref().unwrap();
     fs::remove_file(out.join(first)).unwrap();
     let report = Report::of(&read(&[run], &out).unwrap());
-    assert_eq!(report.failures.items[0].place.trajectory, None);
+    assert_eq!(report.failures.items[0].attempt.trajectory, None);
 }
 
 #[test]
 fn an_empty_run_is_reported_as_such() {
     let dir = tempfile::tempdir().unwrap();
-    Folder::new(dir.path()).keep_run(&plan().run()).unwrap();
+    ResultsDir::new(dir.path()).save_run(&plan().run()).unwrap();
     let report = Report::of(&read(&[dir.path().to_owned()], dir.path()).unwrap());
-    assert_eq!((report.runs[0].asked, report.runs[0].read), (24, 0));
+    assert_eq!((report.runs[0].planned, report.runs[0].read), (24, 0));
     assert!(markdown(&report).contains("24 of 24 attempts are missing"));
     assert!(html(&report).contains("24 of 24"));
 }
 
 #[test]
-fn a_run_is_named_once() {
+fn a_run_is_given_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = plan().write(dir.path());
     let error = read(&[path.clone(), path.join(".")], dir.path()).unwrap_err();

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use rollout::{End, Method, Mode, PlayError, Reward};
+use lis_rollout::{End, Mode, Reward, RolloutError, RolloutSettings};
 use sandbox::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Runtime,
     Sandbox, SandboxInfo, ShellCommand, Spec, Streams,
@@ -18,7 +18,8 @@ use sandbox_native::{NativeRuntime, NativeSandbox};
 use crate::{
     script::Script,
     support::{
-        answering, block, bytes, forever, method, order, problem, stage, templated, with_runtime,
+        answering, block, bytes, engine, forever, problem, request, settings, templated,
+        with_runtime,
     },
 };
 
@@ -134,20 +135,20 @@ fn replies() -> [String; 3] {
     [block("echo deadly"), answering("42"), block("submit")]
 }
 
-fn script(speech: &Arc<rollout::Speech>) -> Arc<Script> {
+fn script(codec: &Arc<lis_rollout::ChatCodec>) -> Arc<Script> {
     let replies = replies();
-    Arc::new(Script::of(speech, &replies.each_ref().map(String::as_str)))
+    Arc::new(Script::of(codec, &replies.each_ref().map(String::as_str)))
 }
 
 #[test]
 fn a_sandbox_that_dies_is_replaced() {
     with_runtime(|runtime| async move {
         for (deaths, stillborn) in [(2, 0), (0, 2), (1, 1)] {
-            let speech = bytes();
+            let codec = bytes();
             let mortal = Mortal::new(Arc::clone(&runtime), deaths, stillborn);
-            let stage = stage(&speech, &mortal, method(), Reward::Grader);
-            let order = order(&[problem("one", 42)], 1);
-            let groups = stage.play(&script(&speech), &order, |_| {}).await.unwrap();
+            let engine = engine(&codec, &mortal, settings(), Reward::Grader);
+            let request = request(&[problem("one", 42)], 1);
+            let groups = engine.run(&script(&codec), &request, |_| {}).await.unwrap();
             let played = &groups[0].members[0];
             assert_eq!((played.end, played.reward, played.tries), (End::Submitted, Some(1.0), 3));
             assert_eq!(mortal.made.load(Ordering::SeqCst), 3);
@@ -162,9 +163,9 @@ fn a_demonstration_that_our_side_spoilt_is_given_again() {
     with_runtime(|runtime| async move {
         for (deaths, end, tries) in [(2, End::Submitted, 3), (3, End::Infrastructure, 3)] {
             let mortal = Mortal::new(Arc::clone(&runtime), deaths, 0);
-            let stage = stage(&bytes(), &mortal, method(), Reward::Grader);
+            let engine = engine(&bytes(), &mortal, settings(), Reward::Grader);
             let (problem, replies) = (problem("one", 42), replies().to_vec());
-            let played = stage.demonstrate(&problem, replies, None, forever()).await.unwrap();
+            let played = engine.demonstrate(&problem, replies, None, forever()).await.unwrap();
             assert_eq!((played.end, played.tries), (end, tries));
             assert_eq!(played.why.is_some(), end == End::Infrastructure);
             assert_eq!(mortal.made.load(Ordering::SeqCst), 3);
@@ -181,16 +182,15 @@ const REFUSING: &str = "{% for message in messages %}{% if 'forbidden' in messag
 fn a_policy_does_not_talk_its_way_out_of_a_reward() {
     with_runtime(|runtime| async move {
         for (answer, reward) in [("42", 1.0), ("41", 0.0)] {
-            let speech = templated(REFUSING);
+            let codec = templated(REFUSING);
             let reply = format!("forbidden\n{}", answering(answer));
-            let script = Arc::new(Script::of(&speech, &[&reply]));
-            let stage = stage(&speech, &runtime, method(), Reward::Grader);
-            let order = order(&[problem("one", 42)], 1);
-            let groups = stage.play(&script, &order, |_| {}).await.unwrap();
+            let script = Arc::new(Script::of(&codec, &[&reply]));
+            let engine = engine(&codec, &runtime, settings(), Reward::Grader);
+            let request = request(&[problem("one", 42)], 1);
+            let groups = engine.run(&script, &request, |_| {}).await.unwrap();
             let played = &groups[0].members[0];
             assert_eq!((played.end, played.reward), (End::NoCalls, Some(reward)));
             assert_eq!((played.raw_reward, played.tries, played.turns), (Some(reward), 1, 1));
-            assert!(played.why.as_ref().unwrap().contains("no such word"));
             assert_eq!(played.segments.len(), 1);
         }
     });
@@ -199,11 +199,12 @@ fn a_policy_does_not_talk_its_way_out_of_a_reward() {
 #[test]
 fn a_problem_the_template_refuses_is_named_and_not_tried_again() {
     with_runtime(|runtime| async move {
-        let speech = templated(REFUSING);
+        let codec = templated(REFUSING);
         for mode in [Mode::Sandbox, Mode::Llm] {
-            let stage = stage(&speech, &runtime, Method { mode, ..method() }, Reward::Grader);
-            let order = order(&[problem("forbidden", 42), problem("fine", 42)], 1);
-            let groups = stage.play(&script(&speech), &order, |_| {}).await.unwrap();
+            let engine =
+                engine(&codec, &runtime, RolloutSettings { mode, ..settings() }, Reward::Grader);
+            let request = request(&[problem("forbidden", 42), problem("fine", 42)], 1);
+            let groups = engine.run(&script(&codec), &request, |_| {}).await.unwrap();
             let played = &groups[0].members[0];
             assert_eq!((played.end, played.reward), (End::Infrastructure, None));
             assert_eq!(played.tries, 1, "it would be the same again");
@@ -217,11 +218,11 @@ fn a_problem_the_template_refuses_is_named_and_not_tried_again() {
 fn a_member_whose_sandboxes_keep_dying_after_it_acted_is_worth_nothing() {
     with_runtime(|runtime| async move {
         for members in [2, 3] {
-            let speech = bytes();
+            let codec = bytes();
             let mortal = Mortal::new(Arc::clone(&runtime), usize::MAX, 0);
             // A member keeps its seed from try to try, so this is always the same one.
             let unlucky = Mutex::new(None);
-            let script = Script::new(&speech, move |heard| {
+            let script = Script::new(&codec, move |heard| {
                 let first = *unlucky.lock().unwrap().get_or_insert(heard.seed);
                 let [deadly, answer, submit] = replies();
                 Ok(match heard.turn {
@@ -230,10 +231,10 @@ fn a_member_whose_sandboxes_keep_dying_after_it_acted_is_worth_nothing() {
                     _ => submit,
                 })
             });
-            let stage = stage(&speech, &mortal, method(), Reward::Grader);
-            let order = order(&[problem("one", 42)], members);
-            let groups = stage.play(&Arc::new(script), &order, |_| {}).await.unwrap();
-            let died = |played: &&rollout::Played| played.end == End::Infrastructure;
+            let engine = engine(&codec, &mortal, settings(), Reward::Grader);
+            let request = request(&[problem("one", 42)], members);
+            let groups = engine.run(&Arc::new(script), &request, |_| {}).await.unwrap();
+            let died = |played: &&lis_rollout::Rollout| played.end == End::Infrastructure;
             let (gone, fine): (Vec<_>, Vec<_>) = groups[0].members.iter().partition(died);
             assert_eq!(gone.len(), 1);
             assert_eq!((gone[0].reward, gone[0].tries, gone[0].turns), (Some(0.0), 3, 1));
@@ -248,12 +249,14 @@ fn a_member_whose_sandboxes_keep_dying_after_it_acted_is_worth_nothing() {
 #[test]
 fn where_nothing_works_the_step_fails_with_the_cause() {
     with_runtime(|runtime| async move {
-        let speech = bytes();
+        let codec = bytes();
         let mortal = Mortal::new(runtime, usize::MAX, 0);
-        let stage = stage(&speech, &mortal, Method { tries: 2, ..method() }, Reward::Grader);
-        let order = order(&[problem("one", 42)], 2);
-        let failed = stage.play(&script(&speech), &order, |_| {}).await;
-        let Err(PlayError::NothingPlayed { episodes: 2, cause }) = failed else {
+        let mut two_tries = settings();
+        two_tries.retry.tries = 2;
+        let engine = engine(&codec, &mortal, two_tries, Reward::Grader);
+        let request = request(&[problem("one", 42)], 2);
+        let failed = engine.run(&script(&codec), &request, |_| {}).await;
+        let Err(RolloutError::AllFailed { episodes: 2, cause }) = failed else {
             panic!("{:?}", failed.err())
         };
         assert!(cause.contains("somebody killed it"), "{cause}");
@@ -263,15 +266,15 @@ fn where_nothing_works_the_step_fails_with_the_cause() {
 #[test]
 fn a_sampler_that_fails_is_our_failure() {
     with_runtime(|runtime| async move {
-        let speech = bytes();
+        let codec = bytes();
         let failing = AtomicUsize::new(1);
-        let script = Script::new(&speech, move |heard| match one_less(&failing) {
+        let script = Script::new(&codec, move |heard| match one_less(&failing) {
             true => Err("out of memory".into()),
             false => Ok(replies()[heard.turn.min(2)].clone()),
         });
-        let stage = stage(&speech, &runtime, method(), Reward::Grader);
-        let order = order(&[problem("one", 42)], 1);
-        let groups = stage.play(&Arc::new(script), &order, |_| {}).await.unwrap();
+        let engine = engine(&codec, &runtime, settings(), Reward::Grader);
+        let request = request(&[problem("one", 42)], 1);
+        let groups = engine.run(&Arc::new(script), &request, |_| {}).await.unwrap();
         assert_eq!((groups[0].members[0].reward, groups[0].members[0].tries), (Some(1.0), 2));
     });
 }
@@ -279,17 +282,19 @@ fn a_sampler_that_fails_is_our_failure() {
 #[test]
 fn a_reward_that_is_no_number_leaves_the_group_and_is_named() {
     with_runtime(|runtime| async move {
-        let speech = bytes();
+        let codec = bytes();
         for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let reward = Reward::Own(Arc::new(move |problem: &problems::Problem, _: &str| {
-                match problem.id.as_str() {
+            let reward =
+                Reward::Custom(Arc::new(move |problem: &problems::Problem, _: &str| match problem
+                    .id
+                    .as_str()
+                {
                     "odd" => odd,
                     _ => 0.25,
-                }
-            }));
-            let stage = stage(&speech, &runtime, method(), reward);
-            let order = order(&[problem("odd", 42), problem("even", 42)], 1);
-            let groups = stage.play(&script(&speech), &order, |_| {}).await.unwrap();
+                }));
+            let engine = engine(&codec, &runtime, settings(), reward);
+            let request = request(&[problem("odd", 42), problem("even", 42)], 1);
+            let groups = engine.run(&script(&codec), &request, |_| {}).await.unwrap();
             let played = &groups[0].members[0];
             assert_eq!(
                 (played.end, played.reward, played.raw_reward),
@@ -306,12 +311,12 @@ fn a_reward_that_is_no_number_leaves_the_group_and_is_named() {
 #[test]
 fn a_reward_that_panics_is_named() {
     with_runtime(|runtime| async move {
-        let speech = bytes();
-        let reward = Reward::Own(Arc::new(|_: &problems::Problem, _: &str| panic!("no idea")));
-        let stage = stage(&speech, &runtime, method(), reward);
-        let failed = stage.play(&script(&speech), &order(&[problem("one", 42)], 1), |_| {}).await;
+        let codec = bytes();
+        let reward = Reward::Custom(Arc::new(|_: &problems::Problem, _: &str| panic!("no idea")));
+        let engine = engine(&codec, &runtime, settings(), reward);
+        let failed = engine.run(&script(&codec), &request(&[problem("one", 42)], 1), |_| {}).await;
         assert!(
-            matches!(failed, Err(PlayError::NothingPlayed { episodes: 1, .. })),
+            matches!(failed, Err(RolloutError::AllFailed { episodes: 1, .. })),
             "{:?}",
             failed.err()
         );
@@ -322,11 +327,11 @@ fn a_reward_that_panics_is_named() {
 fn events_that_cannot_be_kept_stop_the_play() {
     with_runtime(|runtime| async move {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let speech = bytes();
-        let stage = stage(&speech, &runtime, method(), Reward::Grader);
-        let mut order = order(&[problem("one", 42)], 1);
-        order.events = Some(file.path().join("below"));
-        let failed = stage.play(&script(&speech), &order, |_| {}).await;
-        assert!(matches!(failed, Err(PlayError::Events { .. })), "{:?}", failed.err());
+        let codec = bytes();
+        let engine = engine(&codec, &runtime, settings(), Reward::Grader);
+        let mut request = request(&[problem("one", 42)], 1);
+        request.events = Some(file.path().join("below"));
+        let failed = engine.run(&script(&codec), &request, |_| {}).await;
+        assert!(matches!(failed, Err(RolloutError::Events { .. })), "{:?}", failed.err());
     });
 }

@@ -6,15 +6,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use rollout::{End, Group, Method, Order, PlayError, Reward, Segment, Speech};
+use lis_rollout::{
+    ChatCodec, End, Group, Reward, RolloutError, RolloutRequest, RolloutSettings, Segment,
+};
 
 use crate::{
     script::{Heard, Script},
-    support::{answering, block, bytes, method, order, problem, stage, with_runtime},
+    support::{answering, block, bytes, engine, problem, request, settings, with_runtime},
 };
 
 /// Answers rightly where its seed is even, after as many looks as the seed says.
-fn chancy(speech: &Arc<Speech>) -> Arc<Script> {
+fn chancy(codec: &Arc<ChatCodec>) -> Arc<Script> {
     let play = |heard: &Heard| {
         let right = ["11", "22", "33"]
             .into_iter()
@@ -27,7 +29,7 @@ fn chancy(speech: &Arc<Speech>) -> Arc<Script> {
             _ => block("submit"),
         })
     };
-    Arc::new(Script::new(speech, play))
+    Arc::new(Script::new(codec, play))
 }
 
 fn problems() -> Vec<Arc<problems::Problem>> {
@@ -36,13 +38,13 @@ fn problems() -> Vec<Arc<problems::Problem>> {
 
 async fn groups(
     runtime: &Arc<sandbox_native::NativeRuntime>,
-    method: Method,
-    order: &Order,
+    settings: RolloutSettings,
+    request: &RolloutRequest,
 ) -> Vec<Group> {
-    let speech = bytes();
-    let stage = stage(&speech, runtime, method, Reward::Grader);
-    let groups = stage.play(&chancy(&speech), order, |_| {}).await.unwrap();
-    stage.close().await.unwrap();
+    let codec = bytes();
+    let engine = engine(&codec, runtime, settings, Reward::Grader);
+    let groups = engine.run(&chancy(&codec), request, |_| {}).await.unwrap();
+    engine.close().await.unwrap();
     groups
 }
 
@@ -56,14 +58,15 @@ fn groups_come_in_order_whoever_is_first() {
     with_runtime(|runtime| async move {
         let dir = tempfile::tempdir().unwrap();
         let events = Some(dir.path().join("step-3"));
-        let order = Order { events, ..order(&problems(), 4) };
+        let request = RolloutRequest { events, ..request(&problems(), 4) };
         let heard = Mutex::new(0);
-        let speech = bytes();
-        let stage = stage(&speech, &runtime, Method { ahead: 2, ..method() }, Reward::Grader);
-        let script = chancy(&speech);
-        let count = |_: &rollout::Played| *heard.lock().unwrap() += 1;
-        let groups = stage.play(&script, &order, count).await.unwrap();
-        stage.close().await.unwrap();
+        let codec = bytes();
+        let engine =
+            engine(&codec, &runtime, RolloutSettings { warm: 2, ..settings() }, Reward::Grader);
+        let script = chancy(&codec);
+        let count = |_: &lis_rollout::Rollout| *heard.lock().unwrap() += 1;
+        let groups = engine.run(&script, &request, count).await.unwrap();
+        engine.close().await.unwrap();
         assert_eq!(*heard.lock().unwrap(), 12);
         let names: Vec<&str> = groups.iter().map(|group| group.problem.as_str()).collect();
         assert_eq!(names, ["p11", "p22", "p33"]);
@@ -98,19 +101,21 @@ fn groups_come_in_order_whoever_is_first() {
 #[test]
 fn the_same_order_gives_the_same_tokens_however_it_is_scheduled() {
     with_runtime(|runtime| async move {
-        let wide = order(&problems(), 3);
-        let one = groups(&runtime, Method { sandboxes: 1, ..method() }, &wide).await;
-        let many = groups(&runtime, Method { sandboxes: 9, ahead: 4, ..method() }, &wide).await;
+        let wide = request(&problems(), 3);
+        let one = groups(&runtime, RolloutSettings { sandboxes: 1, ..settings() }, &wide).await;
+        let many =
+            groups(&runtime, RolloutSettings { sandboxes: 9, warm: 4, ..settings() }, &wide).await;
         assert_eq!(tokens(&one), tokens(&many));
-        // Fewer members and another order of problems change nothing for those who are there.
-        let narrow = order(&[problem("p22", 22)], 2);
-        let few = groups(&runtime, method(), &narrow).await;
+        // Fewer members and another request of problems change nothing for those who are there.
+        let narrow = request(&[problem("p22", 22)], 2);
+        let few = groups(&runtime, settings(), &narrow).await;
         assert_eq!(tokens(&few)[0], tokens(&one)[1][..2]);
-        let next = Order { step: 4, ..narrow.clone() };
-        assert_ne!(tokens(&groups(&runtime, method(), &next).await), tokens(&few));
+        let next = RolloutRequest { step: 4, ..narrow.clone() };
+        assert_ne!(tokens(&groups(&runtime, settings(), &next).await), tokens(&few));
         // A problem that stands there twice is not the same twice.
-        let twice = Order { members: 6, ..order(&[problem("p11", 11), problem("p11", 11)], 6) };
-        let twice = tokens(&groups(&runtime, method(), &twice).await);
+        let twice =
+            RolloutRequest { members: 6, ..request(&[problem("p11", 11), problem("p11", 11)], 6) };
+        let twice = tokens(&groups(&runtime, settings(), &twice).await);
         assert_ne!(twice[0], twice[1]);
     });
 }
@@ -118,16 +123,17 @@ fn the_same_order_gives_the_same_tokens_however_it_is_scheduled() {
 #[test]
 fn a_run_that_is_stopped_says_so() {
     with_runtime(|runtime| async move {
-        let speech = bytes();
-        let (stopper, watch) = agent::stopper();
-        let script = Script::new(&speech, move |_| {
-            stopper.stop();
+        let codec = bytes();
+        let cancel = tokio_util::sync::CancellationToken::new();
+        let stopper = cancel.clone();
+        let script = Script::new(&codec, move |_| {
+            stopper.cancel();
             Ok(block("ls"))
         });
-        let stage = stage(&speech, &runtime, method(), Reward::Grader);
-        let order = Order { watch, ..order(&problems(), 2) };
-        let stopped = stage.play(&Arc::new(script), &order, |_| {}).await;
-        assert!(matches!(stopped, Err(PlayError::Stopped)), "{:?}", stopped.err());
-        stage.close().await.unwrap();
+        let engine = engine(&codec, &runtime, settings(), Reward::Grader);
+        let request = RolloutRequest { cancel, ..request(&problems(), 2) };
+        let stopped = engine.run(&Arc::new(script), &request, |_| {}).await;
+        assert!(matches!(stopped, Err(RolloutError::Cancelled)), "{:?}", stopped.err());
+        engine.close().await.unwrap();
     });
 }

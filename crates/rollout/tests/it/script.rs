@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rollout::{Ask, Flow, SampleEnd, SampleError, Sampled, Sampler, Speech};
+use lis_rollout::{ChatCodec, Flow, SampleEnd, SampleError, SampleRequest, Sampled, Sampler};
 
 /// What a script gets to know.
 pub(crate) struct Heard {
@@ -21,7 +21,7 @@ type Play = dyn Fn(&Heard) -> Result<String, String> + Send + Sync;
 
 /// Plays a script. Its log-probabilities follow from the place of a token in the reply.
 pub(crate) struct Script {
-    speech: Arc<Speech>,
+    codec: Arc<ChatCodec>,
     play: Box<Play>,
     pub(crate) context: usize,
     /// Each reply waits this long.
@@ -34,11 +34,11 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn new(
-        speech: &Arc<Speech>,
+        codec: &Arc<ChatCodec>,
         play: impl Fn(&Heard) -> Result<String, String> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            speech: Arc::clone(speech),
+            codec: Arc::clone(codec),
             play: Box::new(play),
             context: 65_536,
             wait: Duration::ZERO,
@@ -49,9 +49,9 @@ impl Script {
     }
 
     /// The same replies in every episode; after the last, the last again.
-    pub(crate) fn of(speech: &Arc<Speech>, replies: &[&str]) -> Self {
+    pub(crate) fn of(codec: &Arc<ChatCodec>, replies: &[&str]) -> Self {
         let replies: Vec<String> = replies.iter().map(|reply| (*reply).to_owned()).collect();
-        Self::new(speech, move |heard| Ok(replies[heard.turn.min(replies.len() - 1)].clone()))
+        Self::new(codec, move |heard| Ok(replies[heard.turn.min(replies.len() - 1)].clone()))
     }
 }
 
@@ -65,9 +65,9 @@ impl Sampler for Script {
         self.context
     }
 
-    async fn sample(&self, mut ask: Ask) -> Result<Sampled, SampleError> {
+    async fn sample(&self, mut ask: SampleRequest) -> Result<Sampled, SampleError> {
         tokio::time::sleep(self.wait).await;
-        let vocabulary = self.speech.vocabulary();
+        let vocabulary = self.codec.vocabulary();
         let turn = {
             let mut turns = self.turns.lock().unwrap();
             let turn = turns.entry(ask.conversation).or_default();
@@ -75,19 +75,22 @@ impl Sampler for Script {
             *turn - 1
         };
         self.asked.lock().unwrap().push((ask.conversation, ask.tokens.to_vec()));
-        assert!(ask.tokens.len() + ask.most <= self.context, "there is no room for the reply");
-        let heard = Heard { text: vocabulary.decode(&ask.tokens), turn, seed: ask.choice.seed };
+        assert!(
+            ask.tokens.len() + ask.max_tokens <= self.context,
+            "there is no room for the reply"
+        );
+        let heard = Heard { text: vocabulary.decode(&ask.tokens), turn, seed: ask.params.seed };
         let said = (self.play)(&heard).map_err(|why| SampleError::Failed(why.into()))?;
         let mut wanted = vocabulary.encode(&said).unwrap();
-        wanted.extend(self.speech.closing());
+        wanted.extend(self.codec.closing());
         let mut tokens = Vec::new();
         let end = loop {
-            if tokens.len() >= ask.most {
+            if tokens.len() >= ask.max_tokens {
                 break SampleEnd::Length;
             }
             let Some(next) = wanted.get(tokens.len()) else { break SampleEnd::Length };
             tokens.push(*next);
-            if ask.ends.contains(next) {
+            if ask.stop_tokens.contains(next) {
                 break SampleEnd::Token;
             }
             if ask.until.as_mut().is_some_and(|until| until(*next) == Flow::Stop) {
@@ -98,7 +101,7 @@ impl Sampler for Script {
         Ok(Sampled { tokens, logprobs, end })
     }
 
-    fn forget(&self, conversation: u64) {
+    fn release(&self, conversation: u64) {
         self.forgotten.lock().unwrap().push(conversation);
     }
 }

@@ -2,46 +2,42 @@
 
 use std::sync::Arc;
 
+use lis_rollout::{DemonstrationError, End, Reward, demonstration};
 use model::ToolFormat;
-use rollout::{DemonstrationError, End, Reward, demonstration};
 use serde_json::json;
 use trajectory::{Arguments, Assistant, Content, Message, ToolCall, ToolResult};
 
 use crate::support::{
-    answering, block, bytes, forever, method, problem, real, said, stage, with_runtime,
+    answering, block, bytes, engine, forever, problem, real, said, settings, with_runtime,
 };
 
 #[test]
 fn a_demonstration_is_an_episode_like_others() {
     with_runtime(|runtime| async move {
-        for speech in [Some(bytes()), real()].into_iter().flatten() {
-            let stage = stage(&speech, &runtime, method(), Reward::Grader);
+        for codec in [Some(bytes()), real()].into_iter().flatten() {
+            let engine = engine(&codec, &runtime, settings(), Reward::Grader);
             let replies =
                 vec![format!("I look.\n{}", block("ls */")), answering("42"), block("submit")];
             let problem = problem("one", 42);
             let played =
-                stage.demonstrate(&problem, replies.clone(), None, forever()).await.unwrap();
+                engine.demonstrate(&problem, replies.clone(), None, forever()).await.unwrap();
             assert_eq!((played.end, played.reward), (End::Submitted, Some(1.0)));
             let taught: Vec<String> =
                 replies.iter().map(|reply| format!("{reply}<|im_end|>")).collect();
-            assert_eq!(
-                said(&speech, &played.segments[0]),
-                taught,
-                "they teach to end a reply, too"
-            );
+            assert_eq!(said(&codec, &played.segments[0]), taught, "they teach to end a reply, too");
             // The record of it teaches the same.
             let (messages, _) = trajectory::history(&played.events);
             let again =
-                demonstration(&speech, ToolFormat::Fenced, &stage.tools(), &messages, usize::MAX)
+                demonstration(&codec, ToolFormat::Fenced, &engine.tools(), &messages, usize::MAX)
                     .unwrap();
             assert_eq!(again, played.segments);
             // Too few replies are a failure of the demonstration, not of the policy.
             let short =
-                stage.demonstrate(&problem, vec![block("ls")], None, forever()).await.unwrap();
+                engine.demonstrate(&problem, vec![block("ls")], None, forever()).await.unwrap();
             assert_eq!((short.end, short.reward), (End::Infrastructure, None));
             assert_eq!(short.tries, 1, "there would be no more another time");
-            assert!(short.why.unwrap().contains("no more replies"));
-            stage.close().await.unwrap();
+            assert!(short.why.unwrap().contains("no more scripted responses"));
+            engine.close().await.unwrap();
         }
     });
 }
@@ -81,29 +77,29 @@ fn recorded() -> Vec<Message> {
 
 #[test]
 fn calls_of_others_are_told_in_the_policys_own_format() {
-    let speech = bytes();
+    let codec = bytes();
     let tools = agent::tools::Tools::default().specs();
     let fenced =
-        demonstration(&speech, ToolFormat::Fenced, &tools, &recorded(), usize::MAX).unwrap();
+        demonstration(&codec, ToolFormat::Fenced, &tools, &recorded(), usize::MAX).unwrap();
     assert_eq!(fenced.len(), 1);
     assert_eq!(
-        said(&speech, &fenced[0]),
+        said(&codec, &fenced[0]),
         [
             "I write <|im_end|> it.\n```bash\necho 7 > answer.txt\n```<|im_end|>",
             "Done.\n```bash\nsubmit\n```<|im_end|>"
         ]
     );
-    let ends = speech.vocabulary().ends();
-    let end = |segment: &rollout::Segment| {
+    let ends = codec.vocabulary().end_of_turn();
+    let end = |segment: &lis_rollout::Segment| {
         let sampled = segment.tokens.iter().zip(&segment.sampled).filter(|(_, sampled)| **sampled);
         sampled.filter(|(token, _)| ends.contains(token)).count()
     };
     assert_eq!(end(&fenced[0]), 2, "text that looks like a mark is text");
     let hermes =
-        demonstration(&speech, ToolFormat::Hermes, &tools, &recorded(), usize::MAX).unwrap();
-    assert!(said(&speech, &hermes[0])[1].starts_with("Done.\n<tool_call>"));
+        demonstration(&codec, ToolFormat::Hermes, &tools, &recorded(), usize::MAX).unwrap();
+    assert!(said(&codec, &hermes[0])[1].starts_with("Done.\n<tool_call>"));
     assert!(
-        demonstration(&speech, ToolFormat::Fenced, &tools, &[Message::user("x")], usize::MAX)
+        demonstration(&codec, ToolFormat::Fenced, &tools, &[Message::user("x")], usize::MAX)
             .unwrap()
             .is_empty()
     );
@@ -111,12 +107,14 @@ fn calls_of_others_are_told_in_the_policys_own_format() {
 
 #[test]
 fn a_conversation_that_is_too_long_is_given_up_early() {
-    let speech = bytes();
+    let codec = bytes();
     let tools = agent::tools::Tools::default().specs();
     for most in [1, 100, 900] {
-        let long = demonstration(&speech, ToolFormat::Fenced, &tools, &recorded(), most);
-        let Err(DemonstrationError::Long { tokens, most: told }) = long else { panic!("{most}") };
-        assert!(tokens > 0 && told == most);
+        let long = demonstration(&codec, ToolFormat::Fenced, &tools, &recorded(), most);
+        let Err(DemonstrationError::TooLong { tokens, max_tokens: reported }) = long else {
+            panic!("{most}")
+        };
+        assert!(tokens > 0 && reported == most);
     }
 }
 

@@ -3,7 +3,7 @@
 
 fn main() -> std::process::ExitCode {
     #[cfg(target_os = "linux")]
-    return sandbox_native::spawner_main();
+    return lis_sandbox_native::spawner_main();
     #[cfg(not(target_os = "linux"))]
     std::process::ExitCode::FAILURE
 }

@@ -1,8 +1,8 @@
-//! How much the sandbox has written, and whether that is too much.
+//! Enforces the disk limit by measuring what the sandbox has written.
 //!
-//! Ordinary file systems offer no limit for a directory, so the written files are measured while
-//! anything runs, deleted files that processes keep open included. Measuring is rationed to a twentieth
-//! of the time. A single file cannot pass the limit at all: every command's largest file size is set to it.
+//! Most file systems offer no quota for a directory, so the written files are measured while anything runs, including
+//! deleted files that are still open. Measuring takes at most a twentieth of the time. A single file cannot pass the
+//! limit at all: it is also the limit on the file size of every command.
 
 use std::{
     collections::HashSet,
@@ -17,23 +17,23 @@ use std::{
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 
-/// What an entry costs besides its blocks.
+/// Bytes charged for an entry besides its blocks.
 const PER_ENTRY: u64 = 256;
 /// More entries than this count as a violation: they would take too long to measure.
-const MOST_ENTRIES: u64 = 2_000_000;
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-const NEXT_LOOK: Duration = Duration::from_millis(50);
-const RATION: u32 = 20;
-/// Under load the cost says little about the work.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Measuring that is this quick needs no rationing at the end of a command.
+const MAX_ENTRIES: u64 = 2_000_000;
+const FIRST_CHECK: Duration = Duration::from_millis(20);
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
+const COST_FACTOR: u32 = 20;
+/// Longest pause between measurements: on a busy machine a measurement takes longer than its work.
+const MAX_INTERVAL: Duration = Duration::from_millis(500);
+/// A measurement this quick is always done at the end of a command.
 const CHEAP: Duration = Duration::from_millis(50);
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 pub(crate) struct DiskWatch {
     limit: Option<u64>,
-    /// What was in use when the running command started; removing files must stay possible.
+    /// Use when the running command started: a command that does not add to it is not to blame.
     baseline: u64,
     used: u64,
     due: Instant,
@@ -44,11 +44,11 @@ pub(crate) struct DiskWatch {
 /// When to measure.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Check {
-    /// If it is time.
+    /// If the next measurement is due.
     WhenDue,
-    /// Now: the kernel stopped a command at its largest file size.
+    /// Now: the kernel stopped a command at the limit on file size.
     Now,
-    /// A command has ended: now, unless measuring takes so long that it was done a moment ago.
+    /// At the end of a command: now, unless measuring is expensive and was just done.
     AtEnd,
 }
 
@@ -58,33 +58,37 @@ impl DiskWatch {
         Self { limit, baseline: 0, used: 0, due: now, looked: now, cost: Duration::ZERO }
     }
 
-    /// A command starts.
+    /// Notes the start of a command.
     pub(crate) fn begin(&mut self) {
         self.baseline = self.used;
-        self.due = Instant::now() + FIRST_LOOK;
+        self.due = Instant::now() + FIRST_CHECK;
     }
 
-    /// How long until the next measurement, if there is anything to enforce.
+    /// Time until the next measurement; `None` without a limit.
     pub(crate) fn due_in(&self) -> Option<Duration> {
         self.limit.map(|_| self.due.saturating_duration_since(Instant::now()))
     }
 
-    /// Measures if it is time, and answers whether the limit was passed since the command started.
+    /// Measures if it is time, and returns whether the limit was passed since the command started.
     pub(crate) fn over(&mut self, uppers: &[OwnedFd], check: Check) -> bool {
+        self.is_over(|| used_by(uppers), check)
+    }
+
+    fn is_over(&mut self, measure: impl FnOnce() -> u64, check: Check) -> bool {
         let Some(limit) = self.limit else { return false };
         let start = Instant::now();
         let ready = match check {
             Check::WhenDue => start >= self.due,
             Check::Now => true,
             Check::AtEnd => {
-                self.cost < CHEAP || start.duration_since(self.looked) >= self.cost * RATION
+                self.cost < CHEAP || start.duration_since(self.looked) >= self.cost * COST_FACTOR
             }
         };
         if ready {
-            self.used = used_by(uppers);
+            self.used = measure();
             self.looked = Instant::now();
             self.cost = self.looked - start;
-            self.due = self.looked + (self.cost * RATION).clamp(NEXT_LOOK, LONGEST_PAUSE);
+            self.due = self.looked + (self.cost * COST_FACTOR).clamp(MIN_INTERVAL, MAX_INTERVAL);
         }
         (ready || check == Check::AtEnd) && self.used >= limit && self.used > self.baseline
     }
@@ -96,22 +100,22 @@ fn used_by(dirs: &[OwnedFd]) -> u64 {
         sum.add_tree(dir);
     }
     sum.add_deleted();
-    if sum.entries > MOST_ENTRIES { u64::MAX / 2 } else { sum.bytes }
+    if sum.entries > MAX_ENTRIES { u64::MAX / 2 } else { sum.bytes }
 }
 
 #[derive(Default)]
 struct Sum {
     bytes: u64,
     entries: u64,
-    /// Files with several names count once.
+    /// Inodes of counted files with several links.
     linked: HashSet<u64>,
 }
 
 impl Sum {
     /// Adds a tree of any depth, with one open directory at a time.
     ///
-    /// The way up is `..`, which cannot leave the tree: it is a mount of its own. A directory moved
-    /// meanwhile makes the sum wrong for once, and nothing worse.
+    /// The way up is `..`, which cannot leave the tree because it is its own mount. A directory that is moved meanwhile
+    /// makes this one sum wrong, nothing more.
     fn add_tree(&mut self, top: &OwnedFd) {
         let Ok(mut here) = openat(top, ".", DIRECTORY, Mode::empty()) else { return };
         let mut pending: Vec<Vec<CString>> = vec![self.add_directory(&here)];
@@ -138,7 +142,7 @@ impl Sum {
         }
     }
 
-    /// Adds what a directory holds; answers the directories in it.
+    /// Adds the entries of a directory; returns the directories among them.
     fn add_directory(&mut self, dir: &OwnedFd) -> Vec<CString> {
         let mut directories = Vec::new();
         let opened = openat(dir, ".", DIRECTORY, Mode::empty()).and_then(Dir::new);
@@ -149,7 +153,7 @@ impl Sum {
                 continue;
             }
             self.entries += 1;
-            if self.entries > MOST_ENTRIES {
+            if self.entries > MAX_ENTRIES {
                 return Vec::new();
             }
             let Ok(stat) = statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
@@ -164,7 +168,7 @@ impl Sum {
         directories
     }
 
-    /// Adds files that have no name any more but are still open.
+    /// Adds deleted files that are still open.
     fn add_deleted(&mut self) {
         let mut seen = HashSet::new();
         for pid in super::processes::numbers().into_iter().filter(|pid| *pid != 1) {
@@ -174,7 +178,7 @@ impl Sum {
                 if !meta.is_file() || meta.nlink() != 0 || !seen.insert((meta.dev(), meta.ino())) {
                     continue;
                 }
-                // Files in memory are the memory limit's business.
+                // Files in memory count as memory.
                 let target = fs::read_link(fd.path()).unwrap_or_default();
                 if !target.starts_with("/dev") && !target.to_string_lossy().starts_with("/memfd:") {
                     self.bytes = self.bytes.saturating_add(meta.blocks() * 512);
@@ -214,22 +218,28 @@ mod tests {
 
     #[test]
     fn only_growth_past_the_limit_is_a_violation() {
-        let top = tempfile::tempdir().unwrap();
-        let mut watch = DiskWatch::new(Some(1 << 40));
+        let mut watch = DiskWatch::new(Some(100));
         watch.begin();
-        assert!(!watch.over(&open(&top), Check::AtEnd));
-        // Other processes' deleted files count as well, so the limit is set above what they hold.
-        std::thread::sleep(watch.cost * RATION);
-        watch.limit = Some(used_by(&open(&top)) + (1 << 20));
+        assert!(!watch.is_over(|| 99, Check::Now));
+        assert!(watch.is_over(|| 100, Check::Now));
         watch.begin();
-        fs::write(top.path().join("a"), vec![1u8; 2 << 20]).unwrap();
-        std::thread::sleep(FIRST_LOOK);
-        assert!(watch.over(&open(&top), Check::WhenDue));
+        assert!(!watch.is_over(|| 100, Check::Now), "already full before this command");
+        assert!(!watch.is_over(|| 90, Check::Now), "files may be removed");
+        assert!(watch.is_over(|| 101, Check::Now));
+        assert!(!DiskWatch::new(None).is_over(|| u64::MAX, Check::Now));
+    }
+
+    #[test]
+    fn measuring_is_rationed() {
+        let mut watch = DiskWatch::new(Some(100));
         watch.begin();
-        std::thread::sleep(FIRST_LOOK);
-        assert!(!watch.over(&open(&top), Check::WhenDue), "already full before this command");
-        fs::write(top.path().join("b"), vec![1u8; 1 << 20]).unwrap();
-        std::thread::sleep(watch.due_in().unwrap());
-        assert!(watch.over(&open(&top), Check::WhenDue));
+        watch.due = Instant::now() + Duration::from_secs(3600);
+        assert!(!watch.is_over(|| panic!("not due yet"), Check::WhenDue));
+        watch.due = Instant::now();
+        assert!(watch.is_over(|| 200, Check::WhenDue));
+        assert!(watch.due >= watch.looked + MIN_INTERVAL);
+        // Right after an expensive measurement its result is used once more.
+        watch.cost = CHEAP * 100;
+        assert!(watch.is_over(|| panic!("just measured"), Check::AtEnd));
     }
 }

@@ -1,6 +1,6 @@
-//! Work on files, each piece done by a child of PID 1 that has no more rights than a command.
+//! Tasks on files. Each is done by a child of PID 1, a worker, that has no more rights than a command.
 //!
-//! The child answers the caller itself, over the same socket, and exits.
+//! The worker replies to the caller itself, over the same socket, and exits.
 
 use std::{
     ffi::OsStr,
@@ -26,41 +26,41 @@ use rustix::{
 };
 use sandbox::{Entry, EntryKind, archive};
 
-use super::{FileTask, Init, Refusal, Reply, Report, processes};
+use super::{FileTask, Init, Reply, Report, processes};
 use crate::{
-    harden,
+    diagnostics, harden,
     sys::{self, Fork},
-    wire::{self, WirePath},
+    wire::{self, WireError, WirePath},
 };
 
 mod layer;
 
-/// The children at work, by process and request.
+/// The running workers: process id, request, and what other processes do meanwhile.
 #[derive(Default)]
 pub(crate) struct Workers {
-    running: Vec<(i32, u32, Others)>,
+    running: Vec<(i32, u32, OtherProcesses)>,
 }
 
-/// What happens to the sandbox's processes meanwhile.
+/// What other processes of the sandbox do while a worker runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Others {
-    GoOn,
-    /// They stand still, so that what is copied fits together.
+enum OtherProcesses {
+    Continue,
+    /// They are stopped, so that the copy is consistent.
     Pause,
 }
 
 impl Workers {
-    /// Whether any works.
+    /// Whether any worker runs.
     pub(crate) fn any(&self) -> bool {
         !self.running.is_empty()
     }
 
-    /// Their process numbers.
+    /// Their process ids.
     pub(crate) fn pids(&self) -> Vec<i32> {
         self.running.iter().map(|(pid, ..)| *pid).collect()
     }
 
-    /// Starts one.
+    /// Starts a worker.
     pub(crate) fn start(
         &mut self,
         id: u32,
@@ -69,20 +69,20 @@ impl Workers {
         init: &Init<'_>,
     ) -> io::Result<()> {
         let others = match task {
-            FileTask::CopyUppers | FileTask::PackUppers => Others::Pause,
-            _ => Others::GoOn,
+            FileTask::CopyUppers | FileTask::PackUppers => OtherProcesses::Pause,
+            _ => OtherProcesses::Continue,
         };
-        if others == Others::Pause {
+        if others == OtherProcesses::Pause {
             self.signal_others(Signal::STOP);
         }
-        match sys::fork() {
+        match sys::fork(init.single) {
             Ok(Fork::Parent(pid)) => {
                 self.running.push((pid, id, others));
                 Ok(())
             }
-            Ok(Fork::Child) => sys::exit_now(i32::from(!be_worker(id, task, fds, init))),
+            Ok(Fork::Child) => sys::exit_now(i32::from(!run_worker(id, task, fds, init))),
             Err(error) => {
-                if others == Others::Pause {
+                if others == OtherProcesses::Pause {
                     self.signal_others(Signal::CONT);
                 }
                 Err(error)
@@ -90,18 +90,20 @@ impl Workers {
         }
     }
 
-    /// A process was stopped. A worker that a command stopped would keep its caller waiting for ever.
+    /// Handles a stopped process. A worker that a command stopped is killed: its caller would wait forever.
     pub(crate) fn stopped(&self, pid: i32) {
         if self.pids().contains(&pid) {
             processes::signal(&[pid], Signal::KILL);
         }
     }
 
-    /// Takes note of a process's end; answers the request if it was a worker.
+    /// Handles the end of a process; returns the request if it was a worker.
     pub(crate) fn ended(&mut self, pid: i32) -> Option<u32> {
         let at = self.running.iter().position(|(worker, ..)| *worker == pid)?;
         let (_, id, others) = self.running.swap_remove(at);
-        if others == Others::Pause && !self.running.iter().any(|(.., o)| *o == Others::Pause) {
+        if others == OtherProcesses::Pause
+            && !self.running.iter().any(|(.., o)| *o == OtherProcesses::Pause)
+        {
             self.signal_others(Signal::CONT);
         }
         Some(id)
@@ -115,31 +117,37 @@ impl Workers {
     }
 }
 
-/// In the forked child: does the work and answers. Tells whether the answer went out.
-fn be_worker(id: u32, task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> bool {
+/// In the forked child: does the task and replies. Returns whether the reply was sent.
+fn run_worker(id: u32, task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> bool {
     sys::survive_file_size_limit();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     harden::prefer_for_killing(init.own.proc.as_fd());
-    let Ok(mut desk) = Desk::clear(&task, fds, init) else { return false };
-    let done = init.hardening.apply().and_then(|()| work(task, &mut desk, init));
+    let mut fds = match WorkerFds::keep(&task, fds, init) {
+        Ok(fds) => fds,
+        Err(error) => {
+            diagnostics::report(&format!("a file worker cannot start: {error}"));
+            return false;
+        }
+    };
+    let done = init.hardening.apply().and_then(|()| work(task, &mut fds, init));
     let (reply, file) = match done {
         Ok(Outcome::Done(report)) => (Reply::Finished { id, report }, None),
         Ok(Outcome::Opened(file)) => (Reply::Opened { id }, Some(file)),
-        Err(error) => (Reply::Refused { id, refusal: Refusal::from(&error) }, None),
+        Err(error) => (Reply::Refused { id, error: WireError::from(&error) }, None),
     };
-    let fds: Vec<_> = file.iter().map(AsFd::as_fd).collect();
-    wire::send(desk.socket.as_fd(), &reply, &fds).is_ok()
+    let opened: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+    wire::send(fds.socket.as_fd(), &reply, &opened).is_ok()
 }
 
-/// The descriptors a worker has. No others: a link inside the sandbox may lead into `/proc/self/fd`.
-struct Desk {
+/// The only descriptors of a worker. It must have no others: a link in the sandbox may lead into `/proc/self/fd`.
+struct WorkerFds {
     socket: OwnedFd,
     streams: std::vec::IntoIter<OwnedFd>,
     uppers: Vec<OwnedFd>,
 }
 
-impl Desk {
-    fn clear(task: &FileTask, streams: Vec<OwnedFd>, init: &Init<'_>) -> io::Result<Self> {
+impl WorkerFds {
+    fn keep(task: &FileTask, streams: Vec<OwnedFd>, init: &Init<'_>) -> io::Result<Self> {
         let mut all = vec![init.socket.try_clone_to_owned()?];
         let count = streams.len();
         all.extend(streams);
@@ -148,8 +156,12 @@ impl Desk {
                 all.push(upper.try_clone()?);
             }
         }
-        let mut kept = sys::keep_only(all)?.into_iter();
+        // SAFETY: this child of PID 1 ends by `exit_now` in `Workers::start`. Until then it uses the result, and of
+        // `init` the plan and the hardening, which hold no descriptors.
+        let mut kept = unsafe { sys::keep_only(all) }?.into_iter();
         let socket = kept.next().ok_or_else(|| io::Error::other("no socket"))?;
+        // SAFETY: the socket is part of the result, which `run_worker` holds until it returns; only `exit_now` follows.
+        unsafe { diagnostics::report_over(socket.as_fd()) };
         let streams = kept.by_ref().take(count).collect::<Vec<_>>().into_iter();
         Ok(Self { socket, streams, uppers: kept.collect() })
     }
@@ -164,30 +176,30 @@ enum Outcome {
     Opened(OwnedFd),
 }
 
-fn work(task: FileTask, desk: &mut Desk, init: &Init<'_>) -> io::Result<Outcome> {
+fn work(task: FileTask, fds: &mut WorkerFds, init: &Init<'_>) -> io::Result<Outcome> {
     let done = |()| Outcome::Done(Report::default());
     match task {
         FileTask::Open(path) => open(&PathBuf::from(path)).map(Outcome::Opened),
-        FileTask::Write(path) => write(&PathBuf::from(path), &mut desk.stream()?).map(done),
-        FileTask::List(path) => list(&PathBuf::from(path), desk.stream()?).map(done),
-        FileTask::Unpack => unpack(desk.stream()?).map(done),
-        FileTask::Pack(path) => pack(&PathBuf::from(path), desk.stream()?).map(Outcome::Done),
+        FileTask::Write(path) => write(&PathBuf::from(path), &mut fds.stream()?).map(done),
+        FileTask::List(path) => list(&PathBuf::from(path), fds.stream()?).map(done),
+        FileTask::Unpack => unpack(fds.stream()?).map(done),
+        FileTask::Pack(path) => pack(&PathBuf::from(path), fds.stream()?).map(Outcome::Done),
         FileTask::CopyUppers => {
-            for upper in std::mem::take(&mut desk.uppers) {
-                layer::copy(upper.as_fd(), desk.stream()?.as_fd())?;
+            for upper in std::mem::take(&mut fds.uppers) {
+                layer::copy(upper.as_fd(), fds.stream()?.as_fd())?;
             }
             Ok(done(()))
         }
         FileTask::PackUppers => {
             let targets = init.plan.overlays.iter().map(|overlay| overlay.target.as_path());
-            let stream = desk.stream()?;
-            layer::pack(targets.zip(&desk.uppers), stream).map(done)
+            let stream = fds.stream()?;
+            layer::pack(targets.zip(&fds.uppers), stream).map(done)
         }
     }
 }
 
-/// Opens a regular file. Neither waits on pipes nor touches devices, and never opens what belongs to
-/// processes: this child's memory is none of the sandbox's business.
+/// Opens a regular file. Neither waits for pipes nor opens devices, and opens nothing in `/proc`, where the files of
+/// this process itself would be.
 fn open(path: &Path) -> io::Result<OwnedFd> {
     let meta = fs::metadata(path)?;
     if meta.is_dir() {
@@ -201,7 +213,7 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     if fstatfs(&file)?.f_type == PROC_SUPER_MAGIC {
         return Err(io::Error::other("files of /proc can only be read by a command"));
     }
-    // What was looked at and what was opened need not be the same.
+    // The file may have been replaced since it was checked.
     let opened = FileType::from_raw_mode(fstat(&file)?.st_mode);
     if opened != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));
@@ -209,7 +221,7 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Where writing to a path ends up: links are followed, missing directories made.
+/// Resolves the path of a file to be written: follows links and creates missing directories.
 fn destination(path: &Path) -> io::Result<PathBuf> {
     let real = match fs::canonicalize(path) {
         Ok(real) => real,
@@ -235,7 +247,7 @@ fn write(path: &Path, content: &mut File) -> io::Result<()> {
     let existing = target.symlink_metadata().ok();
     match &existing {
         Some(meta) if meta.is_dir() => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
-        // A dangling link: its target does not exist yet, and is not ours to guess.
+        // For example a dangling link, whose target is not created.
         Some(meta) if !meta.is_file() => return Err(io::Error::other("not a regular file")),
         _ => {}
     }
@@ -281,7 +293,7 @@ fn list(path: &Path, mut stream: File) -> io::Result<()> {
     stream.write_all(&postcard::to_stdvec(&entries).map_err(io::Error::other)?)
 }
 
-/// The entries [`list`] sent, sorted by name.
+/// Decodes what [`list`] sent; sorts by name.
 pub(crate) fn read_list(bytes: &[u8]) -> io::Result<Vec<Entry>> {
     let raw: Vec<(WirePath, EntryKind, u64, u32)> =
         postcard::from_bytes(bytes).map_err(io::Error::other)?;
@@ -293,11 +305,11 @@ pub(crate) fn read_list(bytes: &[u8]) -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Unpacks what the host packed; its names are paths from the root.
+/// Unpacks a tar stream of the host whose names are paths from the root.
 fn unpack(stream: File) -> io::Result<()> {
     let mut archive = tar::Archive::new(io::BufReader::with_capacity(1 << 16, stream));
     let mut buffer = vec![0u8; 1 << 18];
-    let mut at = Place::default();
+    let mut at = OpenDirectory::default();
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = Path::new("/").join(entry.path()?);
@@ -317,7 +329,7 @@ fn unpack(stream: File) -> io::Result<()> {
             replacing(dir, name, || symlinkat(&*to, dir, name))?;
         } else if kind.is_file() {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            // Writable for us whatever the mode: the descriptor is open by the time the mode counts.
+            // The descriptor is writable even if the mode is not: modes are checked when a file is opened.
             let make = || openat(dir, name, flags, Mode::from_raw_mode(mode));
             let mut file = File::from(replacing(dir, name, make)?);
             if mode & 0o022 != 0 {
@@ -338,7 +350,7 @@ fn unpack(stream: File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes something in a directory, in place of what has its name.
+/// Creates an entry of a directory, replacing a file of that name.
 fn replacing<T>(
     dir: &OwnedFd,
     name: &OsStr,
@@ -353,14 +365,14 @@ fn replacing<T>(
     }
 }
 
-/// The directory being unpacked into, opened once for all its files.
+/// The directory that files are unpacked into, opened once for all of them.
 #[derive(Default)]
-struct Place {
+struct OpenDirectory {
     open: Option<(PathBuf, OwnedFd)>,
 }
 
-impl Place {
-    /// The open directory of a path, made where it is missing, and the name in it.
+impl OpenDirectory {
+    /// Opens the directory of a path, creating it if missing; returns it and the name in it.
     fn of<'a>(&mut self, path: &'a Path) -> io::Result<(&OwnedFd, &'a OsStr)> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::Error::other("the path has no file name"));
@@ -381,8 +393,8 @@ impl Place {
     }
 }
 
-/// As many left-out files are named; a tree may hold millions.
-const MOST_REPORTED: usize = 1000;
+/// Most skipped files that are reported; a tree may have millions.
+const MAX_REPORTED: usize = 1000;
 
 fn pack(path: &Path, stream: File) -> io::Result<Report> {
     let real = fs::canonicalize(path)?;
@@ -403,7 +415,7 @@ fn pack(path: &Path, stream: File) -> io::Result<Report> {
         skipped: report
             .skipped
             .iter()
-            .take(MOST_REPORTED)
+            .take(MAX_REPORTED)
             .map(|s| (WirePath::from(below(&s.path).as_path()), s.why.clone()))
             .collect(),
     })

@@ -1,19 +1,19 @@
-//! Taking the right to write away from everything in the sandbox.
+//! Makes every file of the sandbox read-only.
 //!
-//! All mounts become read-only in one step, or none does: the kernel refuses while anybody has a file open
-//! for writing. Nobody inside can undo it, for lack of the capability and by the system call filter.
+//! All mounts become read-only in one step, or none: the kernel refuses while a process has a file open for writing.
+//! Nothing inside can undo it, for lack of the capability and because of the system call filter.
 
 use std::{collections::HashSet, io, time::Duration};
 
-use super::{Server, nap, processes};
+use super::{Server, processes, sleep};
 use crate::mounts;
 
-/// How often to try while processes that are ending still hold files.
+/// Tries while processes that are exiting still have files open.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl Server<'_> {
-    /// Makes every file read-only. Where writers stand in the way they end, the shell last.
+    /// Makes every file read-only. Kills processes that prevent it, the shell last.
     pub(super) fn freeze(&mut self) -> io::Result<()> {
         if attempt()? == Frozen::Yes {
             return Ok(());
@@ -24,11 +24,11 @@ impl Server<'_> {
         let workers = self.workers.pids();
         let mut spared: HashSet<i32> = workers.iter().copied().collect();
         spared.extend(self.shell.processes());
-        processes::kill_all_but(&spared, processes::Family::Not);
+        processes::kill_all_but(&spared, processes::Descendants::Killed);
         if attempt()? == Frozen::Yes {
             return Ok(());
         }
-        processes::kill_all_but(&workers.into_iter().collect(), processes::Family::Not);
+        processes::kill_all_but(&workers.into_iter().collect(), processes::Descendants::Killed);
         self.shell.give_up();
         match attempt()? {
             Frozen::Yes => Ok(()),
@@ -40,7 +40,7 @@ impl Server<'_> {
 #[derive(PartialEq, Eq)]
 enum Frozen {
     Yes,
-    /// Somebody has a file open for writing.
+    /// A process has a file open for writing.
     Busy,
 }
 
@@ -48,7 +48,7 @@ fn attempt() -> io::Result<Frozen> {
     for _ in 0..TRIES {
         match mounts::freeze() {
             Ok(()) => return Ok(Frozen::Yes),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => nap(PAUSE),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => sleep(PAUSE),
             Err(error) => return Err(error),
         }
     }

@@ -1,8 +1,7 @@
-//! The directory of pipes between PID 1 and the shell, as PID 1 uses it.
+//! The directory of named pipes between PID 1 and the shell.
 //!
-//! A shell cannot be handed descriptors, so it opens the pipes by name. It sees the directory read-only, as
-//! every command does; PID 1 alone has a way to it that can be written to. What lies in it is still not
-//! trusted: anything may be written into a pipe.
+//! A running shell cannot receive descriptors, so it opens the pipes by name. Like every command it sees the directory
+//! read-only; only PID 1 has a writable mount of it. What arrives is not trusted: any command may write into a pipe.
 
 use std::{
     fs::File,
@@ -12,11 +11,11 @@ use std::{
 
 use rustix::fs::{AtFlags, Mode, OFlags, mkfifoat, openat, unlinkat};
 
-/// The directory.
+/// The directory of pipes.
 pub(crate) struct Pipes(OwnedFd);
 
 impl Pipes {
-    /// The directory behind this descriptor.
+    /// Wraps an open directory.
     pub(crate) fn new(dir: OwnedFd) -> Self {
         Self(dir)
     }
@@ -29,20 +28,20 @@ impl Pipes {
         io::copy(&mut script, &mut File::from(stored)).map(drop)
     }
 
-    /// A new pipe, open both ways at once: using it never waits and never sees an end.
+    /// Creates a pipe, opened for reading and writing at once: opening does not wait, and reading sees no end.
     pub(crate) fn both_ways(&self, name: &str) -> io::Result<File> {
         self.make(name)?;
         self.open(name, OFlags::RDWR)
     }
 
-    /// A new pipe for output: the reading end for the caller, and a writing end that keeps it open.
+    /// Creates a pipe for output: returns the reading end, and a writing end that keeps the pipe open.
     pub(crate) fn output(&self, name: &str) -> io::Result<(File, File)> {
         self.make(name)?;
         let reading = self.open(name, OFlags::RDONLY)?;
         Ok((reading, self.open(name, OFlags::WRONLY)?))
     }
 
-    /// Removes a name. Whoever has it open goes on.
+    /// Removes a name. Processes that have it open are not affected.
     pub(crate) fn remove(&self, name: &str) {
         let _ = unlinkat(&self.0, name, AtFlags::empty());
     }
@@ -58,7 +57,7 @@ impl Pipes {
     }
 }
 
-/// Reads whatever a pipe holds.
+/// Empties a pipe.
 pub(crate) fn drain(pipe: &mut File) {
     let mut buffer = [0u8; 4096];
     while matches!(pipe.read(&mut buffer), Ok(1..)) {}

@@ -1,4 +1,4 @@
-//! Single programs, started apart from the shell, with the caller's streams or a terminal.
+//! Programs that run apart from the shell, with the caller's streams or a terminal.
 
 use std::{
     ffi::CString,
@@ -15,62 +15,62 @@ use rustix::{
 use sandbox::TerminalSize;
 
 use super::{
-    Init, Marks,
+    Init, LimitCounts,
     processes::{self, Present},
 };
 use crate::{
-    environ, harden,
+    diagnostics, environ, harden,
     sys::{self, Fork},
 };
 
-/// What is to be started.
-pub(crate) struct Wanted {
+/// A program to be started.
+pub(crate) struct ProgramSpec {
     pub(crate) argv: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) terminal: Option<TerminalSize>,
 }
 
-/// The programs that run.
+/// The running programs.
 #[derive(Default)]
 pub(crate) struct Programs {
     running: Vec<Program>,
 }
 
-/// A program that runs.
+/// A running program.
 pub(crate) struct Program {
     pub(crate) id: u32,
     pid: i32,
     before: Present,
-    pub(crate) marks: Marks,
+    pub(crate) counts_before: LimitCounts,
 }
 
 impl Programs {
-    /// Whether any runs.
+    /// Whether any program runs.
     pub(crate) fn any(&self) -> bool {
         !self.running.is_empty()
     }
 
-    /// The process each started from.
+    /// The first process of each.
     pub(crate) fn roots(&self) -> Vec<i32> {
         self.running.iter().map(|program| program.pid).collect()
     }
 
-    /// The requests they answer.
+    /// Their requests.
     pub(crate) fn ids(&self) -> Vec<u32> {
         self.running.iter().map(|program| program.id).collect()
     }
 
-    /// Starts one; answers the terminal's other side if it has a terminal.
+    /// Starts a program; returns the controlling side of its terminal, if it has one.
     pub(crate) fn start(
         &mut self,
         id: u32,
-        wanted: &Wanted,
+        spec: &ProgramSpec,
         fds: Vec<OwnedFd>,
         init: &Init<'_>,
-        marks: Marks,
+        counts_before: LimitCounts,
     ) -> io::Result<Option<OwnedFd>> {
-        let (streams, terminal) = match wanted.terminal {
+        let (streams, terminal) = match spec.terminal {
             Some(size) => {
                 let (program_side, our_side) = open_terminal(size)?;
                 (vec![program_side], Some(our_side))
@@ -79,22 +79,22 @@ impl Programs {
             None => return Err(io::Error::other("a program needs three streams or a terminal")),
         };
         let before = Present::now();
-        match sys::fork()? {
+        match sys::fork(init.single)? {
             Fork::Parent(pid) => {
-                self.running.push(Program { id, pid, before, marks });
+                self.running.push(Program { id, pid, before, counts_before });
                 Ok(terminal)
             }
-            Fork::Child => sys::exit_now(become_program(wanted, &streams, init)),
+            Fork::Child => sys::exit_now(become_program(spec, &streams, init)),
         }
     }
 
-    /// Takes note of a process's end; answers the program if it was one.
+    /// Handles the end of a process; returns the program if it was the first process of one.
     pub(crate) fn ended(&mut self, pid: i32) -> Option<Program> {
         let at = self.running.iter().position(|program| program.pid == pid)?;
         Some(self.running.swap_remove(at))
     }
 
-    /// Kills everything a program started. Answers whether there was such a program.
+    /// Kills everything a program started. Returns whether there was such a program.
     pub(crate) fn abort(&mut self, id: u32, shell: &[i32], workers: &[i32]) -> bool {
         let Some(at) = self.running.iter().position(|program| program.id == id) else {
             return false;
@@ -104,7 +104,7 @@ impl Programs {
         spared.extend(self.roots());
         spared.extend(shell);
         spared.extend(workers);
-        processes::kill_all_but(&spared, processes::Family::Too);
+        processes::kill_all_but(&spared, processes::Descendants::Spared);
         true
     }
 }
@@ -121,8 +121,8 @@ fn open_terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((program_side, ours))
 }
 
-/// In the forked child: turns into the program. Returns the exit code when that fails.
-fn become_program(wanted: &Wanted, streams: &[OwnedFd], init: &Init<'_>) -> i32 {
+/// In the forked child: executes the program. Returns the exit code if that fails.
+fn become_program(spec: &ProgramSpec, streams: &[OwnedFd], init: &Init<'_>) -> i32 {
     let prepare = || -> io::Result<()> {
         let _ = rustix::process::setsid();
         for number in 0..3 {
@@ -130,17 +130,20 @@ fn become_program(wanted: &Wanted, streams: &[OwnedFd], init: &Init<'_>) -> i32 
             let stream = stream.ok_or_else(|| io::Error::other("a stream is missing"))?;
             sys::become_stdio(stream.as_fd(), number)?;
         }
-        if wanted.terminal.is_some() {
+        if spec.terminal.is_some() {
             sys::take_terminal(io::stdin().as_fd())?;
         }
         harden::prefer_for_killing(init.own.proc.as_fd());
-        sys::close_from(3)?;
+        diagnostics::report_nowhere();
+        // SAFETY: this child of PID 1 ends by `execute` or, in `start`, by `exit_now`. Until then it uses the plan, the
+        // hardening and `spec` only, which hold no descriptors; `streams` are at 0 to 2 by now and not used again.
+        unsafe { sys::close_from(3) }?;
         sys::reset_signals();
         init.hardening.apply()?;
-        // Only now: links on the way there must not be followed with more rights than a command's.
-        std::env::set_current_dir(wanted.workdir.as_ref().unwrap_or(&init.plan.workdir))
+        // After the hardening, so that links are followed with no more rights than a command's.
+        std::env::set_current_dir(spec.workdir.as_ref().unwrap_or(&init.plan.workdir))
     };
-    // Descriptor 2 is the caller's by now, or the failure goes nowhere.
+    // Descriptor 2 is the caller's by now, unless that failed.
     let complain = |what: &str, why: &io::Error| {
         let _ = writeln!(File::from(dup_stderr()), "sandbox: {what}: {why}");
     };
@@ -148,12 +151,11 @@ fn become_program(wanted: &Wanted, streams: &[OwnedFd], init: &Init<'_>) -> i32 
         complain("could not start the program", &error);
         return 126;
     }
-    let env = environ::merged(&init.plan.env, &wanted.env);
-    sys::set_path(environ::path(&env));
-    let argv: Vec<_> =
-        wanted.argv.iter().filter_map(|arg| CString::new(arg.as_str()).ok()).collect();
+    let env = environ::merged(&init.plan.env, &spec.env);
+    sys::set_path(init.single, environ::path(&env));
+    let argv: Vec<_> = spec.argv.iter().filter_map(|arg| CString::new(arg.as_str()).ok()).collect();
     let error = sys::execute(&argv, &environ::as_c_strings(&env));
-    complain(wanted.argv.first().map_or("", String::as_str), &error);
+    complain(spec.argv.first().map_or("", String::as_str), &error);
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 

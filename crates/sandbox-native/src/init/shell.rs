@@ -1,13 +1,12 @@
-//! The one shell whose state carries on from command to command.
+//! The shell, whose state persists from command to command.
 //!
-//! A `bash` stays alive and reads control lines from a pipe. Before each command it forks a copy of
-//! itself that sleeps: if the command ends the shell, or is killed for taking too long, the copy wakes up
-//! and is the shell, with everything as it was before the command. A command that ends normally makes
-//! the copy superfluous. Output of each command goes through pipes of its own, so what a background
-//! process writes later never turns up in another command's output.
+//! A long-lived `bash` reads control lines from a pipe. Before each command it forks a sleeping copy of itself. If the
+//! command ends the shell, or is killed after a timeout, the copy wakes up and becomes the shell, with the state from
+//! before the command. If the command ends normally the copy is killed. Each command has its own output pipes, so what a
+//! background process writes later never appears in the output of another command.
 //!
-//! The pipes are named ones in a directory of the sandbox, see `pipes`. A command could write into them, and
-//! with that spoil its own output and shell, nothing else.
+//! The pipes are named pipes in a directory of the sandbox, see `pipes`. A command that writes into them can only break
+//! its own output and shell.
 
 use std::{
     ffi::CString,
@@ -20,64 +19,64 @@ use rustix::process::Signal;
 use sandbox::Status;
 
 use super::{
-    Init, Marks,
+    Init, LimitCounts,
     pipes::{Pipes, drain},
     processes::{self, Present},
 };
 use crate::{
-    environ, harden,
+    diagnostics, environ, harden,
     mounts::PRIVATE_DIR,
     sys::{self, Fork},
 };
 
-/// What the shell runs for ever. `break` and `continue` in a command end up in these loops and do no
-/// harm; a shell that lost its pipe ends instead of spinning.
+/// The main loop of the shell. A stray `break` or `continue` in a command only affects these loops; a shell whose pipe is
+/// gone exits instead of spinning.
 const LOOP: &str = "while :; do while builtin read -r _lis </dev/.lis/k; do builtin eval \"$_lis\"; done; \
                     [ -p /dev/.lis/k ] || builtin exit 98; done";
 
 pub(crate) struct Shell {
     pipes: Pipes,
-    alive: Option<Alive>,
-    /// A shell died while no command ran, or could not be saved: the next one starts fresh.
+    bash: Option<BashProcess>,
+    /// The shell died between commands, or had no copy: the next one starts with a new state.
     lost: bool,
     commands: u32,
 }
 
-/// A `bash` that runs, and the pipes to it.
-struct Alive {
-    /// Its number; nothing once it has ended while its copy takes over.
+/// A running `bash` and the pipes to it.
+struct BashProcess {
+    /// Its process id.
     pid: i32,
-    /// Control lines go in here.
+    /// Control lines are written here.
     control: File,
-    /// The copy's number and the exit status come out here.
+    /// The copy's process id and the exit status are read here.
     status: File,
     unread: Vec<u8>,
     running: Option<Running>,
-    /// The command whose copy this shell was. Its pipe stays until the shell has surely read from it.
+    /// The command whose copy this shell was, with the pipe that woke it, which stays until the shell has read from it.
     woken: Option<(u32, File)>,
 }
 
-/// A command that runs.
+/// A running command.
 struct Running {
     id: u32,
     number: u32,
-    /// The sleeping copy, once it has told its number.
+    /// The process id of the sleeping copy, once reported.
     copy: Option<i32>,
-    /// Whether it has.
-    told: bool,
-    /// The pipe that wakes it.
+    /// Whether it was reported.
+    copy_known: bool,
+    /// The pipe that wakes the copy.
     wake: File,
-    /// Our own ends of the outputs, so that no reader sees an end before the command's.
+    /// Writing ends of the outputs, which keep a reader from seeing their end before the command has ended.
     _outputs: [File; 2],
-    /// Who was there before.
+    /// The processes that existed before.
     before: Present,
-    marks: Marks,
+    counts_before: LimitCounts,
 }
 
 impl Shell {
-    /// A shell that starts with the first command.
+    /// Creates a shell that starts with the first command.
     pub(crate) fn new(pipes: Pipes) -> Self {
-        Self { pipes, alive: None, lost: false, commands: 0 }
+        Self { pipes, bash: None, lost: false, commands: 0 }
     }
 
     /// Whether a command runs.
@@ -85,30 +84,30 @@ impl Shell {
         self.running_id().is_some()
     }
 
-    /// The running command's number.
+    /// The request of the running command.
     pub(crate) fn running_id(&self) -> Option<u32> {
-        Some(self.alive.as_ref()?.running.as_ref()?.id)
+        Some(self.bash.as_ref()?.running.as_ref()?.id)
     }
 
-    /// Where to look for news.
+    /// The pipe to poll for [`Shell::read_status`].
     pub(crate) fn status_pipe(&self) -> Option<BorrowedFd<'_>> {
-        self.alive.as_ref().map(|alive| alive.status.as_fd())
+        self.bash.as_ref().map(|bash| bash.status.as_fd())
     }
 
-    /// The shell's own processes, which belong to no other command.
+    /// The shell's own processes, which do not belong to a command.
     pub(crate) fn processes(&self) -> Vec<i32> {
-        let Some(alive) = &self.alive else { return Vec::new() };
-        let copy = alive.running.as_ref().and_then(|running| running.copy);
-        [alive.pid].into_iter().chain(copy).collect()
+        let Some(bash) = &self.bash else { return Vec::new() };
+        let copy = bash.running.as_ref().and_then(|running| running.copy);
+        [bash.pid].into_iter().chain(copy).collect()
     }
 
-    /// Starts a command; answers where its output and its errors can be read.
+    /// Starts a command; returns the reading ends of its output and errors.
     pub(crate) fn start(
         &mut self,
         id: u32,
         fds: Vec<OwnedFd>,
         init: &Init<'_>,
-        marks: Marks,
+        counts_before: LimitCounts,
     ) -> io::Result<[File; 2]> {
         let script = fds.into_iter().next().ok_or_else(|| io::Error::other("no script"))?;
         if self.is_running() {
@@ -116,47 +115,47 @@ impl Shell {
         }
         self.commands += 1;
         let number = self.commands;
-        if self.alive.is_none() {
-            self.alive = Some(Alive::launch(&self.pipes, init)?);
+        if self.bash.is_none() {
+            self.bash = Some(BashProcess::launch(&self.pipes, init)?);
         }
-        let Some(alive) = &mut self.alive else { return Err(io::Error::other("no shell")) };
-        // What is left of one that does not fit would stay for ever: nobody else may remove it.
+        let Some(bash) = &mut self.bash else { return Err(io::Error::other("no shell")) };
+        // A script that does not fit must not stay: commands cannot remove it.
         let opened = open(&self.pipes, number, script).inspect_err(|_| forget(&self.pipes, number));
         let Opened { wake, outputs: [(out, our_out), (err, our_err)] } = opened?;
         let before = Present::now();
-        alive.running = Some(Running {
+        bash.running = Some(Running {
             id,
             number,
             copy: None,
-            told: false,
+            copy_known: false,
             wake,
             _outputs: [our_out, our_err],
             before,
-            marks,
+            counts_before,
         });
-        if let Err(error) = alive.control.write_all(control_lines(number).as_bytes()) {
-            // Somebody has filled its pipe: the next command gets a fresh shell.
-            processes::signal(&[alive.pid], Signal::KILL);
-            self.alive = None;
+        if let Err(error) = bash.control.write_all(control_lines(number).as_bytes()) {
+            // A process has filled the pipe: the next command gets a new shell.
+            processes::signal(&[bash.pid], Signal::KILL);
+            self.bash = None;
             self.lost = true;
             return Err(error);
         }
         Ok([out, err])
     }
 
-    /// Reads what the shell has told; answers the command and its status once it has ended.
+    /// Reads the shell's reports; returns the command and its status once it has ended.
     pub(crate) fn read_status(&mut self) -> Option<(u32, Status)> {
-        let alive = self.alive.as_mut()?;
+        let bash = self.bash.as_mut()?;
         let mut buffer = [0u8; 4096];
-        while let Ok(n @ 1..) = alive.status.read(&mut buffer) {
-            alive.unread.extend_from_slice(&buffer[..n]);
-            // A flood is somebody else's writing; nothing of ours is that long.
-            if alive.unread.len() > 1 << 16 {
-                alive.unread.clear();
+        while let Ok(n @ 1..) = bash.status.read(&mut buffer) {
+            bash.unread.extend_from_slice(&buffer[..n]);
+            // The shell's reports are short, so this was written by another process.
+            if bash.unread.len() > 1 << 16 {
+                bash.unread.clear();
             }
         }
-        while let Some(end) = alive.unread.iter().position(|b| *b == b'\n') {
-            let line: Vec<u8> = alive.unread.drain(..=end).collect();
+        while let Some(end) = bash.unread.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = bash.unread.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
             let mut words = line.split_whitespace();
             let (Some(kind), Some(number), Some(value)) =
@@ -164,15 +163,15 @@ impl Shell {
             else {
                 continue;
             };
-            let Some(running) = &mut alive.running else { continue };
-            // Only the current command's words count: an old shell may still have spoken.
+            let Some(running) = &mut bash.running else { continue };
+            // A former shell may still report on an earlier command.
             if number.parse() != Ok(running.number) {
                 continue;
             }
             match (kind, value.parse::<i32>()) {
-                // The first word is the copy's own; any later one is the command's.
-                ("b", Ok(pid)) if pid > 1 && !running.told => {
-                    running.told = true;
+                // The first report is the copy's own; a later one was forged by the command.
+                ("b", Ok(pid)) if pid > 1 && !running.copy_known => {
+                    running.copy_known = true;
                     running.copy = Some(pid);
                 }
                 ("s", Ok(code)) => return Some((running.id, Status::Exited(code))),
@@ -182,86 +181,86 @@ impl Shell {
         None
     }
 
-    /// The command ended and the shell goes on: the copy is not needed.
-    pub(crate) fn commit(&mut self) -> Marks {
-        let running = self.alive.as_mut().and_then(|alive| {
-            alive.settle(&self.pipes);
-            alive.running.take()
+    /// Handles the normal end of a command: kills the copy.
+    pub(crate) fn commit(&mut self) -> LimitCounts {
+        let running = self.bash.as_mut().and_then(|bash| {
+            bash.settle(&self.pipes);
+            bash.running.take()
         });
-        running.map_or(Marks::default(), |running| {
+        running.map_or(LimitCounts::default(), |running| {
             processes::signal(running.copy.as_slice(), Signal::KILL);
             forget(&self.pipes, running.number);
-            running.marks
+            running.counts_before
         })
     }
 
-    /// A process ended. If it was the shell, its command ended with it, and the copy takes over.
-    pub(crate) fn process_ended(&mut self, pid: i32) -> Option<(u32, Marks, bool)> {
-        let alive = self.alive.as_mut()?;
-        if let Some(running) = &mut alive.running
+    /// Handles the end of a process. If it was the shell, its command has ended too, and the copy takes over.
+    pub(crate) fn process_ended(&mut self, pid: i32) -> Option<(u32, LimitCounts, bool)> {
+        let bash = self.bash.as_mut()?;
+        if let Some(running) = &mut bash.running
             && running.copy == Some(pid)
         {
             running.copy = None;
         }
-        if alive.pid != pid {
+        if bash.pid != pid {
             return None;
         }
-        match alive.running.take() {
+        match bash.running.take() {
             Some(running) => {
-                let ended = (running.id, running.marks);
+                let ended = (running.id, running.counts_before);
                 self.hand_over(running);
                 Some((ended.0, ended.1, self.lost_now()))
             }
             None => {
-                self.alive = None;
+                self.bash = None;
                 self.lost = true;
                 None
             }
         }
     }
 
-    /// Kills everything the command started, the shell included. Answers whether the state was lost.
+    /// Kills everything the command started, including the shell. Returns whether the state was lost.
     pub(crate) fn abort(&mut self, programs: &[i32], workers: &[i32]) -> bool {
-        let Some(running) = self.alive.as_mut().and_then(|alive| alive.running.take()) else {
+        let Some(running) = self.bash.as_mut().and_then(|bash| bash.running.take()) else {
             return false;
         };
         let mut spared = running.before.still_there();
         spared.extend(running.copy);
         spared.extend(programs);
         spared.extend(workers);
-        // The shell was there before the command, but its children, and it, are what has to go.
-        if let Some(alive) = &self.alive {
-            spared.remove(&alive.pid);
-            // First, or it would comment on the end of the others.
-            processes::signal(&[alive.pid], Signal::KILL);
+        // The shell existed before the command, but it and its children have to be killed.
+        if let Some(bash) = &self.bash {
+            spared.remove(&bash.pid);
+            // First, or it would print messages about the end of the others.
+            processes::signal(&[bash.pid], Signal::KILL);
         }
-        processes::kill_all_but(&spared, processes::Family::Too);
+        processes::kill_all_but(&spared, processes::Descendants::Spared);
         self.hand_over(running);
         self.lost_now()
     }
 
-    /// Makes the copy the shell.
+    /// Wakes the copy, which becomes the shell.
     fn hand_over(&mut self, mut running: Running) {
-        let Some(alive) = &mut self.alive else { return };
-        alive.settle(&self.pipes);
-        // Lines meant for the dead shell must not reach its successor.
-        drain(&mut alive.control);
+        let Some(bash) = &mut self.bash else { return };
+        bash.settle(&self.pipes);
+        // Control lines for the dead shell must not reach its successor.
+        drain(&mut bash.control);
         match running.copy {
             Some(copy) if running.wake.write_all(b"go\n").is_ok() => {
-                alive.pid = copy;
-                alive.woken = Some((running.number, running.wake));
+                bash.pid = copy;
+                bash.woken = Some((running.number, running.wake));
             }
             _ => {
                 forget(&self.pipes, running.number);
-                self.alive = None;
+                self.bash = None;
                 self.lost = true;
             }
         }
     }
 
-    /// The shell was killed while no command ran: the next one starts fresh.
+    /// Notes that the shell was killed between commands: the next one starts with a new state.
     pub(crate) fn give_up(&mut self) {
-        if self.alive.take().is_some() {
+        if self.bash.take().is_some() {
             self.lost = true;
         }
     }
@@ -271,11 +270,11 @@ impl Shell {
     }
 }
 
-impl Alive {
+impl BashProcess {
     fn launch(pipes: &Pipes, init: &Init<'_>) -> io::Result<Self> {
         let control = pipes.both_ways("k")?;
         let status = pipes.both_ways("s")?;
-        let pid = match sys::fork()? {
+        let pid = match sys::fork(init.single)? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
                 let error = become_shell(init);
@@ -287,8 +286,8 @@ impl Alive {
     }
 }
 
-impl Alive {
-    /// The shell has run a command, so it is past its own waking up.
+impl BashProcess {
+    /// Removes the pipe that woke this shell: it has run a command since.
     fn settle(&mut self, pipes: &Pipes) {
         if let Some((number, _)) = self.woken.take() {
             forget(pipes, number);
@@ -296,21 +295,24 @@ impl Alive {
     }
 }
 
-/// In the forked child: turns into the shell. Returns only on failure.
+/// In the forked child: executes the shell. Returns only on failure.
 fn become_shell(init: &Init<'_>) -> io::Error {
     let prepare = || -> io::Result<()> {
         let _ = rustix::process::setsid();
         harden::prefer_for_killing(init.own.proc.as_fd());
-        sys::close_from(3)?;
+        diagnostics::report_nowhere();
+        // SAFETY: this child of PID 1 ends by `execute` or, in `launch`, by `exit_now`. Until then it uses the plan and
+        // the hardening only, which hold no descriptors.
+        unsafe { sys::close_from(3) }?;
         sys::reset_signals();
         init.hardening.apply()?;
-        // Only now: links on the way there must not be followed with more rights than a command's.
+        // After the hardening, so that links are followed with no more rights than a command's.
         std::env::set_current_dir(&init.plan.workdir)
     };
     if let Err(error) = prepare() {
         return error;
     }
-    sys::set_path(environ::path(&init.plan.env));
+    sys::set_path(init.single, environ::path(&init.plan.env));
     let argv = ["bash", "--noprofile", "--norc", "-c", LOOP];
     let argv: Vec<_> = argv.iter().filter_map(|arg| CString::new(*arg).ok()).collect();
     sys::execute(&argv, &environ::as_c_strings(&init.plan.env))
@@ -318,10 +320,10 @@ fn become_shell(init: &Init<'_>) -> io::Error {
 
 /// The lines that make the shell run a command.
 ///
-/// The first forks the sleeping copy: a grandchild, so that neither `jobs`, `wait` nor `$!` notice it. The
-/// copy lets go of the substitution's pipe only after it has told its number, so PID 1 knows it in time.
-/// The second evaluates the command at the top level. The third reports; it is a line of its own so that a
-/// stray `continue` in the command cannot skip it.
+/// The first forks the sleeping copy: a grandchild, so that `jobs`, `wait` and `$!` do not see it. The copy closes the
+/// pipe of the substitution only after it has reported its process id, so PID 1 knows it in time. The second evaluates
+/// the command at the top level. The third reports the exit status; it is a line of its own so that a stray `continue` in
+/// the command cannot skip it.
 fn control_lines(number: u32) -> String {
     let dir = PRIVATE_DIR;
     format!(
@@ -334,14 +336,13 @@ fn control_lines(number: u32) -> String {
     )
 }
 
-/// Removes a command's names. Whoever has them open goes on.
-/// What a command is run with: its way back, and both ends of its output and of its errors.
+/// What a command runs with: the pipe that wakes the shell's copy, and both ends of its output and errors.
 struct Opened {
     wake: File,
     outputs: [(File, File); 2],
 }
 
-/// Stores the script of a command and makes its pipes.
+/// Stores the script of a command and creates its pipes.
 fn open(pipes: &Pipes, number: u32, script: OwnedFd) -> io::Result<Opened> {
     pipes.store(&format!("c{number}"), File::from(script))?;
     let wake = pipes.both_ways(&format!("b{number}"))?;
@@ -349,6 +350,7 @@ fn open(pipes: &Pipes, number: u32, script: OwnedFd) -> io::Result<Opened> {
     Ok(Opened { wake, outputs })
 }
 
+/// Removes a command's names. Processes that have them open are not affected.
 fn forget(pipes: &Pipes, number: u32) {
     for kind in ["b", "c", "o", "e"] {
         pipes.remove(&format!("{kind}{number}"));

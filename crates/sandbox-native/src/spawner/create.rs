@@ -1,4 +1,4 @@
-//! Making one sandbox: directories, control groups, the clone, and the steps up to a running PID 1.
+//! Creates one sandbox: directories, control groups, the clone, and the steps up to a running PID 1.
 
 use std::{
     fs, io,
@@ -8,45 +8,48 @@ use std::{
 
 use crate::{
     cgroup::{Cgroups, Counters, Entrance, Group},
-    harden::{Hardening, Held, ResourceLimits},
+    diagnostics,
+    harden::{CgroupLimit, Hardening, ResourceLimits},
     init::{self, Init},
     mounts::{self, Failure, OverlayMount, Shared, Step},
     plan::{NetworkPlan, Plan, Uppers},
     spawner::identity::{self, Identity},
-    sys, wire,
+    sys::{self, SingleThreaded},
+    wire,
 };
 
-/// A sandbox that runs.
+/// A running sandbox.
 pub(crate) struct Running {
-    /// Its PID 1. Stays valid until the spawner reaps it.
+    /// Process id of its PID 1 on the host. Valid until the spawner reaps it.
     pub(crate) pid: i32,
     /// Its control groups.
     pub(crate) group: Group,
 }
 
-/// What making a sandbox needs of the spawner.
-pub(crate) struct Maker<'a> {
+/// The parts of the spawner that creating a sandbox needs.
+pub(crate) struct Creator<'a> {
+    pub(crate) single: SingleThreaded,
     pub(crate) identity: &'a Identity,
     pub(crate) cgroups: &'a Cgroups,
     pub(crate) shared: &'a mut Shared,
     pub(crate) filter: &'a [libc::sock_filter],
     pub(crate) state: &'a Path,
-    /// A handle for the spawner itself.
+    /// A pidfd of the spawner itself.
     pub(crate) spawner: &'a OwnedFd,
 }
 
-impl Maker<'_> {
-    /// Makes a sandbox; answers it and the caller's end of the socket to its PID 1.
+impl Creator<'_> {
+    /// Creates a sandbox; returns it and the caller's end of the socket to its PID 1.
     ///
     /// On an error the caller removes the sandbox's directory.
-    pub(crate) fn make(&mut self, plan: &Plan) -> Result<(Running, OwnedFd), Failure> {
+    pub(crate) fn create(&mut self, plan: &Plan) -> Result<(Running, OwnedFd), Failure> {
         if plan.uppers == Uppers::Fresh {
             make_uppers(self.state, &plan.id, plan.overlays.len())
-                .step("making the sandbox's directory")?;
+                .step("creating the sandbox's directory")?;
         }
         let overlays = self.shared.overlays(&plan.id, &plan.overlays, &self.identity.owners())?;
         let mut group =
-            self.cgroups.create(&plan.id, &plan.limits).step("making the control group")?;
+            self.cgroups.create(&plan.id, &plan.limits).step("creating the control group")?;
         match self.start(plan, &overlays, &group) {
             Ok((pid, socket)) => Ok((Running { pid, group }, socket)),
             Err(failure) => {
@@ -63,8 +66,8 @@ impl Maker<'_> {
         group: &Group,
     ) -> Result<(i32, OwnedFd), Failure> {
         let entrance = group.entrance().step("opening the control group")?;
-        let (host, inside) = wire::pair().step("making a socket")?;
-        let (go, tell_go) = rustix::pipe::pipe().step("making a pipe")?;
+        let (host, inside) = wire::pair().step("creating a socket")?;
+        let (go, go_sender) = rustix::pipe::pipe().step("creating a pipe")?;
         let mut flags = libc::CLONE_NEWUSER
             | libc::CLONE_NEWNS
             | libc::CLONE_NEWPID
@@ -77,37 +80,41 @@ impl Maker<'_> {
             Entrance::Directory(fd) => Some(fd.as_fd()),
             Entrance::Files(_) => None,
         };
-        match sys::clone3(flags as u64, directory).step("starting the sandbox")? {
+        match sys::clone3(self.single, flags, directory).step("starting the sandbox")? {
             sys::Cloned::Child => {
-                drop((host, tell_go));
+                drop((host, go_sender));
                 let spawner = self.spawner;
-                let born = Born { plan, overlays, group, entrance, go, inside, spawner };
-                born.live(self.hardening(plan))
+                let single = self.single;
+                let process =
+                    NewProcess { single, plan, overlays, group, entrance, go, inside, spawner };
+                process.run(self.hardening(plan))
             }
             sys::Cloned::Parent { pid, .. } => {
                 if let Err(error) = self.identity.map(pid) {
                     // Without the go-ahead the child sees a closed pipe and exits.
-                    drop(tell_go);
+                    drop(go_sender);
                     let _ = rustix::process::waitpid(
                         rustix::process::Pid::from_raw(pid),
                         rustix::process::WaitOptions::empty(),
                     );
                     return Err(error).step("mapping the sandbox's users");
                 }
-                let _ = rustix::io::write(&tell_go, b"g");
+                let _ = rustix::io::write(&go_sender, b"g");
                 Ok((pid, host))
             }
         }
     }
 
     fn hardening(&self, plan: &Plan) -> Hardening {
-        let held = |controller| if self.cgroups.has(controller) { Held::Yes } else { Held::No };
+        let held = |controller| {
+            if self.cgroups.has(controller) { CgroupLimit::Enforced } else { CgroupLimit::Missing }
+        };
         let limits = ResourceLimits::new(&plan.limits, held("memory"), held("pids"));
         Hardening::new(self.filter.to_vec(), limits, plan.network)
     }
 }
 
-/// Makes the writable directories of a sandbox.
+/// Creates the writable directories of a sandbox.
 pub(crate) fn make_uppers(state: &Path, id: &str, overlays: usize) -> io::Result<()> {
     let dir = state.join(id);
     fs::create_dir(&dir)?;
@@ -118,8 +125,9 @@ pub(crate) fn make_uppers(state: &Path, id: &str, overlays: usize) -> io::Result
     Ok(())
 }
 
-/// A process just cloned, on its way to being PID 1.
-struct Born<'a> {
+/// A new process, before it serves as PID 1.
+struct NewProcess<'a> {
+    single: SingleThreaded,
     plan: &'a Plan,
     overlays: &'a [OverlayMount],
     group: &'a Group,
@@ -129,11 +137,17 @@ struct Born<'a> {
     spawner: &'a OwnedFd,
 }
 
-impl Born<'_> {
-    fn live(self, hardening: Hardening) -> ! {
-        let Born { plan, overlays, .. } = self;
-        let Ok(mut kept) = self.keep() else { sys::exit_now(1) };
-        let failure = match kept.set_up(plan, overlays, hardening) {
+impl NewProcess<'_> {
+    fn run(self, hardening: Hardening) -> ! {
+        let NewProcess { single, plan, overlays, .. } = self;
+        let mut kept = match self.keep_descriptors() {
+            Ok(kept) => kept,
+            Err(error) => {
+                diagnostics::report(&format!("a new sandbox cannot keep its descriptors: {error}"));
+                sys::exit_now(1)
+            }
+        };
+        let failure = match kept.set_up(single, plan, overlays, hardening) {
             Ok(init) => init::run(init),
             Err(failure) => failure,
         };
@@ -141,11 +155,11 @@ impl Born<'_> {
         sys::exit_now(1)
     }
 
-    /// Closes everything of the spawner's but what this process needs.
-    fn keep(self) -> io::Result<Kept> {
+    /// Closes every descriptor inherited from the spawner except those that this process needs.
+    fn keep_descriptors(self) -> io::Result<ProcessFds> {
         let entrance = match self.entrance {
             Entrance::Files(files) => files,
-            // Closed before the numbers change hands below.
+            // Closed before `keep_only` assigns its number to another.
             Entrance::Directory(directory) => {
                 drop(directory);
                 Vec::new()
@@ -169,11 +183,14 @@ impl Born<'_> {
             .chain(entrance)
             .chain(uppers);
         let all = all.chain(counters.memory).chain(counters.pids).chain(counters.peak);
-        let mut kept = sys::keep_only(all.collect())?.into_iter();
+        // SAFETY: this is a copy of the spawner that becomes PID 1. It ends by `exit_now`, in `NewProcess::run` or in
+        // `init::run`, without returning to the spawner's code, so none of the spawner's descriptors is used or dropped
+        // here again; those needed are all in the list. `plan`, `overlays` and `group` hold paths only.
+        let mut kept = unsafe { sys::keep_only(all.collect()) }?.into_iter();
         let mut groups =
             counts.map(|count| kept.by_ref().take(count).collect::<Vec<_>>().into_iter());
         let missing = || io::Error::other("a descriptor is missing");
-        Ok(Kept {
+        Ok(ProcessFds {
             socket: groups[0].next().ok_or_else(missing)?,
             go: groups[1].next().ok_or_else(missing)?,
             spawner: groups[2].next(),
@@ -188,8 +205,8 @@ impl Born<'_> {
     }
 }
 
-/// The descriptors of a process on its way to being PID 1.
-struct Kept {
+/// The descriptors of a new process, before it serves as PID 1.
+struct ProcessFds {
     socket: OwnedFd,
     go: OwnedFd,
     spawner: Option<OwnedFd>,
@@ -198,9 +215,10 @@ struct Kept {
     counters: Counters,
 }
 
-impl Kept {
+impl ProcessFds {
     fn set_up(
         &mut self,
+        single: SingleThreaded,
         plan: &Plan,
         overlays: &[OverlayMount],
         hardening: Hardening,
@@ -213,21 +231,22 @@ impl Kept {
             rustix::io::write(file, b"0").step("entering the control group")?;
         }
         identity::become_root().step("becoming root of the sandbox")?;
-        // Should the spawner die, so shall we: its one thread is our parent. A change of user resets this.
+        // The sandbox dies with the spawner, whose only thread is its parent. Must follow the change of user, which resets
+        // it.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .step("tying the sandbox to its spawner")?;
-        // It may have died just before that took effect.
+        // The spawner may have died just before that took effect.
         if self.spawner.take().is_some_and(|spawner| has_ended(&spawner)) {
             return Err(io::Error::other("the spawner is gone"))
                 .step("tying the sandbox to its spawner");
         }
-        // The single-user map forbids changing groups; there are none to drop then.
+        // Not permitted with a single-user map, where there are no groups to drop.
         let _ = rustix::thread::set_thread_groups(&[]);
         identity::unshare(rustix::thread::UnshareFlags::NEWCGROUP)
-            .step("making a control group namespace")?;
-        // Nobody inside may look into this process, whoever root inside is outside.
+            .step("creating a control group namespace")?;
+        // No process inside may trace PID 1 or read its memory, even if root inside is root outside.
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
-            .step("hiding the first process")?;
+            .step("protecting PID 1")?;
         let resolv = match plan.network {
             NetworkPlan::Host => fs::read("/etc/resolv.conf").ok(),
             _ => None,
@@ -239,8 +258,9 @@ impl Kept {
         }
         write_network_files(resolv.as_deref()).step("writing /etc/hosts")?;
         fs::create_dir_all(&plan.workdir)
-            .step(format!("making the working directory {}", plan.workdir.display()))?;
+            .step(format!("creating the working directory {}", plan.workdir.display()))?;
         Ok(Init {
+            single,
             socket: self.socket.as_fd(),
             uppers: &self.uppers,
             counters: &self.counters,
@@ -251,20 +271,20 @@ impl Kept {
     }
 }
 
-/// Whether the process behind this handle is over.
+/// Whether the process of this pidfd has ended.
 fn has_ended(process: &OwnedFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Host names and resolvers, where the image has none or the host's are needed.
+/// Writes `/etc/hosts` where the image has none, and the host's resolvers where the network is the host's.
 fn write_network_files(resolv: Option<&[u8]>) -> io::Result<()> {
     fs::create_dir_all("/etc")?;
     if Path::new("/etc/hosts").symlink_metadata().is_err() {
         let hosts = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n";
         match fs::write("/etc/hosts", hosts) {
-            // An image whose files belong to somebody this user cannot be: names resolve without it.
+            // The image's files belong to an unmapped user. Names resolve without the file.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             written => written?,
         }

@@ -1,4 +1,4 @@
-//! Who runs the spawner, and whom the users inside a sandbox are mapped to.
+//! The user that runs the spawner, and the users of the host that those of a sandbox are mapped to.
 
 use std::{
     fs, io,
@@ -11,49 +11,49 @@ use rustix::thread::{CapabilitySet, UnshareFlags};
 use super::Users;
 use crate::{
     mounts::{Failure, Owners, Step},
-    sys::{self, Fork},
+    sys::{self, Fork, SingleThreaded},
 };
 
-/// Users of sandboxes made by root start here: above what distributions hand out.
+/// First user id of sandboxes created by root: above the ranges that distributions assign.
 const SHIFTED_ROOT: u32 = 2_000_000_000;
 const USERS: u32 = 65_536;
 
-/// The spawner's identity, with its namespaces already changed.
+/// The spawner's identity, once it has entered its namespaces.
 pub(crate) struct Identity {
     users: Users,
-    /// A namespace with the map sandboxes get, for mounting layers shifted.
+    /// A user namespace with the map of the sandboxes, for id-mapped mounts.
     template: Option<OwnedFd>,
     count: u32,
 }
 
 impl Identity {
-    /// Takes on the rights to make sandboxes: root has them, others get them over a user namespace.
-    pub(crate) fn assume() -> Result<Self, Failure> {
+    /// Acquires the rights to create sandboxes: root has them, other users get them in a user namespace.
+    pub(crate) fn assume(single: SingleThreaded) -> Result<Self, Failure> {
         if has_mount_rights() {
-            unshare(UnshareFlags::NEWNS).step("making a mount namespace")?;
-            return Self::as_root();
+            unshare(UnshareFlags::NEWNS).step("creating a mount namespace")?;
+            return Self::as_root(single);
         }
-        let count = enter_user_namespace()?;
+        let count = enter_user_namespace(single)?;
         let users = if count > 1 { Users::Subordinate } else { Users::Single };
         Ok(Self { users, template: None, count })
     }
 
-    fn as_root() -> Result<Self, Failure> {
-        match template_namespace(SHIFTED_ROOT, USERS) {
+    fn as_root(single: SingleThreaded) -> Result<Self, Failure> {
+        match template_namespace(single, SHIFTED_ROOT, USERS) {
             Ok(userns) if can_shift(&userns) => {
                 Ok(Self { users: Users::Shifted, template: Some(userns), count: USERS })
             }
             Ok(_) => Ok(Self { users: Users::SameAsHost, template: None, count: USERS }),
-            Err(error) => Err(error).step("making a user namespace"),
+            Err(error) => Err(error).step("creating a user namespace"),
         }
     }
 
-    /// Who users inside are.
+    /// Who the users of a sandbox are on the host.
     pub(crate) fn users(&self) -> Users {
         self.users
     }
 
-    /// How layers have to be mounted.
+    /// How layers are mounted.
     pub(crate) fn owners(&self) -> Owners<'_> {
         match &self.template {
             Some(userns) => Owners::Shifted { userns: userns.as_fd(), root: SHIFTED_ROOT },
@@ -61,7 +61,7 @@ impl Identity {
         }
     }
 
-    /// Gives a process in a new user namespace its users.
+    /// Writes the user map of a process in a new user namespace.
     pub(crate) fn map(&self, pid: i32) -> io::Result<()> {
         let outside = if self.template.is_some() { SHIFTED_ROOT } else { 0 };
         write_maps(pid, outside, self.count)
@@ -72,7 +72,7 @@ impl Identity {
 pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     #[expect(
         deprecated,
-        reason = "the replacement is unsafe only for CLONE_FILES, which is not asked for"
+        reason = "the replacement is unsafe only because of CLONE_FILES, which is never passed"
     )]
     Ok(rustix::thread::unshare(flags)?)
 }
@@ -91,13 +91,13 @@ fn write_maps(pid: i32, outside: u32, count: u32) -> io::Result<()> {
     fs::write(format!("/proc/{pid}/gid_map"), &line)
 }
 
-/// A user namespace nobody lives in, with this map.
-fn template_namespace(outside: u32, count: u32) -> io::Result<OwnedFd> {
+/// Creates a user namespace with this map and no process.
+fn template_namespace(single: SingleThreaded, outside: u32, count: u32) -> io::Result<OwnedFd> {
     let (ours, theirs) = rustix::pipe::pipe()?;
-    match sys::clone3(libc::CLONE_NEWUSER as u64, None)? {
+    match sys::clone3(single, libc::CLONE_NEWUSER, None)? {
         sys::Cloned::Child => {
             drop(theirs);
-            // Until the parent has opened our namespace.
+            // Lives until the parent has opened its namespace.
             let _ = rustix::io::read(&ours, &mut [0u8; 1]);
             sys::exit_now(0)
         }
@@ -115,11 +115,11 @@ fn template_namespace(outside: u32, count: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether this kernel and file system can mount layers with shifted owners.
+/// Whether this kernel and file system support id-mapped layers.
 fn can_shift(userns: &OwnedFd) -> bool {
     use rustix::mount::{OpenTreeFlags, open_tree};
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    // Overlays over such mounts came later than the mounts themselves.
+    // Overlays over id-mapped mounts came later than the mounts themselves.
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).filter_map(|part| part.parse::<u32>().ok());
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (5, 19) {
@@ -131,16 +131,16 @@ fn can_shift(userns: &OwnedFd) -> bool {
         .is_ok()
 }
 
-/// Makes this process root of a user namespace; answers how many users that has.
+/// Makes this process root of a new user namespace; returns the number of users it has.
 ///
 /// The full range needs `newuidmap`, run by a process that stays outside.
-fn enter_user_namespace() -> Result<u32, Failure> {
-    let what = "making a user namespace";
+fn enter_user_namespace(single: SingleThreaded) -> Result<u32, Failure> {
+    let what = "creating a user namespace";
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let me = std::process::id();
     let (ready, tell_ready) = rustix::pipe::pipe().step(what)?;
     let (done, tell_done) = rustix::pipe::pipe().step(what)?;
-    if let Fork::Child = sys::fork().step(what)? {
+    if let Fork::Child = sys::fork(single).step(what)? {
         drop((tell_ready, done));
         let _ = rustix::io::read(&ready, &mut [0u8; 1]);
         let mapped = map_subordinates(me, uid, gid);
@@ -164,7 +164,7 @@ fn enter_user_namespace() -> Result<u32, Failure> {
     Ok(1)
 }
 
-/// Takes on the mapped root's identity, in a namespace just entered.
+/// Becomes root of a user namespace that was just entered.
 pub(crate) fn become_root() -> io::Result<()> {
     use rustix::process::{Gid, Uid};
     rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;

@@ -1,19 +1,19 @@
-//! Removing what a sandbox wrote: trees of any depth and size, without recursion.
+//! Removes the files of a sandbox: trees of any depth and size, without recursion.
 //!
-//! Only for trees nobody writes to any more. Directories found inside are moved up to the top first, so
-//! a path of a million levels costs a million steps and not a stack or a descriptor each.
+//! Only for trees that nothing writes to any more. Nested directories are moved to the top first, so a million levels
+//! take a million steps, but neither stack nor descriptors.
 
 use std::{fs, io, path::Path};
 
-/// How many entries to remove before giving up for now.
+/// How many entries to remove.
 pub(crate) enum Effort {
     /// At most this many, then leave the rest.
     AtMost(usize),
-    /// Until all is gone.
-    Whatever,
+    /// All of them.
+    Unlimited,
 }
 
-/// Removes a tree. Answers whether it is gone; a tree that does not exist is.
+/// Removes a tree. Returns whether it is gone; a tree that does not exist is.
 pub(crate) fn remove_tree(top: &Path, effort: &Effort) -> io::Result<bool> {
     let mut steps = 0usize;
     let mut moved = 0u64;
@@ -56,7 +56,7 @@ pub(crate) fn remove_tree(top: &Path, effort: &Effort) -> io::Result<bool> {
     }
 }
 
-/// Somebody else may be removing the same leftover.
+/// Ignores a missing file: another spawner may be removing the same leftover.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -83,8 +83,8 @@ mod tests {
         }
         fs::write(top.join("f"), "x").unwrap();
         assert!(!remove_tree(&top, &Effort::AtMost(10)).unwrap());
-        assert!(remove_tree(&top, &Effort::Whatever).unwrap());
+        assert!(remove_tree(&top, &Effort::Unlimited).unwrap());
         assert!(!top.exists());
-        assert!(remove_tree(&top, &Effort::Whatever).unwrap());
+        assert!(remove_tree(&top, &Effort::Unlimited).unwrap());
     }
 }

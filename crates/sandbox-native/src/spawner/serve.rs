@@ -1,4 +1,4 @@
-//! The spawner's loop: take an order, notice a death, clean up, go on.
+//! The spawner's loop: serves requests, reaps children and cleans up after them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,70 +16,68 @@ use rustix::{
 use sandbox::SandboxInfo;
 
 use super::{
-    Answer, Facts, Identity, Order, Storage,
-    create::{Maker, Running, make_uppers},
+    HostSupport, Identity, SpawnerReply, SpawnerRequest, Storage,
+    create::{Creator, Running, make_uppers},
     remove::{Effort, remove_tree},
 };
 use crate::{
     cgroup::{Cgroups, Group},
-    harden, leftovers,
+    diagnostics, harden, leftovers,
     mounts::{Failure, Shared, Step},
     plan::Plan,
-    sys::{self, Fork},
+    sys::{self, Fork, SingleThreaded},
     wire,
 };
 
-/// Removing up to this many files is quicker than starting a process for it.
+/// Up to this many files are removed directly; for more a process is started.
 const REMOVED_INLINE: usize = 200;
-/// How long to wait before looking again for something the kernel has not finished.
+/// How long to wait before trying again to remove a control group that is still busy.
 const RETRY: Duration = Duration::from_millis(2);
-const MOST_TRIES: u32 = 2000;
+const MAX_TRIES: u32 = 2000;
 
 pub(crate) struct Spawner {
     caller: Stdin,
-    deaths: OwnedFd,
-    /// A handle for this process, by which sandboxes notice its end.
+    child_exits: OwnedFd,
+    /// A pidfd of this process, for sandboxes to check that it still runs.
     own: OwnedFd,
     run_dir: PathBuf,
-    /// Held as long as we live, so that others can tell.
+    /// Locked for as long as this process lives; see `leftovers`.
     _lock: fs::File,
+    single: SingleThreaded,
     identity: Identity,
     cgroups: Cgroups,
     shared: Shared,
     filter: Vec<libc::sock_filter>,
     running: HashMap<String, Running>,
     prepared: HashSet<String>,
-    /// Sandboxes being destroyed, and the orders to answer when they are gone.
+    /// Sandboxes being destroyed, with the requests to answer once they are gone.
     dying: HashMap<String, Vec<u32>>,
-    /// Groups the kernel still calls busy.
+    /// Control groups the kernel still reports as busy, with the number of tries.
     busy: Vec<(Group, u32)>,
     removers: usize,
-    /// Leftovers of others that were removed and not reported yet.
+    /// Leftovers that were removed but not reported yet.
     removed: Vec<SandboxInfo>,
 }
 
 impl Spawner {
-    /// Prepares everything sandboxes share, and tells the caller.
-    pub(crate) fn begin(run_dir: PathBuf) -> Result<Self, Failure> {
-        sys::assert_single_threaded().step("starting the spawner")?;
-        // Signals for the caller's terminal are the caller's business.
+    /// Prepares what all sandboxes share, and reports to the caller.
+    pub(crate) fn begin(run_dir: PathBuf, single: SingleThreaded) -> Result<Self, Failure> {
+        // Signals of the caller's terminal, such as Ctrl-C, are for the caller alone.
         let _ = rustix::process::setsid();
-        let deaths = sys::child_signals().step("watching children")?;
+        let child_exits = sys::child_signals().step("watching children")?;
         let me = rustix::process::getpid();
         let own = rustix::process::pidfd_open(me, rustix::process::PidfdFlags::empty());
-        let own = own.step("making a handle for the spawner")?;
+        let own = own.step("opening a pidfd of the spawner")?;
         let cgroups = Cgroups::detect();
         let filter = harden::filter().step("building the system call filter")?;
-        let lock = leftovers::claim(&run_dir).step(format!(
-            "making {} (choose another place with LLM_IN_SANDBOX_HOME)",
-            run_dir.display()
-        ))?;
-        let prepared = Self::prepare(&run_dir);
+        let lock = leftovers::claim(&run_dir)
+            .step(format!("creating the state directory {}", run_dir.display()))?;
+        let prepared = Self::prepare(&run_dir, single);
         if prepared.is_err() {
             remove_traces(&run_dir);
         }
         let (identity, shared, storage, removed) = prepared?;
-        let facts = Facts {
+        let support = HostSupport {
             users: identity.users(),
             cgroups: cgroups.version(),
             controllers: ["memory", "pids", "cpu"]
@@ -90,14 +88,15 @@ impl Spawner {
             storage,
         };
         let caller = io::stdin();
-        // A caller that is gone already is noticed in the first turn.
-        let _ = wire::send(caller.as_fd(), &Answer::Begun(facts), &[]);
+        // A caller that is already gone is noticed by the loop.
+        let _ = wire::send(caller.as_fd(), &SpawnerReply::Started(support), &[]);
         Ok(Self {
             caller,
-            deaths,
+            child_exits,
             own,
             run_dir,
             _lock: lock,
+            single,
             identity,
             cgroups,
             shared,
@@ -111,15 +110,15 @@ impl Spawner {
         })
     }
 
-    fn prepare(run_dir: &Path) -> Result<Prepared, Failure> {
+    fn prepare(run_dir: &Path, single: SingleThreaded) -> Result<Prepared, Failure> {
         let scratch = run_dir.join("scratch");
         let state = run_dir.join("state");
         for dir in [&scratch, &state, &run_dir.join("trash")] {
-            fs::create_dir(dir).step(format!("making {}", dir.display()))?;
+            fs::create_dir(dir).step(format!("creating {}", dir.display()))?;
         }
         spread_out(&state);
-        let identity = Identity::assume()?;
-        // Now that we may remove files of every user inside: what died before us.
+        let identity = Identity::assume(single)?;
+        // Only now may this process remove files of every user of a sandbox.
         let removed = prune(run_dir).unwrap_or_default();
         let storage = storage_of(&state);
         if storage == Storage::Memory {
@@ -133,18 +132,27 @@ impl Spawner {
 
     /// Serves until the caller is gone, then removes everything.
     pub(crate) fn serve(&mut self) {
-        while self.turn().is_ok_and(|more| more) {}
+        loop {
+            match self.poll_once() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    diagnostics::report(&format!("the spawner stops serving: {error}"));
+                    break;
+                }
+            }
+        }
         self.end();
     }
 
-    /// Waits for something to happen and deals with it. Answers whether the caller is still there.
-    fn turn(&mut self) -> io::Result<bool> {
+    /// Waits for an event and handles it. Returns whether the caller is still there.
+    fn poll_once(&mut self) -> io::Result<bool> {
         let retry = Timespec { tv_sec: 0, tv_nsec: RETRY.as_nanos() as i64 };
         let timeout = (!self.busy.is_empty()).then_some(retry);
         let (order, death) = {
             let mut fds = [
                 PollFd::new(&self.caller, PollFlags::IN),
-                PollFd::new(&self.deaths, PollFlags::IN),
+                PollFd::new(&self.child_exits, PollFlags::IN),
             ];
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -157,31 +165,33 @@ impl Spawner {
             self.reap();
         }
         if order {
-            match wire::receive::<Order>(self.caller.as_fd())? {
-                Some((order, _)) => self.obey(order),
+            match wire::receive::<SpawnerRequest>(self.caller.as_fd())? {
+                Some((order, _)) => self.handle(order),
                 None => return Ok(false),
             }
         }
         Ok(true)
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle(&mut self, order: SpawnerRequest) {
         match order {
-            Order::Begin { .. } => {}
-            Order::Create { request, plan } => match self.create(&plan) {
-                Ok(socket) => self.answer(&Answer::Created { request }, &[socket]),
+            SpawnerRequest::Start { .. } => {}
+            SpawnerRequest::Create { request, plan } => match self.create(&plan) {
+                Ok(socket) => self.answer(&SpawnerReply::Created { request }, &[socket]),
                 Err(failure) => self.fail(request, failure),
             },
-            Order::Prepare { request, id, overlays } => match self.prepare_uppers(&id, overlays) {
-                Ok(dirs) => self.answer(&Answer::Prepared { request }, &dirs),
-                Err(failure) => self.fail(request, failure),
-            },
-            Order::Destroy { request, id } => self.destroy(request, id),
-            Order::Prune { request } => match prune(&self.run_dir) {
+            SpawnerRequest::Prepare { request, id, overlays } => {
+                match self.prepare_uppers(&id, overlays) {
+                    Ok(dirs) => self.answer(&SpawnerReply::Prepared { request }, &dirs),
+                    Err(failure) => self.fail(request, failure),
+                }
+            }
+            SpawnerRequest::Destroy { request, id } => self.destroy(request, id),
+            SpawnerRequest::Prune { request } => match prune(&self.run_dir) {
                 Ok(more) => {
                     let mut removed = std::mem::take(&mut self.removed);
                     removed.extend(more);
-                    self.answer(&Answer::Pruned { request, removed }, &[]);
+                    self.answer(&SpawnerReply::Pruned { request, removed }, &[]);
                 }
                 Err(error) => {
                     self.fail(request, Failure { what: "removing leftovers".into(), error })
@@ -196,7 +206,8 @@ impl Spawner {
             .step("writing the sandbox's record")
             .and_then(|()| {
                 let state = self.run_dir.join("state");
-                let mut maker = Maker {
+                let mut creator = Creator {
+                    single: self.single,
                     identity: &self.identity,
                     cgroups: &self.cgroups,
                     shared: &mut self.shared,
@@ -204,7 +215,7 @@ impl Spawner {
                     state: &state,
                     spawner: &self.own,
                 };
-                maker.make(plan)
+                creator.create(plan)
             });
         self.prepared.remove(&plan.id);
         match made {
@@ -213,7 +224,7 @@ impl Spawner {
                 Ok(socket)
             }
             Err(failure) => {
-                let tree = self.set_aside(&plan.id);
+                let tree = self.move_to_trash(&plan.id);
                 self.remove_files(&tree);
                 Err(failure)
             }
@@ -223,105 +234,105 @@ impl Spawner {
     fn prepare_uppers(&mut self, id: &str, overlays: usize) -> Result<Vec<OwnedFd>, Failure> {
         self.prepared.insert(id.to_owned());
         let made = make_uppers(&self.run_dir.join("state"), id, overlays).and_then(|()| {
-            // Through the shifted mount, so that owners mean the same as inside.
+            // Through the id-mapped mount, so that owners are those seen inside.
             let open = |i| crate::mounts::detached(Path::new(&format!("state/{id}/u{i}")));
             (0..overlays).map(open).collect::<io::Result<Vec<_>>>()
         });
         if made.is_err() {
-            let tree = self.set_aside(id);
+            let tree = self.move_to_trash(id);
             self.remove_files(&tree);
         }
-        made.step("making the sandbox's directory")
+        made.step("creating the sandbox's directory")
     }
 
     fn destroy(&mut self, request: u32, id: String) {
         match self.running.get(&id).and_then(|running| Pid::from_raw(running.pid)) {
             Some(pid) => {
-                // The answer follows its death.
+                // The reply is sent when it is reaped.
                 let _ = kill_process(pid, Signal::KILL);
                 self.dying.entry(id).or_default().push(request);
             }
             None => {
                 if self.prepared.remove(&id) {
-                    let tree = self.set_aside(&id);
+                    let tree = self.move_to_trash(&id);
                     self.remove_files(&tree);
                 }
-                self.answer(&Answer::Destroyed { request }, &[]);
+                self.answer(&SpawnerReply::Destroyed { request }, &[]);
             }
         }
     }
 
-    /// Buries every child that ended: sandboxes, whose traces go with them, and removers.
+    /// Reaps every child that has ended: PID 1 of a sandbox, which is cleaned up, or a remover.
     fn reap(&mut self) {
         let mut buffer = [0u8; 128];
-        while matches!(rustix::io::read(&self.deaths, &mut buffer), Ok(n) if n > 0) {}
+        while matches!(rustix::io::read(&self.child_exits, &mut buffer), Ok(n) if n > 0) {}
         while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get();
             let id = self.running.iter().find(|(_, r)| r.pid == pid).map(|(id, _)| id.clone());
             match id {
-                Some(id) => self.bury(&id),
+                Some(id) => self.clean_up(&id),
                 None => self.removers = self.removers.saturating_sub(1),
             }
         }
     }
 
-    fn bury(&mut self, id: &str) {
+    fn clean_up(&mut self, id: &str) {
         if let Some(mut running) = self.running.remove(id)
             && !running.group.remove()
         {
             self.busy.push((running.group, 0));
         }
-        let tree = self.set_aside(id);
-        // Nothing of it runs, is counted or can be found any more.
+        let tree = self.move_to_trash(id);
+        // Its processes are gone and it is no longer listed; only its files remain.
         for request in self.dying.remove(id).unwrap_or_default() {
-            self.answer(&Answer::Destroyed { request }, &[]);
+            self.answer(&SpawnerReply::Destroyed { request }, &[]);
         }
         self.remove_files(&tree);
     }
 
-    /// Removes groups the kernel has let go of meanwhile; one it never lets go of is left to `prune`.
+    /// Tries again to remove busy control groups; one that stays busy is left to `prune`.
     fn retry_groups(&mut self) {
         self.busy.retain_mut(|(group, tries)| {
             *tries += 1;
-            !group.remove() && *tries < MOST_TRIES
+            !group.remove() && *tries < MAX_TRIES
         });
     }
 
-    /// Takes a sandbox's files and record out of sight; answers where the files are now.
-    fn set_aside(&self, id: &str) -> PathBuf {
+    /// Removes a sandbox's record and moves its files to the trash; returns where the files are now.
+    fn move_to_trash(&self, id: &str) -> PathBuf {
         leftovers::remove_info(&self.run_dir, id);
         let (from, to) = (self.run_dir.join("state").join(id), self.run_dir.join("trash").join(id));
         match fs::rename(&from, &to) {
             Ok(()) => to,
-            // Kept in memory, they cannot move to the disk.
+            // Files in memory cannot be renamed to the disk.
             Err(_) => from,
         }
     }
 
     fn remove_files(&mut self, tree: &Path) {
         if !remove_tree(tree, &Effort::AtMost(REMOVED_INLINE)).is_ok_and(|gone| gone) {
-            match sys::fork() {
+            match sys::fork(self.single) {
                 Ok(Fork::Child) => {
-                    let gone = remove_tree(tree, &Effort::Whatever).is_ok_and(|gone| gone);
+                    let gone = remove_tree(tree, &Effort::Unlimited).is_ok_and(|gone| gone);
                     sys::exit_now(i32::from(!gone))
                 }
                 Ok(Fork::Parent(_)) => self.removers += 1,
-                Err(_) => drop(remove_tree(tree, &Effort::Whatever)),
+                Err(_) => drop(remove_tree(tree, &Effort::Unlimited)),
             }
         }
     }
 
-    fn answer(&self, answer: &Answer, fds: &[OwnedFd]) {
+    fn answer(&self, answer: &SpawnerReply, fds: &[OwnedFd]) {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        // A caller that is gone is noticed in the next turn.
+        // A caller that is gone is noticed by the loop.
         let _ = wire::send(self.caller.as_fd(), answer, &fds);
     }
 
     fn fail(&self, request: u32, failure: Failure) {
-        self.answer(&Answer::Failed { request, trouble: failure.into() }, &[]);
+        self.answer(&SpawnerReply::Failed { request, failure: failure.into() }, &[]);
     }
 
-    /// Ends every sandbox and removes every trace of this spawner.
+    /// Kills every sandbox and removes everything of this spawner.
     fn end(&mut self) {
         for running in self.running.values() {
             if let Some(pid) = Pid::from_raw(running.pid) {
@@ -330,7 +341,7 @@ impl Spawner {
         }
         while !self.running.is_empty() || self.removers > 0 || !self.busy.is_empty() {
             let wait = Timespec { tv_sec: 0, tv_nsec: RETRY.as_nanos() as i64 };
-            let _ = poll(&mut [PollFd::new(&self.deaths, PollFlags::IN)], Some(&wait));
+            let _ = poll(&mut [PollFd::new(&self.child_exits, PollFlags::IN)], Some(&wait));
             self.retry_groups();
             self.reap();
         }
@@ -338,19 +349,19 @@ impl Spawner {
     }
 }
 
-/// Removes a spawner's own directory, from below its mounts.
+/// Removes the spawner's own directory, after detaching its mounts.
 fn remove_traces(run_dir: &Path) {
     let _ = std::env::set_current_dir("/");
     for dir in ["scratch", "state"] {
         let _ = rustix::mount::unmount(run_dir.join(dir), rustix::mount::UnmountFlags::DETACH);
     }
-    let _ = remove_tree(run_dir, &Effort::Whatever);
+    let _ = remove_tree(run_dir, &Effort::Unlimited);
 }
 
-/// Asks ext4 to put each sandbox's directory into a block group of its own.
+/// Asks ext4 to place each sandbox's directory in its own block group.
 ///
-/// Making and removing thousands of files in one group slows every further one down many times over.
-/// Other file systems do not know the flag, and do not need it.
+/// Creating and removing thousands of files in one group makes further ones many times slower. Other file systems
+/// neither know nor need the flag.
 fn spread_out(state: &Path) {
     use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
     if let Ok(dir) = fs::File::open(state)
@@ -362,12 +373,12 @@ fn spread_out(state: &Path) {
 
 type Prepared = (Identity, Shared, Storage, Vec<SandboxInfo>);
 
-/// Removes what died beside this spawner.
+/// Removes the leftovers of dead spawners with the same home.
 fn prune(run_dir: &Path) -> io::Result<Vec<SandboxInfo>> {
     run_dir.parent().map_or_else(|| Ok(Vec::new()), leftovers::prune)
 }
 
-/// Where an overlay's upper layer in this directory would live. Some file systems cannot hold one.
+/// Where to store the files of sandboxes: some file systems cannot hold the upper layer of an overlay.
 fn storage_of(dir: &Path) -> Storage {
     const UNSUITABLE: [i64; 5] = [
         0x794c_7630, // overlayfs

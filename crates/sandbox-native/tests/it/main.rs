@@ -1,11 +1,11 @@
-//! The native runtime against everything a sandbox guarantees, over a real kernel.
+//! The native runtime on a real kernel: the conformance suite, attacks, and failures.
 //!
-//! Reads `LIS_TEST_ROOTFS` (a directory with a root file system); without it, the tests that need an
-//! image of its own are skipped visibly.
+//! Without `LIS_TEST_ROOTFS`, a directory with a root file system, the tests that need one are skipped visibly.
 #![cfg(target_os = "linux")]
 
 mod security;
 mod slow_reader;
+mod spawner_fails;
 mod support;
 
 mod on_a_directory {

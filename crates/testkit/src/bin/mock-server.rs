@@ -1,10 +1,10 @@
-//! A mock model server as a program of its own, for measurements: prints its address, then holds the same
-//! conversation with everybody until its standard input ends.
+//! The mock server as a program, for measurements: prints its address, then holds the same conversation with every
+//! client until its standard input ends.
 
 use std::{io, io::Write, time::Duration};
 
 use anyhow::{Context, bail};
-use testkit::{Conversation, Keep, MockServer};
+use lis_testkit::{Conversation, Keep, MockServer};
 
 const USAGE: &str =
     "usage: mock-server [--turns N] [--command TEXT] [--delay-ms N] [--chunks N] [--tokens N]";
@@ -28,7 +28,7 @@ fn conversation(mut words: impl Iterator<Item = String>) -> anyhow::Result<Conve
             bail!(USAGE);
         }
         let value = words.next().with_context(|| format!("{option} needs a value\n{USAGE}"))?;
-        let number = || value.parse().with_context(|| format!("{option} {value}: no number"));
+        let number = || value.parse().with_context(|| format!("{option} {value}: not a number"));
         match option.as_str() {
             "--turns" => conversation.turns = number()?,
             "--command" => conversation.command = value,

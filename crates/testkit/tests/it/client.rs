@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use lis_testkit::MockServer;
 use serde_json::{Value, json};
-use testkit::MockServer;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -21,7 +21,7 @@ pub(crate) struct Client {
     ahead: Vec<u8>,
 }
 
-/// How a reply ended.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// As announced.
@@ -35,7 +35,7 @@ pub(crate) enum End {
 }
 
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -57,10 +57,10 @@ pub(crate) fn request(stream: bool) -> Value {
 }
 
 /// One request on a connection of its own.
-pub(crate) async fn ask(server: &MockServer, path: &str, stream: bool) -> Reply {
+pub(crate) async fn ask(server: &MockServer, path: &str, stream: bool) -> Response {
     let mut client = Client::open(server.address()).await;
     client.post(path, &request(stream)).await;
-    client.reply(PATIENCE).await
+    client.response(PATIENCE).await
 }
 
 impl Client {
@@ -87,33 +87,34 @@ impl Client {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    /// The reply, as far as it comes; each read may take this long.
-    pub(crate) async fn reply(&mut self, within: Duration) -> Reply {
-        let mut reply = Reply { status: 0, head: String::new(), body: vec![], end: End::Clean };
+    /// The response, as far as it comes; each read may take this long.
+    pub(crate) async fn response(&mut self, within: Duration) -> Response {
+        let mut response =
+            Response { status: 0, head: String::new(), body: vec![], end: End::Clean };
         let end = loop {
             if let Some(end) = self.ahead.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end;
             }
             if let Some(end) = self.more(within).await {
-                reply.end = end;
-                return reply;
+                response.end = end;
+                return response;
             }
         };
-        reply.head = String::from_utf8(self.ahead.drain(..end + 4).collect()).unwrap();
-        reply.status = reply.head.split(' ').nth(1).unwrap().parse().unwrap();
-        let framing = match reply.header("content-length") {
+        response.head = String::from_utf8(self.ahead.drain(..end + 4).collect()).unwrap();
+        response.status = response.head.split(' ').nth(1).unwrap().parse().unwrap();
+        let framing = match response.header("content-length") {
             Some(length) => Framing::Length(length.parse().unwrap()),
             None => Framing::Chunked,
         };
-        reply.end = loop {
-            if self.take(&framing, &mut reply.body) {
+        response.end = loop {
+            if self.take(&framing, &mut response.body) {
                 break End::Clean;
             }
             if let Some(end) = self.more(within).await {
                 break end;
             }
         };
-        reply
+        response
     }
 
     /// Reads some bytes of a body, and then leaves it at that.
@@ -133,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Moves what is there into the body; says whether that was all of it.
+    /// Moves the received bytes into the body; returns whether it is complete.
     fn take(&mut self, framing: &Framing, body: &mut Vec<u8>) -> bool {
         if let Framing::Length(length) = framing {
             let now = self.ahead.len().min(length - body.len());
@@ -156,7 +157,7 @@ impl Client {
     }
 }
 
-impl Reply {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (key, value) = line.split_once(": ")?;
@@ -178,7 +179,7 @@ impl Reply {
         data.filter_map(|data| serde_json::from_str(data).ok()).collect()
     }
 
-    /// Joins the texts at a place of all events that have it.
+    /// Joins the texts at a JSON pointer over all events that have it.
     pub(crate) fn joined(&self, pointer: &str) -> String {
         let events = self.events();
         let texts = events.iter().filter_map(|event| event.pointer(pointer)?.as_str());

@@ -1,32 +1,32 @@
-//! The scripted model: what it says, what is heard of it, what it remembers.
+//! The scripted model: its responses, its streaming, its recorded requests.
 
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use model::{Delta, Error, Listener, Model, Reply, Request, Sampling, Silent, ToolSpec};
+use lis_testkit::{Call, ScriptedModel, Step, bash, calls, edit, say, submit};
+use model::{Delta, Error, Listener, Model, Request, Response, Sampling, Silent, ToolSpec};
 use serde_json::json;
-use testkit::{Call, Line, Scripted, bash, calls, edit, say, submit};
 use trajectory::{Arguments, Message, Stop};
 
 async fn ask(
     model: &impl Model,
     messages: &[Message],
     listener: &dyn Listener,
-) -> Result<Reply, Error> {
+) -> Result<Response, Error> {
     let tools = [ToolSpec { name: "t".into(), description: "d".into(), parameters: json!({}) }];
     let sampling = Sampling { seed: Some(4), ..Sampling::default() };
     let request = Request { messages, tools: &tools, sampling: &sampling, max_tokens: 99 };
     model.complete(&request, listener).await
 }
 
-/// What is heard, kinds and texts.
+/// The received pieces: kinds and texts.
 #[derive(Default)]
-struct Ear(Mutex<Vec<(&'static str, String)>>);
+struct Recorder(Mutex<Vec<(&'static str, String)>>);
 
-impl Listener for Ear {
-    fn hear(&self, delta: Delta<'_>) {
+impl Listener for Recorder {
+    fn on_delta(&self, delta: Delta<'_>) {
         let (kind, text) = match delta {
             Delta::Reasoning(text) => ("reasoning", text),
             Delta::Text(text) => ("text", text),
@@ -38,7 +38,7 @@ impl Listener for Ear {
     }
 }
 
-impl Ear {
+impl Recorder {
     fn all(&self, kind: &str) -> Vec<String> {
         let heard = self.0.lock().unwrap();
         heard.iter().filter(|(is, _)| *is == kind).map(|(_, text)| text.clone()).collect()
@@ -46,8 +46,8 @@ impl Ear {
 }
 
 #[tokio::test]
-async fn lines_are_said_in_order_until_they_end() {
-    let model = Scripted::new([
+async fn steps_are_followed_in_order_until_they_end() {
+    let model = ScriptedModel::new([
         say("first"),
         bash("ls").tokens(5, 6),
         edit(json!({"command": "view", "path": "/x"})),
@@ -64,22 +64,22 @@ async fn lines_are_said_in_order_until_they_end() {
         ("", vec!["execute_bash", "submit", "execute_bash"]),
         ("", vec!["submit"]),
     ] {
-        let reply = ask(&model, &[Message::user("go")], &Silent).await.unwrap();
-        assert_eq!(reply.message.text, text);
-        let called: Vec<_> = reply.message.calls.iter().map(|call| call.name.as_str()).collect();
+        let response = ask(&model, &[Message::user("go")], &Silent).await.unwrap();
+        assert_eq!(response.message.text, text);
+        let called: Vec<_> = response.message.calls.iter().map(|call| call.name.as_str()).collect();
         assert_eq!(called, names);
-        assert_eq!(reply.stop, if names.is_empty() { Stop::End } else { Stop::ToolCalls });
+        assert_eq!(response.stop, if names.is_empty() { Stop::End } else { Stop::ToolCalls });
         if names == ["execute_bash"] {
-            assert_eq!((reply.usage.input, reply.usage.output), (5, 6));
-            let Arguments::Object(arguments) = &reply.message.calls[0].arguments else {
-                panic!("{:?}", reply.message)
+            assert_eq!((response.usage.input, response.usage.output), (5, 6));
+            let Arguments::Object(arguments) = &response.message.calls[0].arguments else {
+                panic!("{:?}", response.message)
             };
             assert_eq!(arguments["command"], "ls");
         }
-        if let Some(call) = reply.message.calls.get(2) {
+        if let Some(call) = response.message.calls.get(2) {
             assert!(matches!(call.arguments, Arguments::Malformed { .. }));
         }
-        ids.extend(reply.message.calls.into_iter().map(|call| call.id));
+        ids.extend(response.message.calls.into_iter().map(|call| call.id));
     }
     assert_eq!(ids.len(), 6);
     ids.sort();
@@ -87,48 +87,49 @@ async fn lines_are_said_in_order_until_they_end() {
     assert_eq!(ids.len(), 6, "every id is its own");
     let ended = ask(&model, &[], &Silent).await;
     let ended = ended.unwrap_err().to_string();
-    assert!(ended.ends_with("the script has no reply left; it had 5"), "{ended}");
+    assert!(ended.ends_with("the script has ended after 5 steps"), "{ended}");
 }
 
 #[tokio::test]
-async fn pieces_are_heard_that_make_up_the_reply() {
+async fn streamed_pieces_add_up_to_the_response() {
     let turn = bash("seq 1000 | factor | wc -l").text("a text of some length, in pieces");
-    let model = Scripted::new([turn.reasoning("a thought of some length, in pieces")]);
-    let ear = Ear::default();
-    let reply = ask(&model, &[], &ear).await.unwrap();
-    assert_eq!(ear.all("reasoning").concat(), reply.message.reasoning);
-    assert_eq!(ear.all("text").concat(), reply.message.text);
-    assert_eq!(ear.all("call"), ["execute_bash"]);
+    let model = ScriptedModel::new([turn.reasoning("a thought of some length, in pieces")]);
+    let recorder = Recorder::default();
+    let response = ask(&model, &[], &recorder).await.unwrap();
+    assert_eq!(recorder.all("reasoning").concat(), response.message.reasoning);
+    assert_eq!(recorder.all("text").concat(), response.message.text);
+    assert_eq!(recorder.all("call"), ["execute_bash"]);
     let arguments: serde_json::Value =
-        serde_json::from_str(&ear.all("arguments").concat()).unwrap();
+        serde_json::from_str(&recorder.all("arguments").concat()).unwrap();
     assert_eq!(arguments, json!({"command": "seq 1000 | factor | wc -l"}));
-    assert!(["reasoning", "text", "arguments"].iter().all(|kind| ear.all(kind).len() > 1));
+    assert!(["reasoning", "text", "arguments"].iter().all(|kind| recorder.all(kind).len() > 1));
 
-    let echo = Scripted::new([reply.clone()]);
-    let other = Ear::default();
-    assert_eq!(ask(&echo, &[], &other).await.unwrap(), reply);
-    assert_eq!(*other.0.lock().unwrap(), *ear.0.lock().unwrap());
+    let echo = ScriptedModel::new([response.clone()]);
+    let other = Recorder::default();
+    assert_eq!(ask(&echo, &[], &other).await.unwrap(), response);
+    assert_eq!(*other.0.lock().unwrap(), *recorder.0.lock().unwrap());
 }
 
 #[tokio::test]
-async fn what_was_asked_is_remembered() {
-    let model = Scripted::default().then(say("a")).then(Error::Cut("broken".into())).then(say("b"));
+async fn requests_are_recorded() {
+    let model =
+        ScriptedModel::default().then(say("a")).then(Error::Cut("broken".into())).then(say("b"));
     let messages = [Message::user("one"), Message::user("two")];
     ask(&model, &messages[..1], &Silent).await.unwrap();
     assert!(matches!(ask(&model, &messages, &Silent).await, Err(Error::Cut(_))));
-    let asked = model.asked();
+    let asked = model.requests();
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[1].messages, messages);
     assert_eq!((asked[1].tools, asked[1].max_tokens, asked[1].sampling.seed), (1, 99, Some(4)));
-    assert_eq!(model.left(), 1);
+    assert_eq!(model.remaining(), 1);
 }
 
 #[tokio::test]
 async fn a_closure_serves_many_conversations() {
-    let model = Arc::new(Scripted::answering(|request| match request.messages.len() {
-        1 => Line::from(bash("ls")),
-        2 => Line::from(submit()),
-        _ => Line::from(Error::Protocol("too long".into())),
+    let model = Arc::new(ScriptedModel::answering(|request| match request.messages.len() {
+        1 => Step::from(bash("ls")),
+        2 => Step::from(submit()),
+        _ => Step::from(Error::Protocol("too long".into())),
     }));
     model.push(say("before all else"));
     let message = Message::user("go");
@@ -146,7 +147,8 @@ async fn a_closure_serves_many_conversations() {
 #[tokio::test(start_paused = true)]
 async fn a_model_thinks_or_never_answers() {
     let second = Duration::from_secs(1);
-    let model = Scripted::default().then(say("slow").after(second)).then(Line::Hangs).delay(second);
+    let model =
+        ScriptedModel::default().then(say("slow").after(second)).then(Step::Hang).delay(second);
     let began = tokio::time::Instant::now();
     ask(&model, &[], &Silent).await.unwrap();
     assert_eq!(began.elapsed().as_secs(), 2);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use lis_testkit::{Conversation, Keep, MockServer, say};
 use serde_json::{Value, json};
-use testkit::{Conversation, Keep, MockServer, say};
 use tokio::{net::TcpStream, task::JoinSet};
 
 use crate::client::{ANTHROPIC, Client, End, OPENAI, request};
@@ -33,15 +33,15 @@ async fn three_hundred_conversations_end_as_each_should() {
     assert!(server.requests().is_empty(), "only counted");
 }
 
-/// Talks until the model submits; says how many commands came before.
+/// Continues until the model submits; returns how many commands came before.
 async fn converse(mut client: Client, path: &str) -> usize {
     let mut body = request(true);
     for commands in 0.. {
         client.post(path, &body).await;
-        let reply = client.reply(PATIENCE).await;
-        assert_eq!((reply.status, reply.end), (200, End::Clean));
-        let openai = reply.joined("/choices/0/delta/tool_calls/0/function/name");
-        match (openai + &reply.joined("/content_block/name")).as_str() {
+        let response = client.response(PATIENCE).await;
+        assert_eq!((response.status, response.end), (200, End::Clean));
+        let openai = response.joined("/choices/0/delta/tool_calls/0/function/name");
+        match (openai + &response.joined("/content_block/name")).as_str() {
             "submit" => return commands,
             "execute_bash" => {}
             other => panic!("called {other:?}"),
@@ -76,6 +76,6 @@ async fn a_dropped_server_is_gone_with_its_connections() {
     client.post(OPENAI, &request(true)).await;
     server.requests_reach(1).await.unwrap();
     drop(server);
-    assert_ne!(client.reply(PATIENCE).await.end, End::Silent);
+    assert_ne!(client.response(PATIENCE).await.end, End::Silent);
     assert!(TcpStream::connect(address).await.is_err());
 }

@@ -6,5 +6,5 @@ mod client;
 mod fails_on_demand;
 mod follows_a_script;
 mod holds_many_conversations;
+mod implements_both_protocols;
 mod runs_as_a_program;
-mod speaks_both_protocols;

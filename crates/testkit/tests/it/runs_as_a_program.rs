@@ -1,4 +1,4 @@
-//! The server as a program: it says where it is, serves, and ends with its standard input.
+//! The server as a program: prints its address, serves, and ends with its standard input.
 
 use std::{process::Stdio, time::Duration};
 
@@ -32,18 +32,18 @@ async fn it_serves_until_its_input_ends() {
     let address = url.strip_prefix("http://").and_then(|url| url.strip_suffix("/v1")).unwrap();
     let mut client = Client::open(address.parse().unwrap()).await;
     client.post(OPENAI, &request(true)).await;
-    let reply = client.reply(PATIENCE).await;
-    assert_eq!(reply.joined("/choices/0/delta/content"), "word ".repeat(9));
-    let texts = reply
+    let response = client.response(PATIENCE).await;
+    assert_eq!(response.joined("/choices/0/delta/content"), "word ".repeat(9));
+    let texts = response
         .events()
         .into_iter()
         .filter(|event| event.pointer("/choices/0/delta/content").is_some_and(|text| text != ""));
     assert_eq!(texts.count(), 3);
-    let arguments = reply.joined("/choices/0/delta/tool_calls/0/function/arguments");
+    let arguments = response.joined("/choices/0/delta/tool_calls/0/function/arguments");
     assert_eq!(arguments, r#"{"command":"date"}"#);
     client.post(OPENAI, &json!({"stream": true, "messages": [{"role": "assistant"}]})).await;
-    let reply = client.reply(PATIENCE).await;
-    assert_eq!(reply.joined("/choices/0/delta/tool_calls/0/function/name"), "submit");
+    let response = client.response(PATIENCE).await;
+    assert_eq!(response.joined("/choices/0/delta/tool_calls/0/function/name"), "submit");
 
     drop(child.stdin.take());
     let status = timeout(PATIENCE, child.wait()).await.unwrap().unwrap();

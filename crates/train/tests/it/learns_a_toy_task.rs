@@ -1,12 +1,12 @@
-//! A model of a hundred thousand random numbers learns to work in a sandbox: demonstrations teach it how to leave any of
-//! four answers in a file, and rewards teach it which one is right.
+//! A randomly initialised model of a hundred thousand parameters learns to work in a sandbox: demonstrations teach it to
+//! write any of four answers to a file, and rewards teach it which one is correct.
 
 use std::time::Instant;
 
 use crate::support::{ANSWERS, Toy, has_sandboxes, row};
 
-/// What every problem wants.
-const RIGHT: &str = "3";
+/// The correct answer of every problem.
+const CORRECT: &str = "3";
 
 const WARM_START: &str = r#"
 model = "DIR/model"
@@ -71,7 +71,7 @@ fn success_rises_from_chance_to_over_four_fifths() {
     }
     let began = Instant::now();
     let toy = Toy::new();
-    // Every digit as often: what is learnt from these is how to answer, not what.
+    // Every digit equally often: these teach how to answer, not which answer.
     let digits = ANSWERS.map(|(_, digit)| digit);
     let rows = ANSWERS.iter().flat_map(|(letter, _)| {
         digits.map(move |digit| row(&format!("{letter}{digit}"), letter, digit))
@@ -79,13 +79,13 @@ fn success_rises_from_chance_to_over_four_fifths() {
     toy.write_rows("demonstrations.jsonl", rows);
     let config = toy.config("warm.toml", WARM_START);
     toy.succeeds(&["sft", config.to_str().unwrap()]);
-    toy.write_rows("right.jsonl", ANSWERS.iter().map(|(letter, _)| row(letter, letter, RIGHT)));
+    toy.write_rows("right.jsonl", ANSWERS.iter().map(|(letter, _)| row(letter, letter, CORRECT)));
     let config = toy.config("rl.toml", REWARDS);
     toy.succeeds(&["rl", config.to_str().unwrap()]);
-    let figures = toy.figures("rl");
-    let success = |at: usize| figures[at]["validation/success"].as_f64().unwrap();
-    let (before, after) = (success(0), success(figures.len() - 1));
+    let metrics = toy.metrics("rl");
+    let success = |at: usize| metrics[at]["validation/success"].as_f64().unwrap();
+    let (before, after) = (success(0), success(metrics.len() - 1));
     eprintln!("success {before} before, {after} after, {:?}", began.elapsed());
-    assert!(before < 0.5, "it knows too much: {before}");
-    assert!(after > 0.8, "it learnt too little: {after}");
+    assert!(before < 0.5, "success before training is too high: {before}");
+    assert!(after > 0.8, "success after training is too low: {after}");
 }

@@ -1,4 +1,4 @@
-//! A tiny model, a toy task, and the program run on both.
+//! A tiny model, a toy task, and the program under test.
 
 use std::{
     fs,
@@ -6,28 +6,33 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use policy::{Architecture, Net, Output as Head, Scaling, Shape};
+use policy::{Architecture, Network, Output as Head, Scaling, Shape};
 use serde_json::{Value, json};
 use tch::{Device, Kind};
 use vocabulary::Vocabulary;
 
-/// The letters problems are made of, and the digit each wants in `answer.txt`.
+/// The problems, and the digit each expects in `answer.txt`.
 pub(crate) const ANSWERS: [(&str, &str); 4] = [("A", "3"), ("B", "1"), ("C", "4"), ("D", "2")];
 
-/// Has a place for tools and says nothing of them: what a byte costs a token is kept short.
+/// Supports tools without rendering them: with one token per byte, prompts have to be short.
 const TEMPLATE: &str = "{% if tools %}{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}\n\
     {{ message.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}";
 
-/// A place for a test, with a model, a task and rows.
+/// A temporary directory with a model, tasks and rows.
 pub(crate) struct Toy {
     dir: tempfile::TempDir,
 }
 
 impl Toy {
+    /// An empty directory.
+    pub(crate) fn empty() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
     pub(crate) fn new() -> Self {
-        let toy = Self { dir: tempfile::tempdir().unwrap() };
+        let toy = Self::empty();
         let model = toy.path("model");
-        let net = Net::random(shape(), 11, Device::Cpu, Kind::Float).unwrap();
+        let net = Network::random(shape(), 11, Device::Cpu, Kind::Float).unwrap();
         net.save(&model).unwrap();
         Vocabulary::bytes().unwrap().save(&model).unwrap();
         fs::write(model.join("chat_template.jinja"), TEMPLATE).unwrap();
@@ -35,7 +40,7 @@ impl Toy {
         let task = "[prompt]\nset = \"general\"\nsystem = \"\"\ntask = \"{problem_statement}\"\n\
                     working_dir = \"/testbed\"\noutput_dir = \"/testbed\"\n[grader]\nkind = \"exact\"\n";
         fs::write(toy.path("task/task.toml"), task).unwrap();
-        // A game of chance: half of all replies are worth something, whoever gives them.
+        // Random rewards: about half of all responses get one.
         fs::create_dir(toy.path("chance")).unwrap();
         let chance = "[prompt]\nset = \"general\"\nplain = \"{problem_statement}\"\n\
                       [grader]\ncommand = \"cksum < answer.txt | awk '{ print $1 % 2 }'\"\n";
@@ -54,34 +59,40 @@ impl Toy {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// A configuration with its paths filled in.
+    /// Writes a configuration with its paths filled in.
     pub(crate) fn config(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, text.replace("DIR", &self.dir.path().to_string_lossy())).unwrap();
         path
     }
 
-    /// The program with these arguments, about to run.
+    /// The command with these arguments.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = command(args);
         command.env("LLM_IN_SANDBOX_HOME", self.path("home")).current_dir(self.dir.path());
         command
     }
 
-    /// Runs the program to its end.
+    /// Runs the program until it exits.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 
-    /// Runs the program, which has to end well.
+    /// Runs the program, which has to succeed.
     pub(crate) fn succeeds(&self, args: &[&str]) {
         let output = self.run(args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{args:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {stderr}");
     }
 
-    /// The lines of the figures of a run.
-    pub(crate) fn figures(&self, run: &str) -> Vec<Value> {
+    /// How many steps a run has written down, which may be under way.
+    pub(crate) fn whole_lines(&self, run: &str) -> usize {
+        let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap_or_default();
+        text.matches('\n').count()
+    }
+
+    /// The metrics of a run, per step.
+    pub(crate) fn metrics(&self, run: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -100,7 +111,7 @@ pub(crate) fn row(id: &str, letter: &str, digit: &str) -> Value {
 #[expect(clippy::disallowed_methods, reason = "the program under test")]
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_llm-in-sandbox-train"));
-    // Threads that wait for each other at work this small cost more than they bring.
+    // Synchronising threads costs more than it gains at this size.
     command.args(args).stdin(Stdio::null()).env("OMP_NUM_THREADS", "1");
     command
 }
@@ -123,7 +134,7 @@ fn shape() -> Shape {
     }
 }
 
-/// Whether sandboxes can be made here. Says why a test does not run, or fails it where `LIS_REQUIRE` asks for them.
+/// Whether sandboxes can be created here. Prints why a test is skipped, or fails it where `LIS_REQUIRE` names `userns`.
 pub(crate) fn has_sandboxes() -> bool {
     let allowed = Path::new("/proc/sys/user/max_user_namespaces");
     let allowed = fs::read_to_string(allowed).is_ok_and(|text| text.trim() != "0");
@@ -136,7 +147,7 @@ pub(crate) fn has_sandboxes() -> bool {
     allowed
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
+#[expect(clippy::disallowed_methods, reason = "LIS_REQUIRE is for tests")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -1,43 +1,43 @@
-//! Configurations: what is refused, what is changed from outside, what the defaults are.
+//! Configurations: rejected values, overrides, defaults.
 
 use super::*;
 
-const LEAST: &str = "model = \"m\"\noutput = \"o\"\nsteps = 3\n[data]\ntrain = [\"t.jsonl\"]\n";
+const MINIMAL: &str = "model = \"m\"\noutput = \"o\"\nsteps = 3\n[data]\ntrain = [\"t.jsonl\"]\n";
 
 fn refused(text: &str) -> String {
-    let error = RlConfig::parse(text, &[]).unwrap_err();
-    let chain =
-        std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    error_text::chain(&RlConfig::parse(text, &[]).unwrap_err())
 }
 
 #[test]
 fn the_defaults_are_the_released_recipe() {
-    let config = RlConfig::parse(LEAST, &[]).unwrap();
+    let config = RlConfig::parse(MINIMAL, &[]).unwrap();
     assert_eq!(
         (config.rollout.problems, config.rollout.members, config.rollout.turns),
         (8, 8, 100)
     );
     assert_eq!(config.algorithm.name, AlgorithmName::Rloo);
     assert_eq!(config.algorithm.steps_per_batch(), 1);
-    let optimiser = &config.optimiser;
-    assert_eq!((optimiser.rate, optimiser.betas, optimiser.clip), (1e-6, [0.9, 0.999], 1.0));
-    assert_eq!((optimiser.weight_decay, optimiser.eps), (0.01, 1e-8));
+    let optimizer = &config.optimizer;
+    assert_eq!(
+        (optimizer.learning_rate, optimizer.betas, optimizer.max_grad_norm),
+        (1e-6, [0.9, 0.999], 1.0)
+    );
+    assert_eq!((optimizer.weight_decay, optimizer.eps), (0.01, 1e-8));
     let validation = &config.validation;
     assert_eq!((validation.every, validation.sampling.top_k), (10, 20));
     assert_eq!(config.data.task, "instruct_pretrain");
 }
 
 #[test]
-fn unknown_keys_are_refused_by_name_and_line() {
-    let error = refused(&LEAST.replace("steps = 3", "steps = 3\nstesp = 4"));
+fn unknown_keys_are_rejected_by_name_and_line() {
+    let error = refused(&MINIMAL.replace("steps = 3", "steps = 3\nstesp = 4"));
     assert!(error.contains("stesp") && error.contains("line 4"), "{error}");
-    let error = refused(&format!("{LEAST}[rollout]\nturn = 4\n"));
+    let error = refused(&format!("{MINIMAL}[rollout]\nturn = 4\n"));
     assert!(error.contains("turn"), "{error}");
 }
 
 #[test]
-fn values_that_make_no_sense_are_refused_by_key() {
+fn values_out_of_range_are_rejected_by_key() {
     for (more, key) in [
         ("[rollout]\nproblems = 0", "rollout.problems"),
         ("[rollout]\nproblems = 60000\nmembers = 60000", "rollout.problems times"),
@@ -56,18 +56,18 @@ fn values_that_make_no_sense_are_refused_by_key() {
         ("[lora]\ntargets = []", "lora.targets"),
         ("[checkpoints]\nevery = 0", "checkpoints.every"),
     ] {
-        let error = refused(&format!("{LEAST}{more}\n"));
+        let error = refused(&format!("{MINIMAL}{more}\n"));
         assert!(error.contains(key), "{more}: {error}");
     }
-    assert!(refused(&LEAST.replace("steps = 3", "steps = 2000000")).contains("`steps`"));
-    assert!(refused(&LEAST.replace("steps = 3", "steps = 0")).contains("`data.validation`"));
-    assert!(refused(&" ".repeat(LONGEST + 1)).contains("bytes"));
+    assert!(refused(&MINIMAL.replace("steps = 3", "steps = 2000000")).contains("`steps`"));
+    assert!(refused(&MINIMAL.replace("steps = 3", "steps = 0")).contains("`data.validation`"));
+    assert!(refused(&" ".repeat(MAX_CONFIG_BYTES + 1)).contains("bytes"));
 }
 
 #[test]
-fn held_out_problems_are_sampled_at_once_too() {
+fn validation_episodes_get_slots_too() {
     let slots = |text: &str, validation: usize| {
-        RlConfig::parse(&format!("{LEAST}[rollout]\n{text}"), &[])
+        RlConfig::parse(&format!("{MINIMAL}[rollout]\n{text}"), &[])
             .unwrap()
             .rollout
             .slots(validation)
@@ -79,19 +79,19 @@ fn held_out_problems_are_sampled_at_once_too() {
 }
 
 #[test]
-fn the_likeliest_token_may_be_wanted() {
+fn greedy_validation_is_allowed() {
     for temperature in ["0", "0.001", "10"] {
-        let text = format!("{LEAST}[validation.sampling]\ntemperature = {temperature}\n");
+        let text = format!("{MINIMAL}[validation.sampling]\ntemperature = {temperature}\n");
         assert!(RlConfig::parse(&text, &[]).is_ok(), "{temperature}");
     }
 }
 
 #[test]
-fn what_may_be_absent_is_documented_too() {
+fn optional_keys_are_documented_too() {
     let page = include_str!("../../../../docs/training.md");
     let settings = ["from=\"f\"", "lora.rank=4", "rollout.overlong=\"keep\""].map(String::from);
     let sft = "model = \"m\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n";
-    let rl = serde_json::to_value(RlConfig::parse(LEAST, &settings).unwrap()).unwrap();
+    let rl = serde_json::to_value(RlConfig::parse(MINIMAL, &settings).unwrap()).unwrap();
     let sft = serde_json::to_value(SftConfig::parse(sft, &settings).unwrap()).unwrap();
     let mut keys = Vec::new();
     let mut left = vec![&rl, &sft];
@@ -104,33 +104,36 @@ fn what_may_be_absent_is_documented_too() {
     assert!(keys.contains(&"from"));
     for key in keys {
         let named = page.contains(&format!("`{key}`")) || page.contains(&format!("`[{key}]`"));
-        assert!(named, "docs/training.md says nothing of `{key}`");
+        assert!(named, "docs/training.md does not mention `{key}`");
     }
 }
 
 #[test]
-fn changes_from_outside_count_more() {
-    let changes =
+fn overrides_take_precedence() {
+    let overrides =
         ["optimiser.rate=1e-5", "model=elsewhere/x", "rollout.sampling.top_k=7", "lora.rank=4"];
-    let config = RlConfig::parse(LEAST, &changes.map(String::from)).unwrap();
-    assert_eq!((config.optimiser.rate, config.rollout.sampling.top_k), (1e-5, 7));
+    let config = RlConfig::parse(MINIMAL, &overrides.map(String::from)).unwrap();
+    assert_eq!((config.optimizer.learning_rate, config.rollout.sampling.top_k), (1e-5, 7));
     assert_eq!(config.model, PathBuf::from("elsewhere/x"));
     assert_eq!(config.lora.map(|lora| lora.rank), Some(4));
     for bad in ["rate", "=3", "model.x=3"] {
         assert!(
-            matches!(RlConfig::parse(LEAST, &[bad.to_owned()]), Err(ConfigError::Change { .. })),
+            matches!(
+                RlConfig::parse(MINIMAL, &[bad.to_owned()]),
+                Err(ConfigError::Override { .. })
+            ),
             "{bad}"
         );
     }
     assert!(matches!(
-        RlConfig::parse(LEAST, &["optimiser.rte=3".into()]),
+        RlConfig::parse(MINIMAL, &["optimiser.rte=3".into()]),
         Err(ConfigError::Toml(_))
     ));
 }
 
 #[test]
-fn a_configuration_says_the_same_once_written_down() {
-    let text = format!("{LEAST}[algorithm]\nname = \"grpo++\"\n[lora]\nrank = 8\n");
+fn a_configuration_round_trips() {
+    let text = format!("{MINIMAL}[algorithm]\nname = \"grpo++\"\n[lora]\nrank = 8\n");
     let text = text.replace("steps = 3", "steps = 3\ndevice = \"cuda:1\"");
     let config = RlConfig::parse(&text, &[]).unwrap();
     let written = serde_json::to_value(&config).unwrap();
@@ -139,21 +142,22 @@ fn a_configuration_says_the_same_once_written_down() {
 
 #[test]
 fn rates_rise_and_fall() {
-    let mut optimiser = OptimiserSettings { rate: 1.0, warmup: 2, ..OptimiserSettings::default() };
-    let rates = |optimiser: &OptimiserSettings| {
+    let mut optimizer =
+        OptimizerSettings { learning_rate: 1.0, warmup: 2, ..OptimizerSettings::default() };
+    let rates = |optimizer: &OptimizerSettings| {
         (1..=6)
-            .map(|step| (optimiser.rate_at(step, 6) * 1000.0).round() / 1000.0)
+            .map(|step| (optimizer.learning_rate_at(step, 6) * 1000.0).round() / 1000.0)
             .collect::<Vec<_>>()
     };
-    assert_eq!(rates(&optimiser), [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]);
-    optimiser.schedule = Schedule::Linear;
-    assert_eq!(rates(&optimiser), [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]);
-    optimiser.schedule = Schedule::Cosine;
-    assert_eq!(rates(&optimiser), [0.5, 1.0, 1.0, 0.854, 0.5, 0.146]);
+    assert_eq!(rates(&optimizer), [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    optimizer.schedule = Schedule::Linear;
+    assert_eq!(rates(&optimizer), [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]);
+    optimizer.schedule = Schedule::Cosine;
+    assert_eq!(rates(&optimizer), [0.5, 1.0, 1.0, 0.854, 0.5, 0.146]);
 }
 
 #[test]
-fn supervised_runs_need_something_to_learn_from() {
+fn supervised_runs_need_data() {
     let text = "model = \"m\"\noutput = \"o\"\n[data]\n";
     assert!(matches!(SftConfig::parse(text, &[]), Err(ConfigError::Value { key: "data", .. })));
     let text = format!("{text}trajectories = [\"runs\"]\n");
@@ -161,13 +165,14 @@ fn supervised_runs_need_something_to_learn_from() {
 }
 
 #[test]
-fn algorithms_keep_their_own_values_unless_told() {
-    let config = |text: &str| RlConfig::parse(&format!("{LEAST}[algorithm]\n{text}"), &[]).unwrap();
+fn algorithms_keep_their_own_values_unless_set() {
+    let config =
+        |text: &str| RlConfig::parse(&format!("{MINIMAL}[algorithm]\n{text}"), &[]).unwrap();
     let objective = config("name = \"grpo++\"").algorithm.objective(500);
-    assert_eq!(objective.aggregation(), crate::Aggregation::Constant(500.0));
+    assert_eq!(objective.surrogate().aggregation, crate::Aggregation::Constant(500.0));
     let objective = config("dual_clip = 0\nclip_high = 0.4\naggregation = \"token-mean\"")
         .algorithm
         .objective(500);
-    assert_eq!(objective.clip(), crate::Clip { low: 0.2, high: 0.4, dual: None });
-    assert_eq!(objective.aggregation(), crate::Aggregation::TokenMean);
+    assert_eq!(objective.surrogate().clip, crate::Clip { low: 0.2, high: 0.4, dual: None });
+    assert_eq!(objective.surrogate().aggregation, crate::Aggregation::TokenMean);
 }

@@ -1,10 +1,10 @@
 //! Events to build episodes from, as short as the tests allow.
 
-use serde_json::{Value, json};
-use trajectory::{
-    Arguments, Assistant, Content, Ended, Event, Line, Message, Observed, Outcome, Replied, Spent,
-    Started, Stop, ToolCall, ToolResult, Usage,
+use lis_trajectory::{
+    Arguments, Assistant, Content, Ended, Event, Fault, Line, Message, Observed, Outcome, Replied,
+    Spent, Started, Stop, ToolCall, ToolResult, Usage,
 };
+use serde_json::{Value, json};
 
 /// Lines one second apart.
 pub(crate) fn lines(events: impl IntoIterator<Item = Event>) -> Vec<Line> {
@@ -25,7 +25,7 @@ pub(crate) fn started() -> Event {
     }))
 }
 
-/// A reply that took 1.5 seconds.
+/// A response that took 1.5 seconds.
 pub(crate) fn replied(turn: u32, text: &str, calls: Vec<ToolCall>) -> Event {
     let stop = if calls.is_empty() { Stop::End } else { Stop::ToolCalls };
     let message = Assistant {
@@ -76,7 +76,7 @@ pub(crate) fn ended(outcome: Outcome) -> Event {
 }
 
 pub(crate) fn broken(cause: &str) -> Outcome {
-    Outcome::Infrastructure { cause: cause.into() }
+    Outcome::Infrastructure { cause: cause.into(), fault: Fault::Unknown }
 }
 
 /// What each message of a history shows, in a word or two.

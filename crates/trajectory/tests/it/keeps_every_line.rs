@@ -1,11 +1,11 @@
-//! Whatever happens in an episode, its lines say so when they are read again.
+//! Every event survives being written and read again.
 
+use lis_trajectory::{
+    Arguments, Assistant, Content, Ended, Event, Fault, Line, Message, Observed, Outcome, Replied,
+    Spent, Started, Stop, ToolCall, ToolResult, Usage, read,
+};
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Map, Value, json};
-use trajectory::{
-    Arguments, Assistant, Content, Ended, Event, Line, Message, Observed, Outcome, Replied, Spent,
-    Started, Stop, ToolCall, ToolResult, Usage, read,
-};
 
 use crate::examples::call;
 
@@ -60,7 +60,7 @@ fn tool_call() -> impl Strategy<Value = ToolCall> {
 fn assistant() -> impl Strategy<Value = Assistant> {
     let some = value().prop_filter("null is the absence of a value", |value| !value.is_null());
     (text(), text(), vec(tool_call(), 0..3), option::of(text()), option::of(some)).prop_map(
-        |(text, reasoning, calls, said, opaque)| Assistant { text, reasoning, calls, said, opaque },
+        |(text, reasoning, calls, raw, opaque)| Assistant { text, reasoning, calls, raw, opaque },
     )
 }
 
@@ -121,7 +121,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Cost),
         Just(Outcome::NoToolCalls),
         Just(Outcome::Cancelled),
-        text().prop_map(|cause| Outcome::Infrastructure { cause }),
+        text().prop_map(|cause| Outcome::Infrastructure { cause, fault: Fault::Sandbox }),
     ]
 }
 

@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path};
 
+use lis_trajectory::{Arguments, Trajectory};
 use serde_json::Value;
-use trajectory::{Arguments, Trajectory};
 
 #[test]
 fn published_records_lose_nothing() {

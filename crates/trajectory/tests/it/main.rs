@@ -1,6 +1,6 @@
 //! What is written down about episodes: it comes back as it was, and old files stay readable.
 //!
-//! What a test needs and does not find is said on a line that starts with `skip:`; a name in `LIS_REQUIRE`
+//! A missing requirement of a test is printed on a line that starts with `skip:`; a name in `LIS_REQUIRE`
 //! turns that into a failure.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read what it wrote has failed")]

@@ -1,7 +1,7 @@
 //! Files of the first version load for ever; what this program cannot know is refused or passed over.
 
+use lis_trajectory::{Arguments, Event, Line, Stop, Trajectory, VERSION, history, read};
 use serde_json::Value;
-use trajectory::{Arguments, Event, Line, Stop, Trajectory, VERSION, history, read};
 
 use crate::examples::shown;
 

@@ -1,7 +1,7 @@
 //! The record of an episode: a step for each call, whatever becomes of it.
 
+use lis_trajectory::{Arguments, Assistant, Event, Outcome, Stop, Trajectory};
 use serde_json::{Value, json};
-use trajectory::{Arguments, Assistant, Event, Outcome, Stop, Trajectory};
 
 use crate::examples::{answered, bash, broken, call, ended, lines, reminded, replied, started};
 
@@ -51,7 +51,7 @@ fn every_call_of_a_turn_is_a_step() {
 }
 
 #[test]
-fn what_surrounds_the_steps_is_kept() {
+fn metadata_is_recorded() {
     let record = record([started(), ended(Outcome::MaxTurns)]);
     assert_eq!(record.problem_statement, "count the files");
     assert_eq!(record.steps, []);
@@ -82,7 +82,7 @@ fn a_turn_without_a_call_is_a_step_without_a_function() {
 }
 
 #[test]
-fn a_call_nobody_answered_is_a_step_without_an_observation() {
+fn a_call_without_a_result_is_a_step_without_an_observation() {
     let calls = || vec![bash("a", "ls"), bash("b", "sleep 9999")];
     let half = record([started(), replied(1, "look", calls()), answered(1, "a", "one file")]);
     assert_eq!(told(&half), [("look", "execute_bash", "one file"), ("", "execute_bash", "")]);
@@ -94,7 +94,7 @@ fn a_call_nobody_answered_is_a_step_without_an_observation() {
 }
 
 #[test]
-fn a_reply_that_was_cut_off_says_so() {
+fn a_response_that_was_cut_off_is_marked() {
     let mut event = replied(1, "on and on", vec![]);
     if let Event::Replied(replied) = &mut event {
         replied.stop = Stop::Length;
@@ -169,7 +169,7 @@ fn malformed_calls_are_recorded_and_stay_malformed() {
 }
 
 #[test]
-fn events_in_an_order_nobody_wrote_do_no_harm() {
+fn events_in_an_unexpected_order_do_no_harm() {
     let nonsense = [
         answered(1, "a", "out of nowhere"),
         Event::Unknown,

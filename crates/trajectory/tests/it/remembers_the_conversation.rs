@@ -1,7 +1,7 @@
 //! The conversation follows from the events, up to the last turn that is complete.
 
+use lis_trajectory::{Event, Outcome, compacted, history};
 use serde_json::json;
-use trajectory::{Event, Outcome, compacted, history};
 
 use crate::examples::{answered, bash, call, ended, lines, reminded, replied, shown, started};
 

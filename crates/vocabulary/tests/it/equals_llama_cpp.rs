@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::OnceLock};
 
+use lis_vocabulary::Vocabulary;
 use llama_cpp_2::{
     llama_backend::LlamaBackend,
     model::{LlamaModel, params::LlamaModelParams},
@@ -10,7 +11,6 @@ use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
-use vocabulary::Vocabulary;
 
 use crate::support::{MODELS, TEXTS, file};
 

@@ -1,9 +1,9 @@
-//! Files that are no vocabulary, or a broken one, are refused with a reason.
+//! Files without a vocabulary, or with a malformed one, are refused with a reason.
 
 use std::{fs, path::Path};
 
 use gguf::{Array, Value};
-use vocabulary::{Vocabulary, VocabularyError};
+use lis_vocabulary::{Vocabulary, VocabularyError};
 
 fn refusal(path: &Path) -> String {
     let error = Vocabulary::load(path).unwrap_err();
@@ -12,10 +12,10 @@ fn refusal(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_files_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     assert!(refusal(dir.path()).contains("no tokenizer.json"));
-    assert!(refusal(&dir.path().join("none.gguf")).contains("no GGUF file"));
+    assert!(refusal(&dir.path().join("none.gguf")).contains("not a GGUF file"));
     let text = dir.path().join("a.gguf");
     fs::write(&text, "not a model at all, but long enough to hold a header").unwrap();
     assert!(matches!(Vocabulary::load(&text), Err(VocabularyError::Gguf { .. })));
@@ -45,7 +45,7 @@ fn broken_files_of_the_hub_are_refused() {
     assert!(refusal(dir.path()).contains("tokenizer_config.json"));
     write("tokenizer_config.json", "{}");
     write("generation_config.json", "{\"eos_token_id\": 4000000000}");
-    assert_eq!(Vocabulary::load(dir.path()).unwrap().ends(), [258, 256]);
+    assert_eq!(Vocabulary::load(dir.path()).unwrap().end_of_turn(), [258, 256]);
 }
 
 fn gguf_with(metadata: &[(&str, Value)]) -> String {
@@ -70,7 +70,7 @@ fn broken_vocabularies_in_gguf_files_are_refused() {
     assert!(gguf_with(std::slice::from_ref(&kind)).contains("tokenizer.ggml.tokens"));
     assert!(gguf_with(&[kind.clone(), tokens.clone()]).contains("tokenizer.ggml.merges"));
     let alike = ("tokenizer.ggml.tokens", texts(&["a", "a"]));
-    assert!(gguf_with(&[kind.clone(), alike, merges.clone()]).contains("written alike"));
+    assert!(gguf_with(&[kind.clone(), alike, merges.clone()]).contains("are the same"));
     let cut = ("tokenizer.ggml.pre", Value::from("unheard-of"));
     let all = [kind.clone(), tokens.clone(), merges.clone(), cut];
     assert!(gguf_with(&all).contains("unheard-of"));

@@ -1,8 +1,8 @@
-//! Where the models are, how a test says that it cannot run, and texts that tokenizers stumble over.
+//! The models for tests, visible skips, and texts that are difficult for tokenizers.
 
 use std::path::PathBuf;
 
-/// The GGUF file a variable names, or none, said aloud.
+/// The GGUF file that a variable names; none with a visible skip.
 #[expect(clippy::disallowed_methods, reason = "how tests are run is told by the environment")]
 pub(crate) fn file(variable: &str) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
@@ -18,7 +18,7 @@ pub(crate) fn file(variable: &str) -> Option<PathBuf> {
 /// The variables that name models: a large and a tiny one, of different kinds.
 pub(crate) const MODELS: [&str; 2] = ["LIS_TEST_GGUF", "LIS_TEST_TINY_GGUF"];
 
-/// Texts that tokenizers stumble over.
+/// Texts that are difficult for tokenizers.
 pub(crate) const TEXTS: [&str; 40] = [
     "",
     " ",

@@ -86,7 +86,7 @@ fn a_repository_that_cannot_be_there_or_change_is_refused() {
     let home = Home::new();
     let dir = example("repository");
     let server = MockServer::start().unwrap();
-    for (option, value) in [("--without", "files"), ("--context", "prompt")] {
+    for (option, value) in [("--without", "files"), ("--documents", "prompt")] {
         let args = [dir.to_str().unwrap(), option, value];
         let output = super::bench(&home, &server.base_url(), args).output().unwrap();
         assert!(refusal(&output, 2).contains(&format!("{option} {value}")), "{}", err(&output));

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -39,27 +39,25 @@ fn random_moment_kills_of_a_benchmark_change_nothing() {
     .unwrap();
     let url = server.base_url();
     let args = ["math", "--data", data.to_str().unwrap(), "--mode", "both", "--quiet", "--json"];
-    let began = Instant::now();
     let undisturbed =
         bench(&home, &url, args.into_iter().chain(["--output", "whole"])).output().unwrap();
     assert_eq!(code(&undisturbed), 0, "{}", err(&undisturbed));
-    let whole = began.elapsed();
-    let began = Instant::now();
-    assert_eq!(
-        code(&bench(&home, &url, args.into_iter().chain(["--output", "whole"])).output().unwrap()),
-        0
-    );
-    let start = began.elapsed();
 
     let (mut seed, mut killed) = (0x9E37_79B9_7F4A_7C15_u64, 0);
     let mut finished: HashMap<PathBuf, String> = HashMap::new();
     for _ in 0..kills {
+        let before = server.count();
         let mut running = Running(bench(&home, &url, args).spawn().unwrap());
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        let share = whole.saturating_sub(start) / u32::try_from(kills).unwrap();
-        std::thread::sleep(start.mul_f64(0.5) + share.mul_f64((seed % 1000) as f64 / 600.0));
+        // Some requests further, and then anywhere within an attempt: the work lasts for all kills on any machine.
+        let wanted = before + usize::try_from(seed % 7).unwrap();
+        wait_for("progress", || {
+            let ended = running.0.try_wait().unwrap().is_some();
+            (ended || server.count() >= wanted).then_some(())
+        });
+        std::thread::sleep(Duration::from_millis((seed >> 32) % 40));
         if running.0.try_wait().unwrap().is_none() {
             running.signal(Signal::KILL);
             killed += 1;
@@ -172,7 +170,7 @@ fn a_run_goes_on_by_its_directory_alone() {
     .unwrap();
     let args = ["math", "--data", data, "--mode", "llm", "--tries", "1"];
     let first = benched(&home, &half, &args, 4);
-    assert_eq!((&first["num_errors"], &first["mean_score"]), (&json!(2), &json!(0.5)));
+    assert_eq!((&first["num_errors"], &first["mean_score"]), (&json!(2), &json!(1.0)));
     let resume = |more: &[&str]| {
         let mut command = home.command(["benchmark", "--resume", "out", "--json", "--quiet"]);
         command.args(more).env("HOME", home.file("nobody")).output().unwrap()
@@ -272,7 +270,7 @@ fn a_judge_may_come_later_and_is_not_asked_twice() {
     let output = bench(&home, &server.base_url(), args).output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert_eq!(super::printed(&output)["mean_score"], 1.0);
-    assert_eq!((judge.count() - asked, judge.left()), (6, 0));
+    assert_eq!((judge.count() - asked, judge.remaining()), (6, 0));
     assert_eq!(server.count(), 3);
 }
 

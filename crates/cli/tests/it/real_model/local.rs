@@ -145,7 +145,7 @@ fn a_damaged_file_of_the_store_is_not_used() {
 fn options_of_local_models_are_refused_for_servers() {
     let home = Home::new();
     for (args, told) in [
-        (["--context", "4096"], "--context"),
+        (["--context", "4096"], "--context-tokens"),
         (["--force-calls", "yes"], "--force-calls"),
         (["--adapter", "a.gguf"], "--adapter"),
     ] {
@@ -165,7 +165,7 @@ fn the_default_model_is_told_about_unless_nobody_wants_to_hear() {
         let output = command.args(quiet).env("DOCKER_HOST", "unix:///nowhere").output().unwrap();
         assert_ne!(code(&output), 0);
         let said = err(&output);
-        assert_eq!(said.matches("no model is named").count(), told, "{said}");
+        assert_eq!(said.matches("no model given").count(), told, "{said}");
     }
 }
 

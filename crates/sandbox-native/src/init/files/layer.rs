@@ -1,4 +1,4 @@
-//! What a sandbox has written, as overlayfs keeps it: copied for a fork, packed for an image.
+//! What a sandbox has written, as overlayfs stores it: copied for a fork, packed for an image.
 //!
 //! In an upper directory a character device 0/0 stands for a removed file, and an attribute marks a
 //! directory that hides everything below it.
@@ -24,8 +24,8 @@ use rustix::{
     io::Errno,
 };
 
-/// Deeper trees are refused: copying them takes a descriptor a level.
-const DEEPEST: usize = 500;
+/// Deepest tree that is accepted: copying takes a descriptor per level.
+const MAX_DEPTH: usize = 500;
 const OPAQUE: &CStr = c"user.overlay.opaque";
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -40,7 +40,7 @@ pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
 
 struct Copier<'a> {
     top: BorrowedFd<'a>,
-    /// Where files with several names were copied to.
+    /// The copies of files with several links, by inode.
     linked: HashMap<u64, PathBuf>,
 }
 
@@ -53,7 +53,7 @@ impl Copier<'_> {
         at: &Path,
         depth: usize,
     ) -> io::Result<()> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(io::Error::other("the directories are nested too deeply"));
         }
         each(from, |name, stat| {
@@ -100,7 +100,7 @@ fn copy_file(from: &OwnedFd, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let source = open_regular(from, name)?;
     let copied = openat(to, name, write, Mode::from_raw_mode(0o600))?;
-    // File systems that share blocks copy nothing at all.
+    // Instant on file systems that share blocks.
     if ioctl_ficlone(&copied, &source).is_err() {
         copy_content(&source, &copied, stat.st_size as u64)?;
     }
@@ -109,7 +109,7 @@ fn copy_file(from: &OwnedFd, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io
     Ok(rustix::fs::fchmod(&copied, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
 }
 
-/// Opens a regular file; a pipe in its place is neither waited for nor read.
+/// Opens a regular file. If it was replaced by a pipe, it neither waits for it nor reads it.
 fn open_regular(dir: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
@@ -123,7 +123,7 @@ fn copy_content(source: &OwnedFd, copied: &OwnedFd, size: u64) -> io::Result<()>
     use rustix::fs::{SeekFrom, ftruncate, seek};
     ftruncate(copied, size)?;
     let mut at = 0u64;
-    // Holes stay holes.
+    // Copies only data, so that holes stay holes.
     while at < size {
         let start = match seek(source, SeekFrom::Data(at)) {
             Ok(start) => start,
@@ -190,7 +190,7 @@ fn pack_entries<W: Write>(
     at: &Path,
     depth: usize,
 ) -> io::Result<()> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(io::Error::other("the directories are nested too deeply"));
     }
     let mut mark = [0u8; 1];
@@ -222,7 +222,7 @@ fn pack_entries<W: Write>(
                     io::empty(),
                 )
             }
-            // Sockets and pipes belong to processes, which an image has none of.
+            // Sockets and pipes are skipped: they are useless without their processes.
             _ => Ok(()),
         }
     })
@@ -251,7 +251,7 @@ fn header(stat: &Stat) -> tar::Header {
     header
 }
 
-/// Calls for every entry of a directory but itself and its parent.
+/// Calls `visit` for every entry of a directory.
 fn each(dir: &OwnedFd, mut visit: impl FnMut(&CStr, &Stat) -> io::Result<()>) -> io::Result<()> {
     let mut entries = Dir::new(openat(dir, ".", DIRECTORY, Mode::empty())?)?;
     while let Some(entry) = entries.read() {

@@ -30,7 +30,7 @@ fn pid_1_cannot_be_looked_into() {
 fn our_program_cannot_be_replaced() {
     on_both(async |h| {
         let sandbox = h.sandbox().await;
-        let helper = crate::support::launcher().program;
+        let helper = crate::support::spawner();
         let before = std::fs::metadata(&helper).unwrap();
         let seen = perl(
             &sandbox,
@@ -85,7 +85,7 @@ fn file_workers_cannot_be_looked_into() {
         store(&sandbox, "/tmp/stop", "").await;
         let seen = ok(
             &sandbox,
-            "for i in {1..100}; do [ -s /tmp/result ] && break; sleep 0.05; done; cat /tmp/result",
+            "for i in {1..1000}; do [ -s /tmp/result ] && break; sleep 0.05; done; cat /tmp/result",
         )
         .await;
         assert_eq!(seen, "met\n", "a worker could be looked into, or none was met");
@@ -114,7 +114,7 @@ fn working_directories_lead_nowhere_else() {
             let seen = program(&sandbox, &Process::new(["bash", "-c", script])).await;
             assert!(is_inside(&seen), "/testbed -> {target}: {seen}");
         }
-        // And a shell that has to be started anew.
+        // And a shell that has to be started again.
         ok(&sandbox, "ln -sfn /proc/1/fd/5/.. /testbed").await;
         super::sh(&sandbox, "pkill -9 bash; kill -9 $$").await;
         let seen = sandbox.shell(&sandbox::ShellCommand::new(script)).await;
@@ -129,7 +129,7 @@ fn is_inside(seen: &str) -> bool {
     !seen.contains("outside") && !seen.contains("another root")
 }
 
-/// Links of the kernel's making that would lead a careless process of ours astray.
+/// Magic links of the kernel do not mislead the workers.
 fn proc_places() -> Vec<String> {
     let mut all: Vec<String> =
         ["/proc/self/root/..", "/proc/1/root", "/proc/1/cwd", "/proc/self/cwd"]
@@ -144,7 +144,7 @@ fn proc_places() -> Vec<String> {
     all
 }
 
-/// A sandbox whose working directory itself is such a link is not made, or is inside.
+/// A sandbox whose working directory itself is such a link is refused, or starts inside.
 #[test]
 fn first_working_directory_leads_nowhere_else() {
     on_the_host(async |h| {
@@ -161,7 +161,7 @@ fn first_working_directory_leads_nowhere_else() {
     });
 }
 
-/// The caller's files interface, pointed at processes' belongings, gives nothing and breaks nothing.
+/// Reading, writing and copying through `/proc/PID` reveals nothing and breaks nothing.
 #[test]
 fn files_of_processes_are_not_given() {
     on_both(async |h| {

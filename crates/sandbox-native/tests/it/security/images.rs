@@ -1,4 +1,4 @@
-//! Images made to mislead whoever sets a sandbox up: links, files and nothing where directories belong.
+//! Hostile images: links, files or nothing in place of directories that the set-up uses.
 
 use std::{
     fs,
@@ -124,7 +124,7 @@ fn assert_no_strays(home: &Path, id: &str, image: &str) {
     }
 }
 
-/// Missing directories are made inside; files in their place are an error or do no harm.
+/// Missing directories are created inside; files in their place are an error or harmless.
 #[test]
 fn missing_directories_and_files_in_their_place() {
     on_the_host(async |h| {

@@ -1,4 +1,4 @@
-//! Files and attributes through which the kernel takes orders: switches, devices, privileges.
+//! Kernel interfaces in the file system: settings, devices, privileges.
 
 use sandbox::{Network, Spec};
 
@@ -29,7 +29,7 @@ fn kernel_switches_cannot_be_written() {
     });
 }
 
-/// What tells of the kernel's memory, log or keys is empty or closed.
+/// Files with the kernel's memory, log or keys are empty or closed.
 #[test]
 fn kernel_secrets_cannot_be_read() {
     on_both(async |h| {
@@ -64,12 +64,12 @@ fn there_is_no_release_agent() {
     });
 }
 
-/// Devices: the harmless ones alone, and none can be made.
+/// Only harmless devices exist, and none can be created.
 #[test]
 fn devices_are_few() {
     on_both(async |h| {
         let sandbox = h.sandbox().await;
-        // A node mounted on a file is no device to `find`, which looks at the directory alone.
+        // `find` does not see a node that is mounted on a file, because it reads the directory only.
         let script = "for f in /dev/*; do if [ ! -h $f ] && [ -b $f -o -c $f ]; then echo $f; fi; done; find / \\( -path /proc -o \
                       -path /dev \\) -prune -o \\( -type b -o -type c \\) -print 2>/dev/null; true";
         let found = ok(&sandbox, script).await;

@@ -44,7 +44,7 @@ fn swapper(targets: &[String]) -> String {
     )
 }
 
-/// Whatever a link says at whatever moment, nothing outside is read, listed, written or made.
+/// Whatever a link points to at any moment, nothing outside is read, listed, written or created.
 #[test]
 fn changing_links_lead_nowhere() {
     on_both(async |h| {

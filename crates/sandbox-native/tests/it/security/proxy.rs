@@ -1,4 +1,4 @@
-//! Ways around the list of allowed hosts, and nonsense sent to the proxy.
+//! Attempts to get around the allowed hosts, and malformed requests to the proxy.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{Ground, on_the_host, perl};
 
-/// A server on this machine that keeps what it is sent.
+/// A server on this machine that records what it receives.
 struct Server {
     port: u16,
     hits: Arc<AtomicUsize>,
@@ -139,7 +139,7 @@ fn no_spelling_gets_around_the_list() {
     });
 }
 
-/// One request is one request: what comes after it goes nowhere, and nobody else's name is passed on.
+/// Only the checked request is forwarded: nothing after it, and no other host name.
 #[test]
 fn requests_cannot_be_smuggled() {
     on_the_host(async |h| {

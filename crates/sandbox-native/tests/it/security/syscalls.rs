@@ -1,4 +1,4 @@
-//! System calls that lead out, or into the kernel's riskier parts, made directly.
+//! Dangerous system calls, made directly.
 
 use std::fmt::Write;
 

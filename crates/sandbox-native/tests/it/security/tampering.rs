@@ -1,13 +1,15 @@
 //! Tampering with what runs the sandbox from inside: pipes, shells, workers, PID 1.
 //!
-//! A command may spoil its own shell and files. It must not keep the caller waiting, pass for
-//! another command later, or survive the sandbox.
+//! A command may break its own shell and files. It must not block the caller, affect a later command's result, or survive
+//! the sandbox.
 
 use std::time::Duration;
 
 use sandbox::{Limits, Process, Sandbox, ShellCommand, Spec, Status};
 
-use super::{Ground, ok, on_both, on_the_host, perl_behind, program, sh, sh_within, soon};
+use super::{
+    Ground, WAIT, go, ok, on_both, on_the_host, perl_behind, program, sh, sh_within, soon,
+};
 
 /// The caller's requests are answered, with whatever result, and the sandbox can be destroyed.
 async fn is_answered(sandbox: impl Sandbox, attack: &str) {
@@ -26,7 +28,7 @@ async fn is_answered(sandbox: impl Sandbox, attack: &str) {
     soon(&format!("{attack}: destroy"), sandbox.destroy()).await.unwrap();
 }
 
-/// Our pipes can be neither replaced nor removed, and nothing can be put beside them.
+/// The pipes of PID 1 can be neither replaced nor removed, and nothing can be added to their directory.
 #[test]
 fn our_pipes_cannot_be_replaced() {
     on_both(async |h| {
@@ -52,9 +54,9 @@ fn our_pipes_cannot_be_replaced() {
     });
 }
 
-/// Flooded or emptied pipes keep nobody waiting.
+/// Flooded or emptied pipes do not block the caller.
 #[test]
-fn tampering_with_our_pipes_keeps_nobody_waiting() {
+fn tampering_with_the_pipes_does_not_block_the_caller() {
     on_the_host(async |h| {
         for attack in [
             "for i in 1 2 3 4; do yes 's 2 0' > /dev/.lis/s & done",
@@ -70,18 +72,21 @@ fn tampering_with_our_pipes_keeps_nobody_waiting() {
     });
 }
 
-/// Forged reports spoil the shell of the forger; programs started apart from it end as they end.
+/// Forged reports break only the shell; programs apart from it are not affected.
 #[test]
 fn forged_reports_reach_no_program() {
     on_both(async |h| {
         let sandbox = h.sandbox().await;
         perl_behind(
             &sandbox,
-            "$| = 1; open(my $s, '>', '/dev/.lis/s') or die; print qq(ready\n); sleep 1; my $t = time; \
-             while (time - $t < 30) { for my $n (1..200) { syswrite($s, qq(s $n 77\nb $n 1\nb $n -1\ns $n x\n)) } \
-             select(undef, undef, undef, 0.001) }",
+            &format!(
+                "$| = 1; open(my $s, '>', '/dev/.lis/s') or die; print qq(ready\n); {WAIT} my $t = time; \
+                 while (time - $t < 30) {{ for my $n (1..200) {{ syswrite($s, qq(s $n 77\nb $n 1\nb $n -1\ns $n x\n)) }} \
+                 select(undef, undef, undef, 0.001) }}"
+            ),
         )
         .await;
+        go(&sandbox).await;
         for code in 0..5 {
             let script = format!("echo out{code}; exit {code}");
             let seen = program(&sandbox, &Process::new(["bash", "-c", &script])).await;
@@ -92,20 +97,21 @@ fn forged_reports_reach_no_program() {
     });
 }
 
-/// Signals to PID 1, the shells and the workers keep nobody waiting.
+/// Signals to PID 1, the shells and the workers do not block the caller.
 #[test]
-fn signals_keep_nobody_waiting() {
+fn signals_do_not_block_the_caller() {
     on_the_host(async |h| {
         for attack in ["STOP", "KILL", "TERM"] {
             let sandbox = h.sandbox().await;
             perl_behind(
                 &sandbox,
                 &format!(
-                    "$| = 1; $SIG{{TERM}} = 'IGNORE'; print qq(ready\n); sleep 1; my $s = time; \
+                    "$| = 1; $SIG{{TERM}} = 'IGNORE'; print qq(ready\n); {WAIT} my $s = time; \
                      while (time - $s < 60) {{ kill '{attack}', -1; kill '{attack}', 1; select(undef, undef, undef, 0.0005) }}"
                 ),
             )
             .await;
+            go(&sandbox).await;
             is_answered(sandbox, attack).await;
         }
         let sandbox = h.sandbox().await;
@@ -139,7 +145,7 @@ fn nothing_survives_a_timeout() {
     });
 }
 
-/// With every process used up the caller gets answers, and a timeout frees them.
+/// With a full process table the caller gets replies, and a timeout frees it.
 #[test]
 fn a_full_process_table_is_an_answer() {
     on_both(async |h| {
@@ -152,18 +158,17 @@ fn a_full_process_table_is_an_answer() {
         let output = sh_within(&sandbox, bomb, Duration::from_secs(1)).await;
         assert_eq!(output.status, Status::TimedOut);
         assert_eq!(ok(&sandbox, "echo free again").await, "free again\n");
-        // It is waited for by a command that needs processes itself, so it takes them a little later.
-        let bomb =
-            "$| = 1; print qq(ready\n); select(undef, undef, undef, .5); 1 while fork; sleep 60";
-        perl_behind(&sandbox, bomb).await;
+        let bomb = format!("$| = 1; print qq(ready\n); {WAIT} 1 while fork; sleep 60");
+        perl_behind(&sandbox, &bomb).await;
+        go(&sandbox).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         is_answered(sandbox, "process table").await;
     });
 }
 
-/// Limits of PID 1 changed from inside spoil the sandbox at most.
+/// Limits of PID 1 that are changed from inside break only the sandbox.
 #[test]
-fn limits_of_pid_1_keep_nobody_waiting() {
+fn limits_of_pid_1_do_not_block_the_caller() {
     on_the_host(async |h| {
         // Processor time, file size, data, address space, descriptors, processes.
         for (resource, limit) in [(0, 1), (1, 0), (2, 4096), (9, 4096), (7, 0), (7, 5), (6, 0)] {

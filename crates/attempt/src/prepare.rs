@@ -1,0 +1,97 @@
+//! Fills a new sandbox: the directories the prompt names, the problem's files, and the task's set-up.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use agent::{Prompts, prompt::Inputs};
+use problems::{Problem, Task};
+use sandbox::{CopyReport, Error, Process, Sandbox, Streams};
+
+use crate::{
+    Capability, Documents, Settings,
+    sandboxes::{PATIENCE, within},
+};
+
+/// The time limit of a task's set-up script.
+const SETUP: Duration = Duration::from_secs(600);
+
+/// Input files beyond this number are not listed for the model.
+const MAX_LISTED: usize = 10_000;
+
+/// Prepares a sandbox for a problem, then takes away the capabilities the model has to do without.
+pub(crate) async fn prepare<S: Sandbox>(
+    sandbox: &S,
+    task: &Task,
+    problem: &Problem,
+    settings: &Settings,
+) -> Result<(), Error> {
+    let preparing = async {
+        create_directories(sandbox, &task.prompts).await?;
+        if settings.documents == Documents::Files {
+            for (name, text) in &problem.files {
+                let path = task.prompts.input_dir.join(name);
+                sandbox.write_file(&path, text.as_bytes()).await?;
+            }
+        }
+        if let Some(script) = task.setup(problem) {
+            let setup = Process { timeout: Some(SETUP), ..Process::new(["bash", "-c", &script]) };
+            run(sandbox, &setup).await?;
+        }
+        if !settings.allows(Capability::Files) {
+            sandbox.freeze().await?;
+        }
+        Ok(())
+    };
+    within(SETUP + PATIENCE, "preparing a sandbox", preparing).await
+}
+
+/// Creates the directories a prompt names: a model must be able to rely on what it reads there.
+pub async fn create_directories<S: Sandbox>(sandbox: &S, prompts: &Prompts) -> Result<(), Error> {
+    let dirs = [&prompts.working_dir, &prompts.input_dir, &prompts.output_dir];
+    let dirs = dirs.map(|dir| dir.to_string_lossy().into_owned());
+    let mkdir = ["mkdir", "-p", "--"].map(str::to_owned).into_iter().chain(dirs);
+    run(sandbox, &Process::new(mkdir)).await
+}
+
+/// Copies a file or directory of the host into the input directory.
+pub async fn copy_input<S: Sandbox>(
+    sandbox: &S,
+    prompts: &Prompts,
+    input: &Path,
+) -> Result<CopyReport, Error> {
+    let to = match input.is_dir() {
+        true => prompts.input_dir.clone(),
+        false => prompts.input_dir.join(input.file_name().unwrap_or_default()),
+    };
+    sandbox.copy_in(input, &to).await
+}
+
+/// Lists the files of an input directory, or the one input file, for the prompt. Entries that cannot be read are left
+/// out: copying them reports the error.
+pub fn input_listing(input: &Path) -> Inputs {
+    let base = if input.is_dir() { input } else { input.parent().unwrap_or(input) };
+    let mut open: Vec<PathBuf> = vec![input.to_owned()];
+    let mut files = Vec::new();
+    while let Some(path) = open.pop().filter(|_| files.len() < MAX_LISTED) {
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if metadata.is_dir() {
+            open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
+        } else if metadata.is_file() {
+            let name = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
+            files.push((name, metadata.len()));
+        }
+    }
+    Inputs::new(files)
+}
+
+/// Runs a program of ours, which has to succeed.
+async fn run<S: Sandbox>(sandbox: &S, process: &Process) -> Result<(), Error> {
+    let exit = sandbox.process(process, Streams::discard()).await?;
+    match exit.status.success() {
+        true => Ok(()),
+        false => Err(Error::Command { command: process.argv.join(" "), status: exit.status }),
+    }
+}

@@ -1,0 +1,73 @@
+//! The arguments that describe a sandbox.
+
+use clap::{Args, ValueEnum};
+use sandbox::{ByteSize, ImageRef, Network};
+use serde::{Deserialize, Serialize};
+
+use super::values::{self, Limit, Variable};
+
+/// The sandbox to create.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sandbox")]
+pub(crate) struct SandboxArgs {
+    /// Runtime that creates the sandbox
+    #[arg(long, value_name = "RUNTIME", default_value_t, value_enum)]
+    pub(crate) runtime: RuntimeKind,
+    /// Root file system: `host` (this machine's programs, without its secrets), an image name, or a directory
+    #[arg(long, value_name = "host|NAME|DIR", default_value = "host")]
+    pub(crate) image: ImageRef,
+    /// Memory limit of all processes together, such as 512M; `none` for no limit
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = values::size)]
+    pub(crate) memory: Limit<ByteSize>,
+    /// CPU limit in cores, such as 0.5; `none` for no limit
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = values::cpus,
+        allow_negative_numbers = true
+    )]
+    pub(crate) cpus: Limit<f64>,
+    /// Maximum number of processes and threads; `none` for no limit
+    #[arg(long, value_name = "N", default_value = "512", value_parser = values::pids)]
+    pub(crate) pids: Limit<u32>,
+    /// Limit of data written to files, such as 500M; `none` for no limit
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = values::size)]
+    pub(crate) disk: Limit<ByteSize>,
+    /// Network access: none, full, or only these hosts over HTTP and HTTPS. `*.name` allows subdomains, `name:8080`
+    /// another port
+    #[arg(long, value_name = "none|full|allow=HOST,...", default_value = "none")]
+    pub(crate) network: Network,
+    /// Environment variable; K alone copies its value from this environment; repeatable
+    #[arg(long, value_name = "K=V", value_parser = values::variable)]
+    pub(crate) env: Vec<Variable>,
+    /// Fail unless every requested protection is fully enforced (the disk limit may be partial)
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+/// A runtime of sandboxes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RuntimeKind {
+    /// Namespaces, overlayfs, control groups and seccomp; no daemon
+    Native,
+    /// A Docker daemon
+    Docker,
+}
+
+impl Default for RuntimeKind {
+    fn default() -> Self {
+        if cfg!(target_os = "linux") { Self::Native } else { Self::Docker }
+    }
+}
+
+impl RuntimeKind {
+    /// Its name on the command line and in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Docker => "docker",
+        }
+    }
+}

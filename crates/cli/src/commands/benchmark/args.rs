@@ -1,0 +1,232 @@
+//! The arguments of `benchmark`, with the spellings of the reference package as aliases.
+
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+
+use attempt::Capability;
+use clap::{Args, ValueEnum};
+use results::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::args::{
+    model::ModelArgs,
+    sandbox::SandboxArgs,
+    values::{self, Limit},
+};
+
+/// Options that cannot be changed when a run is resumed.
+const FIXED_ON_RESUME: [&str; 30] = [
+    "tasks",
+    "task",
+    "data",
+    "mode",
+    "repeat",
+    "limit",
+    "ids",
+    "start_id",
+    "end_id",
+    "documents",
+    "without",
+    "output",
+    "max_turns",
+    "max_tokens",
+    "max_tokens_per_call",
+    "max_response_len",
+    "max_cost",
+    "deadline",
+    "command_timeout",
+    "compact",
+    "docker_image",
+    "runtime",
+    "image",
+    "memory",
+    "cpus",
+    "pids",
+    "disk",
+    "network",
+    "tool_format",
+    "strict",
+];
+
+/// Options of `benchmark`.
+#[derive(Debug, Args)]
+#[command(
+    args_override_self = true,
+    // Here the old spelling `--context` is an alias of `--documents`.
+    mut_arg("context_tokens", |arg| arg.alias(None)),
+    after_help = "Examples:
+  llm-in-sandbox benchmark math --model Qwen/Qwen3-8B --base-url http://localhost:8000/v1 --mode both
+  llm-in-sandbox benchmark math biomed --data math=aime.jsonl --data biomed=med.parquet --repeat 4
+  llm-in-sandbox benchmark physics --model NAME --judge-model JUDGE --judge-base-url http://host:8000/v1
+  llm-in-sandbox benchmark ./my-task --model NAME --limit 10 --without external,execution
+  llm-in-sandbox benchmark --resume benchmark-runs/math-NAME
+  llm-in-sandbox benchmark --task math --llm_name NAME --mode llm-in-sandbox --num_workers 8 --start_id 0 --end_id 3
+
+Every attempt is saved in OUTPUT as soon as it ends: run.json, attempts/, trajectories/, results.json. The same command
+again, or --resume, runs only what is missing; `report OUTPUT` summarizes the results.
+Exit codes: 0 all attempts finished and graded, 2 invalid input, 4 the machine, the model's server or the judge failed
+for some, 130 cancelled with Ctrl-C."
+)]
+pub(crate) struct BenchmarkArgs {
+    /// Tasks: math, physics, chem, biomed, long_context, instruct_follow, instruct_pretrain, swe, or the directory of a
+    /// custom task
+    #[arg(value_name = "TASK", required_unless_present_any = ["task", "resume"])]
+    pub(crate) tasks: Vec<String>,
+    /// Same as TASK
+    #[arg(long, hide = true)]
+    pub(crate) task: Vec<String>,
+    /// Rows of a task, as a .jsonl, .json or .parquet file; TASK=FILE for each of several tasks [else: the task's own,
+    /// or those of the Hugging Face hub]
+    #[arg(long, value_name = "[TASK=]FILE")]
+    pub(crate) data: Vec<String>,
+    /// With a sandbox, with one plain response, or both
+    #[arg(long, value_name = "MODE", value_enum, default_value = "sandbox")]
+    pub(crate) mode: Modes,
+    /// Attempts per problem
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) repeat: NonZeroU32,
+    /// Maximum number of problems per task [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Only these problems of any task, comma-separated; repeatable
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub(crate) ids: Vec<String>,
+    /// Index of the first problem, from 0; duplicate rows count once, skipped rows do not count
+    #[arg(long, value_name = "N", alias = "start_id")]
+    pub(crate) start_id: Option<usize>,
+    /// Index after the last problem
+    #[arg(long, value_name = "N", alias = "end_id")]
+    pub(crate) end_id: Option<usize>,
+    /// Where documents are given; a plain response always has them in the prompt
+    #[arg(long, value_name = "WHERE", value_enum, default_value = "files", alias = "context")]
+    pub(crate) documents: Documents,
+    /// Capabilities to remove, comma-separated or repeated: external (network), files (writing), execution (of commands)
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) without: Vec<Capability>,
+    /// Directory for results [default: benchmark-runs/TASK-MODEL]
+    #[arg(long, value_name = "DIR", alias = "output_dir", alias = "output-dir")]
+    pub(crate) output: Option<PathBuf>,
+    /// Resume a run with its recorded settings and judge. Options of the model and the judge may be changed; --env and
+    /// --header must be repeated
+    #[arg(long, value_name = "DIR", conflicts_with_all = FIXED_ON_RESUME)]
+    pub(crate) resume: Option<PathBuf>,
+    /// Accept recorded settings that were not written by you on this machine
+    #[arg(long, requires = "resume")]
+    pub(crate) trust: bool,
+    /// Concurrent sandboxes [default: by CPUs and memory; 4 for a local model]
+    #[arg(long, value_name = "N", alias = "num_workers", alias = "num-workers")]
+    pub(crate) concurrency: Option<NonZeroU32>,
+    /// Concurrent requests to the model [default: as many as sandboxes; at most 8 for a local model]
+    #[arg(long, value_name = "N")]
+    pub(crate) model_calls: Option<NonZeroU32>,
+    /// Tries of an attempt that fails because of the machine or a server
+    #[arg(long, value_name = "N", default_value = "3")]
+    pub(crate) tries: NonZeroU32,
+    /// Consecutive failures of this kind after which the run is aborted
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub(crate) max_failures: NonZeroU32,
+    /// Same as `--runtime docker --image NAME`
+    #[arg(long, alias = "docker_image", hide = true)]
+    pub(crate) docker_image: Option<String>,
+    /// YAML file with llm_name, llm_base_url, api_key, as for `run`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) settings: Option<PathBuf>,
+    /// Print one JSON object at the end instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print progress as JSON lines on standard error
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) json_progress: bool,
+    /// Print only the result and errors
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) judge: JudgeArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) limits: AttemptLimitArgs,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
+}
+
+/// The judge of answers that no program can grade.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[command(next_help_heading = "Judge")]
+pub(crate) struct JudgeArgs {
+    /// Model that compares answers with the right ones, for tasks that need a judge
+    #[arg(long, value_name = "NAME")]
+    pub(crate) judge_model: Option<String>,
+    /// Base URL of the judge [default: the model's if it is the same model, else as for --base-url]
+    #[arg(long, value_name = "URL", requires = "judge_model")]
+    pub(crate) judge_base_url: Option<String>,
+    /// Environment variable with the judge's API key [default: as for --api-key-env]
+    #[arg(long, value_name = "VAR", requires = "judge_model")]
+    pub(crate) judge_api_key_env: Option<String>,
+}
+
+/// Limits of an attempt.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct AttemptLimitArgs {
+    /// Maximum number of turns [default: the task's, else 100]
+    #[arg(long, value_name = "N", alias = "max_steps", alias = "max-steps",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
+    /// Maximum number of tokens of the whole conversation [default: 65536; 131072 for long_context]
+    #[arg(long, value_name = "N", alias = "max_token_limit", alias = "max-token-limit",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tokens: Option<u64>,
+    /// Maximum number of tokens per response with a sandbox [default: 65536; 4096 for a local model]
+    #[arg(long, value_name = "N", alias = "max_tokens_per_call",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tokens_per_call: Option<u64>,
+    /// Maximum number of tokens of a plain response [default: as --max-tokens-per-call]
+    #[arg(long, value_name = "N", alias = "max_response_len",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_response_len: Option<u64>,
+    /// Maximum cost of an attempt in US dollars; requires a known price [default: none]
+    #[arg(long, value_name = "USD", value_parser = values::dollars, allow_negative_numbers = true)]
+    pub(crate) max_cost: Option<f64>,
+    /// Time limit of an attempt: seconds, or 500ms, 2m, 1h
+    #[arg(long, value_name = "SECONDS", default_value = "30m", value_parser = values::time)]
+    pub(crate) deadline: Limit<Duration>,
+    /// Time limit of one command: seconds, or 500ms, 2m, 1h
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = values::time)]
+    pub(crate) command_timeout: Limit<Duration>,
+    /// Shorten old tool results when the conversation approaches its token limit
+    #[arg(long)]
+    pub(crate) compact: bool,
+}
+
+/// How problems are given to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Modes {
+    /// A model with a sandbox
+    #[value(alias = "llm-in-sandbox")]
+    Sandbox,
+    /// One plain response
+    Llm,
+    /// Both
+    Both,
+}
+
+impl Modes {
+    /// The modes to run, in order.
+    pub(crate) fn all(self) -> Vec<Mode> {
+        match self {
+            Self::Sandbox => vec![Mode::Sandbox],
+            Self::Llm => vec![Mode::Llm],
+            Self::Both => vec![Mode::Llm, Mode::Sandbox],
+        }
+    }
+}
+
+/// Where documents are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Documents {
+    /// As files in the sandbox
+    Files,
+    /// In the prompt
+    Prompt,
+}

@@ -1,0 +1,196 @@
+//! `doctor`: checks what this machine can enforce, by inspecting it and by creating sandboxes.
+//!
+//! `doctor/show.rs` formats the findings.
+
+mod args;
+mod show;
+
+use std::time::Instant;
+
+use sandbox::{Layer, LayerReport, LayerState, Network, Protection, Runtime, Sandbox, Spec};
+use sandbox_docker::DockerRuntime;
+use serde::Serialize;
+
+pub(crate) use self::args::DoctorArgs;
+use crate::{
+    args::sandbox::RuntimeKind,
+    console::output,
+    exit::{self, Exit},
+    runtime::AnyRuntime,
+    settings::{Settings, environment},
+};
+
+/// The findings.
+#[derive(Serialize)]
+struct Findings {
+    version: &'static str,
+    system: String,
+    kernel: Option<String>,
+    privileged: bool,
+    home: Option<String>,
+    machine: Vec<LayerReport>,
+    native: Native,
+    docker: Docker,
+    advice: Vec<String>,
+}
+
+/// The native runtime.
+#[derive(Default, Serialize)]
+struct Native {
+    works: bool,
+    error: Option<String>,
+    /// Until the first sandbox, including the runtime's start.
+    first_start_ms: Option<f64>,
+    /// Until another sandbox.
+    start_ms: Option<f64>,
+    networks: Vec<Mode>,
+    protection: Option<Protection>,
+}
+
+/// A network policy.
+#[derive(Serialize)]
+struct Mode {
+    network: &'static str,
+    works: bool,
+    error: Option<String>,
+}
+
+/// The Docker daemon.
+#[derive(Default, Serialize)]
+struct Docker {
+    works: bool,
+    error: Option<String>,
+    version: Option<String>,
+    limits_disk: bool,
+    networks: Vec<Mode>,
+}
+
+/// Examines the machine and prints the findings.
+pub(crate) async fn run(args: &DoctorArgs, settings: &Settings) -> anyhow::Result<Exit> {
+    let findings = examine(settings).await;
+    if args.json {
+        output::print_json(&findings)?;
+    } else {
+        output::print(&show::text(&findings, settings.color_stdout()))?;
+    }
+    let works = findings.native.works || findings.docker.works;
+    Ok(if works { Exit::Done } else { Exit::Infrastructure })
+}
+
+async fn examine(settings: &Settings) -> Findings {
+    let machine = machine();
+    let native = native(settings).await;
+    let docker = docker(settings).await;
+    let mut findings = Findings {
+        version: env!("CARGO_PKG_VERSION"),
+        system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+        kernel: machine.0,
+        privileged: rustix::process::geteuid().is_root(),
+        home: settings.home().ok().map(|home| home.display().to_string()),
+        machine: machine.1,
+        native,
+        docker,
+        advice: Vec::new(),
+    };
+    findings.advice = advice(&findings);
+    findings
+}
+
+#[cfg(target_os = "linux")]
+fn machine() -> (Option<String>, Vec<LayerReport>) {
+    let found = sandbox_native::probe();
+    (Some(found.kernel), found.capabilities)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn machine() -> (Option<String>, Vec<LayerReport>) {
+    (None, Vec::new())
+}
+
+async fn native(settings: &Settings) -> Native {
+    let mut found = Native::default();
+    let began = Instant::now();
+    let runtime = match AnyRuntime::start(RuntimeKind::Native, settings).await {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            found.error = Some(exit::describe(&error));
+            return found;
+        }
+    };
+    match try_sandbox(&runtime, Network::None).await {
+        Ok(protection) => {
+            found.works = true;
+            found.first_start_ms = Some(began.elapsed().as_secs_f64() * 1e3);
+            found.protection = Some(protection);
+        }
+        Err(error) => {
+            found.error = Some(exit::describe(&error));
+            return found;
+        }
+    }
+    for (name, policy) in [("none", "none"), ("allow", "allow=example.com"), ("full", "full")] {
+        let began = Instant::now();
+        let outcome = match policy.parse() {
+            Ok(network) => try_sandbox(&runtime, network).await,
+            Err(error) => Err(anyhow::Error::new(error)),
+        };
+        if name == "none" && outcome.is_ok() {
+            found.start_ms = Some(began.elapsed().as_secs_f64() * 1e3);
+        }
+        let error = outcome.err().map(|error| exit::describe(&error));
+        found.networks.push(Mode { network: name, works: error.is_none(), error });
+    }
+    found
+}
+
+/// Creates and removes a sandbox with the default limits; returns what it enforced.
+async fn try_sandbox(runtime: &AnyRuntime, network: Network) -> anyhow::Result<Protection> {
+    let made = runtime.create(&Spec { network, ..Spec::default() }).await?;
+    let protection = made.protection().clone();
+    made.destroy().await?;
+    Ok(protection)
+}
+
+async fn docker(settings: &Settings) -> Docker {
+    let connecting = async {
+        let runtime = DockerRuntime::connect(settings.docker()).await?;
+        let version = runtime.version().await?;
+        Ok::<_, sandbox::Error>((version, runtime.bounds_disk()))
+    };
+    match connecting.await {
+        Ok((version, limits_disk)) => Docker {
+            works: true,
+            version: Some(version),
+            limits_disk,
+            networks: ["none", "full"]
+                .map(|network| Mode { network, works: true, error: None })
+                .into(),
+            error: None,
+        },
+        Err(error) => Docker { error: Some(exit::describe(&error.into())), ..Docker::default() },
+    }
+}
+
+/// What to install or configure for more protection.
+fn advice(findings: &Findings) -> Vec<String> {
+    let mut advice = Vec::new();
+    let layers = findings.native.protection.iter().flat_map(|protection| &protection.layers);
+    for layer in findings.machine.iter().chain(layers) {
+        // A partial disk limit is the best this runtime has.
+        if layer.state != LayerState::Enforced && layer.layer != Layer::DiskLimit {
+            advice.push(format!("{}: {}", layer.layer, layer.detail));
+        }
+    }
+    if cfg!(target_os = "linux") && !environment::has_program("mmdebstrap") {
+        advice.push("image build: install the package mmdebstrap".into());
+    }
+    if !findings.docker.works {
+        advice.push(
+            "docker: only for --runtime docker; install the package docker.io, start it, or set DOCKER_HOST \
+             to a running daemon"
+                .into(),
+        );
+    }
+    advice.dedup();
+    advice
+}

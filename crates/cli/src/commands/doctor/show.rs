@@ -1,0 +1,102 @@
+//! The findings as text.
+
+use std::fmt::Write;
+
+use sandbox::{LayerReport, LayerState};
+
+use super::{Docker, Findings, Mode, Native};
+use crate::{console::output, settings::Color};
+
+/// Formats all findings.
+pub(super) fn text(findings: &Findings, color: Color) -> String {
+    let mut text = String::new();
+    let who = if findings.privileged { "root" } else { "an ordinary user" };
+    let kernel = findings.kernel.as_deref().unwrap_or("");
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "llm-in-sandbox {} on {} {kernel}, as {who}",
+        findings.version, findings.system
+    );
+    let home = findings.home.as_deref().unwrap_or("nowhere; set LLM_IN_SANDBOX_HOME");
+    let _ = writeln!(text, "state is stored in {home}");
+    if !findings.machine.is_empty() {
+        let _ = writeln!(text, "\nThis machine\n{}", layers(&findings.machine, color));
+    }
+    native(&mut text, &findings.native, color);
+    docker(&mut text, &findings.docker, color);
+    if !findings.advice.is_empty() {
+        let _ = writeln!(text, "\nTo improve");
+        for line in &findings.advice {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    text
+}
+
+fn native(text: &mut String, native: &Native, color: Color) {
+    let ms = |time: Option<f64>| time.map_or_else(String::new, |ms| format!("{ms:.1} ms"));
+    let head = match &native.error {
+        None => format!(
+            "{}work; one starts in {}, the first in {}",
+            mark(LayerState::Enforced, color),
+            ms(native.start_ms),
+            ms(native.first_start_ms)
+        ),
+        Some(error) => format!("{}do not work: {error}", mark(LayerState::Missing, color)),
+    };
+    let _ = writeln!(text, "\nNative sandboxes\n  {head}");
+    if let Some(protection) = &native.protection {
+        let _ = writeln!(text, "{}", layers(&protection.layers, color));
+    }
+    networks(text, &native.networks);
+}
+
+fn docker(text: &mut String, docker: &Docker, color: Color) {
+    let head = match (&docker.error, &docker.version) {
+        (Some(error), _) => format!("{}do not work: {error}", mark(LayerState::Missing, color)),
+        (None, version) => {
+            let disk = if docker.limits_disk { "can" } else { "cannot" };
+            let version = version.as_deref().unwrap_or("of unknown version");
+            let yes = mark(LayerState::Enforced, color);
+            format!("{yes}work; daemon {version}, which {disk} limit disk space")
+        }
+    };
+    let _ = writeln!(text, "\nDocker sandboxes\n  {head}");
+    networks(text, &docker.networks);
+}
+
+fn networks(text: &mut String, modes: &[Mode]) {
+    let networks = modes.iter().map(|mode| match &mode.error {
+        None => mode.network.to_owned(),
+        Some(error) => format!("{} (no: {error})", mode.network),
+    });
+    let networks: Vec<_> = networks.collect();
+    if !networks.is_empty() {
+        let _ = writeln!(text, "  network: {}", networks.join(", "));
+    }
+}
+
+fn layers(layers: &[LayerReport], color: Color) -> String {
+    let rows: Vec<_> = layers
+        .iter()
+        .map(|layer| {
+            let mark = format!("  {}", mark(layer.state, color));
+            vec![format!("{mark}{}", layer.layer), layer.detail.clone()]
+        })
+        .collect();
+    output::table(&rows)
+}
+
+/// A word for a state, padded, so that colors do not disturb the columns.
+fn mark(state: LayerState, color: Color) -> String {
+    let (word, code) = match state {
+        LayerState::Enforced => ("yes   ", 32),
+        LayerState::Partial => ("part  ", 33),
+        LayerState::Missing => ("no    ", 31),
+    };
+    match color {
+        Color::OnTerminals => format!("\x1b[{code}m{word}\x1b[0m"),
+        Color::Never => word.to_owned(),
+    }
+}

@@ -1,0 +1,78 @@
+//! `model serve`: a model in this process for other programs, over OpenAI's protocol.
+
+use std::net::SocketAddr;
+
+use model::Formatted;
+use model_server::{Images, ServeOptions, Served};
+use startup::Signals;
+use tokio::net::TcpListener;
+
+use super::args::ServeArgs;
+use crate::{
+    args::model::Forcing,
+    console::output,
+    exit::{Exit, UsageError},
+    model::{LocalSettings, ModelFile},
+    settings::{Settings, environment},
+};
+
+/// Maximum number of tokens of a response if the client sets no limit.
+const DEFAULT_MAX_TOKENS: u64 = 4096;
+
+/// Serves until a signal ends it.
+pub(crate) async fn run(
+    args: ServeArgs,
+    settings: &Settings,
+    signals: &mut Signals,
+) -> anyhow::Result<Exit> {
+    let api_key = args.api_key_env.as_deref().map(environment::api_key).transpose()?;
+    if api_key.is_none() && !args.host.is_loopback() {
+        let text = format!(
+            "--host {}: everyone who reaches this address could use the model; require a key with \
+             --api-key-env",
+            args.host
+        );
+        return Err(UsageError(text).into());
+    }
+    if args.force_calls == Forcing::Yes && !args.tool_format.can_be_forced() {
+        let text = "--force-calls requires --tool-format hermes or fenced";
+        return Err(UsageError(text.into()).into());
+    }
+    let at = SocketAddr::new(args.host, args.port);
+    // Before the model is loaded, which takes long: an occupied port is reported at once.
+    let listener = TcpListener::bind(at).await.map_err(|error| {
+        UsageError(format!("cannot listen on {at}: {error}; choose another --port or --host"))
+    })?;
+    let file = match args.name {
+        None => {
+            let (file, hint) = ModelFile::default_model(settings)?;
+            output::note(&hint);
+            file
+        }
+        Some(name) => ModelFile::named(&name).unwrap_or(ModelFile::Listed(name)),
+    };
+    let plan = LocalSettings::new(file, args.local, args.concurrency);
+    let model = tokio::select! {
+        model = plan.load(settings) => model?,
+        exit = signals.cancelled() => return Ok(exit),
+    };
+    let model = Formatted::new(model, args.tool_format);
+    let model = match args.force_calls {
+        Forcing::Yes => model.forced(),
+        Forcing::No => model,
+    };
+    let served = Served { images: Images::Refused, ..Served::new(model, DEFAULT_MAX_TOKENS) };
+    let at = listener.local_addr()?;
+    output::note(&format!("serving {} at http://{at}/v1; stop with Ctrl-C", plan.file.name()));
+    let options = ServeOptions {
+        api_key,
+        max_running: usize::try_from(args.concurrency.get()).unwrap_or(usize::MAX),
+        ..ServeOptions::default()
+    };
+    let mut stop = signals.clone();
+    let shutdown = async move {
+        stop.cancelled().await;
+    };
+    model_server::serve(listener, vec![served], options, shutdown).await?;
+    Ok(signals.cancelled().await)
+}

@@ -1,0 +1,189 @@
+//! `run`: gives a model a task and a sandbox, and stores the answer, the files and the trajectory.
+//!
+//! The order of steps is here; the steps are in the modules below and in the crates.
+
+mod args;
+mod folder;
+mod prepared;
+mod recorder;
+mod resume;
+mod sandbox;
+mod seal;
+mod settings;
+mod summary;
+
+use ::sandbox::Sandbox;
+use agent::{Episode, Opening};
+use startup::Signals;
+use tokio_util::sync::CancellationToken;
+use trajectory::{Ended, Started};
+
+pub(crate) use self::{
+    args::RunArgs,
+    folder::{RunDir, text_of},
+    prepared::{FOREVER, seal, vision},
+    sandbox::fill,
+    seal::Seal,
+    settings::{Compact, max_response_tokens, readable},
+};
+use self::{
+    prepared::{PreparedRun, Start},
+    recorder::Recorder,
+    summary::Summary,
+};
+use crate::{
+    commands::sandbox::report_skipped,
+    console::{Console, Mode, output},
+    exit::{self, Exit},
+    model::AnyModel,
+    runtime::{AnyRuntime, AnySandbox},
+    settings::Settings,
+};
+
+/// How results are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Show {
+    /// The answer alone.
+    Answer,
+    /// One JSON object.
+    Json,
+}
+
+/// Runs an episode, new or resumed.
+pub(crate) async fn run(
+    args: RunArgs,
+    settings: &Settings,
+    signals: &mut Signals,
+) -> anyhow::Result<Exit> {
+    let show = if args.json { Show::Json } else { Show::Answer };
+    let mode = match (args.watch, args.quiet || args.json) {
+        (true, _) => Mode::Live,
+        (false, true) => Mode::Quiet,
+        (false, false) if settings.stderr_is_interactive() => Mode::Live,
+        (false, false) => Mode::Plain,
+    };
+    let mut run = match args.resume.clone() {
+        Some(dir) => PreparedRun::resume(&dir, args, settings)?,
+        None => PreparedRun::new(args, settings)?,
+    };
+    if let (Some(hint), Mode::Live | Mode::Plain) = (run.settings.model.hint.take(), mode) {
+        output::note(&hint);
+    }
+    let console = Console::new(mode, settings.color_stderr(), run.settings.limits.turns);
+    let opening = async {
+        // The runtime comes first: a model may have to be downloaded, and a machine that cannot run sandboxes should fail
+        // before.
+        let runtime = AnyRuntime::start(run.settings.sandbox.runtime, settings).await?;
+        let (model, context) =
+            AnyModel::open(&run.settings.model, run.secrets.clone(), settings).await?;
+        let (sandbox, start) = open_sandbox(&run, &runtime).await?;
+        anyhow::Ok((runtime, model, context, sandbox, start))
+    };
+    let opened = tokio::select! {
+        opened = opening => opened,
+        exit = signals.cancelled() => {
+            run.discard();
+            return Ok(exit);
+        }
+    };
+    let (runtime, model, context, sandbox, start) = opened.inspect_err(|_| run.discard())?;
+    run.settings.model.context = context;
+    let (file, image) = (run.events.try_clone()?, run.start.image());
+    let recorder = Recorder::new(file, &console, &runtime, run.name(), image)?;
+    let ended = match run.start.ended() {
+        Some(ended) => ended,
+        None => play(&run, &model, &sandbox, &recorder, start, signals).await,
+    };
+    let (summary, written) = collect(&run, &sandbox, ended, &recorder).await;
+    if let Err(error) = sandbox.destroy().await {
+        let error = exit::describe(&error.into());
+        output::note(&format!("the sandbox may not have been removed: {error}"));
+    }
+    recorder.remove_images().await;
+    match summary.show(show, mode) {
+        // The reader closed the pipe; the exit code still matters.
+        Err(error) if !error.is_broken_pipe() => return Err(error.into()),
+        _ => written?,
+    }
+    match summary.exit() {
+        Exit::Cancelled(_) => Ok(signals.cancelled().await),
+        exit => Ok(exit),
+    }
+}
+
+/// Creates or restores the sandbox; returns it with what the episode starts from.
+async fn open_sandbox(
+    run: &PreparedRun,
+    runtime: &AnyRuntime,
+) -> anyhow::Result<(AnySandbox, Opening)> {
+    let (sandbox, opening) = match &run.start {
+        Start::Fresh => {
+            let sandbox = sandbox::create(&run.settings, runtime).await?;
+            let started = started(run, &sandbox)?;
+            (sandbox, Opening::Fresh(Box::new(started)))
+        }
+        Start::Resumed(earlier) => {
+            let (sandbox, turn) = sandbox::restore(&run.settings, earlier, runtime).await?;
+            (sandbox, earlier.opening(turn))
+        }
+    };
+    run.settings.sandbox.accept(sandbox.protection())?;
+    Ok((sandbox, opening))
+}
+
+/// The first event of a new episode.
+fn started(run: &PreparedRun, sandbox: &AnySandbox) -> anyhow::Result<Started> {
+    let settings = &run.settings;
+    let inputs = settings.input.as_deref().map(attempt::input_listing).unwrap_or_default();
+    let network = &settings.sandbox.spec.network;
+    let rendered = settings.prompts.render_with(&settings.task, network, &inputs)?;
+    Ok(Started {
+        problem_statement: settings.task.clone(),
+        messages: rendered.messages(),
+        model: settings.model.name.clone(),
+        settings: run.record.clone(),
+        protection: serde_json::to_value(sandbox.protection())?,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+/// Plays the episode until it ends or the user cancels it.
+async fn play(
+    run: &PreparedRun,
+    model: &AnyModel,
+    sandbox: &AnySandbox,
+    recorder: &Recorder<'_>,
+    opening: Opening,
+    signals: &Signals,
+) -> Ended {
+    let cancel = CancellationToken::new();
+    let (canceller, mut signals) = (cancel.clone(), signals.clone());
+    let listening = tokio::spawn(async move {
+        signals.cancelled().await;
+        canceller.cancel();
+    });
+    let settings = run.settings.episode();
+    let episode = Episode::new(model, sandbox, recorder, &settings, opening, cancel);
+    let ended = agent::run(episode).await;
+    listening.abort();
+    ended
+}
+
+/// Collects the files and writes the results. The summary is returned even if it cannot be written.
+async fn collect(
+    run: &PreparedRun,
+    sandbox: &AnySandbox,
+    ended: Ended,
+    recorder: &Recorder<'_>,
+) -> (Summary, anyhow::Result<()>) {
+    let output_dir = &run.settings.prompts.output_dir;
+    let collected = attempt::collect_directory(sandbox, output_dir, &run.dir.files()).await;
+    report_skipped(&collected.report);
+    if collected.are_lost() {
+        recorder.keep_images();
+    }
+    let written = run.dir.write_trajectory();
+    let summary = Summary::new(run, ended, collected);
+    let written = written.and_then(|()| run.dir.write_run(&summary));
+    (summary, written)
+}

@@ -1,0 +1,137 @@
+//! A message authentication code over recorded settings: they decide where keys are sent, what is copied into a sandbox
+//! and how strong it is, so settings from elsewhere must not be applied unasked.
+//!
+//! The key is stored in the user's state directory and never leaves it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The field of the settings that holds the code.
+const FIELD: &str = "seal";
+
+/// Signs settings and verifies its own signatures.
+pub(crate) struct Seal {
+    key: [u8; 32],
+}
+
+impl Seal {
+    /// The seal of a state directory; its key is generated on first use.
+    pub(crate) fn of(home: &Path) -> io::Result<Self> {
+        let path = home.join("record.key");
+        let mut key = [0; 32];
+        match File::open(&path) {
+            Ok(mut file) => file.read_exact(&mut key).map(|()| Self { key }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                File::open("/dev/urandom")?.read_exact(&mut key)?;
+                // The first process wins, and no process sees a partial key.
+                let partial = home.join(format!(".record.key.{}", std::process::id()));
+                let mut file =
+                    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+                let placed = file.write_all(&key).and_then(|()| fs::hard_link(&partial, &path));
+                fs::remove_file(&partial)?;
+                match placed {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::of(home),
+                    placed => placed.map(|()| Self { key }),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds the code to the settings.
+    pub(crate) fn sign(&self, settings: &mut Value) {
+        let signature = self.signature(settings);
+        if let Value::Object(map) = settings {
+            map.insert(FIELD.into(), Value::String(signature));
+        }
+    }
+
+    /// The code of settings that do not hold one.
+    pub(crate) fn signature(&self, settings: &Value) -> String {
+        hex(&self.code(settings).finalize().into_bytes())
+    }
+
+    /// Whether the settings carry this seal's code and were not changed since.
+    pub(crate) fn verify(&self, settings: &Value) -> bool {
+        let mut bare = settings.clone();
+        let found = bare.as_object_mut().and_then(|map| map.remove(FIELD));
+        let Some(found) = found.as_ref().and_then(Value::as_str) else { return false };
+        let signed =
+            from_hex(found).is_some_and(|code| self.code(&bare).verify_slice(&code).is_ok());
+        signed || found == self.legacy(&bare)
+    }
+
+    /// HMAC-SHA256 over the settings as compact JSON.
+    fn code(&self, settings: &Value) -> Hmac<Sha256> {
+        // HMAC pads shorter keys with zeros to the block size.
+        let mut block = [0; 64];
+        block[..self.key.len()].copy_from_slice(&self.key);
+        Hmac::<Sha256>::new(&block.into()).chain_update(settings.to_string().as_bytes())
+    }
+
+    /// The code of earlier versions, SHA256(key, SHA256(key, text)), so that their runs can be resumed.
+    fn legacy(&self, settings: &Value) -> String {
+        let round =
+            |text: &[u8]| Sha256::new().chain_update(self.key).chain_update(text).finalize();
+        hex(&round(&round(settings.to_string().as_bytes())))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+    pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_own_seals_count() {
+        let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let seal = Seal::of(home.path()).unwrap();
+        let mut settings = json!({"base_url": "http://here", "n": 1.5, "z": {"b": 1, "a": 2}});
+        assert!(!seal.verify(&settings));
+        seal.sign(&mut settings);
+        // Settings are read back from a file, maybe by a later process.
+        let again: Value = serde_json::from_str(&settings.to_string()).unwrap();
+        assert!(Seal::of(home.path()).unwrap().verify(&again));
+        assert!(!Seal::of(other.path()).unwrap().verify(&again));
+        let mut changed = again.clone();
+        changed["base_url"] = json!("http://elsewhere");
+        assert!(!seal.verify(&changed));
+        let names: Vec<_> = fs::read_dir(home.path()).unwrap().flatten().collect();
+        assert_eq!(names.len(), 1);
+    }
+
+    #[test]
+    fn seals_of_earlier_versions_are_valid() {
+        let seal = Seal { key: [7; 32] };
+        let settings = |code: &str| json!({"base_url": "http://here", "n": 1.5, FIELD: code});
+        let legacy = "1e483cb4f928b2705ebd3328cb298a941adeaec497697cd8ae3e497ade6eefba";
+        assert!(seal.verify(&settings(legacy)));
+        assert!(!seal.verify(&settings(&legacy.replace('0', "1"))));
+        let mut current = json!({"base_url": "http://here", "n": 1.5});
+        seal.sign(&mut current);
+        assert_eq!(
+            current[FIELD],
+            "11f7289946119093273981291bae5fac295e4409df8a23cda345438d9ba7e8c6"
+        );
+        assert!(seal.verify(&current));
+        assert!(!seal.verify(&settings("not hex")) && !seal.verify(&settings("")));
+    }
+}

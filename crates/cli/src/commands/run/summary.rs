@@ -1,0 +1,151 @@
+//! The summary of a run, for people and for programs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use attempt::Collected;
+use sandbox::Skipped;
+use serde::Serialize;
+use trajectory::{Ended, Outcome, Spent};
+
+use super::{Show, prepared::PreparedRun};
+use crate::{
+    console::{
+        Mode,
+        output::{self, OutputError},
+        sanitize,
+    },
+    exit::Exit,
+};
+
+/// The summary of a run: `run.json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    #[serde(flatten)]
+    outcome: Outcome,
+    /// The content of `answer.txt`.
+    answer: Option<String>,
+    task: String,
+    model: String,
+    spent: Spent,
+    /// The directory of the run.
+    directory: String,
+    /// The collected files, relative to `files`: the first ones, if there are very many.
+    files: Vec<String>,
+    /// The number of collected files.
+    file_count: usize,
+    /// Files that could not be collected, and why: likewise.
+    skipped: Vec<SkippedFile>,
+    /// Why nothing could be collected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "trouble")]
+    error: Option<String>,
+    program: &'static str,
+}
+
+/// A file that could not be collected.
+#[derive(Debug, Serialize)]
+struct SkippedFile {
+    path: String,
+    why: String,
+}
+
+/// Files that are listed by name.
+const MAX_LISTED: usize = 1000;
+
+impl Summary {
+    /// Summarizes an episode and its collected files.
+    pub(crate) fn new(run: &PreparedRun, ended: Ended, collected: Collected) -> Self {
+        let mut outcome = ended.outcome;
+        let lost = collected.are_lost();
+        let error = collected.error.map(|error| crate::exit::describe(&error.into()));
+        let failed = matches!(outcome, Outcome::Cancelled | Outcome::Infrastructure { .. });
+        if let Some(cause) = error.as_ref().filter(|_| lost && !failed) {
+            let cause = format!("cannot collect the files: {cause}");
+            outcome = Outcome::Infrastructure { cause, fault: trajectory::Fault::Sandbox };
+        }
+        let files = run.dir.files();
+        // Where it cannot be created, nothing else can be written either, which is reported.
+        let _ = fs::create_dir(&files);
+        let mut found = Vec::new();
+        list(&files, Path::new(""), &mut found);
+        found.sort();
+        Self {
+            outcome,
+            answer: attempt::answer_of(&files.join("answer.txt")),
+            task: run.settings.task.clone(),
+            model: run.settings.model.name.clone(),
+            spent: ended.spent,
+            directory: lossy(run.dir.path()),
+            file_count: found.len(),
+            files: found.iter().take(MAX_LISTED).map(|path| lossy(path)).collect(),
+            skipped: collected.report.skipped.iter().take(MAX_LISTED).map(skipped_file).collect(),
+            error,
+            program: env!("CARGO_PKG_VERSION"),
+        }
+    }
+
+    /// Shows the summary.
+    pub(crate) fn show(&self, show: Show, mode: Mode) -> Result<(), OutputError> {
+        if show == Show::Json {
+            return output::print_json(self);
+        }
+        match (&self.outcome, mode) {
+            // Otherwise the view of the episode has shown it.
+            (Outcome::Submitted, _) | (_, Mode::Live | Mode::Plain) => {}
+            (Outcome::Infrastructure { cause, .. }, Mode::Quiet) => {
+                output::note(&format!("error: {cause}"));
+            }
+            (outcome, Mode::Quiet) => output::note(&format!("ended as {outcome}")),
+        }
+        if mode != Mode::Quiet {
+            if let Some(error) = &self.error {
+                output::note(&format!("cannot collect the model's files: {error}"));
+            }
+            let dir = &self.directory;
+            output::note(&match self.file_count {
+                0 => format!("the model left no files; the trajectory is in {dir}"),
+                1 => format!("1 file and the trajectory are in {dir}"),
+                many => format!("{many} files and the trajectory are in {dir}"),
+            });
+            if matches!(self.outcome, Outcome::Cancelled | Outcome::Infrastructure { .. }) {
+                output::note(&format!("resume with: llm-in-sandbox run --resume {dir}"));
+            }
+        }
+        match &self.answer {
+            Some(answer) if !answer.is_empty() => output::print(&sanitize(answer)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        match self.outcome {
+            Outcome::Submitted => Exit::Done,
+            Outcome::Cancelled => Exit::Cancelled(2),
+            Outcome::Infrastructure { .. } => Exit::Infrastructure,
+            _ => Exit::NotSubmitted,
+        }
+    }
+}
+
+/// File names may not be UTF-8; the summary is written all the same.
+fn lossy(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn skipped_file(skipped: &Skipped) -> SkippedFile {
+    SkippedFile { path: lossy(&skipped.path), why: skipped.why.clone() }
+}
+
+fn list(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(root.join(below)).into_iter().flatten().flatten() {
+        let path = below.join(entry.file_name());
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => list(root, &path, found),
+            _ => found.push(path),
+        }
+    }
+}

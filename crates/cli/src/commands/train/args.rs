@@ -1,0 +1,79 @@
+//! The arguments of `train …`.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Subcommand};
+use curves::Smoothing;
+
+/// Subcommands of `train`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrainCommand {
+    /// Plot training curves: reward, turns, response length, entropy, tool use
+    #[command(after_help = "Examples:
+  llm-in-sandbox train plot runs/first
+  llm-in-sandbox train plot runs/first runs/second --output comparison
+  llm-in-sandbox train plot runs/first --json | jq '.figures[] | select(.figure == \"reward_mean\")'
+
+Writes curves.html (one page, opens without a network) and an SVG file per figure. A run in progress is plotted up to
+its last step.")]
+    Plot(PlotArgs),
+    /// Train a model by reinforcement learning in sandboxes
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train rl CONFIG.toml"
+    )]
+    Rl(ForwardedArgs),
+    /// Train a model on recorded episodes or demonstrations
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train sft CONFIG.toml"
+    )]
+    Sft(ForwardedArgs),
+    /// Export a trained model or adapter
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train export RUN --to DIR"
+    )]
+    Export(ForwardedArgs),
+    /// Measure the speed of training and generation
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train perf --device cuda"
+    )]
+    Perf(ForwardedArgs),
+}
+
+/// Options of `train plot`.
+#[derive(Debug, Args)]
+pub(crate) struct PlotArgs {
+    /// Run directories, or their metrics.jsonl
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Directory for the files [default: RUN/curves, or ./curves for several runs]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Smoothing factor, 0 (none) to below 1
+    #[arg(long, value_name = "FACTOR", default_value = "0.7", value_parser = smoothing)]
+    pub(crate) smooth: Smoothing,
+    /// Print a summary of the figures as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Parses a smoothing factor.
+pub(crate) fn smoothing(text: &str) -> Result<Smoothing, String> {
+    let factor = text.parse().ok().and_then(Smoothing::new);
+    factor.ok_or_else(|| format!("`{text}` is not a number from 0 to below 1, such as 0.7"))
+}
+
+/// Arguments of the training program.
+#[derive(Debug, Args)]
+pub(crate) struct ForwardedArgs {
+    /// Arguments of the training program; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) args: Vec<OsString>,
+}

@@ -1,0 +1,64 @@
+//! Data on standard output; everything else goes to standard error, through [`note`].
+//!
+//! Output of sandboxed programs does not pass through here.
+
+use std::io::{self, Write};
+
+pub(crate) use startup::note;
+
+/// Standard output cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output")]
+pub(crate) struct OutputError(#[source] io::Error);
+
+impl OutputError {
+    /// Whether the reader closed the pipe.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Writes one or more lines to standard output.
+pub(crate) fn print(text: &str) -> Result<(), OutputError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.trim_end_matches('\n').as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
+        .map_err(OutputError)
+}
+
+/// Writes a value to standard output as one JSON document.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), OutputError> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| OutputError(e.into()))?;
+    print(&text)
+}
+
+/// Aligns columns, separated by two spaces; the first row is the heading.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["NAME", "SIZE"], ["größer", "1"], ["x", "22"]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "NAME    SIZE\ngrößer  1\nx       22");
+    }
+}

@@ -1,0 +1,12 @@
+//! The model of a command: its settings, and the opened model.
+
+mod local;
+mod open;
+mod settings;
+pub(crate) mod store;
+
+pub(crate) use self::{
+    local::{LocalSettings, ModelFile},
+    open::AnyModel,
+    settings::{ModelLocation, ModelSettings, Secrets, strip_vendor},
+};

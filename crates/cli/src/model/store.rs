@@ -1,0 +1,40 @@
+//! The store of local models on this machine.
+
+use std::path::Path;
+
+use catalogue::{PullOptions, Pulled, SourceKind, Stage, Store};
+
+use crate::console::progress::ProgressView;
+
+/// Opens the store below the state directory.
+pub(crate) fn open(home: &Path) -> anyhow::Result<Store> {
+    Ok(Store::open(home.join("models"))?)
+}
+
+/// Pulls a model with a progress view, unless it is stored; from one source, or from any.
+pub(crate) async fn pull(
+    store: &Store,
+    name: &str,
+    source: Option<SourceKind>,
+) -> Result<Pulled, catalogue::Error> {
+    let mut options = PullOptions::default();
+    if let Some(source) = source {
+        options.sources = vec![source];
+    }
+    let view = ProgressView::on_stderr();
+    store.pull(name, &options, &view).await
+}
+
+impl catalogue::Progress for ProgressView {
+    fn stage(&self, stage: Stage, total: Option<u64>) {
+        self.bytes(&stage.to_string(), total.unwrap_or_default());
+    }
+
+    fn advance(&self, by: u64) {
+        image::Progress::advance(self, by);
+    }
+
+    fn message(&self, text: &str) {
+        image::Progress::message(self, text);
+    }
+}

@@ -1,0 +1,122 @@
+//! Settings of a sandbox, checked before anything is created.
+
+use std::path::PathBuf;
+
+use sandbox::{Layer, LayerReport, LayerState, Limits, Network, Protection, Spec};
+use serde::{Deserialize, Serialize};
+
+use super::environment;
+use crate::{
+    args::{
+        sandbox::{RuntimeKind, SandboxArgs},
+        values::Variable,
+    },
+    exit::UsageError,
+};
+
+/// A sandbox to create.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SandboxSettings {
+    pub(crate) runtime: RuntimeKind,
+    pub(crate) spec: Spec,
+    pub(crate) weakness: Weakness,
+}
+
+/// What to do if a requested protection is not fully enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Weakness {
+    /// Report it.
+    Reported,
+    /// Fail.
+    Refused,
+}
+
+impl SandboxSettings {
+    /// Checks the arguments.
+    pub(crate) fn check(args: SandboxArgs, workdir: PathBuf) -> anyhow::Result<Self> {
+        let spec = Spec {
+            image: args.image,
+            limits: Limits {
+                memory: args.memory.0,
+                cpus: args.cpus.0,
+                pids: args.pids.0,
+                disk: args.disk.0,
+            },
+            network: args.network,
+            env: values(args.env)?,
+            workdir,
+        };
+        spec.validate().map_err(sandbox::Error::from)?;
+        let weakness = if args.strict { Weakness::Refused } else { Weakness::Reported };
+        Ok(Self { runtime: args.runtime, spec, weakness })
+    }
+
+    /// Sets the values of variables, which are not recorded. Fails if one is missing.
+    pub(crate) fn restore_env(&mut self, env: Vec<Variable>) -> anyhow::Result<()> {
+        let env = values(env)?;
+        let given = |name: &String| env.iter().any(|(known, _)| known == name);
+        let names = self.spec.env.iter().map(|(name, _)| name);
+        let missing: Vec<_> = names.filter(|name| !given(name)).map(String::as_str).collect();
+        if !missing.is_empty() {
+            let text = format!(
+                "the values of variables are not recorded; repeat them: --env {}",
+                missing.join(" --env ")
+            );
+            return Err(UsageError(text).into());
+        }
+        self.spec.env = env;
+        self.spec.validate().map_err(sandbox::Error::from)?;
+        Ok(())
+    }
+
+    /// Rejects a sandbox that does not fully enforce the requested protections, with `--strict`.
+    pub(crate) fn accept(&self, protection: &Protection) -> Result<(), sandbox::Error> {
+        let weak = self.weak(protection);
+        if self.weakness == Weakness::Reported || weak.is_empty() {
+            return Ok(());
+        }
+        let why: Vec<_> =
+            weak.iter().map(|layer| format!("{} ({})", layer.layer, layer.detail)).collect();
+        Err(sandbox::Error::Unsupported {
+            feature: sandbox::Feature::FullProtection,
+            reason: format!("not fully enforced: {}", why.join(", ")),
+            remedy: "some layers are missing on this machine".into(),
+        })
+    }
+
+    /// The requested layers that are not fully enforced. A partial disk limit is accepted.
+    pub(crate) fn weak<'a>(&self, protection: &'a Protection) -> Vec<&'a LayerReport> {
+        let limits = &self.spec.limits;
+        let requested = |layer: &&LayerReport| match layer.layer {
+            Layer::MemoryLimit => limits.memory.is_some(),
+            Layer::CpuLimit => limits.cpus.is_some(),
+            Layer::ProcessLimit => limits.pids.is_some(),
+            Layer::DiskLimit => limits.disk.is_some() && layer.state != LayerState::Partial,
+            Layer::Network => self.spec.network != Network::Full,
+            _ => true,
+        };
+        let weak = protection.layers.iter().filter(|layer| layer.state != LayerState::Enforced);
+        weak.filter(requested).collect()
+    }
+}
+
+/// Resolves the values of variables.
+fn values(env: Vec<Variable>) -> Result<Vec<(String, String)>, UsageError> {
+    env.into_iter().map(value).collect()
+}
+
+fn value(variable: Variable) -> Result<(String, String), UsageError> {
+    match variable {
+        Variable::Set(name, value) => Ok((name, value)),
+        Variable::Copy(name) => {
+            let value = environment::copied(&name).ok_or_else(|| {
+                UsageError(format!("--env {name}: not set in this environment; write {name}=VALUE"))
+            })?;
+            let value = value.into_string();
+            let value =
+                value.map_err(|_| UsageError(format!("--env {name}: its value is not UTF-8")))?;
+            Ok((name, value))
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Several conversations in one model: none changes another, and who leaves makes room.
+
+use std::time::Duration;
+
+use tokio::{task::JoinSet, time::timeout};
+use trajectory::Message;
+
+use crate::support::{Recorder, ask, ask_as, greedy, load};
+
+const QUESTIONS: [&str; 6] = [
+    "What is the capital of France? Answer in one word.",
+    "Write a Python function that adds two numbers.",
+    "Count from 1 to 20.",
+    "Which planet is the largest? Answer in one sentence.",
+    "Translate 'good morning' into German. Answer with the translation only.",
+    "Write a shell command that lists hidden files.",
+];
+
+#[tokio::test]
+async fn conversations_at_once_read_as_they_do_alone() {
+    let Some(model) = load(4) else { return };
+    let mut alone = Vec::new();
+    for question in QUESTIONS {
+        let Some(fresh) = load(1) else { return };
+        let response = ask(&fresh, &[Message::user(question)], 32).await.unwrap();
+        alone.push(response.message.text);
+    }
+    // More conversations than sequences: the last two wait.
+    let mut together = JoinSet::new();
+    for (at, question) in QUESTIONS.into_iter().enumerate() {
+        let model = model.clone();
+        together.spawn(async move {
+            (at, ask(&model, &[Message::user(question)], 32).await.unwrap().message.text)
+        });
+    }
+    for (at, text) in together.join_all().await {
+        assert_eq!(text, alone[at], "{}", QUESTIONS[at]);
+    }
+}
+
+#[tokio::test]
+async fn instructions_in_common_are_read_once() {
+    let Some(model) = load(3) else { return };
+    let rules: String = (0..40).map(|n| format!("Rule {n}: be kind to box {n}.\n")).collect();
+    let asked = |before: &str, question: &str| {
+        let user = Message::user(before.repeat(25) + question);
+        [Message::System { text: rules.clone() }, user]
+    };
+    let first = asked("I like cheese. ", "What is the capital of France? One word.");
+    let second = asked("We eat pasta. ", "What is the capital of Italy? One word.");
+    ask(&model, &first, 8).await.unwrap();
+    let other = ask(&model, &second, 8).await.unwrap();
+    assert!(other.usage.cached > 300, "{:?}", other.usage);
+    assert!(other.message.text.contains("Rome"), "{other:?}");
+    // The first conversation has kept its slot.
+    let again = ask(&model, &first, 8).await.unwrap();
+    assert_eq!(again.usage.cached + 1, again.usage.input, "{:?}", again.usage);
+    assert!(again.message.text.contains("Paris"), "{again:?}");
+}
+
+#[tokio::test]
+async fn who_leaves_makes_room() {
+    let Some(model) = load(1) else { return };
+    let messages = [Message::user("Write a very long story about the sea.")];
+    let recorder = Recorder::new();
+    let sampling = greedy();
+    let begun = async {
+        while recorder.pieces().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    // Dropped while it is being written.
+    tokio::select! {
+        told = ask_as(&model, &messages, 1900, &sampling, &recorder) => panic!("no long story: {told:?}"),
+        () = begun => {}
+    }
+    // Were the story still being written, the only place would be taken for minutes.
+    let question = [Message::user("What is the capital of France? One word.")];
+    let response = timeout(Duration::from_secs(60), ask(&model, &question, 8)).await;
+    assert!(response.unwrap().unwrap().message.text.contains("Paris"));
+}

@@ -1,0 +1,99 @@
+//! Decode steps recorded as CUDA graphs: one graph per bucket of lengths, recorded after a first eager step. Where
+//! recording fails, steps of that bucket stay eager until the weights change, and the reason is stored.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{
+    error::TchResult,
+    graph::{Cuda, CudaError, Graph},
+};
+
+use super::{CudaGraphs, evaluator::Evaluator};
+
+/// The recorded graphs, or why there are none.
+pub(super) struct GraphCache {
+    cuda: Option<Cuda>,
+    enabled: bool,
+    graphs: HashMap<usize, Graph>,
+    /// Buckets that could not be recorded, possibly for lack of memory.
+    failed: HashSet<usize>,
+    /// Why nothing, or not everything, is recorded.
+    reason: Option<String>,
+}
+
+/// How a step was computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepKind {
+    /// By replaying a graph.
+    Replayed,
+    /// By launching its kernels.
+    Eager,
+}
+
+impl GraphCache {
+    /// With the library of graphs, or why it is not available.
+    pub(super) fn new(cuda: Result<Cuda, CudaError>, setting: CudaGraphs) -> Self {
+        let reason = match (&cuda, setting) {
+            (_, CudaGraphs::Off) => Some("turned off".to_owned()),
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(_), CudaGraphs::Auto) => None,
+        };
+        let enabled = reason.is_none();
+        let (graphs, failed) = (HashMap::new(), HashSet::new());
+        Self { cuda: cuda.ok(), enabled, graphs, failed, reason }
+    }
+
+    /// Why graphs are not used; `None` where they are.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// Computes a decode step, with its graph where there is one.
+    pub(super) fn step(&mut self, evaluator: &mut Evaluator, view: usize) -> TchResult<StepKind> {
+        if let Some(graph) = self.graphs.get(&view) {
+            match graph.replay() {
+                Ok(()) => return Ok(StepKind::Replayed),
+                Err(error) => self.disable(view, &error.to_string()),
+            }
+        }
+        evaluator.decode(view)?;
+        if let Some(cuda) = self.cuda.filter(|_| self.enabled && !self.failed.contains(&view)) {
+            self.record(cuda, evaluator, view);
+        }
+        Ok(StepKind::Eager)
+    }
+
+    /// Drops all graphs: their tensors are no longer used.
+    pub(super) fn clear(&mut self) {
+        self.graphs.clear();
+    }
+
+    /// Waits for this thread's own CUDA stream, if there is one.
+    pub(super) fn wait(&self) -> TchResult<()> {
+        match self.cuda {
+            Some(cuda) => cuda.wait().map_err(|error| tch::TchError::Torch(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    fn record(&mut self, cuda: Cuda, evaluator: &mut Evaluator, view: usize) {
+        // The output of the eager step must be complete before it is read, and recording does not wait.
+        let recorded = cuda.wait().and_then(|()| cuda.record(|| evaluator.decode(view)));
+        match recorded {
+            Ok(Ok(graph)) => drop(self.graphs.insert(view, graph)),
+            Ok(Err(error)) => self.disable(view, &error.to_string()),
+            Err(error) => self.disable(view, &error.to_string()),
+        }
+    }
+
+    /// Allows failed buckets to be recorded again.
+    pub(super) fn retry_failed(&mut self) {
+        self.failed.clear();
+    }
+
+    fn disable(&mut self, view: usize, reason: &str) {
+        self.graphs.remove(&view);
+        self.failed.insert(view);
+        self.reason = Some(reason.lines().next().unwrap_or("no reason given").to_owned());
+    }
+}

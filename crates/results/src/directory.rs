@@ -1,0 +1,319 @@
+//! The directory of a run. Files appear whole or not at all. It may be hostile: no link below it is followed, and what is
+//! read is bounded.
+
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::fs::OFlags;
+use serde::{Serialize, de::DeserializeOwned};
+use trajectory::Line;
+
+use crate::{AttemptKey, AttemptRecord, Judgement, Run, VERSION, name};
+
+/// The largest file that is read, in bytes.
+const MAX_SIZE: u64 = 256 << 20;
+
+/// Results cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system refused.
+    #[error("cannot {operation} {path}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process writes to the directory.
+    #[error("another process uses {path}; wait until it ends, or choose another directory")]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file that is damaged, or not one of a run.
+    #[error("cannot use {path}: {why}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The directory of a run.
+#[derive(Clone, Debug)]
+pub struct ResultsDir {
+    path: PathBuf,
+}
+
+impl ResultsDir {
+    /// Names a directory that may or may not hold a run yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Creates the directory and locks it against other processes until the lock is dropped or the process dies.
+    pub fn lock(&self) -> Result<DirLock, Error> {
+        fs::create_dir_all(&self.path).map_err(io_error("create", &self.path))?;
+        let path = self.path.join("lock");
+        // A prepared directory may have a link there, to a file that would be emptied, or a pipe that would block.
+        let careful = flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(false).custom_flags(careful);
+        let file = options.open(&path).map_err(io_error("write", &path))?;
+        match file.try_lock() {
+            Ok(()) => {
+                atomic_file::remove_leftovers(&self.path, Duration::ZERO);
+                Ok(DirLock { _file: file })
+            }
+            Err(fs::TryLockError::WouldBlock) => Err(Error::Locked { path: self.path.clone() }),
+            Err(fs::TryLockError::Error(source)) => Err(io_error("lock", &path)(source)),
+        }
+    }
+
+    /// Reads `run.json`; none where no run was started.
+    pub fn run(&self) -> Result<Option<Run>, Error> {
+        let path = self.path.join("run.json");
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(None);
+        }
+        let run: Run = read_json(&path)?;
+        readable(&path, run.v).map(|()| Some(run))
+    }
+
+    /// Writes `run.json`.
+    pub fn save_run(&self, run: &Run) -> Result<(), Error> {
+        self.write_json(&self.path.join("run.json"), run)
+    }
+
+    /// Writes `results.json`.
+    pub fn save_results(&self, results: &impl Serialize) -> Result<(), Error> {
+        self.write_json(&self.path.join("results.json"), results)
+    }
+
+    /// Reads `results.json`; none where it is missing or unreadable.
+    pub fn results<T: DeserializeOwned>(&self) -> Option<T> {
+        read_json(&self.path.join("results.json")).ok()
+    }
+
+    /// The path of an attempt's file.
+    pub fn attempt_path(&self, key: &AttemptKey) -> PathBuf {
+        self.below("attempts", key, "json")
+    }
+
+    /// The path of an attempt's events.
+    pub fn trajectory_path(&self, key: &AttemptKey) -> PathBuf {
+        self.below("trajectories", key, "jsonl")
+    }
+
+    /// Creates the file for the events of an episode that is being played. What an earlier process left there is removed.
+    pub fn begin_trajectory(&self, key: &AttemptKey) -> Result<fs::File, Error> {
+        let path = self.partial_trajectory(key);
+        self.create_parent(&path)?;
+        new_file(&path).map_err(io_error("write", &path))
+    }
+
+    /// Gives the events of a finished episode their final name.
+    pub fn save_trajectory(&self, key: &AttemptKey) -> Result<(), Error> {
+        let path = self.trajectory_path(key);
+        fs::rename(self.partial_trajectory(key), &path).map_err(io_error("write", &path))
+    }
+
+    /// Removes the events of an episode that was cancelled.
+    pub fn discard_trajectory(&self, key: &AttemptKey) {
+        // Where they cannot be removed, the next episode replaces them.
+        let _ = fs::remove_file(self.partial_trajectory(key));
+    }
+
+    fn partial_trajectory(&self, key: &AttemptKey) -> PathBuf {
+        self.below("trajectories", key, "jsonl.partial")
+    }
+
+    /// The votes of a judge so far; none where there are none, or they cannot be read.
+    pub fn judgement(&self, key: &AttemptKey) -> Option<Judgement> {
+        read_json(&self.below("judgements", key, "json")).ok()
+    }
+
+    /// Writes the votes of a judge.
+    pub fn save_judgement(&self, key: &AttemptKey, judgement: &Judgement) -> Result<(), Error> {
+        self.write_json(&self.below("judgements", key, "json"), judgement)
+    }
+
+    /// Writes an attempt. Its events have to be in place before.
+    pub fn save(&self, attempt: &AttemptRecord) -> Result<(), Error> {
+        self.write_json(&self.attempt_path(&attempt.key), attempt)
+    }
+
+    /// Reads an attempt; none where there is none.
+    pub fn attempt(&self, key: &AttemptKey) -> Result<Option<AttemptRecord>, Error> {
+        let path = self.attempt_path(key);
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(None);
+        }
+        let attempt = read_attempt(&path)?;
+        match attempt.key == *key {
+            true => Ok(Some(attempt)),
+            false => Err(malformed(&path, &"it holds another attempt")),
+        }
+    }
+
+    /// Reads all attempts, in the order of their names. A file that cannot be read does not hide the rest.
+    pub fn attempts(&self) -> Result<impl Iterator<Item = Result<AttemptRecord, Error>>, Error> {
+        let mut found: Vec<Result<PathBuf, Error>> = Vec::new();
+        for task in directories(&self.path.join("attempts"))? {
+            let modes = directories(&task).unwrap_or_else(|error| {
+                found.push(Err(error));
+                Vec::new()
+            });
+            for mode in modes {
+                match entries(&mode) {
+                    Ok(files) => {
+                        found.extend(files.into_iter().filter(|path| is_json(path)).map(Ok))
+                    }
+                    Err(error) => found.push(Err(error)),
+                }
+            }
+        }
+        Ok(found.into_iter().map(|path| read_attempt(&path?)))
+    }
+
+    /// Reads the events of an attempt.
+    pub fn events(&self, key: &AttemptKey) -> Result<Vec<Line>, Error> {
+        let path = self.trajectory_path(key);
+        self.stays_inside(&path)?;
+        let text = read_text(&path)?;
+        trajectory::read(&text).map_err(|error| malformed(&path, &error))
+    }
+
+    fn below(&self, kind: &str, key: &AttemptKey, extension: &str) -> PathBuf {
+        let file = format!("{}.{}.{extension}", name::of(&key.id), key.repeat);
+        self.path.join(kind).join(name::of(&key.task)).join(key.mode.name()).join(file)
+    }
+
+    /// Rejects a link on the way to a file of the run: it would lead out of it.
+    fn stays_inside(&self, file: &Path) -> Result<(), Error> {
+        let dir = file.parent().unwrap_or(file);
+        let mut inside = dir.ancestors().take_while(|above| *above != self.path);
+        match inside.find(|above| above.is_symlink()) {
+            Some(link) => Err(malformed(link, &"it is a link, and links are not followed")),
+            None => Ok(()),
+        }
+    }
+
+    /// Creates the directory of a file of the run.
+    fn create_parent(&self, file: &Path) -> Result<(), Error> {
+        self.stays_inside(file)?;
+        let dir = file.parent().unwrap_or(file);
+        fs::create_dir_all(dir).map_err(io_error("create", dir))
+    }
+
+    fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), Error> {
+        self.create_parent(path)?;
+        let mut text = serde_json::to_vec(value).map_err(|error| malformed(path, &error))?;
+        text.push(b'\n');
+        atomic_file::write_via(&self.path, path, text).map_err(io_error("write", path))
+    }
+}
+
+/// Locks the directory of a run until it is dropped.
+#[derive(Debug)]
+pub struct DirLock {
+    _file: fs::File,
+}
+
+fn read_attempt(path: &Path) -> Result<AttemptRecord, Error> {
+    let attempt: AttemptRecord = read_json(path)?;
+    readable(path, attempt.v).map(|()| attempt)
+}
+
+/// A newer version may mean something else by the same fields.
+fn readable(path: &Path, version: u32) -> Result<(), Error> {
+    match version {
+        1..=VERSION => Ok(()),
+        v => {
+            Err(malformed(path, &format!("it has version {v}; this program reads up to {VERSION}")))
+        }
+    }
+}
+
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "json")
+}
+
+/// The directories in a directory, sorted; none where it does not exist. Links are left out.
+fn directories(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let inside = |entry: &PathBuf| entry.is_dir() && !entry.is_symlink();
+    Ok(entries(path)?.into_iter().filter(inside).collect())
+}
+
+fn entries(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let read = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read,
+    };
+    let paths = read.and_then(|read| read.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = paths.map_err(io_error("read", path))?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    serde_json::from_str(&read_text(path)?).map_err(|error| malformed(path, &error))
+}
+
+/// Reads a regular file: a pipe would block, a device would never end, a link would lead out of the run.
+fn read_text(path: &Path) -> Result<String, Error> {
+    if path.is_symlink() {
+        return Err(malformed(path, &"it is a link, and links are not followed"));
+    }
+    let mut options = fs::OpenOptions::new();
+    options.read(true).custom_flags(flags(OFlags::NONBLOCK | OFlags::NOFOLLOW));
+    let file = options.open(path).map_err(io_error("read", path))?;
+    if !file.metadata().map_err(io_error("read", path))?.is_file() {
+        return Err(malformed(path, &"it is not a file"));
+    }
+    let mut text = String::new();
+    file.take(MAX_SIZE + 1).read_to_string(&mut text).map_err(io_error("read", path))?;
+    match text.len() as u64 {
+        ..=MAX_SIZE => Ok(text),
+        _ => Err(malformed(path, &"it is too large")),
+    }
+}
+
+/// Creates a file, in place of whatever has its name; the target of a link is left alone.
+fn new_file(path: &Path) -> io::Result<fs::File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => fs::File::create_new(path),
+    }
+}
+
+fn flags(flags: OFlags) -> i32 {
+    flags.bits().cast_signed()
+}
+
+fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { operation, path, source }
+}
+
+fn malformed(path: &Path, why: &dyn std::fmt::Display) -> Error {
+    Error::Malformed { path: path.to_owned(), why: why.to_string() }
+}
+
+#[cfg(test)]
+#[path = "directory_tests.rs"]
+mod tests;

@@ -1,0 +1,28 @@
+//! Start-up code that the two programs share. Start with [`Program`].
+//!
+//! ```
+//! use lis_startup::{Exit, Program, describe};
+//!
+//! let program = Program::new("example");
+//! let ended = program.block_on(async |_signals| Ok(Exit::Done));
+//! assert_eq!(ended.map(Exit::code).map_err(|error| describe(&error)), Ok(0));
+//! ```
+
+mod children;
+mod exit;
+mod log;
+mod note;
+mod program;
+mod sanitize;
+mod signals;
+pub mod terminal;
+
+pub use children::{terminate_children, wait_for_children};
+pub use exit::{Exit, UsageError, argument_error, describe, describe_with};
+pub use log::{LOG_VARIABLE, LogArgs};
+pub use note::note;
+pub use program::Program;
+#[cfg(target_os = "linux")]
+pub use program::launcher;
+pub use sanitize::sanitize;
+pub use signals::Signals;

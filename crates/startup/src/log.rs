@@ -1,0 +1,74 @@
+//! Logging to standard error, off by default.
+
+use std::{ffi::OsStr, io};
+
+use clap::{ArgAction, Args};
+use tracing_subscriber::{EnvFilter, fmt};
+
+use crate::note;
+
+/// The variable with a filter such as `lis_agent=debug,warn`; it wins over `-v`.
+pub const LOG_VARIABLE: &str = "LLM_IN_SANDBOX_LOG";
+
+/// The options that turn logging on.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct LogArgs {
+    /// Log to standard error: -v progress, -vv details [else: the filter in $LLM_IN_SANDBOX_LOG; default: off]
+    #[arg(long, short, global = true, action = ArgAction::Count, display_order = 1000)]
+    pub verbose: u8,
+}
+
+impl LogArgs {
+    /// The same options as arguments for another program.
+    pub fn to_args(self) -> impl Iterator<Item = &'static str> {
+        std::iter::repeat_n("-v", usize::from(self.verbose))
+    }
+
+    /// The filter of `-v`: our crates at the level, others only with warnings.
+    fn filter(self) -> Option<String> {
+        let level = match self.verbose {
+            0 => return None,
+            1 => "info",
+            2 => "debug",
+            _ => "trace",
+        };
+        Some(format!("warn,{}", OURS.map(|target| format!("{target}={level}")).join(",")))
+    }
+}
+
+/// Prefixes of our crates' targets.
+const OURS: [&str; 2] = ["lis_", "llm_in_sandbox"];
+
+/// Installs the logger where it is asked for. Returns whether anything is logged.
+pub(crate) fn init(args: &LogArgs, variable: Option<&OsStr>) -> bool {
+    let variable = variable.map(|value| value.to_string_lossy().into_owned());
+    let Some(text) = variable.filter(|text| !text.is_empty()).or_else(|| args.filter()) else {
+        return false;
+    };
+    let filter = EnvFilter::try_new(&text).unwrap_or_else(|error| {
+        note(&format!("{LOG_VARIABLE}: {error}; only warnings are logged"));
+        EnvFilter::new("warn")
+    });
+    // A logger that is installed already, as in tests, stays.
+    fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).try_init().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logging_is_off_by_default() {
+        assert!(!init(&LogArgs::default(), None));
+        assert!(!init(&LogArgs::default(), Some(OsStr::new(""))));
+    }
+
+    #[test]
+    fn flags_become_a_filter_that_parses() {
+        for (verbose, level) in [(1, "info"), (2, "debug"), (9, "trace")] {
+            let filter = LogArgs { verbose }.filter().unwrap();
+            assert!(filter.contains(&format!("lis_={level}")), "{filter}");
+            EnvFilter::try_new(&filter).unwrap();
+        }
+    }
+}

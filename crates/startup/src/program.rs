@@ -1,0 +1,85 @@
+//! A program from its first line to its exit code.
+
+use std::{ffi::OsStr, process::ExitCode};
+
+use anyhow::Context;
+
+use crate::{Exit, LogArgs, Signals, children, log, note};
+
+/// The hidden argument that makes a program the spawner of sandboxes.
+#[cfg(target_os = "linux")]
+const SPAWNER: &str = "__spawner";
+
+/// The running program.
+#[derive(Clone, Copy, Debug)]
+pub struct Program(());
+
+impl Program {
+    /// Registers the program's name, which precedes every line of `note`.
+    pub fn new(name: &'static str) -> Self {
+        note::set_program(name);
+        Self(())
+    }
+
+    /// Serves sandboxes and returns the exit code, if this process was started as the spawner. Must be the first call
+    /// of `main`: the spawner has to be, and stay, single-threaded.
+    pub fn become_spawner(self) -> Option<ExitCode> {
+        #[cfg(target_os = "linux")]
+        if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(SPAWNER)) {
+            return Some(sandbox_native::spawner_main());
+        }
+        None
+    }
+
+    /// Turns logging on, where `-v` or `filter` (the value of [`LOG_VARIABLE`](crate::LOG_VARIABLE)) asks for it.
+    /// Returns whether anything is logged.
+    pub fn init_logging(self, args: &LogArgs, filter: Option<&OsStr>) -> bool {
+        log::init(args, filter)
+    }
+
+    /// Runs `main` on a multi-threaded tokio runtime, then waits up to two seconds for child processes to end.
+    ///
+    /// # Errors
+    /// Those of `main`, and if threads cannot be started or signals not received.
+    pub fn block_on(
+        self,
+        main: impl AsyncFnOnce(Signals) -> anyhow::Result<Exit>,
+    ) -> anyhow::Result<Exit> {
+        let threads = self.threads()?;
+        let ended = threads.block_on(async {
+            let signals = Signals::listen().context("cannot listen to signals")?;
+            main(signals).await
+        });
+        Self::shut_down(threads);
+        ended
+    }
+
+    /// Builds the multi-threaded tokio runtime, for programs that block on it themselves.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
+    pub fn threads(self) -> anyhow::Result<tokio::runtime::Runtime> {
+        let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        threads.context("cannot start threads")
+    }
+
+    /// Ends the runtime without waiting for blocked threads, then waits up to two seconds for child processes.
+    pub fn shut_down(threads: tokio::runtime::Runtime) {
+        // A thread may wait for input that never comes.
+        threads.shutdown_background();
+        children::wait_for_children();
+    }
+}
+
+/// Starts this program again, as the spawner.
+#[cfg(target_os = "linux")]
+pub fn launcher() -> sandbox_native::Launcher {
+    // The link works even when the program's file was replaced meanwhile.
+    let link = std::path::PathBuf::from("/proc/self/exe");
+    let program = if link.exists() { link } else { std::env::current_exe().unwrap_or(link) };
+    // The spawner is this program and needs its libraries.
+    let name = "LD_LIBRARY_PATH";
+    #[expect(clippy::disallowed_methods, reason = "the spawner inherits nothing else")]
+    let env = std::env::var_os(name).map(|path| (name.into(), path));
+    sandbox_native::Launcher { program, args: vec![SPAWNER.into()], env: env.into_iter().collect() }
+}

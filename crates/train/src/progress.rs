@@ -1,0 +1,183 @@
+//! The progress display of a run: a bar on a terminal, otherwise a line per step, or JSON lines for programs.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::Mutex,
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Map, Value, json};
+use startup::note;
+use training::{Metrics, Observer, RunEvent};
+
+/// The metrics in a line, and their labels.
+const SHOWN: [(&str, &str); 9] = [
+    ("loss", "loss"),
+    ("reward_mean", "reward"),
+    ("success", "success"),
+    ("turns_mean", "turns"),
+    ("response_tokens_mean", "tokens"),
+    ("valid_call_rate", "valid"),
+    ("entropy", "entropy"),
+    ("grad_norm", "gradient"),
+    ("validation/success", "held-out success"),
+];
+
+/// The display of a run.
+pub(crate) enum Progress {
+    /// A bar, and the text of the last step.
+    Bar(ProgressBar, Mutex<String>),
+    /// A line per event.
+    Lines,
+    /// A JSON object per event, on standard output.
+    Json,
+}
+
+impl Progress {
+    /// A bar if standard error is a terminal, else lines.
+    pub(crate) fn for_stderr() -> Self {
+        if !io::stderr().is_terminal() {
+            return Self::Lines;
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{bar:24} step {pos}/{len} {elapsed} {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self::Bar(bar, Mutex::default())
+    }
+}
+
+impl Observer for Progress {
+    fn on_event(&self, event: RunEvent<'_>) {
+        match self {
+            Self::Json => print(&object(event)),
+            Self::Lines => {
+                if let Some(line) = line(event) {
+                    note(&line);
+                }
+            }
+            Self::Bar(bar, last) => draw(bar, last, event),
+        }
+    }
+}
+
+fn draw(bar: &ProgressBar, last: &Mutex<String>, event: RunEvent<'_>) {
+    let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match event {
+        RunEvent::Started { step, steps, .. } => {
+            bar.set_length(steps);
+            bar.set_position(step);
+        }
+        RunEvent::Rollout { done, all, what } => {
+            bar.set_message(format!("{last} | {what} {done}/{all}"))
+        }
+        RunEvent::Step { step, metrics, .. } => {
+            bar.set_position(step);
+            *last = short(metrics);
+            bar.set_message(last.clone());
+        }
+        _ => {}
+    }
+    if let RunEvent::Started { .. } | RunEvent::Note(_) = event
+        && let Some(line) = line(event)
+    {
+        bar.suspend(|| note(&line));
+    }
+}
+
+/// The line of an event; `None` for frequent ones.
+fn line(event: RunEvent<'_>) -> Option<String> {
+    match event {
+        RunEvent::Started { step: 0, steps, what } => Some(format!("{steps} steps, {what}")),
+        RunEvent::Started { step, steps, what } if step >= steps => {
+            Some(format!("nothing is left to do: {step} of {steps} steps are complete, {what}"))
+        }
+        RunEvent::Started { step, steps, what } => {
+            Some(format!("resuming after step {step} of {steps}, {what}"))
+        }
+        RunEvent::Step { step, steps, metrics } => {
+            Some(format!("step {step}/{steps}: {}", short(metrics)))
+        }
+        RunEvent::Saved { step } => Some(format!("saved after step {step}")),
+        RunEvent::Note(text) => Some(text.to_owned()),
+        _ => None,
+    }
+}
+
+fn short(metrics: &Metrics) -> String {
+    let shown = SHOWN.iter().filter_map(|(name, label)| {
+        let number = metrics.get(name).filter(|number| number.is_finite())?;
+        Some(format!("{label} {}", digits(number)))
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// About three significant digits.
+fn digits(number: f64) -> String {
+    match number.abs() {
+        size if size >= 100.0 || number == 0.0 => format!("{number:.0}"),
+        size if size >= 0.001 => format!("{number:.3}"),
+        _ => format!("{number:.2e}"),
+    }
+}
+
+fn object(event: RunEvent<'_>) -> Value {
+    match event {
+        RunEvent::Started { step, steps, what } => {
+            json!({"event": "begun", "step": step, "steps": steps, "what": what})
+        }
+        RunEvent::Rollout { done, all, what } => {
+            json!({"event": "playing", "done": done, "all": all, "what": what})
+        }
+        RunEvent::Step { step, steps, metrics } => {
+            let finite = metrics.iter().map(|(name, number)| (name.to_owned(), json!(number)));
+            let metrics: Map<String, Value> = finite.collect();
+            json!({"event": "step", "step": step, "steps": steps, "figures": metrics})
+        }
+        RunEvent::Saved { step } => json!({"event": "saved", "step": step}),
+        RunEvent::Note(text) => json!({"event": "note", "text": text}),
+        _ => json!({"event": "other"}),
+    }
+}
+
+/// Prints a JSON line. A closed standard output must not stop training.
+pub(crate) fn print(value: &Value) {
+    let _ = writeln!(io::stdout().lock(), "{value}");
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Self::Bar(bar, _) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_main_metrics() {
+        let mut metrics = Metrics::default();
+        metrics.add("loss", 0.012345);
+        metrics.add("reward_mean", 0.5);
+        metrics.add("entropy", f64::NAN);
+        metrics.add("grad_norm", 1e-7);
+        let line = line(RunEvent::Step { step: 3, steps: 9, metrics: &metrics }).unwrap();
+        assert_eq!(line, "step 3/9: loss 0.012, reward 0.500, gradient 1.00e-7");
+        assert!(super::line(RunEvent::Rollout { done: 1, all: 2, what: "x" }).is_none());
+    }
+
+    #[test]
+    fn events_become_json_objects() {
+        let mut metrics = Metrics::default();
+        metrics.add("loss", f64::NAN);
+        let step = object(RunEvent::Step { step: 1, steps: 2, metrics: &metrics });
+        assert_eq!(
+            step,
+            json!({"event": "step", "step": 1, "steps": 2, "figures": {"loss": null}})
+        );
+    }
+}

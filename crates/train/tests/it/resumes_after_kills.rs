@@ -1,0 +1,103 @@
+//! A run that is killed at any moment, however often, gives the same metrics as an uninterrupted one.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Toy, has_sandboxes};
+
+const CONFIG: &str = r#"
+model = "DIR/model"
+output = "DIR/OUT"
+steps = 5
+seed = 3
+device = "cpu"
+[data]
+task = "DIR/chance"
+train = ["DIR/rows.jsonl"]
+[rollout]
+mode = "llm"
+problems = 2
+members = 4
+tokens = 128
+tokens_per_reply = 12
+sandboxes = 4
+slots = 1
+overlong = "keep"
+[algorithm]
+resample = 1
+[optimiser]
+rate = 1e-3
+[checkpoints]
+every = 1
+"#;
+
+/// No step takes longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A learnt step without what depends on the clock.
+fn timeless(line: &Value) -> Value {
+    let mut line = line.clone();
+    line.as_object_mut()
+        .unwrap()
+        .retain(|name, _| !name.starts_with("seconds/") && name != "tokens_per_s");
+    line
+}
+
+#[test]
+fn killed_runs_come_to_the_same_losses() {
+    if !has_sandboxes() {
+        return;
+    }
+    let toy = Toy::new();
+    let alone = toy.config("alone.toml", &CONFIG.replace("OUT", "alone"));
+    toy.succeeds(&["rl", alone.to_str().unwrap()]);
+    let killed = toy.config("killed.toml", &CONFIG.replace("OUT", "killed"));
+    let args = ["rl", killed.to_str().unwrap()];
+    let mut kills = 0;
+    // So many steps further, and then anywhere within the next: no machine is too slow or too fast for that.
+    for (steps, wait) in [(0, 300), (1, 0), (1, 20), (1, 150), (1, 400)] {
+        let before = toy.whole_lines("killed");
+        let mut child = toy.command(&args).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + LONGEST;
+        while toy.whole_lines("killed") < before + steps && child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "no step in {LONGEST:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(wait));
+        if child.try_wait().unwrap().is_none() {
+            kills += 1;
+        }
+        // It may have exited already.
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    assert!(kills > 1, "only {kills} kills came before the end");
+    toy.succeeds(&args);
+    let lines = |run: &str| toy.metrics(run).iter().map(timeless).collect::<Vec<_>>();
+    let (alone, killed) = (lines("alone"), lines("killed"));
+    assert_eq!(alone.len(), 5);
+    assert!(
+        alone.iter().filter(|line| line["loss"] != 0).count() > 2,
+        "too few steps had a loss: {alone:?}"
+    );
+    assert_eq!(alone, killed);
+}
+
+#[test]
+fn another_configuration_is_rejected_and_more_steps_are_not() {
+    if !has_sandboxes() {
+        return;
+    }
+    let toy = Toy::new();
+    let config =
+        toy.config("run.toml", &CONFIG.replace("OUT", "run").replace("steps = 5", "steps = 1"));
+    let path = config.to_str().unwrap();
+    toy.succeeds(&["rl", path]);
+    let refused = toy.run(&["rl", path, "--set", "optimiser.rate=1e-4"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("optimiser.rate"), "{said}");
+    toy.succeeds(&["rl", path, "--set", "steps=2"]);
+    assert_eq!(toy.metrics("run").len(), 2);
+}

@@ -1,0 +1,155 @@
+//! Whole runs without sandboxes, of an untrained model.
+
+use std::fs;
+
+use sandbox_native::NativeRuntime;
+use vocabulary::Vocabulary;
+
+use super::*;
+use crate::{
+    checkpoint::Checkpoints, events::NoObserver, export::trained_network, test_network::tiny,
+};
+
+const TEMPLATE: &str = "{% for message in messages %}{{ message.content }}<|im_end|>{% endfor %}";
+
+const TASK: &str =
+    "[prompt]\nset = \"general\"\nplain = \"{problem_statement}\"\n[grader]\nkind = \"exact\"\n";
+
+const ROWS: &str = "{\"id\": \"a\", \"problem_statement\": \"A\", \"ground_truth\": \"3\"}\n";
+
+const CONFIG: &str = r#"
+model = "DIR/model"
+output = "DIR/run"
+steps = 3
+device = "cpu"
+[data]
+task = "DIR/task"
+train = ["DIR/rows.jsonl"]
+[rollout]
+mode = "llm"
+problems = 1
+members = 2
+tokens = 64
+tokens_per_reply = 4
+"#;
+
+/// A directory with a model, a task and rows.
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("model");
+    tiny(1, 259).save(&model).unwrap();
+    Vocabulary::bytes().unwrap().save(&model).unwrap();
+    fs::write(model.join("chat_template.jinja"), TEMPLATE).unwrap();
+    fs::create_dir(dir.path().join("task")).unwrap();
+    fs::write(dir.path().join("task/task.toml"), TASK).unwrap();
+    fs::write(dir.path().join("rows.jsonl"), ROWS).unwrap();
+    dir
+}
+
+/// Runs with changes to the configuration.
+fn run(dir: &tempfile::TempDir, overrides: &[&str]) -> Result<RunOutcome, TrainError> {
+    let fill = |text: &str| text.replace("DIR", &dir.path().to_string_lossy());
+    let overrides: Vec<String> = overrides.iter().map(|change| fill(change)).collect();
+    let config = RlConfig::parse(&fill(CONFIG), &overrides).unwrap();
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let runtime = None::<Arc<NativeRuntime>>;
+    rl(&config, &Services { runtime, tokio: threads.handle(), observer: &NoObserver, cancel })
+}
+
+fn saved(dir: &tempfile::TempDir, run: &str) -> Vec<u64> {
+    Checkpoints::new(&dir.path().join(run), 9).steps().unwrap()
+}
+
+fn lines(dir: &tempfile::TempDir, run: &str) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(dir.path().join(run).join("metrics.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn completed_steps_are_saved_where_a_rollout_fails() {
+    let dir = place();
+    let blocked = dir.path().join("run/episodes/step-000002-0");
+    fs::create_dir_all(blocked.parent().unwrap()).unwrap();
+    fs::write(&blocked, "no directory").unwrap();
+    let error = run(&dir, &[]).unwrap_err();
+    assert!(matches!(error, TrainError::Play(RolloutError::Events { .. })), "{error}");
+    assert_eq!((saved(&dir, "run"), lines(&dir, "run").len()), (vec![1], 1));
+    fs::remove_file(&blocked).unwrap();
+    assert_eq!(run(&dir, &["optimiser.checkpointing=true"]).unwrap(), RunOutcome::Complete);
+    assert_eq!((saved(&dir, "run"), lines(&dir, "run").len()), (vec![1, 3], 3));
+}
+
+#[test]
+fn an_interrupted_validation_is_repeated_on_resume() {
+    let dir = place();
+    let measured = ["data.validation=[\"DIR/rows.jsonl\"]", "validation.every=2"];
+    let blocked = dir.path().join("run/episodes/validation-000003");
+    fs::create_dir_all(blocked.parent().unwrap()).unwrap();
+    fs::write(&blocked, "no directory").unwrap();
+    run(&dir, &measured).unwrap_err();
+    assert_eq!(saved(&dir, "run"), [3]);
+    fs::remove_file(&blocked).unwrap();
+    let validated = || {
+        let of =
+            |line: &serde_json::Value| line.get("validation/success").map(|_| line["step"].clone());
+        lines(&dir, "run").iter().filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(validated(), [0, 2]);
+    for _ in 0..2 {
+        assert_eq!(run(&dir, &measured).unwrap(), RunOutcome::Complete);
+        assert_eq!(validated(), [0, 2, 3]);
+    }
+}
+
+#[test]
+fn a_bad_problem_among_others_does_not_end_the_run() {
+    let dir = place();
+    let refusing = TEMPLATE
+        .replace("{{", "{% if 'BAD' in message.content %}{{ raise_exception('no') }}{% endif %}{{");
+    fs::write(dir.path().join("model/chat_template.jinja"), refusing).unwrap();
+    let bad = ROWS.replace("\"a\"", "\"b\"").replace("\"A\"", "\"BAD\"");
+    fs::write(dir.path().join("rows.jsonl"), format!("{ROWS}{bad}")).unwrap();
+    let outcomes = ["1", "2", "3", "4", "5", "6"].map(|seed| {
+        let (seed, output) = (format!("seed={seed}"), format!("output=DIR/run{seed}"));
+        let ended = run(&dir, &[&seed, &output, "steps=1", "algorithm.resample=1"]);
+        ended.map(|_| lines(&dir, &output["output=DIR/".len()..])[0]["episodes_left"].clone())
+    });
+    // Where it is drawn first and alone, nothing is left to learn from; else it only adds nothing.
+    assert!(
+        outcomes.iter().any(Result::is_err) && outcomes.iter().any(Result::is_ok),
+        "{outcomes:?}"
+    );
+    for outcome in outcomes {
+        match outcome {
+            Ok(left) => assert_eq!(left, 0),
+            Err(error) => {
+                assert!(matches!(error, TrainError::Play(RolloutError::AllFailed { .. })))
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_are_as_many_as_were_asked_for() {
+    let sizes =
+        |all: usize, count| split(&vec![(); all], count).map(<[()]>::len).collect::<Vec<_>>();
+    assert_eq!(sizes(8, 5), [1, 2, 1, 2, 2]);
+    assert_eq!(sizes(8, 1), [8]);
+    assert_eq!(sizes(3, 5), [1, 1, 1]);
+    assert_eq!(sizes(0, 2), [0]);
+}
+
+#[test]
+fn a_run_without_steps_only_validates_also_from_another_run() {
+    let dir = place();
+    run(&dir, &["steps=1"]).unwrap();
+    let measured = ["output=DIR/measured", "steps=0", "from=DIR/run", "data.train=[]"];
+    let measured = [&measured[..], &["data.validation=[\"DIR/rows.jsonl\"]"]].concat();
+    assert_eq!(run(&dir, &measured).unwrap(), RunOutcome::Complete);
+    let lines = lines(&dir, "measured");
+    assert_eq!((lines.len(), &lines[0]["step"]), (1, &serde_json::json!(0)));
+    assert_eq!(lines[0]["validation/episodes"], 1);
+    assert!(saved(&dir, "measured").is_empty());
+    assert_eq!(trained_network(&dir.path().join("run"), None).unwrap().step, 1);
+}

@@ -1,0 +1,394 @@
+//! A network in training: rows in, one optimizer step out, in as many passes as memory requires.
+//!
+//! Gradients are accumulated over passes, which gives the same step as one pass over all rows. Where the device runs
+//! out of memory, the passes become smaller. Knows losses and tokens, not where they come from.
+
+use policy::{BatchError, Checkpointing, Network, TokenBatch, out_of_memory};
+use tch::{Kind, TchError, Tensor, no_grad};
+
+use crate::{
+    adamw::{AdamW, Optimizer, OptimizerState, OptimizerStateError, StepOutcome},
+    batch::{Packed, Row, plan},
+    objective::{Logprobs, Objective, kl_estimate, log_ratio},
+};
+
+/// What is minimised over the trained tokens of rows.
+#[derive(Clone, Copy)]
+pub enum LossKind<'a> {
+    /// Cross-entropy: the negative log-likelihood of the tokens.
+    Supervised,
+    /// The policy-gradient loss of an algorithm, weighted by advantages.
+    Policy {
+        /// The algorithm.
+        objective: &'a dyn Objective,
+        /// Correction for the difference between sampler and trainer; `None` disables it.
+        importance: Option<ImportanceSampling>,
+    },
+}
+
+/// Truncated importance sampling: weights tokens by `min(pi_old / pi_sampler, cap)`. Corrects for a sampler whose
+/// log-probabilities differ from the trainer's, as a quantised one's do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ImportanceSampling {
+    /// The largest weight of a token.
+    pub cap: f64,
+}
+
+/// A network and its optimizer.
+pub struct Trainer {
+    net: Network,
+    optimizer: Optimizer,
+    /// The maximum number of tokens in one pass, padding included.
+    tokens_per_pass: usize,
+    checkpointing: Checkpointing,
+    /// Divides the logits, as the sampler does.
+    temperature: f64,
+}
+
+/// The statistics of a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepStats {
+    /// The loss.
+    pub loss: f64,
+    /// The mean entropy at the trained tokens, in nats.
+    pub entropy: f64,
+    /// The share of probability ratios outside the clip range.
+    pub clip_fraction: f64,
+    /// The estimated KL divergence between trainer and sampler, in nats per token; 0 for rows that were not sampled.
+    pub kl_to_sampler: f64,
+    /// The gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Trained tokens.
+    pub trained_tokens: usize,
+    /// Computed tokens, padding included.
+    pub computed_tokens: usize,
+    /// Why no step was taken; `None` where one was.
+    pub skipped: Option<&'static str>,
+}
+
+/// A step cannot be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// A single sequence does not fit into memory.
+    #[error(
+        "out of memory: a sequence of {tokens} tokens does not fit the device; set `optimiser.checkpointing = true` or \
+         leave the sampler less (`rollout.slots`) and start the run again; or, in another `output`, train an adapter \
+         (`[lora]`) or shorten episodes (`rollout.tokens`)"
+    )]
+    OutOfMemory {
+        /// The length of the sequence.
+        tokens: usize,
+        /// The error of the device.
+        #[source]
+        source: TchError,
+    },
+    /// The optimizer does not fit into memory.
+    #[error(
+        "out of memory: the optimizer of {size} parameters needs {} MiB, which the device does not have; train an adapter \
+         (`[lora]`)",
+        (size * 16) >> 20
+    )]
+    OptimizerOutOfMemory {
+        /// The number of trained parameters.
+        size: usize,
+        /// The error of the device.
+        #[source]
+        source: TchError,
+    },
+    /// The rows do not fit this model.
+    #[error("sequences do not fit the model")]
+    Batch(#[from] BatchError),
+    /// libtorch failed.
+    #[error("libtorch failed")]
+    Torch(#[source] TchError),
+}
+
+impl StepError {
+    /// Whether the weights are unchanged after this error.
+    pub(crate) fn leaves_weights_unchanged(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::Batch(_))
+    }
+}
+
+impl Trainer {
+    /// Starts training a network with its current weights.
+    pub fn new(
+        net: Network,
+        settings: AdamW,
+        tokens_per_pass: usize,
+        checkpointing: Checkpointing,
+    ) -> Result<Self, StepError> {
+        let optimizer = Optimizer::new(net.trainable(), settings).map_err(|error| {
+            let size = net.trainable().iter().map(|(_, tensor)| tensor.numel()).sum();
+            match out_of_memory(&error) {
+                true => StepError::OptimizerOutOfMemory { size, source: error },
+                false => StepError::Torch(error),
+            }
+        })?;
+        let tokens_per_pass = tokens_per_pass.max(1);
+        Ok(Self { net, optimizer, tokens_per_pass, checkpointing, temperature: 1.0 })
+    }
+
+    /// Divides logits by the sampler's temperature; 0 counts as 1.
+    #[must_use]
+    pub fn with_temperature(self, temperature: f64) -> Self {
+        Self { temperature: if temperature > 0.0 { temperature } else { 1.0 }, ..self }
+    }
+
+    /// The network.
+    pub fn net(&self) -> &Network {
+        &self.net
+    }
+
+    /// The number of trained parameters (scalars).
+    pub fn parameter_count(&self) -> i64 {
+        self.optimizer.parameter_count()
+    }
+
+    /// A copy of the optimizer's state, master weights included, for a checkpoint.
+    pub fn state(&self) -> Result<OptimizerState, StepError> {
+        self.optimizer.state().map_err(StepError::Torch)
+    }
+
+    /// Restores a state, and with it the weights.
+    pub fn load_state(&mut self, state: &OptimizerState) -> Result<(), OptimizerStateError> {
+        self.optimizer.load_state(state)
+    }
+
+    /// Starts over from these weights, with a fresh optimizer.
+    pub fn reset_to(&mut self, weights: &[(String, Tensor)]) -> Result<(), OptimizerStateError> {
+        self.optimizer.reset_to(weights)
+    }
+
+    /// Computes a sequence of this length as a step would, without a step: fails where memory does not suffice.
+    pub fn check_memory(&mut self, tokens: usize, loss: LossKind<'_>) -> Result<(), StepError> {
+        let row = Row { tokens: vec![0; tokens], trained: vec![true; tokens], ..Row::default() };
+        let rows = [row];
+        self.with_smaller_passes(&rows, |trainer, budget| trainer.passes(&rows, budget, loss))?;
+        self.optimizer.zero_grad();
+        Ok(())
+    }
+
+    /// Trains on rows in one optimizer step.
+    pub fn step(
+        &mut self,
+        rows: &[Row],
+        learning_rate: f64,
+        loss: LossKind<'_>,
+    ) -> Result<StepStats, StepError> {
+        let (sums, computed_tokens) = self.with_smaller_passes(rows, |trainer, budget| {
+            trainer.optimizer.zero_grad();
+            trainer.passes(rows, budget, loss)
+        })?;
+        let trained_tokens = rows.iter().map(Row::trained_tokens).sum::<usize>();
+        let [loss, entropy, clipped, kl] = sums.read().map_err(StepError::Torch)?;
+        let tokens = trained_tokens.max(1) as f64;
+        let mut stats = StepStats {
+            loss,
+            entropy: entropy / tokens,
+            clip_fraction: clipped / tokens,
+            kl_to_sampler: kl / tokens,
+            trained_tokens,
+            computed_tokens,
+            ..StepStats::default()
+        };
+        if trained_tokens == 0 {
+            stats.skipped = Some("there are no tokens to train on");
+            return Ok(stats);
+        }
+        if !loss.is_finite() {
+            self.optimizer.zero_grad();
+            stats.skipped = Some("the loss is not finite");
+            return Ok(stats);
+        }
+        match self.optimizer.step(learning_rate).map_err(StepError::Torch)? {
+            StepOutcome::Taken(norm) => stats.grad_norm = norm,
+            StepOutcome::Skipped => stats.skipped = Some("the gradient is not finite"),
+        }
+        Ok(stats)
+    }
+
+    /// The log-probabilities of the trained tokens of rows under the current weights; 0 for other tokens.
+    pub fn score(&mut self, rows: &[Row]) -> Result<Vec<Vec<f32>>, StepError> {
+        self.with_smaller_passes(rows, |trainer, budget| {
+            score(&trainer.net, rows, budget, trainer.temperature)
+        })
+    }
+
+    /// The same under another network on the same device.
+    pub fn score_with(&mut self, net: &Network, rows: &[Row]) -> Result<Vec<Vec<f32>>, StepError> {
+        self.with_smaller_passes(rows, |trainer, budget| {
+            score(net, rows, budget, trainer.temperature)
+        })
+    }
+
+    /// Calls `attempt` with half the tokens per pass after each out-of-memory error, down to the longest row.
+    fn with_smaller_passes<T>(
+        &mut self,
+        rows: &[Row],
+        mut attempt: impl FnMut(&mut Self, usize) -> Result<T, StepError>,
+    ) -> Result<T, StepError> {
+        let longest = rows.iter().map(Row::needed).max().unwrap_or(0);
+        loop {
+            let budget = self.tokens_per_pass;
+            match attempt(self, budget) {
+                Err(StepError::Torch(error)) if out_of_memory(&error) => {
+                    self.optimizer.zero_grad();
+                    if self.tokens_per_pass <= longest {
+                        return Err(StepError::OutOfMemory { tokens: longest, source: error });
+                    }
+                    self.tokens_per_pass = (self.tokens_per_pass / 2).max(longest);
+                    tracing::warn!(
+                        tokens = self.tokens_per_pass,
+                        "out of memory; retrying with smaller passes"
+                    );
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Accumulates the gradients of all rows; returns the sums over tokens and the number of computed tokens.
+    fn passes(
+        &mut self,
+        rows: &[Row],
+        budget: usize,
+        loss: LossKind<'_>,
+    ) -> Result<(Sums, usize), StepError> {
+        let mut sums = Sums::new(self.net.device()).map_err(StepError::Torch)?;
+        let mut computed = 0;
+        for indices in plan(rows, budget) {
+            let together: Vec<&Row> = indices.iter().map(|at| &rows[*at]).collect();
+            let batch = to_batch(&self.net, &together)?;
+            let packed = Packed::new(&together, self.net.device()).map_err(StepError::Torch)?;
+            let mut part = None;
+            let loss = |scored: &policy::Scored| {
+                let (loss, sums) = losses(&scored.logprob, &scored.entropy, &batch, &packed, loss)?;
+                part = Some(sums);
+                Ok(loss)
+            };
+            self.net
+                .accumulate(&batch, self.temperature, self.checkpointing, loss)
+                .map_err(StepError::Torch)?;
+            if let Some(part) = part {
+                sums.add(&part).map_err(StepError::Torch)?;
+            }
+            self.optimizer.accumulate_gradients();
+            computed += (batch.batch * batch.length) as usize;
+        }
+        Ok((sums, computed))
+    }
+}
+
+/// The log-probabilities of the trained tokens of rows under a network.
+fn score(
+    net: &Network,
+    rows: &[Row],
+    budget: usize,
+    temperature: f64,
+) -> Result<Vec<Vec<f32>>, StepError> {
+    let mut scores: Vec<Vec<f32>> = rows.iter().map(|row| vec![0.0; row.tokens.len()]).collect();
+    for indices in plan(rows, budget) {
+        let together: Vec<&Row> = indices.iter().map(|at| &rows[*at]).collect();
+        let batch = to_batch(net, &together)?;
+        let width = (batch.length - 1) as usize;
+        let mut numbers = vec![0f32; width * indices.len()];
+        read_logprobs(net, &batch, temperature, &mut numbers).map_err(StepError::Torch)?;
+        for (at, numbers) in indices.iter().zip(numbers.chunks(width.max(1))) {
+            for (out, number) in scores[*at].iter_mut().skip(1).zip(numbers) {
+                *out = *number;
+            }
+        }
+    }
+    Ok(scores)
+}
+
+/// Copies the log-probabilities of a batch to the host.
+fn read_logprobs(
+    net: &Network,
+    batch: &TokenBatch,
+    temperature: f64,
+    numbers: &mut [f32],
+) -> Result<(), TchError> {
+    let found = net.logprobs(batch, temperature)?.logprob.f_to_kind(Kind::Float)?;
+    let count = numbers.len();
+    found.f_to_device(tch::Device::Cpu)?.f_contiguous()?.f_copy_data(numbers, count)
+}
+
+fn to_batch(net: &Network, rows: &[&Row]) -> Result<TokenBatch, StepError> {
+    let rows: Vec<policy::Row<'_>> = rows
+        .iter()
+        .map(|row| {
+            let needed = row.needed();
+            policy::Row { tokens: &row.tokens[..needed], scored: &row.trained[..needed] }
+        })
+        .collect();
+    net.batch(&rows).map_err(|error| match error {
+        BatchError::Torch(error) => StepError::Torch(error),
+        error => StepError::Batch(error),
+    })
+}
+
+/// The loss of a pass, and its contribution to [`Sums`].
+fn losses(
+    new: &Tensor,
+    entropy: &Tensor,
+    batch: &TokenBatch,
+    packed: &Packed,
+    kind: LossKind<'_>,
+) -> Result<(Tensor, Tensor), TchError> {
+    let mask = batch.mask.f_to_kind(Kind::Float)?;
+    let current = new.f_detach()?;
+    let old = packed.old.as_ref().unwrap_or(&current);
+    let (per_token, clipped) = match kind {
+        LossKind::Supervised => (new.f_neg()?, mask.f_zeros_like()?),
+        LossKind::Policy { objective, importance } => {
+            let logprobs = Logprobs { new, old, reference: packed.reference.as_ref() };
+            let loss = objective.loss(&logprobs, &packed.advantage)?;
+            let loss = match (importance, &packed.sampler) {
+                (Some(ImportanceSampling { cap }), Some(sampler)) => {
+                    loss.f_mul(&log_ratio(old, sampler)?.f_exp()?.f_clamp_max(cap)?)?
+                }
+                _ => loss,
+            };
+            let detached = Logprobs { new: &current, old, reference: None };
+            (loss, objective.surrogate().clip.is_outside(&detached.ratio()?)?)
+        }
+    };
+    let loss = per_token.f_mul(&mask)?.f_mul(&packed.weight)?.f_sum(Kind::Float)?;
+    let sums = no_grad(|| {
+        let kl = match &packed.sampler {
+            Some(sampler) => kl_estimate(old, sampler)?,
+            None => mask.f_zeros_like()?,
+        };
+        let sum = |values: &Tensor| values.f_mul(&mask)?.f_sum(Kind::Double);
+        let total = loss.f_detach()?.f_to_kind(Kind::Double)?;
+        Tensor::f_stack(&[total, sum(entropy)?, sum(&clipped)?, sum(&kl)?], 0)
+    })?;
+    Ok((loss, sums))
+}
+
+/// Sums over tokens: loss, entropy, clipped ratios, KL. They stay on the device until the step is complete.
+struct Sums(Tensor);
+
+impl Sums {
+    fn new(device: tch::Device) -> Result<Self, TchError> {
+        Ok(Self(Tensor::f_zeros([4], (Kind::Double, device))?))
+    }
+
+    fn add(&mut self, part: &Tensor) -> Result<(), TchError> {
+        self.0 = no_grad(|| self.0.f_add(part))?;
+        Ok(())
+    }
+
+    fn read(&self) -> Result<[f64; 4], TchError> {
+        let mut numbers = [0.0; 4];
+        self.0.f_to_device(tch::Device::Cpu)?.f_copy_data(&mut numbers, 4)?;
+        Ok(numbers)
+    }
+}
+
+#[cfg(test)]
+#[path = "trainer_tests.rs"]
+mod tests;

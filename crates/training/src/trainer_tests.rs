@@ -1,0 +1,248 @@
+//! Training steps against their mathematical definition, on networks of a few thousand parameters.
+
+use tch::{Kind, Tensor};
+
+use super::*;
+use crate::{grpo::Grpo, rloo::Rloo, test_network::tiny};
+
+fn net() -> Network {
+    tiny(2, 32)
+}
+
+fn trainer(tokens_per_pass: usize) -> Trainer {
+    Trainer::new(net(), AdamW::default(), tokens_per_pass, Checkpointing::Off).unwrap()
+}
+
+/// Rows of several lengths, with positive and negative advantages, a few trained tokens each.
+fn rows() -> Vec<Row> {
+    let row = |length: usize, advantage: f64| Row {
+        tokens: (0..length as u32).map(|at| (at * 7 + length as u32) % 32).collect(),
+        trained: (0..length).map(|at| at > 2 && at % 4 != 0).collect(),
+        sampler: vec![-3.4; length],
+        advantage,
+        weight: 0.25,
+        ..Row::default()
+    };
+    vec![row(9, 1.0), row(14, -0.5), row(6, -0.5), row(11, 0.25)]
+}
+
+fn policy_loss(objective: &dyn Objective) -> LossKind<'_> {
+    LossKind::Policy { objective, importance: None }
+}
+
+fn weights(trainer: &Trainer) -> Vec<f32> {
+    let all = trainer.state().unwrap().master;
+    all.iter().flat_map(|(_, tensor)| Vec::<f32>::try_from(tensor.view([-1])).unwrap()).collect()
+}
+
+/// The most by which weights differ.
+fn distance(one: &Trainer, other: &Trainer) -> f32 {
+    let pairs = weights(one).into_iter().zip(weights(other));
+    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn adding_up_over_passes_is_one_big_batch() {
+    let rloo = Rloo::default();
+    let (mut whole, mut parts) = (trainer(1000), trainer(1));
+    let a = whole.step(&rows(), 1e-3, policy_loss(&rloo)).unwrap();
+    let b = parts.step(&rows(), 1e-3, policy_loss(&rloo)).unwrap();
+    assert_eq!((a.trained_tokens, a.skipped), (b.trained_tokens, None));
+    assert!(a.computed_tokens > b.computed_tokens, "padding is what parts save");
+    assert!((a.loss - b.loss).abs() < 1e-6, "{a:?} {b:?}");
+    assert!((a.grad_norm - b.grad_norm).abs() < 1e-4 * a.grad_norm, "{a:?} {b:?}");
+    assert!(distance(&whole, &parts) < 1e-5);
+}
+
+#[test]
+fn the_step_of_one_batch_is_the_policy_gradient() {
+    // With the ratio at 1 the gradient is that of -(1/N) sum A log pi, whatever the clips are.
+    let rows = rows();
+    let net = net();
+    let batch = to_batch(&net, &rows.iter().collect::<Vec<_>>()).unwrap();
+    let by_hand = |scored: &policy::Scored| {
+        let advantages: Vec<f32> =
+            rows.iter().map(|row| (row.advantage * row.weight) as f32).collect();
+        let advantages = Tensor::from_slice(&advantages).view([-1, 1]);
+        Ok(-(&scored.logprob * advantages).sum(Kind::Float))
+    };
+    net.accumulate(&batch, 1.0, Checkpointing::Off, by_hand).unwrap();
+    let trainable = net.trainable();
+    let squares = trainable.iter().map(|(_, tensor)| {
+        let gradient = tensor.grad();
+        if gradient.defined() { gradient.square().sum(Kind::Double).double_value(&[]) } else { 0.0 }
+    });
+    let wanted = squares.sum::<f64>().sqrt();
+    let stats = trainer(1000).step(&rows, 1e-3, policy_loss(&Rloo::default())).unwrap();
+    assert!((stats.grad_norm - wanted).abs() < 1e-4 * wanted, "{} {wanted}", stats.grad_norm);
+    assert_eq!(stats.clip_fraction, 0.0);
+}
+
+#[test]
+fn old_scores_of_the_same_weights_change_nothing() {
+    let rloo = Rloo::default();
+    let (mut plain, mut recomputed) = (trainer(1000), trainer(1000));
+    plain.step(&rows(), 1e-3, policy_loss(&rloo)).unwrap();
+    let mut rows = rows();
+    let scores = recomputed.score(&rows).unwrap();
+    for (row, old) in rows.iter_mut().zip(scores) {
+        assert!(
+            old.iter().zip(&row.trained).skip(1).all(|(score, stats)| (*score < 0.0) == *stats)
+        );
+        row.old = old;
+    }
+    recomputed.step(&rows, 1e-3, policy_loss(&rloo)).unwrap();
+    assert!(distance(&plain, &recomputed) < 1e-6);
+}
+
+#[test]
+fn another_network_scores_the_same_rows() {
+    let mut trainer = trainer(1000);
+    let own = trainer.score(&rows()).unwrap();
+    assert_eq!(trainer.score_with(&net(), &rows()).unwrap(), own);
+    trainer.step(&rows(), 1e-2, policy_loss(&Rloo::default())).unwrap();
+    assert_eq!(trainer.score_with(&net(), &rows()).unwrap(), own);
+    assert_ne!(trainer.score(&rows()).unwrap(), own);
+}
+
+#[test]
+fn checking_memory_trains_nothing() {
+    let rloo = Rloo::default();
+    let (mut checked, mut plain) = (trainer(1000), trainer(1000));
+    checked.check_memory(64, policy_loss(&rloo)).unwrap();
+    assert_eq!(weights(&checked), weights(&plain));
+    for trainer in [&mut checked, &mut plain] {
+        trainer.step(&rows(), 1e-3, policy_loss(&rloo)).unwrap();
+    }
+    assert_eq!(weights(&checked), weights(&plain));
+}
+
+/// An algorithm whose loss wants more memory than there is, the first few times.
+struct Greedy(std::sync::atomic::AtomicU32);
+
+impl Objective for Greedy {
+    fn name(&self) -> &'static str {
+        "greedy"
+    }
+
+    fn advantages(&self, rewards: &[Option<f64>]) -> Vec<f64> {
+        Rloo::default().advantages(rewards)
+    }
+
+    fn surrogate(&self) -> crate::Surrogate {
+        Rloo::default().0
+    }
+
+    fn loss(&self, logprobs: &Logprobs<'_>, advantage: &Tensor) -> Result<Tensor, TchError> {
+        use std::sync::atomic::Ordering::Relaxed;
+        match self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
+            Ok(_) => Err(TchError::Torch("CUDA out of memory".into())),
+            Err(_) => Rloo::default().loss(logprobs, advantage),
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_finds_no_memory_is_tried_with_fewer_tokens() {
+    let step = |times: u32| {
+        let mut trainer = trainer(40);
+        let greedy = Greedy(times.into());
+        trainer.step(&rows(), 1e-3, policy_loss(&greedy)).map(|stats| (stats, trainer))
+    };
+    let (plain, one) = step(0).unwrap();
+    let (retried, two) = step(2).unwrap();
+    assert!((plain.loss - retried.loss).abs() < 1e-6 && distance(&one, &two) < 1e-5);
+    assert!(retried.computed_tokens < plain.computed_tokens, "{retried:?} {plain:?}");
+    let error = step(9).err().unwrap();
+    assert!(matches!(error, StepError::OutOfMemory { tokens: 14, .. }), "{error}");
+}
+
+#[test]
+fn second_steps_on_the_same_batch_are_clipped() {
+    let rloo = Rloo::default();
+    let mut trainer = trainer(1000);
+    let mut rows = rows();
+    let scores = trainer.score(&rows).unwrap();
+    rows.iter_mut().zip(scores).for_each(|(row, old)| row.old = old);
+    let clip_fraction: Vec<f64> = (0..30)
+        .map(|_| trainer.step(&rows, 1e-2, policy_loss(&rloo)).unwrap().clip_fraction)
+        .collect();
+    assert_eq!(clip_fraction[0], 0.0);
+    assert!(clip_fraction[29] > 0.1, "{clip_fraction:?}");
+}
+
+#[test]
+fn supervised_loss_falls_and_masked_rows_train_nothing() {
+    let mut trainer = trainer(1000);
+    let mut rows = rows();
+    let tokens: usize = rows.iter().map(Row::trained_tokens).sum();
+    rows.iter_mut().for_each(|row| row.weight = 1.0 / tokens as f64);
+    let first = trainer.step(&rows, 1e-2, LossKind::Supervised).unwrap();
+    assert!((first.loss - 32f64.ln()).abs() < 0.2, "{first:?}");
+    let mut last = first.loss;
+    for _ in 0..60 {
+        last = trainer.step(&rows, 1e-2, LossKind::Supervised).unwrap().loss;
+    }
+    assert!(last < 0.3, "{last}");
+    let nothing: Vec<Row> = rows
+        .iter()
+        .map(|row| Row { trained: vec![false; row.tokens.len()], ..row.clone() })
+        .collect();
+    let before = weights(&trainer);
+    assert!(trainer.step(&nothing, 1e-2, LossKind::Supervised).unwrap().skipped.is_some());
+    assert_eq!(before, weights(&trainer));
+}
+
+#[test]
+fn a_loss_that_is_not_finite_changes_nothing_and_is_named() {
+    let mut trainer = trainer(1000);
+    let before = weights(&trainer);
+    let mut rows = rows();
+    rows[1].advantage = f64::NAN;
+    let stats = trainer.step(&rows, 1e-3, policy_loss(&Rloo::default())).unwrap();
+    assert_eq!(stats.skipped, Some("the loss is not finite"));
+    assert_eq!(before, weights(&trainer));
+    let stats = trainer.step(&super::tests::rows(), 1e-3, policy_loss(&Rloo::default())).unwrap();
+    assert_eq!(stats.skipped, None, "and the next is taken");
+    assert!(stats.grad_norm.is_finite());
+}
+
+#[test]
+fn importance_weights_are_capped() {
+    let rloo = Rloo::default();
+    let step = |cap: Option<f64>| {
+        let importance = cap.map(|cap| ImportanceSampling { cap });
+        let loss_kind = LossKind::Policy { objective: &rloo, importance };
+        trainer(1000).step(&rows(), 1e-3, loss_kind).unwrap()
+    };
+    // The sampler's -3.4 lies close to ln 32, so that weights lie close to 1.
+    let (without, with) = (step(None), step(Some(2.0)));
+    assert!((without.loss - with.loss).abs() < 0.2 && without.loss != with.loss);
+    assert!(with.kl_to_sampler > 0.0 && with.kl_to_sampler < 0.1, "{with:?}");
+    let mut unlikely = rows();
+    unlikely.iter_mut().for_each(|row| row.sampler = vec![-50.0; row.tokens.len()]);
+    let loss_kind =
+        LossKind::Policy { objective: &rloo, importance: Some(ImportanceSampling { cap: 2.0 }) };
+    let bounded = trainer(1000).step(&unlikely, 1e-3, loss_kind).unwrap();
+    assert!((bounded.loss - 2.0 * without.loss).abs() < 1e-5, "{bounded:?} {without:?}");
+}
+
+#[test]
+fn the_reference_pulls_where_it_is_asked_for() {
+    let grpo = Grpo { kl: 0.1, ..Grpo::default() };
+    let mut rows = rows();
+    rows.iter_mut().for_each(|row| {
+        row.advantage = 0.0;
+        row.reference = vec![-1.0; row.tokens.len()];
+    });
+    let stats = trainer(1000).step(&rows, 1e-3, policy_loss(&grpo)).unwrap();
+    assert!(stats.loss > 0.0 && stats.grad_norm > 0.0, "{stats:?}");
+}
+
+#[test]
+fn tokens_that_the_model_does_not_know_are_refused() {
+    let mut rows = rows();
+    rows[0].tokens[1] = 32;
+    let error = trainer(1000).step(&rows, 1e-3, LossKind::Supervised).unwrap_err();
+    assert!(matches!(error, StepError::Batch(BatchError::Token { token: 32, .. })), "{error}");
+}
