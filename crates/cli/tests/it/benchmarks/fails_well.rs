@@ -77,7 +77,7 @@ fn files_that_hold_no_rows_are_refused() {
     let output = bench(&home, &server.base_url(), args).output().unwrap();
     assert!(refusal(&output, 2).contains("\"sum-7\""));
     let output = bench(&home, &server.base_url(), ["maths", "--mode", "llm"]).output().unwrap();
-    assert!(refusal(&output, 2).contains("built in are math"));
+    assert!(refusal(&output, 2).contains("built-in tasks are math"));
 }
 
 #[test]
@@ -286,7 +286,8 @@ fn ctrl_c_keeps_what_is_finished_and_removes_the_rest() {
         _ => bash(&command).into(),
     })
     .unwrap();
-    let args = ["math", "--data", data.to_str().unwrap(), "--concurrency", "2", "--quiet"];
+    // A sandbox for each: with fewer, the attempts that never end may take all of them.
+    let args = ["math", "--data", data.to_str().unwrap(), "--concurrency", "3", "--quiet"];
     let mut running = Running(bench(&home, &server.base_url(), args).spawn().unwrap());
     wait_for("an attempt", || (attempts(&home.file("out")).len() == 1).then_some(()));
     wait_for("a command", || is_running(&sleep).then_some(()));
