@@ -29,7 +29,10 @@ pub(crate) async fn prepare<S: Sandbox>(
     settings: &Settings,
 ) -> Result<(), Error> {
     let preparing = async {
-        create_directories(sandbox, &task.prompts).await?;
+        let dirs = missing_directories(task, problem, settings.documents);
+        if !dirs.is_empty() {
+            make_directories(sandbox, &dirs).await?;
+        }
         if settings.documents == Documents::Files {
             for (name, text) in &problem.files {
                 let path = task.prompts.input_dir.join(name);
@@ -51,7 +54,26 @@ pub(crate) async fn prepare<S: Sandbox>(
 /// Creates the directories a prompt names: a model must be able to rely on what it reads there.
 pub async fn create_directories<S: Sandbox>(sandbox: &S, prompts: &Prompts) -> Result<(), Error> {
     let dirs = [&prompts.working_dir, &prompts.input_dir, &prompts.output_dir];
-    let dirs = dirs.map(|dir| dir.to_string_lossy().into_owned());
+    make_directories(sandbox, &dirs).await
+}
+
+/// The directories of a task's prompt that would not exist otherwise: the runtime creates the working directory, writing a
+/// file creates its parent, and every process in a new sandbox costs time.
+fn missing_directories<'a>(
+    task: &'a Task,
+    problem: &Problem,
+    documents: Documents,
+) -> Vec<&'a PathBuf> {
+    let Prompts { working_dir, input_dir, output_dir, .. } = &task.prompts;
+    // With the documents in the prompt, it says that the input directory is empty.
+    let is_mentioned = documents == Documents::Prompt && !problem.files.is_empty();
+    let input_dir = Some(input_dir).filter(|_| is_mentioned);
+    let dirs = [output_dir].into_iter().chain(input_dir);
+    dirs.filter(|dir| *dir != working_dir).collect()
+}
+
+async fn make_directories<S: Sandbox>(sandbox: &S, dirs: &[&PathBuf]) -> Result<(), Error> {
+    let dirs = dirs.iter().map(|dir| dir.to_string_lossy().into_owned());
     let mkdir = ["mkdir", "-p", "--"].map(str::to_owned).into_iter().chain(dirs);
     run(sandbox, &Process::new(mkdir)).await
 }
