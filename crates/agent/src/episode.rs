@@ -1,13 +1,13 @@
-//! One episode: what it starts from, what it has spent, and the steps the main loop in `run.rs` is made of.
+//! One episode: the main loop, what it starts from, and its state. The steps of a turn are in `turn.rs`.
 //!
 //! Every step records its events before it returns. A step that ends the episode breaks with the [`Outcome`].
 
 mod conversation;
-mod model_call;
 mod repetition;
-mod tool_call;
+mod turn;
 
 use std::{
+    convert::Infallible,
     future::Future,
     ops::ControlFlow::{self, Break, Continue},
     path::PathBuf,
@@ -17,7 +17,7 @@ use std::{
 use model::{Model, Price, Sampling};
 use sandbox::Sandbox;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, instrument, warn};
 use trajectory::{
     Assistant, Ended, Event, Fault, Message, Observed, Outcome, Spent, Started, Stop,
 };
@@ -30,6 +30,37 @@ use crate::{
     Compaction, Journal, Limits, text,
     tools::{Tool, Toolbox, Tools},
 };
+
+/// Runs an episode to its end. A failure of the infrastructure is an outcome as well.
+#[instrument(name = "episode", skip_all)]
+pub async fn run<M: Model, S: Sandbox, J: Journal<S>>(mut episode: Episode<'_, M, S, J>) -> Ended {
+    let ControlFlow::Break(outcome) = run_turns(&mut episode).await;
+    episode.end(outcome)
+}
+
+async fn run_turns<M: Model, S: Sandbox, J: Journal<S>>(
+    episode: &mut Episode<'_, M, S, J>,
+) -> ControlFlow<Outcome, Infallible> {
+    episode.start()?;
+    loop {
+        episode.check_limits()?;
+        run_turn(episode).await?;
+    }
+}
+
+#[instrument(name = "turn", skip_all, fields(turn = episode.next_turn()))]
+async fn run_turn<M: Model, S: Sandbox, J: Journal<S>>(
+    episode: &mut Episode<'_, M, S, J>,
+) -> ControlFlow<Outcome> {
+    let response = episode.query_model().await?;
+    if response.calls.is_empty() {
+        episode.remind(&response)?;
+    }
+    for call in &response.calls {
+        episode.run_tool(call).await?;
+    }
+    episode.finish_turn().await
+}
 
 /// Settings of an episode.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +96,7 @@ pub enum Opening {
     },
 }
 
-/// An episode: one task, solved by a model in a sandbox. Pass it to [`run`](crate::run()).
+/// An episode: one task, solved by a model in a sandbox. Pass it to [`run()`].
 #[derive(Debug)]
 pub struct Episode<'a, M, S, J> {
     model: &'a M,
@@ -144,7 +175,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     }
 
     /// Records the start, or the resumption, and sets the deadline.
-    pub(crate) fn start(&mut self) -> ControlFlow<Outcome> {
+    fn start(&mut self) -> ControlFlow<Outcome> {
         match self.opening.take() {
             Some(Opening::Fresh(mut started)) => {
                 if let Some(task) = started.messages.last_mut() {
@@ -171,7 +202,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     }
 
     /// Ends the episode if a limit is reached.
-    pub(crate) fn check_limits(&self) -> ControlFlow<Outcome> {
+    fn check_limits(&self) -> ControlFlow<Outcome> {
         let check = self.settings.limits.check(&self.spent, self.misses);
         if let Break(limit) = &check {
             debug!(limit = limit.name(), "limit reached");
@@ -180,12 +211,12 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     }
 
     /// The number of the turn that comes next, from 1.
-    pub(crate) fn next_turn(&self) -> u32 {
+    fn next_turn(&self) -> u32 {
         self.spent.turns + 1
     }
 
     /// Tells a model that called no tool how to do so.
-    pub(crate) fn remind(&mut self, response: &Assistant) -> ControlFlow<Outcome> {
+    fn remind(&mut self, response: &Assistant) -> ControlFlow<Outcome> {
         debug!(stop = ?self.turn.stop, "no tool call: the model is reminded");
         let hint = self.model.tool_call_hint(self.tools.specs());
         let reminder = text::reminder(&self.turn.stop, &response.text, hint);
@@ -193,14 +224,14 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
     }
 
     /// Counts turns without a usable tool call, and lets the journal save files.
-    pub(crate) async fn finish_turn(&mut self) -> ControlFlow<Outcome> {
+    async fn finish_turn(&mut self) -> ControlFlow<Outcome> {
         self.misses = if self.turn.usable_calls == 0 { self.misses + 1 } else { 0 };
         let saving = self.journal.on_turn_end(self.spent.turns, self.sandbox);
         until_stopped(saving, &self.cancel, self.deadline).await
     }
 
     /// Records the outcome.
-    pub(crate) fn end(self, outcome: Outcome) -> Ended {
+    fn end(self, outcome: Outcome) -> Ended {
         if let Outcome::Infrastructure { cause, fault } = &outcome {
             warn!(cause, ?fault, "infrastructure failure");
         } else {

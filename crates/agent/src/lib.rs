@@ -1,6 +1,6 @@
 //! The agent loop: a model works in a sandbox with tools until it submits or a limit ends the episode.
 //!
-//! Start reading at [`run()`], the main loop in `run.rs`. An [`Episode`] brings together a model, a sandbox, a
+//! Start reading at [`run()`], the main loop in `episode.rs`. An [`Episode`] brings together a model, a sandbox, a
 //! [`Journal`] for its events and [`EpisodeSettings`]. Every ending is a [`trajectory::Outcome`], never an error.
 //!
 //! Names no runtime and no vendor, reads no settings and writes no file.
@@ -48,15 +48,13 @@ mod episode;
 mod journal;
 mod limits;
 pub mod prompt;
-mod run;
 mod text;
 pub mod tools;
 
 pub use compact::Compaction;
-pub use episode::{Episode, EpisodeSettings, Opening};
+pub use episode::{Episode, EpisodeSettings, Opening, run};
 pub use journal::Journal;
 pub use limits::Limits;
 pub use prompt::Prompts;
-pub use run::run;
 pub use tokio_util::sync::CancellationToken;
 pub use tools::{Observation, Tool, ToolFuture, ToolOutcome};

@@ -1,10 +1,9 @@
 //! The events of one attempt: written to its file before the episode continues, and kept in memory for what follows.
 
 use std::{
-    fmt,
     fs::File,
     io::{self, Seek, SeekFrom, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -12,22 +11,44 @@ use agent::Journal;
 use model::{Delta, Listener};
 use trajectory::{Event, Line};
 
-/// Receives the events of an attempt as they happen, after they are recorded.
-pub trait EventListener: Send + Sync {
-    /// Receives one event.
-    fn on_event(&self, line: &Line);
+/// Appends events to a file, as one line of JSON each.
+#[derive(Debug)]
+pub struct EventFile {
+    file: File,
+    /// The length of the file up to the end of its last whole line.
+    length: Mutex<u64>,
+}
 
-    /// Receives a piece of the model's response while it is being streamed.
-    fn on_delta(&self, _delta: Delta<'_>) {}
+impl EventFile {
+    /// Appends to this file.
+    pub fn new(file: File) -> io::Result<Self> {
+        let length = Mutex::new(file.metadata()?.len());
+        Ok(Self { file, length })
+    }
+
+    /// Writes an event and returns its line. A line that cannot be written whole is cut off again: half of one would spoil all
+    /// that follow.
+    pub fn append(&self, event: Event) -> io::Result<Line> {
+        let line = Line::new(now_ms(), event);
+        let mut text = serde_json::to_vec(&line)?;
+        text.push(b'\n');
+        let mut length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = &self.file;
+        if let Err(error) = file.write_all(&text) {
+            // The write that failed says more than that the file cannot be cut either.
+            let _ = file.set_len(*length).and_then(|()| file.seek(SeekFrom::Start(*length)));
+            return Err(error);
+        }
+        *length += text.len() as u64;
+        Ok(line)
+    }
 }
 
 /// Records the events of one attempt.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct EventLog {
-    file: Option<File>,
-    /// The lines, and the length of the file up to the end of its last whole line.
-    state: Mutex<(Vec<Line>, u64)>,
-    listener: Option<Arc<dyn EventListener>>,
+    file: Option<EventFile>,
+    lines: Mutex<Vec<Line>>,
 }
 
 impl EventLog {
@@ -36,66 +57,39 @@ impl EventLog {
         Self::default()
     }
 
-    /// A log that also appends each event to a file, as one line of JSON.
+    /// A log that also appends each event to a file.
     pub fn to_file(file: File) -> io::Result<Self> {
-        let length = file.metadata()?.len();
-        Ok(Self { file: Some(file), state: Mutex::new((Vec::new(), length)), listener: None })
+        Ok(Self { file: Some(EventFile::new(file)?), lines: Mutex::default() })
     }
 
-    /// The same log, with a listener.
-    #[must_use]
-    pub fn with_listener(self, listener: Arc<dyn EventListener>) -> Self {
-        Self { listener: Some(listener), ..self }
-    }
-
-    /// Records an event. A line that cannot be written whole is cut off again: half of one would spoil all that follow.
+    /// Records an event.
     pub fn append(&self, event: Event) -> io::Result<()> {
-        let line = Line::new(now_ms(), event);
-        let mut text = serde_json::to_vec(&line)?;
-        text.push(b'\n');
-        let mut state = self.state();
-        if let Some(mut file) = self.file.as_ref() {
-            if let Err(error) = file.write_all(&text) {
-                // The write that failed says more than that the file cannot be cut either.
-                let _ = file.set_len(state.1).and_then(|()| file.seek(SeekFrom::Start(state.1)));
-                return Err(error);
-            }
-            state.1 += text.len() as u64;
-        }
-        if let Some(listener) = &self.listener {
-            listener.on_event(&line);
-        }
-        state.0.push(line);
+        // Held while writing, so that lines are in the same order in memory as in the file.
+        let mut lines = self.lines();
+        lines.push(match &self.file {
+            Some(file) => file.append(event)?,
+            None => Line::new(now_ms(), event),
+        });
         Ok(())
     }
 
     /// The answer the model passed to `submit`, if it did.
     pub(crate) fn submitted_answer(&self) -> Option<String> {
-        agent::tools::submitted_answer(&self.state().0)
+        agent::tools::submitted_answer(&self.lines())
     }
 
     /// The recorded events.
     pub fn into_lines(self) -> Vec<Line> {
-        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).0
+        self.lines.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state(&self) -> MutexGuard<'_, (Vec<Line>, u64)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for EventLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventLog").field("file", &self.file).finish_non_exhaustive()
+    fn lines(&self) -> MutexGuard<'_, Vec<Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Listener for EventLog {
-    fn on_delta(&self, delta: Delta<'_>) {
-        if let Some(listener) = &self.listener {
-            listener.on_delta(delta);
-        }
-    }
+    fn on_delta(&self, _delta: Delta<'_>) {}
 }
 
 impl<S> Journal<S> for EventLog {

@@ -2,8 +2,8 @@
 //!
 //! [`play()`] is [`answer()`] followed by [`grade()`]. Benchmarks and rollouts call the halves, because they store the answer
 //! or release the sampler in between; nothing else in this workspace plays problems. Start reading at [`play()`], then
-//! [`Settings`]; the phases of an attempt in a sandbox are one module each: `sandboxes` (permits and warm pools), `prepare`
-//! (directories, input files, set-up), `prompt`, `episode`, `collect` (the answer) and `grade`.
+//! [`Settings`]; the phases of an attempt in a sandbox are one module each: `sandboxes` (permits, warm pools, input files,
+//! set-up), `collect` (the answer) and `grade`.
 //!
 //! Every attempt says whether its score is valid: see [`trajectory::Validity`]. A failure of the infrastructure is never
 //! a score.
@@ -22,24 +22,18 @@
 //! ```
 
 mod collect;
-mod episode;
 mod event_log;
 mod failure;
 mod grade;
 mod plain;
 mod play;
-mod prepare;
-mod prompt;
-mod retry;
 mod sandboxes;
 mod settings;
 
 pub use collect::{Collected, answer_of, collect_directory};
-pub use event_log::{EventListener, EventLog, now_ms};
+pub use event_log::{EventFile, EventLog, now_ms};
 pub use grade::{Graded, grade};
-pub use play::{Attempt, Play, answer, play};
-pub use prepare::{copy_input, create_directories, input_listing};
-pub use retry::{Cancelled, RetryPolicy, Retrying};
-pub use sandboxes::{Reuse, Sandboxes, within};
+pub use play::{Attempt, Cancelled, Play, RetryPolicy, Retrying, answer, play};
+pub use sandboxes::{Reuse, Sandboxes, copy_input, create_directories, input_listing, within};
 pub use settings::{Capability, Documents, LimitSettings, Settings, UnknownCapability};
 pub use trajectory::{Fault, Mode, Validity};

@@ -1,14 +1,28 @@
-//! Sandboxes for attempts: a bounded number at once, some created ahead where many are alike.
-//!
-//! Knows no model and no problem. Every wait has a limit.
+//! Sandboxes for attempts: a bounded number at once, some created ahead where many are alike; then filled with the
+//! directories the prompt names, the problem's files and the task's set-up. Every wait has a limit.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use sandbox::{Error, Feature, Pool, Runtime, Sandbox, Spec};
+use agent::{Prompts, prompt::Inputs};
+use problems::{Problem, Task};
+use sandbox::{CopyReport, Error, Feature, Pool, Process, Runtime, Sandbox, Spec, Streams};
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+
+use crate::{Capability, Documents, Settings};
 
 /// The time limit for creating, filling, reading or removing a sandbox. Images may have to be unpacked first.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The time limit of a task's set-up script.
+const SETUP: Duration = Duration::from_secs(600);
+
+/// Input files beyond this number are not listed for the model.
+const MAX_LISTED: usize = 10_000;
 
 /// Creates sandboxes for attempts.
 pub struct Sandboxes<R: Runtime> {
@@ -107,4 +121,101 @@ pub async fn within<T>(
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         Err(Error::Io { what: operation.to_owned(), source: io::ErrorKind::TimedOut.into() })
     })
+}
+
+/// Prepares a sandbox for a problem, then takes away the capabilities the model has to do without.
+pub(crate) async fn prepare<S: Sandbox>(
+    sandbox: &S,
+    task: &Task,
+    problem: &Problem,
+    settings: &Settings,
+) -> Result<(), Error> {
+    let preparing = async {
+        let dirs = missing_directories(task, problem, settings.documents);
+        if !dirs.is_empty() {
+            make_directories(sandbox, &dirs).await?;
+        }
+        if settings.documents == Documents::Files {
+            for (name, text) in &problem.files {
+                let path = task.prompts.input_dir.join(name);
+                sandbox.write_file(&path, text.as_bytes()).await?;
+            }
+        }
+        if let Some(script) = task.setup(problem) {
+            let setup = Process { timeout: Some(SETUP), ..Process::new(["bash", "-c", &script]) };
+            run(sandbox, &setup).await?;
+        }
+        if !settings.allows(Capability::Files) {
+            sandbox.freeze().await?;
+        }
+        Ok(())
+    };
+    within(SETUP + PATIENCE, "preparing a sandbox", preparing).await
+}
+
+/// Creates the directories a prompt names: a model must be able to rely on what it reads there.
+pub async fn create_directories<S: Sandbox>(sandbox: &S, prompts: &Prompts) -> Result<(), Error> {
+    let dirs = [&prompts.working_dir, &prompts.input_dir, &prompts.output_dir];
+    make_directories(sandbox, &dirs).await
+}
+
+/// The directories of a task's prompt that would not exist otherwise: the runtime creates the working directory, writing a
+/// file creates its parent, and every process in a new sandbox costs time.
+fn missing_directories<'a>(
+    task: &'a Task,
+    problem: &Problem,
+    documents: Documents,
+) -> Vec<&'a PathBuf> {
+    let Prompts { working_dir, input_dir, output_dir, .. } = &task.prompts;
+    // With the documents in the prompt, it says that the input directory is empty.
+    let is_mentioned = documents == Documents::Prompt && !problem.files.is_empty();
+    let input_dir = Some(input_dir).filter(|_| is_mentioned);
+    let dirs = [output_dir].into_iter().chain(input_dir);
+    dirs.filter(|dir| *dir != working_dir).collect()
+}
+
+async fn make_directories<S: Sandbox>(sandbox: &S, dirs: &[&PathBuf]) -> Result<(), Error> {
+    let dirs = dirs.iter().map(|dir| dir.to_string_lossy().into_owned());
+    let mkdir = ["mkdir", "-p", "--"].map(str::to_owned).into_iter().chain(dirs);
+    run(sandbox, &Process::new(mkdir)).await
+}
+
+/// Copies a file or directory of the host into the input directory.
+pub async fn copy_input<S: Sandbox>(
+    sandbox: &S,
+    prompts: &Prompts,
+    input: &Path,
+) -> Result<CopyReport, Error> {
+    let to = match input.is_dir() {
+        true => prompts.input_dir.clone(),
+        false => prompts.input_dir.join(input.file_name().unwrap_or_default()),
+    };
+    sandbox.copy_in(input, &to).await
+}
+
+/// Lists the files of an input directory, or the one input file, for the prompt. Entries that cannot be read are left
+/// out: copying them reports the error.
+pub fn input_listing(input: &Path) -> Inputs {
+    let base = if input.is_dir() { input } else { input.parent().unwrap_or(input) };
+    let mut open: Vec<PathBuf> = vec![input.to_owned()];
+    let mut files = Vec::new();
+    while let Some(path) = open.pop().filter(|_| files.len() < MAX_LISTED) {
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if metadata.is_dir() {
+            open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
+        } else if metadata.is_file() {
+            let name = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
+            files.push((name, metadata.len()));
+        }
+    }
+    Inputs::new(files)
+}
+
+/// Runs a program of ours, which has to succeed.
+async fn run<S: Sandbox>(sandbox: &S, process: &Process) -> Result<(), Error> {
+    let exit = sandbox.process(process, Streams::discard()).await?;
+    match exit.status.success() {
+        true => Ok(()),
+        false => Err(Error::Command { command: process.argv.join(" "), status: exit.status }),
+    }
 }

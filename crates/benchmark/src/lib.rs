@@ -22,11 +22,9 @@ mod plan;
 mod progress;
 mod resume;
 mod run;
-mod summary;
 
 pub use error::Error;
 pub use plan::{Plan, Selection, SelectionError, TaskProblems};
 pub use progress::{Progress, ProgressEvent, Tally, TaskTally};
 pub use resume::open_run;
-pub use run::{Benchmark, Concurrency, RunEnd, RunOutcome};
-pub use summary::{Summary, reference_mode};
+pub use run::{Benchmark, Concurrency, RunEnd, RunOutcome, Summary, reference_mode};

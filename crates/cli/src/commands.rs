@@ -1,28 +1,27 @@
-//! The commands: their top-level arguments, and which code runs for which.
+//! The commands and their top-level arguments. Each command is one module.
 
-mod benchmark;
-mod data;
-mod doctor;
-mod grade;
-mod image;
-mod model;
-mod perf;
-mod replay;
-mod report;
-mod run;
-mod sandbox;
-mod train;
+pub(crate) mod benchmark;
+pub(crate) mod data;
+pub(crate) mod doctor;
+pub(crate) mod grade;
+pub(crate) mod image;
+pub(crate) mod model;
+pub(crate) mod perf;
+pub(crate) mod replay;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod sandbox;
+pub(crate) mod train;
 
 use clap::{Parser, Subcommand};
 use startup::{LogArgs, Signals};
-use tracing::Instrument;
 
 use self::{
-    benchmark::BenchmarkArgs, data::DataCommand, doctor::DoctorArgs, grade::GradeArgs,
-    image::ImageCommand, model::ModelCommand, perf::PerfCommand, replay::ReplayArgs,
-    report::ReportArgs, run::RunArgs, sandbox::SandboxCommand, train::TrainCommand,
+    grade::GradeArgs, image::ImageCommand, model::ModelCommand, perf::PerfCommand,
+    replay::ReplayArgs, report::ReportArgs, run::RunArgs, sandbox::SandboxCommand,
+    train::TrainCommand,
 };
-use crate::{exit::Exit, settings::Settings};
+use crate::exit::Exit;
 
 /// Run language models in Linux sandboxes: tasks, benchmarks, training.
 #[derive(Debug, Parser)]
@@ -93,7 +92,7 @@ impl Command {
         }
     }
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Run(_) => "run",
             Self::Benchmark(_) => "benchmark",
@@ -111,34 +110,8 @@ impl Command {
     }
 }
 
-/// Runs a command to its end.
-pub(crate) async fn dispatch(
-    command: Command,
-    settings: &Settings,
-    signals: &mut Signals,
-) -> anyhow::Result<Exit> {
-    let span = tracing::info_span!("command", name = command.name());
-    let running = async {
-        match command {
-            Command::Run(args) => run::run(*args, settings, signals).await,
-            Command::Benchmark(args) => benchmark::run(*args, settings, signals).await,
-            Command::Report(args) => until_cancelled(report::run(args), signals).await,
-            Command::Replay(args) => until_cancelled(replay::run(args, settings), signals).await,
-            Command::Doctor(args) => until_cancelled(doctor::run(&args, settings), signals).await,
-            Command::Sandbox(command) => sandbox::run(command, settings, signals).await,
-            Command::Image(command) => image::run(command, settings, signals).await,
-            Command::Model(command) => model::run(command, settings, signals).await,
-            Command::Grade(args) => until_cancelled(grade::run(args), signals).await,
-            Command::Data(command) => data::run(command, signals).await,
-            Command::Train(command) => until_cancelled(train::run(command), signals).await,
-            Command::Perf(command) => until_cancelled(perf::run(command, settings), signals).await,
-        }
-    };
-    running.instrument(span).await
-}
-
 /// Runs a command that has nothing to save; the first signal drops it, and with it what it created.
-async fn until_cancelled(
+pub(crate) async fn until_cancelled(
     command: impl Future<Output = anyhow::Result<Exit>>,
     signals: &mut Signals,
 ) -> anyhow::Result<Exit> {

@@ -1,4 +1,4 @@
-//! Exit codes: which error means which.
+//! Exit codes: which end of a command, and which error, means which.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -12,13 +12,38 @@
 //! | 130, 143 | cancelled with Ctrl-C, ended by SIGTERM |
 //! | 137 | the command reached its memory limit |
 
+use benchmark::{RunEnd, RunOutcome};
 pub(crate) use startup::{Exit, UsageError, describe};
+use trajectory::Outcome;
 
 use crate::{
     console::output::{self, OutputError},
     remedy::remedy,
     settings::SettingsError,
 };
+
+/// The exit code of `run`, for the outcome of its episode.
+pub(crate) fn of_run(outcome: &Outcome) -> Exit {
+    match outcome {
+        Outcome::Submitted => Exit::Done,
+        Outcome::Cancelled => Exit::Cancelled(2),
+        Outcome::Infrastructure { .. } => Exit::Infrastructure,
+        _ => Exit::NotSubmitted,
+    }
+}
+
+/// The exit code of `benchmark`. `broken` are the tasks that could not be loaded.
+pub(crate) fn of_benchmark(outcome: &RunOutcome, broken: &[String]) -> Exit {
+    let summary = &outcome.summary;
+    match outcome.end {
+        RunEnd::Failed { .. } => Exit::Infrastructure,
+        RunEnd::Cancelled => Exit::Cancelled(2),
+        RunEnd::Complete if summary.num_errors + summary.missing > 0 => Exit::Infrastructure,
+        RunEnd::Complete if !broken.is_empty() => Exit::Usage,
+        RunEnd::Complete if summary.ungraded > 0 => Exit::Infrastructure,
+        RunEnd::Complete => Exit::Done,
+    }
+}
 
 /// The exit code for an error.
 pub(crate) fn of(error: &anyhow::Error) -> Exit {

@@ -1,7 +1,7 @@
 //! The command line: arguments become checked settings, one command runs, its end becomes an exit code.
 //!
-//! The only place that knows every runtime and every vendor of models. Start reading at `commands.rs`; each command has
-//! a module of its own below `commands/`, with its arguments in `args.rs`.
+//! The only place that knows every runtime and every vendor of models. Start reading at `dispatch`; each command is a
+//! module below `commands/`, with its arguments in `args.rs`.
 
 mod args;
 mod commands;
@@ -15,10 +15,15 @@ mod settings;
 use std::process::ExitCode;
 
 use clap::Parser;
-use startup::Program;
+use startup::{Program, Signals};
+use tracing::Instrument;
 
 use crate::{
-    commands::Cli,
+    commands::{
+        Cli, Command, benchmark, data, doctor, grade, image, perf, replay, report,
+        run, sandbox, train, until_cancelled,
+    },
+    exit::Exit,
     settings::{Settings, environment::Environment},
 };
 
@@ -39,7 +44,33 @@ fn main() -> ExitCode {
     let environment = Environment::read();
     let logging = program.init_logging(&cli.log, environment.log.as_deref());
     let settings = Settings::new(environment, logging);
-    let ended = program
-        .block_on(async |mut signals| commands::dispatch(command, &settings, &mut signals).await);
+    let ended =
+        program.block_on(async |mut signals| dispatch(command, &settings, &mut signals).await);
     ended.unwrap_or_else(|error| exit::report(&error)).into()
+}
+
+/// Runs a command to its end.
+async fn dispatch(
+    command: Command,
+    settings: &Settings,
+    signals: &mut Signals,
+) -> anyhow::Result<Exit> {
+    let span = tracing::info_span!("command", name = command.name());
+    let running = async {
+        match command {
+            Command::Run(args) => run::run(*args, settings, signals).await,
+            Command::Benchmark(args) => benchmark::run(*args, settings, signals).await,
+            Command::Report(args) => until_cancelled(report::run(args), signals).await,
+            Command::Replay(args) => until_cancelled(replay::run(args, settings), signals).await,
+            Command::Doctor(args) => until_cancelled(doctor::run(&args, settings), signals).await,
+            Command::Sandbox(command) => sandbox::run(command, settings, signals).await,
+            Command::Image(command) => image::run(command, settings, signals).await,
+            Command::Model(command) => commands::model::run(command, settings, signals).await,
+            Command::Grade(args) => until_cancelled(grade::run(args), signals).await,
+            Command::Data(command) => data::run(command, signals).await,
+            Command::Train(command) => until_cancelled(train::run(command), signals).await,
+            Command::Perf(command) => until_cancelled(perf::run(command, settings), signals).await,
+        }
+    };
+    running.instrument(span).await
 }

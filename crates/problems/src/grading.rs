@@ -8,7 +8,7 @@ use grade::judge::{self, Verdict};
 use serde_json::{Value, json};
 
 use crate::{
-    Check, GraderFile, Problem, RowError,
+    Check, GraderFile, Problem, RowError, Task,
     check::ScoreFrom,
     swe::{self, RepositoryContext},
 };
@@ -131,6 +131,18 @@ impl JudgeRequest {
             score: judge::mean(&votes),
             details: json!({ "votes": names, "majority": majority }),
         }
+    }
+}
+
+impl Task {
+    /// Grades an answer, or describes what has to be done for a grade.
+    pub fn grading(&self, problem: &Problem, answer: &str) -> Grading {
+        let context = RepositoryContext {
+            repository: &self.prompts.working_dir,
+            input_dir: &self.prompts.input_dir,
+            image: self.image.as_deref(),
+        };
+        self.grader.grading(problem, answer, context)
     }
 }
 

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use agent::Prompts;
 
 use crate::{
-    AnswerLocation, Grader, Grading, Problem, Rows, RowsError, TaskError, folder,
+    AnswerLocation, Grader, Problem, Rows, RowsError, TaskError, folder,
     hub::Source,
     rows::read_files,
-    swe::{self, DiffForm, RepositoryContext},
+    swe::{self, DiffForm},
 };
 
 /// A benchmark task.
@@ -156,16 +156,6 @@ impl Task {
     /// [`AnswerLocation::Diff`]. Run it with `bash -c`.
     pub fn diff_command(&self, form: DiffForm) -> String {
         swe::diff_command(&self.prompts.working_dir, form)
-    }
-
-    /// Grades an answer, or describes what has to be done for a grade.
-    pub fn grading(&self, problem: &Problem, answer: &str) -> Grading {
-        let context = RepositoryContext {
-            repository: &self.prompts.working_dir,
-            input_dir: &self.prompts.input_dir,
-            image: self.image.as_deref(),
-        };
-        self.grader.grading(problem, answer, context)
     }
 }
 

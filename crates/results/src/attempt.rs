@@ -94,7 +94,7 @@ fn one() -> u32 {
 impl AttemptRecord {
     /// Whether the model came to an answer. Attempts without one are played again when the run is resumed.
     pub fn is_answered(&self) -> bool {
-        !matches!(self.outcome, Outcome::Infrastructure { .. } | Outcome::Cancelled)
+        self.outcome.is_answered()
     }
 
     /// Whether the score says something about the model, and if not, whose fault that is.

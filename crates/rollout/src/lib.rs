@@ -11,7 +11,6 @@
 //! # assert_eq!(settings.retry.tries, 3);
 //! ```
 
-mod batch;
 mod codec;
 mod demonstration;
 mod early_stop;
@@ -26,10 +25,9 @@ mod settings;
 mod token_stream;
 
 pub use attempt::{Documents, Mode};
-pub use batch::RolloutRequest;
 pub use codec::{ChatCodec, CodecError};
 pub use demonstration::{DemonstrationError, demonstration};
-pub use engine::{EngineParts, RolloutEngine};
+pub use engine::{EngineParts, RolloutEngine, RolloutRequest};
 pub use error::RolloutError;
 pub use policy::PolicyModel;
 pub use rollout::{End, Group, Loss, Rollout, Segment};

@@ -56,6 +56,14 @@ pub(crate) fn report(message: &str) {
     }
 }
 
+/// In the spawner: drops reports that the caller does not read, instead of waiting for it.
+pub(crate) fn drop_unread_reports() {
+    let stderr = rustix::stdio::stderr();
+    if let Ok(flags) = rustix::fs::fcntl_getfl(stderr) {
+        let _ = rustix::fs::fcntl_setfl(stderr, flags | rustix::fs::OFlags::NONBLOCK);
+    }
+}
+
 /// In the spawner and its children: reports panics, and ends the process instead of unwinding. A forked child must
 /// not unwind into code that believes to be its parent.
 pub(crate) fn exit_on_panic() {

@@ -161,6 +161,7 @@ pub(crate) enum Storage {
 /// it fails. Standard input is the socket to the caller, standard error a pipe the caller reads diagnostics from.
 pub fn spawner_main() -> ExitCode {
     diagnostics::exit_on_panic();
+    diagnostics::drop_unread_reports();
     let stdin = std::io::stdin();
     let first = match wire::receive::<SpawnerRequest>(stdin.as_fd()) {
         Ok(Some((first, _))) => first,

@@ -8,10 +8,9 @@ use tch::{Device, Tensor, no_grad};
 use crate::{
     adamw::{OptimizerStateError, match_parameters},
     checkpoint::Checkpoints,
-    origin::{Origin, StoredConfig},
     run,
     services::TrainError,
-    setup::{Machine, network},
+    setup::{Machine, Origin, StoredConfig, network},
 };
 
 /// A trained network.

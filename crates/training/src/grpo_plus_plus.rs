@@ -13,7 +13,10 @@
 //! - L is the token limit of an episode, unless `length` sets it; the description names no value.
 //! - Failed episodes, groups without spread, segments, and `pi_old`: as in [`crate::Rloo`].
 
-use crate::objective::{Aggregation, Clip, Objective, Surrogate, leave_one_out};
+use crate::{
+    objective::{Aggregation, Clip, Objective, Surrogate},
+    rloo::leave_one_out,
+};
 
 /// Leave-one-out advantages, clipped higher, divided by a constant length.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -42,8 +42,6 @@ mod grpo;
 mod grpo_plus_plus;
 mod metrics;
 mod objective;
-mod origin;
-mod progress;
 mod recordings;
 mod rl;
 mod rloo;

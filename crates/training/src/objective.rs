@@ -165,19 +165,12 @@ pub(crate) fn group_advantages(
     advantages
 }
 
-/// Each reward minus the mean of the others (the leave-one-out baseline); see [`group_advantages`].
-pub(crate) fn leave_one_out(rewards: &[Option<f64>]) -> Vec<f64> {
-    group_advantages(rewards, |valid| {
-        let (sum, others) = (valid.iter().sum::<f64>(), valid.len() as f64 - 1.0);
-        valid.iter().map(|reward| reward - (sum - reward) / others).collect()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::rloo::leave_one_out;
 
     #[test]
     fn a_reward_that_is_not_finite_is_ignored() {

@@ -16,14 +16,13 @@ use sandbox::Runtime;
 
 use crate::{
     batch::Row,
-    checkpoint::Position,
+    checkpoint::{Position, Progress},
     config::{OldLogprobs, RlConfig},
     episodes::{self, Keep},
     events::RunEvent,
     file_error::FileError,
     metrics::{Metrics, MetricsWriter},
     objective::Objective,
-    progress::Progress,
     run::RunDirectory,
     services::{RunOutcome, Services, Stopwatch, TrainError},
     shuffle::ShuffledIndices,

@@ -30,7 +30,7 @@
 //! - Optional: `importance`, see [`crate::ImportanceSampling`]; `resample`, which plays other problems in place of those
 //!   whose rewards are all equal, and so samples more from problems that are neither easy nor hopeless.
 
-use crate::objective::{Aggregation, Clip, Objective, Surrogate, leave_one_out};
+use crate::objective::{Aggregation, Clip, Objective, Surrogate, group_advantages};
 
 /// Leave-one-out advantages, clipped, summed over tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +55,14 @@ impl Objective for Rloo {
     fn surrogate(&self) -> Surrogate {
         self.0
     }
+}
+
+/// Each reward minus the mean of the others (the leave-one-out baseline); see [`group_advantages`].
+pub(crate) fn leave_one_out(rewards: &[Option<f64>]) -> Vec<f64> {
+    group_advantages(rewards, |valid| {
+        let (sum, others) = (valid.iter().sum::<f64>(), valid.len() as f64 - 1.0);
+        valid.iter().map(|reward| reward - (sum - reward) / others).collect()
+    })
 }
 
 #[cfg(test)]

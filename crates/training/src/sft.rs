@@ -13,17 +13,16 @@ use sandbox::Runtime;
 
 use crate::{
     batch::Row,
-    checkpoint::Position,
+    checkpoint::{Position, Progress},
     config::SftConfig,
     data, demonstrations,
     events::RunEvent,
     file_error::FileError,
     metrics::{Metrics, MetricsWriter},
-    origin::Start,
-    progress::Progress,
     recordings::{self, Conversation},
     run::RunDirectory,
     services::{RunOutcome, Services, Stopwatch, TrainError},
+    setup::Start,
     shuffle::ShuffledIndices,
     trainer::{LossKind, Trainer},
 };

@@ -40,6 +40,11 @@ impl Outcome {
         Self::Infrastructure { cause: error_text::chain(error), fault }
     }
 
+    /// Whether the episode came to an end that can be graded.
+    pub fn is_answered(&self) -> bool {
+        !matches!(self, Self::Infrastructure { .. } | Self::Cancelled)
+    }
+
     /// The name used in files and reports.
     pub fn name(&self) -> &'static str {
         match self {

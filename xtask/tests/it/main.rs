@@ -7,6 +7,7 @@
 mod arrows;
 mod files;
 mod options;
+mod walks;
 mod words;
 
 use std::{

@@ -32,7 +32,7 @@ use self::{
 use crate::{
     commands::run::{Seal, seal},
     console::output,
-    exit::Exit,
+    exit::{self, Exit},
     model::{AnyModel, Secrets},
     runtime::AnyRuntime,
     settings::Settings,
@@ -93,7 +93,7 @@ pub(crate) async fn run(
     let outcome = run_until_cancelled(benchmark, signals).await?;
     drop(view);
     show::print_results(&outcome, &dir, mode, judge)?;
-    match show::exit(&outcome, &loaded.broken) {
+    match exit::of_benchmark(&outcome, &loaded.broken) {
         Exit::Cancelled(_) => Ok(signals.cancelled().await),
         exit => Ok(exit),
     }

@@ -3,39 +3,34 @@
 //! The order of steps is here; the steps are in the modules below and in the crates.
 
 mod args;
-mod folder;
-mod prepared;
-mod recorder;
+mod record;
 mod resume;
-mod sandbox;
 mod seal;
 mod settings;
 mod summary;
 
-use ::sandbox::Sandbox;
-use agent::{Episode, Opening};
+use std::{fs::File, path::Path};
+
+use agent::{Episode, Opening, Prompts};
+use anyhow::Context;
+use sandbox::{Runtime, Sandbox};
+use serde_json::Value;
 use startup::Signals;
 use tokio_util::sync::CancellationToken;
 use trajectory::{Ended, Started};
 
 pub(crate) use self::{
     args::RunArgs,
-    folder::{RunDir, text_of},
-    prepared::{FOREVER, seal, vision},
-    sandbox::fill,
-    seal::Seal,
-    settings::{Compact, max_response_tokens, readable},
+    record::{RunDir, text_of},
+    seal::{Seal, seal},
+    settings::{Compact, FOREVER, max_response_tokens, readable, vision},
 };
-use self::{
-    prepared::{PreparedRun, Start},
-    recorder::Recorder,
-    summary::Summary,
-};
+use self::{record::Recorder, resume::EarlierProcess, settings::RunSettings, summary::Summary};
 use crate::{
     commands::sandbox::report_skipped,
     console::{Console, Mode, output},
     exit::{self, Exit},
-    model::AnyModel,
+    model::{AnyModel, Secrets},
     runtime::{AnyRuntime, AnySandbox},
     settings::Settings,
 };
@@ -89,7 +84,7 @@ pub(crate) async fn run(
     let (runtime, model, context, sandbox, start) = opened.inspect_err(|_| run.discard())?;
     run.settings.model.context = context;
     let (file, image) = (run.events.try_clone()?, run.start.image());
-    let recorder = Recorder::new(file, &console, &runtime, run.name(), image)?;
+    let recorder = Recorder::new(file, &console, &runtime, run.dir.image_prefix(), image)?;
     let ended = match run.start.ended() {
         Some(ended) => ended,
         None => play(&run, &model, &sandbox, &recorder, start, signals).await,
@@ -105,7 +100,7 @@ pub(crate) async fn run(
         Err(error) if !error.is_broken_pipe() => return Err(error.into()),
         _ => written?,
     }
-    match summary.exit() {
+    match exit::of_run(summary.outcome()) {
         Exit::Cancelled(_) => Ok(signals.cancelled().await),
         exit => Ok(exit),
     }
@@ -118,17 +113,43 @@ async fn open_sandbox(
 ) -> anyhow::Result<(AnySandbox, Opening)> {
     let (sandbox, opening) = match &run.start {
         Start::Fresh => {
-            let sandbox = sandbox::create(&run.settings, runtime).await?;
+            let sandbox = create_sandbox(&run.settings, runtime).await?;
             let started = started(run, &sandbox)?;
             (sandbox, Opening::Fresh(Box::new(started)))
         }
         Start::Resumed(earlier) => {
-            let (sandbox, turn) = sandbox::restore(&run.settings, earlier, runtime).await?;
+            let (sandbox, turn) = resume::restore(&run.settings, earlier, runtime).await?;
             (sandbox, earlier.opening(turn))
         }
     };
     run.settings.sandbox.accept(sandbox.protection())?;
     Ok((sandbox, opening))
+}
+
+/// Creates a sandbox with the input files.
+async fn create_sandbox(
+    settings: &RunSettings,
+    runtime: &AnyRuntime,
+) -> anyhow::Result<AnySandbox> {
+    let sandbox = runtime.create(&settings.sandbox.spec).await?;
+    fill(&settings.prompts, settings.input.as_deref(), &sandbox).await?;
+    Ok(sandbox)
+}
+
+/// Creates the directories of the prompt and copies the input.
+pub(crate) async fn fill(
+    prompts: &Prompts,
+    input: Option<&Path>,
+    sandbox: &AnySandbox,
+) -> anyhow::Result<()> {
+    let created = attempt::create_directories(sandbox, prompts).await;
+    created.context("cannot create the directories of the prompt; is the image complete?")?;
+    if let Some(input) = input {
+        let report = attempt::copy_input(sandbox, prompts, input).await;
+        let report = report.with_context(|| format!("cannot copy {} in", input.display()))?;
+        report_skipped(&report);
+    }
+    Ok(())
 }
 
 /// The first event of a new episode.
@@ -186,4 +207,63 @@ async fn collect(
     let summary = Summary::new(run, ended, collected);
     let written = written.and_then(|()| run.dir.write_run(&summary));
     (summary, written)
+}
+
+/// A run that is ready to start.
+#[derive(Debug)]
+pub(crate) struct PreparedRun {
+    pub(crate) settings: RunSettings,
+    /// The settings as they are recorded: without secrets, and sealed.
+    pub(crate) record: Value,
+    pub(crate) secrets: Secrets,
+    pub(crate) dir: RunDir,
+    pub(crate) events: File,
+    pub(crate) start: Start,
+}
+
+/// What a run starts from.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// The task.
+    Fresh,
+    /// The record of an earlier process.
+    Resumed(Box<EarlierProcess>),
+}
+
+impl Start {
+    /// How the episode ended, where only its results are missing.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        match self {
+            Self::Fresh => None,
+            Self::Resumed(earlier) => earlier.ended.clone(),
+        }
+    }
+
+    /// The image an earlier process saved.
+    pub(crate) fn image(&self) -> Option<String> {
+        match self {
+            Self::Fresh => None,
+            Self::Resumed(earlier) => earlier.image().map(str::to_owned),
+        }
+    }
+}
+
+impl PreparedRun {
+    /// Prepares a new run.
+    pub(crate) fn new(args: RunArgs, settings: &Settings) -> anyhow::Result<Self> {
+        let output = args.output.clone();
+        let (run, secrets) = RunSettings::check(args, settings)?;
+        let mut record = run.record()?;
+        seal(settings)?.sign(&mut record);
+        let dir = RunDir::create(&output)?;
+        let events = dir.open_events()?;
+        Ok(Self { settings: run, record, secrets, dir, events, start: Start::Fresh })
+    }
+
+    /// Removes the directory of a new run that did not start.
+    pub(crate) fn discard(&self) {
+        if matches!(self.start, Start::Fresh) {
+            self.dir.discard();
+        }
+    }
 }

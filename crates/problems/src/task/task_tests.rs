@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::Grading;
 use crate::{Grade, JudgeRequest};
 
 fn problem(truth: &str) -> Problem {

@@ -10,15 +10,15 @@ use sandbox::Runtime;
 
 use super::{Run, loss_kind};
 use crate::{
+    checkpoint::Progress,
     config::{AlgorithmName, RlConfig},
     data,
     events::RunEvent,
     file_error::FileError,
     metrics::MetricsWriter,
-    origin::Start,
-    progress::Progress,
     run::RunDirectory,
     services::{Services, TrainError},
+    setup::Start,
     shuffle::ShuffledIndices,
 };
 

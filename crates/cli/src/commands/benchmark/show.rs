@@ -20,7 +20,6 @@ use crate::{
         output::{self, OutputError},
         sanitize,
     },
-    exit::Exit,
     settings::Settings,
 };
 
@@ -373,19 +372,6 @@ pub(crate) enum JudgeState {
     Missing,
     /// There is one, or none is needed.
     Available,
-}
-
-/// How to end.
-pub(crate) fn exit(outcome: &RunOutcome, broken: &[String]) -> Exit {
-    let summary = &outcome.summary;
-    match outcome.end {
-        RunEnd::Failed { .. } => Exit::Infrastructure,
-        RunEnd::Cancelled => Exit::Cancelled(2),
-        RunEnd::Complete if summary.num_errors + summary.missing > 0 => Exit::Infrastructure,
-        RunEnd::Complete if !broken.is_empty() => Exit::Usage,
-        RunEnd::Complete if summary.ungraded > 0 => Exit::Infrastructure,
-        RunEnd::Complete => Exit::Done,
-    }
 }
 
 fn object(outcome: &RunOutcome, results: &ResultsDir) -> Value {

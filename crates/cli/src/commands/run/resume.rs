@@ -1,12 +1,21 @@
-//! The record of an episode that an earlier process started: its conversation, usage, saved files and tool calls. Creates no
-//! sandbox and calls no model.
+//! Resumes a run from the record of an earlier process: its conversation, usage, saved files and tool calls.
+
+use std::path::Path;
 
 use agent::{Opening, tools::SUBMIT};
+use sandbox::{Error, ImageRef, Runtime, Spec};
 use serde_json::Value;
 use trajectory::{Ended, Event, Line, Outcome, Spent, ToolCall};
 
-use super::folder::Results;
-use crate::exit::UsageError;
+use super::{
+    PreparedRun, RunArgs, RunDir, RunSettings, Start, create_sandbox, record::Results, seal,
+};
+use crate::{
+    console::output,
+    exit::UsageError,
+    runtime::{AnyRuntime, AnySandbox},
+    settings::Settings,
+};
 
 /// The prefix of the images with saved files.
 pub(crate) const SAVED: &str = "run-";
@@ -134,6 +143,73 @@ fn last_end(lines: &[Line]) -> Option<Ended> {
     let stopped =
         |outcome: &Outcome| matches!(outcome, Outcome::Cancelled | Outcome::Infrastructure { .. });
     last.flatten().filter(|ended| !stopped(&ended.outcome)).cloned()
+}
+
+impl PreparedRun {
+    /// Prepares to resume a run.
+    pub(crate) fn resume(path: &Path, args: RunArgs, settings: &Settings) -> anyhow::Result<Self> {
+        let dir = RunDir::open(path)?;
+        let events = dir.open_events()?;
+        let (earlier, record) = EarlierProcess::read(dir.read_events()?, dir.results())?;
+        if !args.trust && !seal(settings)?.verify(&record) {
+            let text = format!(
+                "the settings in {} were not written by you on this machine, or were changed since; they \
+                 decide where keys are sent, what is copied in and how strong the sandbox is: check them, \
+                 then start a new run with your own, or add --trust",
+                path.display()
+            );
+            return Err(UsageError(text).into());
+        }
+        let (run, secrets) = RunSettings::resume(&record, args, settings)?;
+        // The record decides where a key is sent.
+        output::note(&format!("resuming with {} at {}", run.model.name, run.model.location));
+        dir.drop_partial_event(&events)?;
+        dir.mark_unfinished()?;
+        let start = Start::Resumed(Box::new(earlier));
+        Ok(Self { settings: run, record, secrets, dir, events, start })
+    }
+}
+
+/// Creates a sandbox with the files of an earlier one; returns the turn after which they were so.
+///
+/// Commands that ran after the files were saved are not repeated on top of them: they may rely on the directory and the
+/// variables of the shell, which are gone. From the very start everything can be repeated.
+pub(crate) async fn restore(
+    settings: &RunSettings,
+    earlier: &EarlierProcess,
+    runtime: &AnyRuntime,
+) -> anyhow::Result<(AnySandbox, u32)> {
+    if let Some((turn, image)) = earlier.saved() {
+        let spec =
+            Spec { image: ImageRef::Name(image.to_owned()), ..settings.sandbox.spec.clone() };
+        match runtime.create(&spec).await {
+            Ok(sandbox) => return Ok((sandbox, turn)),
+            Err(Error::UnknownImage { .. }) => {
+                output::note("the saved files are missing; all commands are run again");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let sandbox = create_sandbox(settings, runtime).await?;
+    repeat(settings, earlier, &sandbox).await?;
+    Ok((sandbox, earlier.turns()))
+}
+
+/// Runs all recorded tool calls again. Their results are recorded already.
+async fn repeat(
+    settings: &RunSettings,
+    earlier: &EarlierProcess,
+    sandbox: &AnySandbox,
+) -> anyhow::Result<()> {
+    let tools = settings.episode().tools;
+    let calls = earlier.calls();
+    if !calls.is_empty() {
+        output::note(&format!("repeating {} recorded tool calls", calls.len()));
+    }
+    for (number, (_, call)) in (1..).zip(calls) {
+        tools.call(call, number, sandbox).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,9 +10,12 @@ use std::{
     path::Path,
 };
 
+use anyhow::Context;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+use crate::settings::Settings;
 
 /// The field of the settings that holds the code.
 const FIELD: &str = "seal";
@@ -92,6 +95,12 @@ fn hex(bytes: &[u8]) -> String {
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
     pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
+}
+
+/// The seal of this user's records.
+pub(crate) fn seal(settings: &Settings) -> anyhow::Result<Seal> {
+    let home = settings.writable_home()?;
+    Seal::of(home).with_context(|| format!("cannot use {}", home.join("record.key").display()))
 }
 
 #[cfg(test)]

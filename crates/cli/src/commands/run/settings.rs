@@ -8,17 +8,17 @@ use std::{
     time::Duration,
 };
 
-use agent::{Compaction, EpisodeSettings, Limits, Prompts, tools::Tools};
+use agent::{
+    Compaction, EpisodeSettings, Limits, Prompts,
+    tools::{Tools, Vision},
+};
 use sandbox::ImageRef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    args::{PromptArgs, RunArgs},
-    prepared::{FOREVER, vision},
-};
+use super::args::{PromptArgs, RunArgs};
 use crate::{
-    args::sandbox::RuntimeKind,
+    args::{model::Images, sandbox::RuntimeKind},
     console::output,
     exit::{self, UsageError},
     model::{ModelLocation, ModelSettings, Secrets},
@@ -33,6 +33,9 @@ const MAX_RESPONSE: u64 = 65_536;
 
 /// The same for an in-process model. Small models may repeat themselves endlessly, and are slow.
 const MAX_LOCAL_RESPONSE: u64 = 4096;
+
+/// The time limit of a command without one: a year.
+pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The settings of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -226,4 +229,12 @@ pub(crate) fn readable(input: &Path) -> Result<PathBuf, UsageError> {
         false => fs::File::open(&path).map(drop).map_err(refuse)?,
     }
     Ok(path)
+}
+
+/// What tools may show to a model.
+pub(crate) fn vision(images: Images) -> Vision {
+    match images {
+        Images::Yes => Vision::Images,
+        Images::No => Vision::TextOnly,
+    }
 }

@@ -10,14 +10,11 @@ use sandbox::Skipped;
 use serde::Serialize;
 use trajectory::{Ended, Outcome, Spent};
 
-use super::{Show, prepared::PreparedRun};
-use crate::{
-    console::{
-        Mode,
-        output::{self, OutputError},
-        sanitize,
-    },
-    exit::Exit,
+use super::{PreparedRun, Show};
+use crate::console::{
+    Mode,
+    output::{self, OutputError},
+    sanitize,
 };
 
 /// The summary of a run: `run.json`.
@@ -120,14 +117,8 @@ impl Summary {
         }
     }
 
-    /// The exit code.
-    pub(crate) fn exit(&self) -> Exit {
-        match self.outcome {
-            Outcome::Submitted => Exit::Done,
-            Outcome::Cancelled => Exit::Cancelled(2),
-            Outcome::Infrastructure { .. } => Exit::Infrastructure,
-            _ => Exit::NotSubmitted,
-        }
+    pub(crate) fn outcome(&self) -> &Outcome {
+        &self.outcome
     }
 }
 

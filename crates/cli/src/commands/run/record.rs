@@ -1,20 +1,34 @@
-//! The directory of a run: its files, and how they are read and written.
+//! What a run writes: its directory, every event before the episode continues, and its results at the end. From time to
+//! time the sandbox's files are saved as an image, so that a run whose process died can be resumed.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read},
+    iter,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    time::Duration,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
+use agent::Journal;
 use anyhow::Context;
+use attempt::EventFile;
 use jiff::Timestamp;
+use model::{Delta, Listener};
+use sandbox::Sandbox;
 use serde::Serialize;
 use serde_json::Value;
-use trajectory::{Line, Trajectory};
+use trajectory::{Event, Line, Trajectory};
 
-use crate::exit::UsageError;
+use crate::{
+    console::Console,
+    exit::UsageError,
+    runtime::{AnyRuntime, AnySandbox},
+};
+
+/// Characters of the directory's name that are used for the names of its images.
+const MAX_NAME: usize = 40;
 
 /// Runs that start in the same second get a number below this.
 const MAX_PER_SECOND: u32 = 1000;
@@ -24,6 +38,12 @@ const MAX_SIZE: u64 = 256 << 20;
 
 /// The summary of a run, written last.
 const RUN: &str = "run.json";
+
+/// Saving files takes at most one part in this many of the time.
+const SHARE: u32 = 20;
+
+/// The time limit for saving: the model waits meanwhile.
+const MAX_SAVE: Duration = Duration::from_secs(20);
 
 /// Whether the results of a run are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +111,18 @@ impl RunDir {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// A unique name for the images of this run.
+    pub(crate) fn image_prefix(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        // Users may have renamed the directory to something that is not a valid image name.
+        let name: String = name.to_ascii_lowercase().chars().take(MAX_NAME).collect();
+        let words =
+            name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let pid = std::process::id().to_string();
+        let parts: Vec<&str> = iter::once("run").chain(words).chain([pid.as_str()]).collect();
+        parts.join("-")
     }
 
     /// The directory with the files of the sandbox's output directory.
@@ -190,6 +222,100 @@ pub(crate) fn text_of(path: &Path) -> io::Result<String> {
 /// A time as the name of a run directory, in UTC: `20260131_235959`.
 fn directory_name(time: Timestamp) -> String {
     time.strftime("%Y%m%d_%H%M%S").to_string()
+}
+
+/// The journal of one run.
+pub(crate) struct Recorder<'a> {
+    events: EventFile,
+    console: &'a Console,
+    runtime: &'a AnyRuntime,
+    /// The prefix of the images with the sandbox's files.
+    name: String,
+    saved: Mutex<Saved>,
+}
+
+/// What is saved, and when to save again.
+#[derive(Default)]
+struct Saved {
+    image: Option<String>,
+    /// An image that is being saved: it may exist in the end although saving timed out.
+    pending: Option<String>,
+    next: Option<Instant>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Appends to this file. `image` was saved by an earlier process.
+    pub(crate) fn new(
+        file: File,
+        console: &'a Console,
+        runtime: &'a AnyRuntime,
+        name: String,
+        image: Option<String>,
+    ) -> io::Result<Self> {
+        let events = EventFile::new(file)?;
+        let saved = Mutex::new(Saved { image, ..Saved::default() });
+        Ok(Self { events, console, runtime, name, saved })
+    }
+
+    /// Keeps the saved files for another process.
+    pub(crate) fn keep_images(&self) {
+        *self.saved() = Saved::default();
+    }
+
+    /// Removes the saved files once they are not needed. Images that a sandbox still uses cannot be removed.
+    pub(crate) async fn remove_images(&self) {
+        let Saved { image, pending, .. } = std::mem::take(&mut *self.saved());
+        for image in image.into_iter().chain(pending) {
+            self.runtime.forget(&image).await;
+        }
+    }
+
+    /// Whether it is time to save again.
+    fn is_due(&self) -> bool {
+        self.saved().next.is_none_or(|next| Instant::now() >= next)
+    }
+
+    fn saved(&self) -> MutexGuard<'_, Saved> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener for Recorder<'_> {
+    fn on_delta(&self, delta: Delta<'_>) {
+        self.console.on_delta(delta);
+    }
+}
+
+impl Journal<AnySandbox> for Recorder<'_> {
+    fn record(&self, event: Event) -> io::Result<()> {
+        let line = self.events.append(event)?;
+        self.console.event(&line.event);
+        Ok(())
+    }
+
+    async fn on_turn_end(&self, turn: u32, sandbox: &AnySandbox) {
+        if !self.is_due() {
+            return;
+        }
+        let began = Instant::now();
+        let image = format!("{}-{turn}", self.name);
+        self.saved().pending = Some(image.clone());
+        let kept = tokio::time::timeout(MAX_SAVE, sandbox.snapshot(&image)).await;
+        let mut next = began.elapsed() * SHARE;
+        if matches!(kept, Ok(Ok(())))
+            && self.record(Event::Saved { turn, image: image.clone() }).is_ok()
+        {
+            let former = self.saved().image.replace(image);
+            self.saved().pending.clone_from(&former);
+            if let Some(former) = former {
+                self.runtime.forget(&former).await;
+            }
+        } else {
+            // The episode does not need it; a resumed run repeats its commands instead.
+            next = next.max(Duration::from_secs(60));
+        }
+        self.saved().next = Some(Instant::now() + next);
+    }
 }
 
 #[cfg(test)]
