@@ -1,6 +1,7 @@
 //! The commands and their top-level arguments. Each command is one module.
 
 pub(crate) mod benchmark;
+pub(crate) mod completions;
 pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod grade;
@@ -17,6 +18,7 @@ use clap::{Parser, Subcommand};
 use startup::{LogArgs, Signals};
 
 use self::{
+    benchmark::BenchmarkArgs, completions::CompletionsArgs, data::DataCommand, doctor::DoctorArgs,
     grade::GradeArgs, image::ImageCommand, model::ModelCommand, perf::PerfCommand,
     replay::ReplayArgs, report::ReportArgs, run::RunArgs, sandbox::SandboxCommand,
     train::TrainCommand,
@@ -81,6 +83,8 @@ pub(crate) enum Command {
     /// Measure the speed of sandboxes, episodes, local models and graders
     #[command(subcommand)]
     Perf(PerfCommand),
+    /// Print the completion script of a shell
+    Completions(CompletionsArgs),
 }
 
 impl Command {
@@ -106,6 +110,7 @@ impl Command {
             Self::Data(_) => "data",
             Self::Train(_) => "train",
             Self::Perf(_) => "perf",
+            Self::Completions(_) => "completions",
         }
     }
 }

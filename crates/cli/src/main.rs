@@ -20,7 +20,7 @@ use tracing::Instrument;
 
 use crate::{
     commands::{
-        Cli, Command, benchmark, data, doctor, grade, image, perf, replay, report,
+        Cli, Command, benchmark, completions, data, doctor, grade, image, perf, replay, report,
         run, sandbox, train, until_cancelled,
     },
     exit::Exit,
@@ -70,6 +70,7 @@ async fn dispatch(
             Command::Data(command) => data::run(command, signals).await,
             Command::Train(command) => until_cancelled(train::run(command), signals).await,
             Command::Perf(command) => until_cancelled(perf::run(command, settings), signals).await,
+            Command::Completions(args) => completions::run(&args),
         }
     };
     running.instrument(span).await

@@ -3,7 +3,10 @@
 //! Tables of options in `docs/*.md` lie between `<!-- options: COMMAND -->` (options without a heading) or
 //! `<!-- options: COMMAND | HEADING -->` and `<!-- /options -->`. `LIS_BLESS=1` rewrites them.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
@@ -11,6 +14,9 @@ use super::Cli;
 
 /// The variable that makes the test rewrite the tables.
 const BLESS: &str = "LIS_BLESS";
+
+/// The variable that names the directory for man pages.
+const MAN: &str = "LIS_MAN";
 
 const START: &str = "<!-- options: ";
 const END: &str = "<!-- /options -->";
@@ -137,6 +143,23 @@ fn help_texts_are_as_reviewed() {
     for (path, mut command) in commands {
         let name = format!("help-{}", path.replace(' ', "-"));
         insta::assert_snapshot!(name, command.render_help().to_string());
+    }
+}
+
+/// Writes a man page for every command into the directory named by `LIS_MAN`, or a temporary one.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "`cargo xtask docs` names the directory")]
+fn every_command_has_a_man_page() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = std::env::var_os(MAN).map_or_else(|| scratch.path().to_owned(), PathBuf::from);
+    fs::create_dir_all(&dir).unwrap();
+    clap_mangen::generate_to(Cli::command(), &dir).unwrap();
+    let mut commands = Vec::new();
+    leaves(&cli(), "", &mut commands);
+    for (path, _) in commands {
+        let file = dir.join(format!("llm-in-sandbox-{}.1", path.replace(' ', "-")));
+        let page = fs::read_to_string(&file).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains(".SH OPTIONS"), "{}", file.display());
     }
 }
 

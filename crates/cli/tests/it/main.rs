@@ -12,6 +12,7 @@
 
 mod accepts_the_reference;
 mod benchmarks;
+mod completes_commands;
 mod copies_files;
 mod diagnoses;
 mod episodes;
