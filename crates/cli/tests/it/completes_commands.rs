@@ -9,7 +9,7 @@ fn offered(script: &str, words: &[&str]) -> Vec<String> {
     let last = words.len() - 1;
     let probe = format!(
         "{script}\nCOMP_WORDS=({}) COMP_CWORD={last} COMPREPLY=()\n\
-         _llm-in-sandbox llm-in-sandbox '{}' '{}'\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
+         f=$(complete -p llm-in-sandbox) f=${{f#*-F }}\n${{f%% *}} llm-in-sandbox '{}' '{}'\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
         words.join(" "),
         words[last],
         words[last - 1],

@@ -2,12 +2,12 @@
 //!
 //! Reads `LIS_TEST_TINY_GGUF`, a SmolLM2 of 135M: its first layer's query matrix is 576 by 576.
 
-use std::{env, fs, path::Path};
+use std::{fs, path::Path};
 
 use lis_model_local::{LoadError, LocalModel, Options};
 use trajectory::Message;
 
-use crate::support::ask;
+use crate::support::{ask, tiny_file};
 
 const RANK: u64 = 2;
 
@@ -56,18 +56,9 @@ fn load(model: &Path, adapter: Option<&Path>) -> Result<LocalModel, LoadError> {
 }
 
 #[tokio::test]
-#[expect(clippy::disallowed_methods, reason = "how tests are run is told by the environment")]
 async fn an_adapter_changes_what_the_model_says() {
-    let Some(model) = env::var_os("LIS_TEST_TINY_GGUF") else {
-        let required = env::var("LIS_REQUIRE").unwrap_or_default();
-        assert!(
-            !required.split(',').any(|name| name == "gguf"),
-            "LIS_TEST_TINY_GGUF names no file"
-        );
-        eprintln!("skip: gguf: LIS_TEST_TINY_GGUF names no file");
-        return;
-    };
-    let model = Path::new(&model);
+    let Some(model) = tiny_file() else { return };
+    let model = model.as_path();
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: Vec<u8>| {
         let path = dir.path().join(name);

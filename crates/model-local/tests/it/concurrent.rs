@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::{task::JoinSet, time::timeout};
 use trajectory::Message;
 
-use crate::support::{Recorder, ask, ask_as, greedy, load};
+use crate::support::{Recorder, ask, ask_as, greedy, load, load_tiny};
 
 const QUESTIONS: [&str; 6] = [
     "What is the capital of France? Answer in one word.",
@@ -18,10 +18,10 @@ const QUESTIONS: [&str; 6] = [
 
 #[tokio::test]
 async fn conversations_at_once_read_as_they_do_alone() {
-    let Some(model) = load(4) else { return };
+    let Some(model) = load_tiny(4) else { return };
     let mut alone = Vec::new();
     for question in QUESTIONS {
-        let Some(fresh) = load(1) else { return };
+        let Some(fresh) = load_tiny(1) else { return };
         let response = ask(&fresh, &[Message::user(question)], 32).await.unwrap();
         alone.push(response.message.text);
     }

@@ -1,9 +1,9 @@
-//! The model of the tests, and helpers to call it.
+//! The models of the tests, and helpers to call it.
 
 use std::{
     env,
     num::NonZeroU32,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Mutex,
     time::{Duration, Instant},
 };
@@ -15,26 +15,44 @@ use trajectory::Message;
 /// Tokens of a conversation in these tests.
 pub(crate) const CONTEXT: u32 = 2048;
 
-/// The model's file. Announces a skip where there is none, or fails where it is required.
-#[expect(clippy::disallowed_methods, reason = "test runs are configured by the environment")]
+/// The file of an instructed model, Qwen2.5-Coder 1.5B: for what depends on the quality of responses.
 pub(crate) fn file() -> Option<PathBuf> {
-    if let Some(path) = env::var_os("LIS_TEST_GGUF") {
+    file_of("LIS_TEST_GGUF")
+}
+
+/// The file of SmolLM2 135M, ten times as fast: for everything else.
+pub(crate) fn tiny_file() -> Option<PathBuf> {
+    file_of("LIS_TEST_TINY_GGUF")
+}
+
+/// The file a variable names. Announces a skip where there is none, or fails where it is required.
+#[expect(clippy::disallowed_methods, reason = "test runs are configured by the environment")]
+fn file_of(variable: &str) -> Option<PathBuf> {
+    if let Some(path) = env::var_os(variable) {
         return Some(path.into());
     }
     let required = env::var("LIS_REQUIRE").unwrap_or_default();
     let required = required.split(',').any(|name| name.trim() == "gguf");
-    assert!(!required, "gguf is required, but LIS_TEST_GGUF names no file");
-    eprintln!("skip: gguf: LIS_TEST_GGUF names no file");
+    assert!(!required, "gguf is required, but {variable} names no file");
+    eprintln!("skip: gguf: {variable} names no file");
     None
 }
 
 pub(crate) fn load(sequences: u32) -> Option<LocalModel> {
+    Some(load_file("qwen2.5-coder-1.5b", &file()?, sequences))
+}
+
+pub(crate) fn load_tiny(sequences: u32) -> Option<LocalModel> {
+    Some(load_file("smollm2-135m", &tiny_file()?, sequences))
+}
+
+fn load_file(name: &str, file: &Path, sequences: u32) -> LocalModel {
     let options = Options {
         context: NonZeroU32::new(CONTEXT),
         sequences: NonZeroU32::new(sequences).unwrap(),
         ..Options::default()
     };
-    Some(LocalModel::load("qwen2.5-coder-1.5b", &file()?, &options).unwrap())
+    LocalModel::load(name, file, &options).unwrap()
 }
 
 /// Greedy, deterministic sampling.

@@ -4,9 +4,9 @@
 //! Reads `LIS_TEST_TINY_GGUF`, a SmolLM2 of 135M.
 
 use std::{
-    env, fs,
+    fs,
     num::NonZeroU32,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -15,19 +15,7 @@ use model::{Before, Body, Error, Model, Request, Sampling, Shape, Silent};
 use tokio::time::timeout;
 use trajectory::{Assistant, Message, Stop};
 
-use crate::support::{ask, ask_as, greedy};
-
-#[expect(clippy::disallowed_methods, reason = "test runs are configured by the environment")]
-fn file() -> Option<PathBuf> {
-    let path = env::var_os("LIS_TEST_TINY_GGUF").map(PathBuf::from);
-    if path.is_none() {
-        let required = env::var("LIS_REQUIRE").unwrap_or_default();
-        let required = required.split(',').any(|name| name.trim() == "gguf");
-        assert!(!required, "gguf is required, but LIS_TEST_TINY_GGUF names no file");
-        eprintln!("skip: gguf: LIS_TEST_TINY_GGUF names no file");
-    }
-    path
-}
+use crate::support::{ask, ask_as, greedy, tiny_file};
 
 fn options(context: u32, sequences: u32) -> Options {
     Options {
@@ -60,7 +48,7 @@ fn with_template(path: &Path, template: &str) -> tempfile::TempPath {
 
 #[tokio::test]
 async fn a_conversation_that_is_shortened_keeps_its_slot() {
-    let Some(path) = file() else { return };
+    let Some(path) = tiny_file() else { return };
     let model = load(&path, 1024, 2);
     let task = |topic: &str| Message::user(format!("Tell me all about {topic}. ").repeat(10));
     let topics = ["the sea", "old trees"];
@@ -79,7 +67,7 @@ async fn a_conversation_that_is_shortened_keeps_its_slot() {
 
 #[tokio::test]
 async fn building_a_long_prompt_does_not_block() {
-    let Some(path) = file() else { return };
+    let Some(path) = tiny_file() else { return };
     let model = load(&path, 2048, 1);
     let messages = [Message::user("word ".repeat(2048 * 6))];
     let sampling = greedy();
@@ -102,7 +90,7 @@ async fn building_a_long_prompt_does_not_block() {
 
 #[tokio::test]
 async fn thinking_is_unconstrained() {
-    let Some(path) = file() else { return };
+    let Some(path) = tiny_file() else { return };
     let thinks = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
                   {% endfor %}<|im_start|>assistant\n<think>";
     let thinking = with_template(&path, thinks);
@@ -127,7 +115,7 @@ async fn thinking_is_unconstrained() {
 
 #[tokio::test]
 async fn a_call_that_is_all_that_is_wanted_comes_at_once() {
-    let Some(path) = file() else { return };
+    let Some(path) = tiny_file() else { return };
     let model = load(&path, 1024, 1);
     let shape = Shape {
         before: Before::Nothing,
@@ -144,7 +132,7 @@ async fn a_call_that_is_all_that_is_wanted_comes_at_once() {
 
 #[test]
 fn what_does_not_fit_into_memory_is_not_loaded() {
-    let Some(path) = file() else { return };
+    let Some(path) = tiny_file() else { return };
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
     let total: u64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
     // Some 185 MiB each.
@@ -157,7 +145,7 @@ fn what_does_not_fit_into_memory_is_not_loaded() {
 
 #[test]
 fn loading_can_be_cancelled() {
-    let Some(path) = file() else { return };
+    let Some(path) = tiny_file() else { return };
     let cancel = Cancel::default();
     cancel.cancel();
     let given_up = LocalModel::load_cancellable("tiny", &path, &options(512, 1), &cancel);
