@@ -35,6 +35,7 @@ use crate::{
 #[instrument(name = "episode", skip_all)]
 pub async fn run<M: Model, S: Sandbox, J: Journal<S>>(mut episode: Episode<'_, M, S, J>) -> Ended {
     let ControlFlow::Break(outcome) = run_turns(&mut episode).await;
+    episode.save(&outcome).await;
     episode.end(outcome)
 }
 
@@ -93,7 +94,18 @@ pub enum Opening {
         spent: Spent,
         /// How many of the first messages the model saw shortened.
         compacted: usize,
+        /// Where the files of the sandbox come from.
+        files: RestoredFiles,
     },
+}
+
+/// Where the files of a resumed episode's sandbox come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoredFiles {
+    /// They were saved after the last turn of the conversation.
+    Saved,
+    /// All commands of the conversation were run again.
+    Repeated,
 }
 
 /// An episode: one task, solved by a model in a sandbox. Pass it to [`run()`].
@@ -185,12 +197,12 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
                 self.conversation = Conversation::new(started.messages.clone(), 0);
                 self.record(Event::Started(started))?;
             }
-            Some(Opening::Resumed { history, spent, compacted }) => {
+            Some(Opening::Resumed { history, spent, compacted, files }) => {
                 self.conversation = Conversation::new(history, compacted);
                 self.tool_calls = self.conversation.tool_calls();
                 self.spent = spent;
                 self.record(Event::Resumed { turn: spent.turns })?;
-                self.observe(Message::user(text::RESTARTED), None, 0)?;
+                self.observe(Message::user(text::restarted(files)), None, 0)?;
             }
             None => {}
         }
@@ -228,6 +240,13 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
         self.misses = if self.turn.usable_calls == 0 { self.misses + 1 } else { 0 };
         let saving = self.journal.on_turn_end(self.spent.turns, self.sandbox);
         until_stopped(saving, &self.cancel, self.deadline).await
+    }
+
+    /// Lets the journal save files before the end, unless the last turn is incomplete.
+    async fn save(&self, outcome: &Outcome) {
+        if self.spent.turns > 0 && self.turn.pending == 0 {
+            self.journal.on_end(self.spent.turns, outcome, self.sandbox).await;
+        }
     }
 
     /// Records the outcome.

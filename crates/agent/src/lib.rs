@@ -52,7 +52,7 @@ mod text;
 pub mod tools;
 
 pub use compact::Compaction;
-pub use episode::{Episode, EpisodeSettings, Opening, run};
+pub use episode::{Episode, EpisodeSettings, Opening, RestoredFiles, run};
 pub use journal::Journal;
 pub use limits::Limits;
 pub use prompt::Prompts;

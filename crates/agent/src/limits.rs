@@ -53,6 +53,14 @@ impl Limits {
         })
     }
 
+    /// The limit that an episode with this usage has reached, if any. For one that is to be resumed: while it runs,
+    /// its deadline is a timer.
+    pub fn reached(&self, spent: &Spent) -> Option<Outcome> {
+        let used = Duration::from_millis(spent.model_ms.saturating_add(spent.tool_ms));
+        let out_of_time = self.time.is_some_and(|limit| used >= limit);
+        self.check(spent, 0).break_value().or(out_of_time.then_some(Outcome::Deadline))
+    }
+
     /// The most tokens the next response may have.
     pub(crate) fn next_response(&self, spent: &Spent) -> u64 {
         self.tokens_per_call.min(self.tokens.saturating_sub(spent.context)).max(1)
@@ -79,6 +87,11 @@ mod tests {
         assert_eq!(check(spent(0, 0, 0.0), 2), Some(Outcome::NoToolCalls));
         let unpriced = Spent { cost: None, ..Spent::default() };
         assert_eq!(check(unpriced, 0), None);
+        let limits = Limits { time: Some(Duration::from_secs(1)), ..limits };
+        let used = |tool_ms| Spent { model_ms: 400, tool_ms, ..Spent::default() };
+        assert_eq!(limits.reached(&used(599)), None);
+        assert_eq!(limits.reached(&used(600)), Some(Outcome::Deadline));
+        assert_eq!(limits.reached(&spent(3, 0, 0.0)), Some(Outcome::MaxTurns));
     }
 
     #[test]

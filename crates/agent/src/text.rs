@@ -7,9 +7,21 @@ use std::path::Path;
 
 use trajectory::Stop;
 
-/// The first message of a resumed episode, whose sandbox is a new one with the old files.
-pub(crate) const RESTARTED: &str = "Your computer was restarted. The files are as you left them; variables, the current \
-                         directory of the shell and running programs are gone.";
+use crate::RestoredFiles;
+
+/// The first message of a resumed episode, whose sandbox is a new one.
+pub(crate) fn restarted(files: RestoredFiles) -> &'static str {
+    match files {
+        RestoredFiles::Saved => {
+            "Your computer was restarted. The files are as you left them; variables, the current \
+             directory of the shell and running programs are gone."
+        }
+        RestoredFiles::Repeated => {
+            "Your computer was restarted and all your commands were run again, so the files should be as you left \
+             them. What depends on time, chance or the network may differ: check it before you rely on it."
+        }
+    }
+}
 
 /// Added to a result that repeats the one before. Small models otherwise repeat the call until a limit ends them.
 pub(crate) const REPEATED: &str =

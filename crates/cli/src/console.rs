@@ -19,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use agent::Limits;
 use model::{Delta, Listener, ToolFormat};
 pub(crate) use startup::sanitize;
 use trajectory::{Event, Started};
@@ -37,10 +38,23 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) enum Mode {
     /// Streamed, with a status line at the bottom: for a terminal.
     Live,
+    /// Streamed without a status line, which could not be redrawn.
+    Stream,
     /// One block per event, without control sequences.
     Plain,
     /// Not at all.
     Quiet,
+}
+
+/// What is known about an episode before it starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EpisodeInfo {
+    /// Its limits.
+    pub(crate) limits: Limits,
+    /// Time that earlier processes spent in calls to the model and to tools, for a resumed one.
+    pub(crate) time_before: Duration,
+    /// The turns of the recorded steps, for a resumed one; 0 for a step outside any turn.
+    pub(crate) steps_before: Vec<u32>,
 }
 
 /// Shows an episode. Dropping it shows the rest.
@@ -64,16 +78,21 @@ enum ViewMessage {
 
 impl Console {
     /// Shows on standard error.
-    pub(crate) fn new(mode: Mode, color: Color, max_turns: u32) -> Self {
-        Self::onto(io::stderr(), mode, color, max_turns)
+    pub(crate) fn new(mode: Mode, color: Color, info: &EpisodeInfo) -> Self {
+        Self::onto(io::stderr(), mode, color, info)
     }
 
-    fn onto(out: impl Write + Send + 'static, mode: Mode, color: Color, max_turns: u32) -> Self {
+    fn onto(
+        out: impl Write + Send + 'static,
+        mode: Mode,
+        color: Color,
+        info: &EpisodeInfo,
+    ) -> Self {
         let (sender, messages) = channel();
         if mode == Mode::Quiet {
             return Self { mode, sender: None };
         }
-        let view = View::new(mode, color, max_turns, Instant::now());
+        let view = View::new(mode, color, info, Instant::now());
         let drawer = thread::Builder::new().name("console".into());
         // Without the thread, the episode runs unseen.
         let drawn = drawer.spawn(move || draw(&messages, view, out));
@@ -83,7 +102,7 @@ impl Console {
     /// Shows an event. Waits until it is drawn only at the end of the episode.
     pub(crate) fn event(&self, event: &Event) {
         match event {
-            Event::Saved { .. } | Event::Unknown => {}
+            Event::Saved { .. } | Event::Reconfigured { .. } | Event::Unknown => {}
             // The first messages may be long and are not shown.
             Event::Started(started) => self.send(ViewMessage::Started(model_title(started))),
             event => self.send(ViewMessage::Event(Box::new(event.clone()))),
@@ -123,9 +142,9 @@ impl Listener for Console {
                 StreamItem::Retry(Retry { attempt, wait, why: why.to_owned() })
             }
             (Mode::Plain, _) | (_, Delta::Arguments(_)) => return,
-            (Mode::Live, Delta::Reasoning(text)) => StreamItem::Reasoning(text.to_owned()),
-            (Mode::Live, Delta::Text(text)) => StreamItem::Text(text.to_owned()),
-            (Mode::Live, Delta::Call(tool)) => StreamItem::Call(tool.to_owned()),
+            (_, Delta::Reasoning(text)) => StreamItem::Reasoning(text.to_owned()),
+            (_, Delta::Text(text)) => StreamItem::Text(text.to_owned()),
+            (_, Delta::Call(tool)) => StreamItem::Call(tool.to_owned()),
         };
         self.send(ViewMessage::StreamItem(piece));
     }

@@ -8,6 +8,7 @@ mod commands;
 mod console;
 mod exit;
 mod model;
+mod outcome_text;
 mod remedy;
 mod runtime;
 mod settings;
@@ -32,7 +33,11 @@ fn main() -> ExitCode {
     if let Some(code) = program.become_spawner() {
         return code;
     }
-    let cli = match Cli::try_parse() {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Err(error) = args::mounts::refuse(&arguments) {
+        return exit::report(&error.into()).into();
+    }
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return startup::argument_error(&error).into(),
     };

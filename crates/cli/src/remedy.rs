@@ -12,7 +12,8 @@ use crate::settings::SettingsError;
 
 /// The remedy for an error, as the end of its message; empty if there is none.
 pub(crate) fn remedy(error: &anyhow::Error) -> String {
-    let found = error.chain().find_map(of).or_else(|| full_disk(error));
+    let found =
+        error.chain().find_map(of).or_else(|| too_large(error)).or_else(|| full_disk(error));
     found.map(|text| format!("; {text}")).unwrap_or_default()
 }
 
@@ -20,6 +21,7 @@ pub(crate) fn remedy(error: &anyhow::Error) -> String {
 fn of(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     None.or_else(|| cause.downcast_ref().and_then(of_sandbox))
         .or_else(|| cause.downcast_ref().and_then(of_benchmark))
+        .or_else(|| cause.downcast_ref().and_then(of_model))
         .or_else(|| cause.downcast_ref().and_then(of_hub))
         .or_else(|| cause.downcast_ref().and_then(of_task))
         .or_else(|| cause.downcast_ref().map(of_report))
@@ -69,6 +71,13 @@ fn of_benchmark(error: &benchmark::Error) -> Option<&'static str> {
     }
 }
 
+/// What to do if a server requires a key.
+pub(crate) const GIVE_KEY: &str = "set LLM_API_KEY, or name another variable with --api-key-env";
+
+fn of_model(error: &model::Error) -> Option<&'static str> {
+    matches!(error, model::Error::NoKey { .. }).then_some(GIVE_KEY)
+}
+
 fn of_hub(error: &HubError) -> Option<&'static str> {
     match error {
         HubError::NoSource { .. } | HubError::Fetch { .. } | HubError::NoRows { .. } => {
@@ -92,6 +101,15 @@ fn of_report(error: &ReadError) -> &'static str {
         }
         ReadError::Duplicate(_) => "give each run once",
     }
+}
+
+/// A file that a sandbox may not hold.
+fn too_large(error: &anyhow::Error) -> Option<&'static str> {
+    let is_too_large = |cause: &(dyn Error + 'static)| {
+        cause.downcast_ref().is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::FileTooLarge)
+    };
+    let is_of_sandbox = error.chain().any(|cause| cause.is::<sandbox::Error>());
+    (is_of_sandbox && error.chain().any(is_too_large)).then_some("allow more with --disk")
 }
 
 /// Any part may find the disk full or read-only; the state directory has a remedy of its own.
@@ -124,6 +142,14 @@ mod tests {
             assert!(remedy(&error).contains("LLM_IN_SANDBOX_HOME"), "{kind}");
         }
         assert_eq!(remedy(&anyhow::anyhow!("anything else")), "");
+    }
+
+    #[test]
+    fn a_file_beyond_the_limit_has_a_remedy() {
+        let large = || io::Error::from(io::ErrorKind::FileTooLarge);
+        let inside = sandbox::Error::Path { path: "/x".into(), source: large() };
+        assert!(remedy(&inside.into()).contains("--disk"));
+        assert_eq!(remedy(&large().into()), "");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use sandbox::{
-    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, Runtime,
-    Sandbox, SandboxInfo, ShellCommand, Spec, Streams,
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection,
+    RefusedConnections, Runtime, Sandbox, SandboxInfo, ShellCommand, Spec, Streams,
 };
 use sandbox_docker::{DockerRuntime, DockerSandbox};
 #[cfg(target_os = "linux")]
@@ -43,17 +43,16 @@ impl AnyRuntime {
 }
 
 impl AnyRuntime {
-    /// Removes an image that a sandbox was saved as. Failures are ignored: `image rm` can remove it later.
-    pub(crate) async fn forget(&self, image: &str) {
+    /// Removes an image that a sandbox was saved as; returns whether it is gone. If not, `image rm` can remove it later.
+    pub(crate) async fn forget(&self, image: &str) -> bool {
         match self {
             #[cfg(target_os = "linux")]
             Self::Native(runtime) => {
                 let (store, image) = (runtime.store().clone(), image.to_owned());
-                let _ = tokio::task::spawn_blocking(move || store.remove(&image)).await;
+                let removed = tokio::task::spawn_blocking(move || store.remove(&image)).await;
+                matches!(removed, Ok(Ok(()) | Err(image::Error::Unknown { .. })))
             }
-            Self::Docker(runtime) => {
-                let _ = runtime.remove_image(image).await;
-            }
+            Self::Docker(runtime) => runtime.remove_image(image).await.is_ok(),
         }
     }
 }
@@ -160,6 +159,10 @@ impl Sandbox for AnySandbox {
 
     async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
         each!(self, sandbox => sandbox.peak_memory().await)
+    }
+
+    fn refused_connections(&self) -> Vec<RefusedConnections> {
+        each!(self, sandbox => sandbox.refused_connections())
     }
 
     async fn destroy(self) -> Result<(), Error> {

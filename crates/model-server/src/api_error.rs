@@ -126,9 +126,10 @@ impl From<Error> for ApiError {
             }
             Error::Silence(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, text),
             // The key the model's server refuses is ours, not the client's: not a 401.
-            Error::Unreachable { .. } | Error::Key { .. } | Error::Protocol(_) => {
-                Self::new(StatusCode::BAD_GATEWAY, text)
-            }
+            Error::Unreachable { .. }
+            | Error::Key { .. }
+            | Error::NoKey { .. }
+            | Error::Protocol(_) => Self::new(StatusCode::BAD_GATEWAY, text),
             Error::Settings(_) | Error::Cut(_) | Error::Cache { .. } => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, text)
             }
@@ -189,6 +190,7 @@ mod tests {
             (refused(422), 422),
             (refused(200), 400),
             (Error::Key { status: 401, message: "who?".into() }, 502),
+            (Error::NoKey { status: 401, message: "who?".into() }, 502),
             (Error::Silence(Duration::from_secs(1)), 504),
             (Error::Cut("gone".into()), 500),
             (Error::GaveUp { attempts: 3, last }, 429),

@@ -37,6 +37,16 @@ impl Endpoint {
         }
     }
 
+    /// Whether requests carry a key, in a header of ours or of the caller.
+    pub(crate) fn has_key(&self) -> bool {
+        let holds_key = |name: &str| {
+            ["authorization", "x-api-key", "api-key"]
+                .iter()
+                .any(|key| name.eq_ignore_ascii_case(key))
+        };
+        self.api_key.is_some() || self.headers.iter().any(|(name, _)| holds_key(name))
+    }
+
     /// The text with all secrets of this endpoint hidden.
     pub fn hide(&self, text: &str) -> String {
         let mut text = text.to_owned();

@@ -4,6 +4,9 @@ use std::{io, path::PathBuf, time::Duration};
 
 use trajectory::Fault;
 
+/// The start of the message of [`Error::NoKey`], by which it is found in the cause of an episode's end.
+pub const NO_KEY: &str = "the server requires a key, and none was sent";
+
 /// A call to a model failed.
 ///
 /// The texts contain no secrets: messages of servers and HTTP libraries are redacted first.
@@ -40,6 +43,14 @@ pub enum Error {
     /// The server does not accept the API key.
     #[error("the server refuses the key ({status}): {message}")]
     Key {
+        /// The HTTP status.
+        status: u16,
+        /// The server's message.
+        message: String,
+    },
+    /// The server requires an API key, and the request had none.
+    #[error("{NO_KEY} ({status}): {message}")]
+    NoKey {
         /// The HTTP status.
         status: u16,
         /// The server's message.

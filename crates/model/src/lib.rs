@@ -67,7 +67,7 @@ mod wire;
 pub use anthropic::Anthropic;
 pub use cache::Cached;
 pub use endpoint::Endpoint;
-pub use error::Error;
+pub use error::{Error, NO_KEY};
 pub use format::{Formatted, ToolFormat, UnknownFormat};
 pub use openai::OpenAi;
 pub use overflow::Overflow;

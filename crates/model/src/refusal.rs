@@ -55,6 +55,7 @@ impl Refusal {
             return Error::Overflow { numbers, message };
         }
         match status {
+            401 if !endpoint.has_key() => Error::NoKey { status, message },
             401 | 403 => Error::Key { status, message },
             300..400 => Error::Settings(message),
             // Waiting does not restore the quota.

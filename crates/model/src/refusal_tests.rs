@@ -25,6 +25,13 @@ fn statuses_become_what_the_caller_can_act_on() {
     for status in [401, 403] {
         assert!(matches!(error(status, "{}"), Error::Key { .. }));
     }
+    let refusal = Refusal { status: 401, body: "{}".into(), ..Refusal::default() };
+    let keyless = Endpoint::new("m", "http://x/v1");
+    let text = refusal.error(&keyless).to_string();
+    assert!(text.starts_with("the server requires a key, and none was sent (401)"), "{text}");
+    let headers = vec![("X-Api-Key".into(), Secret::new("k"))];
+    let header = Endpoint { headers, ..keyless };
+    assert!(matches!(refusal.error(&header), Error::Key { .. }));
     for status in [408, 409, 425, 429, 500, 502, 503, 504, 529] {
         assert!(matches!(error(status, "busy"), Error::Busy { .. }), "{status}");
     }

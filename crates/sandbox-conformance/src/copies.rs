@@ -116,7 +116,7 @@ pub async fn single_files_land_exactly_there<R: Runtime>(h: &Harness<R>) {
     assert_eq!(read(&sandbox, "/made/followed").await, b"second");
 }
 
-/// Links of the host are copied as links: never what they lead to.
+/// Links of the host are copied as links: never what they lead to. Those that lead out are reported.
 pub async fn links_are_copied_as_links<R: Runtime>(h: &Harness<R>) {
     let sandbox = h.sandbox().await;
     let host = tempfile::tempdir().expect("a directory");
@@ -127,9 +127,11 @@ pub async fn links_are_copied_as_links<R: Runtime>(h: &Harness<R>) {
     symlink(&secret, tree.join("absolute")).expect("linked");
     symlink("../secret", tree.join("up")).expect("linked");
     symlink("..", tree.join("dir")).expect("linked");
+    symlink("plain", tree.join("fine")).expect("linked");
     fs::write(tree.join("plain"), "x").expect("written");
     let report = copy_in(&sandbox, &tree, "/tree").await;
     assert_eq!(report.files, 1);
+    assert_eq!(report.outward_links, ["absolute", "dir", "up"].map(PathBuf::from));
     let script = "cd /tree; readlink absolute up dir; cat absolute up 2>/dev/null";
     let shown = crate::support::sh(&sandbox, script).await;
     assert_eq!(shown.stdout.text(), format!("{}\n../secret\n..\n", secret.display()));

@@ -2,7 +2,7 @@
 
 use std::{net::UdpSocket, time::Duration};
 
-use sandbox::{Network, Runtime, Sandbox, Spec};
+use sandbox::{Network, RefusalReason, RefusedConnections, Runtime, Sandbox, Spec};
 
 use crate::{
     Harness,
@@ -162,14 +162,14 @@ pub async fn allow_refuses_private_targets_of_wildcards<R: Runtime>(h: &Harness<
     assert_eq!((server.hits(), everywhere.hits()), (0, 0));
 }
 
-/// Only the proxy leads out: a direct connection finds nothing.
+/// Only the proxy and allowed loopback ports lead out: any other direct connection finds nothing.
 pub async fn allow_leaves_no_direct_way<R: Runtime>(h: &Harness<R>) {
     let (loopback, everywhere) = (Server::start("127.0.0.1").await, Server::start("0.0.0.0").await);
     let policy = format!("allow=localhost:{},127.0.0.1:{}", loopback.port, loopback.port);
     let Some(sandbox) = allowing(h, &policy).await else {
         return;
     };
-    assert!(!connects(&sandbox, "127.0.0.1", loopback.port).await);
+    assert!(!connects(&sandbox, "127.0.0.1", everywhere.port).await);
     assert!(!connects(&sandbox, "192.0.2.1", 80).await);
     if let Some(address) = own_address() {
         assert!(!connects(&sandbox, &address, everywhere.port).await);
@@ -177,4 +177,60 @@ pub async fn allow_leaves_no_direct_way<R: Runtime>(h: &Harness<R>) {
     assert_eq!((loopback.hits(), everywhere.hits()), (0, 0));
     let url = format!("http://127.0.0.1:{}/", loopback.port);
     assert_eq!(fetch(&sandbox, "", &url).await.as_deref(), Some("host server here"));
+}
+
+/// An allowed loopback port of this machine answers at the same place inside, whichever name of it is allowed and used,
+/// and whether or not a client uses the proxy. Programs inside can still serve each other there.
+pub async fn allow_reaches_loopback_by_any_name<R: Runtime>(h: &Harness<R>) {
+    let server = Server::start("127.0.0.1").await;
+    let port = server.port;
+    for name in ["127.0.0.1", "localhost"] {
+        let Some(sandbox) = allowing(h, &format!("allow={name}:{port}")).await else {
+            return;
+        };
+        for host in ["127.0.0.1", "localhost"] {
+            let script = format!("curl -sS --fail --max-time 20 http://{host}:{port}/");
+            assert_eq!(ok(&sandbox, script).await, "host server here", "{name}: {host}");
+        }
+        let page = fetch(&sandbox, "", &format!("http://{name}:{port}/")).await;
+        assert_eq!(page.as_deref(), Some("host server here"), "{name} through the proxy");
+        if has(&sandbox, "python3").await {
+            let own = "cd /tmp; echo mine > page; (python3 -m http.server 8127 >/dev/null 2>&1 &); \
+                       curl -sS --fail --max-time 20 --retry 40 --retry-connrefused --retry-delay 1 \
+                       http://localhost:8127/page";
+            assert_eq!(ok(&sandbox, own).await, "mine\n", "{name}");
+        }
+    }
+}
+
+/// Refused connections are counted by host, port and reason; others are not.
+pub async fn allow_counts_what_it_refuses<R: Runtime>(h: &Harness<R>) {
+    let server = Server::start("127.0.0.1").await;
+    let policy = format!("allow=127.0.0.1:{},*.localhost:81", server.port);
+    let Some(sandbox) = allowing(h, &policy).await else {
+        return;
+    };
+    assert!(sandbox.refused_connections().is_empty());
+    let refused = ["http://a.example/", "https://A.example/", "http://a.example/"];
+    for url in refused.into_iter().chain(["http://b.localhost:81/"]) {
+        assert_eq!(fetch(&sandbox, "", url).await, None, "{url}");
+    }
+    let url = format!("http://127.0.0.1:{}/", server.port);
+    assert_eq!(fetch(&sandbox, "", &url).await.as_deref(), Some("host server here"));
+    let one = |host: &str, port, reason, count| RefusedConnections {
+        host: host.into(),
+        port,
+        reason,
+        count,
+    };
+    let mut expected = vec![
+        one("a.example", 80, RefusalReason::NotAllowed, 2),
+        one("a.example", 443, RefusalReason::NotAllowed, 1),
+    ];
+    let refused = sandbox.refused_connections();
+    // Not every machine resolves names below localhost.
+    if refused.len() > expected.len() {
+        expected.push(one("b.localhost", 81, RefusalReason::PrivateAddress, 1));
+    }
+    assert_eq!(refused, expected);
 }

@@ -70,6 +70,7 @@ macro_rules! conformance_suite {
                 none_has_no_way_out, none_has_its_own_loopback, full_reaches_this_machine,
                 allow_reaches_the_named_host, allow_refuses_everything_else,
                 allow_refuses_private_targets_of_wildcards, allow_leaves_no_direct_way,
+                allow_reaches_loopback_by_any_name, allow_counts_what_it_refuses,
             ];
             isolation: [
                 host_environment_is_invisible, host_files_are_invisible, host_processes_are_invisible,

@@ -11,11 +11,11 @@ use std::{
 
 use sandbox::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Process, Protection,
-    Sandbox, ShellCommand, Skipped, Spec, Streams, archive,
+    RefusedConnections, Sandbox, ShellCommand, Skipped, Spec, Streams, archive,
 };
 use tokio::{
     sync::{Mutex, oneshot},
-    task::{AbortHandle, JoinHandle},
+    task::JoinHandle,
     time::{sleep_until, timeout},
 };
 
@@ -23,6 +23,7 @@ use crate::{
     init::{Ending, FileTask, Reply, Report, Request, Task, read_list},
     link::{Call, Link, Numbered},
     plan::{Plan, Uppers},
+    proxy::Proxy,
     pump::{self, Collector, Terminal},
     runtime::Shared,
     wire,
@@ -64,19 +65,11 @@ pub struct NativeSandbox {
     pub(crate) protection: Protection,
     pub(crate) shared: Arc<Shared>,
     pub(crate) link: Link<Reply>,
-    pub(crate) proxy: Option<AbortHandle>,
+    pub(crate) proxy: Option<Proxy>,
     /// Prevents the image's layers from being removed.
     pub(crate) lease: Option<image::Lease>,
     /// Held while a shell command runs: there is one shell.
     pub(crate) shell: Mutex<()>,
-}
-
-impl Drop for NativeSandbox {
-    fn drop(&mut self) {
-        if let Some(proxy) = &self.proxy {
-            proxy.abort();
-        }
-    }
 }
 
 /// A command in progress.
@@ -612,6 +605,10 @@ impl Sandbox for NativeSandbox {
             Reply::Peak { bytes, .. } => Ok(bytes.map(ByteSize)),
             other => Err(unexpected(&other)),
         }
+    }
+
+    fn refused_connections(&self) -> Vec<RefusedConnections> {
+        self.proxy.as_ref().map(Proxy::refused).unwrap_or_default()
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]

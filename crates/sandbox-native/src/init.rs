@@ -14,6 +14,7 @@ mod shell;
 use std::{
     fs::File,
     io,
+    net::{Ipv4Addr, TcpListener},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
     time::Duration,
@@ -33,7 +34,7 @@ use crate::{
     diagnostics,
     harden::Hardening,
     mounts::{Failure, PrivateMounts, Step},
-    plan::{NetworkPlan, PROXY_PORT, Plan},
+    plan::{NetworkPlan, Plan},
     spawner::WireFailure,
     sys::{self, SingleThreaded},
     wire::{self, WireError, WirePath},
@@ -91,7 +92,7 @@ pub(crate) enum FileTask {
 /// A message of PID 1 to the caller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// The sandbox is set up. Carries the proxy's listening socket, where the network is proxied.
+    /// The sandbox is set up. Carries listening sockets, the proxy's first, where the network is proxied.
     Ready,
     /// The sandbox could not be set up.
     NotReady(WireFailure),
@@ -170,6 +171,21 @@ struct Server<'a> {
     errors: u32,
 }
 
+/// The sockets of a proxied network: the proxy's, then those that lead to the host.
+fn proxy_listeners(plan: &Plan) -> Result<Vec<TcpListener>, Failure> {
+    let proxy = TcpListener::bind((Ipv4Addr::LOCALHOST, plan.proxy_port));
+    let mut listeners = vec![proxy.step("opening the proxy's port")?];
+    for address in &plan.forwarded {
+        match TcpListener::bind(address) {
+            Ok(listener) => listeners.push(listener),
+            // A kernel without IPv6.
+            Err(_) if address.is_ipv6() => {}
+            Err(error) => return Err(error).step("opening a port that leads to the host"),
+        }
+    }
+    Ok(listeners)
+}
+
 impl<'a> Server<'a> {
     fn new(init: Init<'a>) -> Result<Self, Failure> {
         let child_exits = sys::child_signals().step("watching children")?;
@@ -180,14 +196,11 @@ impl<'a> Server<'a> {
         // SAFETY: the socket is open until this process ends: `init` borrows it, and lives as long as the loop of `run`,
         // which ends by `exit_now`.
         unsafe { diagnostics::report_over(init.socket) };
-        let listener = match init.plan.network {
-            NetworkPlan::Proxied => Some(
-                std::net::TcpListener::bind(("127.0.0.1", PROXY_PORT))
-                    .step("opening the proxy's port")?,
-            ),
-            _ => None,
+        let listeners = match init.plan.network {
+            NetworkPlan::Proxied => proxy_listeners(&init.plan)?,
+            _ => Vec::new(),
         };
-        let fds: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
+        let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
         wire::send(init.socket, &Reply::Ready, &fds).step("answering the caller")?;
         let file = |fd: &Option<OwnedFd>| fd.as_ref()?.try_clone().ok().map(File::from);
         let Counters { memory, pids, peak } = init.counters;

@@ -1,9 +1,9 @@
 //! Turns a specification into what the spawner has to do. Pure: what has to be read from the machine is in [`Base`].
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use image::Rootfs;
-use sandbox::{Limits, Network, Spec};
+use sandbox::{HostPattern, Limits, Network, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::environ;
@@ -21,6 +21,10 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     /// Network access.
     pub(crate) network: NetworkPlan,
+    /// Port of the proxy on loopback, where the network is proxied.
+    pub(crate) proxy_port: u16,
+    /// Loopback addresses that lead to the same ones of the host, where the network is proxied.
+    pub(crate) forwarded: Vec<SocketAddr>,
     /// Environment of every command.
     pub(crate) env: Vec<(String, String)>,
     /// Working directory of commands.
@@ -67,8 +71,11 @@ pub(crate) enum NetworkPlan {
     Host,
 }
 
-/// Port of the proxy in a proxied sandbox.
-pub(crate) const PROXY_PORT: u16 = 3128;
+/// Port of the proxy in a proxied sandbox, unless the caller allows the same port of the host.
+const PROXY_PORT: u16 = 3128;
+
+/// The most loopback addresses that lead to the host: their sockets travel in one message.
+const MAX_FORWARDED: usize = 12;
 
 /// The resolved image of a sandbox.
 pub(crate) enum Base {
@@ -111,9 +118,11 @@ pub(crate) fn plan(id: String, spec: &Spec, base: &Base) -> Plan {
         Network::Allow(_) => NetworkPlan::Proxied,
         Network::Full => NetworkPlan::Host,
     };
+    let forwarded = forwarded(&spec.network);
+    let proxy_port = proxy_port(&forwarded);
     let mut env = environ::merged(image_env, &[]);
     if network == NetworkPlan::Proxied {
-        env = environ::merged(&env, &proxy_variables());
+        env = environ::merged(&env, &proxy_variables(proxy_port));
     }
     Plan {
         id,
@@ -121,6 +130,8 @@ pub(crate) fn plan(id: String, spec: &Spec, base: &Base) -> Plan {
         overlays,
         limits: spec.limits.clone(),
         network,
+        proxy_port,
+        forwarded,
         env: environ::merged(&env, &spec.env),
         workdir: spec.workdir.clone(),
         uppers: Uppers::Fresh,
@@ -147,13 +158,29 @@ fn host_overlays(layers: &[PathBuf], host_dirs: &[HostDir]) -> Vec<Overlay> {
     overlays
 }
 
-fn proxy_variables() -> Vec<(String, String)> {
-    let url = format!("http://127.0.0.1:{PROXY_PORT}");
+/// The loopback addresses of the sandbox that lead to the same ones of the host. Clients do not ask a proxy for such an
+/// address: programs in the sandbox serve there as well.
+fn forwarded(network: &Network) -> Vec<SocketAddr> {
+    let Network::Allow(hosts) = network else { return Vec::new() };
+    let mut addresses: Vec<_> = hosts.iter().flat_map(HostPattern::loopback).collect();
+    addresses.sort();
+    addresses.dedup();
+    addresses.truncate(MAX_FORWARDED);
+    addresses
+}
+
+fn proxy_port(forwarded: &[SocketAddr]) -> u16 {
+    let is_free = |port: &u16| forwarded.iter().all(|address| address.port() != *port);
+    (PROXY_PORT..=u16::MAX).find(is_free).unwrap_or(PROXY_PORT)
+}
+
+fn proxy_variables(port: u16) -> Vec<(String, String)> {
+    let url = format!("http://127.0.0.1:{port}");
     let names =
         ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"];
     let mut all: Vec<_> = names.iter().map(|name| ((*name).to_owned(), url.clone())).collect();
     for name in ["no_proxy", "NO_PROXY"] {
-        all.push((name.to_owned(), "127.0.0.1,::1".to_owned()));
+        all.push((name.to_owned(), "localhost,127.0.0.1,::1".to_owned()));
     }
     all
 }
@@ -191,5 +218,18 @@ mod tests {
         let value = |name: &str| plan.env.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str());
         assert_eq!(value("http_proxy"), Some("http://127.0.0.1:3128"));
         assert_eq!(value("https_proxy"), Some("mine"));
+        assert_eq!(value("no_proxy"), Some("localhost,127.0.0.1,::1"));
+        assert!(plan.forwarded.is_empty());
+    }
+
+    #[test]
+    fn allowed_loopback_ports_lead_to_the_host_and_are_not_the_proxys() {
+        let network = "allow=127.0.0.1:3128,localhost:3129,a.com:3130".parse().unwrap();
+        let spec = Spec { network, ..Spec::default() };
+        let plan = plan("x".into(), &spec, &Base::Dir("/r".into()));
+        let addresses: Vec<_> = plan.forwarded.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["127.0.0.1:3128", "127.0.0.1:3129", "[::1]:3129"]);
+        assert_eq!(plan.proxy_port, 3130);
+        assert!(plan.env.contains(&("http_proxy".into(), "http://127.0.0.1:3130".into())));
     }
 }

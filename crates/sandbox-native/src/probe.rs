@@ -41,11 +41,6 @@ pub fn probe() -> Machine {
     let cgroups = Cgroups::detect();
     let controllers: Vec<_> =
         ["memory", "pids", "cpu"].into_iter().filter(|name| cgroups.has(name)).collect();
-    let version = match cgroups.version() {
-        CgroupVersion::V2 => "version 2",
-        CgroupVersion::V1 => "version 1",
-        CgroupVersion::None => "none usable",
-    };
     let state = match controllers.len() {
         3 => LayerState::Enforced,
         0 => LayerState::Missing,
@@ -55,13 +50,27 @@ pub fn probe() -> Machine {
         LayerState::Enforced => "",
         _ => "; run as root, or let systemd delegate: systemd-run --user --scope -p Delegate=yes",
     };
-    add(Layer::Cgroups, state, format!("{version}: {}{advice}", controllers.join(", ")));
+    let found_controllers = cgroup_text(cgroups.version(), &controllers);
+    add(Layer::Cgroups, state, format!("{found_controllers}{advice}"));
     let seccomp = Path::new("/proc/sys/kernel/seccomp/actions_avail").exists();
     let state = if seccomp { LayerState::Enforced } else { LayerState::Missing };
     add(Layer::Seccomp, state, "filters on system calls".into());
     add_id_maps(&mut add, privileged);
     let kernel = read("/proc/sys/kernel/osrelease");
     Machine { kernel, privileged, capabilities: found }
+}
+
+/// Which control groups can be used.
+fn cgroup_text(version: CgroupVersion, controllers: &[&str]) -> String {
+    let version = match version {
+        CgroupVersion::V2 => "version 2",
+        CgroupVersion::V1 => "version 1",
+        CgroupVersion::None => return "this user may not create control groups".into(),
+    };
+    match controllers {
+        [] => format!("{version}, but this user may use none of memory, pids and cpu"),
+        _ => format!("{version}: {}", controllers.join(", ")),
+    }
 }
 
 fn add_namespaces(add: &mut impl FnMut(Layer, LayerState, String), privileged: bool) {
@@ -116,5 +125,19 @@ fn add_id_maps(add: &mut impl FnMut(Layer, LayerState, String), privileged: bool
              --add-subgids 100000-165535 USER"
                 .into(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_groups_are_described_even_if_there_are_none() {
+        assert_eq!(cgroup_text(CgroupVersion::V1, &["memory", "cpu"]), "version 1: memory, cpu");
+        for version in [CgroupVersion::V2, CgroupVersion::V1, CgroupVersion::None] {
+            let text = cgroup_text(version, &[]);
+            assert!(!text.trim_end().ends_with(':') && text.contains("this user"), "{text}");
+        }
     }
 }

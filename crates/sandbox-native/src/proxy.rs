@@ -3,6 +3,11 @@
 //! It runs in the caller's process and accepts connections on a socket in the sandbox's otherwise empty network
 //! namespace. Clients request HTTP by absolute URL, or a tunnel by CONNECT. Names are matched before they are resolved,
 //! and addresses are checked afterwards.
+//!
+//! Allowed loopback addresses of the host have sockets of their own in the sandbox, because clients do not ask a proxy for
+//! them. A connection there leads to the same address of the host, by the same checks.
+
+mod refusals;
 
 use std::{
     io,
@@ -12,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use sandbox::HostPattern;
+use sandbox::{HostPattern, RefusalReason, RefusedConnections};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream, lookup_host},
@@ -21,6 +26,8 @@ use tokio::{
     time::timeout,
 };
 
+use self::refusals::Refusals;
+
 /// Longest request head, in bytes.
 const MAX_HEAD: usize = 32 << 10;
 /// Most concurrent connections of one sandbox.
@@ -28,54 +35,117 @@ const MAX_CONNECTIONS: usize = 256;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 const CONNECT_TIME: Duration = Duration::from_secs(15);
 
-/// Serves a sandbox's proxy until aborted.
-pub(crate) fn start(listener: OwnedFd, hosts: Vec<HostPattern>) -> io::Result<AbortHandle> {
-    let listener = std::net::TcpListener::from(listener);
-    listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener)?;
-    let hosts: Arc<[HostPattern]> = hosts.into();
-    let task = tokio::spawn(async move {
+/// A sandbox's proxy, which serves until it is dropped.
+pub(crate) struct Proxy {
+    tasks: Vec<AbortHandle>,
+    policy: Arc<Policy>,
+}
+
+/// What a proxy allows, and what it refused.
+struct Policy {
+    hosts: Vec<HostPattern>,
+    refusals: Refusals,
+    permits: Arc<Semaphore>,
+}
+
+impl Proxy {
+    /// Serves on the proxy's socket, and on sockets whose addresses lead to the same ones of the host.
+    pub(crate) fn start(
+        proxy: OwnedFd,
+        forwarded: impl Iterator<Item = OwnedFd>,
+        hosts: Vec<HostPattern>,
+    ) -> io::Result<Self> {
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        // Dropped, and so closed, with the sandbox.
-        let mut connections = JoinSet::new();
-        loop {
-            while connections.try_join_next().is_some() {}
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((client, _)) => {
-                    let hosts = Arc::clone(&hosts);
-                    connections.spawn(async move {
-                        let _ = serve(client, &hosts).await;
-                        drop(permit);
-                    });
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
+        let policy = Arc::new(Policy { hosts, refusals: Refusals::default(), permits });
+        let mut started = Self { tasks: Vec::new(), policy };
+        started.listen(proxy, None)?;
+        for socket in forwarded {
+            let address = std::net::TcpListener::from(socket.try_clone()?).local_addr()?;
+            started.listen(socket, Some(address))?;
         }
-    });
-    Ok(task.abort_handle())
+        Ok(started)
+    }
+
+    /// What was refused so far.
+    pub(crate) fn refused(&self) -> Vec<RefusedConnections> {
+        self.policy.refusals.all()
+    }
+
+    /// Serves on one socket: as a proxy, or as a way to this address of the host.
+    fn listen(&mut self, socket: OwnedFd, address: Option<SocketAddr>) -> io::Result<()> {
+        let listener = std::net::TcpListener::from(socket);
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let task = tokio::spawn(accept(listener, address, Arc::clone(&self.policy)));
+        self.tasks.push(task.abort_handle());
+        Ok(())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn accept(listener: TcpListener, address: Option<SocketAddr>, policy: Arc<Policy>) {
+    // Dropped, and so closed, with the sandbox.
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok(permit) = Arc::clone(&policy.permits).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let policy = Arc::clone(&policy);
+                connections.spawn(async move {
+                    let _ = match address {
+                        None => serve(client, &policy).await,
+                        Some(address) => forward(client, address, &policy).await,
+                    };
+                    drop(permit);
+                });
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// Connects a client to this loopback address of the host, by whichever name the policy allows it.
+async fn forward(mut client: TcpStream, address: SocketAddr, policy: &Policy) -> io::Result<()> {
+    for host in [address.ip().to_string().as_str(), "localhost"] {
+        if let Ok(mut server) = reach(host, address.port(), &policy.hosts).await {
+            return copy_bidirectional(&mut client, &mut server).await.map(drop);
+        }
+    }
+    // Nothing answers there. The client sees that its connection is reset, not that it ended in good order.
+    client.set_zero_linger()
 }
 
 /// Why a request was rejected.
 enum Refusal {
     Malformed(&'static str),
-    NotAllowed(String),
+    NotAllowed(RefusalReason, String),
     Unreachable(String),
 }
 
-async fn serve(mut client: TcpStream, hosts: &[HostPattern]) -> io::Result<()> {
+async fn serve(mut client: TcpStream, policy: &Policy) -> io::Result<()> {
     let head = match timeout(HEAD_TIME, read_head(&mut client)).await {
         Ok(head) => head?,
         Err(_) => return Ok(()),
     };
     let Some((head, rest)) = head else { return Ok(()) };
-    let reached = match parse(&head) {
-        Ok(request) => reach(&request, hosts).await.map(|server| (request, server)),
-        Err(refusal) => Err(refusal),
+    let request = match parse(&head) {
+        Ok(request) => request,
+        Err(refusal) => return refuse(client, &refusal).await,
     };
-    match reached {
-        Ok((request, server)) => relay(client, server, &request, &rest).await,
-        Err(refusal) => refuse(client, &refusal).await,
+    match reach(&request.host, request.port, &policy.hosts).await {
+        Ok(server) => relay(client, server, &request, &rest).await,
+        Err(refusal) => {
+            if let Refusal::NotAllowed(reason, _) = &refusal {
+                policy.refusals.add(&request.host, request.port, *reason);
+            }
+            refuse(client, &refusal).await
+        }
     }
 }
 
@@ -192,10 +262,10 @@ fn split_port(authority: &str, default: Option<u16>) -> Result<(String, u16), Re
 }
 
 /// Connects to the requested host, if the patterns and its addresses allow that.
-async fn reach(request: &Request, hosts: &[HostPattern]) -> Result<TcpStream, Refusal> {
-    let (host, port) = (request.host.as_str(), request.port);
+async fn reach(host: &str, port: u16, hosts: &[HostPattern]) -> Result<TcpStream, Refusal> {
     if !hosts.iter().any(|pattern| pattern.matches(host, port)) {
-        return Err(Refusal::NotAllowed(format!("{host}:{port} is not among the allowed hosts")));
+        let why = format!("{host}:{port} is not among the allowed hosts");
+        return Err(Refusal::NotAllowed(RefusalReason::NotAllowed, why));
     }
     let named = hosts.iter().any(|pattern| pattern.allows_private(host, port));
     let literal = host.parse::<IpAddr>().is_ok();
@@ -219,9 +289,12 @@ async fn reach(request: &Request, hosts: &[HostPattern]) -> Result<TcpStream, Re
     }
     Err(match last {
         Some(why) => Refusal::Unreachable(format!("{host}:{port}: {why}")),
-        None => Refusal::NotAllowed(format!(
-            "{host} leads to this machine or its private network, which has to be allowed by that name"
-        )),
+        None => Refusal::NotAllowed(
+            RefusalReason::PrivateAddress,
+            format!(
+                "{host} leads to this machine or its private network, which has to be allowed by that name"
+            ),
+        ),
     })
 }
 
@@ -328,7 +401,7 @@ async fn relay(
 async fn refuse(mut client: TcpStream, refusal: &Refusal) -> io::Result<()> {
     let (status, why) = match refusal {
         Refusal::Malformed(why) => ("400 Bad Request", (*why).to_owned()),
-        Refusal::NotAllowed(why) => ("403 Forbidden", why.clone()),
+        Refusal::NotAllowed(_, why) => ("403 Forbidden", why.clone()),
         Refusal::Unreachable(why) => ("502 Bad Gateway", why.clone()),
     };
     let body = format!("sandbox network: {why}\n");

@@ -26,7 +26,8 @@ use crate::{
     leftovers,
     link::{Arrival, Link, Numbered},
     plan::{Base, NetworkPlan, Plan, plan},
-    protection, proxy,
+    protection,
+    proxy::Proxy,
     spawner::{HostSupport, SpawnerReply, SpawnerRequest},
     sys, wire,
 };
@@ -242,10 +243,10 @@ impl Shared {
         }
         let proxy = match (&spec.network, plan.network) {
             (Network::Allow(hosts), NetworkPlan::Proxied) => {
-                let listener = fds.into_iter().next().ok_or_else(missing_descriptor)?;
-                let serve = proxy::start(listener, hosts.clone())
-                    .map_err(Error::io("starting the proxy"))?;
-                Some(serve)
+                let mut listeners = fds.into_iter();
+                let listener = listeners.next().ok_or_else(missing_descriptor)?;
+                let proxy = Proxy::start(listener, listeners, hosts.clone());
+                Some(proxy.map_err(Error::io("starting the proxy"))?)
             }
             _ => None,
         };

@@ -17,8 +17,8 @@ use crate::{CopyReport, Skipped};
 
 /// Writes a file or tree of the host as a tar stream in which it has the path `name`.
 ///
-/// A link given as `source` is followed; links below it are copied as links. Devices, sockets and pipes are skipped and
-/// reported.
+/// A link given as `source` is followed; links below it are copied as links, never what they lead to, and those that lead
+/// out of the tree are reported. Devices, sockets and pipes are skipped and reported.
 pub fn pack(source: &Path, name: &Path, out: impl Write) -> io::Result<CopyReport> {
     pack_without(&[], source, name, out)
 }
@@ -35,7 +35,8 @@ pub fn pack_without(
     builder.mode(tar::HeaderMode::Complete);
     let source = &fs::canonicalize(source)?;
     let meta = fs::metadata(source)?;
-    pack_entry(&mut builder, (source, name), &meta, excluded, &mut report)?;
+    let tree = Tree { top: source, excluded };
+    pack_entry(&mut builder, (source, name), &meta, &tree, &mut report)?;
     builder.into_inner()?.flush()?;
     Ok(report)
 }
@@ -50,11 +51,18 @@ pub fn pack_bytes(name: &Path, contents: &[u8], mode: u32, out: impl Write) -> i
     builder.into_inner()?.flush()
 }
 
+/// A tree that is packed.
+struct Tree<'a> {
+    top: &'a Path,
+    /// Directories that are skipped.
+    excluded: &'a [&'a Path],
+}
+
 fn pack_entry<W: Write>(
     builder: &mut tar::Builder<W>,
     (source, name): (&Path, &Path),
     meta: &fs::Metadata,
-    excluded: &[&Path],
+    tree: &Tree<'_>,
     report: &mut CopyReport,
 ) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
@@ -72,16 +80,21 @@ fn pack_entry<W: Write>(
         children.sort_by_key(fs::DirEntry::file_name);
         for child in children {
             let (path, name) = (child.path(), name.join(child.file_name()));
-            if excluded.contains(&path.as_path()) {
+            if tree.excluded.contains(&path.as_path()) {
                 report.skipped.push(Skipped { path: name, why: "not part of the files".into() });
                 continue;
             }
             let meta = path.symlink_metadata()?;
-            pack_entry(builder, (&path, &name), &meta, excluded, report)?;
+            pack_entry(builder, (&path, &name), &meta, tree, report)?;
         }
     } else if meta.is_symlink() {
         header.set_size(0);
-        builder.append_link(&mut header, &name, fs::read_link(source)?)?;
+        let target = fs::read_link(source)?;
+        let path = source.strip_prefix(tree.top).unwrap_or(source);
+        if !stays_inside(path, &target) {
+            report.outward_links.push(path.to_owned());
+        }
+        builder.append_link(&mut header, &name, target)?;
     } else if meta.is_file() {
         let file = open_regular(source)?;
         let mut exact = ExactLength { inner: file, left: meta.len() };
@@ -149,14 +162,14 @@ pub fn unpack(stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
 
 /// Like [`unpack`], but fails once the files have more than this many bytes together.
 ///
-/// A new destination appears complete or not at all; an existing directory is added to.
+/// A new destination appears complete or not at all, with the directories above it; an existing directory is added to.
+/// An empty stream creates nothing.
 pub fn unpack_at_most(bytes: u64, stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     if dest.is_dir() {
         return unpack_to(dest, bytes, stream);
     }
     let name = dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
-    fs::create_dir_all(parent_of(dest))?;
     let (name, own) = (name.to_string_lossy(), NEXT.fetch_add(1, Ordering::Relaxed));
     let partial = dest.with_file_name(format!(".{name}.partial-{}-{own}", std::process::id()));
     let unpacked = unpack_to(&partial, bytes, stream);
@@ -226,6 +239,7 @@ fn unpack_top<R: Read>(
         return Err(io::Error::other("it is neither a file nor a directory"));
     }
     let name = dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
+    fs::create_dir_all(parent_of(dest))?;
     let dir = Dir::open_ambient_dir(parent_of(dest), ambient_authority())?;
     write_file(entry, &dir, Path::new(name), report).map(|()| None)
 }

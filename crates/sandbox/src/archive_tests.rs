@@ -166,3 +166,13 @@ fn a_stream_that_breaks_off_leaves_nothing() {
     unpack(stream.as_slice(), &to.path().join("dest")).unwrap();
     assert_eq!(fs::read_dir(to.path().join("dest")).unwrap().count(), 2);
 }
+
+#[test]
+fn an_empty_stream_creates_no_directories() {
+    let to = tempfile::tempdir().unwrap();
+    let nothing = tar::Builder::new(Vec::new()).into_inner().unwrap();
+    for stream in [nothing.as_slice(), &[]] {
+        unpack(stream, &to.path().join("new/dir/file")).unwrap();
+        assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 0);
+    }
+}

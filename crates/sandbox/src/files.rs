@@ -40,6 +40,9 @@ pub struct CopyReport {
     pub bytes: u64,
     /// Entries that were skipped.
     pub skipped: Vec<Skipped>,
+    /// Links that lead out of the copied tree and were copied as they are, without what they lead to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outward_links: Vec<PathBuf>,
 }
 
 /// An entry that a copy skipped.

@@ -32,6 +32,7 @@ mod exec;
 mod files;
 mod pool;
 mod protection;
+mod refused;
 mod runtime;
 mod size;
 mod spec;
@@ -45,6 +46,7 @@ pub use exec::{
 pub use files::{CopyReport, Entry, EntryKind, Skipped};
 pub use pool::Pool;
 pub use protection::{Layer, LayerReport, LayerState, Protection};
+pub use refused::{RefusalReason, RefusedConnections};
 pub use runtime::{Runtime, Sandbox, SandboxInfo};
 pub use size::{ByteSize, ParseSizeError};
 pub use spec::{HostPattern, ImageRef, Limits, Network, Spec, SpecError};

@@ -5,8 +5,8 @@ use std::{future::Future, path::Path};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection, ShellCommand,
-    Spec, Streams,
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection,
+    RefusedConnections, ShellCommand, Spec, Streams,
 };
 
 /// Creates sandboxes.
@@ -107,6 +107,12 @@ pub trait Sandbox: Send + Sync + Sized + 'static {
 
     /// Peak memory use of all its processes together, including files in memory; `None` where it is not counted.
     fn peak_memory(&self) -> impl Future<Output = Result<Option<ByteSize>, Error>> + Send;
+
+    /// Connections that the network policy refused so far, as far as the runtime sees them: those to hosts outside the
+    /// list of [`Network::Allow`](crate::Network::Allow).
+    fn refused_connections(&self) -> Vec<RefusedConnections> {
+        Vec::new()
+    }
 
     /// Kills everything in the sandbox and removes it; returns when it is gone.
     fn destroy(self) -> impl Future<Output = Result<(), Error>> + Send;

@@ -1,6 +1,11 @@
 //! [`Spec`], the specification of a sandbox: image, limits, network, environment. Plain data.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -253,8 +258,21 @@ impl HostPattern {
     /// address, as `localhost`, or with its port. The name of a public site alone is not enough, because its owner could
     /// point it at such an address.
     pub fn allows_private(&self, host: &str, port: u16) -> bool {
-        let local = self.name == "localhost" || self.name.parse::<std::net::IpAddr>().is_ok();
+        let local = self.name == "localhost" || self.name.parse::<IpAddr>().is_ok();
         !self.subdomains && (self.port.is_some() || local) && self.matches(host, port)
+    }
+
+    /// The loopback addresses this pattern allows: `localhost`, `127.0.0.1` or `[::1]` at its ports.
+    pub fn loopback(&self) -> Vec<SocketAddr> {
+        let (v4, v6) = (IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST));
+        let addresses = match self.name.as_str() {
+            _ if self.subdomains => Vec::new(),
+            "localhost" => vec![v4, v6],
+            name => name.parse().into_iter().filter(|ip| [v4, v6].contains(ip)).collect(),
+        };
+        let ports = self.port.map_or_else(|| vec![80, 443], |port| vec![port]);
+        let at = |port| addresses.iter().map(move |ip| SocketAddr::new(*ip, port));
+        ports.into_iter().flat_map(at).collect()
     }
 }
 
@@ -269,7 +287,7 @@ impl FromStr for HostPattern {
         };
         let (name, port) = if let Some(inner) = rest.strip_prefix('[') {
             let (name, tail) = inner.split_once(']').ok_or_else(refuse)?;
-            name.parse::<std::net::Ipv6Addr>().map_err(|_| refuse())?;
+            name.parse::<Ipv6Addr>().map_err(|_| refuse())?;
             let port = match tail.strip_prefix(':') {
                 None if !tail.is_empty() => return Err(refuse()),
                 port => port.map(str::parse).transpose().map_err(|_| refuse())?,
@@ -335,6 +353,20 @@ mod tests {
         assert!(host("[::1]:9").matches("::1", 9));
         for bad in ["", "*", "*.", "a b", "a:0", "a:99999", "a/b", "[::1", "[x]:1", "a@b"] {
             assert!(bad.parse::<HostPattern>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn loopback_hosts_are_known_by_their_addresses() {
+        let at = |text: &str| {
+            let found = text.parse::<HostPattern>().unwrap().loopback();
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(at("localhost:9"), ["127.0.0.1:9", "[::1]:9"]);
+        assert_eq!(at("127.0.0.1"), ["127.0.0.1:80", "127.0.0.1:443"]);
+        assert_eq!(at("[::1]:9"), ["[::1]:9"]);
+        for other in ["*.localhost:9", "127.0.0.2:9", "10.0.0.1:9", "example.com:9"] {
+            assert!(at(other).is_empty(), "{other}");
         }
     }
 

@@ -74,6 +74,11 @@ pub enum Event {
         /// The last turn that still counts.
         turn: u32,
     },
+    /// The settings changed when the episode was resumed. They replace those of [`Started`].
+    Reconfigured {
+        /// The effective settings, without secrets.
+        settings: Value,
+    },
     /// The episode ended.
     Ended(Ended),
     /// An event of a later version of this program.

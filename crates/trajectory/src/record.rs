@@ -86,6 +86,9 @@ impl Trajectory {
                         set.remove(end);
                     }
                 }
+                Event::Reconfigured { settings } => {
+                    set.insert("settings".into(), settings.clone());
+                }
                 Event::Ended(ended) => {
                     set.insert("outcome".into(), json!(ended.outcome.name()));
                     if let crate::Outcome::Infrastructure { cause, .. } = &ended.outcome {

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use lis_agent::{CancellationToken, Episode, EpisodeSettings, Journal, Limits, Opening};
+use lis_agent::{
+    CancellationToken, Episode, EpisodeSettings, Journal, Limits, Opening, RestoredFiles,
+};
 use model::{Delta, Listener, Model, Permit, Request, Response, Sampling};
 use sandbox::Spec;
 use sandbox_native::NativeSandbox;
@@ -257,7 +259,8 @@ fn a_resumed_episode_continues_its_counts() {
         let (history, turns) = trajectory::history(&lines);
         assert_eq!(turns, 2);
         let spent = Spent { model_ms: u64::MAX, tool_ms: u64::MAX, ..first.spent };
-        let opening = Opening::Resumed { history, spent, compacted: 0 };
+        let files = RestoredFiles::Saved;
+        let opening = Opening::Resumed { history, spent, compacted: 0, files };
         let model = ScriptedModel::new([bash("seq 20000"), submit()]);
         let ended = play(&hand, &model, &Memory::new(), Limits::default(), opening).await;
         assert_eq!((ended.outcome, ended.spent.turns), (Outcome::Submitted, 4));

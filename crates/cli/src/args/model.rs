@@ -72,7 +72,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
     /// Time without data after which a server has failed: seconds, or 500ms, 2m, 1h [default: 600]
-    #[arg(long = "idle-timeout", value_name = "SECONDS", value_parser = values::time, alias = "silence")]
+    #[arg(long = "idle-timeout", value_name = "SECONDS", value_parser = values::time, allow_hyphen_values = true, alias = "silence")]
     pub(crate) silence: Option<Limit<Duration>>,
     /// Retries of a request that failed temporarily [default: 5]
     #[arg(long, value_name = "N")]

@@ -17,7 +17,7 @@ pub(crate) struct SandboxArgs {
     #[arg(long, value_name = "host|NAME|DIR", default_value = "host")]
     pub(crate) image: ImageRef,
     /// Memory limit of all processes together, such as 512M; `none` for no limit
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = values::size, allow_hyphen_values = true)]
     pub(crate) memory: Limit<ByteSize>,
     /// CPU limit in cores, such as 0.5; `none` for no limit
     #[arg(
@@ -25,14 +25,14 @@ pub(crate) struct SandboxArgs {
         value_name = "N",
         default_value = "1",
         value_parser = values::cpus,
-        allow_negative_numbers = true
+        allow_hyphen_values = true
     )]
     pub(crate) cpus: Limit<f64>,
     /// Maximum number of processes and threads; `none` for no limit
-    #[arg(long, value_name = "N", default_value = "512", value_parser = values::pids)]
+    #[arg(long, value_name = "N", default_value = "512", value_parser = values::pids, allow_hyphen_values = true)]
     pub(crate) pids: Limit<u32>,
     /// Limit of data written to files, such as 500M; `none` for no limit
-    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = values::size, allow_hyphen_values = true)]
     pub(crate) disk: Limit<ByteSize>,
     /// Network access: none, full, or only these hosts over HTTP and HTTPS. `*.name` allows subdomains, `name:8080`
     /// another port

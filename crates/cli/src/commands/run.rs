@@ -3,21 +3,23 @@
 //! The order of steps is here; the steps are in the modules below and in the crates.
 
 mod args;
+mod limits;
 mod record;
 mod resume;
 mod seal;
 mod settings;
 mod summary;
+mod task;
 
 use std::{fs::File, path::Path};
 
-use agent::{Episode, Opening, Prompts};
+use agent::{Episode, Journal, Opening, Prompts};
 use anyhow::Context;
 use sandbox::{Runtime, Sandbox};
 use serde_json::Value;
 use startup::Signals;
 use tokio_util::sync::CancellationToken;
-use trajectory::{Ended, Started};
+use trajectory::{Ended, Event, Started};
 
 pub(crate) use self::{
     args::RunArgs,
@@ -28,7 +30,7 @@ pub(crate) use self::{
 use self::{record::Recorder, resume::EarlierProcess, settings::RunSettings, summary::Summary};
 use crate::{
     commands::sandbox::report_skipped,
-    console::{Console, Mode, output},
+    console::{Console, EpisodeInfo, Mode, output},
     exit::{self, Exit},
     model::{AnyModel, Secrets},
     runtime::{AnyRuntime, AnySandbox},
@@ -52,19 +54,19 @@ pub(crate) async fn run(
 ) -> anyhow::Result<Exit> {
     let show = if args.json { Show::Json } else { Show::Answer };
     let mode = match (args.watch, args.quiet || args.json) {
-        (true, _) => Mode::Live,
         (false, true) => Mode::Quiet,
-        (false, false) if settings.stderr_is_interactive() => Mode::Live,
+        _ if settings.stderr_is_interactive() => Mode::Live,
+        (true, _) => Mode::Stream,
         (false, false) => Mode::Plain,
     };
     let mut run = match args.resume.clone() {
-        Some(dir) => PreparedRun::resume(&dir, args, settings)?,
-        None => PreparedRun::new(args, settings)?,
+        Some(dir) => PreparedRun::resume(&dir, args, settings, mode)?,
+        None => PreparedRun::new(args, settings, mode)?,
     };
-    if let (Some(hint), Mode::Live | Mode::Plain) = (run.settings.model.hint.take(), mode) {
-        output::note(&hint);
+    if let Some(hint) = run.settings.model.hint.take() {
+        run.note(&hint);
     }
-    let console = Console::new(mode, settings.color_stderr(), run.settings.limits.turns);
+    let console = Console::new(mode, settings.color_stderr(), &run.info());
     let opening = async {
         // The runtime comes first: a model may have to be downloaded, and a machine that cannot run sandboxes should fail
         // before.
@@ -85,11 +87,17 @@ pub(crate) async fn run(
     run.settings.model.context = context;
     let (file, image) = (run.events.try_clone()?, run.start.image());
     let recorder = Recorder::new(file, &console, &runtime, run.dir.image_prefix(), image)?;
+    if let Some(settings) = run.reconfigured.clone() {
+        recorder.record(Event::Reconfigured { settings })?;
+    }
     let ended = match run.start.ended() {
         Some(ended) => ended,
         None => play(&run, &model, &sandbox, &recorder, start, signals).await,
     };
-    let (summary, written) = collect(&run, &sandbox, ended, &recorder).await;
+    let (summary, written) = collect(&run, &sandbox, ended).await;
+    if summary.is_resumable() {
+        recorder.keep_image();
+    }
     if let Err(error) = sandbox.destroy().await {
         let error = exit::describe(&error.into());
         output::note(&format!("the sandbox may not have been removed: {error}"));
@@ -118,11 +126,14 @@ async fn open_sandbox(
             (sandbox, Opening::Fresh(Box::new(started)))
         }
         Start::Resumed(earlier) => {
-            let (sandbox, turn) = resume::restore(&run.settings, earlier, runtime).await?;
-            (sandbox, earlier.opening(turn))
+            let (sandbox, turn, files) = resume::restore(run, earlier, runtime).await?;
+            (sandbox, earlier.opening(turn, files))
         }
     };
     run.settings.sandbox.accept(sandbox.protection())?;
+    if let Some(line) = run.settings.sandbox.weakness_line(sandbox.protection()) {
+        run.note(&line);
+    }
     Ok((sandbox, opening))
 }
 
@@ -195,16 +206,12 @@ async fn collect(
     run: &PreparedRun,
     sandbox: &AnySandbox,
     ended: Ended,
-    recorder: &Recorder<'_>,
 ) -> (Summary, anyhow::Result<()>) {
     let output_dir = &run.settings.prompts.output_dir;
     let collected = attempt::collect_directory(sandbox, output_dir, &run.dir.files()).await;
     report_skipped(&collected.report);
-    if collected.are_lost() {
-        recorder.keep_images();
-    }
     let written = run.dir.write_trajectory();
-    let summary = Summary::new(run, ended, collected);
+    let summary = Summary::new(run, ended, collected, sandbox.refused_connections());
     let written = written.and_then(|()| run.dir.write_run(&summary));
     (summary, written)
 }
@@ -219,6 +226,10 @@ pub(crate) struct PreparedRun {
     pub(crate) dir: RunDir,
     pub(crate) events: File,
     pub(crate) start: Start,
+    /// How the run is shown.
+    pub(crate) mode: Mode,
+    /// The settings to record because they differ from the recorded ones.
+    pub(crate) reconfigured: Option<Value>,
 }
 
 /// What a run starts from.
@@ -250,14 +261,34 @@ impl Start {
 
 impl PreparedRun {
     /// Prepares a new run.
-    pub(crate) fn new(args: RunArgs, settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn new(args: RunArgs, settings: &Settings, mode: Mode) -> anyhow::Result<Self> {
         let output = args.output.clone();
         let (run, secrets) = RunSettings::check(args, settings)?;
         let mut record = run.record()?;
         seal(settings)?.sign(&mut record);
         let dir = RunDir::create(&output)?;
         let events = dir.open_events()?;
-        Ok(Self { settings: run, record, secrets, dir, events, start: Start::Fresh })
+        let start = Start::Fresh;
+        Ok(Self { settings: run, record, secrets, dir, events, start, mode, reconfigured: None })
+    }
+
+    /// What the view of the episode has to know before it starts.
+    fn info(&self) -> EpisodeInfo {
+        let limits = self.settings.limits.clone();
+        match &self.start {
+            Start::Fresh => EpisodeInfo { limits, ..EpisodeInfo::default() },
+            Start::Resumed(earlier) => {
+                let (time_before, steps_before) = (earlier.time(), earlier.steps());
+                EpisodeInfo { limits, time_before, steps_before }
+            }
+        }
+    }
+
+    /// Shows a line about the run, unless only results and errors are shown.
+    fn note(&self, text: &str) {
+        if self.mode != Mode::Quiet {
+            output::note(text);
+        }
     }
 
     /// Removes the directory of a new run that did not start.

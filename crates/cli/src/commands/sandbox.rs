@@ -2,6 +2,7 @@
 
 mod args;
 mod list;
+mod refused;
 mod request;
 mod run;
 mod session;
@@ -10,7 +11,9 @@ mod streams;
 
 use startup::Signals;
 
-pub(crate) use self::{args::SandboxCommand, list::age, session::report_skipped};
+pub(crate) use self::{
+    args::SandboxCommand, list::age, refused::refused_line, session::report_skipped,
+};
 use crate::{commands::until_cancelled, exit::Exit, settings::Settings};
 
 /// Runs the command.

@@ -59,6 +59,25 @@ pub(super) fn time(time: Duration) -> String {
     }
 }
 
+/// The same, rounded down.
+pub(super) fn time_at_most(duration: Duration) -> String {
+    time(Duration::from_millis(millis(duration) / 100 * 100))
+}
+
+/// The same, rounded up.
+pub(super) fn time_at_least(duration: Duration) -> String {
+    let up =
+        |unit: u64| Duration::from_millis(millis(duration).div_ceil(unit).saturating_mul(unit));
+    match up(100) {
+        tenths if tenths < Duration::from_secs(10) => time(tenths),
+        _ => clock(up(1000)),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}
+
 /// The same in whole seconds, for a running clock.
 pub(super) fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -151,6 +170,20 @@ mod tests {
             assert_eq!(clock(Duration::from_secs(number)), shown);
         }
         assert_eq!(time(Duration::from_millis(349)), "0.3 s");
+        for (millis, at_most, at_least) in [
+            (0, "0.0 s", "0.0 s"),
+            (349, "0.3 s", "0.4 s"),
+            (400, "0.4 s", "0.4 s"),
+            (9_999, "9.9 s", "10 s"),
+            (12_001, "12 s", "13 s"),
+            (59_999, "59 s", "1:00"),
+        ] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(
+                (time_at_most(duration).as_str(), time_at_least(duration).as_str()),
+                (at_most, at_least)
+            );
+        }
         assert_eq!(time(Duration::from_secs(12)), "12 s");
         let usage = Usage { input: 1500, output: 7, estimated: true, ..Usage::default() };
         assert_eq!(token_counts(&usage), "~1.5k in, ~7 out");

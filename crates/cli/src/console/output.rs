@@ -33,6 +33,15 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), OutputErro
     print(&text)
 }
 
+/// A word as a shell reads it, quoted where needed: for commands that users may copy.
+pub(crate) fn shell_quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,+=@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// Aligns columns, separated by two spaces; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -54,6 +63,13 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(shell_quoted("/a/b-c_1.x:2"), "/a/b-c_1.x:2");
+        assert_eq!(shell_quoted("/my runs/it's $(x)"), r"'/my runs/it'\''s $(x)'");
+        assert_eq!(shell_quoted(""), "''");
+    }
 
     #[test]
     fn columns_line_up() {

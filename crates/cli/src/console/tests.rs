@@ -16,7 +16,7 @@ use trajectory::{
 };
 
 use super::{
-    Console, Mode,
+    Console, EpisodeInfo, Mode,
     styled::StyledBuffer,
     view::{Retry, StreamItem, View},
 };
@@ -89,6 +89,11 @@ fn observed(turn: u32, name: &str, text: &str, exit_code: Option<i32>) -> Event 
     }))
 }
 
+fn nine_turns() -> EpisodeInfo {
+    let limits = agent::Limits { turns: 9, ..agent::Limits::default() };
+    EpisodeInfo { limits, ..EpisodeInfo::default() }
+}
+
 fn ended(outcome: Outcome) -> Event {
     let usage = Usage { input: 2400, output: 60, ..Usage::default() };
     let spent =
@@ -109,7 +114,7 @@ struct Still {
 impl Still {
     fn new(mode: Mode, color: Color) -> Self {
         let now = Instant::now();
-        Self { view: View::new(mode, color, 100, now), now }
+        Self { view: View::new(mode, color, &EpisodeInfo::default(), now), now }
     }
 
     fn event(&mut self, event: &Event) -> String {
@@ -145,7 +150,7 @@ fn a_turn_is_shown_as_it_streams() {
     assert_eq!(live.view.take(), "\x1b[2mmodel m\x1b[0m\n");
     assert_eq!(live.later(), "\r\x1b[2m⣽ model 1 s · turn 1/100 · 1 s\x1b[0m\x1b[K");
     // The line makes way for the first word, and is not there while words stream.
-    let heading = "\r\x1b[K\x1b[1;36m── turn 1/100 ──\x1b[0m\n";
+    let heading = "\r\x1b[K\x1b[1;36m── step 1 (turn 1/100) ──\x1b[0m\n";
     assert_eq!(live.reasoning("\n\n"), "");
     assert_eq!(live.reasoning("let"), format!("{heading}\x1b[2;3mlet\x1b[0m"));
     assert_eq!(live.later(), "");
@@ -172,7 +177,7 @@ fn a_turn_is_shown_as_it_streams() {
     assert_eq!(shown, format!("{result}\x1b[1;36msubmit\x1b[0m\n"));
     assert_eq!(live.event(&observed(1, "submit", "submitted", None)), "");
     let shown = live.event(&ended(Outcome::Submitted));
-    let figures = "2 turns · 2.4k in, 60 out · $0.0200 · 4 s (model 3.0 s, tools 0.6 s)";
+    let figures = "2 turns · 2.4k in, 60 out · $0.0200 · 4.0 s (model 3.0 s, tools 0.6 s)";
     assert_eq!(shown, format!("\x1b[32msubmitted\x1b[0m\x1b[2m · {figures}\x1b[0m\n"));
     assert_eq!(live.later(), "");
 }
@@ -191,7 +196,7 @@ fn a_call_that_stood_in_the_text_is_only_marked() {
     live.event(&observed(1, "execute_bash", "1", Some(0)));
     // Nothing streamed, so nothing was seen yet.
     let shown = live.event(&replied(2, said("I count.")));
-    assert_eq!(shown, "── turn 2/100 ──\nI count.\n$ seq 3\n  seq 4\n");
+    assert_eq!(shown, "── step 2 (turn 2/100) ──\nI count.\n$ seq 3\n  seq 4\n");
 }
 
 #[test]
@@ -213,13 +218,16 @@ fn a_failed_attempt_is_told_once_whoever_tells_first() {
     assert_eq!(live.event(&replied(1, said)), "done\n");
     let mut plain = Still::new(Mode::Plain, Color::Never);
     let told = plain.piece(&piece(1)) + &plain.event(&event(1));
-    assert_eq!(told, "── turn 1/100 ──\nrequest 1 failed: busy server; retrying in 4.0 s\n");
+    assert_eq!(
+        told,
+        "── step 1 (turn 1/100) ──\nrequest 1 failed: busy server; retrying in 4.0 s\n"
+    );
 }
 
 #[test]
 fn a_file_gets_blocks_and_no_control_sequences() {
     let out = Shared::default();
-    let console = Console::onto(out.clone(), Mode::Plain, Color::OnTerminals, 9);
+    let console = Console::onto(out.clone(), Mode::Plain, Color::OnTerminals, &nine_turns());
     console.event(&started("m"));
     console.on_delta(Delta::Text("streamed"));
     console.on_delta(Delta::Call("execute_bash"));
@@ -238,17 +246,57 @@ fn a_file_gets_blocks_and_no_control_sequences() {
     let head: String = (1..=8).map(|n| format!("│ {n}\n")).collect();
     let tail: String = (24..=30).map(|n| format!("│ {n}\n")).collect();
     let expected = format!(
-        "model m\n── turn 1/9 ──\nhm\nI count.\nmodel took 1.5 s, 1.2k in, 30 out\n$ seq 30\n{head}│ … 15 lines \
-         more …\n{tail}exit 0 · 0.3 s\nmax_turns · 2 turns · 2.4k in, 60 out · $0.0200 · "
+        "model m\n── step 1 (turn 1/9) ──\nhm\nI count.\nmodel took 1.5 s, 1.2k in, 30 out\n$ seq 30\n{head}│ … 15 lines \
+         more …\n{tail}exit 0 · 0.3 s\nout of turns (--max-turns 9) · 2 turns · 2.4k in, 60 out · $0.0200 · "
     );
     let end = text.strip_prefix(&expected);
     assert!(end.is_some_and(|end| end.ends_with(" s (model 3.0 s, tools 0.6 s)\n")), "{text}");
 }
 
 #[test]
+fn a_watched_pipe_gets_the_stream_without_a_status_line() {
+    let mut pipe = Still::new(Mode::Stream, Color::Never);
+    pipe.view.started("m", pipe.now);
+    assert_eq!((pipe.view.take().as_str(), pipe.later().as_str()), ("model m\n", ""));
+    assert_eq!(pipe.text("I lo"), "── step 1 (turn 1/100) ──\nI lo");
+    assert_eq!(pipe.text("ok."), "ok.");
+    assert_eq!(pipe.piece(&StreamItem::Call("execute_bash".into())), "\n");
+    assert_eq!(pipe.later(), "");
+    let said =
+        Assistant { text: "I look.".into(), calls: vec![bash("ls")], ..Assistant::default() };
+    assert_eq!(pipe.event(&replied(1, said)), "$ ls\n");
+    assert_eq!(pipe.later(), "");
+    let shown = pipe.event(&observed(1, "execute_bash", "x\n", Some(0)));
+    assert_eq!(shown, "│ x\nexit 0 · 0.3 s\n");
+}
+
+#[test]
+fn the_elapsed_time_is_never_below_its_parts() {
+    // A resumed episode: most of the time was spent by an earlier process.
+    let info = EpisodeInfo {
+        time_before: Duration::from_millis(3000),
+        steps_before: vec![1, 1, 0, 2],
+        ..EpisodeInfo::default()
+    };
+    let now = Instant::now();
+    let mut view = View::new(Mode::Plain, Color::Never, &info, now);
+    view.event(&Event::Resumed { turn: 1 }, now);
+    view.take();
+    // Steps are numbered on, as in the trajectory.
+    view.event(&replied(2, Assistant { text: "on".into(), ..Assistant::default() }), now);
+    assert!(view.take().starts_with("── step 4 (turn 2/100) ──\non\n"));
+    view.event(&ended(Outcome::Submitted), now + Duration::from_millis(710));
+    let shown = view.take();
+    assert!(shown.ends_with(" · 3.8 s (model 3.0 s, tools 0.6 s)\n"), "{shown}");
+    let mut view = View::new(Mode::Plain, Color::Never, &EpisodeInfo::default(), now);
+    view.event(&ended(Outcome::Submitted), now);
+    assert!(view.take().contains(" · 3.6 s (model 3.0 s, tools 0.6 s)"));
+}
+
+#[test]
 fn nobody_asked_and_nothing_is_shown() {
     let out = Shared::default();
-    let console = Console::onto(out.clone(), Mode::Quiet, Color::OnTerminals, 9);
+    let console = Console::onto(out.clone(), Mode::Quiet, Color::OnTerminals, &nine_turns());
     console.event(&started("m"));
     console.on_delta(Delta::Text("x"));
     console.event(&ended(Outcome::Submitted));
@@ -259,18 +307,18 @@ fn nobody_asked_and_nothing_is_shown() {
 #[test]
 fn dropping_ends_the_line_of_words() {
     let out = Shared::default();
-    let console = Console::onto(out.clone(), Mode::Live, Color::Never, 9);
+    let console = Console::onto(out.clone(), Mode::Live, Color::Never, &nine_turns());
     std::thread::scope(|scope| {
         scope.spawn(|| console.on_delta(Delta::Text("half a wo")));
     });
     drop(console);
-    assert_eq!(out.text(), "── turn 1/9 ──\nhalf a wo\n");
+    assert_eq!(out.text(), "── step 1 (turn 1/9) ──\nhalf a wo\n");
 }
 
 #[test]
 fn the_line_at_the_bottom_moves_by_itself_and_goes() {
     let out = Shared::default();
-    let console = Console::onto(out.clone(), Mode::Live, Color::Never, 9);
+    let console = Console::onto(out.clone(), Mode::Live, Color::Never, &nine_turns());
     console.event(&started("m"));
     let until = Instant::now() + Duration::from_secs(20);
     let beats = |text: &str| text.matches(" model ").count();
@@ -293,7 +341,7 @@ fn a_closed_or_stuck_terminal_holds_nothing_up() {
             Ok(())
         }
     }
-    let console = Console::onto(Closed, Mode::Live, Color::Never, 9);
+    let console = Console::onto(Closed, Mode::Live, Color::Never, &nine_turns());
     console.event(&started("m"));
     console.event(&ended(Outcome::Submitted));
     drop(console);
@@ -309,7 +357,7 @@ fn a_closed_or_stuck_terminal_holds_nothing_up() {
         }
     }
     let (release, stuck) = std::sync::mpsc::channel();
-    let console = Console::onto(Stuck(stuck), Mode::Live, Color::Never, 9);
+    let console = Console::onto(Stuck(stuck), Mode::Live, Color::Never, &nine_turns());
     let began = Instant::now();
     for _ in 0..10_000 {
         console.on_delta(Delta::Text("word "));
@@ -324,7 +372,7 @@ fn a_resumed_episode_goes_on_with_its_next_turn() {
     let mut live = Still::new(Mode::Live, Color::Never);
     assert_eq!(live.event(&Event::Resumed { turn: 3 }), "resumed after turn 3\n");
     assert!(live.later().contains("model 1 s · turn 4/100 · 1 s"));
-    assert_eq!(live.text("on"), "\r\x1b[K── turn 4/100 ──\non");
+    assert_eq!(live.text("on"), "\r\x1b[K── step 1 (turn 4/100) ──\non");
     let shown = live.event(&Event::Compacted { turn: 4, messages: 6 });
     assert_eq!(shown, "\nshortened the first 6 messages\n");
 }
@@ -333,7 +381,7 @@ fn a_resumed_episode_goes_on_with_its_next_turn() {
 fn a_reminder_is_shown_and_each_call_has_its_own_time() {
     let mut live = Still::new(Mode::Live, Color::Never);
     let said = Assistant { text: "Hello.".into(), ..Assistant::default() };
-    assert_eq!(live.event(&replied(1, said)), "── turn 1/100 ──\nHello.\n");
+    assert_eq!(live.event(&replied(1, said)), "── step 1 (turn 1/100) ──\nHello.\n");
     assert_eq!(live.later(), "");
     let message = Message::user("call a tool");
     let reminder = Observed { turn: 1, message, exit_code: None, millis: 0 };
@@ -389,12 +437,12 @@ fn editor_calls_and_odd_ones_are_readable() {
 fn endings_have_their_colours() {
     let shown = |outcome| Still::new(Mode::Live, Color::OnTerminals).event(&ended(outcome));
     assert!(shown(Outcome::Submitted).starts_with("\x1b[32msubmitted\x1b[0m"));
-    assert!(shown(Outcome::Deadline).starts_with("\x1b[33mdeadline\x1b[0m"));
+    assert!(shown(Outcome::Deadline).starts_with("\x1b[33mout of time (--deadline)\x1b[0m"));
     let failed = shown(Outcome::Infrastructure {
         cause: "disk\nfull".into(),
         fault: trajectory::Fault::Unknown,
     });
-    assert!(failed.starts_with("\x1b[31minfrastructure: disk full\x1b[0m"), "{failed:?}");
+    assert!(failed.starts_with("\x1b[31mfailed: disk full\x1b[0m"), "{failed:?}");
 }
 
 /// Everything hostile parties have a say in, said by them.

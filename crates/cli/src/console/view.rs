@@ -9,15 +9,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trajectory::{Assistant, Ended, Event, Message, Observed, Outcome, Replied, Stop, ToolCall};
+use trajectory::{
+    Assistant, Ended, Event, Message, Mode as EpisodeMode, Observed, Outcome, Replied, Stop,
+    ToolCall,
+};
 
 use super::{
-    Mode, action,
-    format::{UsageTotals, clock, counted, money, one_line, time, token_counts},
+    EpisodeInfo, Mode, action,
+    format::{
+        UsageTotals, counted, money, one_line, time, time_at_least, time_at_most, token_counts,
+    },
     status::{Status, WaitingFor},
     styled::{Style, StyledBuffer},
 };
-use crate::settings::Color;
+use crate::{
+    outcome_text::{KnownLimits, outcome_text},
+    settings::Color,
+};
 
 /// Characters shown of an error message.
 const MAX_ERROR: usize = 500;
@@ -53,10 +61,12 @@ pub(super) struct Retry {
 pub(super) struct View {
     out: StyledBuffer,
     mode: Mode,
-    max_turns: u32,
+    info: EpisodeInfo,
     begun: Instant,
     totals: UsageTotals,
     status: Status,
+    /// Steps so far: tool results and reminders, as trajectories number them.
+    steps: usize,
     /// The current or next turn, and the last one whose heading was shown.
     turn: u32,
     announced: u32,
@@ -98,15 +108,16 @@ enum RetrySource {
 
 impl View {
     /// An episode that has not started.
-    pub(super) fn new(mode: Mode, color: Color, max_turns: u32, now: Instant) -> Self {
-        let color = if mode == Mode::Live { color } else { Color::Never };
+    pub(super) fn new(mode: Mode, color: Color, info: &EpisodeInfo, now: Instant) -> Self {
+        let color = if mode == Mode::Plain { Color::Never } else { color };
         Self {
             out: StyledBuffer::new(color),
             mode,
-            max_turns,
+            info: info.clone(),
             begun: now,
             totals: UsageTotals::default(),
             status: Status::new(now),
+            steps: 0,
             turn: 1,
             announced: 0,
             streamed: Streamed::default(),
@@ -146,12 +157,16 @@ impl View {
             Event::Resumed { turn } => {
                 self.begun = now;
                 (self.turn, self.announced) = (turn.saturating_add(1), *turn);
+                self.steps = self.info.steps_before.iter().filter(|at| *at <= turn).count();
                 self.calls.clear();
                 self.end_stream();
                 self.out.line(Style::Mark, &format!("resumed after turn {turn}"));
                 self.status.wait(WaitingFor::Model, now);
             }
-            Event::Started(_) | Event::Saved { .. } | Event::Unknown => {}
+            Event::Started(_)
+            | Event::Saved { .. }
+            | Event::Reconfigured { .. }
+            | Event::Unknown => {}
         }
     }
 
@@ -159,7 +174,7 @@ impl View {
     pub(super) fn piece(&mut self, piece: &StreamItem, now: Instant) {
         match piece {
             StreamItem::Retry(retry) => self.retried(RetrySource::StreamItem, retry, now),
-            _ if self.mode != Mode::Live => {}
+            _ if self.mode == Mode::Plain => {}
             StreamItem::Reasoning(text) => self.stream(Style::Thinking, text),
             StreamItem::Text(text) => self.stream(Style::Normal, text),
             StreamItem::Call(tool) => {
@@ -240,6 +255,7 @@ impl View {
     fn observed(&mut self, observed: &Observed, now: Instant) {
         self.end_stream();
         action::observation(&mut self.out, observed);
+        self.steps += 1;
         if matches!(observed.message, Message::Tool(_)) {
             self.calls.pop_front();
         }
@@ -287,20 +303,25 @@ impl View {
     fn ended(&mut self, ended: &Ended, now: Instant) {
         self.close();
         let spent = &ended.spent;
-        let (style, outcome) = match &ended.outcome {
-            Outcome::Submitted => (Style::Good, "submitted".to_owned()),
-            Outcome::Infrastructure { .. } => (Style::Bad, ended.outcome.to_string()),
-            limit => (Style::Warning, limit.to_string()),
+        let style = match &ended.outcome {
+            Outcome::Submitted => Style::Good,
+            Outcome::Infrastructure { .. } => Style::Bad,
+            _ => Style::Warning,
         };
+        let limits = KnownLimits::from(&self.info.limits);
+        let outcome = outcome_text(&ended.outcome, &limits, EpisodeMode::Sandbox);
         self.out.put(style, &one_line(&outcome, MAX_ERROR));
         let mut parts = vec![counted(spent.turns as usize, "turn"), token_counts(&spent.usage)];
         parts.extend(spent.cost.map(money));
-        let within = |millis| time(Duration::from_millis(millis));
+        let elapsed = now.saturating_duration_since(self.begun) + self.info.time_before;
+        let (model, tools) =
+            (Duration::from_millis(spent.model_ms), Duration::from_millis(spent.tool_ms));
+        // The parts are rounded down and the sum up, so that the sum is never below its parts.
         parts.push(format!(
             "{} (model {}, tools {})",
-            clock(now.saturating_duration_since(self.begun)),
-            within(spent.model_ms),
-            within(spent.tool_ms)
+            time_at_least(elapsed.max(model.saturating_add(tools))),
+            time_at_most(model),
+            time_at_most(tools)
         ));
         self.out.line(Style::Dim, &format!(" · {}", parts.join(" · ")));
     }
@@ -309,12 +330,13 @@ impl View {
     fn announce(&mut self) {
         if self.announced != self.turn {
             self.announced = self.turn;
-            self.out.line(Style::Mark, &format!("── {} ──", self.turn_title()));
+            let heading = format!("── step {} ({}) ──", self.steps + 1, self.turn_title());
+            self.out.line(Style::Mark, &heading);
         }
     }
 
     fn turn_title(&self) -> String {
-        format!("turn {}/{}", self.turn, self.max_turns)
+        format!("turn {}/{}", self.turn, self.info.limits.turns)
     }
 
     fn stream(&mut self, style: Style, text: &str) {

@@ -1,7 +1,11 @@
 //! Settings of a sandbox, checked before anything is created.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
+use indicatif::HumanBytes;
 use sandbox::{Layer, LayerReport, LayerState, Limits, Network, Protection, Spec};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +74,26 @@ impl SandboxSettings {
         Ok(())
     }
 
+    /// Rejects files to copy in that are larger than the disk limit, before anything is created. `option` names them.
+    pub(crate) fn check_size<'a>(
+        &self,
+        option: &str,
+        paths: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<(), UsageError> {
+        // A Docker daemon may not be able to limit the disk.
+        let (RuntimeKind::Native, Some(limit)) = (self.runtime, self.spec.limits.disk) else {
+            return Ok(());
+        };
+        let size = paths.into_iter().map(size_of).fold(0, u64::saturating_add);
+        if size <= limit.bytes() {
+            return Ok(());
+        }
+        let size = HumanBytes(size);
+        Err(UsageError(format!(
+            "{option}: the files have {size}, more than the sandbox's disk limit of {limit}; allow more with --disk"
+        )))
+    }
+
     /// Rejects a sandbox that does not fully enforce the requested protections, with `--strict`.
     pub(crate) fn accept(&self, protection: &Protection) -> Result<(), sandbox::Error> {
         let weak = self.weak(protection);
@@ -82,6 +106,18 @@ impl SandboxSettings {
             feature: sandbox::Feature::FullProtection,
             reason: format!("not fully enforced: {}", why.join(", ")),
             remedy: "some layers are missing on this machine".into(),
+        })
+    }
+
+    /// A line about requested protections that are not fully enforced on this machine, if there are any.
+    pub(crate) fn weakness_line(&self, protection: &Protection) -> Option<String> {
+        let weak = self.weak(protection);
+        let names: Vec<_> = weak.iter().map(|layer| layer.layer.label()).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "not fully enforced on this machine: {}; see `llm-in-sandbox doctor`, or refuse to run so with --strict",
+                names.join(", ")
+            )
         })
     }
 
@@ -99,6 +135,23 @@ impl SandboxSettings {
         let weak = protection.layers.iter().filter(|layer| layer.state != LayerState::Enforced);
         weak.filter(requested).collect()
     }
+}
+
+/// The bytes in a file or in all files of a tree, without following links in it. What cannot be read counts as nothing:
+/// copying it reports the error.
+fn size_of(path: &Path) -> u64 {
+    let mut total = 0_u64;
+    let top = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut open = vec![top];
+    while let Some(path) = open.pop() {
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if metadata.is_dir() {
+            open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
+        } else if metadata.is_file() {
+            total = total.saturating_add(metadata.len());
+        }
+    }
+    total
 }
 
 /// Resolves the values of variables.

@@ -132,3 +132,12 @@ fn copies_are_counted_in_json() {
     assert_eq!(report["copied"]["out"][0]["to"], "b");
     assert_eq!(fs::read_to_string(home.file("b")).unwrap(), "12345");
 }
+
+#[test]
+fn a_missing_result_leaves_no_directory() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let output = home.run(["sandbox", "run", "--copy-out", "/missing:new/dir/x", "--", "true"]);
+    let line = refusal(&output, 2);
+    assert!(line.contains("/missing"), "{line}");
+    assert!(!home.file("new").exists());
+}

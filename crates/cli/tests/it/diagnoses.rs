@@ -42,3 +42,25 @@ fn where_nothing_works_the_code_is_4() {
     assert_eq!(code(&output), 4, "{}", err(&output));
     assert!(out(&output).contains("LLM_IN_SANDBOX_HOME"), "{}", out(&output));
 }
+
+#[test]
+fn a_run_says_which_protections_do_not_hold() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let found = home.json(["doctor", "--json"]);
+    let layers = found["native"]["protection"]["layers"].as_array().unwrap();
+    let weak = |layer: &&serde_json::Value| {
+        let partial_disk = layer["name"] == "disk limit" && layer["state"] == "partial";
+        layer["state"] != "enforced" && !partial_disk
+    };
+    let weak: Vec<_> = layers.iter().filter(weak).map(|l| l["name"].as_str().unwrap()).collect();
+    let server = testkit::MockServer::scripted([testkit::submit(), testkit::submit()]).unwrap();
+    let output = crate::episodes::ran(&home, &server, ["Do it"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let line = format!("not fully enforced on this machine: {};", weak.join(", "));
+    assert_eq!(err(&output).contains(&line), !weak.is_empty(), "{weak:?}: {}", err(&output));
+    // Layers of the machine have a reason, whoever asks.
+    for layer in layers.iter().chain(found["machine"].as_array().unwrap()) {
+        let detail = layer["detail"].as_str().unwrap();
+        assert!(!detail.is_empty() && !detail.contains(": ;"), "{layer}");
+    }
+}

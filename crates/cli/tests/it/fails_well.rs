@@ -92,6 +92,19 @@ fn what_will_not_pass_stops_at_once_with_the_servers_words() {
 }
 
 #[test]
+fn a_missing_key_is_named_with_the_option() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::start().unwrap();
+    server.push(Answer::error(401, "who are you?"));
+    let output = ran(&home, &server, ["Do it"]);
+    assert_eq!((code(&output), server.count()), (4, 1), "{}", err(&output));
+    let shown = err(&output);
+    assert!(shown.contains("none was sent (401): who are you?"), "{shown}");
+    assert!(shown.contains("--api-key-env"), "{shown}");
+    check_record(&home, &output, "infrastructure");
+}
+
+#[test]
 fn nobody_at_the_address_is_named() {
     let Some(home) = Home::with_sandboxes() else { return };
     let nobody = UnusedPort::new().unwrap();

@@ -31,6 +31,11 @@ fn impossible_limits_are_seen_before_anything_is_made() {
     for (option, value, remedy) in [
         ("--memory", "1", "at least 8M"),
         ("--memory", "lots", "512M"),
+        ("--memory", "-5", "512M"),
+        ("--memory", "-5G", "512M"),
+        ("--disk", "-1", "512M"),
+        ("--pids", "-3", "write 512 or none"),
+        ("--timeout", "-1s", "seconds such as 120"),
         ("--cpus", "0", "between 0.01"),
         ("--cpus", "-1", "between 0.01"),
         ("--pids", "0", "at least 8"),
@@ -45,6 +50,44 @@ fn impossible_limits_are_seen_before_anything_is_made() {
         let line = refusal(&home.run(["sandbox", "run", option, value, "--", "true"]), 2);
         assert!(line.contains(remedy), "{option} {value}: {line}");
     }
+    assert!(!home.state().exists());
+}
+
+#[test]
+fn mounts_are_refused_with_what_there_is_instead() {
+    let home = Home::new();
+    let line = refusal(&home.run(["sandbox", "run", "-v", "/tmp:/x", "--", "true"]), 2);
+    assert!(line.contains("no mounts") && line.contains("--copy-in"), "{line}");
+    let line = refusal(&home.run(["run", "--volume", "/tmp:/x", "Do it"]), 2);
+    assert!(line.contains("no mounts") && line.contains("--input"), "{line}");
+}
+
+#[test]
+fn files_beyond_the_disk_limit_are_seen_before_anything_is_made() {
+    let home = Home::new();
+    fs::create_dir(home.file("in")).unwrap();
+    for name in ["in/a", "in/b"] {
+        let file = fs::File::create(home.file(name)).unwrap();
+        file.set_len(600 << 10).unwrap();
+    }
+    let copied = ["sandbox", "run", "--disk", "1M", "--copy-in", "in:/x", "--", "true"];
+    let input = ["run", "Do it", "--model", "m", "--disk", "1M", "--input", "in", "--output", "o"];
+    for (args, option) in [(&copied[..], "--copy-in"), (&input[..], "--input")] {
+        let line = refusal(&home.run(args), 2);
+        assert!(line.contains(option) && line.contains("more with --disk"), "{line}");
+        assert!(line.contains("1.17 MiB") && line.contains("1M"), "{line}");
+    }
+    assert!(!home.state().exists() && !home.file("o").exists());
+}
+
+#[test]
+fn a_task_that_is_a_file_is_pointed_out() {
+    let home = Home::new();
+    write(&home.file("task.md"), "Count to ten.");
+    let line = refusal(&home.run(["run", "task.md", "--model", "m"]), 2);
+    assert!(line.contains("--task-file task.md"), "{line}");
+    let line = refusal(&home.run(["run", "--task-file", "missing.md", "--model", "m"]), 2);
+    assert!(line.contains("--task-file: cannot read missing.md"), "{line}");
     assert!(!home.state().exists());
 }
 

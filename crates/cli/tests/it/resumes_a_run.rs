@@ -1,13 +1,13 @@
 //! A run whose process died goes on: the conversation from its record, the files as they were.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use rustix::process::Signal;
 use testkit::{Answer, MockServer, Received, bash, submit};
 
 use crate::{
     episodes::{check_record, events, folder, json, kinds, run},
-    support::{Home, Running, code, err, out, refusal, wait_for},
+    support::{Home, Running, code, err, is_running, out, refusal, unique_sleep, wait_for},
 };
 
 /// A model that makes a list, by what it was told so far. It falls silent in its third turn, until it hears
@@ -37,6 +37,18 @@ fn killed(home: &Home, server: &MockServer) {
     server.wait_for_requests(3).unwrap();
     running.signal(Signal::KILL);
     running.0.wait().unwrap();
+    wait_for("clean-up", || home.traces().is_empty().then_some(()));
+}
+
+/// Starts a run and cancels it in its third turn, with this many signals.
+fn cancelled(home: &Home, server: &MockServer, signals: u32) {
+    let mut running = Running(run(home, &server.base_url(), ["Make a list"]).spawn().unwrap());
+    server.wait_for_requests(3).unwrap();
+    for _ in 0..signals {
+        running.signal(Signal::INT);
+        std::thread::sleep(Duration::from_millis(4));
+    }
+    assert_eq!(running.end(), 130);
     wait_for("clean-up", || home.traces().is_empty().then_some(()));
 }
 
@@ -79,6 +91,142 @@ fn a_killed_run_goes_on_where_its_files_were() {
 }
 
 #[test]
+fn a_cancelled_run_goes_on_where_its_files_were() {
+    for signals in [1, 2] {
+        let Some(home) = Home::with_sandboxes() else { return };
+        let server = listing();
+        cancelled(&home, &server, signals);
+        let events = events(&folder(&home));
+        let saved = events.iter().rev().find(|event| event["kind"] == "saved").unwrap();
+        let saved = saved["turn"].as_u64().unwrap();
+        // A process that may clean up saves the last turn; another one keeps what was saved before.
+        assert!(signals == 2 || saved == 2, "{saved}");
+        let output = go_on(&home);
+        let answer = (code(&output), out(&output));
+        assert_eq!(answer, (0, "one two deep\n".to_owned()), "{signals}: {}", err(&output));
+        assert!(!err(&output).contains("again"), "{}", err(&output));
+        let asked = &server.requests()[3];
+        assert_eq!(asked.turns() as u64, saved);
+        assert!(asked.mentions("restarted. The files are as you left them"));
+        check_record(&home, &output, "submitted");
+        check_steps(&folder(&home));
+    }
+}
+
+#[test]
+fn a_command_that_was_cancelled_halfway_leaves_no_trace() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let sleep = unique_sleep();
+    let halfway = format!("echo half >> /testbed/output/list; {}", sleep.join(" "));
+    let server =
+        MockServer::answering(move |asked| match (asked.turns(), asked.mentions("restarted")) {
+            (0, _) => bash("echo one > /testbed/output/list"),
+            (1, false) => bash(halfway.clone()),
+            (1, true) => bash("cd /testbed/output; paste -sd' ' list > answer.txt"),
+            _ => submit(),
+        })
+        .unwrap();
+    let mut running = Running(run(&home, &server.base_url(), ["Make a list"]).spawn().unwrap());
+    wait_for("the command", || is_running(&sleep).then_some(()));
+    running.signal(Signal::INT);
+    assert_eq!(running.end(), 130);
+    let output = go_on(&home);
+    assert_eq!((code(&output), out(&output).as_str()), (0, "one\n"), "{}", err(&output));
+    check_record(&home, &output, "submitted");
+}
+
+#[test]
+fn a_failed_run_goes_on_where_its_files_were() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::start().unwrap();
+    server.push(bash("date +%N > /testbed/output/answer.txt; cat /testbed/output/answer.txt"));
+    server.push(Answer::error(400, "no"));
+    assert_eq!(code(&run(&home, &server.base_url(), ["Do it"]).output().unwrap()), 4);
+    let first = fs::read_to_string(folder(&home).join("files/answer.txt")).unwrap();
+    server.push(submit());
+    let output = go_on(&home);
+    assert_eq!((code(&output), out(&output)), (0, first), "{}", err(&output));
+    check_record(&home, &output, "submitted");
+}
+
+#[test]
+fn a_run_that_reached_a_limit_goes_on_with_a_higher_one() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::start().unwrap();
+    server.push(bash("echo x >> /testbed/output/answer.txt"));
+    let output = run(&home, &server.base_url(), ["Do it", "--max-turns", "1"]).output().unwrap();
+    assert_eq!(code(&output), 3, "{}", err(&output));
+    let folder = folder(&home);
+    assert!(err(&output).contains("out of turns (--max-turns 1) ·"), "{}", err(&output));
+    let hint = format!("run --resume {} --max-turns 2\n", folder.display());
+    assert!(err(&output).contains(&hint), "{}", err(&output));
+    let resume = |args: &[&str]| {
+        let mut command = home.command(["run", "--resume"]);
+        command.arg(&folder).args(args).output().unwrap()
+    };
+    for args in [&[][..], &["--max-turns", "1"], &["--max-tokens", "99999"]] {
+        let line = refusal(&resume(args), 2);
+        assert!(line.contains("out of turns") && line.contains("higher --max-turns"), "{line}");
+    }
+    // What is refused changes nothing.
+    assert_eq!(json(&folder.join("run.json"))["outcome"], "max_turns");
+    server.push(Answer::error(400, "no"));
+    let output = resume(&["--max-turns", "3"]);
+    assert_eq!(code(&output), 4, "{}", err(&output));
+    assert!(server.requests()[1].mentions("[2 steps remaining]"));
+    // The new limit is recorded: it need not be repeated.
+    server.push(bash("echo y >> /testbed/output/answer.txt"));
+    server.push(submit());
+    let output = resume(&[]);
+    assert_eq!((code(&output), out(&output).as_str()), (0, "x\ny\n"), "{}", err(&output));
+    check_record(&home, &output, "submitted");
+    let record = json(&folder.join("trajectory.json"));
+    assert_eq!(record["metadata"]["settings"]["limits"]["turns"], 3);
+}
+
+#[test]
+fn a_run_out_of_time_goes_on_with_more() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::start().unwrap();
+    server.push(bash("echo x > /testbed/output/answer.txt"));
+    server.push(Answer::hang());
+    let output = run(&home, &server.base_url(), ["Do it", "--deadline", "1"]).output().unwrap();
+    assert_eq!(code(&output), 3, "{}", err(&output));
+    let resume = |deadline: &str| {
+        let mut command = home.command(["run", "--quiet", "--deadline", deadline, "--resume"]);
+        command.arg(folder(&home)).output().unwrap()
+    };
+    let line = refusal(&resume("900ms"), 2);
+    assert!(line.contains("out of time") && line.contains("higher --deadline"), "{line}");
+    server.push(submit());
+    let output = resume("1h");
+    assert_eq!((code(&output), out(&output).as_str()), (0, "x\n"), "{}", err(&output));
+    // Quiet means that only the answer is printed.
+    assert_eq!(err(&output), "");
+    check_record(&home, &output, "submitted");
+}
+
+#[test]
+fn the_command_to_resume_can_be_copied() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = MockServer::start().unwrap();
+    server.push(Answer::error(400, "no"));
+    let mut command = run(&home, &server.base_url(), ["Do it"]);
+    let output = command.args(["--output", "it's mine"]).output().unwrap();
+    assert_eq!(code(&output), 4, "{}", err(&output));
+    let line = err(&output).lines().last().unwrap().to_owned();
+    let (_, command) = line.split_once("resume with: llm-in-sandbox ").unwrap();
+    server.push(submit());
+    server.push(submit());
+    let program = crate::support::program();
+    let mut shell = std::process::Command::new("sh");
+    shell.arg("-c").arg(format!("exec \"$PROGRAM\" {command}")).env("PROGRAM", program);
+    shell.env("LLM_IN_SANDBOX_HOME", home.state()).current_dir("/");
+    let output = shell.output().unwrap();
+    assert_eq!(code(&output), 0, "{line}: {}", err(&output));
+}
+
+#[test]
 fn without_the_saved_files_everything_is_done_again() {
     let Some(home) = Home::with_sandboxes() else { return };
     let server = listing();
@@ -93,6 +241,7 @@ fn without_the_saved_files_everything_is_done_again() {
     check_steps(&folder(&home));
     assert!(err(&output).contains("repeating 2 recorded tool calls"), "{}", err(&output));
     assert_eq!(server.requests()[3].turns(), 2);
+    assert!(server.requests()[3].mentions("all your commands were run again"));
     // Long outputs are where the model was told they are.
     let last = server.requests()[4].messages().last().unwrap().to_string();
     assert!(last.contains("20001 /tmp/outputs/1.stdout.txt"), "{last}");
@@ -124,7 +273,7 @@ fn what_is_not_recorded_is_asked_for_again() {
     for (args, word) in [
         (vec!["--extra-body", body], "--env TOKEN"),
         (vec!["--env", "TOKEN=tk-hush"], "--extra-body"),
-        (vec!["--max-turns", "5"], "--max-turns"),
+        (vec!["--command-timeout", "5"], "--command-timeout"),
         (vec!["--network", "full"], "--network"),
     ] {
         let line = refusal(&resume(&args), 2);

@@ -240,3 +240,51 @@ fn too_many_calls_at_once_are_not_all_done() {
     let answers = server.requests()[1].messages().iter().filter(|m| m["role"] == "tool").count();
     assert_eq!(answers, 40);
 }
+
+#[test]
+fn a_watched_pipe_gets_no_control_sequences() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let look = bash("echo here").text("I look.").after(std::time::Duration::from_millis(300));
+    let server = MockServer::scripted([look, submit(), submit()]).unwrap();
+    let output = ran(&home, &server, ["Look", "--watch"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let shown = err(&output);
+    assert!(shown.contains("I look.\n$ echo here\n│ "), "{shown}");
+    assert!(!shown.contains(['\r', '\u{1b}']), "{shown:?}");
+}
+
+#[test]
+fn the_task_may_be_in_a_file() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    write(&home.file("task.md"), "Count the\nodd words.\n");
+    let server = MockServer::scripted([submit(), submit()]).unwrap();
+    let output = ran(&home, &server, ["--task-file", "task.md"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(server.requests()[0].mentions("odd words."));
+    let record = json(&folder(&home).join("trajectory.json"));
+    assert_eq!(record["problem_statement"], "Count the\nodd words.\n");
+}
+
+#[test]
+fn what_the_network_policy_refused_is_said_once_at_the_end() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let fetch = "for i in 1 2 3; do exec 3<>/dev/tcp/127.0.0.1/3128; \
+                 printf 'CONNECT pypi.example:443 HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3; done";
+    let server = MockServer::scripted([bash(fetch), submit(), submit()]).unwrap();
+    let output = ran(&home, &server, ["Install it", "--network", "allow=a.example"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let shown = err(&output);
+    let line = "refused connections: 3 to pypi.example:443 (not among the allowed hosts); to allow them, use \
+                --network allow=a.example,pypi.example\n";
+    assert_eq!(shown.matches(line).count(), 1, "{shown}");
+    let summary = json(&folder(&home).join("run.json"));
+    let refused =
+        json!([{"host": "pypi.example", "port": 443, "reason": "not_allowed", "count": 3}]);
+    assert_eq!(summary["refused_connections"], refused);
+    let told = server.requests()[1].messages().last().unwrap().to_string();
+    assert!(told.contains("403 Forbidden") && !told.contains("--network"), "{told}");
+    // The same for a single command.
+    let output =
+        home.run(["sandbox", "run", "--network", "allow=a.example", "--", "bash", "-c", fetch]);
+    assert_eq!(err(&output).matches(line).count(), 1, "{}", err(&output));
+}

@@ -171,6 +171,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(turn, messages)| Event::Compacted { turn, messages }),
         (any::<u32>(), text()).prop_map(|(turn, image)| Event::Saved { turn, image }),
         any::<u32>().prop_map(|turn| Event::Resumed { turn }),
+        value().prop_map(|settings| Event::Reconfigured { settings }),
         (outcome(), spent()).prop_map(|(outcome, spent)| Event::Ended(Ended { outcome, spent })),
     ]
 }

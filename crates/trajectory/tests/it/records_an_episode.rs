@@ -140,7 +140,10 @@ fn only_the_last_end_of_a_resumed_episode_counts() {
         assert!(!running.metadata.contains_key(name), "{name}");
     }
     assert_eq!(running.steps.len(), 1);
-    let done = record(again().into_iter().chain([ended(Outcome::Submitted)]));
+    let settings = serde_json::json!({"turns": 9});
+    let more = [Event::Reconfigured { settings: settings.clone() }, ended(Outcome::Submitted)];
+    let done = record(again().into_iter().chain(more));
+    assert_eq!(done.metadata["settings"], settings);
     assert_eq!(done.metadata["outcome"], "submitted");
     assert!(!done.metadata.contains_key("cause"));
 }

@@ -325,7 +325,7 @@ pub(crate) fn print_results(
     judge: JudgeState,
 ) -> Result<(), OutputError> {
     let summary = &outcome.summary;
-    let dir = results.path().display();
+    let dir = output::shell_quoted(&results.path().display().to_string());
     let shown = match mode.result {
         Form::Json => output::print_json(&object(outcome, results)),
         Form::Table => output::print(&table(&summary.groups)),

@@ -11,8 +11,9 @@ use crate::args::{
 };
 
 /// Options that cannot be changed when an episode is resumed.
-const FIXED_ON_RESUME: [&str; 23] = [
+const FIXED_ON_RESUME: [&str; 19] = [
     "task",
+    "task_file",
     "query",
     "input",
     "output",
@@ -20,11 +21,6 @@ const FIXED_ON_RESUME: [&str; 23] = [
     "tool_format",
     "prompt",
     "prompt_config",
-    "max_turns",
-    "max_tokens",
-    "max_tokens_per_call",
-    "max_cost",
-    "deadline",
     "command_timeout",
     "compact",
     "runtime",
@@ -45,8 +41,8 @@ const FIXED_ON_RESUME: [&str; 23] = [
   llm-in-sandbox run \"What is the sum of all prime numbers below 1000?\" --model gpt-4.1-mini
   llm-in-sandbox run \"Draw a poster from the event data\" --input event/ --output out/ \\
       --model Qwen/Qwen3-32B --base-url http://localhost:8000/v1
-  llm-in-sandbox run \"$(cat task.md)\" --model claude-sonnet-4-5 --network full --max-cost 0.50
-  llm-in-sandbox run --resume out/20260101_120000
+  llm-in-sandbox run --task-file task.md --model claude-sonnet-4-5 --network full --max-cost 0.50
+  llm-in-sandbox run --resume out/20260101_120000 --max-turns 200
   llm-in-sandbox run --query \"...\" --llm_name NAME --llm_base_url URL --input_dir in --max_steps 30
 
 --input is copied to the sandbox's input directory. The files in its output directory are saved in
@@ -57,8 +53,15 @@ Exit codes: 0 submitted, 2 invalid input, 3 ended without submitting, 4 the mach
 )]
 pub(crate) struct RunArgs {
     /// Task for the model; `-` reads it from standard input
-    #[arg(value_name = "TASK", required_unless_present_any = ["query", "resume"], conflicts_with = "query")]
+    #[arg(
+        value_name = "TASK",
+        required_unless_present_any = ["query", "task_file", "resume"],
+        conflicts_with_all = ["query", "task_file"]
+    )]
     pub(crate) task: Option<String>,
+    /// File with the task
+    #[arg(long, value_name = "FILE", conflicts_with = "query")]
+    pub(crate) task_file: Option<PathBuf>,
     /// Same as TASK
     #[arg(long, hide = true)]
     pub(crate) query: Option<String>,
@@ -74,8 +77,8 @@ pub(crate) struct RunArgs {
         alias = "output-dir"
     )]
     pub(crate) output: PathBuf,
-    /// Resume an episode that crashed, was cancelled or failed, with its recorded settings. Options of the model may be
-    /// changed; --env and --header must be repeated
+    /// Resume an episode that crashed, was cancelled, failed or reached a limit, with its recorded settings. Options of
+    /// the model and limits may be changed; --env and --header must be repeated
     #[arg(long, value_name = "DIR", conflicts_with_all = FIXED_ON_RESUME)]
     pub(crate) resume: Option<PathBuf>,
     /// Accept recorded settings that were not written by you on this machine: they determine where keys are sent, what
@@ -126,26 +129,26 @@ pub(crate) struct PromptArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// Maximum number of turns
-    #[arg(long, value_name = "N", default_value_t = 100, alias = "max_steps", alias = "max-steps",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_turns: u32,
-    /// Maximum number of tokens of the whole conversation
-    #[arg(long, value_name = "N", default_value_t = 65_536, alias = "max_token_limit", alias = "max-token-limit",
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_tokens: u64,
+    /// Maximum number of turns [default: 100]
+    #[arg(long, value_name = "N", alias = "max_steps", alias = "max-steps",
+          allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
+    /// Maximum number of tokens of the whole conversation [default: 65536]
+    #[arg(long, value_name = "N", alias = "max_token_limit", alias = "max-token-limit",
+          allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tokens: Option<u64>,
     /// Maximum number of tokens per response [default: 65536; 4096 for a local model]
     #[arg(long, value_name = "N", alias = "max_tokens_per_call",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens_per_call: Option<u64>,
     /// Maximum cost in US dollars; requires a known price [default: none]
-    #[arg(long, value_name = "USD", value_parser = values::dollars, allow_negative_numbers = true)]
+    #[arg(long, value_name = "USD", value_parser = values::dollars, allow_hyphen_values = true)]
     pub(crate) max_cost: Option<f64>,
-    /// Time limit of the episode: seconds, or 500ms, 2m, 1h
-    #[arg(long, value_name = "SECONDS", default_value = "none", value_parser = values::time)]
-    pub(crate) deadline: Limit<Duration>,
+    /// Time limit of the episode: seconds, or 500ms, 2m, 1h [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = values::time, allow_hyphen_values = true)]
+    pub(crate) deadline: Option<Limit<Duration>>,
     /// Time limit of one command: seconds, or 500ms, 2m, 1h
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = values::time)]
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = values::time, allow_hyphen_values = true)]
     pub(crate) command_timeout: Limit<Duration>,
     /// Shorten old tool results when the conversation approaches its token limit
     #[arg(long)]

@@ -19,7 +19,9 @@ use model::{Delta, Listener};
 use sandbox::Sandbox;
 use serde::Serialize;
 use serde_json::Value;
-use trajectory::{Event, Line, Trajectory};
+use trajectory::{Event, Line, Outcome, Trajectory};
+
+use super::resume::is_resumable;
 
 use crate::{
     console::Console,
@@ -237,9 +239,12 @@ pub(crate) struct Recorder<'a> {
 /// What is saved, and when to save again.
 #[derive(Default)]
 struct Saved {
+    /// The image that a resumed run would start from.
     image: Option<String>,
-    /// An image that is being saved: it may exist in the end although saving timed out.
-    pending: Option<String>,
+    /// The turn after which this process saved it.
+    turn: Option<u32>,
+    /// Images that are of no use, but may exist: replaced ones, and ones whose saving was interrupted.
+    stale: Vec<String>,
     next: Option<Instant>,
 }
 
@@ -258,16 +263,41 @@ impl<'a> Recorder<'a> {
     }
 
     /// Keeps the saved files for another process.
-    pub(crate) fn keep_images(&self) {
-        *self.saved() = Saved::default();
+    pub(crate) fn keep_image(&self) {
+        self.saved().image = None;
     }
 
-    /// Removes the saved files once they are not needed. Images that a sandbox still uses cannot be removed.
+    /// Removes saved files that are not needed. Images that a sandbox still uses cannot be removed.
     pub(crate) async fn remove_images(&self) {
-        let Saved { image, pending, .. } = std::mem::take(&mut *self.saved());
-        for image in image.into_iter().chain(pending) {
+        let Saved { image, stale, .. } = std::mem::take(&mut *self.saved());
+        for image in image.into_iter().chain(stale) {
             self.runtime.forget(&image).await;
         }
+    }
+
+    /// Saves the sandbox's files after this turn, in place of those saved before; returns whether that worked.
+    async fn save(&self, turn: u32, image: String, sandbox: &AnySandbox) -> bool {
+        self.saved().stale.push(image.clone());
+        let kept = tokio::time::timeout(MAX_SAVE, sandbox.snapshot(&image)).await;
+        if !matches!(kept, Ok(Ok(())))
+            || self.record(Event::Saved { turn, image: image.clone() }).is_err()
+        {
+            return false;
+        }
+        let former = {
+            let mut saved = self.saved();
+            saved.stale.retain(|stale| *stale != image);
+            saved.turn = Some(turn);
+            let former = saved.image.replace(image);
+            saved.stale.extend(former.clone());
+            former
+        };
+        if let Some(former) = former
+            && self.runtime.forget(&former).await
+        {
+            self.saved().stale.retain(|stale| *stale != former);
+        }
+        true
     }
 
     /// Whether it is time to save again.
@@ -298,23 +328,21 @@ impl Journal<AnySandbox> for Recorder<'_> {
             return;
         }
         let began = Instant::now();
-        let image = format!("{}-{turn}", self.name);
-        self.saved().pending = Some(image.clone());
-        let kept = tokio::time::timeout(MAX_SAVE, sandbox.snapshot(&image)).await;
+        let is_saved = self.save(turn, format!("{}-{turn}", self.name), sandbox).await;
         let mut next = began.elapsed() * SHARE;
-        if matches!(kept, Ok(Ok(())))
-            && self.record(Event::Saved { turn, image: image.clone() }).is_ok()
-        {
-            let former = self.saved().image.replace(image);
-            self.saved().pending.clone_from(&former);
-            if let Some(former) = former {
-                self.runtime.forget(&former).await;
-            }
-        } else {
+        if !is_saved {
             // The episode does not need it; a resumed run repeats its commands instead.
             next = next.max(Duration::from_secs(60));
         }
         self.saved().next = Some(Instant::now() + next);
+    }
+
+    /// Saves the files of the last turn, so that a resumed run plays no turn again.
+    async fn on_end(&self, turn: u32, outcome: &Outcome, sandbox: &AnySandbox) {
+        if is_resumable(outcome) && self.saved().turn != Some(turn) {
+            // Saving under the usual name may have been cancelled, and may go on.
+            self.save(turn, format!("{}-{turn}-end", self.name), sandbox).await;
+        }
     }
 }
 

@@ -1,18 +1,24 @@
 //! Resumes a run from the record of an earlier process: its conversation, usage, saved files and tool calls.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
-use agent::{Opening, tools::SUBMIT};
+use agent::{Limits, Opening, RestoredFiles, tools::SUBMIT};
 use sandbox::{Error, ImageRef, Runtime, Spec};
+use serde::Deserialize;
 use serde_json::Value;
-use trajectory::{Ended, Event, Line, Outcome, Spent, ToolCall};
+use trajectory::{
+    Ended, Event, Line, Mode as EpisodeMode, Outcome, Spent, Step, ToolCall, Trajectory,
+};
 
 use super::{
-    PreparedRun, RunArgs, RunDir, RunSettings, Start, create_sandbox, record::Results, seal,
+    PreparedRun, RunArgs, RunDir, RunSettings, Start, create_sandbox, limits,
+    record::Results,
+    seal::{Seal, seal},
 };
 use crate::{
-    console::output,
+    console::Mode,
     exit::UsageError,
+    outcome_text::{KnownLimits, outcome_text},
     runtime::{AnyRuntime, AnySandbox},
     settings::Settings,
 };
@@ -30,6 +36,19 @@ pub(crate) struct EarlierProcess {
     saved: Option<(u32, String)>,
     /// How the episode ended, where only its results are missing.
     pub(crate) ended: Option<Ended>,
+    /// The limits it ended with, as far as they are readable.
+    limits: Option<Limits>,
+    results: Results,
+}
+
+/// Whether a run that ended so can be resumed: with the same settings, or with a higher limit.
+pub(crate) fn is_resumable(outcome: &Outcome) -> bool {
+    stopped(outcome) || limits::option_of(outcome).is_some()
+}
+
+/// Whether something other than the model or a limit ended the episode.
+fn stopped(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Cancelled | Outcome::Infrastructure { .. })
 }
 
 impl EarlierProcess {
@@ -45,14 +64,20 @@ impl EarlierProcess {
                     .into(),
             ));
         };
-        let ended = last_end(&lines);
-        if let (Some(ended), Results::Saved) = (&ended, results) {
+        let settings = settings_after(&lines).unwrap_or(&started.settings).clone();
+        let end = last_end(&lines);
+        let limits = end.and_then(|(at, _)| settings_after(&lines[..at])?.get("limits"));
+        let limits = limits.and_then(|limits| Limits::deserialize(limits).ok());
+        let ended = end.map(|(_, ended)| ended.clone());
+        if let (Some(Ended { outcome, .. }), Results::Saved) = (&ended, results)
+            && !is_resumable(outcome)
+        {
+            let known = KnownLimits::recorded(&settings);
             return Err(UsageError(format!(
-                "the episode ended as {}: there is nothing to resume; start a new one",
-                ended.outcome
+                "cannot resume: the episode has ended: {}; start a new run",
+                outcome_text(outcome, &known, EpisodeMode::Sandbox)
             )));
         }
-        let settings = started.settings.clone();
         let (_, turns) = trajectory::history(&lines);
         let saved = lines.iter().rev().find_map(|line| match &line.event {
             Event::Saved { turn, image } => Some((*turn, image.clone())),
@@ -60,7 +85,46 @@ impl EarlierProcess {
         });
         // Only what a run saved is used, and removed in the end.
         let saved = saved.filter(|(turn, image)| *turn <= turns && image.starts_with(SAVED));
-        Ok((Self { lines, turns, saved, ended }, settings))
+        Ok((Self { lines, turns, saved, ended, limits, results }, settings))
+    }
+
+    /// Applies the limits of the resumed run: an episode that reached a limit continues if that one is higher now.
+    /// `given` says whether the user gave any.
+    pub(crate) fn apply_limits(&mut self, limits: &Limits, given: bool) -> Result<(), UsageError> {
+        let spent = Spent { turns: self.turns, ..spent(&self.lines) };
+        let reached = limits.reached(&spent);
+        let limit = match &self.ended {
+            None => reached.filter(|_| given),
+            Some(Ended { outcome, .. }) => {
+                let is_raised = |before: &Limits| limits::is_raised(outcome, before, limits);
+                match self.limits.as_ref().is_some_and(is_raised) {
+                    true => reached,
+                    false => Some(outcome.clone()),
+                }
+            }
+        };
+        match limit {
+            None => {
+                self.ended = None;
+                Ok(())
+            }
+            // Only the results are collected.
+            Some(_) if self.ended.is_some() && self.results == Results::Missing => Ok(()),
+            Some(limit) => Err(limits::too_low(&limit, limits, &spent)),
+        }
+    }
+
+    /// The time the earlier processes spent in calls to the model and to tools.
+    pub(crate) fn time(&self) -> Duration {
+        let Spent { model_ms, tool_ms, .. } = spent(&self.lines);
+        Duration::from_millis(model_ms.saturating_add(tool_ms))
+    }
+
+    /// The turns of the steps in the trajectory; 0 for a step outside any turn.
+    pub(crate) fn steps(&self) -> Vec<u32> {
+        let turn = |step: &Step| step.metadata.get("turn").and_then(Value::as_u64).unwrap_or(0);
+        let steps = Trajectory::from_events(&self.lines).steps;
+        steps.iter().map(|step| u32::try_from(turn(step)).unwrap_or(u32::MAX)).collect()
     }
 
     /// The last complete turn.
@@ -98,12 +162,12 @@ impl EarlierProcess {
     }
 
     /// The state to resume from, after this turn.
-    pub(crate) fn opening(&self, turn: u32) -> Opening {
+    pub(crate) fn opening(&self, turn: u32, files: RestoredFiles) -> Opening {
         let mut lines = self.lines.clone();
         lines.push(Line::new(0, Event::Resumed { turn }));
         let (history, turns) = trajectory::history(&lines);
         let compacted = trajectory::compacted(&lines);
-        Opening::Resumed { history, spent: Spent { turns, ..spent(&lines) }, compacted }
+        Opening::Resumed { history, spent: Spent { turns, ..spent(&lines) }, compacted, files }
     }
 }
 
@@ -126,6 +190,11 @@ fn spent(lines: &[Line]) -> Spent {
                 spent.tool_ms = spent.tool_ms.saturating_add(observed.millis);
             }
             Event::Resumed { turn } => contexts.retain(|(at, _)| at <= turn),
+            // Includes calls that were cut short.
+            Event::Ended(ended) => {
+                spent.model_ms = spent.model_ms.max(ended.spent.model_ms);
+                spent.tool_ms = spent.tool_ms.max(ended.spent.tool_ms);
+            }
             _ => {}
         }
     }
@@ -133,25 +202,39 @@ fn spent(lines: &[Line]) -> Spent {
     spent
 }
 
-/// The end of an episode that cannot be resumed: one that was neither cancelled nor failed.
-fn last_end(lines: &[Line]) -> Option<Ended> {
-    let last = lines.iter().rev().find_map(|line| match &line.event {
-        Event::Ended(ended) => Some(Some(ended)),
+/// The settings in force after these lines.
+fn settings_after(lines: &[Line]) -> Option<&Value> {
+    lines.iter().rev().find_map(|line| match &line.event {
+        Event::Started(started) => Some(&started.settings),
+        Event::Reconfigured { settings } => Some(settings),
+        _ => None,
+    })
+}
+
+/// The end of an episode that was neither cancelled nor failed, and its line.
+fn last_end(lines: &[Line]) -> Option<(usize, &Ended)> {
+    let last = lines.iter().enumerate().rev().find_map(|(at, line)| match &line.event {
+        Event::Ended(ended) => Some(Some((at, ended))),
         Event::Resumed { .. } => Some(None),
         _ => None,
     });
-    let stopped =
-        |outcome: &Outcome| matches!(outcome, Outcome::Cancelled | Outcome::Infrastructure { .. });
-    last.flatten().filter(|ended| !stopped(&ended.outcome)).cloned()
+    last.flatten().filter(|(_, ended)| !stopped(&ended.outcome))
 }
 
 impl PreparedRun {
     /// Prepares to resume a run.
-    pub(crate) fn resume(path: &Path, args: RunArgs, settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn resume(
+        path: &Path,
+        args: RunArgs,
+        settings: &Settings,
+        mode: Mode,
+    ) -> anyhow::Result<Self> {
         let dir = RunDir::open(path)?;
         let events = dir.open_events()?;
-        let (earlier, record) = EarlierProcess::read(dir.read_events()?, dir.results())?;
-        if !args.trust && !seal(settings)?.verify(&record) {
+        let (mut earlier, record) = EarlierProcess::read(dir.read_events()?, dir.results())?;
+        let seal = seal(settings)?;
+        let is_ours = seal.verify(&record);
+        if !args.trust && !is_ours {
             let text = format!(
                 "the settings in {} were not written by you on this machine, or were changed since; they \
                  decide where keys are sent, what is copied in and how strong the sandbox is: check them, \
@@ -160,128 +243,72 @@ impl PreparedRun {
             );
             return Err(UsageError(text).into());
         }
+        let has_limits = args.limits.is_given();
         let (run, secrets) = RunSettings::resume(&record, args, settings)?;
-        // The record decides where a key is sent.
-        output::note(&format!("resuming with {} at {}", run.model.name, run.model.location));
+        earlier.apply_limits(&run.limits, has_limits)?;
+        let mut current = run.record()?;
+        let is_changed = current != Seal::unsigned(&record);
+        // Settings from elsewhere stay marked as such.
+        if is_ours {
+            seal.sign(&mut current);
+        }
+        let reconfigured = is_changed.then_some(current);
         dir.drop_partial_event(&events)?;
         dir.mark_unfinished()?;
         let start = Start::Resumed(Box::new(earlier));
-        Ok(Self { settings: run, record, secrets, dir, events, start })
+        let run = Self { settings: run, record, secrets, dir, events, start, mode, reconfigured };
+        // The record decides where a key is sent.
+        let model = &run.settings.model;
+        run.note(&format!("resuming with {} at {}", model.name, model.location));
+        Ok(run)
     }
 }
 
-/// Creates a sandbox with the files of an earlier one; returns the turn after which they were so.
+/// Creates a sandbox with the files of an earlier one; returns the turn after which they were so, and where they come
+/// from.
 ///
 /// Commands that ran after the files were saved are not repeated on top of them: they may rely on the directory and the
 /// variables of the shell, which are gone. From the very start everything can be repeated.
 pub(crate) async fn restore(
-    settings: &RunSettings,
+    run: &PreparedRun,
     earlier: &EarlierProcess,
     runtime: &AnyRuntime,
-) -> anyhow::Result<(AnySandbox, u32)> {
+) -> anyhow::Result<(AnySandbox, u32, RestoredFiles)> {
+    let settings = &run.settings;
     if let Some((turn, image)) = earlier.saved() {
         let spec =
             Spec { image: ImageRef::Name(image.to_owned()), ..settings.sandbox.spec.clone() };
         match runtime.create(&spec).await {
-            Ok(sandbox) => return Ok((sandbox, turn)),
+            Ok(sandbox) => return Ok((sandbox, turn, RestoredFiles::Saved)),
             Err(Error::UnknownImage { .. }) => {
-                output::note("the saved files are missing; all commands are run again");
+                run.note("the saved files are missing; all commands are run again");
             }
             Err(error) => return Err(error.into()),
         }
     }
     let sandbox = create_sandbox(settings, runtime).await?;
-    repeat(settings, earlier, &sandbox).await?;
-    Ok((sandbox, earlier.turns()))
+    let files = repeat(run, earlier, &sandbox).await?;
+    Ok((sandbox, earlier.turns(), files))
 }
 
 /// Runs all recorded tool calls again. Their results are recorded already.
 async fn repeat(
-    settings: &RunSettings,
+    run: &PreparedRun,
     earlier: &EarlierProcess,
     sandbox: &AnySandbox,
-) -> anyhow::Result<()> {
-    let tools = settings.episode().tools;
+) -> anyhow::Result<RestoredFiles> {
+    let tools = run.settings.episode().tools;
     let calls = earlier.calls();
-    if !calls.is_empty() {
-        output::note(&format!("repeating {} recorded tool calls", calls.len()));
+    if calls.is_empty() {
+        return Ok(RestoredFiles::Saved);
     }
+    run.note(&format!("repeating {} recorded tool calls", calls.len()));
     for (number, (_, call)) in (1..).zip(calls) {
         tools.call(call, number, sandbox).await?;
     }
-    Ok(())
+    Ok(RestoredFiles::Repeated)
 }
 
 #[cfg(test)]
-mod tests {
-    use model::Response;
-    use trajectory::{Arguments, Assistant, Message, Observed, Replied, Started, Stop, Usage};
-
-    use super::*;
-
-    fn started() -> Event {
-        Event::Started(Box::new(Started {
-            problem_statement: "p".into(),
-            messages: vec![Message::user("p")],
-            model: "m".into(),
-            settings: Value::Null,
-            protection: Value::Null,
-            program: String::new(),
-        }))
-    }
-
-    fn replied(turn: u32, tool: &str, tokens: u64) -> Event {
-        let arguments = Arguments::Object(serde_json::Map::new());
-        let call = ToolCall { id: "1".into(), name: tool.into(), arguments };
-        let usage = Usage { input: tokens, ..Usage::default() };
-        let message = Assistant { calls: vec![call], ..Assistant::default() };
-        let Response { message, stop, usage, from_cache } =
-            Response { message, stop: Stop::ToolCalls, usage, from_cache: false };
-        let cost = Some(1.0);
-        let millis = u64::MAX;
-        Event::Replied(Box::new(Replied { turn, message, stop, usage, cost, millis, from_cache }))
-    }
-
-    fn observed(turn: u32) -> Event {
-        let message = Message::user("seen");
-        Event::Observed(Box::new(Observed { turn, message, exit_code: None, millis: u64::MAX }))
-    }
-
-    fn saved(turn: u32) -> Event {
-        Event::Saved { turn, image: format!("{SAVED}i{turn}") }
-    }
-
-    fn past(events: impl IntoIterator<Item = Event>) -> EarlierProcess {
-        let lines = events.into_iter().map(|event| Line::new(0, event)).collect();
-        EarlierProcess::read(lines, Results::Missing).unwrap().0
-    }
-
-    #[test]
-    fn the_conversation_goes_back_to_the_saved_files() {
-        let bash = |turn, tokens| [replied(turn, "execute_bash", tokens), observed(turn)];
-        let events = [started()].into_iter().chain(bash(1, 10)).chain([saved(1)]);
-        let past = past(events.chain(bash(2, 20)).chain([replied(3, "execute_bash", 900)]));
-        assert_eq!((past.turns(), past.saved()), (2, Some((1, "run-i1"))));
-        let calls: Vec<u32> = past.calls().iter().map(|(turn, _)| *turn).collect();
-        assert_eq!(calls, [1, 2]);
-        for (turn, messages, context) in [(1, 3, 10), (2, 5, 20)] {
-            let Opening::Resumed { history, spent, .. } = past.opening(turn) else { panic!() };
-            assert_eq!((history.len(), spent.turns, spent.context), (messages, turn, context));
-            assert_eq!((spent.cost, spent.usage.input), (Some(3.0), 930));
-        }
-    }
-
-    #[test]
-    fn results_come_from_the_last_files_alone() {
-        let ended = || Event::Ended(Ended { outcome: Outcome::Submitted, spent: Spent::default() });
-        let first = || [started(), replied(1, "execute_bash", 1), observed(1), saved(1)];
-        let submitted = || [replied(2, "submit", 1), observed(2), ended()];
-        let done = past(first().into_iter().chain(submitted()));
-        assert_eq!(done.saved(), Some((1, "run-i1")));
-        let more = [replied(2, "execute_bash", 1), observed(2), ended()];
-        let done = past(first().into_iter().chain(more));
-        assert_eq!((done.saved(), done.image()), (None, Some("run-i1")));
-        let lines = first().into_iter().chain(submitted()).map(|event| Line::new(0, event));
-        assert!(EarlierProcess::read(lines.collect(), Results::Saved).is_err());
-    }
-}
+#[path = "resume_tests.rs"]
+mod tests;

@@ -72,6 +72,13 @@ impl Seal {
         signed || found == self.legacy(&bare)
     }
 
+    /// Settings without a code.
+    pub(crate) fn unsigned(settings: &Value) -> Value {
+        let mut bare = settings.clone();
+        bare.as_object_mut().and_then(|map| map.remove(FIELD));
+        bare
+    }
+
     /// HMAC-SHA256 over the settings as compact JSON.
     fn code(&self, settings: &Value) -> Hmac<Sha256> {
         // HMAC pads shorter keys with zeros to the block size.

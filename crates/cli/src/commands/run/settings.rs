@@ -2,8 +2,7 @@
 //! recorded with the episode and read back to resume it; secrets are kept apart.
 
 use std::{
-    fs,
-    io::{self, Read},
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -16,7 +15,10 @@ use sandbox::ImageRef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::args::{PromptArgs, RunArgs};
+use super::{
+    args::{PromptArgs, RunArgs},
+    task,
+};
 use crate::{
     args::{model::Images, sandbox::RuntimeKind},
     console::output,
@@ -24,9 +26,6 @@ use crate::{
     model::{ModelLocation, ModelSettings, Secrets},
     settings::{Settings, sandbox::SandboxSettings},
 };
-
-/// The longest task text, in bytes; documents belong into files.
-const MAX_TASK: u64 = 16 << 20;
 
 /// Default maximum tokens of a response.
 const MAX_RESPONSE: u64 = 65_536;
@@ -65,16 +64,7 @@ impl RunSettings {
     /// Resolves and checks all settings. Creates nothing.
     pub(crate) fn check(args: RunArgs, settings: &Settings) -> anyhow::Result<(Self, Secrets)> {
         let config = settings.config(args.prompt.settings.as_deref())?;
-        let task = match args.task.or(args.query) {
-            Some(dash) if dash == "-" => from_stdin()?,
-            Some(task) => task,
-            None => String::new(),
-        };
-        if task.trim().is_empty() {
-            return Err(
-                UsageError("the task is empty; describe what the model should do".into()).into()
-            );
-        }
+        let task = task::text(args.task, args.query, args.task_file.as_deref())?;
         let prompts = prompts(&args.prompt, config.prompt_config.as_deref())?;
         // Checked now, so that no sandbox is created for a template that cannot be rendered.
         prompts
@@ -87,18 +77,11 @@ impl RunSettings {
             sandbox_args.image = ImageRef::Name(image);
         }
         let sandbox = SandboxSettings::check(sandbox_args, prompts.working_dir.clone())?;
-        let limits = Limits {
-            turns: args.limits.max_turns,
-            tokens_per_call: args
-                .limits
-                .max_tokens_per_call
-                .unwrap_or_else(|| max_response_tokens(&model.location)),
-            tokens: args.limits.max_tokens,
-            time: args.limits.deadline.0,
-            cost: args.limits.max_cost,
-            ..Limits::default()
-        };
+        let tokens_per_call = max_response_tokens(&model.location);
+        let mut limits = Limits { tokens_per_call, ..Limits::default() };
+        args.limits.apply(&mut limits);
         let input = args.input.map(|input| readable(&input)).transpose()?;
+        sandbox.check_size("--input", input.iter().map(PathBuf::as_path))?;
         let run = Self {
             task,
             input,
@@ -139,6 +122,7 @@ impl RunSettings {
         run.sandbox.restore_env(args.sandbox.env)?;
         let config = settings.config(args.prompt.settings.as_deref())?;
         let secrets = run.model.override_with(args.model, &config, settings)?;
+        args.limits.apply(&mut run.limits);
         run.check_price()?;
         Ok((run, secrets))
     }
@@ -183,18 +167,6 @@ pub(crate) fn max_response_tokens(location: &ModelLocation) -> u64 {
     match location {
         ModelLocation::Server { .. } => MAX_RESPONSE,
         ModelLocation::InProcess(_) => MAX_LOCAL_RESPONSE,
-    }
-}
-
-fn from_stdin() -> anyhow::Result<String> {
-    let mut text = String::new();
-    let read = io::stdin().take(MAX_TASK + 1).read_to_string(&mut text);
-    match read {
-        Ok(length) if length as u64 > MAX_TASK => {
-            Err(UsageError("the task is too long; put documents into --input DIR".into()).into())
-        }
-        Ok(_) => Ok(text),
-        Err(error) => Err(UsageError(format!("cannot read the task: {error}")).into()),
     }
 }
 

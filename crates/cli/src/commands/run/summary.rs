@@ -5,16 +5,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use agent::Limits;
 use attempt::Collected;
-use sandbox::Skipped;
+use model::NO_KEY;
+use sandbox::{Network, RefusedConnections, Skipped};
 use serde::Serialize;
-use trajectory::{Ended, Outcome, Spent};
+use trajectory::{Ended, Mode as EpisodeMode, Outcome, Spent};
 
-use super::{PreparedRun, Show};
-use crate::console::{
-    Mode,
-    output::{self, OutputError},
-    sanitize,
+use super::{PreparedRun, Show, limits, resume::is_resumable};
+use crate::{
+    commands::sandbox::refused_line,
+    console::{
+        Mode,
+        output::{self, OutputError, shell_quoted},
+        sanitize,
+    },
+    outcome_text::{KnownLimits, outcome_text},
+    remedy::GIVE_KEY,
 };
 
 /// The summary of a run: `run.json`.
@@ -40,6 +47,13 @@ pub(crate) struct Summary {
     #[serde(rename = "trouble")]
     error: Option<String>,
     program: &'static str,
+    /// What the network policy refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused_connections: Vec<RefusedConnections>,
+    #[serde(skip)]
+    limits: Limits,
+    #[serde(skip)]
+    network: Network,
 }
 
 /// A file that could not be collected.
@@ -54,7 +68,12 @@ const MAX_LISTED: usize = 1000;
 
 impl Summary {
     /// Summarizes an episode and its collected files.
-    pub(crate) fn new(run: &PreparedRun, ended: Ended, collected: Collected) -> Self {
+    pub(crate) fn new(
+        run: &PreparedRun,
+        ended: Ended,
+        collected: Collected,
+        refused_connections: Vec<RefusedConnections>,
+    ) -> Self {
         let mut outcome = ended.outcome;
         let lost = collected.are_lost();
         let error = collected.error.map(|error| crate::exit::describe(&error.into()));
@@ -81,7 +100,15 @@ impl Summary {
             skipped: collected.report.skipped.iter().take(MAX_LISTED).map(skipped_file).collect(),
             error,
             program: env!("CARGO_PKG_VERSION"),
+            refused_connections,
+            limits: run.settings.limits.clone(),
+            network: run.settings.sandbox.spec.network.clone(),
         }
+    }
+
+    /// Whether the run can be resumed.
+    pub(crate) fn is_resumable(&self) -> bool {
+        is_resumable(&self.outcome)
     }
 
     /// Shows the summary.
@@ -89,17 +116,26 @@ impl Summary {
         if show == Show::Json {
             return output::print_json(self);
         }
-        match (&self.outcome, mode) {
+        match &self.outcome {
             // Otherwise the view of the episode has shown it.
-            (Outcome::Submitted, _) | (_, Mode::Live | Mode::Plain) => {}
-            (Outcome::Infrastructure { cause, .. }, Mode::Quiet) => {
-                output::note(&format!("error: {cause}"));
+            outcome if *outcome == Outcome::Submitted || mode != Mode::Quiet => {}
+            Outcome::Infrastructure { cause, .. } => output::note(&format!("error: {cause}")),
+            outcome => {
+                let known = KnownLimits::from(&self.limits);
+                let text = outcome_text(outcome, &known, EpisodeMode::Sandbox);
+                output::note(&format!("the episode ended: {text}"));
             }
-            (outcome, Mode::Quiet) => output::note(&format!("ended as {outcome}")),
         }
         if mode != Mode::Quiet {
             if let Some(error) = &self.error {
                 output::note(&format!("cannot collect the model's files: {error}"));
+            }
+            if matches!(&self.outcome, Outcome::Infrastructure { cause, .. } if cause.contains(NO_KEY))
+            {
+                output::note(&format!("to send a key, {GIVE_KEY}"));
+            }
+            if let Some(line) = refused_line(&self.refused_connections, &self.network) {
+                output::note(&line);
             }
             let dir = &self.directory;
             output::note(&match self.file_count {
@@ -107,8 +143,11 @@ impl Summary {
                 1 => format!("1 file and the trajectory are in {dir}"),
                 many => format!("{many} files and the trajectory are in {dir}"),
             });
-            if matches!(self.outcome, Outcome::Cancelled | Outcome::Infrastructure { .. }) {
-                output::note(&format!("resume with: llm-in-sandbox run --resume {dir}"));
+            if self.is_resumable() {
+                let higher = limits::higher(&self.outcome, &self.limits);
+                let higher = higher.map(|options| format!(" {options}")).unwrap_or_default();
+                let dir = shell_quoted(dir);
+                output::note(&format!("resume with: llm-in-sandbox run --resume {dir}{higher}"));
             }
         }
         match &self.answer {

@@ -72,7 +72,7 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "SRC:DST", value_parser = values::copy_out)]
     pub(crate) copy_out: Vec<CopyPair>,
     /// Time limit: seconds, or 500ms, 2m, 1h; `none` for no limit [default: 120 for run, none for shell]
-    #[arg(long, value_name = "SECONDS", value_parser = values::time)]
+    #[arg(long, value_name = "SECONDS", value_parser = values::time, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Limit<Duration>>,
 
     #[command(flatten)]

@@ -22,6 +22,7 @@ impl Request {
     /// Checks the arguments. `timeout` applies if the user gave none.
     pub(crate) fn check(args: SessionArgs, timeout: Option<Duration>) -> anyhow::Result<Self> {
         let sandbox = SandboxSettings::check(args.sandbox, args.workdir)?;
+        sandbox.check_size("--copy-in", args.copy_in.iter().map(|pair| pair.host.as_path()))?;
         let spec = &sandbox.spec;
         let copy_in = args.copy_in.into_iter().map(|pair| source(pair, &spec.workdir));
         let copy_out = args.copy_out.into_iter().map(|pair| destination(pair, &spec.workdir));
@@ -147,5 +148,13 @@ mod tests {
         };
         assert_eq!(weak(&[]), ["memory limit", "users", "network"]);
         assert_eq!(weak(&["--memory", "none", "--network", "full"]), ["users"]);
+        let line = |options: &[&str]| {
+            check(options).unwrap().sandbox.weakness_line(&protection).unwrap_or_default()
+        };
+        assert!(line(&[]).contains("on this machine: memory limit, users, network; see"));
+        protection.layers.retain(|layer| layer.layer != Layer::Users);
+        let all_lifted = ["--memory", "none", "--network", "full"];
+        let request = check(&all_lifted).unwrap();
+        assert_eq!(request.sandbox.weakness_line(&protection), None);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sandbox::{CaptureBuffer, Cause, OutputCap, Process, Protection, Status, Streams};
+use sandbox::{
+    CaptureBuffer, Cause, OutputCap, Process, Protection, RefusedConnections, Status, Streams,
+};
 use serde::Serialize;
 use startup::Signals;
 
@@ -56,6 +58,8 @@ struct Report<'a> {
     stderr: Text,
     copied: Copies<'a>,
     protection: &'a Protection,
+    /// What the network policy refused.
+    refused_connections: &'a [RefusedConnections],
 }
 
 #[derive(Serialize)]
@@ -91,6 +95,7 @@ impl<'a> Report<'a> {
             stderr: Text::of(err),
             copied: Copies { r#in: &ended.copied_in, out: &ended.copied_out },
             protection: &ended.protection,
+            refused_connections: &ended.refused,
         }
     }
 }

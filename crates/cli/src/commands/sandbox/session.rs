@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use sandbox::{
-    Cause, CopyReport, Error, Process, Protection, Runtime, Sandbox, Skipped, Status, Streams,
+    Cause, CopyReport, Error, Process, Protection, RefusedConnections, Runtime, Sandbox, Skipped,
+    Status, Streams,
 };
 use serde::Serialize;
 use startup::Signals;
 
-use super::request::Request;
+use super::{refused::refused_line, request::Request};
 use crate::{
     console::output,
     exit::{self, Exit},
@@ -32,6 +33,7 @@ pub(crate) struct Ended {
     pub(crate) copied_out: Vec<Copied>,
     /// The first failure to copy out.
     pub(crate) copy_error: Option<Error>,
+    pub(crate) refused: Vec<RefusedConnections>,
 }
 
 /// A file or directory that was copied.
@@ -42,6 +44,8 @@ pub(crate) struct Copied {
     files: u64,
     bytes: u64,
     skipped: Vec<Skipped>,
+    /// Links that were copied without what they lead to.
+    outward_links: Vec<PathBuf>,
     error: Option<String>,
 }
 
@@ -51,8 +55,9 @@ impl Copied {
             Ok(report) => (report.clone(), None),
             Err(error) => (CopyReport::default(), Some(error.chain())),
         };
-        let CopyReport { files, bytes, skipped } = report;
-        Self { from: from.to_owned(), to: to.to_owned(), files, bytes, skipped, error }
+        let CopyReport { files, bytes, skipped, outward_links } = report;
+        let (from, to) = (from.to_owned(), to.to_owned());
+        Self { from, to, files, bytes, skipped, outward_links, error }
     }
 }
 
@@ -114,10 +119,11 @@ async fn run_in(
             Err(error) => copy_error = copy_error.or(Some(error)),
         }
     }
-    Ok(Ended { end, protection, copied_in, copied_out, copy_error })
+    let refused = sandbox.refused_connections();
+    Ok(Ended { end, protection, copied_in, copied_out, copy_error, refused })
 }
 
-/// Reports files that were not copied.
+/// Reports files that were not copied, and links that lead to such files.
 pub(crate) fn report_skipped(report: &CopyReport) {
     for Skipped { path, why } in report.skipped.iter().take(MAX_SHOWN) {
         output::note(&format!("not copied: {}: {why}", path.display()));
@@ -125,15 +131,28 @@ pub(crate) fn report_skipped(report: &CopyReport) {
     if let Some(more) = report.skipped.len().checked_sub(MAX_SHOWN + 1) {
         output::note(&format!("not copied: {} more", more + 1));
     }
+    if let Some(first) = report.outward_links.first() {
+        let others = match report.outward_links.len() {
+            1 => String::new(),
+            links => format!(" and {} more", links - 1),
+        };
+        output::note(&format!(
+            "links that lead out of the copied directory were copied without what they lead to: {}{others}",
+            first.display()
+        ));
+    }
 }
 
 /// Skipped files that are shown one by one.
 const MAX_SHOWN: usize = 20;
 
 impl Ended {
-    /// Prints the limit the program reached; returns how to end.
+    /// Prints the limit the program reached and what the network policy refused; returns how to end.
     pub(crate) fn conclude(self, request: &Request) -> anyhow::Result<Exit> {
         if let Some(line) = limit_line(&self.end, request) {
+            output::note(&line);
+        }
+        if let Some(line) = refused_line(&self.refused, &request.sandbox.spec.network) {
             output::note(&line);
         }
         let exit = match (self.end.status, self.end.cause) {
