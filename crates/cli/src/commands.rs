@@ -57,9 +57,9 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run a model on benchmark tasks, with and without a sandbox; save every attempt
     Benchmark(Box<BenchmarkArgs>),
-    /// Summarize benchmark runs as Markdown, JSON and one HTML page
+    /// Summarize and compare benchmark runs, as Markdown, JSON and one HTML page
     Report(ReportArgs),
-    /// Show a recorded episode, or repeat its tool calls in a new sandbox
+    /// Show recorded episodes as text or as pages, or repeat their tool calls in a new sandbox
     Replay(ReplayArgs),
     /// Check which protections this machine can enforce, and what to install for more
     Doctor(DoctorArgs),

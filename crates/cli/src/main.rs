@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod console;
+mod episode_pages;
 mod exit;
 mod model;
 mod outcome_text;

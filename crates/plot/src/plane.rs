@@ -33,7 +33,8 @@ const AREA: [f64; 4] = [52.0, 492.0, 28.0, 250.0];
 /// Pairs or lines drawn at most.
 const MOST: usize = 40;
 
-/// Draws pairs of points, joined, with one legend entry for the first points and one for the second. `x_label` says
+/// Draws pairs of points, joined, with a legend entry for the first points and one for the second, as far as there are
+/// any. `x_label` says
 /// what the numbers count. Returns `None` without points.
 pub fn scatter(
     pairs: &[PointPair],
@@ -75,7 +76,12 @@ pub fn scatter(
         }
     }
     let lowest = write_apart(&mut canvas, labels);
-    canvas.legend([left, 13.0], legend);
+    let has =
+        [pairs.iter().any(|pair| pair.from.is_some()), pairs.iter().any(|pair| pair.to.is_some())];
+    canvas.legend(
+        [left, 13.0],
+        legend.into_iter().zip(has).filter(|(_, has)| *has).map(|(entry, _)| entry),
+    );
     Some(canvas.finish((bottom + 36.0).max(lowest + 8.0), title))
 }
 

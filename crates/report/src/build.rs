@@ -1,13 +1,21 @@
 //! Builds a report from facts. Pure: reads no files and knows no output format.
 
+mod compare;
 mod failures;
+mod labels;
 mod mode;
+mod pairs;
+mod settings;
 mod systems;
 
 use std::collections::BTreeMap;
 
 use results::{Mode, TaskInfo};
 
+use self::{
+    pairs::{Index, Pairs},
+    systems::Group,
+};
 use crate::{
     Fact, Source,
     analysis::{Capabilities, StyleSummary},
@@ -25,24 +33,53 @@ const NAME: usize = 100;
 const DOMAINS: usize = 60;
 
 impl Report {
-    /// Builds the report of these runs.
+    /// Builds the report of these runs. The first is the one the others are compared with.
     pub fn of(sources: &[Source]) -> Self {
+        Self::with_baseline(sources, 0)
+    }
+
+    /// Builds the report of these runs. The others are compared with the run at the index `baseline`.
+    pub fn with_baseline(sources: &[Source], baseline: usize) -> Self {
         let tasks = systems::tasks(sources);
         let groups = systems::group(sources);
+        let indices: Vec<Index> = groups.iter().map(|group| Index::of(group, sources)).collect();
+        let baseline = groups.iter().position(|group| group.runs.contains(&baseline));
+        let baseline = baseline.filter(|_| groups.len() > 1);
+        let comparisons = baseline
+            .map(|baseline| compare::comparisons(baseline, &groups, &indices, &tasks, sources));
+        let mut systems: Vec<System> = (0..groups.len())
+            .map(|at| system(at, &groups, &indices[at], sources, &tasks))
+            .collect();
+        correct(&mut systems);
         let mut report = Self {
             v: VERSION,
             program: env!("CARGO_PKG_VERSION").to_owned(),
             method: Method { confidence: stats::CONFIDENCE, seed: stats::SEED, pass: stats::PASS },
             runs: sources.iter().map(run_info).collect(),
-            systems: groups.iter().map(|group| system(group, sources, &tasks)).collect(),
+            systems,
+            settings: settings::compare(&groups, sources),
+            baseline,
+            comparisons: comparisons.unwrap_or_default(),
             tasks: tasks.iter().map(|task| excerpt(task, NAME)).collect(),
             leaks: failures::leaks(&groups, sources),
             failures: failures::failures(&groups, sources),
             notes: Vec::new(),
         };
-        report.notes = notes(&report);
-        report.notes.extend(systems::caveats(&groups, sources));
+        report.notes = compare::nothing_shared(baseline, &groups, &indices, &report.comparisons);
+        report.notes.extend(notes(&report));
+        report.notes.extend(systems::caveats(sources));
         report
+    }
+}
+
+/// Corrects the p-values of the sandbox's effects for the number of them.
+fn correct(systems: &mut [System]) {
+    let tasks = || systems.iter().flat_map(|system| &system.tasks);
+    let values: Vec<f64> = tasks().filter_map(|task| Some(task.difference?.p)).collect();
+    let tasks = systems.iter_mut().flat_map(|system| &mut system.tasks);
+    let compared = tasks.filter(|task| task.difference.is_some());
+    for (task, p) in compared.zip(holm(&values)) {
+        task.p_holm = Some(p);
     }
 }
 
@@ -72,16 +109,29 @@ fn planned(task: &TaskInfo) -> usize {
     }
 }
 
-fn system(group: &systems::Group, sources: &[Source], tasks: &[String]) -> System {
+fn system(
+    at: usize,
+    groups: &[Group],
+    index: &Index<'_>,
+    sources: &[Source],
+    tasks: &[String],
+) -> System {
+    let group = &groups[at];
     let run = &sources[group.runs[0]].run;
-    let mut reports: Vec<TaskReport> =
-        tasks.iter().filter_map(|task| task_report(group, sources, task)).collect();
-    let compared: Vec<usize> =
-        (0..reports.len()).filter(|at| reports[*at].difference.is_some()).collect();
-    let values: Vec<f64> =
-        compared.iter().filter_map(|at| Some(reports[*at].difference?.p)).collect();
-    for (at, p) in compared.into_iter().zip(holm(&values)) {
-        reports[at].p_holm = Some(p);
+    let mut reports = Vec::new();
+    for task in tasks {
+        let Some(mut report) = task_report(group, index, sources, task) else { continue };
+        if let (Some(llm), Some(sandbox)) =
+            (index.problems(task, Mode::Llm), index.problems(task, Mode::Sandbox))
+        {
+            let most = compare::per_comparison(groups.len() * tasks.len());
+            let pairs = Pairs::of(llm, sandbox);
+            report.difference = paired(&pairs.scores());
+            [report.gained, report.lost] = pairs.changes([at; 2], sources, most);
+        }
+        let any_invalid = both(&report).any(|mode| mode.valid < mode.attempts);
+        report.difference_graded = report.difference.filter(|_| any_invalid);
+        reports.push(report);
     }
     System {
         label: group.label.clone(),
@@ -95,11 +145,16 @@ fn system(group: &systems::Group, sources: &[Source], tasks: &[String]) -> Syste
     }
 }
 
-fn task_report(group: &systems::Group, sources: &[Source], task: &str) -> Option<TaskReport> {
+/// A task of a system, without the comparison of its modes.
+fn task_report(
+    group: &Group,
+    index: &Index<'_>,
+    sources: &[Source],
+    task: &str,
+) -> Option<TaskReport> {
     let facts = |mode| {
-        let all = group.runs.iter().flat_map(|run| &sources[*run].facts);
-        all.filter(move |fact| fact.attempt.key.task == task && fact.attempt.key.mode == mode)
-            .collect::<Vec<_>>()
+        let problems = index.problems(task, mode).into_iter().flat_map(|all| all.values());
+        problems.flatten().map(|(_, fact)| *fact).collect::<Vec<_>>()
     };
     let (without, with) = (facts(Mode::Llm), facts(Mode::Sandbox));
     let report =
@@ -110,19 +165,14 @@ fn task_report(group: &systems::Group, sources: &[Source], task: &str) -> Option
     if llm.is_none() && sandbox.is_none() {
         return None;
     }
-    let difference = {
-        let (mut without, with) =
-            (by_problem(&without, Fact::score), by_problem(&with, Fact::score));
-        let pairs = with.into_iter().filter_map(|(id, with)| Some((without.remove(id)?, with)));
-        paired(&pairs.collect::<Vec<_>>())
-    };
-    let any_invalid = without.iter().chain(&with).any(|fact| fact.score().is_none());
     Some(TaskReport {
         task: excerpt(task, NAME),
         grader: excerpt(grader.unwrap_or_default(), NAME),
-        difference,
-        difference_graded: difference.filter(|_| any_invalid),
+        difference: None,
+        difference_graded: None,
         p_holm: None,
+        gained: Listed::default(),
+        lost: Listed::default(),
         token_ratio: token_ratio(&without, &with),
         answers: answers(&without),
         llm,
@@ -165,7 +215,7 @@ fn answers(facts: &[&Fact]) -> Option<StyleSummary> {
     (all.answers > 0).then_some(all)
 }
 
-fn domains(group: &systems::Group, sources: &[Source]) -> Vec<Domain> {
+fn domains(group: &Group, sources: &[Source]) -> Vec<Domain> {
     let mut domains: BTreeMap<&str, Domain> = BTreeMap::new();
     for fact in group.runs.iter().flat_map(|run| &sources[*run].facts) {
         let Some(capabilities) = &fact.capabilities else { continue };

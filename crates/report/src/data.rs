@@ -2,14 +2,19 @@
 //!
 //! Texts are bounded and safe to show. There are no timestamps: the same results give the same report.
 
+mod comparison;
+
 use std::collections::BTreeMap;
 
+use results::AttemptKey;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     analysis::{Capabilities, Memory, StyleSummary},
     stats::{Estimate, Paired, PassAt},
 };
+
+pub use comparison::{Change, Comparison, LeftOut, Passes, SettingRow, SettingsReport, Side};
 
 /// Version of this format.
 pub const VERSION: u32 = 1;
@@ -29,12 +34,34 @@ pub struct Report {
     pub tasks: Vec<String>,
     /// Systems under test: a model under one set of conditions each.
     pub systems: Vec<System>,
+    /// Settings of the systems: those that differ, and those that are the same.
+    #[serde(default)]
+    pub settings: SettingsReport,
+    /// The system the others are compared with; absent with fewer than two systems.
+    #[serde(default)]
+    pub baseline: Option<usize>,
+    /// Comparisons of the other systems with the baseline, by task and over all tasks.
+    #[serde(default)]
+    pub comparisons: Vec<Comparison>,
     /// Turns that may have retrieved the answer.
     pub leaks: Listed<Leak>,
     /// Attempts that did not pass, the most informative first.
     pub failures: Listed<Failure>,
     /// Caveats.
     pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Every attempt the report lists, some of them several times.
+    pub fn listed_attempts(&self) -> impl Iterator<Item = &AttemptRef> {
+        let tasks = self.systems.iter().flat_map(|system| &system.tasks);
+        let lists = tasks.flat_map(|task| [&task.gained, &task.lost]);
+        let lists = lists.chain(self.comparisons.iter().flat_map(|row| [&row.gained, &row.lost]));
+        let changes = lists.flat_map(|list| &list.items);
+        let changes = changes.flat_map(|change| [&change.baseline, &change.other]);
+        let leaks = self.leaks.items.iter().map(|leak| &leak.attempt);
+        leaks.chain(self.failures.items.iter().map(|failure| &failure.attempt)).chain(changes)
+    }
 }
 
 /// Parameters of the statistics.
@@ -55,6 +82,12 @@ pub struct Listed<T> {
     pub total: usize,
     /// The items listed.
     pub items: Vec<T>,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { total: 0, items: Vec::new() }
+    }
 }
 
 /// A run.
@@ -144,8 +177,14 @@ pub struct TaskReport {
     /// Equal to `difference` where an attempt is invalid, else absent. For readers of earlier reports, whose `difference`
     /// counted invalid attempts as 0.
     pub difference_graded: Option<Paired>,
-    /// p-value of the difference, Holm-corrected for the number of this system's tasks.
+    /// p-value of the difference, Holm-corrected for the number of such differences in the report.
     pub p_holm: Option<f64>,
+    /// Problems solved only with the sandbox.
+    #[serde(default)]
+    pub gained: Listed<Change>,
+    /// Problems solved only without the sandbox.
+    #[serde(default)]
+    pub lost: Listed<Change>,
     /// Ratio of tokens with and without a sandbox, over problems attempted in both modes.
     pub token_ratio: Option<f64>,
     /// Style of the answers without a sandbox.
@@ -296,8 +335,21 @@ pub struct AttemptRef {
     pub id: String,
     /// Repeat, from 0.
     pub repeat: u32,
+    /// Path of its page relative to the report, where pages are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page: Option<String>,
     /// Path of its trajectory relative to the report, where there is one.
     pub trajectory: Option<String>,
+    /// Index of its run and its key there, in a report that was built and not read.
+    #[serde(skip)]
+    pub source: Option<(usize, AttemptKey)>,
+}
+
+impl AttemptRef {
+    /// Path of what a reader should see of it: its page, else its trajectory.
+    pub fn link(&self) -> Option<&str> {
+        self.page.as_deref().or(self.trajectory.as_deref())
+    }
 }
 
 /// An attempt that did not pass.

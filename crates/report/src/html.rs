@@ -7,7 +7,7 @@ use plot::{Page, escape};
 
 use crate::{
     Report,
-    sections::{Align, Block, Cell, Figure, Section, TITLE, Table, sections},
+    sections::{Align, Block, Cell, Coverage, Figure, Section, Table, sections, title},
 };
 
 /// Longer texts wrap.
@@ -21,7 +21,8 @@ pub fn html(report: &Report) -> String {
     let sections = sections(report);
     let mut header = format!(
         "<a class=\"skip\" href=\"#summary\">Skip to the summary</a>\n\
-         <header><h1>{TITLE}</h1>\n<p class=\"models\">{}</p></header>\n",
+         <header><h1>{}</h1>\n<p class=\"models\">{}</p></header>\n",
+        title(report),
         names(report)
     );
     contents(&mut header, &sections);
@@ -30,7 +31,7 @@ pub fn html(report: &Report) -> String {
     sections.iter().for_each(|section| write_section(&mut main, section, &mut counter));
     let program = &report.program;
     Page {
-        title: &title(report),
+        title: &page_title(report),
         style: include_str!("html/style.css"),
         script: include_str!("html/script.js"),
         header: &header,
@@ -66,11 +67,15 @@ struct Counter {
     tables: usize,
 }
 
-fn title(report: &Report) -> String {
+fn page_title(report: &Report) -> String {
     let first = report.systems.first().map_or("no results", |system| system.label.as_str());
-    match report.systems.len() {
-        0 | 1 => format!("{first}, with and without a sandbox"),
-        more => format!("{first} and {} more, with and without a sandbox", more - 1),
+    match (report.systems.len(), Coverage::of(report)) {
+        (0, _) | (1, Coverage::Nothing) => first.to_owned(),
+        (1, Coverage::Both) => format!("{first}, with and without a sandbox"),
+        (1, Coverage::Sandbox) => format!("{first}, with a sandbox"),
+        (1, Coverage::Llm) => format!("{first}, without a sandbox"),
+        (2, _) => format!("{first} and {} compared", report.systems[1].label),
+        (more, _) => format!("{first} and {} more compared", more - 1),
     }
 }
 
@@ -108,6 +113,11 @@ fn write_section(out: &mut String, section: &Section, counter: &mut Counter) {
                     let _ = writeln!(out, "<li>{}</li>", bdi(point));
                 }
                 out.push_str("</ul>\n");
+            }
+            Block::Folded(heading, text) => {
+                let (heading, text) = (bdi(heading), bdi(text));
+                let _ =
+                    writeln!(out, "<details><summary>{heading}</summary><p>{text}</p></details>");
             }
             Block::Table(table) => write_table(out, table, counter),
             Block::Figure(figure) => write_figure(out, figure, counter),

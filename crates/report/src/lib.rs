@@ -1,5 +1,6 @@
-//! Summarizes benchmark runs: scores with and without a sandbox, paired differences with confidence intervals, use of
-//! the sandbox, cost and failures; as Markdown, JSON and one HTML page.
+//! Summarizes benchmark runs: scores with and without a sandbox, paired differences between runs and between modes with
+//! confidence intervals and exact tests, problems gained and lost, use of the sandbox, cost and failures; as Markdown,
+//! JSON and one HTML page.
 //!
 //! [`read()`] reduces run directories to [`Fact`]s, [`Report::of`] computes the [`Report`], [`markdown()`] and [`html()`] render
 //! it. Attempts without a valid score (infrastructure failures, ungraded) enter no mean and are counted separately.
@@ -17,7 +18,7 @@
 //! let sources = read(&[run_dir.clone()], &run_dir.join("report"))?;
 //! let report = Report::of(&sources);
 //! assert_eq!(report.systems[0].label, "small");
-//! assert!(markdown_summary(&report).starts_with("# With and without a sandbox"));
+//! assert!(markdown_summary(&report).starts_with("# Benchmark results"));
 //! assert!(html(&report).starts_with("<!doctype html>"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -27,18 +28,23 @@ mod build;
 mod data;
 mod fact;
 mod html;
+mod links;
 mod markdown;
 mod numbers;
 mod read;
 mod sections;
+mod settings;
 pub mod stats;
 mod text;
+pub mod transcript;
 
 pub use data::{
-    AttemptRef, Average, Bin, Cost, Domain, Failure, FailureKind, Leak, Listed, Mean, Method,
-    ModeReport, Report, RunInfo, System, TaskReport, Times, TokenMeans, Turns, VERSION,
+    AttemptRef, Average, Bin, Change, Comparison, Cost, Domain, Failure, FailureKind, Leak,
+    LeftOut, Listed, Mean, Method, ModeReport, Passes, Report, RunInfo, SettingRow, SettingsReport,
+    Side, System, TaskReport, Times, TokenMeans, Turns, VERSION,
 };
 pub use fact::Fact;
 pub use html::html;
 pub use markdown::{markdown, markdown_summary};
 pub use read::{ReadError, Source, read};
+pub use settings::option_name;

@@ -2,21 +2,21 @@
 
 use crate::{
     Report,
-    sections::{Align, Block, Cell, Section, TITLE, Table, sections, summary},
+    sections::{Align, Block, Cell, Section, Table, sections, summary, title},
 };
 
 /// Renders the whole report.
 pub fn markdown(report: &Report) -> String {
-    write(&sections(report))
+    write(report, &sections(report))
 }
 
 /// Renders the summary, the scores and the differences.
 pub fn markdown_summary(report: &Report) -> String {
-    write(&summary(report))
+    write(report, &summary(report))
 }
 
-fn write(sections: &[Section]) -> String {
-    let mut out = format!("# {TITLE}\n");
+fn write(report: &Report, sections: &[Section]) -> String {
+    let mut out = format!("# {}\n", title(report));
     for section in sections {
         out.push_str(&format!("\n## {}\n", section.title));
         for block in &section.blocks {
@@ -25,6 +25,9 @@ fn write(sections: &[Section]) -> String {
                 Block::List(points) => {
                     out.push('\n');
                     points.iter().for_each(|point| out.push_str(&format!("- {}\n", plain(point))));
+                }
+                Block::Folded(heading, text) => {
+                    out.push_str(&format!("\n{}: {}.\n", plain(heading), plain(text)));
                 }
                 Block::Table(table) => write_table(&mut out, table),
                 Block::Figure(_) => {}

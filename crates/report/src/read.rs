@@ -29,6 +29,8 @@ pub struct Source {
     pub name: String,
     /// Relative path from the report, with slashes; empty where they are the same directory.
     pub link: String,
+    /// Directory of the pages of its attempts relative to the report, with slashes; `None` where none are written.
+    pub pages: Option<String>,
     /// The run's settings; a placeholder where they could not be read.
     pub run: Run,
     /// Whether `run` was read from `run.json`.
@@ -82,6 +84,7 @@ fn source(directory: &Path, from: &Path) -> Option<Source> {
     let mut source = Source {
         name: excerpt(&name.unwrap_or_default(), 80),
         link: link(from, directory),
+        pages: None,
         run: placeholder(),
         has_run_file: false,
         facts: Vec::new(),

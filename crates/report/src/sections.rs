@@ -3,23 +3,27 @@
 //! Markdown and HTML render the same blocks. Cells hold plain text; renderers escape it.
 
 mod behaviour;
-mod compare;
+mod changes;
+mod comparison;
+mod effect;
 mod efficiency;
 mod failures;
 mod method;
 mod overview;
 mod scores;
+mod settings;
 
-use plot::Color;
+use plot::{Color, count, points};
 use results::Mode;
 
-use crate::Report;
+use crate::{
+    Report,
+    numbers::p_text,
+    stats::{Paired, Test},
+};
 
 /// Rows of a table, at most; the caption counts the rest.
 const ROWS: usize = 500;
-
-/// Title of every report.
-pub(crate) const TITLE: &str = "With and without a sandbox";
 
 /// Heading of the column that names systems.
 const MODEL: &str = "model";
@@ -45,6 +49,8 @@ pub(crate) enum Block {
     Text(String),
     /// A list.
     List(Vec<String>),
+    /// Details that a page shows on demand: their heading and text.
+    Folded(String, String),
     /// A table.
     Table(Table),
     /// A figure, for formats that can show it.
@@ -104,6 +110,7 @@ pub(crate) struct Cell {
 pub(crate) fn sections(report: &Report) -> Vec<Section> {
     let mut all = summary(report);
     all.extend([
+        changes::changes(report),
         scores::attempts(report),
         scores::pass(report),
         behaviour::turns(report),
@@ -123,11 +130,62 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
 
 /// The most important sections.
 pub(crate) fn summary(report: &Report) -> Vec<Section> {
-    let mut all =
-        vec![overview::overview(report), scores::scores(report), compare::compare(report)];
+    let mut all = vec![
+        settings::settings(report),
+        overview::overview(report),
+        comparison::comparison(report),
+        scores::scores(report),
+        effect::effect(report),
+    ];
     all.retain(|section| !section.blocks.is_empty());
     drop_single_model(report, &mut all);
     all
+}
+
+/// Title of a report, by what it is about.
+pub(crate) fn title(report: &Report) -> &'static str {
+    match (report.systems.len(), Coverage::of(report)) {
+        (2.., _) => "Comparison of benchmark runs",
+        (_, Coverage::Both) => "With and without a sandbox",
+        (_, Coverage::Sandbox) => "Benchmark results with a sandbox",
+        (_, Coverage::Llm) => "Benchmark results without a sandbox",
+        (_, Coverage::Nothing) => "Benchmark results",
+    }
+}
+
+/// The modes a report has attempts of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coverage {
+    /// Both.
+    Both,
+    /// With a sandbox only.
+    Sandbox,
+    /// Without a sandbox only.
+    Llm,
+    /// None yet.
+    Nothing,
+}
+
+impl Coverage {
+    pub(crate) fn of(report: &Report) -> Self {
+        let tasks = || report.systems.iter().flat_map(|system| &system.tasks);
+        let llm = tasks().any(|task| task.llm.is_some());
+        let sandbox = tasks().any(|task| task.sandbox.is_some());
+        match (llm, sandbox) {
+            (true, true) => Self::Both,
+            (false, true) => Self::Sandbox,
+            (true, false) => Self::Llm,
+            (false, false) => Self::Nothing,
+        }
+    }
+
+    /// Names both modes behind a text where the report has both.
+    fn naming_modes(self, text: &str) -> String {
+        match self {
+            Self::Both => format!("{text}, without and with a sandbox"),
+            _ => text.to_owned(),
+        }
+    }
 }
 
 impl Table {
@@ -187,6 +245,42 @@ impl Cell {
     fn none() -> Self {
         Self::text("–")
     }
+}
+
+/// A number with its noun, in the singular or the plural.
+fn plural(number: usize, [one, many]: [&str; 2]) -> String {
+    format!("{} {}", count(number as f64), if number == 1 { one } else { many })
+}
+
+/// A confidence interval in percentage points.
+fn interval(found: Option<[f64; 2]>) -> Cell {
+    let shown =
+        |[low, high]: [f64; 2]| Cell::number(low, format!("{} to {}", points(low), points(high)));
+    found.map_or_else(Cell::none, shown)
+}
+
+/// Name of the test behind a p-value.
+fn test(found: &Paired) -> &'static str {
+    match found.test {
+        Test::Mcnemar => "McNemar",
+        Test::SignFlipsExact => "sign-flip",
+        Test::SignFlips => "sign-flip (Monte Carlo)",
+    }
+}
+
+/// Difference and Holm-corrected p-value beside a point of a figure.
+fn note(found: &Paired, p_holm: Option<f64>) -> String {
+    let p = p_holm.map(|p| format!("  {}", p_text(p)));
+    format!("{}{}", points(found.difference), p.unwrap_or_default())
+}
+
+/// Confidence interval and Holm-corrected p-value of a difference, within a sentence.
+fn uncertainty(found: &Paired, p_holm: Option<f64>) -> String {
+    let p = p_holm.unwrap_or(found.p);
+    let interval =
+        found.bootstrap.map(|[low, high]| format!("95% CI {} to {}, ", points(low), points(high)));
+    let significance = if p < 0.05 { "" } else { ", not significant" };
+    format!("{}Holm-corrected {}{significance}", interval.unwrap_or_default(), p_text(p))
 }
 
 /// Removes the column of models where there is only one.

@@ -5,10 +5,12 @@
 mod estimate;
 mod paired;
 mod pass;
+mod significance;
 
 pub use estimate::{Estimate, clustered, mean, median};
-pub use paired::{Paired, Test, holm, mcnemar, paired, sign_flips};
+pub use paired::{Paired, Scores, paired, paired_average};
 pub use pass::{PASS, PassAt, pass_at, pass_at_k};
+pub use significance::{Test, holm, mcnemar, sign_flips};
 
 /// Confidence level of every interval.
 pub const CONFIDENCE: f64 = 0.95;

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trajectory::{Mode, Outcome, Spent, Validity};
 
+use crate::name;
+
 /// Identifies an attempt of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttemptKey {
@@ -16,6 +18,13 @@ pub struct AttemptKey {
     /// The repetition, from 0.
     #[serde(default)]
     pub repeat: u32,
+}
+
+impl AttemptKey {
+    /// A file name without extension that no other attempt of the run has: at most 200 bytes of ASCII, without slashes.
+    pub fn file_stem(&self) -> String {
+        name::joined(&[&self.task, self.mode.name(), &self.id, &self.repeat.to_string()])
+    }
 }
 
 /// Tokens by origin. Each counts once, however often it was sent.

@@ -5,6 +5,9 @@ use sha2::{Digest, Sha256};
 /// Longer names are cut, and told apart by a number.
 const LONGEST: usize = 100;
 
+/// The same for joined names. File systems allow 255 bytes.
+const LONGEST_JOINED: usize = 200;
+
 /// A file name of one part that only this text has.
 pub(crate) fn of(text: &str) -> String {
     let mut name = String::new();
@@ -20,6 +23,17 @@ pub(crate) fn of(text: &str) -> String {
         }
     }
     if name.is_empty() { "%".to_owned() } else { name }
+}
+
+/// A file name of one part that only this list of texts has, with room for an extension. No name contains a comma.
+pub(crate) fn joined(texts: &[&str]) -> String {
+    let mut name = texts.iter().map(|text| of(text)).collect::<Vec<_>>().join(",");
+    if name.len() > LONGEST_JOINED {
+        let digest = digest(&name);
+        name.truncate(LONGEST);
+        name = format!("{name}~{digest}");
+    }
+    name
 }
 
 /// Rows could be made to collide in anything weaker.
@@ -42,5 +56,24 @@ mod tests {
         let long = "x".repeat(1 << 20);
         assert_eq!(of(&long).len(), 133);
         assert_ne!(of(&long), of(&format!("{long}y")));
+    }
+
+    #[test]
+    fn joined_names_are_short_and_differ() {
+        assert_eq!(joined(&["math", "llm", "a/b", "0"]), "math,llm,a%2Fb,0");
+        let long = "x".repeat(300);
+        let tail = format!("{}y", &long[1..]);
+        let lists: [[&str; 4]; 7] = [
+            ["a,b", "llm", "c", "0"],
+            ["a", "llm", "b,c", "0"],
+            ["a.llm.b", "llm", "c", "0"],
+            ["a", "llm", "b.llm.c", "0"],
+            [&long, "llm", &long, "0"],
+            [&long, "llm", &long, "1"],
+            [&long, "llm", &tail, "0"],
+        ];
+        let names: std::collections::HashSet<String> = lists.iter().map(|it| joined(it)).collect();
+        assert_eq!(names.len(), lists.len());
+        assert!(names.iter().all(|name| name.len() <= LONGEST_JOINED && !name.contains('/')));
     }
 }

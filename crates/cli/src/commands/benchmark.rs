@@ -21,7 +21,7 @@ use sandbox::{ImageRef, Runtime, Sandbox, Spec};
 use startup::Signals;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::args::BenchmarkArgs;
+pub(crate) use self::args::{BenchmarkArgs, Modes};
 use self::{
     judge::JudgeChoice,
     load::Loaded,

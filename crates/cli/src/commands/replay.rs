@@ -1,283 +1,181 @@
-//! `replay`: shows a recorded episode, or repeats its tool calls and reports which results differ.
+//! `replay`: shows a recorded episode as text or as a page, or repeats its tool calls and reports which results differ.
 
 mod args;
+pub(crate) mod record;
+mod repeat;
+mod show;
 
-use std::{fmt::Write as _, path::Path};
+use std::path::{Path, PathBuf};
 
-use agent::{
-    Prompts,
-    tools::{EXECUTE, Observation, SUBMIT, ToolOutcome, Tools},
-};
-use sandbox::{ImageRef, Network, Runtime, Sandbox};
-use serde::Serialize;
-use serde_json::Value;
-use trajectory::{Content, Step, Trajectory};
+use anyhow::Context;
+use results::{AttemptKey, AttemptRecord, ResultsDir};
 
 pub(crate) use self::args::ReplayArgs;
+use self::{
+    args::SelectArgs,
+    record::{Location, Recorded},
+};
 use crate::{
-    args::model::Images,
-    commands::run::{FOREVER, RunDir, text_of, vision},
-    console::{output, sanitize},
+    console::output,
+    episode_pages::{self, EPISODES},
     exit::{Exit, UsageError},
-    runtime::{AnyRuntime, AnySandbox},
-    settings::{Settings, recorded::RecordedSettings, sandbox::SandboxSettings},
+    settings::Settings,
 };
 
-/// A repeated tool call.
-#[derive(Debug, Serialize)]
-struct Repeated<'a> {
-    step: usize,
-    function: &'a str,
-    parameters: &'a Value,
-    same: bool,
-    recorded: &'a str,
-    now: String,
-}
+/// Name of the page of a run.
+const PAGE: &str = "transcript.html";
 
 /// Shows or repeats an episode.
 pub(crate) async fn run(args: ReplayArgs, settings: &Settings) -> anyhow::Result<Exit> {
-    let record = read(&args.record)?;
-    if !args.in_sandbox {
-        match args.json {
-            true => output::print_json(&record)?,
-            false => output::print(&show(&record))?,
+    let (path, html) = args.paths()?;
+    if html.is_some() {
+        // On another thread, so that Ctrl-C works while thousands of files are written.
+        return tokio::task::spawn_blocking(move || write_pages(&args)).await?;
+    }
+    let episodes = match record::read(path)? {
+        Location::Episode(recorded) => vec![episode(&args.select, *recorded)?],
+        Location::Results(results) => attempts(&args.select, &results)?,
+    };
+    match &episodes[..] {
+        [recorded] if !recorded.has_events && (args.in_sandbox || args.json) => {
+            Err(no_events(recorded).into())
         }
-        return Ok(Exit::Done);
-    }
-    let recorded = record.metadata.get("settings").and_then(RecordedSettings::read);
-    if let Some(recorded) = &recorded {
-        note_settings(recorded, args.input.as_deref());
-    }
-    let (prompts, tools) = prompts_and_tools(recorded);
-    let input = args.input.as_deref().map(crate::commands::run::readable).transpose()?;
-    let sandbox_settings = SandboxSettings::check(args.sandbox, prompts.working_dir.clone())?;
-    let runtime = AnyRuntime::start(sandbox_settings.runtime, settings).await?;
-    let sandbox = runtime.create(&sandbox_settings.spec).await?;
-    sandbox_settings.accept(sandbox.protection())?;
-    crate::commands::run::fill(&prompts, input.as_deref(), &sandbox).await?;
-    let repeated = repeat(&record, &tools, &sandbox).await;
-    sandbox.destroy().await?;
-    let repeated = repeated?;
-    match args.json {
-        true => output::print_json(&repeated)?,
-        false => output::print(&differences(&repeated))?,
-    }
-    Ok(if repeated.iter().all(|step| step.same) { Exit::Done } else { Exit::Differs })
-}
-
-/// Shows the recorded settings. They are not applied: a trajectory may come from anywhere.
-fn note_settings(recorded: &RecordedSettings, given_input: Option<&Path>) {
-    let mut shown = Vec::new();
-    if let Some(spec) = &recorded.sandbox.spec {
-        if spec.image != ImageRef::Host {
-            shown.push(format!("image {}", spec.image));
+        [recorded] if args.in_sandbox => {
+            let trajectory = &recorded.trajectory;
+            if recorded.attempt.is_some() && args.input.is_none() {
+                output::note("input files of a problem are not recorded; give them with --input");
+            }
+            repeat::run(args, trajectory, settings).await
         }
-        if spec.network != Network::None {
-            shown.push(format!("network {}", spec.network));
+        [recorded] if args.json => {
+            output::print_json(&recorded.trajectory)?;
+            Ok(Exit::Done)
         }
-    }
-    if let (Some(input), None) = (&recorded.input, given_input) {
-        shown.push(format!("input {}", input.display()));
-    }
-    if !shown.is_empty() {
-        let shown = shown.join(", ");
-        output::note(&format!("the recorded run used {shown}; use the same options to repeat it"));
-    }
-}
-
-/// Reads a trajectory in any of its forms.
-fn read(path: &Path) -> anyhow::Result<Trajectory> {
-    if path.is_dir() {
-        let lines = RunDir::open(path)?.read_events()?;
-        return Ok(Trajectory::from_events(&lines));
-    }
-    let invalid = |why: String| UsageError(format!("cannot read {}: {why}", path.display()));
-    let text = text_of(path).map_err(|error| invalid(error.to_string()))?;
-    if path.extension().is_some_and(|extension| extension == "jsonl") {
-        let lines = trajectory::read(&text).map_err(|error| invalid(error.to_string()))?;
-        return Ok(Trajectory::from_events(&lines));
-    }
-    let record = serde_json::from_str(&text);
-    Ok(record.map_err(|error| {
-        invalid(format!(
-            "it is not a trajectory ({error}); give a run directory, its trajectory.json or its \
-             events.jsonl"
+        several if args.in_sandbox || args.json => Err(UsageError(format!(
+            "{} attempts match; choose one with --id, --mode and --attempt",
+            several.len()
         ))
-    })?)
-}
-
-/// The prompts and tools of the episode: as recorded, else the defaults.
-fn prompts_and_tools(recorded: Option<RecordedSettings>) -> (Prompts, Tools) {
-    let Some(recorded) = recorded else { return (Prompts::default(), Tools::default()) };
-    let tools = Tools {
-        workdir: recorded.prompts.working_dir.clone(),
-        timeout: recorded.command_timeout.unwrap_or(FOREVER),
-        vision: vision(recorded.model.images.unwrap_or(Images::No)),
-        ..Tools::default()
-    };
-    (recorded.prompts, tools)
-}
-
-async fn repeat<'a>(
-    record: &'a Trajectory,
-    tools: &Tools,
-    sandbox: &AnySandbox,
-) -> anyhow::Result<Vec<Repeated<'a>>> {
-    let acting =
-        record.steps.iter().enumerate().filter(|(_, step)| !step.action.function.is_empty());
-    let mut repeated = Vec::new();
-    // Calls are numbered as they were then: the number names the file of a long output.
-    for (number, ((at, step), call)) in (1..).zip(acting.zip(record.calls())) {
-        let submits = step.action.function == SUBMIT;
-        if step.observation.is_empty() && !submits {
-            // The episode ended with it: there is nothing to compare.
-            continue;
-        }
-        let now = match tools.call(&call, number, sandbox).await? {
-            ToolOutcome::Submitted => "submitted".to_owned(),
-            ToolOutcome::Observed(observation) | ToolOutcome::Refused(observation) => {
-                text_of_observation(&observation)
-            }
-        };
-        repeated.push(Repeated {
-            step: at + 1,
-            function: &step.action.function,
-            parameters: &step.action.parameters,
-            same: submits || alike(&step.observation, &now),
-            recorded: &step.observation,
-            now,
-        });
-    }
-    Ok(repeated)
-}
-
-/// An observation as trajectories show it.
-fn text_of_observation(observation: &Observation) -> String {
-    let shown = observation.content.iter().map(|part| match part {
-        Content::Text { text } => text.clone(),
-        Content::Image { media_type, .. } => format!("[a picture: {media_type}]"),
-    });
-    shown.collect::<Vec<_>>().join("\n")
-}
-
-/// Whether two observations are equal. Not every trajectory has exit codes.
-fn alike(then: &str, now: &str) -> bool {
-    let codes = exit_code(then).zip(exit_code(now));
-    content(then) == content(now) && codes.is_none_or(|(then, now)| then == now)
-}
-
-/// The exit code in the first line of an observation.
-fn exit_code(observation: &str) -> Option<i32> {
-    let line = observation.lines().next()?.trim_start_matches('[').to_lowercase();
-    let code = line.strip_prefix("exit code")?.trim_end_matches(']');
-    code.rsplit([' ', ':']).next()?.parse().ok()
-}
-
-/// The content of an observation, without the frame, which differs between versions.
-fn content(observation: &str) -> String {
-    let frame = |line: &str| {
-        let bare = line.trim().trim_start_matches('\\').trim_start_matches('[').to_lowercase();
-        ["stdout]", "stderr]", "execution output of", "(no output)"]
-            .iter()
-            .any(|word| bare.starts_with(word))
-            || bare.ends_with("remaining]")
-            || bare.contains("step remaining: ")
-            || bare.starts_with("steps remaining: ")
-    };
-    let skipped = usize::from(exit_code(observation).is_some());
-    let lines = observation.lines().skip(skipped).filter(|line| !frame(line)).map(str::trim_end);
-    lines.collect::<Vec<_>>().join("\n").trim().to_owned()
-}
-
-/// Formats the episode as text.
-fn show(record: &Trajectory) -> String {
-    let mut text = format!("# Task\n{}\n", sanitize(&record.problem_statement));
-    for (at, step) in record.steps.iter().enumerate() {
-        show_step(&mut text, at + 1, step);
-    }
-    if let Some(outcome) = record.metadata.get("outcome").and_then(|outcome| outcome.as_str()) {
-        let _ = write!(text, "\n# Outcome\n{}\n", sanitize(outcome));
-    }
-    text
-}
-
-fn show_step(text: &mut String, number: usize, step: &Step) {
-    // Writing to a string cannot fail.
-    let _ = write!(text, "\n# Step {number}\n");
-    for (name, part) in [("thinks", &step.reasoning_content), ("says", &step.thought)] {
-        if !part.trim().is_empty() {
-            let _ = writeln!(text, "[{name}] {}", sanitize(part.trim()));
-        }
-    }
-    let action = &step.action;
-    let command = action.parameters.get("command").and_then(|command| command.as_str());
-    match (action.function.as_str(), command) {
-        ("", _) => {}
-        (EXECUTE, Some(command)) => {
-            let _ = writeln!(text, "$ {}", sanitize(command));
-        }
-        (function, _) => {
-            let parameters = action.parameters.to_string();
-            let _ = writeln!(text, "{} {}", sanitize(function), sanitize(&parameters));
-        }
-    }
-    if !step.observation.is_empty() {
-        let _ = writeln!(text, "{}", sanitize(step.observation.trim_end()));
-    }
-}
-
-/// Formats the differences as text.
-fn differences(repeated: &[Repeated<'_>]) -> String {
-    let mut text = String::new();
-    for step in repeated {
-        let verdict = if step.same { "same" } else { "DIFFERS" };
-        let _ = writeln!(text, "step {:>3}  {:<18} {verdict}", step.step, sanitize(step.function));
-        if step.same {
-            continue;
-        }
-        if let Some((then, now)) = exit_code(step.recorded).zip(exit_code(&step.now))
-            && then != now
-        {
-            let _ = writeln!(
-                text,
-                "          recorded: exit code {then}\n               now: exit code {now}"
-            );
-        }
-        let (then, now) = (content(step.recorded), content(&step.now));
-        let alike = then.lines().zip(now.lines()).take_while(|(a, b)| a == b).count();
-        for (mark, lines) in [("recorded", then), ("now", now)] {
-            for line in lines.lines().skip(alike).take(3) {
-                let _ = writeln!(text, "          {mark:>8}: {}", sanitize(line));
+        .into()),
+        episodes => {
+            let texts = episodes.iter().map(show::show).collect::<Vec<_>>();
+            output::print(&texts.join("\n"))?;
+            match episodes.iter().find(|recorded| !recorded.has_events) {
+                Some(recorded) => Err(no_events(recorded).into()),
+                None => Ok(Exit::Done),
             }
         }
     }
-    let differing = repeated.iter().filter(|step| !step.same).count();
-    let _ = write!(text, "{} of {} results differ", differing, repeated.len());
-    text
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn no_events(recorded: &Recorded) -> UsageError {
+    UsageError(format!("there is no readable trajectory {}", recorded.source.display()))
+}
 
-    #[test]
-    fn the_frame_of_an_observation_does_not_count() {
-        let ours = "[exit code 0]\n[stdout]\n42 \n[97 steps remaining]";
-        let theirs = "Exit code: 0\nExecution output of \\[execute_bash]:\n\\[STDOUT]\n42\n\nSteps Remaining: 3";
-        assert_eq!(content(ours), "42");
-        assert_eq!(content(ours), content(theirs));
-        assert_ne!(content(ours), content("[exit code 0]\n[stdout]\n43"));
-        // Output of a program is not the frame.
-        assert_ne!(content("[exit code 0]\nexit code 5"), content("[exit code 0]\nexit code 6"));
+/// One episode, from which nothing can be selected.
+fn episode(select: &SelectArgs, recorded: Recorded) -> Result<Recorded, UsageError> {
+    if select.id.is_some() || select.attempt.is_some() || select.mode.is_some() {
+        return Err(UsageError(format!(
+            "--id, --attempt and --mode select attempts of a results directory, and {} is one episode; omit them",
+            recorded.source.display()
+        )));
     }
+    Ok(recorded)
+}
 
-    #[test]
-    fn another_exit_code_is_a_difference() {
-        let failed = "Exit code: Error: Exit code 1\n\\[STDOUT]\nx";
-        assert_eq!(exit_code(failed), Some(1));
-        assert!(alike(failed, "[exit code 1]\n[stdout]\nx"));
-        assert!(!alike(failed, "[exit code 0]\n[stdout]\nx"));
-        // Some trajectories have none.
-        assert!(alike("x\n", "[exit code 0]\n[stdout]\nx"));
+/// The attempts at one problem.
+fn attempts(select: &SelectArgs, results: &ResultsDir) -> anyhow::Result<Vec<Recorded>> {
+    let selected = record::select(results, select)?;
+    if select.id.is_none() && selected.len() > 1 {
+        let name = results.path().display();
+        return Err(UsageError(format!(
+            "{name} holds {} attempts; choose a problem with --id, for example --id {}, or write all as pages with --html",
+            selected.len(),
+            selected[0].key.id
+        ))
+        .into());
     }
+    let read = |attempt| Recorded::of_attempt(results, attempt).0;
+    Ok(selected.into_iter().map(read).collect())
+}
+
+/// Writes the page of an episode, or a page for each attempt.
+fn write_pages(args: &ReplayArgs) -> anyhow::Result<Exit> {
+    let (path, html) = args.paths()?;
+    let target = html.flatten();
+    match record::read(path)? {
+        Location::Episode(recorded) => {
+            let recorded = episode(&args.select, *recorded)?;
+            let default = || default_page(path, &recorded);
+            write_page(&recorded, target.map_or_else(default, Path::to_owned))?;
+        }
+        Location::Results(results) => {
+            let selected = record::select(&results, &args.select)?;
+            match (target, selected.len()) {
+                (Some(file), 1) if is_page(file) || file == Path::new("-") => {
+                    let attempt = selected.into_iter().next().context("no attempt")?;
+                    write_page(&Recorded::of_attempt(&results, attempt).0, file.to_owned())?;
+                }
+                (Some(file), number) if is_page(file) || file == Path::new("-") => {
+                    return Err(UsageError(format!(
+                        "--html: {number} attempts match; give a directory, or choose one with --id, --mode and --attempt"
+                    ))
+                    .into());
+                }
+                _ => write_directory(&results, selected, target)?,
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn write_page(recorded: &Recorded, file: PathBuf) -> anyhow::Result<()> {
+    let page = episode_pages::page(recorded);
+    if file == Path::new("-") {
+        return Ok(output::print(&page)?);
+    }
+    if !is_page(&file) || file.is_dir() {
+        let name = file.display();
+        let text =
+            format!("--html: {name} is not the name of a page; give one that ends with .html");
+        return Err(UsageError(text).into());
+    }
+    let written = atomic_file::write(&file, page);
+    written.with_context(|| format!("cannot write {}", file.display()))?;
+    output::note(&format!("wrote {}", file.display()));
+    Ok(())
+}
+
+fn write_directory(
+    results: &ResultsDir,
+    attempts: Vec<AttemptRecord>,
+    target: Option<&Path>,
+) -> anyhow::Result<()> {
+    let directory = match target {
+        Some(directory) => directory.to_owned(),
+        None => episode_pages::own_directory(results.path(), EPISODES)?,
+    };
+    let pages = episode_pages::Pages { results, directory: &directory };
+    let keys: Vec<AttemptKey> = attempts.into_iter().map(|attempt| attempt.key).collect();
+    let written = pages.write_with_index(&keys)?;
+    for problem in &written.problems {
+        output::note(problem);
+    }
+    let (number, name) = (written.pages, directory.display());
+    output::note(&format!(
+        "wrote {number} page{} and index.html to {name}",
+        if number == 1 { "" } else { "s" }
+    ));
+    Ok(())
+}
+
+/// The page of a run is in its directory, that of a file beside it.
+fn default_page(path: &Path, recorded: &Recorded) -> PathBuf {
+    match &recorded.run {
+        Some(_) => path.join(PAGE),
+        None => path.with_extension("html"),
+    }
+}
+
+fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "html" || extension == "htm")
 }

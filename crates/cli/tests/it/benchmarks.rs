@@ -3,6 +3,7 @@
 //! Real rows come from the directory of shared data beside the repository; a test that needs them says `skip:`
 //! where it is absent, and fails when `LIS_REQUIRE` names `shared`.
 
+mod compares;
 mod fails_well;
 mod own_tasks;
 mod real_rows;

@@ -26,6 +26,7 @@ mod limits;
 mod makes_training_data;
 mod measures_the_loop;
 mod opens_a_shell;
+mod reads_transcripts;
 mod real_model;
 mod refuses_bad_input;
 mod replays;

@@ -63,12 +63,13 @@ fn one_run_is_reported_beside_its_results() {
     let text = out(&done);
     assert!(text.contains("math: 30.0% without a sandbox, 88.9% with one"), "{text}");
     assert!(text.contains("1 of 20 attempts are missing"), "{text}");
-    assert!(err(&done).contains("report.html, report.md, report.json"), "{}", err(&done));
+    let files = "report.html, report.md, report.json and the pages of 13 episodes";
+    assert!(err(&done).contains(files), "{}", err(&done));
     let report = Path::new(&path).join("report");
     let read = |name: &str| fs::read_to_string(report.join(name)).unwrap();
     let page = read("report.html");
     assert!(page.contains("<svg") && !page.contains("<img") && page.contains("&lt;img"));
-    assert!(page.contains("href=\"./../trajectories/math/llm/p3.0.jsonl\""));
+    assert!(page.contains("href=\"./episodes/math%2Cllm%2Cp3%2C0.html\""));
     assert!(read("report.md").contains("## Failures"));
     let data: Value = serde_json::from_str(&read("report.json")).unwrap();
     assert_eq!(data["runs"][0]["missing"], 1);
@@ -78,6 +79,42 @@ fn one_run_is_reported_beside_its_results() {
     let before = files();
     assert_eq!(code(&home.run(["report", &path])), 0);
     assert!(before == files(), "the same run gave another report");
+}
+
+#[test]
+fn episodes_get_pages_as_asked() {
+    let home = Home::new();
+    let dir = tempfile::tempdir().unwrap();
+    let run = |name: &str| run(&dir.path().join(name), name);
+    let (small, large) = (run("small"), run("large"));
+    let output = dir.path().join("here");
+    let report = |more: &[&str]| {
+        let _ = fs::remove_dir_all(&output);
+        let args = [&["report", &small, "--output", output.to_str().unwrap()], more].concat();
+        let done = home.run(args);
+        assert_eq!(code(&done), 0, "{}", err(&done));
+        let pages = fs::read_dir(output.join("episodes")).into_iter().flatten().flatten();
+        (fs::read_to_string(output.join("report.html")).unwrap_or_default(), pages.count())
+    };
+    let (page, pages) = report(&[]);
+    // Failures, and the problems gained with a sandbox.
+    assert_eq!(pages, 13);
+    for link in page.split("href=\"./episodes/").skip(1) {
+        let name = link.split_once('"').unwrap().0.replace("%2C", ",");
+        assert!(output.join("episodes").join(&name).is_file(), "{name}");
+    }
+    let failed = output.join("episodes/math,sandbox,p8,0.html");
+    assert!(fs::read_to_string(failed).unwrap().contains("No trajectory was recorded."));
+    assert_eq!(report(&["--pages", "all"]).1, 19);
+    let (page, pages) = report(&["--pages", "none"]);
+    assert!(pages == 0 && !page.contains("./episodes/"));
+    assert!(page.contains("trajectories/math/llm/p3.0.jsonl"));
+    assert_eq!(report(&["--format", "json"]).1, 0);
+    // Attempts of several runs have the same names.
+    report(&[&large]);
+    for run in ["1", "2"] {
+        assert!(output.join("episodes").join(run).join("math,llm,p9,0.html").is_file(), "{run}");
+    }
 }
 
 #[test]
@@ -106,6 +143,44 @@ fn several_runs_stand_side_by_side() {
     let files: Vec<_> =
         fs::read_dir(output).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(files, ["report.md"]);
+}
+
+#[test]
+fn runs_are_compared_with_a_baseline() {
+    let home = Home::new();
+    let dir = tempfile::tempdir().unwrap();
+    let small = run(&dir.path().join("a"), "small");
+    let large = run(&dir.path().join("b"), "large");
+    let folder = ResultsDir::new(&large);
+    let attempts: Vec<AttemptRecord> = folder.attempts().unwrap().map(Result::unwrap).collect();
+    for mut attempt in attempts {
+        // One problem more without a sandbox, and an answer that nobody graded.
+        match (attempt.key.mode, attempt.key.id.as_str()) {
+            (Mode::Llm, "p3") => attempt.score = Some(1.0),
+            (Mode::Llm, "p4") => attempt.score = None,
+            _ => continue,
+        }
+        folder.save(&attempt).unwrap();
+    }
+    let output = dir.path().join("out");
+    let report = |args: &[&str]| {
+        let args = ["report"].into_iter().chain(args.iter().copied());
+        let done = home.run(args.chain(["--output", output.to_str().unwrap()]));
+        assert_eq!(code(&done), 0, "{}", err(&done));
+        out(&done)
+    };
+    let text = report(&[&small, &large]);
+    assert!(text.starts_with("# Comparison of benchmark runs"), "{text}");
+    let row = "| large | llm | math | 9 | 1 | 33.3 | 44.4 | +11.1 |";
+    assert!(text.contains(row), "{text}");
+    let left_out = "| large | llm | math | 9 | 0 | 0 | 0 | 1 | 1 |";
+    assert!(text.contains(left_out), "{text}");
+    let swapped = report(&[&small, &large, "--baseline", &format!("{large}/.")]);
+    assert!(swapped.contains("| small | llm | math | 9 | 1 | 44.4 | 33.3 | −11.1 |"), "{swapped}");
+    assert_eq!(report(&[&small, "--baseline", &large]), report(&[&large, &small]));
+    let gone = dir.path().join("gone");
+    let why = refusal(&home.run(["report", &small, "--baseline", gone.to_str().unwrap()]), 2);
+    assert!(why.contains("there is no directory"), "{why}");
 }
 
 #[test]
@@ -140,6 +215,11 @@ fn a_strangers_run_leads_the_report_nowhere_else() {
 
     fs::remove_file(&report).unwrap();
     fs::create_dir(&report).unwrap();
+    std::os::unix::fs::symlink(&other, report.join("episodes")).unwrap();
+    let said = refusal(&home.run(["report", &path]), 2);
+    assert!(said.contains("episodes is a symbolic link"), "{said}");
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+    fs::remove_file(report.join("episodes")).unwrap();
     let precious = other.join("precious");
     write(&precious, "mine");
     for name in ["report.html", "report.html.partial", "report.md.partial", "report.json.partial"] {

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use results::{AttemptKey, Mode, ResultsDir};
+use results::{AttemptKey, Mode};
 
-use super::{NAME, systems::Group};
+use super::{NAME, pairs::attempt_ref, systems::Group};
 use crate::{
     Fact, Source,
     analysis::{self, LeakReason},
-    data::{AttemptRef, Failure, FailureKind, Leak, Listed},
+    data::{Failure, FailureKind, Leak, Listed},
     stats::PASS,
     text::excerpt,
 };
@@ -51,7 +51,7 @@ pub(super) fn leaks(groups: &[Group], sources: &[Source]) -> Listed<Leak> {
             for leak in &fact.leaks {
                 if items.len() < LEAKS {
                     items.push(Leak {
-                        attempt: attempt_ref(system, run, fact, sources),
+                        attempt: attempt_ref(system, (run, fact), sources),
                         turn: leak.turn,
                         why: why(leak),
                         seen: excerpt(&leak.snippet, 200),
@@ -88,7 +88,7 @@ impl Found<'_> {
     fn listed(&self, system: usize, sources: &[Source]) -> Failure {
         let fact = self.fact;
         Failure {
-            attempt: attempt_ref(system, self.run, fact, sources),
+            attempt: attempt_ref(system, (self.run, fact), sources),
             kind: self.kind(),
             outcome: fact.attempt.outcome.name().to_owned(),
             score: fact.attempt.score,
@@ -137,21 +137,5 @@ fn other(mode: Mode) -> Mode {
     match mode {
         Mode::Llm => Mode::Sandbox,
         Mode::Sandbox => Mode::Llm,
-    }
-}
-
-fn attempt_ref(system: usize, run: usize, fact: &Fact, sources: &[Source]) -> AttemptRef {
-    let AttemptKey { task, mode, id, repeat } = &fact.attempt.key;
-    let below = ResultsDir::new("").trajectory_path(&fact.attempt.key);
-    let link = &sources[run].link;
-    let slash = if link.is_empty() { "" } else { "/" };
-    let trajectory = fact.recorded.then(|| format!("{link}{slash}{}", below.to_string_lossy()));
-    AttemptRef {
-        system,
-        task: excerpt(task, NAME),
-        mode: *mode,
-        id: excerpt(id, NAME),
-        repeat: *repeat,
-        trajectory,
     }
 }

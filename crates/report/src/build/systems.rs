@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use results::{Mode, Run};
+use results::{Mode, Run, TaskInfo};
 
-use super::NAME;
-use crate::{Source, text::excerpt};
+use super::{NAME, labels::labels};
+use crate::{Source, settings::same_but_selection, text::excerpt};
 
 /// Runs that form one row.
 #[derive(Clone, Debug)]
@@ -16,27 +16,29 @@ pub(super) struct Group {
     pub(super) runs: Vec<usize>,
 }
 
+/// Tasks and modes.
+type Covered<'a> = HashSet<(&'a str, Mode)>;
+
 /// Merges runs of the same model under the same conditions, unless they share a task and mode: those are two
 /// measurements, shown side by side.
 pub(super) fn group(sources: &[Source]) -> Vec<Group> {
-    let mut groups: Vec<(Group, HashSet<(&str, Mode)>)> = Vec::new();
+    let mut groups: Vec<(Vec<usize>, Covered)> = Vec::new();
     for (at, source) in sources.iter().enumerate() {
         let covered = covered(source);
-        let fits = |(group, taken): &&mut (Group, HashSet<(&str, Mode)>)| {
-            group.runs.iter().all(|run| may_merge(&sources[*run], source))
-                && taken.is_disjoint(&covered)
+        let fits = |(runs, taken): &&mut (Vec<usize>, Covered)| {
+            runs.iter().all(|run| may_merge(&sources[*run], source)) && taken.is_disjoint(&covered)
         };
         match groups.iter_mut().find(fits) {
-            Some((group, taken)) => {
-                group.runs.push(at);
+            Some((runs, taken)) => {
+                runs.push(at);
                 taken.extend(covered);
             }
-            None => groups.push((Group { label: String::new(), runs: vec![at] }, covered)),
+            None => groups.push((vec![at], covered)),
         }
     }
-    let mut groups: Vec<Group> = groups.into_iter().map(|(group, _)| group).collect();
-    label(&mut groups, sources);
-    groups
+    let runs: Vec<Vec<usize>> = groups.into_iter().map(|(group, _)| group).collect();
+    let labels = labels(&runs, sources);
+    runs.into_iter().zip(labels).map(|(runs, label)| Group { label, runs }).collect()
 }
 
 /// Tasks of all runs in the planned order, then those only attempts name.
@@ -55,15 +57,9 @@ pub(super) fn planned(group: &Group, sources: &[Source], task: &str, mode: Mode)
     counts.fold(0, usize::saturating_add)
 }
 
-/// Caveats about comparability: different settings within a row, different problems between rows.
-pub(super) fn caveats(groups: &[Group], sources: &[Source]) -> Vec<String> {
+/// Caveats about comparability: different problems and different judges.
+pub(super) fn caveats(sources: &[Source]) -> Vec<String> {
     let mut caveats = Vec::new();
-    let settings = |run: &usize| &sources[*run].run.settings.fixed;
-    for group in groups {
-        if group.runs.iter().any(|run| settings(run) != settings(&group.runs[0])) {
-            caveats.push(format!("{}: runs with different settings share this row.", group.label));
-        }
-    }
     for task in tasks(sources) {
         let infos = sources.iter().flat_map(|source| &source.run.tasks);
         let hashed = infos.filter(|info| info.name == task && !info.rows_sha256.is_empty());
@@ -72,7 +68,8 @@ pub(super) fn caveats(groups: &[Group], sources: &[Source]) -> Vec<String> {
         let task_name = excerpt(&task, NAME);
         if rows.len() > 1 {
             caveats.push(format!(
-                "{task_name}: the runs used different problems; scores are not directly comparable."
+                "{task_name}: the runs used different problems; scores are not directly comparable. Paired differences \
+                 are over the problems they share."
             ));
         }
         let judged = |source: &&Source| {
@@ -111,7 +108,7 @@ fn duplicate_problems(sources: &[Source], task: &str) -> usize {
 }
 
 /// Tasks and modes of a run.
-fn covered(source: &Source) -> HashSet<(&str, Mode)> {
+fn covered(source: &Source) -> Covered<'_> {
     let planned = source.run.tasks.iter().map(|task| task.name.as_str());
     let planned = planned.flat_map(|task| source.run.modes.iter().map(move |mode| (task, *mode)));
     let found =
@@ -129,16 +126,19 @@ fn may_merge(one: &Source, other: &Source) -> bool {
     one.has_run_file
         && other.has_run_file
         && same_conditions(&one.run, &other.run)
-        && same_rows(&one.run, &other.run)
+        && same_digests(&one.run, &other.run, |task| &task.rows_sha256)
+        && same_digests(&one.run, &other.run, |task| &task.prompts_sha256)
+        && same_but_selection(&one.run.settings.fixed, &other.run.settings.fixed)
 }
 
-fn same_rows(one: &Run, other: &Run) -> bool {
-    let known = |run: &'_ Run| {
-        let known = run.tasks.iter().filter(|task| !task.rows_sha256.is_empty());
-        known.map(|task| (task.name.clone(), task.rows_sha256.clone())).collect::<HashMap<_, _>>()
+/// Whether the tasks that both runs have agree in a digest, where both know it.
+fn same_digests(one: &Run, other: &Run, digest: fn(&TaskInfo) -> &String) -> bool {
+    let known = |run: &Run| {
+        let known = run.tasks.iter().filter(|task| !digest(task).is_empty());
+        known.map(|task| (task.name.clone(), digest(task).clone())).collect::<HashMap<_, _>>()
     };
     let (one, other) = (known(one), known(other));
-    one.iter().all(|(task, rows)| other.get(task).is_none_or(|others| others == rows))
+    one.iter().all(|(task, digest)| other.get(task).is_none_or(|others| others == digest))
 }
 
 fn same_conditions(one: &Run, other: &Run) -> bool {
@@ -148,35 +148,4 @@ fn same_conditions(one: &Run, other: &Run) -> bool {
         without
     };
     one.model == other.model && one.documents == other.documents && sorted(one) == sorted(other)
-}
-
-/// Labels groups by model, ablation and location of documents, and by run name where that is not unique.
-fn label(groups: &mut [Group], sources: &[Source]) {
-    let plain: Vec<String> = groups
-        .iter()
-        .map(|group| {
-            let run = &sources[group.runs[0]].run;
-            let model = excerpt(&run.model, NAME);
-            let names: Vec<String> = run.without.iter().take(8).map(|w| excerpt(w, 20)).collect();
-            let without = if names.is_empty() {
-                String::new()
-            } else {
-                format!(" without {}", names.join(", "))
-            };
-            let documents =
-                if run.documents == "prompt" { ", documents in the prompt" } else { "" };
-            format!("{model}{without}{documents}")
-        })
-        .collect();
-    for (at, group) in groups.iter_mut().enumerate() {
-        let same = plain.iter().filter(|label| **label == plain[at]).count();
-        let name = &sources[group.runs[0]].name;
-        group.label = if same > 1 { format!("{} ({name})", plain[at]) } else { plain[at].clone() };
-    }
-    for at in 1..groups.len() {
-        let before = groups[..at].iter().filter(|group| group.label == groups[at].label).count();
-        if before > 0 {
-            groups[at].label = format!("{} #{}", groups[at].label, before + 1);
-        }
-    }
 }

@@ -4,7 +4,7 @@ use plot::{Color, PointPair, StackRow, compact, count, percent};
 use results::Mode;
 
 use super::{
-    Cell, MODES, Section, Table, figure, group,
+    Cell, Coverage, MODES, Section, Table, figure, group,
     scores::{blocks, curve_label, each, modes},
 };
 use crate::{
@@ -62,7 +62,7 @@ pub(super) fn tokens(report: &Report) -> Section {
         &pairs,
         MODES,
         "mean tokens per attempt (log scale)",
-        "Score against tokens, without and with a sandbox",
+        &Coverage::of(report).naming_modes("Score against tokens"),
     );
     Section {
         id: "tokens",
@@ -72,7 +72,12 @@ pub(super) fn tokens(report: &Report) -> Section {
             figure(stacks, "Mean tokens per attempt, by origin."),
             figure(
                 scatter,
-                "Mean score against mean tokens per attempt. A line joins the two modes of a task.",
+                match Coverage::of(report) {
+                    Coverage::Both => {
+                        "Mean score against mean tokens per attempt. A line joins the two modes of a task."
+                    }
+                    _ => "Mean score against mean tokens per attempt.",
+                },
             ),
         ]),
     }

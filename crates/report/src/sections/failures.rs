@@ -2,7 +2,7 @@
 
 use plot::{count, percent};
 
-use super::{Block, Cell, Section, Table, scores::blocks};
+use super::{Block, Cell, Coverage, Section, Table, scores::blocks};
 use crate::{
     Report,
     data::{AttemptRef, FailureKind},
@@ -39,14 +39,19 @@ pub(super) fn leaks(report: &Report) -> Section {
 /// Attempts that did not pass.
 pub(super) fn failures(report: &Report) -> Section {
     let failures = &report.failures;
-    let mut table = Table::new(
-        listed(
+    let caption = match Coverage::of(report) {
+        Coverage::Both => {
             "Attempts that did not pass, by task and mode: infrastructure failures first, then attempts that are not graded, \
              then problems solved without a sandbox only, then the rest. “other mode” is the mean score of the same problem \
-             there. The attempt links to its trajectory.",
-            failures.items.len(),
-            failures.total,
-        ),
+             there. The attempt links to its episode."
+        }
+        _ => {
+            "Attempts that did not pass, by task: infrastructure failures first, then attempts that are not graded, then the \
+             rest. The attempt links to its episode."
+        }
+    };
+    let mut table = Table::new(
+        listed(caption, failures.items.len(), failures.total),
         &[
             "model",
             "attempt",
@@ -82,9 +87,9 @@ pub(super) fn failures(report: &Report) -> Section {
 
 fn attempt(report: &Report, attempt: &AttemptRef) -> Vec<Cell> {
     let label = report.systems.get(attempt.system).map(|system| system.label.as_str());
-    let AttemptRef { task, mode, id, repeat, trajectory, .. } = attempt;
+    let AttemptRef { task, mode, id, repeat, .. } = attempt;
     let name = format!("{task} {mode} {id} #{repeat}");
-    let link = trajectory.clone();
+    let link = attempt.link().map(str::to_owned);
     vec![Cell::text(label.unwrap_or_default()), Cell { text: name, value: None, link }]
 }
 

@@ -1,6 +1,6 @@
 //! Sources: the runs, their unreadable files, and the statistical methods.
 
-use super::{Block, Cell, Section, Table, scores::blocks};
+use super::{Block, Cell, Section, Table, scores::blocks, settings::of_single};
 use crate::{Report, numbers::day};
 
 /// The runs and their unreadable files.
@@ -20,10 +20,13 @@ pub(super) fn runs(report: &Report) -> Section {
             ">no trajectory",
         ],
     );
-    for run in &report.runs {
+    for (at, run) in report.runs.iter().enumerate() {
+        // The label of its row says more than the model: runs of one model may differ in settings.
+        let system = report.systems.iter().find(|system| system.runs.contains(&at));
+        let model = system.map_or(&run.model, |system| &system.label);
         let started = day(run.started);
         let judge = if run.judge.is_empty() { "–" } else { &run.judge };
-        let texts = [run.name.as_str(), &run.model, &started, &run.program, judge];
+        let texts = [run.name.as_str(), model, &started, &run.program, judge];
         let mut row: Vec<Cell> = texts.map(Cell::text).to_vec();
         let counts = [run.planned, run.read, run.missing, run.damaged.total, run.without_events];
         row.extend(counts.map(Cell::count));
@@ -40,7 +43,11 @@ pub(super) fn runs(report: &Report) -> Section {
     }
     let heading = (!unreadable.is_empty()).then(|| Block::Text("Unreadable files:".into()));
     let list = (!unreadable.is_empty()).then_some(Block::List(unreadable));
-    Section { id: "runs", title: "Runs", blocks: blocks([table.block(), heading, list]) }
+    Section {
+        id: "runs",
+        title: "Runs",
+        blocks: blocks([table.block(), of_single(report), heading, list]),
+    }
 }
 
 /// The statistical methods.
@@ -58,9 +65,16 @@ pub(super) fn method(report: &Report) -> Section {
              for many problems; seed {}). The same results give the same intervals and p-values.",
             report.method.seed
         ),
-        "p-values are two-sided: the exact McNemar test where all scores are 0 or 1 and every problem has one attempt per \
-         mode; otherwise a sign-flip permutation test on the problems' differences, exact with up to 16 nonzero \
-         differences, Monte Carlo beyond."
+        "Differences are paired: the same problem on both sides, repeats averaged first. Problems of the same id whose \
+         text or expected answer differs are not paired."
+            .to_owned(),
+        "p-values are two-sided: the exact McNemar test where all scores are 0 or 1 and every problem has one attempt on \
+         each side; otherwise a sign-flip permutation test on the problems' differences, exact where they are multiples of \
+         a common unit or at most 16 are nonzero, Monte Carlo with 10,000 draws elsewhere. All p-values shown are \
+         Holm-corrected: over all rows of the comparison with the baseline, and over all rows of the effect of the sandbox."
+            .to_owned(),
+        "An average of tasks weighs every task equally: its interval resamples problems within their task, and its \
+         sign-flip test weighs each problem as the average does."
             .to_owned(),
         "The minimum detectable effect (5% significance, 80% power) is 1.96 + 0.84 standard errors of the difference. For \
          the McNemar test it is at least the share of problems that must differ, all in one direction, for 6 discordant \

@@ -2,12 +2,14 @@
 
 use plot::{count, percent, points};
 
-use super::{Block, Section};
+use super::{
+    Block, Coverage, Section,
+    comparison::{label, modes},
+    plural, uncertainty,
+};
 use crate::{
     Report,
-    data::{ModeReport, System, TaskReport},
-    numbers::p_text,
-    stats::Paired,
+    data::{Comparison, ModeReport, System, TaskReport},
 };
 
 /// Sentences at most; the tables hold the rest.
@@ -16,12 +18,14 @@ const SENTENCES: usize = 24;
 /// The summary.
 pub(super) fn overview(report: &Report) -> Section {
     let mut blocks = vec![Block::Text(scope(report))];
-    let all: Vec<String> =
-        report.systems.iter().flat_map(|system| sentences(report, system)).collect();
+    let compared = comparisons(report).filter_map(|row| compared(report, row));
+    let all: Vec<String> = compared
+        .chain(report.systems.iter().flat_map(|system| sentences(report, system)))
+        .collect();
     let more = all.len().saturating_sub(SENTENCES);
     let mut list: Vec<String> = all.into_iter().take(SENTENCES).collect();
     if more > 0 {
-        list.push(format!("{more} more comparisons are in the tables."));
+        list.push(format!("{more} more results are in the tables."));
     }
     if !list.is_empty() {
         blocks.push(Block::List(list));
@@ -35,16 +39,48 @@ pub(super) fn overview(report: &Report) -> Section {
 
 fn scope(report: &Report) -> String {
     let attempts: usize = report.runs.iter().map(|run| run.read).sum();
-    let plural = |number: usize, one: &str, many: &str| {
-        format!("{} {}", count(number as f64), if number == 1 { one } else { many })
+    let what = match Coverage::of(report) {
+        Coverage::Both => "The same problems with a sandbox and without one (llm)",
+        Coverage::Sandbox => "Problems attempted with a sandbox",
+        Coverage::Llm => "Problems attempted without a sandbox (llm)",
+        Coverage::Nothing => "No attempts yet",
     };
     format!(
-        "The same problems with a sandbox and without one (llm): {}, {}, {}, {}.",
-        plural(report.systems.len(), "model or condition", "models or conditions"),
-        plural(report.tasks.len(), "task", "tasks"),
-        plural(attempts, "attempt", "attempts"),
-        plural(report.runs.len(), "run", "runs"),
+        "{what}: {}, {}, {}, {}.",
+        plural(report.systems.len(), ["model or condition", "models or conditions"]),
+        plural(report.tasks.len(), ["task", "tasks"]),
+        plural(attempts, ["attempt", "attempts"]),
+        plural(report.runs.len(), ["run", "runs"]),
     )
+}
+
+/// The comparisons worth a sentence: the average of tasks in place of the tasks, where there is one.
+fn comparisons(report: &Report) -> impl Iterator<Item = &Comparison> {
+    let average = |row: &Comparison| {
+        let same = |other: &&Comparison| other.baseline == row.baseline && other.other == row.other;
+        report.comparisons.iter().filter(same).any(|other| other.task.is_none())
+    };
+    report.comparisons.iter().filter(move |row| row.task.is_none() || !average(row))
+}
+
+/// A system compared with the baseline.
+fn compared(report: &Report, row: &Comparison) -> Option<String> {
+    let (found, baseline, other) = (row.difference?, row.baseline_score?, row.other_score?);
+    let task = row.task.clone().unwrap_or_else(|| format!("average of {} tasks", row.tasks));
+    Some(format!(
+        "{} compared with {}, {}, {}: {}% against {}%; {} percentage points over {} problems ({}), {} gained, {} lost.",
+        label(report, row.other.system),
+        label(report, row.baseline.system),
+        task,
+        modes(row),
+        percent(other),
+        percent(baseline),
+        points(found.difference),
+        count(found.problems as f64),
+        uncertainty(&found, row.p_holm),
+        count(row.gained.total as f64),
+        count(row.lost.total as f64),
+    ))
 }
 
 fn sentences(report: &Report, system: &System) -> Vec<String> {
@@ -60,7 +96,12 @@ fn sentences(report: &Report, system: &System) -> Vec<String> {
         )),
         _ => None,
     };
-    let compared = system.tasks.iter().filter_map(|task| sentence(&prefix(report, system), task));
+    // Several systems are compared with each other first; their tables have the tasks.
+    let tasks = match overall.is_some() && report.systems.len() > 1 {
+        true => &[][..],
+        false => &system.tasks[..],
+    };
+    let compared = tasks.iter().filter_map(|task| sentence(&prefix(report, system), task));
     overall.into_iter().chain(compared).collect()
 }
 
@@ -86,15 +127,4 @@ fn sentence(prefix: &str, task: &TaskReport) -> Option<String> {
         (None, Some(only), _) => Some(format!("{label}: {}% with a sandbox.", percent(only))),
         _ => None,
     }
-}
-
-/// Confidence interval and p-value of a difference. With many tasks one is significant by chance, so the Holm-corrected
-/// p-value decides.
-fn uncertainty(found: &Paired, p_holm: Option<f64>) -> String {
-    let p = p_holm.unwrap_or(found.p);
-    let corrected = if p == found.p { "" } else { "Holm-corrected " };
-    let interval =
-        found.bootstrap.map(|[low, high]| format!("95% CI {} to {}, ", points(low), points(high)));
-    let significance = if p < 0.05 { "" } else { ", not significant" };
-    format!("{}{corrected}{}{significance}", interval.unwrap_or_default(), p_text(p))
 }

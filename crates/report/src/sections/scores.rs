@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use plot::{Bar, BarRow, percent, points};
+use plot::{Bar, BarRow, Color, percent, points};
 use results::Mode;
 
-use super::{Block, Cell, Column, MODES, Section, Table, color, figure, group};
+use super::{Block, Cell, Column, Coverage, MODES, Section, Table, color, figure, group};
 use crate::{
     Report,
     data::{Mean, ModeReport, System, TaskReport},
@@ -18,8 +18,8 @@ const CURVES: usize = 12;
 /// The main table: one row per system and mode, one column per task.
 pub(super) fn scores(report: &Report) -> Section {
     let mut table = Table::new(
-        "Mean score of valid attempts in percent ± standard error, clustered by problem; paired difference in percentage \
-         points. The average is over all tasks, absent where one has no score. A standard error of 0.0 means that all \
+        "Mean score of valid attempts in percent ± standard error, clustered by problem; paired difference of the modes in \
+         percentage points. A dash: no valid attempt. The average is over all tasks, absent where one has no score. A standard error of 0.0 means that all \
          problems scored alike, not that the score is certain; see the intervals in the figure.",
         &["model", "mode"],
     );
@@ -38,7 +38,8 @@ pub(super) fn scores(report: &Report) -> Section {
     let mut bars: Vec<BarRow> =
         each(report).map(|(system, task)| bar_row(report, system, task)).collect();
     bars.retain(|row| !row.bars.is_empty());
-    let drawing = plot::bars(&bars, "Mean score by task, without and with a sandbox");
+    let title = Coverage::of(report).naming_modes("Mean score by task");
+    let drawing = plot::bars(&bars, &title);
     let caption = "Mean score by task with 95% confidence intervals: ±1.96 standard errors clustered by problem, or the \
                    Wilson interval where all problems scored alike.";
     let blocks = table.block().into_iter().chain(figure(drawing, caption)).collect();
@@ -82,7 +83,9 @@ pub(super) fn attempts(report: &Report) -> Section {
             row.extend([problems, attempts, missing, valid].map(Cell::count));
             row.extend([found.infrastructure, found.ungraded].map(Cell::count));
             row.push(tally(&found.faults));
-            row.extend([found.retried, found.passed].map(Cell::count));
+            row.push(Cell::count(found.retried));
+            // Without a valid attempt nothing is known, which is not the same as nothing passed.
+            row.push(if valid > 0 { Cell::count(found.passed) } else { Cell::none() });
             row.push(estimate(found.score));
             table.push(row);
         }
@@ -127,9 +130,11 @@ pub(super) fn pass(report: &Report) -> Section {
             }
         }
         curves.retain(|curve| curve.points.len() > 1);
+        let own = |(color, _): &(Color, &str)| curves.iter().any(|curve| curve.color == *color);
+        let legend: Vec<(Color, &str)> = MODES.into_iter().filter(own).collect();
         let drawing = plot::lines(
             &curves,
-            &MODES,
+            &legend,
             "attempts k (log scale)",
             "pass@k against the number of attempts",
         );

@@ -1,39 +1,28 @@
-//! Paired comparison of two modes: each problem with the sandbox against the same problem without it.
+//! Paired comparison: each problem on one side against the same problem on the other.
 //!
-//! Problems are the independent units; repeats of a problem are averaged first.
+//! The sides are two runs, or one run without and with the sandbox. Problems are the independent units; repeats of a
+//! problem are averaged first.
 
 use seeded::SplitMix64;
 use serde::{Deserialize, Serialize};
 
-use super::{SEED, Z_80, Z_975};
+use super::{SEED, Test, Z_80, Z_975, mcnemar, mean, sign_flips};
 
-/// Random draws per bootstrap or permutation test, at most about.
+/// Random draws per bootstrap, at most about.
 const DRAWS: usize = 4_000_000;
-
-/// Nonzero differences up to which the permutation test is exact.
-const EXACT: usize = 16;
 
 /// With at most this many nonzero differences no test reaches p < 0.05: the least p is 2 in 2^5.
 const TOO_FEW: usize = 5;
 
-/// Test behind a p-value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Test {
-    /// Exact McNemar test: every score is 0 or 1 and every problem has one attempt per mode.
-    Mcnemar,
-    /// Exact sign-flip permutation test on the problems' differences.
-    SignFlipsExact,
-    /// Monte Carlo sign-flip permutation test.
-    SignFlips,
-}
+/// Scores of one problem: those of the baseline, and those of the side compared with it.
+pub type Scores = (Vec<f64>, Vec<f64>);
 
-/// Paired difference over problems attempted in both modes.
+/// Paired difference over problems attempted on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Paired {
     /// Number of problems.
     pub problems: usize,
-    /// Mean over problems of the score with minus the score without a sandbox.
+    /// Mean over problems of the score minus the baseline's score.
     pub difference: f64,
     /// Standard error; absent with a single problem.
     pub se: Option<f64>,
@@ -44,7 +33,7 @@ pub struct Paired {
     pub bootstrap: Option<[f64; 2]>,
     /// Number of bootstrap resamples.
     pub resamples: usize,
-    /// Two-sided p-value under the null hypothesis that the sandbox changes nothing.
+    /// Two-sided p-value under the null hypothesis that both sides are alike.
     pub p: f64,
     /// Test behind the p-value.
     pub test: Test,
@@ -52,34 +41,46 @@ pub struct Paired {
     /// at least the effect with enough discordant pairs. Absent with too few problems to reach p < 0.05.
     #[serde(rename = "detectable")]
     pub minimum_detectable_effect: Option<f64>,
-    /// Problems that scored higher with the sandbox.
+    /// Problems that scored higher than in the baseline.
     pub better: usize,
     /// Problems that scored lower.
     pub worse: usize,
 }
 
-/// Compares modes. Each pair holds a problem's scores without and with the sandbox; problems that lack either are
-/// excluded. `None` where none remain.
-pub fn paired(problems: &[(Vec<f64>, Vec<f64>)]) -> Option<Paired> {
-    let both = |(without, with): &&(Vec<f64>, Vec<f64>)| !without.is_empty() && !with.is_empty();
-    let problems: Vec<_> = problems.iter().filter(both).collect();
-    let average = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
-    let differences: Vec<f64> =
-        problems.iter().map(|(without, with)| average(with) - average(without)).collect();
-    let difference = super::mean(differences.iter().copied())?;
-    let se = standard_error(&differences, difference);
-    let better = differences.iter().filter(|d| **d > 1e-12).count();
-    let worse = differences.iter().filter(|d| **d < -1e-12).count();
+/// Compares two sides of one task. Problems without scores on both sides are excluded; `None` where none remain.
+pub fn paired(problems: &[Scores]) -> Option<Paired> {
+    paired_average(&[problems])
+}
+
+/// Compares two sides over several tasks: the difference is the unweighted mean of the tasks' differences, problems are
+/// resampled within their task, and their signs are flipped with the weight they have in the mean. Tasks without a pair
+/// are excluded; `None` where none remain.
+pub fn paired_average(tasks: &[&[Scores]]) -> Option<Paired> {
+    let both = |(base, other): &&Scores| !base.is_empty() && !other.is_empty();
+    let tasks: Vec<Vec<&Scores>> =
+        tasks.iter().map(|problems| problems.iter().filter(both).collect()).collect();
+    let differences: Vec<Vec<f64>> = tasks
+        .iter()
+        .filter(|problems| !problems.is_empty())
+        .map(|task| of_problems(task))
+        .collect();
+    let difference = mean(differences.iter().filter_map(|task| mean(task.iter().copied())))?;
+    let se = standard_error_of_average(&differences);
+    let all = || differences.iter().flatten().copied();
+    let problems = all().count();
+    let better = all().filter(|d| *d > 1e-12).count();
+    let worse = all().filter(|d| *d < -1e-12).count();
     let single = |scores: &[f64]| matches!(scores, [score] if *score == 0.0 || *score == 1.0);
-    let (p, test) = if problems.iter().all(|(a, b)| single(a) && single(b)) {
-        (mcnemar(better, worse), Test::Mcnemar)
-    } else {
-        sign_flips(&differences)
+    let singles = tasks.iter().flatten().all(|(base, other)| single(base) && single(other));
+    let (p, test) = match &differences[..] {
+        [_] if singles => (mcnemar(better, worse), Test::Mcnemar),
+        [task] => sign_flips(task),
+        several => sign_flips(&weighted(several)),
     };
-    let resamples = resamples(differences.len());
+    let resamples = resamples(problems);
     let varies = se.filter(|se| *se > 1e-12);
     Some(Paired {
-        problems: differences.len(),
+        problems,
         difference,
         se,
         normal: varies.map(|se| [difference - Z_975 * se, difference + Z_975 * se]),
@@ -87,10 +88,32 @@ pub fn paired(problems: &[(Vec<f64>, Vec<f64>)]) -> Option<Paired> {
         resamples,
         p,
         test,
-        minimum_detectable_effect: minimum_detectable_effect(differences.len(), varies, test),
+        minimum_detectable_effect: minimum_detectable_effect(problems, varies, test),
         better,
         worse,
     })
+}
+
+/// The difference of each problem, over the means of its repeats.
+fn of_problems(problems: &[&Scores]) -> Vec<f64> {
+    let average = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
+    problems.iter().map(|(base, other)| average(other) - average(base)).collect()
+}
+
+/// Standard error of the mean over independent tasks; `None` where a task has a single problem.
+fn standard_error_of_average(tasks: &[Vec<f64>]) -> Option<f64> {
+    let squares: Option<f64> = tasks.iter().map(|task| Some(standard_error(task)?.powi(2))).sum();
+    Some(squares?.sqrt() / tasks.len() as f64)
+}
+
+/// Differences of all tasks, scaled so that their plain mean is the mean over tasks.
+fn weighted(tasks: &[Vec<f64>]) -> Vec<f64> {
+    let share = tasks.iter().map(Vec::len).sum::<usize>() as f64 / tasks.len() as f64;
+    let scaled = |task: &Vec<f64>| {
+        let weight = share / task.len() as f64;
+        task.iter().map(move |difference| difference * weight).collect::<Vec<_>>()
+    };
+    tasks.iter().flat_map(scaled).collect()
 }
 
 fn minimum_detectable_effect(problems: usize, se: Option<f64>, test: Test) -> Option<f64> {
@@ -126,53 +149,6 @@ fn least_discordant_share(problems: usize) -> Option<f64> {
     Some(high)
 }
 
-/// Two-sided p-value of the exact McNemar test, from the counts of discordant pairs.
-pub fn mcnemar(better: usize, worse: usize) -> f64 {
-    let (pairs, fewer) = (better + worse, better.min(worse));
-    // The logarithm of the probability of exactly `fewer`, then the rest of the tail as multiples of it.
-    let choose: f64 = (0..fewer).map(|at| ((pairs - at) as f64 / (at + 1) as f64).ln()).sum();
-    let exactly = (choose - pairs as f64 * std::f64::consts::LN_2).exp();
-    let (mut share, mut tail) = (1.0, 1.0);
-    for at in (1..=fewer).rev() {
-        share *= at as f64 / (pairs - at + 1) as f64;
-        tail += share;
-    }
-    (2.0 * exactly * tail).min(1.0)
-}
-
-/// Two-sided p-value of the sign-flip permutation test, exact with few nonzero differences.
-pub fn sign_flips(differences: &[f64]) -> (f64, Test) {
-    let moved: Vec<f64> = differences.iter().copied().filter(|d| d.abs() > 1e-12).collect();
-    let observed = moved.iter().sum::<f64>().abs() - 1e-9;
-    let sum = |bits: &mut dyn FnMut() -> u64| {
-        let chunks = moved.chunks(64);
-        chunks.map(|chunk| signed_sum(chunk, bits())).sum::<f64>().abs()
-    };
-    if moved.len() <= EXACT {
-        let patterns = 1_u64 << moved.len();
-        let extreme = (0..patterns).filter(|pattern| sum(&mut || *pattern) >= observed).count();
-        return (extreme as f64 / patterns as f64, Test::SignFlipsExact);
-    }
-    let mut random = SplitMix64::new(SEED ^ 1);
-    let rounds = resamples(moved.len());
-    let extreme = (0..rounds).filter(|_| sum(&mut || random.next_u64()) >= observed).count();
-    // Counts the observed signs as one permutation; otherwise p could be 0.
-    ((extreme + 1) as f64 / (rounds + 1) as f64, Test::SignFlips)
-}
-
-/// Holm-corrected p-values, which control the family-wise error rate.
-pub fn holm(values: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
-    let mut adjusted = vec![1.0; values.len()];
-    let mut least = 0.0_f64;
-    for (rank, at) in order.into_iter().enumerate() {
-        least = least.max((values[at] * (values.len() - rank) as f64).min(1.0));
-        adjusted[at] = least;
-    }
-    adjusted
-}
-
 /// Quantile of sorted numbers, with linear interpolation.
 pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let position = share * sorted.len().checked_sub(1)? as f64;
@@ -181,8 +157,9 @@ pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     Some(low + (high - low) * part)
 }
 
-fn standard_error(values: &[f64], mean: f64) -> Option<f64> {
+fn standard_error(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
+    let mean = mean(values.iter().copied())?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt())
 }
@@ -192,21 +169,17 @@ fn resamples(problems: usize) -> usize {
     (DRAWS / problems.max(1)).clamp(1_000, 10_000)
 }
 
-fn bootstrap(differences: &[f64], rounds: usize) -> Option<[f64; 2]> {
-    let count = differences.len();
-    if count < 2 {
-        return None;
-    }
+/// Percentile interval of the mean over tasks; problems are resampled within their task.
+fn bootstrap(tasks: &[Vec<f64>], rounds: usize) -> Option<[f64; 2]> {
     let mut random = SplitMix64::new(SEED);
-    let mut draw = || (0..count).map(|_| differences[random.below(count)]).sum::<f64>();
-    let mut means: Vec<f64> = (0..rounds).map(|_| draw() / count as f64).collect();
+    let mut draw = |task: &[f64]| {
+        let count = task.len();
+        (0..count).map(|_| task[random.below(count)]).sum::<f64>() / count as f64
+    };
+    let mut round = || tasks.iter().map(|task| draw(task)).sum::<f64>() / tasks.len() as f64;
+    let mut means: Vec<f64> = (0..rounds).map(|_| round()).collect();
     means.sort_by(f64::total_cmp);
     Some([quantile(&means, 0.025)?, quantile(&means, 0.975)?])
-}
-
-fn signed_sum(values: &[f64], signs: u64) -> f64 {
-    let signed = |(at, value): (usize, &f64)| if signs >> at & 1 == 1 { -value } else { *value };
-    values.iter().enumerate().map(signed).sum()
 }
 
 #[cfg(test)]
@@ -271,24 +244,33 @@ mod tests {
     }
 
     #[test]
-    fn few_differences_are_tested_exactly() {
-        let (p, test) = sign_flips(&[0.5, 0.25, 0.0, 0.75]);
-        assert_eq!((p, test), (0.25, Test::SignFlipsExact));
-        // 17 equal differences: only all-plus and all-minus are as extreme, 2 in 2^17.
-        let (p, test) = sign_flips(&[0.5; 17]);
-        assert_eq!(test, Test::SignFlips);
-        assert!(p < 0.001, "{p}");
-        let (p, _) = sign_flips(&[0.5, -0.5].repeat(50));
-        assert!(p > 0.9, "{p}");
+    fn the_average_weighs_tasks_equally() {
+        // Differences: first task 1 and 0, mean 0.5; second task 1, -1, 0 and 0, mean 0.
+        let one = singles(&[0.0, 1.0], &[1.0, 1.0]);
+        let two = singles(&[0.0, 1.0, 0.0, 1.0], &[1.0, 0.0, 0.0, 1.0]);
+        let found = paired_average(&[&one, &two]).unwrap();
+        assert_eq!((found.problems, found.better, found.worse), (6, 2, 1));
+        assert!((found.difference - 0.25).abs() < 1e-12);
+        // Variances of the means: 0.5 / 2 = 0.25 and (2 / 3) / 4 = 1/6; the root of their sum, halved.
+        let se = (0.25_f64 + 1.0 / 6.0).sqrt() / 2.0;
+        assert!((found.se.unwrap() - se).abs() < 1e-12);
+        // Weighted 2 to 1: of the eight sums ±2 ±1 ±1, six are at least the observed 2 in size.
+        assert_eq!((found.p, found.test), (0.75, Test::SignFlipsExact));
+        assert_eq!(paired_average(&[&one, &[]]).unwrap(), paired(&one).unwrap());
+        assert_eq!(paired_average(&[&[], &[]]), None);
+        assert_eq!(paired_average(&[]), None);
     }
 
     #[test]
-    fn large_counts_do_not_underflow() {
-        assert!(mcnemar(25_000, 25_000) > 0.99);
-        let p = mcnemar(25_600, 24_400);
-        // The normal approximation with continuity: z = 1199 / sqrt(50000) = 5.362, p = 8.2e-8.
-        assert!((7e-8..1e-7).contains(&p), "{p}");
-        assert_eq!(mcnemar(0, 0), 1.0);
-        assert!(mcnemar(40_000, 0) < 1e-300);
+    fn repeats_are_averaged_within_the_problem() {
+        // Differences 0.5, 0 and -0.25: no sum ±0.5 ±0.25 is smaller than the observed 0.25.
+        let problems = vec![
+            (vec![0.0, 1.0], vec![1.0]),
+            (vec![1.0], vec![1.0, 1.0, 1.0]),
+            (vec![1.0, 1.0], vec![1.0, 1.0, 0.0, 1.0]),
+        ];
+        let found = paired(&problems).unwrap();
+        assert!((found.difference - 0.25 / 3.0).abs() < 1e-12);
+        assert_eq!((found.p, found.test), (1.0, Test::SignFlipsExact));
     }
 }

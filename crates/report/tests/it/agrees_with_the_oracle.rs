@@ -87,8 +87,8 @@ fn mcnemars_test() {
 fn flips_of_signs() {
     for case in oracle().sign_flips {
         let (found, test) = stats::sign_flips(&case.differences);
-        assert_eq!(test == Test::SignFlipsExact, case.exact);
-        // Both sides draw at random where there are too many patterns.
+        assert!(!case.exact || test == Test::SignFlipsExact);
+        // The oracle draws at random where there are too many patterns.
         close(found, case.p, if case.exact { 1e-12 } else { 0.015 });
     }
 }

@@ -95,6 +95,7 @@ impl Plan {
     pub(crate) fn source(&self) -> Source {
         Source {
             name: self.model.to_owned(),
+            pages: None,
             link: "..".to_owned(),
             run: self.run(),
             has_run_file: true,

@@ -44,7 +44,7 @@ fn scores_and_differences_are_near_the_truth() {
         let [low, high] = found.bootstrap.unwrap();
         let truth = with - without;
         assert!((low - 0.02..high + 0.02).contains(&truth), "{name}: {low} to {high}, not {truth}");
-        assert_eq!((found.problems, found.test), (400, Test::SignFlips));
+        assert_eq!((found.problems, found.test), (400, Test::SignFlipsExact));
     }
     assert!(task(&report, "math").p_holm.unwrap() < 0.001);
     assert!(task(&report, "physics").difference.unwrap().difference < -0.05);
@@ -103,6 +103,7 @@ fn pass_at_k_grows_with_k() {
 
 #[test]
 fn systems_are_compared() {
+    let plan = |seed| Plan { problems: 30, ..plan(seed) };
     let small = plan(1).source();
     let large = Plan { model: "large", ..plan(2) }.source();
     let again = plan(9).source();
@@ -131,16 +132,23 @@ fn two_runs_of_one_model_become_one_row() {
     assert_eq!(report.systems.len(), 1);
     assert_eq!(report.systems[0].runs, [0, 1]);
     assert_eq!(report.systems[0].tasks.len(), 2);
+    // Other problems are no other conditions, another temperature is.
+    let mut fewer = chem.clone();
+    fewer.run.settings.fixed = serde_json::json!({"selection": {"limit": 3}});
+    let mut more = math.clone();
+    more.run.settings.fixed = serde_json::json!({"selection": {"limit": 30}});
+    assert_eq!(Report::of(&[more, fewer]).systems.len(), 1);
     let mut hotter = chem;
-    hotter.run.settings.fixed = serde_json::json!({"temperature": 1.0});
+    hotter.run.settings.fixed = serde_json::json!({"sampling": {"temperature": 1.0}});
     let report = Report::of(&[math, hotter]);
-    assert!(report.notes[0].contains("different settings"), "{:?}", report.notes);
+    let labels: Vec<_> = report.systems.iter().map(|system| system.label.as_str()).collect();
+    assert_eq!(labels, ["small", "small t=1"]);
 }
 
 #[test]
 fn different_problems_are_pointed_out() {
     let sources = [("small", "a"), ("large", "b")].map(|(model, rows)| {
-        let mut source = Plan { model, ..plan(1) }.source();
+        let mut source = Plan { model, problems: 30, ..plan(1) }.source();
         source.run.tasks.iter_mut().for_each(|task| task.rows_sha256 = rows.to_owned());
         source
     });

@@ -3,8 +3,10 @@
 
 mod agrees_with_the_oracle;
 mod claims_no_more_than_it_knows;
+mod compares_runs;
 mod fabricate;
 mod finds_true_effects;
 mod reads_runs;
+mod renders_episodes;
 mod renders_reports;
 mod shows_hostile_texts;

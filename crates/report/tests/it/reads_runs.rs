@@ -4,6 +4,7 @@ use std::fs;
 
 use lis_report::{FailureKind, Report, html, markdown, read};
 use results::{AttemptKey, Mode, ResultsDir};
+use serde_json::json;
 
 use crate::fabricate::Plan;
 
@@ -28,7 +29,9 @@ fn a_run_on_disk_is_the_run_in_memory() {
     let path = plan().write(&dir.path().join("run"));
     let sources = read(&[path], &dir.path().join("run/report")).unwrap();
     let report = Report::of(&sources);
-    let in_memory = Report::of(&[plan().source()]);
+    let mut in_memory = plan().source();
+    in_memory.facts.iter_mut().for_each(|fact| fact.recorded = true);
+    let in_memory = Report::of(&[in_memory]);
     assert_eq!(report.systems[0].tasks, in_memory.systems[0].tasks);
     assert_eq!(report.runs[0].missing, 0);
     let domains = &report.systems[0].domains;
@@ -106,6 +109,37 @@ fn failures_link_to_their_trajectories() {
     fs::remove_file(out.join(first)).unwrap();
     let report = Report::of(&read(&[run], &out).unwrap());
     assert_eq!(report.failures.items[0].attempt.trajectory, None);
+}
+
+#[test]
+fn runs_with_odd_fields_are_compared_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let [plain, odd, double] =
+        ["plain", "odd", "double"].map(|name| plan().write(&dir.path().join(name)));
+    let file = odd.join("run.json");
+    let mut run: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    run["future"] = json!({"x": [1, 2, 3]});
+    run["settings"]["same"] = json!({
+        "sampling": {"temperature": "warm", "new": {"deep": [[1], {"a": null}]}},
+        "caps": "none", "huge": "x".repeat(5_000_000), "selection": 7,
+    });
+    run["tasks"] = json!([run["tasks"][0], run["tasks"][0]]);
+    fs::write(&file, run.to_string()).unwrap();
+    // The same field twice is no run file, and the attempts count all the same.
+    let file = double.join("run.json");
+    let text = fs::read_to_string(&file).unwrap().replacen('{', "{\"model\":\"x\",", 1);
+    fs::write(&file, text).unwrap();
+    let report = Report::of(&read(&[plain, odd, double], dir.path()).unwrap());
+    let labels: Vec<_> = report.systems.iter().map(|system| system.label.as_str()).collect();
+    assert_eq!(labels, ["small", "small t=warm", "unknown model"]);
+    assert_eq!(report.comparisons.len(), 4);
+    for row in &report.comparisons {
+        let found = row.difference.unwrap();
+        assert_eq!((found.problems, found.difference, found.p), (12, 0.0, 1.0));
+    }
+    let size = markdown(&report).len() + html(&report).len();
+    assert!(size < 300_000, "{size}");
 }
 
 #[test]
