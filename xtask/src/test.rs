@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The crates that must build on macOS, where the native runtime is left out.
-const ON_MAC: [&str; 9] = [
+const ON_MAC: [&str; 10] = [
     "lis-trajectory",
     "lis-model",
     "lis-model-server",
@@ -27,6 +27,7 @@ const ON_MAC: [&str; 9] = [
     "lis-sandbox-docker",
     "lis-image",
     "lis-catalogue",
+    "lis-supervisor",
     "llm-in-sandbox",
 ];
 

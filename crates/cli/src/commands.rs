@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Check which protections this machine can enforce, and what to install for more
     Doctor(DoctorArgs),
-    /// Run commands in sandboxes; list and remove sandboxes
+    /// Run commands in sandboxes; create, list and remove sandboxes
     #[command(subcommand)]
     Sandbox(SandboxCommand),
     /// Pull, build, import, list and remove images of sandboxes

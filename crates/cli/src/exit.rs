@@ -3,7 +3,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | success; for `sandbox run`, the command exited with 0 |
-//! | *any* | for `sandbox run` and `sandbox shell`, the command's exit code; 128 + N if signal N ended it |
+//! | *any* | for `sandbox run`, `exec` and `shell`, the command's exit code; 128 + N if signal N ended it |
 //! | 1 | for `replay --sandbox`, a result differs |
 //! | 2 | invalid input |
 //! | 3 | for `run`, the model ended without submitting |
@@ -54,6 +54,7 @@ pub(crate) fn of(error: &anyhow::Error) -> Exit {
         let usage = cause.is::<UsageError>()
             || matches!(cause.downcast_ref(), Some(SettingsError::NoHome))
             || cause.downcast_ref().is_some_and(sandbox::Error::is_usage)
+            || is_usage_of_named(cause)
             || cause.downcast_ref().is_some_and(image::Error::is_usage)
             || cause.downcast_ref().is_some_and(catalogue::Error::is_usage)
             || cause.downcast_ref().is_some_and(benchmark::Error::is_usage)
@@ -68,6 +69,16 @@ pub(crate) fn of(error: &anyhow::Error) -> Exit {
         }
     }
     Exit::Infrastructure
+}
+
+#[cfg(target_os = "linux")]
+fn is_usage_of_named(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref().is_some_and(supervisor::Error::is_usage)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_usage_of_named(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
 }
 
 /// Prints an error with its remedy in one line; returns how to end.

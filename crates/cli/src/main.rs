@@ -34,6 +34,10 @@ fn main() -> ExitCode {
     if let Some(code) = program.become_spawner() {
         return code;
     }
+    #[cfg(target_os = "linux")]
+    if let Some(code) = sandbox::become_supervisor() {
+        return code;
+    }
     let arguments: Vec<_> = std::env::args_os().collect();
     if let Err(error) = args::mounts::refuse(&arguments) {
         return exit::report(&error.into()).into();

@@ -20,6 +20,7 @@ pub(crate) fn remedy(error: &anyhow::Error) -> String {
 /// The remedy for one cause.
 fn of(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     None.or_else(|| cause.downcast_ref().and_then(of_sandbox))
+        .or_else(|| of_named(cause))
         .or_else(|| cause.downcast_ref().and_then(of_benchmark))
         .or_else(|| cause.downcast_ref().and_then(of_model))
         .or_else(|| cause.downcast_ref().and_then(of_hub))
@@ -45,6 +46,29 @@ fn of_sandbox(error: &sandbox::Error) -> Option<&'static str> {
         },
         _ => None,
     }
+}
+
+/// Remedies for named sandboxes.
+#[cfg(target_os = "linux")]
+fn of_named(cause: &(dyn Error + 'static)) -> Option<&'static str> {
+    match cause.downcast_ref()? {
+        supervisor::Error::Sandbox(error) => of_sandbox(error),
+        supervisor::Error::Unknown(_) => Some(
+            "see `llm-in-sandbox sandbox list`, or create it with `llm-in-sandbox sandbox create`",
+        ),
+        supervisor::Error::Exists(_) => {
+            Some("choose another name, or remove it with `llm-in-sandbox sandbox rm`")
+        }
+        supervisor::Error::Version { .. } => {
+            Some("use that version, or remove its sandboxes with `llm-in-sandbox sandbox rm --all`")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn of_named(_: &(dyn Error + 'static)) -> Option<&'static str> {
+    None
 }
 
 fn of_image(image: &ImageRef, reason: &UnknownImage) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sandbox::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection,
-    RefusedConnections, Runtime, Sandbox, SandboxInfo, ShellCommand, Spec, Streams,
+    RefusedConnections, Runtime, Sandbox, SandboxInfo, ShellCommand, Spec, Streams, Usage,
 };
 use sandbox_docker::{DockerRuntime, DockerSandbox};
 #[cfg(target_os = "linux")]
@@ -159,6 +159,10 @@ impl Sandbox for AnySandbox {
 
     async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
         each!(self, sandbox => sandbox.peak_memory().await)
+    }
+
+    async fn usage(&self) -> Result<Usage, Error> {
+        each!(self, sandbox => sandbox.usage().await)
     }
 
     fn refused_connections(&self) -> Vec<RefusedConnections> {

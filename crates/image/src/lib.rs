@@ -43,7 +43,7 @@ pub use digest::{Digest, ParseDigestError};
 pub use error::Error;
 pub use limits::Limits;
 pub use lock::Lease;
-pub use name::NameError;
+pub use name::{NameError, check_name};
 pub use oci::{OciError, Platform};
 pub use progress::{Progress, Silent, Stage};
 pub use prune::Pruned;

@@ -34,6 +34,11 @@ pub enum NameError {
     Shape(String),
 }
 
+/// Checks that a text can be the name of an image in the store.
+pub fn check_name(text: &str) -> Result<(), NameError> {
+    Name::new(text).map(drop)
+}
+
 impl Name {
     pub(crate) fn new(text: &str) -> Result<Self, NameError> {
         if text.is_empty() || text.len() > 200 {

@@ -205,6 +205,8 @@ pub(crate) struct Counters {
     pub(crate) pids: Option<OwnedFd>,
     /// Peak memory use.
     pub(crate) peak: Option<OwnedFd>,
+    /// Memory in use now.
+    pub(crate) current: Option<OwnedFd>,
 }
 
 impl Group {
@@ -271,14 +273,15 @@ impl Group {
             let dir = self.dirs.iter().find(|(name, _)| *name == controller || *name == "v2");
             dir.and_then(|(_, dir)| File::open(dir.join(file)).ok()).map(OwnedFd::from)
         };
-        let (memory, peak) = match self.v2 {
-            true => ("memory.events", "memory.peak"),
-            false => ("memory.oom_control", "memory.max_usage_in_bytes"),
+        let (memory, peak, current) = match self.v2 {
+            true => ("memory.events", "memory.peak", "memory.current"),
+            false => ("memory.oom_control", "memory.max_usage_in_bytes", "memory.usage_in_bytes"),
         };
         Counters {
             memory: find("memory", memory),
             pids: find("pids", "pids.events"),
             peak: find("memory", peak),
+            current: find("memory", current),
         }
     }
 

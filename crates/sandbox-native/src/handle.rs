@@ -11,7 +11,7 @@ use std::{
 
 use sandbox::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Process, Protection,
-    RefusedConnections, Sandbox, ShellCommand, Skipped, Spec, Streams, archive,
+    RefusedConnections, Sandbox, ShellCommand, Skipped, Spec, Streams, Usage, archive,
 };
 use tokio::{
     sync::{Mutex, oneshot},
@@ -46,7 +46,8 @@ impl Numbered for Reply {
             | Self::Opened { id }
             | Self::Finished { id, .. }
             | Self::Refused { id, .. }
-            | Self::Peak { id, .. } => Some(*id),
+            | Self::Peak { id, .. }
+            | Self::Usage { id, .. } => Some(*id),
         }
     }
 
@@ -603,6 +604,15 @@ impl Sandbox for NativeSandbox {
     async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
         match self.ask(Task::PeakMemory).await? {
             Reply::Peak { bytes, .. } => Ok(bytes.map(ByteSize)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn usage(&self) -> Result<Usage, Error> {
+        match self.ask(Task::Usage).await? {
+            Reply::Usage { memory, disk, .. } => {
+                Ok(Usage { memory: memory.map(ByteSize), disk: disk.map(ByteSize) })
+            }
             other => Err(unexpected(&other)),
         }
     }

@@ -68,6 +68,8 @@ pub(crate) enum Task {
     Freeze,
     /// Report the peak memory use. Answered by `Peak`.
     PeakMemory,
+    /// Report what is in use now. Answered by `Usage`.
+    Usage,
 }
 
 /// A task on files.
@@ -108,6 +110,8 @@ pub(crate) enum Reply {
     Refused { id: u32, error: WireError },
     /// The peak memory use in bytes, where the kernel counts it.
     Peak { id: u32, bytes: Option<u64> },
+    /// Memory and written files in bytes, where they are counted.
+    Usage { id: u32, memory: Option<u64>, disk: Option<u64> },
     /// PID 1 or a file worker is about to end because of a bug, or failed where no request waits for it.
     Diagnostic(String),
 }
@@ -203,8 +207,13 @@ impl<'a> Server<'a> {
         let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
         wire::send(init.socket, &Reply::Ready, &fds).step("answering the caller")?;
         let file = |fd: &Option<OwnedFd>| fd.as_ref()?.try_clone().ok().map(File::from);
-        let Counters { memory, pids, peak } = init.counters;
-        let events = Events { memory: file(memory), pids: file(pids), peak: file(peak) };
+        let Counters { memory, pids, peak, current } = init.counters;
+        let events = Events {
+            memory: file(memory),
+            pids: file(pids),
+            peak: file(peak),
+            current: file(current),
+        };
         let pipes = init.own.pipes.try_clone().step("opening our pipes")?;
         let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()));
         Ok(Self {
@@ -314,6 +323,11 @@ impl<'a> Server<'a> {
                 let bytes = self.events.peak.as_ref().and_then(cgroup::number_in);
                 self.reply(&Reply::Peak { id, bytes }, &[])
             }
+            Task::Usage => {
+                let memory = self.events.current.as_ref().and_then(cgroup::number_in);
+                let disk = self.disk.used(self.init.uppers);
+                self.reply(&Reply::Usage { id, memory, disk }, &[])
+            }
         }
     }
 
@@ -356,6 +370,8 @@ impl<'a> Server<'a> {
             let cause = self.events.since(counts_before).or(self.disk_cause(status));
             return self.end(id, status, cause, lost);
         }
+        // An orphan, perhaps the last process of its session.
+        self.programs.forget_sessions();
         Ok(())
     }
 
@@ -371,9 +387,9 @@ impl<'a> Server<'a> {
             Some(Cause::Timeout) => Status::TimedOut,
             _ => Status::Signaled(libc::SIGKILL),
         };
-        let roots = self.programs.roots();
         if self.shell.running_id() == Some(running) {
-            let lost = self.shell.abort(&roots, &self.workers.pids());
+            let programs = self.programs.processes();
+            let lost = self.shell.abort(&programs, &self.workers.pids());
             return self.end(running, status, cause, lost);
         }
         let spared = self.shell.processes();
@@ -449,6 +465,7 @@ struct Events {
     memory: Option<File>,
     pids: Option<File>,
     peak: Option<File>,
+    current: Option<File>,
 }
 
 /// The counters at one moment.

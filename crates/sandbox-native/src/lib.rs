@@ -57,6 +57,6 @@ mod wire;
 
 pub use handle::NativeSandbox;
 pub use probe::{Machine, probe};
-pub use reexec::init;
+pub use reexec::{inherit_only_stdio, init};
 pub use runtime::{Launcher, NativeOptions, NativeRuntime, list};
 pub use spawner::spawner_main;

@@ -20,6 +20,15 @@ pub fn init() {
     }
 }
 
+/// Makes programs that this process starts inherit its standard streams and no other descriptor, whatever this process
+/// itself inherited. A process that is to outlive its caller must not hold the caller's pipes open.
+///
+/// # Errors
+/// If the kernel is older than 5.11.
+pub fn inherit_only_stdio() -> std::io::Result<()> {
+    crate::sys::close_on_exec_from(3)
+}
+
 impl Launcher {
     /// This program, executed again with an empty environment. Its `main` must begin with [`init`].
     pub fn current_program() -> Self {

@@ -140,6 +140,21 @@ pub(crate) unsafe fn close_from(first: RawFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Marks every descriptor from this number on to be closed by `exec`. This process keeps them.
+pub(crate) fn close_on_exec_from(first: RawFd) -> io::Result<()> {
+    // SAFETY: close_range takes integers. With this flag it closes nothing: it sets a flag of each descriptor that its
+    // owner does not depend on.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC as libc::c_uint,
+        )
+    })?;
+    Ok(())
+}
+
 /// Places descriptors at exactly 3, 4, 5 ... and closes all others above 2.
 ///
 /// # Safety

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ByteSize;
+
 /// One entry of a directory inside a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -29,6 +31,15 @@ pub enum EntryKind {
     Link,
     /// A device, socket or pipe.
     Other,
+}
+
+/// What a sandbox uses at one moment; `None` where it is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Memory of all its processes together, including files in memory.
+    pub memory: Option<ByteSize>,
+    /// Size of the files it has written.
+    pub disk: Option<ByteSize>,
 }
 
 /// Report of a copy.

@@ -43,7 +43,7 @@ pub use error::{Error, Feature, RequestError, UnknownImage};
 pub use exec::{
     Cause, ExecOutput, Exit, Input, Output, Process, ShellCommand, Status, Streams, TerminalSize,
 };
-pub use files::{CopyReport, Entry, EntryKind, Skipped};
+pub use files::{CopyReport, Entry, EntryKind, Skipped, Usage};
 pub use pool::Pool;
 pub use protection::{Layer, LayerReport, LayerState, Protection};
 pub use refused::{RefusalReason, RefusedConnections};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection,
-    RefusedConnections, ShellCommand, Spec, Streams,
+    RefusedConnections, ShellCommand, Spec, Streams, Usage,
 };
 
 /// Creates sandboxes.
@@ -107,6 +107,11 @@ pub trait Sandbox: Send + Sync + Sized + 'static {
 
     /// Peak memory use of all its processes together, including files in memory; `None` where it is not counted.
     fn peak_memory(&self) -> impl Future<Output = Result<Option<ByteSize>, Error>> + Send;
+
+    /// What it uses at this moment. A runtime that does not count it reports nothing.
+    fn usage(&self) -> impl Future<Output = Result<Usage, Error>> + Send {
+        async { Ok(Usage::default()) }
+    }
 
     /// Connections that the network policy refused so far, as far as the runtime sees them: those to hosts outside the
     /// list of [`Network::Allow`](crate::Network::Allow).

@@ -37,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sandbox-docker",
             "sandbox-native",
             "startup",
+            "supervisor",
             "trajectory",
         ],
     ),
@@ -97,6 +98,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandbox-testkit", &["sandbox", "sandbox-conformance", "sandbox-native"]),
     ("seeded", &[]),
     ("startup", &["error-text", "sandbox-native", "trajectory"]),
+    // Any runtime, and only through its traits.
+    ("supervisor", &["atomic-file", "error-text", "sandbox"]),
     ("testkit", &["model", "trajectory"]),
     ("train", &["policy", "rollout", "sandbox-native", "startup", "training", "vocabulary"]),
     (

@@ -1,16 +1,27 @@
-//! `sandbox …`: runs a command or a shell in a new sandbox; lists and removes sandboxes.
+//! `sandbox …`: runs a command or a shell in a new sandbox; creates, uses, lists and removes sandboxes that last.
 
 mod args;
+#[cfg(target_os = "linux")]
+mod copy;
+#[cfg(target_os = "linux")]
+mod exec;
 mod list;
+#[cfg(target_os = "linux")]
+mod named;
 mod refused;
 mod request;
 mod run;
 mod session;
 mod shell;
 mod streams;
+#[cfg(target_os = "linux")]
+mod supervise;
 
 use startup::Signals;
 
+use self::args::NamedCommand;
+#[cfg(target_os = "linux")]
+pub(crate) use self::supervise::become_supervisor;
 pub(crate) use self::{
     args::SandboxCommand, list::age, refused::refused_line, session::report_skipped,
 };
@@ -31,5 +42,27 @@ pub(crate) async fn run(
         SandboxCommand::Prune(args) => {
             until_cancelled(list::prune(&args, settings), interrupts).await
         }
+        SandboxCommand::Named(command) => {
+            until_cancelled(run_named(command, settings), interrupts).await
+        }
     }
+}
+
+/// Runs a command on named sandboxes. Being dropped cancels what it does in a sandbox.
+#[cfg(target_os = "linux")]
+async fn run_named(command: NamedCommand, settings: &Settings) -> anyhow::Result<Exit> {
+    match command {
+        NamedCommand::Create(args) => named::create(args, settings).await,
+        NamedCommand::Exec(args) => exec::run(args, settings).await,
+        NamedCommand::Cp(args) => copy::run(&args, settings).await,
+        NamedCommand::Fork(args) => named::fork(&args, settings).await,
+        NamedCommand::Save(args) => named::save(&args, settings).await,
+        NamedCommand::Rm(args) => named::remove(&args, settings).await,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn run_named(_: NamedCommand, _: &Settings) -> anyhow::Result<Exit> {
+    let text = "named sandboxes need the native runtime, which needs the Linux kernel; use a container of Docker";
+    Err(crate::exit::UsageError(text.into()).into())
 }

@@ -155,7 +155,7 @@ fn size_of(path: &Path) -> u64 {
 }
 
 /// Resolves the values of variables.
-fn values(env: Vec<Variable>) -> Result<Vec<(String, String)>, UsageError> {
+pub(crate) fn values(env: Vec<Variable>) -> Result<Vec<(String, String)>, UsageError> {
     env.into_iter().map(value).collect()
 }
 

@@ -20,6 +20,7 @@ mod fails_well;
 mod grades;
 mod keeps_images;
 mod keeps_models;
+mod keeps_sandboxes;
 mod keeps_secrets;
 mod leaves_nothing_behind;
 mod limits;

@@ -129,3 +129,30 @@ fn a_script_on_standard_input_is_run() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(&output), out(&output).as_str()), (5, "/tmp\n"), "{}", err(&output));
 }
+
+#[test]
+fn a_command_in_a_named_sandbox_gets_a_terminal() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    home.ok(["sandbox", "create", "box"]);
+    let mut person =
+        Person::at_a_terminal(&home, &["sandbox", "exec", "box", "--tty", "--", "bash"]);
+    person.sees("# ");
+    person.types("echo size $(stty size) on $TERM\r");
+    person.sees("size 31 97 on vt220\r\n");
+    let terminal: OwnedFd = person.terminal.try_clone().unwrap().into();
+    set_size(&terminal, 55, 111);
+    person.running.signal(Signal::WINCH);
+    wait_for("the new size", || {
+        person.types("echo now $(stty size)\r");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        String::from_utf8_lossy(&person.shown.lock().unwrap()).contains("now 55 111").then_some(())
+    });
+    // Ctrl-C belongs to whatever runs inside.
+    person.types("sleep 1000\r");
+    person.sees("sleep 1000");
+    person.types("\x03");
+    person.types("exit 7\r");
+    assert_eq!(person.running.end(), 7);
+    assert!(person.echo_is_on());
+    home.ok(["sandbox", "rm", "box"]);
+}

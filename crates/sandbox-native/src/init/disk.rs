@@ -21,6 +21,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 const PER_ENTRY: u64 = 256;
 /// More entries than this count as a violation: they would take too long to measure.
 const MAX_ENTRIES: u64 = 2_000_000;
+/// Stands for the size of more entries than that.
+const UNKNOWN: u64 = u64::MAX / 2;
 const FIRST_CHECK: Duration = Duration::from_millis(20);
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 const COST_FACTOR: u32 = 20;
@@ -74,21 +76,37 @@ impl DiskWatch {
         self.is_over(|| used_by(uppers), check)
     }
 
+    /// Bytes written, measured now unless that is expensive and was just done; `None` if there are too many files to
+    /// measure.
+    pub(crate) fn used(&mut self, uppers: &[OwnedFd]) -> Option<u64> {
+        let now = Instant::now();
+        if self.is_affordable(now) {
+            self.measure(|| used_by(uppers), now);
+        }
+        (self.used < UNKNOWN).then_some(self.used)
+    }
+
+    fn is_affordable(&self, now: Instant) -> bool {
+        self.cost < CHEAP || now.duration_since(self.looked) >= self.cost * COST_FACTOR
+    }
+
+    fn measure(&mut self, measure: impl FnOnce() -> u64, start: Instant) {
+        self.used = measure();
+        self.looked = Instant::now();
+        self.cost = self.looked - start;
+        self.due = self.looked + (self.cost * COST_FACTOR).clamp(MIN_INTERVAL, MAX_INTERVAL);
+    }
+
     fn is_over(&mut self, measure: impl FnOnce() -> u64, check: Check) -> bool {
         let Some(limit) = self.limit else { return false };
         let start = Instant::now();
         let ready = match check {
             Check::WhenDue => start >= self.due,
             Check::Now => true,
-            Check::AtEnd => {
-                self.cost < CHEAP || start.duration_since(self.looked) >= self.cost * COST_FACTOR
-            }
+            Check::AtEnd => self.is_affordable(start),
         };
         if ready {
-            self.used = measure();
-            self.looked = Instant::now();
-            self.cost = self.looked - start;
-            self.due = self.looked + (self.cost * COST_FACTOR).clamp(MIN_INTERVAL, MAX_INTERVAL);
+            self.measure(measure, start);
         }
         (ready || check == Check::AtEnd) && self.used >= limit && self.used > self.baseline
     }
@@ -100,7 +118,7 @@ fn used_by(dirs: &[OwnedFd]) -> u64 {
         sum.add_tree(dir);
     }
     sum.add_deleted();
-    if sum.entries > MAX_ENTRIES { u64::MAX / 2 } else { sum.bytes }
+    if sum.entries > MAX_ENTRIES { UNKNOWN } else { sum.bytes }
 }
 
 #[derive(Default)]

@@ -37,6 +37,23 @@ pub(crate) fn numbers() -> HashSet<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// The processes whose session one of these processes began, whatever became of it.
+pub(crate) fn in_sessions(leaders: &[i32]) -> Vec<i32> {
+    let ours = |pid: &i32| session_of(*pid).is_some_and(|leader| leaders.contains(&leader));
+    numbers().into_iter().filter(ours).collect()
+}
+
+/// The sessions that have a process.
+pub(crate) fn sessions() -> HashSet<i32> {
+    numbers().into_iter().filter_map(session_of).collect()
+}
+
+/// The session of a process: the id of the process that began it, which is not reused before the session is over.
+fn session_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(3)?.parse().ok()
+}
+
 /// The processes that existed at one moment, identified by id and start time because ids are reused.
 pub(crate) struct Present(HashMap<i32, u64>);
 

@@ -35,6 +35,8 @@ pub(crate) struct ProgramSpec {
 #[derive(Default)]
 pub(crate) struct Programs {
     running: Vec<Program>,
+    /// The sessions of programs that have ended and left processes in the background.
+    ended: Vec<i32>,
 }
 
 /// A running program.
@@ -59,6 +61,24 @@ impl Programs {
     /// Their requests.
     pub(crate) fn ids(&self) -> Vec<u32> {
         self.running.iter().map(|program| program.id).collect()
+    }
+
+    /// The first process of each, and what they and earlier programs have in the background. Every program begins a
+    /// session, which its processes can leave for a new one but not for that of another program.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        // One that has just been started may not have its session yet.
+        let mut all = self.roots();
+        let sessions: Vec<_> = all.iter().chain(&self.ended).copied().collect();
+        all.extend(processes::in_sessions(&sessions));
+        all
+    }
+
+    /// Forgets sessions that are over, before their numbers can be reused: an impostor would be spared.
+    pub(crate) fn forget_sessions(&mut self) {
+        if !self.ended.is_empty() {
+            let sessions = processes::sessions();
+            self.ended.retain(|session| sessions.contains(session));
+        }
     }
 
     /// Starts a program; returns the controlling side of its terminal, if it has one.
@@ -91,6 +111,8 @@ impl Programs {
     /// Handles the end of a process; returns the program if it was the first process of one.
     pub(crate) fn ended(&mut self, pid: i32) -> Option<Program> {
         let at = self.running.iter().position(|program| program.pid == pid)?;
+        self.ended.push(pid);
+        self.forget_sessions();
         Some(self.running.swap_remove(at))
     }
 
@@ -101,7 +123,7 @@ impl Programs {
         };
         let program = self.running.swap_remove(at);
         let mut spared = program.before.still_there();
-        spared.extend(self.roots());
+        spared.extend(self.processes());
         spared.extend(shell);
         spared.extend(workers);
         processes::kill_all_but(&spared, processes::Descendants::Spared);

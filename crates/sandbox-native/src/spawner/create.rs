@@ -177,12 +177,14 @@ impl NewProcess<'_> {
             counters.memory.iter().len(),
             counters.pids.iter().len(),
             counters.peak.iter().len(),
+            counters.current.iter().len(),
         ];
         let all = [self.inside, self.go, self.spawner.try_clone()?]
             .into_iter()
             .chain(entrance)
             .chain(uppers);
         let all = all.chain(counters.memory).chain(counters.pids).chain(counters.peak);
+        let all = all.chain(counters.current);
         // SAFETY: this is a copy of the spawner that becomes PID 1. It ends by `exit_now`, in `NewProcess::run` or in
         // `init::run`, without returning to the spawner's code, so none of the spawner's descriptors is used or dropped
         // here again; those needed are all in the list. `plan`, `overlays` and `group` hold paths only.
@@ -200,6 +202,7 @@ impl NewProcess<'_> {
                 memory: groups[5].next(),
                 pids: groups[6].next(),
                 peak: groups[7].next(),
+                current: groups[8].next(),
             },
         })
     }

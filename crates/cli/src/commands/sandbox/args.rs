@@ -1,9 +1,12 @@
 //! The arguments of `sandbox …`.
 
+pub(super) mod named;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 
+pub(crate) use self::named::NamedCommand;
 use crate::args::{
     sandbox::{RuntimeKind, SandboxArgs},
     values::{self, CopyPair, Limit},
@@ -16,6 +19,8 @@ pub(crate) enum SandboxCommand {
     Run(SandboxRunArgs),
     /// Open a shell in a new sandbox
     Shell(SandboxShellArgs),
+    #[command(flatten)]
+    Named(NamedCommand),
     /// List the sandboxes on this machine
     List(SandboxListArgs),
     /// Remove what crashed processes left behind
@@ -85,7 +90,8 @@ pub(crate) struct SessionArgs {
   llm-in-sandbox sandbox list
   llm-in-sandbox sandbox list --json | jq '.[] | select(.alive | not)'
 
-A sandbox whose process crashed is marked as left over; there should be none.")]
+A named sandbox is busy or idle, that of a running command is alive. A sandbox whose process
+crashed is marked as left over; there should be none.")]
 pub(crate) struct SandboxListArgs {
     /// Only sandboxes of this runtime [default: of every available runtime]
     #[arg(long, value_name = "RUNTIME", value_enum)]

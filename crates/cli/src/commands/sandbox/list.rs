@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use indicatif::HumanDuration;
+use indicatif::{HumanBytes, HumanDuration};
 use sandbox::{Runtime, SandboxInfo};
 use serde::Serialize;
 
@@ -21,6 +21,26 @@ struct Found {
     runtime: &'static str,
     #[serde(flatten)]
     info: SandboxInfo,
+    #[serde(flatten)]
+    named: Named,
+}
+
+/// What is known of a named sandbox only.
+#[derive(Default, Serialize)]
+struct Named {
+    name: Option<String>,
+    /// `busy`, `idle` or `gone`.
+    state: Option<&'static str>,
+    idle_seconds: Option<f64>,
+    idle_timeout_seconds: Option<f64>,
+    memory_bytes: Option<u64>,
+    disk_bytes: Option<u64>,
+}
+
+impl Found {
+    fn new(kind: RuntimeKind, info: SandboxInfo) -> Self {
+        Self { runtime: kind.name(), info, named: Named::default() }
+    }
 }
 
 /// Lists sandboxes.
@@ -34,9 +54,8 @@ pub(crate) async fn list(args: &SandboxListArgs, settings: &Settings) -> anyhow:
             settings.writable_home()?;
         }
         let infos = sandbox_native::list(home)?;
-        found.extend(
-            infos.into_iter().map(|info| Found { runtime: RuntimeKind::Native.name(), info }),
-        );
+        found.extend(infos.into_iter().map(|info| Found::new(RuntimeKind::Native, info)));
+        add_names(&mut found, settings).await;
     }
     let others = match args.runtime {
         None => docker_if_any(settings).await,
@@ -45,7 +64,7 @@ pub(crate) async fn list(args: &SandboxListArgs, settings: &Settings) -> anyhow:
     };
     for (kind, runtime) in others {
         let infos = runtime.list().await?;
-        found.extend(infos.into_iter().map(|info| Found { runtime: kind.name(), info }));
+        found.extend(infos.into_iter().map(|info| Found::new(kind, info)));
     }
     if args.json {
         output::print_json(&found)?;
@@ -57,12 +76,46 @@ pub(crate) async fn list(args: &SandboxListArgs, settings: &Settings) -> anyhow:
     Ok(Exit::Done)
 }
 
+/// Adds what the supervisor knows of its sandboxes. Where it cannot be asked, they are listed without.
+#[cfg(target_os = "linux")]
+async fn add_names(found: &mut [Found], settings: &Settings) {
+    let asked = async {
+        match super::supervise::connect(settings).await? {
+            Some(supervisor) => Ok(supervisor.list().await?),
+            None => Ok(Vec::new()),
+        }
+    };
+    let sandboxes = match asked.await {
+        Ok(sandboxes) => sandboxes,
+        Err(error) => {
+            return output::note(&format!("names are missing: {}", exit::describe(&error)));
+        }
+    };
+    for sandbox in sandboxes {
+        let Some(found) = found.iter_mut().find(|found| found.info.id == sandbox.id) else {
+            continue;
+        };
+        found.named = Named {
+            name: Some(sandbox.name.into()),
+            state: Some(match sandbox.state {
+                supervisor::State::Busy => "busy",
+                supervisor::State::Idle => "idle",
+                supervisor::State::Gone => "gone",
+            }),
+            idle_seconds: Some(sandbox.idle.as_secs_f64()),
+            idle_timeout_seconds: sandbox.idle_timeout.map(|time| time.as_secs_f64()),
+            memory_bytes: sandbox.usage.memory.map(|size| size.0),
+            disk_bytes: sandbox.usage.disk.map(|size| size.0),
+        };
+    }
+}
+
 /// Removes leftovers.
 pub(crate) async fn prune(args: &SandboxPruneArgs, settings: &Settings) -> anyhow::Result<Exit> {
     let mut removed = Vec::new();
     for (kind, runtime) in runtimes(args.runtime, settings).await? {
         let infos = runtime.prune().await?;
-        removed.extend(infos.into_iter().map(|info| Found { runtime: kind.name(), info }));
+        removed.extend(infos.into_iter().map(|info| Found::new(kind, info)));
     }
     if args.json {
         output::print_json(&removed)?;
@@ -124,17 +177,27 @@ async fn runtimes(
 }
 
 fn table(found: &[Found]) -> String {
-    let heading = ["RUNTIME", "ID", "IMAGE", "OWNER", "AGE", "STATE"].map(str::to_owned).to_vec();
-    let mut rows = vec![heading];
-    rows.extend(found.iter().map(|Found { runtime, info }| {
+    let heading =
+        ["NAME", "IMAGE", "STATE", "AGE", "IDLE", "MEMORY", "DISK", "RUNTIME", "ID", "OWNER"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    let absent = || "-".to_owned();
+    let size = |bytes: Option<u64>| {
+        bytes.map_or_else(absent, |bytes| HumanBytes(bytes).to_string().replace(' ', ""))
+    };
+    rows.extend(found.iter().map(|Found { runtime, info, named }| {
         let state = if info.alive { "alive" } else { "left over" };
+        let idle = |seconds| HumanDuration(Duration::from_secs_f64(seconds)).to_string();
         vec![
+            named.name.clone().unwrap_or_else(absent),
+            info.image.clone(),
+            named.state.unwrap_or(state).to_owned(),
+            age(UNIX_EPOCH + Duration::from_secs(info.created)),
+            named.idle_seconds.map_or_else(absent, idle),
+            size(named.memory_bytes),
+            size(named.disk_bytes),
             (*runtime).to_owned(),
             info.id.clone(),
-            info.image.clone(),
             info.owner_pid.to_string(),
-            age(UNIX_EPOCH + Duration::from_secs(info.created)),
-            state.to_owned(),
         ]
     }));
     output::table(&rows)

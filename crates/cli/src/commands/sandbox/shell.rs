@@ -49,7 +49,7 @@ pub(crate) async fn run(
 }
 
 /// The size of the terminal, updated when it changes.
-fn watch_size() -> anyhow::Result<watch::Receiver<sandbox::TerminalSize>> {
+pub(super) fn watch_size() -> anyhow::Result<watch::Receiver<sandbox::TerminalSize>> {
     let mut changes = signal(SignalKind::window_change())?;
     let (sender, size) = watch::channel(terminal::size());
     tokio::spawn(async move {
