@@ -25,6 +25,10 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "llm-in-sandbox", &mut script);
-    output::print(&String::from_utf8_lossy(&script))?;
+    let script = String::from_utf8_lossy(&script);
+    // clap_complete 4.6 spells a hyphen of the program's name in two ways, so that no label of bash's matches
+    // (clap-rs/clap#6421).
+    let script = script.replace("llm__subcmd__in__subcmd__sandbox", "llm__in__sandbox");
+    output::print(&script)?;
     Ok(Exit::Done)
 }
