@@ -33,7 +33,9 @@ mod settings;
 pub use collect::{Collected, answer_of, collect_directory};
 pub use event_log::{EventFile, EventLog, now_ms};
 pub use grade::{Graded, grade};
-pub use play::{Attempt, Cancelled, Play, RetryPolicy, Retrying, answer, play};
-pub use sandboxes::{Reuse, Sandboxes, copy_input, create_directories, input_listing, within};
+pub use play::{Attempt, Cancelled, Play, RetryPolicy, Retrying, answer, first_messages, play};
+pub use sandboxes::{
+    Reuse, Sandboxes, copy_input, create_directories, input_listing, try_sandbox, within,
+};
 pub use settings::{Capability, Documents, LimitSettings, Settings, UnknownCapability};
 pub use trajectory::{Fault, Mode, Validity};

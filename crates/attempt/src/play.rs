@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agent::{Episode, Opening, prompt::Inputs};
+use agent::{
+    Episode, Opening,
+    prompt::{Inputs, PromptError},
+};
 use model::{Model, Sampling};
 use problems::{Problem, Task};
 use sandbox::{Network, Runtime, Sandbox};
@@ -238,18 +241,8 @@ impl<M: Model, R: Runtime> Play<'_, M, R> {
 
     /// The messages an episode starts with: the task's templates, filled with the problem and its documents.
     fn opening_messages(&self, network: &Network) -> Result<Vec<Message>, Failure> {
-        let (task, problem) = (self.task, self.problem);
-        let (statement, inputs) = match self.settings.documents {
-            Documents::Files => {
-                let files = problem.files.iter();
-                let sizes = files.map(|(name, text)| (name.clone(), text.len() as u64));
-                (problem.statement.clone(), Inputs::new(sizes))
-            }
-            Documents::Prompt => (task.with_documents_in_prompt(problem), Inputs::default()),
-        };
-        let rendered = task.prompts.render_with(&statement, network, &inputs);
-        let rendered = rendered.map_err(|error| Failure::new(Fault::Problem, &error))?;
-        Ok(rendered.messages())
+        let messages = messages_in_sandbox(self.task, self.problem, self.settings, network);
+        messages.map_err(|error| Failure::new(Fault::Problem, &error))
     }
 
     /// The first event of the episode.
@@ -275,6 +268,42 @@ impl<M: Model, R: Runtime> Play<'_, M, R> {
             done = work => Ok(done),
         }
     }
+}
+
+/// The messages an attempt at a problem starts with.
+///
+/// # Errors
+/// If the task's prompts cannot be filled with the problem.
+pub fn first_messages(
+    task: &Task,
+    problem: &Problem,
+    settings: &Settings,
+    mode: Mode,
+) -> Result<Vec<Message>, PromptError> {
+    match mode {
+        Mode::Llm => Ok(vec![Message::user(task.plain_prompt(problem))]),
+        Mode::Sandbox => {
+            let (spec, _) = settings.sandbox_for(task, problem);
+            messages_in_sandbox(task, problem, settings, &spec.network)
+        }
+    }
+}
+
+fn messages_in_sandbox(
+    task: &Task,
+    problem: &Problem,
+    settings: &Settings,
+    network: &Network,
+) -> Result<Vec<Message>, PromptError> {
+    let (statement, inputs) = match settings.documents {
+        Documents::Files => {
+            let files = problem.files.iter();
+            let sizes = files.map(|(name, text)| (name.clone(), text.len() as u64));
+            (problem.statement.clone(), Inputs::new(sizes))
+        }
+        Documents::Prompt => (task.with_documents_in_prompt(problem), Inputs::default()),
+    };
+    Ok(task.prompts.render_with(&statement, network, &inputs)?.messages())
 }
 
 /// Milliseconds since an instant.

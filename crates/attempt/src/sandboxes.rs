@@ -153,6 +153,23 @@ pub(crate) async fn prepare<S: Sandbox>(
     within(SETUP + PATIENCE, "preparing a sandbox", preparing).await
 }
 
+/// Creates a sandbox for a problem, prepares it as for an attempt, and removes it: to find out whether that works.
+///
+/// # Errors
+/// If the sandbox cannot be created, filled or set up.
+pub async fn try_sandbox<R: Runtime>(
+    runtime: &R,
+    task: &Task,
+    problem: &Problem,
+    settings: &Settings,
+) -> Result<(), Error> {
+    let (spec, _) = settings.sandbox_for(task, problem);
+    let sandbox = within(PATIENCE, "creating a sandbox", runtime.create(&spec)).await?;
+    let prepared = prepare(&sandbox, task, problem, settings).await;
+    let destroyed = destroy(sandbox).await;
+    prepared.and(destroyed)
+}
+
 /// Creates the directories a prompt names: a model must be able to rely on what it reads there.
 pub async fn create_directories<S: Sandbox>(sandbox: &S, prompts: &Prompts) -> Result<(), Error> {
     let dirs = [&prompts.working_dir, &prompts.input_dir, &prompts.output_dir];

@@ -2,7 +2,7 @@
 
 use attempt::{Attempt, Cancelled, EventLog, Fault, Graded, Play, RetryPolicy};
 use model::Model;
-use results::{AttemptRecord, Tokens, VERSION};
+use results::{AttemptRecord, GradingHistory, Tokens, VERSION};
 use sandbox::Runtime;
 use serde_json::{Value, json};
 use tokio::task::JoinError;
@@ -14,6 +14,15 @@ use crate::{
     plan::PlannedAttempt,
     run::{Finished, Runner},
 };
+
+/// Why an answer has no grade.
+#[derive(Debug, thiserror::Error)]
+enum Ungraded {
+    #[error("the run was cancelled")]
+    Cancelled,
+    #[error("{0}")]
+    Cause(String),
+}
 
 impl<M: Model, R: Runtime> Runner<M, R> {
     /// Plays an attempt until it says something about the model, or the infrastructure has failed too often.
@@ -81,7 +90,7 @@ impl<M: Model, R: Runtime> Runner<M, R> {
             && record.is_answered()
         {
             self.progress.on_event(&ProgressEvent::Ungraded { key: &planned.key, cause: &cause });
-            return Ok(Finished::Stored(Box::new(record)));
+            return Ok(Finished::Stored(Box::new(self.run.current(record))));
         }
         self.breaker.failed(&cause);
         let outcome = Outcome::Infrastructure { cause, fault: Fault::Unknown };
@@ -102,12 +111,16 @@ impl<M: Model, R: Runtime> Runner<M, R> {
             // The answer cost more than its grade will: it is not lost while a judge or a command takes its time.
             self.dir.save(&record).map_err(Error::Results)?;
         }
+        let regradings = self.run.regradings(&planned.key.task);
         match self.grade(planned, &record.answer).await {
-            Ok((score, details)) => (record.score, record.grade) = (Some(score), details),
-            Err(cause) => {
+            Ok((score, details)) => record.regrade(Some(score), details, regradings),
+            // An answer that has a grade keeps it until its turn comes again.
+            Err(Ungraded::Cancelled) if record.score.is_some() => return Ok(Finished::Cancelled),
+            Err(ungraded) => {
+                let cause = ungraded.to_string();
                 self.progress
                     .on_event(&ProgressEvent::Ungraded { key: &planned.key, cause: &cause });
-                record.grade = json!({ "ungraded": cause });
+                record.regrade(None, json!({ "ungraded": cause }), regradings);
             }
         }
         self.dir.save(&record).map_err(Error::Results)?;
@@ -115,19 +128,27 @@ impl<M: Model, R: Runtime> Runner<M, R> {
     }
 
     /// The score of an answer and its details, or why there is none.
-    async fn grade(&self, planned: &PlannedAttempt, answer: &str) -> Result<(f64, Value), String> {
+    async fn grade(
+        &self,
+        planned: &PlannedAttempt,
+        answer: &str,
+    ) -> Result<(f64, Value), Ungraded> {
         let grade = match attempt::grade(&self.play_of(planned), answer).await {
             Graded::Done(grade) => grade,
             Graded::Judge(request) => {
-                let judge = self.judge.as_ref().ok_or("no judge is configured")?;
+                let judge = self.judge.as_ref();
+                let judge =
+                    judge.ok_or_else(|| Ungraded::Cause("no judge is configured".into()))?;
                 tokio::select! {
                     biased;
-                    () = self.cancel.cancelled() => return Err("the run was cancelled".into()),
-                    judged = judge.grade(&self.dir, &planned.key, &request) => judged?,
+                    () = self.cancel.cancelled() => return Err(Ungraded::Cancelled),
+                    judged = judge.grade(&self.dir, &planned.key, &request) => {
+                        judged.map_err(Ungraded::Cause)?
+                    }
                 }
             }
-            Graded::Failed { cause, .. } => return Err(cause),
-            Graded::Cancelled => return Err("the run was cancelled".into()),
+            Graded::Failed { cause, .. } => return Err(Ungraded::Cause(cause)),
+            Graded::Cancelled => return Err(Ungraded::Cancelled),
         };
         Ok((grade.score, grade.details))
     }
@@ -186,6 +207,10 @@ impl<M: Model, R: Runtime> Runner<M, R> {
             answer: String::new(),
             score: None,
             grade: Value::Null,
+            grading: GradingHistory {
+                regradings: self.run.regradings(&planned.key.task),
+                ..GradingHistory::default()
+            },
             outcome: Outcome::Submitted,
             spent: Spent::default(),
             tokens: Tokens::default(),

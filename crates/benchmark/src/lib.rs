@@ -5,16 +5,19 @@
 //! and receives [`ProgressEvent`]s.
 //!
 //! ```
-//! use lis_benchmark::{Concurrency, Selection};
+//! use lis_benchmark::{Concurrency, ProblemRequest, Selection};
 //!
 //! let selection = Selection { limit: Some(50), ..Selection::default() };
+//! let request = ProblemRequest { tasks: vec!["math".into()], selection, repeats: 4 };
 //! let concurrency = Concurrency { sandboxes: 16, model_calls: 16, ..Concurrency::default() };
-//! # assert_eq!((selection.limit, concurrency.tries), (Some(50), 3));
+//! # assert_eq!((request.repeats, concurrency.tries), (4, 3));
 //! ```
 
 mod attempt;
 mod breaker;
 mod digest;
+mod dry_run;
+mod due;
 mod error;
 mod judge;
 mod limited_model;
@@ -23,8 +26,11 @@ mod progress;
 mod resume;
 mod run;
 
-pub use error::Error;
-pub use plan::{Plan, Selection, SelectionError, TaskProblems};
+pub use dry_run::{AnswerCheck, DryRun, PromptCheck, SandboxCheck, TaskCheck};
+pub use due::{Due, JudgeAccess, Scope};
+pub use error::{Difference, Error};
+pub use plan::{Plan, SelectedProblem, SelectionError, TaskProblems, TaskRows, select};
 pub use progress::{Progress, ProgressEvent, Tally, TaskTally};
-pub use resume::open_run;
+pub use results::{ProblemRequest, Selection};
+pub use resume::{PreparedRun, Regrade, prepare_run};
 pub use run::{Benchmark, Concurrency, RunEnd, RunOutcome, Summary, reference_mode};

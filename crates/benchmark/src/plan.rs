@@ -2,12 +2,14 @@
 //!
 //! Plain data. Flags and files are the caller's business.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use attempt::Settings;
 use problems::{Problem, Task};
-use results::{AttemptKey, Mode, TaskInfo};
-use serde::{Deserialize, Serialize};
+use results::{AttemptKey, Mode, ProblemRequest, Selection, TaskInfo};
 
 use crate::digest;
 
@@ -22,30 +24,35 @@ pub struct Plan {
     pub settings: Settings,
 }
 
+/// A task, and all valid problems of its data.
+#[derive(Clone, Debug)]
+pub struct TaskRows {
+    /// The task.
+    pub task: Arc<Task>,
+    /// The problems, in the order of their rows.
+    pub problems: Vec<Arc<Problem>>,
+    /// A digest of the rows they come from.
+    pub rows_sha256: String,
+}
+
 /// A task, and the selected problems.
 #[derive(Clone, Debug)]
 pub struct TaskProblems {
     /// The task.
     pub task: Arc<Task>,
     /// The problems.
-    pub problems: Vec<Arc<Problem>>,
-    /// Repetitions of each problem. A problem that the data lists several times is repeated as often for each.
-    pub repeats: u32,
+    pub problems: Vec<SelectedProblem>,
     /// A digest of the rows they come from.
     pub rows_sha256: String,
 }
 
-/// Which problems of a task are selected.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Selection {
-    /// The first problem, from 0. Rows that repeat another count with it, invalid ones not at all.
-    pub start: Option<usize>,
-    /// The problem after the last.
-    pub end: Option<usize>,
-    /// The ids; all where this is empty. Some may belong to other tasks.
-    pub ids: Vec<String>,
-    /// The most problems.
-    pub limit: Option<usize>,
+/// A problem, and how often it is played in each mode.
+#[derive(Clone, Debug)]
+pub struct SelectedProblem {
+    /// The problem.
+    pub problem: Arc<Problem>,
+    /// The number of attempts.
+    pub repeats: u32,
 }
 
 /// Nothing is selected.
@@ -65,35 +72,34 @@ pub enum SelectionError {
     },
 }
 
-impl Selection {
-    /// The selected problems, in the order of their rows. Ids that are found are removed from `missing`.
-    pub fn of(
-        &self,
-        problems: Vec<Problem>,
-        missing: &mut BTreeSet<String>,
-    ) -> Result<Vec<Problem>, SelectionError> {
-        let all = problems.len();
-        if all == 0 {
-            return Err(SelectionError::NoRows);
-        }
-        let (start, end) = (self.start.unwrap_or(0), self.end.unwrap_or(usize::MAX));
-        let within = problems.into_iter().take(end).skip(start);
-        let wanted: BTreeSet<&str> = self.ids.iter().map(String::as_str).collect();
-        let mut chosen: Vec<Problem> = within
-            .filter(|problem| wanted.is_empty() || wanted.contains(problem.id.as_str()))
-            .inspect(|problem| {
-                missing.remove(&problem.id);
-            })
-            .collect();
-        if chosen.is_empty() && !wanted.is_empty() {
-            return Err(SelectionError::unknown(&self.ids));
-        }
-        chosen.truncate(self.limit.unwrap_or(usize::MAX));
-        if chosen.is_empty() {
-            return Err(SelectionError::Nothing { problems: all });
-        }
-        Ok(chosen)
+/// The selected problems, in the order of their rows. Ids that are found are removed from `missing`.
+pub fn select(
+    selection: &Selection,
+    problems: &[Arc<Problem>],
+    missing: &mut BTreeSet<String>,
+) -> Result<Vec<Arc<Problem>>, SelectionError> {
+    let Selection { start, end, ids, limit } = selection;
+    if problems.is_empty() {
+        return Err(SelectionError::NoRows);
     }
+    let (start, end) = (start.unwrap_or(0), end.unwrap_or(usize::MAX));
+    let within = problems.iter().take(end).skip(start);
+    let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+    let mut chosen: Vec<Arc<Problem>> = within
+        .filter(|problem| wanted.is_empty() || wanted.contains(problem.id.as_str()))
+        .inspect(|problem| {
+            missing.remove(&problem.id);
+        })
+        .cloned()
+        .collect();
+    if chosen.is_empty() && !wanted.is_empty() {
+        return Err(SelectionError::unknown(ids));
+    }
+    chosen.truncate(limit.unwrap_or(usize::MAX));
+    if chosen.is_empty() {
+        return Err(SelectionError::Nothing { problems: problems.len() });
+    }
+    Ok(chosen)
 }
 
 impl SelectionError {
@@ -101,6 +107,34 @@ impl SelectionError {
     pub fn unknown<'a>(ids: impl IntoIterator<Item = &'a String>) -> Self {
         let names: Vec<String> = ids.into_iter().take(5).map(|id| format!("{id:?}")).collect();
         Self::Unknown(names.join(", "))
+    }
+}
+
+impl TaskRows {
+    /// The problems that any of these requests selects, each as often as the request that wants it most.
+    pub fn select(&self, requests: &[ProblemRequest]) -> TaskProblems {
+        let mut repeats: HashMap<&str, u32> = HashMap::new();
+        let requests = requests.iter().filter(|request| request.tasks.contains(&self.task.name));
+        let selected = requests.flat_map(|request| {
+            // A selection without problems of this task adds none.
+            let chosen = select(&request.selection, &self.problems, &mut BTreeSet::new());
+            chosen.unwrap_or_default().into_iter().map(|problem| (problem, request.repeats))
+        });
+        let selected: Vec<(Arc<Problem>, u32)> = selected.collect();
+        for (problem, number) in &selected {
+            let number = number.saturating_mul(problem.repeats.max(1));
+            let most = repeats.entry(&problem.id).or_default();
+            *most = number.max(*most);
+        }
+        let problems = self.problems.iter().filter_map(|problem| {
+            let repeats = *repeats.get(problem.id.as_str())?;
+            Some(SelectedProblem { problem: Arc::clone(problem), repeats })
+        });
+        TaskProblems {
+            task: Arc::clone(&self.task),
+            problems: problems.collect(),
+            rows_sha256: self.rows_sha256.clone(),
+        }
     }
 }
 
@@ -122,17 +156,12 @@ impl TaskProblems {
 
     /// The number of attempts in one mode.
     pub fn attempts(&self) -> usize {
-        self.problems.iter().map(|problem| self.repeats_of(problem) as usize).sum()
+        self.problems.iter().map(|selected| selected.repeats as usize).sum()
     }
 
     /// The repetitions of the problem that has most.
     fn max_repeats(&self) -> u32 {
-        self.problems.iter().map(|problem| self.repeats_of(problem)).max().unwrap_or(0)
-    }
-
-    /// The repetitions of a problem.
-    fn repeats_of(&self, problem: &Problem) -> u32 {
-        self.repeats.saturating_mul(problem.repeats.max(1))
+        self.problems.iter().map(|selected| selected.repeats).max().unwrap_or(0)
     }
 }
 
@@ -153,11 +182,11 @@ impl Plan {
         self.tasks.iter().enumerate().flat_map(move |(task, task_problems)| {
             (0..task_problems.max_repeats()).flat_map(move |repeat| {
                 let problems = task_problems.problems.iter().enumerate();
-                let problems =
-                    problems.filter(move |(_, problem)| repeat < task_problems.repeats_of(problem));
-                problems.flat_map(move |(index, problem)| {
+                let problems = problems.filter(move |(_, selected)| repeat < selected.repeats);
+                problems.flat_map(move |(index, selected)| {
                     modes.iter().map(move |mode| {
-                        let (name, id) = (task_problems.task.name.clone(), problem.id.clone());
+                        let name = task_problems.task.name.clone();
+                        let id = selected.problem.id.clone();
                         let key = AttemptKey { task: name, mode: *mode, id, repeat };
                         PlannedAttempt { task, problem: index, key }
                     })
@@ -169,7 +198,7 @@ impl Plan {
     /// The task and the problem of an attempt.
     pub(crate) fn of(&self, planned: &PlannedAttempt) -> (&Arc<Task>, &Arc<Problem>) {
         let task_problems = &self.tasks[planned.task];
-        (&task_problems.task, &task_problems.problems[planned.problem])
+        (&task_problems.task, &task_problems.problems[planned.problem].problem)
     }
 
     /// The seed of an attempt: one for all would make repetitions equal.

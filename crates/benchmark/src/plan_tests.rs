@@ -11,18 +11,27 @@ pub(crate) fn problem(id: &str, repeats: u32) -> Problem {
     Problem { repeats, ..Problem::from_row(row).unwrap() }
 }
 
+/// The problems of task math.
+pub(crate) fn rows(problems: Vec<Problem>) -> TaskRows {
+    TaskRows {
+        task: Arc::new(Task::builtin("math").unwrap()),
+        problems: problems.into_iter().map(Arc::new).collect(),
+        rows_sha256: "x".into(),
+    }
+}
+
+pub(crate) fn request(limit: Option<usize>, repeats: u32) -> ProblemRequest {
+    let selection = Selection { limit, ..Selection::default() };
+    ProblemRequest { tasks: vec!["math".into()], selection, repeats }
+}
+
 pub(crate) fn plan(problems: Vec<Problem>, repeats: u32) -> Plan {
     let settings = Settings {
         limits: LimitSettings { tokens_per_call: 1, plain_tokens: 1, ..LimitSettings::default() },
         sampling: Sampling { seed: Some(1), ..Sampling::default() },
         ..Settings::default()
     };
-    let tasks = vec![TaskProblems {
-        task: Arc::new(Task::builtin("math").unwrap()),
-        problems: problems.into_iter().map(Arc::new).collect(),
-        repeats,
-        rows_sha256: "x".into(),
-    }];
+    let tasks = vec![rows(problems).select(&[request(None, repeats)])];
     Plan { tasks, modes: vec![Mode::Llm, Mode::Sandbox], settings }
 }
 
@@ -52,10 +61,10 @@ fn every_attempt_has_a_seed_of_its_own_and_keeps_it() {
 
 #[test]
 fn problems_are_selected_by_place_then_id_then_number() {
-    let all = || ["a", "b", "c", "d"].map(|id| problem(id, 1)).to_vec();
+    let all = ["a", "b", "c", "d"].map(|id| Arc::new(problem(id, 1)));
     let ids = |selection: Selection| {
-        let chosen = selection.of(all(), &mut BTreeSet::new())?;
-        Ok(chosen.into_iter().map(|problem| problem.id).collect::<Vec<_>>().concat())
+        let chosen = select(&selection, &all, &mut BTreeSet::new())?;
+        Ok(chosen.iter().map(|problem| problem.id.clone()).collect::<Vec<_>>().concat())
     };
     let (start, end) = (Some(1), Some(3));
     assert_eq!(ids(Selection::default()), Ok("abcd".into()));
@@ -74,10 +83,31 @@ fn an_id_may_be_another_tasks() {
     let ids = ["a", "x"].map(str::to_owned);
     let mut missing = BTreeSet::from(ids.clone());
     let selection = Selection { ids: ids.to_vec(), limit: Some(1), ..Selection::default() };
-    let of = |id: &str, missing: &mut BTreeSet<String>| selection.of(vec![problem(id, 1)], missing);
+    let of = |id: &str, missing: &mut BTreeSet<String>| {
+        select(&selection, &[Arc::new(problem(id, 1))], missing)
+    };
     assert_eq!(of("a", &mut missing).unwrap()[0].id, "a");
     assert_eq!(missing.iter().collect::<Vec<_>>(), ["x"]);
     assert_eq!(of("x", &mut missing).unwrap()[0].id, "x");
     assert!(missing.is_empty());
     assert_eq!(of("b", &mut missing), Err(SelectionError::Unknown("\"a\", \"x\"".into())));
+}
+
+#[test]
+fn requests_add_up_to_the_problems_of_a_run() {
+    let rows = rows(["a", "b", "c"].map(|id| problem(id, 1)).to_vec());
+    let selected = |requests: &[ProblemRequest]| -> Vec<(String, u32)> {
+        let problems = rows.select(requests).problems.into_iter();
+        problems.map(|selected| (selected.problem.id.clone(), selected.repeats)).collect()
+    };
+    let pairs = |pairs: &[(&str, u32)]| -> Vec<(String, u32)> {
+        pairs.iter().map(|(id, repeats)| ((*id).to_owned(), *repeats)).collect()
+    };
+    let (one_often, two) = (request(Some(1), 3), request(Some(2), 1));
+    assert_eq!(selected(&[one_often.clone(), two]), pairs(&[("a", 3), ("b", 1)]));
+    let ids = Selection { ids: vec!["c".into()], ..Selection::default() };
+    let third = ProblemRequest { selection: ids, ..request(None, 2) };
+    assert_eq!(selected(&[third, one_often]), pairs(&[("a", 3), ("c", 2)]));
+    let of_another = ProblemRequest { tasks: vec!["chem".into()], ..request(None, 1) };
+    assert_eq!(selected(&[of_another]), pairs(&[]));
 }

@@ -90,6 +90,9 @@ pub struct TaskTally {
     pub tokens: Tokens,
     /// Cost in dollars, where the price is known.
     pub cost: Option<f64>,
+    /// Seconds of all attempts together.
+    #[serde(skip)]
+    pub seconds: f64,
     #[serde(skip)]
     scores: f64,
 }
@@ -113,6 +116,7 @@ impl Tally {
                 usage: Usage::default(),
                 tokens: Tokens::default(),
                 cost: None,
+                seconds: 0.0,
                 scores: 0.0,
             })
         });
@@ -180,6 +184,7 @@ impl TaskTally {
         self.mean_score = mean(self.scores, self.graded);
         self.mean_of_graded = self.mean_score;
         *self.outcomes.entry(attempt.outcome.name().to_owned()).or_default() += 1;
+        self.seconds += attempt.wall_ms as f64 / 1e3;
         self.turns += u64::from(attempt.spent.turns);
         self.usage += attempt.spent.usage;
         // A failed attempt may not have queried the model.

@@ -9,7 +9,6 @@ use std::{
 
 use attempt::Sandboxes;
 use model::Model;
-use problems::Grader;
 use results::{AttemptRecord, Mode, ResultsDir, Run, VERSION};
 use sandbox::Runtime;
 use serde::{Deserialize, Serialize};
@@ -19,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use trajectory::{Usage, error_chain};
 
 use crate::{
-    Error, Plan, Progress, ProgressEvent, Tally, breaker::Breaker, judge::Judge,
-    limited_model::LimitedModel, plan::PlannedAttempt,
+    Due, Error, Plan, Progress, ProgressEvent, Tally, breaker::Breaker, due::Work, judge::Judge,
+    limited_model::LimitedModel,
 };
 
 /// Sandboxes created ahead, where a run is long enough for it to matter.
@@ -31,9 +30,13 @@ const LONG_RUN: usize = 8;
 
 /// A run about to start.
 pub struct Benchmark<M, R> {
-    /// What is measured.
+    /// What is played and graded now.
     pub plan: Plan,
-    /// The directory, opened with [`crate::open_run`].
+    /// What of it is not done yet.
+    pub due: Due,
+    /// All attempts of the run, those of earlier commands included, for the summary.
+    pub all: Plan,
+    /// The directory, opened with [`crate::prepare_run`].
     pub dir: ResultsDir,
     /// What is recorded about the run.
     pub run: Run,
@@ -93,8 +96,10 @@ impl Concurrency {
 /// The outcome of a run.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// The summary, as in `results.json`.
+    /// The summary of the run, as in `results.json`.
     pub summary: Summary,
+    /// The attempts of this command that are not finished.
+    pub unfinished: usize,
     /// How the run ended.
     pub end: RunEnd,
 }
@@ -116,6 +121,7 @@ pub enum RunEnd {
 /// What the attempts of a run share.
 pub(crate) struct Runner<M, R: Runtime> {
     pub(crate) plan: Plan,
+    pub(crate) run: Run,
     pub(crate) dir: ResultsDir,
     pub(crate) model: LimitedModel<M>,
     pub(crate) judge: Option<Judge<M>>,
@@ -123,16 +129,7 @@ pub(crate) struct Runner<M, R: Runtime> {
     pub(crate) concurrency: Concurrency,
     pub(crate) progress: Arc<dyn Progress>,
     pub(crate) cancel: CancellationToken,
-    pub(crate) breaker: Breaker,
-}
-
-/// A unit of work.
-#[derive(Debug)]
-pub(crate) enum Work {
-    /// Play an attempt.
-    Play(PlannedAttempt),
-    /// Grade a stored answer. It is read when its turn comes: all of them could be large.
-    Grade(PlannedAttempt),
+    pub(crate) breaker: Arc<Breaker>,
 }
 
 /// The result of a unit of work.
@@ -146,28 +143,32 @@ pub(crate) enum Finished {
 
 impl<M: Model, R: Runtime> Benchmark<M, R> {
     /// Runs until all attempts are played, `cancel` is cancelled, or nothing works any more.
-    pub async fn run(self, cancel: CancellationToken) -> Result<RunOutcome, Error> {
+    pub async fn run(mut self, cancel: CancellationToken) -> Result<RunOutcome, Error> {
         let start = Instant::now();
-        let (run, config, bad_rows) =
-            (self.run.clone(), self.config.clone(), self.bad_rows.clone());
+        let (config, bad_rows) = (self.config.clone(), std::mem::take(&mut self.bad_rows));
+        let (all, due) = (self.all.clone(), std::mem::take(&mut self.due.work));
+        let mut tally = std::mem::take(&mut self.due.tally);
+        let warnings = std::mem::take(&mut self.due.warnings);
         let runner = Arc::new(self.into_runner(cancel.child_token()));
-        let mut tally = Tally::new(&runner.plan, &runner.plan.modes);
-        let mut due = runner.due(&mut tally);
+        for warning in &warnings {
+            runner.progress.on_event(&ProgressEvent::Warning(warning));
+        }
         runner.progress.on_event(&ProgressEvent::Started { tally: &tally, due: due.len() });
+        let mut due = due;
         let unfinished = runner.work_off(&mut due, &mut tally).await + due.len();
         if let Err(error) = runner.sandboxes.close().await {
             let warning = format!("a sandbox may be left: {}", error_chain(&error));
             runner.progress.on_event(&ProgressEvent::Warning(&warning));
         }
         let seconds = start.elapsed().as_secs_f64();
-        let summary = Summary::of(&runner.dir, &runner.plan, &run, config, bad_rows, seconds);
+        let summary = Summary::of(&runner.dir, &all, &runner.run, config, bad_rows, seconds);
         let saved = runner.dir.save_results(&summary).map_err(Error::Results);
         let end = match (runner.breaker.cause(), cancel.is_cancelled()) {
             (Some(cause), _) => RunEnd::Failed { cause },
             (None, true) if unfinished + summary.ungraded > 0 => RunEnd::Cancelled,
             (None, _) => saved.map(|()| RunEnd::Complete)?,
         };
-        Ok(RunOutcome { summary, end })
+        Ok(RunOutcome { summary, unfinished, end })
     }
 
     fn into_runner(self, cancel: CancellationToken) -> Runner<M, R> {
@@ -175,15 +176,17 @@ impl<M: Model, R: Runtime> Benchmark<M, R> {
         let time_limit = self.plan.settings.limits.time;
         let attempts: usize = self.plan.tasks.iter().map(|task| task.attempts()).sum();
         let warm = if attempts >= LONG_RUN { WARM_SANDBOXES } else { 0 };
+        let breaker = Arc::new(Breaker::new(cancel.clone(), max_failures));
         Runner {
             sandboxes: Sandboxes::new(self.runtime, sandboxes, warm),
-            model: LimitedModel::new(self.model, model_calls),
+            model: LimitedModel::new(self.model, model_calls).breaking(&breaker),
             judge: self.judge.map(|judge| Judge::new(judge, model_calls, max_failures, time_limit)),
             plan: self.plan,
+            run: self.run,
             dir: self.dir,
             concurrency: self.concurrency,
             progress: self.progress,
-            breaker: Breaker::new(cancel.clone(), max_failures),
+            breaker,
             cancel,
         }
     }
@@ -224,44 +227,6 @@ impl<M: Model, R: Runtime> Runner<M, R> {
         match work {
             Work::Play(planned) => self.play(&planned).await,
             Work::Grade(planned) => self.grade_stored(&planned).await,
-        }
-    }
-
-    /// What is not finished yet; what is, is counted. Attempts that failed before come last: they may fail again, and
-    /// nothing else should have to wait for them.
-    fn due(&self, tally: &mut Tally) -> VecDeque<Work> {
-        let (mut due, mut failed) = (VecDeque::new(), Vec::new());
-        for planned in self.plan.attempts(&self.plan.modes) {
-            let attempt = self.dir.attempt(&planned.key).unwrap_or_else(|error| {
-                let warning = format!("an attempt is played again: {}", error_chain(&error));
-                self.progress.on_event(&ProgressEvent::Warning(&warning));
-                None
-            });
-            match attempt {
-                Some(attempt) if attempt.score.is_some() => tally.add(&attempt),
-                Some(attempt) if attempt.is_answered() => match self.can_grade(&planned) {
-                    true => due.push_back(Work::Grade(planned)),
-                    false => tally.add(&attempt),
-                },
-                Some(_) => failed.push(Work::Play(planned)),
-                None => due.push_back(Work::Play(planned)),
-            }
-        }
-        due.extend(failed);
-        due
-    }
-
-    /// Whether an answer without a grade can get one.
-    fn can_grade(&self, planned: &PlannedAttempt) -> bool {
-        let (task, _) = self.plan.of(planned);
-        task.grader != Grader::Judge || self.judge.is_some()
-    }
-}
-
-impl Work {
-    fn attempt(&self) -> &PlannedAttempt {
-        match self {
-            Self::Play(planned) | Self::Grade(planned) => planned,
         }
     }
 }
@@ -316,7 +281,7 @@ impl Summary {
         for planned in plan.attempts(&run.modes) {
             // A file that cannot be read counts as missing, and its attempt is played again.
             if let Ok(Some(attempt)) = dir.attempt(&planned.key) {
-                tally.add(&attempt);
+                tally.add(&run.current(attempt));
             }
         }
         let names: Vec<&str> = plan.tasks.iter().map(|task| task.task.name.as_str()).collect();

@@ -8,7 +8,10 @@ use testkit::{ScriptedModel, Step, say};
 use trajectory::Outcome;
 
 use super::*;
-use crate::plan::tests::{plan, problem};
+use crate::{
+    JudgeAccess, Scope,
+    plan::tests::{plan, problem},
+};
 
 /// Ignores the progress.
 struct Silence;
@@ -41,7 +44,10 @@ async fn play(
         documents: "files".into(),
         settings: RunSettings::default(),
     };
+    let due = Due::of(&plan, dir, &run, JudgeAccess::Missing, Scope::All);
     let benchmark: Benchmark<ScriptedModel, DockerRuntime> = Benchmark {
+        due,
+        all: plan.clone(),
         plan,
         dir: dir.clone(),
         run,

@@ -38,7 +38,7 @@ pub(crate) fn of_benchmark(outcome: &RunOutcome, broken: &[String]) -> Exit {
     match outcome.end {
         RunEnd::Failed { .. } => Exit::Infrastructure,
         RunEnd::Cancelled => Exit::Cancelled(2),
-        RunEnd::Complete if summary.num_errors + summary.missing > 0 => Exit::Infrastructure,
+        RunEnd::Complete if summary.num_errors + outcome.unfinished > 0 => Exit::Infrastructure,
         RunEnd::Complete if !broken.is_empty() => Exit::Usage,
         RunEnd::Complete if summary.ungraded > 0 => Exit::Infrastructure,
         RunEnd::Complete => Exit::Done,

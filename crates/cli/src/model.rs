@@ -2,11 +2,13 @@
 
 mod local;
 mod open;
+mod preflight;
 mod settings;
 pub(crate) mod store;
 
 pub(crate) use self::{
     local::{LocalSettings, ModelFile},
     open::AnyModel,
+    preflight::{Effort, preflight},
     settings::{ModelLocation, ModelSettings, Secrets, strip_vendor},
 };

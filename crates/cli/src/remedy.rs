@@ -91,6 +91,9 @@ fn of_benchmark(error: &benchmark::Error) -> Option<&'static str> {
         benchmark::Error::SettingsDiffer { .. } => {
             Some("choose another directory with --output, or use the same settings")
         }
+        benchmark::Error::NothingToGrade { .. } => {
+            Some("name the directory of a run with --resume or --output")
+        }
         _ => None,
     }
 }
@@ -99,7 +102,12 @@ fn of_benchmark(error: &benchmark::Error) -> Option<&'static str> {
 pub(crate) const GIVE_KEY: &str = "set LLM_API_KEY, or name another variable with --api-key-env";
 
 fn of_model(error: &model::Error) -> Option<&'static str> {
-    matches!(error, model::Error::NoKey { .. }).then_some(GIVE_KEY)
+    match error {
+        model::Error::NoKey { .. } => Some(GIVE_KEY),
+        model::Error::Key { .. } => Some("check the variable that holds it, or see --api-key-env"),
+        model::Error::Unreachable { .. } => Some("start it, or give its address with --base-url"),
+        _ => None,
+    }
 }
 
 fn of_hub(error: &HubError) -> Option<&'static str> {
@@ -216,12 +224,15 @@ mod tests {
         for (error, remedies) in texts {
             assert!(remedy(&error).contains(remedies), "{error}");
         }
-        let differs = benchmark::Error::SettingsDiffer {
-            path: path(),
-            setting: String::new(),
-            recorded: String::new(),
-            requested: String::new(),
-        };
+        let (program, differences) = (String::new(), Vec::new());
+        let differs = benchmark::Error::SettingsDiffer { path: path(), program, differences };
         assert!(remedy(&differs.into()).contains("--output"));
+        let nothing = benchmark::Error::NothingToGrade { path: path() };
+        assert!(remedy(&nothing.into()).contains("--resume"));
+        let message = || "no".to_owned();
+        let no_key = model::Error::NoKey { status: 401, message: message() };
+        assert!(remedy(&no_key.into()).contains("LLM_API_KEY"));
+        let refused = model::Error::Key { status: 401, message: message() };
+        assert!(remedy(&refused.into()).contains("--api-key-env"));
     }
 }

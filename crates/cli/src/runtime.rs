@@ -43,6 +43,15 @@ impl AnyRuntime {
 }
 
 impl AnyRuntime {
+    /// Whether an image is in the image store. Only Docker's daemon knows its images, so there the answer is yes.
+    pub(crate) fn has_image(&self, name: &str) -> bool {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Native(runtime) => runtime.store().rootfs(name).is_ok(),
+            Self::Docker(_) => true,
+        }
+    }
+
     /// Removes an image that a sandbox was saved as; returns whether it is gone. If not, `image rm` can remove it later.
     pub(crate) async fn forget(&self, image: &str) -> bool {
         match self {

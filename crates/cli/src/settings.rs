@@ -132,6 +132,11 @@ impl Settings {
         !self.logging && io::stderr().is_terminal() && self.term() != Some("dumb")
     }
 
+    /// Whether the user asked for details with `-v`.
+    pub(crate) fn is_logging(&self) -> bool {
+        self.logging
+    }
+
     /// Whether standard error is colored.
     pub(crate) fn color_stderr(&self) -> Color {
         match self.color {

@@ -346,7 +346,6 @@ impl Drop for Folder {
 /// The task of the rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
-    pub(crate) name: &'static str,
     pub(crate) turns: u32,
     pub(crate) tokens: u32,
 }
@@ -358,10 +357,10 @@ impl Task {
             0 => Partition::Train.file(),
             _ => Partition::Validation.file(),
         };
-        let Self { name, turns, tokens } = self;
+        let Self { turns, tokens } = self;
         format!(
-            "# Measured on the rows that are not trained on.\n\
-             name = \"{name}\"\ndata = \"{data}\"\n\n\
+            "# Measured on the rows that are not trained on. The task has the name of its folder.\n\
+             data = \"{data}\"\n\n\
              [prompt]\nset = \"general\"\ninput_dir = \"{}\"\noutput_dir = \"{}\"\n\n\
              [grader]\nkind = \"context\"\n\n\
              [limits]\nturns = {turns}\ntokens = {tokens}\n",

@@ -137,7 +137,7 @@ pub fn prepare(
         folder.rows(partition, rows, &mut manifest, on_progress)?;
         manifest.counts.fewer_distractors += builder.fewer;
     }
-    folder.finish(&Task { name: "context", turns: 20, tokens: 32_768 }, &mut manifest)?;
+    folder.finish(&Task { turns: 20, tokens: 32_768 }, &mut manifest)?;
     Ok(manifest)
 }
 

@@ -187,7 +187,7 @@ pub fn synthesize(
             on_progress,
         )?;
     }
-    folder.finish(&Task { name: "synthetic", turns: 12, tokens: 16_384 }, &mut manifest)?;
+    folder.finish(&Task { turns: 12, tokens: 16_384 }, &mut manifest)?;
     Ok(manifest)
 }
 

@@ -32,6 +32,18 @@ pub struct Verdict {
     pub raises: Option<String>,
 }
 
+/// Whether a constraint of this name exists.
+pub fn is_known(instruction_id: &str) -> bool {
+    let unknown = Raised::new("KeyError", format_args!("'{instruction_id}'")).to_string();
+    !rule::build(instruction_id, &Map::new()).is_err_and(|raised| raised.to_string() == unknown)
+}
+
+/// The first constraint of a prompt, given as in [`check_all`], that does not exist.
+pub fn first_unknown(ground_truth: &str) -> Option<String> {
+    let rows = constraints(ground_truth)?;
+    rows.into_iter().map(|(id, _)| id).find(|id| !is_known(id))
+}
+
 /// Checks one constraint. Null arguments count as absent; an unknown constraint is never followed.
 pub fn check(instruction_id: &str, kwargs: &Map<String, Value>, response: &str) -> Verdict {
     let rule = match rule::build(instruction_id, kwargs) {

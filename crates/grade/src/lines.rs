@@ -12,6 +12,9 @@ use serde_json::value::RawValue;
 
 use crate::{choice, context, judge, rouge};
 
+/// The most characters of a value in an error.
+const MAX_SHOWN: usize = 100;
+
 /// The grader of a line, and the fields it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -84,6 +87,9 @@ pub enum LineError {
     /// No grader exists for the domain of a context row.
     #[error(transparent)]
     Domain(#[from] context::UnknownDomain),
+    /// There is no such constraint.
+    #[error("unknown constraint `{0}`")]
+    Constraint(String),
     /// The grade could not be serialized.
     #[error("cannot serialize the grade")]
     Write(#[source] serde_json::Error),
@@ -96,6 +102,11 @@ pub struct Graded {
     pub json: String,
     /// The grade as a number from 0 to 1: the loose verdict of constraints, 1 for `CORRECT` of a judge.
     pub score: f64,
+}
+
+/// The `id` of a line as it is written there, where it has one.
+pub fn id_of(line: &str) -> Option<Box<RawValue>> {
+    Fields::parse(line).ok()?.0.get("id").map(|id| (*id).to_owned())
 }
 
 /// Grades one line.
@@ -146,9 +157,11 @@ fn grade(kind: Kind, fields: &Fields) -> Result<Grade, LineError> {
             Grade::Score { score: choice::score(&text("agent_answer")?, &text("ground_truth")?) }
         }
         Kind::Ifbench => {
-            let kwargs = fields.object("kwargs")?;
-            let verdict =
-                crate::ifbench::check(&text("instruction_id")?, &kwargs, &text("response")?);
+            let (id, kwargs) = (text("instruction_id")?, fields.object("kwargs")?);
+            if !crate::ifbench::is_known(&id) {
+                return Err(LineError::Constraint(id.chars().take(MAX_SHOWN).collect()));
+            }
+            let verdict = crate::ifbench::check(&id, &kwargs, &text("response")?);
             Grade::Follows { strict: verdict.strict, loose: verdict.loose, loose8: verdict.loose8 }
         }
         Kind::Rouge => {
@@ -355,8 +368,18 @@ mod tests {
         assert_eq!(error(kind, line), "field `ground_truth` is not a string");
         let line = r#"{"instruction_id": "", "response": "", "kwargs": []}"#;
         assert_eq!(error(Kind::Ifbench, line), "field `kwargs` is not an object");
+        let line = r#"{"instruction_id": "count:nothing", "response": "", "kwargs": {}}"#;
+        assert_eq!(error(Kind::Ifbench, line), "unknown constraint `count:nothing`");
         let line = r#"{"domain": "poetry", "ground_truth": "A", "agent_answer": "A"}"#;
         assert!(error(Kind::Context, line).starts_with("unknown domain `poetry`"));
+    }
+
+    #[test]
+    fn the_id_of_an_invalid_line_is_found() {
+        let id = |line: &str| id_of(line).map(|id| id.get().to_owned());
+        assert_eq!(id(r#"{"gold": 1, "id": [1.50]}"#).as_deref(), Some("[1.50]"));
+        assert_eq!(id("{}"), None);
+        assert_eq!(id(r#"{"id": 1"#), None);
     }
 
     #[test]

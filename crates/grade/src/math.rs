@@ -43,10 +43,28 @@ const PLACES: i64 = 6;
 /// The gold answer is the bare value. Of the answer the last balanced `\boxed{}` counts, or all of it without one.
 #[must_use]
 pub fn reward(gold: &str, answer: &str) -> f64 {
+    compare(gold, answer).score
+}
+
+/// The score of an answer, and the texts that were compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// 1 if both are equal, else 0.
+    pub score: f64,
+    /// What was found in the gold answer; none where nothing was.
+    pub gold: Option<String>,
+    /// What was found in the answer.
+    pub answer: Option<String>,
+}
+
+/// Scores an answer like [`reward`], and says what was compared.
+#[must_use]
+pub fn compare(gold: &str, answer: &str) -> Comparison {
     let answer = boxed::last_balanced(answer).unwrap_or_else(|| answer.trim_matches(is_space));
     let gold = extract(&format!("\\boxed{{{gold}}}"), &[Target::Latex]);
     let pred = extract(&format!("\\boxed{{{answer}}}"), &[Target::Plain, Target::Latex]);
-    f64::from(u8::from(verify(&gold, &pred, PLACES)))
+    let score = f64::from(u8::from(verify(&gold, &pred, PLACES)));
+    Comparison { score, gold: gold.text, answer: pred.text }
 }
 
 /// Whether two whole texts contain equal answers: extracts `targets` in order, and rounds floats to `places` decimals.

@@ -37,6 +37,12 @@ impl Anthropic {
         http.default_header("anthropic-version", VERSION);
         Ok(Self(Client::new(http, Quirks::new(FIELDS))))
     }
+
+    /// The names of the server's models, as it lists them. Costs no tokens. Servers may list fewer than they have, or have
+    /// no list.
+    pub async fn models(&self) -> Result<Vec<String>, Error> {
+        self.0.models().await
+    }
 }
 
 impl Model for Anthropic {

@@ -44,7 +44,8 @@ impl Endpoint {
                 .iter()
                 .any(|key| name.eq_ignore_ascii_case(key))
         };
-        self.api_key.is_some() || self.headers.iter().any(|(name, _)| holds_key(name))
+        let has_own = self.api_key.as_ref().is_some_and(|key| !key.reveal().is_empty());
+        has_own || self.headers.iter().any(|(name, _)| holds_key(name))
     }
 
     /// The text with all secrets of this endpoint hidden.

@@ -61,6 +61,11 @@ impl Client {
         self.http.endpoint()
     }
 
+    /// The names of the server's models.
+    pub(crate) async fn models(&self) -> Result<Vec<String>, Error> {
+        self.http.models().await
+    }
+
     /// Sends the body that `build` makes of the request, and assembles the response.
     pub(crate) async fn complete(
         &self,

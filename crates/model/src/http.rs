@@ -45,6 +45,8 @@ pub(crate) struct Http {
     client: lis_http::Client,
     endpoint: Endpoint,
     url: Url,
+    /// The list of the server's models.
+    models_url: Url,
     headers: HeaderMap,
 }
 
@@ -54,6 +56,9 @@ impl Http {
         let url = join_url(&endpoint.base_url, path).ok_or_else(|| {
             Error::Settings("the base URL is not an http or https address".into())
         })?;
+        let mut models_url = url.clone();
+        let base = url.path().strip_suffix(path).unwrap_or_default();
+        models_url.set_path(&format!("{base}models"));
         let headers = headers(&endpoint, style)?;
         let settings = ClientSettings {
             connect_timeout: CONNECT_TIMEOUT,
@@ -66,7 +71,7 @@ impl Http {
         let client = settings.build().map_err(|source| {
             Error::Settings(format!("cannot set up an HTTP client: {}", error_chain(&source)))
         })?;
-        Ok(Self { client, endpoint, url, headers })
+        Ok(Self { client, endpoint, url, models_url, headers })
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -88,6 +93,27 @@ impl Http {
         let response = sent.map_err(|_| Error::Silence(self.endpoint.silence))?;
         let response = response.map_err(|source| self.transport_error(source))?;
         Ok(Answer { http: self, response, read: 0 })
+    }
+
+    /// The names of the server's models. Servers may list fewer than they have, or have no list.
+    pub(crate) async fn models(&self) -> Result<Vec<String>, Error> {
+        let request = self.client.get(self.models_url.clone()).headers(self.headers.clone());
+        let sent = timeout(self.endpoint.silence, request.send()).await;
+        let response = sent.map_err(|_| Error::Silence(self.endpoint.silence))?;
+        let response = response.map_err(|source| self.transport_error(source))?;
+        let answer = Answer { http: self, response, read: 0 };
+        let mut answer = answer.check_status().await.map_err(|refusal| {
+            self.error(&Refusal { path: self.models_url.path().to_owned(), ..refusal })
+        })?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk(self.endpoint.silence).await? {
+            body.extend_from_slice(&chunk);
+        }
+        let list: Value = serde_json::from_slice(&body)
+            .map_err(|_| self.protocol_error("the list of models is not JSON"))?;
+        let names = list["data"].as_array().into_iter().flatten();
+        let names = names.filter_map(|model| model["id"].as_str());
+        Ok(names.map(|name| one_line(&self.endpoint.hide(name))).collect())
     }
 
     /// The error a refusal means, without secrets.
@@ -244,6 +270,19 @@ mod tests {
         for bad in ["localhost:8000/v1", "ftp://x/v1", "", "http://", "v1"] {
             assert_eq!(made(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn the_list_of_models_is_beside_the_conversations() {
+        let listed = |base: &str, path: &str| {
+            let http = Http::new(Endpoint::new("m", base), path, KeyStyle::Bearer).unwrap();
+            http.models_url.to_string()
+        };
+        let models = "http://localhost:8000/v1/models";
+        for base in ["http://localhost:8000/v1", "http://localhost:8000/v1/chat/completions"] {
+            assert_eq!(listed(base, "chat/completions"), models);
+        }
+        assert_eq!(listed("http://localhost:8000/v1/", "messages"), models);
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 
 use anyhow::{Context, Result};
 use attempt::{Documents, LimitSettings, Settings};
-use benchmark::{Benchmark, Concurrency, Plan, Progress, ProgressEvent, RunEnd, TaskProblems};
+use benchmark::{
+    Benchmark, Concurrency, Due, JudgeAccess, Plan, Progress, ProgressEvent, RunEnd, Scope,
+    SelectedProblem, TaskProblems,
+};
 use model::{Endpoint, Formatted, OpenAi, Retry, Retrying, ToolFormat};
 use problems::{Problem, Task};
 use results::{Mode, ResultsDir, Run, RunSettings, VERSION};
@@ -122,10 +125,13 @@ pub async fn measure<R: Runtime>(
     let plan = plan(image, load.episodes)?;
     let cancel = tokio_util::sync::CancellationToken::new();
     let concurrency = load.concurrency as usize;
+    let (run, dir_of_run) = (run_of(&plan), ResultsDir::new(dir.path()));
     let benchmark = Benchmark {
-        run: run_of(&plan),
+        due: Due::of(&plan, &dir_of_run, &run, JudgeAccess::Missing, Scope::All),
+        run,
+        all: plan.clone(),
         plan,
-        dir: ResultsDir::new(dir.path()),
+        dir: dir_of_run,
         model,
         judge: None,
         runtime: Some(Arc::new(runtime)),
@@ -167,9 +173,9 @@ fn plan(image: &ImageRef, episodes: u32) -> Result<Plan> {
         program: env!("CARGO_PKG_VERSION").into(),
         ..Settings::default()
     };
-    let problems = (0..episodes).map(|number| Arc::new(problem(number))).collect();
-    let tasks =
-        TaskProblems { task: Arc::new(task), problems, repeats: 1, rows_sha256: String::new() };
+    let selected = |number| SelectedProblem { problem: Arc::new(problem(number)), repeats: 1 };
+    let problems = (0..episodes).map(selected).collect();
+    let tasks = TaskProblems { task: Arc::new(task), problems, rows_sha256: String::new() };
     Ok(Plan { tasks: vec![tasks], modes: vec![Mode::Sandbox], settings })
 }
 

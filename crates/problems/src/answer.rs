@@ -1,4 +1,6 @@
-//! Where a model's answer is, and its text as a grader gets it.
+//! Where a model's answer is, its text as a grader gets it, and the right one.
+
+use crate::{Grader, Problem, Task};
 
 /// Where a model's answer is after an episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +11,18 @@ pub enum AnswerLocation {
     /// [`DIFF_FILE`](crate::swe::DIFF_FILE). If that is not UTF-8, run it again for ASCII: a patch with a replaced byte
     /// does not apply.
     Diff,
+}
+
+impl Task {
+    /// An answer that has to get the full score: the reference answer, or the reference patch of a repository. `None` where
+    /// there is no such answer, as for constraints on a text.
+    pub fn right_answer(&self, problem: &Problem) -> Option<String> {
+        match &self.grader {
+            Grader::Ifbench => None,
+            Grader::Tests => problem.field("patch").map(str::to_owned),
+            _ => Some(problem.ground_truth.clone()).filter(|truth| !truth.trim().is_empty()),
+        }
+    }
 }
 
 /// The text of an answer file, read as the reference implementation reads it: invalid UTF-8 replaced, color codes

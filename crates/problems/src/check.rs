@@ -8,6 +8,9 @@ use serde_json::json;
 
 use crate::{Grade, swe::TestLog};
 
+/// The most characters that are kept of what a grader prints besides its score.
+const MAX_EXPLANATION: usize = 4000;
+
 /// A file of a grading sandbox: its path there, and its bytes, shared by all checks with that file.
 pub type GraderFile = (PathBuf, Arc<[u8]>);
 
@@ -58,10 +61,20 @@ fn last_number(stdout: &str, exit_code: Option<i32>, timeout: Duration) -> Resul
         }
     }
     match last.parse::<f64>() {
-        Ok(score) if (0.0..=1.0).contains(&score) => Ok(Grade { score, details: json!(null) }),
+        Ok(score) if (0.0..=1.0).contains(&score) => {
+            Ok(Grade { score, details: json!({ "output": explanation(stdout) }) })
+        }
         Ok(score) => Err(format!("the grader's score is {score}, not from 0 to 1")),
         Err(_) => Err(format!("the grader's last line is not a number: {shown:?}")),
     }
+}
+
+/// The end of what a grader printed before its score.
+fn explanation(stdout: &str) -> String {
+    let printed = stdout.trim_end();
+    let before = printed.rsplit_once('\n').map_or("", |(before, _)| before).trim_end();
+    let start = before.char_indices().rev().nth(MAX_EXPLANATION - 1).map_or(0, |(start, _)| start);
+    before[start..].to_owned()
 }
 
 #[cfg(test)]
@@ -74,6 +87,10 @@ mod tests {
         let grade = |stdout: &str, code| last_number(stdout, code, minute);
         assert_eq!(grade("working\n0.25\n\n", Some(0)).unwrap().score, 0.25);
         assert_eq!(grade("1", Some(0)).unwrap().score, 1.0);
+        let said = |stdout: &str| grade(stdout, Some(0)).unwrap().details["output"].clone();
+        assert_eq!(said("two of\nthree tests pass\n0.6\n"), "two of\nthree tests pass");
+        assert_eq!(said("0.6"), "");
+        assert_eq!(said(&format!("{}\n1", "é".repeat(9000))), "é".repeat(MAX_EXPLANATION));
         for (stdout, code, why) in [
             ("", Some(0), "not a number: \"\""),
             ("1\nTraceback", Some(0), "not a number: \"Traceback\""),

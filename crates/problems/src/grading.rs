@@ -10,11 +10,15 @@ use serde_json::{Value, json};
 use crate::{
     Check, GraderFile, Problem, RowError, Task,
     check::ScoreFrom,
+    problem::shown,
     swe::{self, RepositoryContext},
 };
 
 /// Working directory of a grader command, with the files of its task.
 pub(crate) const TASK_DIR: &str = "/task";
+
+/// The most characters of a text in the details of a grade.
+const MAX_EXCERPT: usize = 500;
 
 /// How the answers to a task are graded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,7 +238,12 @@ impl Grader {
                 let truth = serde_json::from_str::<Value>(&problem.ground_truth).ok();
                 let listed = |key| truth.as_ref().is_some_and(|truth| truth[key].is_array());
                 match listed("instruction_id_list") && listed("kwargs") {
-                    true => Ok(()),
+                    true => match grade::ifbench::first_unknown(&problem.ground_truth) {
+                        None => Ok(()),
+                        Some(id) => {
+                            Err(RowError::Ungradable(format!("unknown constraint {}", shown(&id))))
+                        }
+                    },
                     false => Err(RowError::Invalid {
                         field: "ground_truth",
                         why: "is not JSON with the lists `instruction_id_list` and `kwargs`".into(),
@@ -254,15 +263,18 @@ impl Grader {
     ) -> Grading {
         let truth = problem.ground_truth.as_str();
         Grading::Done(match self {
-            Self::Math => Grade::new(grade::math::reward(truth, answer)),
+            Self::Math => grade_math(truth, answer),
             Self::Choice => Grade {
                 score: grade::choice::score(answer, truth),
                 details: json!({ "letter": grade::choice::letter(answer) }),
             },
             Self::Ifbench => grade_ifbench(truth, answer),
-            Self::Rouge => Grade::new(grade::rouge::score(truth, answer).fmeasure),
+            Self::Rouge => grade_rouge(truth, answer),
             Self::Context => grade_context(problem, answer),
-            Self::Exact => Grade::new(f64::from(u8::from(answer.trim() == truth.trim()))),
+            Self::Exact => {
+                let equal = answer.trim() == truth.trim();
+                Grade { score: f64::from(u8::from(equal)), details: json!({ "equal": equal }) }
+            }
             Self::Custom(custom) => (custom.grade)(problem, answer),
             Self::Judge => return Grading::Judge(judge_request(problem, answer)),
             Self::Tests => return swe::grading(problem, answer, context),
@@ -304,6 +316,25 @@ fn script(command: &str) -> String {
     )
 }
 
+/// A text of an answer in the details of a grade.
+fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(MAX_EXCERPT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn grade_math(truth: &str, answer: &str) -> Grade {
+    let grade::math::Comparison { score, gold, answer } = grade::math::compare(truth, answer);
+    let shown = |text: Option<String>| text.map(|text| excerpt(&text));
+    Grade { score, details: json!({ "extracted": shown(answer), "expected": shown(gold) }) }
+}
+
+fn grade_rouge(truth: &str, answer: &str) -> Grade {
+    let grade::rouge::Score { precision, recall, fmeasure } = grade::rouge::score(truth, answer);
+    Grade { score: fmeasure, details: json!({ "precision": precision, "recall": recall }) }
+}
+
 fn grade_ifbench(truth: &str, answer: &str) -> Grade {
     let verdict = grade::ifbench::check_all(truth, answer);
     let mut details =
@@ -322,7 +353,9 @@ fn grade_context(problem: &Problem, answer: &str) -> Grade {
         agent_answer: answer,
     };
     match grade::context::reward(&row) {
-        Ok(score) => Grade::new(score),
+        Ok(score) => {
+            Grade { score, details: json!({ "domain": row.domain, "qa_type": row.qa_type }) }
+        }
         Err(error) => Grade { score: 0.0, details: json!({ "error": error.to_string() }) },
     }
 }

@@ -136,7 +136,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn take(&mut self, source: &mut Source, attempt: Result<AttemptRecord, results::Error>) {
         let attempt = match attempt {
-            Ok(attempt) => attempt,
+            Ok(attempt) => source.run.current(attempt),
             Err(error) => return source.damage(self.directory, &error.to_string()),
         };
         let key = &attempt.key;

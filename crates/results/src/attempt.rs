@@ -70,9 +70,13 @@ pub struct AttemptRecord {
     pub answer: String,
     /// The score, from 0 to 1; absent where the attempt is not valid.
     pub score: Option<f64>,
-    /// Details of the grade, by grader: votes of a judge, strict and loose verdicts, or `ungraded` with the cause.
+    /// Details of the grade, by grader: what was compared, votes of a judge, strict and loose verdicts, or `ungraded` with
+    /// the cause.
     #[serde(default)]
     pub grade: Value,
+    /// Earlier grades of the same answer.
+    #[serde(default, skip_serializing_if = "GradingHistory::is_empty")]
+    pub grading: GradingHistory,
     /// How the episode ended. A plain response that is complete counts as submitted.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -96,6 +100,33 @@ pub struct AttemptRecord {
     pub tries: u32,
 }
 
+/// The grades that an answer had before it was graded again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GradingHistory {
+    /// How often the answer was graded again. Where the run's count is higher, the grade is out of date.
+    #[serde(default)]
+    pub regradings: u32,
+    /// The earlier grades, oldest first.
+    #[serde(default)]
+    pub earlier: Vec<EarlierGrade>,
+}
+
+/// A grade that another one replaced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EarlierGrade {
+    /// The score.
+    pub score: f64,
+    /// Its details, as in [`AttemptRecord::grade`].
+    #[serde(default)]
+    pub grade: Value,
+}
+
+impl GradingHistory {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 fn one() -> u32 {
     1
 }
@@ -104,6 +135,17 @@ impl AttemptRecord {
     /// Whether the model came to an answer. Attempts without one are played again when the run is resumed.
     pub fn is_answered(&self) -> bool {
         self.outcome.is_answered()
+    }
+
+    /// Replaces the grade, and keeps the one there was.
+    pub fn regrade(&mut self, score: Option<f64>, grade: Value, regradings: u32) {
+        let earlier = std::mem::replace(&mut self.grade, grade);
+        if let Some(score) = std::mem::replace(&mut self.score, score)
+            && self.grading.regradings < regradings
+        {
+            self.grading.earlier.push(EarlierGrade { score, grade: earlier });
+        }
+        self.grading.regradings = regradings;
     }
 
     /// Whether the score says something about the model, and if not, whose fault that is.
@@ -122,6 +164,24 @@ mod tests {
     use trajectory::Fault;
 
     use super::*;
+
+    #[test]
+    fn a_new_grade_keeps_the_earlier_ones() {
+        let record = json!({
+            "v": 1, "task": "t", "mode": "llm", "id": "a", "score": 0.0, "grade": {"x": 1},
+            "outcome": "submitted", "spent": Spent::default(),
+        });
+        let mut record: AttemptRecord = serde_json::from_value(record).unwrap();
+        assert!(serde_json::to_value(&record).unwrap().get("grading").is_none());
+        record.regrade(None, json!({"ungraded": "no judge"}), 1);
+        record.regrade(Some(1.0), json!({"x": 2}), 1);
+        let earlier = [EarlierGrade { score: 0.0, grade: json!({"x": 1}) }];
+        assert_eq!((record.score, &record.grading.earlier[..]), (Some(1.0), &earlier[..]));
+        record.regrade(Some(0.5), json!({"x": 3}), 2);
+        assert_eq!((record.grading.regradings, record.grading.earlier.len()), (2, 2));
+        let written = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<AttemptRecord>(&written).unwrap(), record);
+    }
 
     #[test]
     fn a_record_says_whether_its_score_is_valid() {

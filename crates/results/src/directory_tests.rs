@@ -6,7 +6,7 @@ use serde_json::Value;
 use trajectory::{Outcome, Spent};
 
 use super::*;
-use crate::{Mode, Tokens};
+use crate::{GradingHistory, Mode, Tokens};
 
 fn attempt(id: &str, repeat: u32) -> AttemptRecord {
     let key = AttemptKey { task: "math".into(), mode: Mode::Sandbox, id: id.into(), repeat };
@@ -19,6 +19,7 @@ fn attempt(id: &str, repeat: u32) -> AttemptRecord {
         ground_truth: "2".into(),
         answer: "2".into(),
         score: Some(1.0),
+        grading: GradingHistory::default(),
         grade: Value::Null,
         outcome: Outcome::Infrastructure {
             cause: "no disk".into(),

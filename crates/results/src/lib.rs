@@ -24,10 +24,10 @@ mod name;
 mod run;
 mod tokens;
 
-pub use attempt::{AttemptKey, AttemptRecord, Tokens};
+pub use attempt::{AttemptKey, AttemptRecord, EarlierGrade, GradingHistory, Tokens};
 pub use directory::{DirLock, Error, ResultsDir};
 pub use judgement::Judgement;
-pub use run::{JudgeRecord, Run, RunSettings, TaskInfo};
+pub use run::{JudgeRecord, ProblemRequest, Run, RunSettings, Selection, TaskInfo};
 pub use trajectory::{Mode, Validity};
 
 /// The version of the files this program writes. It reads all versions from 1 up to this one.

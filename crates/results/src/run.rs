@@ -1,9 +1,11 @@
 //! What a run was requested to do.
 
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use std::collections::BTreeMap;
 
-use crate::Mode;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+use crate::{AttemptRecord, Mode};
 
 /// A task of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,9 +78,107 @@ pub struct RunSettings {
     /// The judge, once one is named.
     #[serde(default)]
     pub judge: Option<JudgeRecord>,
+    /// The problems that commands requested so far; together they are the problems of the run. Read them with
+    /// [`Run::requests`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<ProblemRequest>,
+    /// How often the answers to a task were graded again, by the task's name; absent for 0.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub regradings: BTreeMap<String, u32>,
     /// Proves that this user wrote the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
+}
+
+/// Which problems of some tasks a command requested, and how often each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProblemRequest {
+    /// The names of the tasks.
+    pub tasks: Vec<String>,
+    /// Which of their problems.
+    #[serde(default)]
+    pub selection: Selection,
+    /// Repetitions of each problem. A problem that the data lists several times is repeated as often for each.
+    pub repeats: u32,
+}
+
+/// Which problems of a task are selected.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// The first problem, from 0. Rows that repeat another count with it, invalid ones not at all.
+    pub start: Option<usize>,
+    /// The problem after the last.
+    pub end: Option<usize>,
+    /// The ids; all where this is empty. Some may belong to other tasks.
+    pub ids: Vec<String>,
+    /// The most problems.
+    pub limit: Option<usize>,
+}
+
+impl ProblemRequest {
+    /// Whether the other requests nothing that this one does not.
+    fn covers(&self, other: &Self) -> bool {
+        let at_least = match (self.selection.limit, other.selection.limit) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(most), Some(other)) => most >= other,
+        };
+        let limit = self.selection.limit;
+        let same_place = self.selection == Selection { limit, ..other.selection.clone() };
+        let tasks = other.tasks.iter().all(|task| self.tasks.contains(task));
+        at_least && same_place && tasks && self.repeats >= other.repeats
+    }
+}
+
+impl Run {
+    /// The problems that commands requested so far. Records of versions that kept only the last request have that one.
+    pub fn requests(&self) -> Vec<ProblemRequest> {
+        if !self.settings.requests.is_empty() {
+            return self.settings.requests.clone();
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Earlier {
+            selection: Selection,
+            repeats: u32,
+        }
+        let earlier = Earlier::deserialize(&self.settings.requested).unwrap_or_default();
+        let tasks = self.tasks.iter().map(|task| task.name.clone()).collect();
+        let Earlier { selection, repeats } = earlier;
+        vec![ProblemRequest { tasks, selection, repeats: repeats.max(1) }]
+    }
+
+    /// Adds requests to those that commands made so far.
+    pub fn add_requests(&mut self, earlier: Vec<ProblemRequest>) {
+        let mut all = earlier;
+        for request in std::mem::take(&mut self.settings.requests) {
+            all.retain(|known| !request.covers(known));
+            if !all.iter().any(|known| known.covers(&request)) {
+                all.push(request);
+            }
+        }
+        self.settings.requests = all;
+    }
+
+    /// An attempt as it counts now: while answers are graded again, those whose turn has not come are ungraded, so that
+    /// grades of two graders are never mixed.
+    pub fn current(&self, mut attempt: AttemptRecord) -> AttemptRecord {
+        if attempt.score.is_some() && self.is_outdated(&attempt) {
+            attempt.score = None;
+            attempt.grade = json!({ "ungraded": "it is not graded again yet" });
+        }
+        attempt
+    }
+
+    /// Whether an attempt has yet to be graded again.
+    pub fn is_outdated(&self, attempt: &AttemptRecord) -> bool {
+        attempt.grading.regradings < self.regradings(&attempt.key.task)
+    }
+
+    /// How often the answers to a task were graded again.
+    pub fn regradings(&self, task: &str) -> u32 {
+        self.settings.regradings.get(task).copied().unwrap_or(0)
+    }
 }
 
 /// The judge of a run. Early versions recorded the name alone, as a string.
@@ -110,5 +210,52 @@ impl From<RecordedJudge> for JudgeRecord {
             RecordedJudge::Name(name) => Self { name, requested: Value::Null },
             RecordedJudge::Full { name, requested } => Self { name, requested },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(limit: Option<usize>, ids: &[&str], repeats: u32) -> ProblemRequest {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        let selection = Selection { limit, ids, ..Selection::default() };
+        ProblemRequest { tasks: vec!["math".into()], selection, repeats }
+    }
+
+    fn run(settings: RunSettings) -> Run {
+        let run = json!({"v": 1, "program": "", "started": 0, "model": "m", "modes": [], "tasks": [
+            {"name": "math", "problems": 1, "repeats": 1, "grader": "math"},
+        ]});
+        Run { settings, ..serde_json::from_value(run).unwrap() }
+    }
+
+    #[test]
+    fn requests_add_up_and_smaller_ones_are_not_kept() {
+        let after = |earlier: &ProblemRequest, now: &ProblemRequest| {
+            let requests = vec![now.clone()];
+            let mut run = run(RunSettings { requests, ..RunSettings::default() });
+            run.add_requests(vec![earlier.clone()]);
+            run.settings.requests
+        };
+        let (three, twenty, all) =
+            (request(Some(3), &[], 1), request(Some(20), &[], 1), request(None, &[], 1));
+        for (earlier, now, left) in
+            [(&three, &twenty, &twenty), (&twenty, &three, &twenty), (&twenty, &all, &all)]
+        {
+            assert_eq!(after(earlier, now), std::slice::from_ref(left));
+        }
+        for other in [request(None, &["x"], 1), request(Some(2), &[], 2)] {
+            assert_eq!(after(&three, &other), [three.clone(), other]);
+        }
+    }
+
+    #[test]
+    fn records_of_earlier_versions_have_their_last_request() {
+        let requested =
+            json!({"selection": {"start": null, "end": null, "ids": [], "limit": 3}, "repeats": 2});
+        let old = run(RunSettings { requested, ..RunSettings::default() });
+        assert_eq!(old.requests(), [request(Some(3), &[], 2)]);
+        assert_eq!(run(RunSettings::default()).requests(), [request(None, &[], 1)]);
     }
 }

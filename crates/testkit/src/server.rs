@@ -66,6 +66,8 @@ struct Shared {
     keep: Keep,
     log: Log,
     answered: AtomicU64,
+    models: Mutex<Vec<String>>,
+    lists: AtomicU64,
 }
 
 impl MockServer {
@@ -115,6 +117,17 @@ impl MockServer {
     /// Appends an answer to the script.
     pub fn push(&self, answer: impl Into<Answer>) {
         self.shared.queue().push_back(answer.into());
+    }
+
+    /// Sets the names in the list of models; `mock` and `scripted` unless set.
+    pub fn list_models(&self, names: &[&str]) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        *self.shared.models.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// How often the list of models was requested. These requests are neither recorded nor counted among the others.
+    pub fn lists(&self) -> u64 {
+        self.shared.lists.load(Ordering::Relaxed)
     }
 
     /// How many answers of the script remain.
@@ -170,7 +183,9 @@ impl MockServer {
     fn serve(queue: VecDeque<Answer>, closure: Option<Closure>, keep: Keep) -> io::Result<Self> {
         let log = Log::default();
         let answered = AtomicU64::new(0);
-        let shared = Arc::new(Shared { queue: Mutex::new(queue), closure, keep, log, answered });
+        let models = Mutex::new(["mock", "scripted"].map(str::to_owned).to_vec());
+        let (queue, lists) = (Mutex::new(queue), AtomicU64::new(0));
+        let shared = Arc::new(Shared { queue, closure, keep, log, answered, models, lists });
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let socket = TcpSocket::new_v4()?;
         socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
@@ -228,10 +243,17 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn list(&self) -> Answer {
+        self.lists.fetch_add(1, Ordering::Relaxed);
+        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = |name: &String| json!({"id": name, "object": "model", "owned_by": "testkit"});
+        let models: Vec<Value> = models.iter().map(model).collect();
+        Answer::status(200, json!({"object": "list", "data": models}).to_string())
+    }
+
     fn answer(&self, received: &Received) -> Answer {
         match (received.method.as_str(), received.path.as_str()) {
             ("GET", "/health") => return Answer::status(200, json!({"status": "ok"}).to_string()),
-            ("GET", "/v1/models") => return Answer::status(200, models().to_string()),
             ("POST", path) if Protocol::of(path).is_some() => {}
             (method, path) => return Answer::error(404, format!("no {method} at {path}")),
         }
@@ -273,9 +295,10 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
             }
         };
         let last = received.header("connection").is_some_and(|value| value == "close");
+        let lists = received.method == "GET" && received.path == "/v1/models";
         let kept = (shared.keep == Keep::Requests).then(|| received.clone());
-        let open = shared.log.enter(kept);
-        let answer = shared.answer(&received);
+        let open = (!lists).then(|| shared.log.enter(kept));
+        let answer = if lists { shared.list() } else { shared.answer(&received) };
         let number = shared.answered.fetch_add(1, Ordering::Relaxed) + 1;
         let plan = Plan::new(&answer, &received, number);
         // Conversations may be long: free the request while its answer is sent.
@@ -286,8 +309,4 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
             return;
         }
     }
-}
-
-fn models() -> Value {
-    json!({"object": "list", "data": [{"id": "mock", "object": "model", "owned_by": "testkit"}]})
 }

@@ -3,6 +3,10 @@
 //! The order of steps is here; the steps are in the modules below and in the crates.
 
 mod args;
+mod differences;
+mod dry_run;
+mod estimate;
+mod images;
 mod judge;
 mod load;
 mod settings;
@@ -15,40 +19,42 @@ use std::{
 };
 
 use attempt::Documents;
-use benchmark::{Benchmark, Plan, Progress, RunOutcome, TaskProblems};
-use results::{ResultsDir, Run, RunSettings, VERSION};
-use sandbox::{ImageRef, Runtime, Sandbox, Spec};
+use benchmark::{Benchmark, Due, Plan, Progress, Regrade, RunOutcome, Scope, TaskRows};
+use results::{Mode, ProblemRequest, ResultsDir, Run, RunSettings, VERSION};
 use startup::Signals;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::args::{BenchmarkArgs, Modes};
 use self::{
+    estimate::Estimate,
     judge::JudgeChoice,
     load::Loaded,
     settings::{BenchmarkSettings, ConcurrencyArgs},
-    show::{OutputMode, ProgressView},
+    show::{JudgeState, OutputMode, ProgressView},
     sources::Source,
 };
 use crate::{
     commands::run::{Seal, seal},
     console::output,
-    exit::{self, Exit},
-    model::{AnyModel, Secrets},
+    exit::{self, Exit, describe},
+    model::{self, AnyModel, Effort, ModelSettings, Secrets},
     runtime::AnyRuntime,
     settings::Settings,
 };
 
 /// Runs a benchmark, new or resumed.
 pub(crate) async fn run(
-    args: BenchmarkArgs,
+    mut args: BenchmarkArgs,
     settings: &Settings,
     signals: &mut Signals,
 ) -> anyhow::Result<Exit> {
     let mode = OutputMode::of(&args);
-    let concurrency = ConcurrencyArgs::of(&args);
-    let (given_name, output, resumed) =
-        (args.model.model.clone(), args.output.clone(), args.resume.clone());
-    let (mut benchmark, secrets) = match &resumed {
+    if args.dry_run {
+        return dry_run::run(args, mode, settings, signals).await;
+    }
+    let options = Options::of(&mut args);
+    let given_name = args.model.model.clone();
+    let (mut benchmark, secrets) = match &options.resumed {
         Some(dir) => BenchmarkSettings::resume(dir, args, settings)?,
         None => BenchmarkSettings::check(args, settings)?,
     };
@@ -56,30 +62,42 @@ pub(crate) async fn run(
         output::note(&hint);
     }
     let judge = JudgeChoice::of(&benchmark.judge, &benchmark.model, given_name.as_deref());
-    let concurrency = benchmark.concurrency(&concurrency);
+    let concurrency = benchmark.concurrency(&options.concurrency);
     let loading = load::load(&benchmark, mode, settings);
     let loaded = tokio::select! {
         loaded = loading => loaded?,
         exit = signals.cancelled() => return Ok(exit),
     };
-    let dir = resumed.or(output).unwrap_or_else(|| default_directory(&benchmark));
-    let dir = ResultsDir::new(dir);
+    let dir = options.resumed.as_ref().or(options.output.as_ref());
+    let dir = ResultsDir::new(dir.cloned().unwrap_or_else(|| default_directory(&benchmark)));
     let seal = seal(settings)?;
-    let requested = requested_run(&benchmark, &loaded, judge.name(&benchmark))?;
-    let (_lock, run) = benchmark::open_run(&dir, requested, |record| sign(&seal, record))?;
-    let opening = open(&benchmark, secrets, &judge, &loaded, settings);
+    let requested = requested_run(&benchmark, &loaded.tasks, judge.name(&benchmark))?;
+    let prepared = benchmark::prepare_run(&dir, requested, &loaded.tasks, options.regrade())
+        .map_err(differences::explain)?;
+    let mut work = Work::of(&benchmark, &loaded, &prepared.run, &dir, &judge, &options);
+    work.announce(&judge, &loaded.tasks, &dir, mode);
+    let opening = Opening {
+        benchmark: &benchmark,
+        judge: &judge,
+        loaded: &loaded,
+        work: &work,
+        options: &options,
+        estimate: Estimate::of(&work.due, concurrency.sandboxes, benchmark.limits.cost),
+        mode,
+        settings,
+    };
     let opened = tokio::select! {
-        opened = opening => opened?,
+        opened = opening.open(secrets) => opened?,
         exit = signals.cancelled() => return Ok(exit),
     };
+    let (_lock, run) = prepared.save(|record| sign(&seal, record))?;
     let judge = judge.state(&loaded.tasks);
     let view: Arc<dyn Progress> = Arc::new(ProgressView::new(mode, settings));
+    work.use_context(&benchmark, opened.context);
     let benchmark = Benchmark {
-        plan: Plan {
-            tasks: loaded.tasks,
-            modes: benchmark.modes.clone(),
-            settings: benchmark.attempt(opened.context),
-        },
+        plan: work.plan,
+        due: work.due,
+        all: work.all,
         dir: dir.clone(),
         run,
         model: opened.model,
@@ -96,6 +114,99 @@ pub(crate) async fn run(
     match exit::of_benchmark(&outcome, &loaded.broken) {
         Exit::Cancelled(_) => Ok(signals.cancelled().await),
         exit => Ok(exit),
+    }
+}
+
+/// Options that are not settings of the run.
+struct Options {
+    output: Option<PathBuf>,
+    resumed: Option<PathBuf>,
+    concurrency: ConcurrencyArgs,
+    scope: Scope,
+    preflight: bool,
+    ask: bool,
+}
+
+impl Options {
+    fn of(args: &mut BenchmarkArgs) -> Self {
+        Self {
+            output: args.output.take(),
+            resumed: args.resume.clone(),
+            concurrency: ConcurrencyArgs::of(args),
+            scope: if args.regrade { Scope::Grades } else { Scope::All },
+            preflight: !args.no_preflight,
+            ask: !args.yes,
+        }
+    }
+
+    fn regrade(&self) -> Regrade {
+        match self.scope {
+            Scope::All => Regrade::No,
+            Scope::Grades => Regrade::All,
+        }
+    }
+}
+
+/// What this command plays and grades, and what the whole run consists of.
+struct Work {
+    plan: Plan,
+    all: Plan,
+    due: Due,
+}
+
+impl Work {
+    fn of(
+        benchmark: &BenchmarkSettings,
+        loaded: &Loaded,
+        run: &Run,
+        dir: &ResultsDir,
+        judge: &JudgeChoice,
+        options: &Options,
+    ) -> Self {
+        let plan = |requests: &[ProblemRequest], modes: &[Mode]| Plan {
+            tasks: loaded.tasks.iter().map(|rows| rows.select(requests)).collect(),
+            modes: modes.to_vec(),
+            settings: benchmark.attempt(None),
+        };
+        let all = plan(&run.settings.requests, &run.modes);
+        let is_whole = options.resumed.is_some() || options.scope == Scope::Grades;
+        let own = match is_whole {
+            true => all.clone(),
+            false => plan(&benchmark.requests(&loaded.tasks), &benchmark.modes),
+        };
+        let due = Due::of(&own, dir, run, judge.access(), options.scope);
+        Self { plan: own, all, due }
+    }
+
+    /// Says what the user should know before tokens are spent.
+    fn announce(&self, judge: &JudgeChoice, rows: &[TaskRows], dir: &ResultsDir, mode: OutputMode) {
+        let attempts = |plan: &Plan| -> usize {
+            let tasks: usize = plan.tasks.iter().map(|task| task.attempts()).sum();
+            tasks * plan.modes.len()
+        };
+        let (own, all) = (attempts(&self.plan), attempts(&self.all));
+        if own < all && mode.is_for_people() {
+            output::note(&format!(
+                "this command selects {own} of the {all} attempts of the run in {}; the others are kept, and the results \
+                 are those of the whole run",
+                dir.path().display()
+            ));
+        }
+        if self.due.to_play > 0 && judge.state(rows) == JudgeState::Missing {
+            let judged = rows.iter().filter(|rows| rows.task.grader == problems::Grader::Judge);
+            let names: Vec<&str> = judged.map(|rows| rows.task.name.as_str()).collect();
+            mode.note(&format!(
+                "warning: {} is graded by a judge, and none is named: answers will be stored without a score; name one \
+                 with --judge-model NAME, now or later",
+                names.join(", ")
+            ));
+        }
+    }
+
+    /// Sets the context window of the model, which is known once it is open.
+    fn use_context(&mut self, benchmark: &BenchmarkSettings, context: Option<u64>) {
+        self.plan.settings = benchmark.attempt(context);
+        self.all.settings = self.plan.settings.clone();
     }
 }
 
@@ -123,66 +234,96 @@ struct Opened {
     runtime: Option<Arc<AnyRuntime>>,
 }
 
-/// Starts what is needed. The runtime comes first: a model may have to be downloaded, and a machine that cannot run
-/// sandboxes should fail before.
-async fn open(
-    benchmark: &BenchmarkSettings,
-    secrets: Secrets,
-    judge: &JudgeChoice,
-    loaded: &Loaded,
-    settings: &Settings,
-) -> anyhow::Result<Opened> {
-    let runtime = match loaded.needs_sandboxes(&benchmark.modes) {
-        true => Some(AnyRuntime::start(benchmark.sandbox.runtime, settings).await?),
-        false => None,
-    };
-    if let Some(runtime) = &runtime {
-        check_sandbox(benchmark, loaded, runtime).await?;
-    }
-    let (model, context) = AnyModel::open(&benchmark.model, secrets, settings).await?;
-    let model = Arc::new(model);
-    let judge = match judge {
-        JudgeChoice::None => None,
-        JudgeChoice::SameModel => Some(Arc::new(model.uncached())),
-        JudgeChoice::Other(args) => {
-            let (judge, secrets) = args.model_settings(&benchmark.model, settings)?;
-            Some(Arc::new(AnyModel::open(&judge, secrets, settings).await?.0))
-        }
-    };
-    Ok(Opened { model, context, judge, runtime: runtime.map(Arc::new) })
+/// Everything that has to be there before a run starts.
+struct Opening<'a> {
+    benchmark: &'a BenchmarkSettings,
+    judge: &'a JudgeChoice,
+    loaded: &'a Loaded,
+    work: &'a Work,
+    options: &'a Options,
+    estimate: Estimate,
+    mode: OutputMode,
+    settings: &'a Settings,
 }
 
-/// Creates one sandbox, so that a problem with the image or the machine is reported once, before any attempt.
-async fn check_sandbox(
-    benchmark: &BenchmarkSettings,
-    loaded: &Loaded,
-    runtime: &AnyRuntime,
-) -> anyhow::Result<()> {
-    let spec = &benchmark.sandbox.spec;
-    let first = loaded.tasks.first().and_then(|task| task.task.image(task.problems.first()?));
-    let image = first.map_or_else(|| spec.image.clone(), ImageRef::Name);
-    let sandbox = runtime.create(&Spec { image, ..spec.clone() }).await?;
-    let accepted = benchmark.sandbox.accept(sandbox.protection());
-    sandbox.destroy().await?;
-    Ok(accepted?)
+impl Opening<'_> {
+    /// Starts what is needed. Checks that can fail come first, then the question whether to start, then the model, which
+    /// may have to be downloaded.
+    async fn open(self, secrets: Secrets) -> anyhow::Result<Opened> {
+        let Self { benchmark, work, options, settings, .. } = self;
+        let plays = work.due.to_play > 0;
+        let runtime = self.runtime(plays).await?;
+        if plays && options.preflight {
+            model::preflight(&benchmark.model, &secrets, Effort::Call).await?;
+        }
+        let judge_model = self.judge_model().await?;
+        if plays {
+            self.estimate.confirm(options.ask, self.mode).await?;
+        }
+        let judges_itself = *self.judge == JudgeChoice::SameModel && !work.due.is_empty();
+        let (model, context) = match plays || judges_itself {
+            true => AnyModel::open(&benchmark.model, secrets, settings).await?,
+            false => (AnyModel::unused(&benchmark.model.name), None),
+        };
+        let judge = match judge_model {
+            Some((judge, secrets)) => Some(AnyModel::open(&judge, secrets, settings).await?.0),
+            None => judges_itself.then(|| model.uncached()),
+        };
+        let (model, judge) = (Arc::new(model), judge.map(Arc::new));
+        Ok(Opened { model, context, judge, runtime: runtime.map(Arc::new) })
+    }
+
+    /// The runtime, if sandboxes are needed; the images and one sandbox are checked if attempts are played in some.
+    async fn runtime(&self, plays: bool) -> anyhow::Result<Option<AnyRuntime>> {
+        let Self { benchmark, work, .. } = self;
+        let modes: &[Mode] = if plays { &work.plan.modes } else { &[] };
+        if work.due.is_empty() || !self.loaded.needs_sandboxes(modes) {
+            return Ok(None);
+        }
+        let runtime = AnyRuntime::start(benchmark.sandbox.runtime, self.settings).await?;
+        if plays {
+            images::check(benchmark, &work.plan, &runtime, self.mode).await?;
+        }
+        Ok(Some(runtime))
+    }
+
+    /// The judge, if it is not the model itself. One that cannot be used is reported; answers can be graded later.
+    async fn judge_model(&self) -> anyhow::Result<Option<(ModelSettings, Secrets)>> {
+        let JudgeChoice::Other(args) = self.judge else { return Ok(None) };
+        let (judge, secrets) = args.model_settings(&self.benchmark.model, self.settings)?;
+        let is_needed = self.judge.state(&self.loaded.tasks) == JudgeState::Needed;
+        if is_needed
+            && self.options.preflight
+            && !self.work.due.is_empty()
+            && let Err(error) = model::preflight(&judge, &secrets, Effort::List).await
+        {
+            self.mode.note(&format!(
+                "warning: the judge cannot be used now, so answers will be stored without a score: {}",
+                describe(&error)
+            ));
+        }
+        Ok(Some((judge, secrets)))
+    }
 }
 
 /// What is recorded about the run.
 fn requested_run(
     benchmark: &BenchmarkSettings,
-    loaded: &Loaded,
+    rows: &[TaskRows],
     judge: Option<String>,
 ) -> anyhow::Result<Run> {
+    let requests = benchmark.requests(rows);
     Ok(Run {
         v: VERSION,
         program: env!("CARGO_PKG_VERSION").to_owned(),
         started: attempt::now_ms(),
         model: benchmark.model.name.clone(),
-        tasks: loaded.tasks.iter().map(TaskProblems::info).collect(),
+        // Those with the problems of all requests follow when the directory is read.
+        tasks: Vec::new(),
         modes: benchmark.modes.clone(),
         without: benchmark.without.iter().map(ToString::to_string).collect(),
         documents: benchmark.documents.name().to_owned(),
-        settings: benchmark.record(judge)?,
+        settings: RunSettings { requests, ..benchmark.record(judge)? },
     })
 }
 

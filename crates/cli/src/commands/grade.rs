@@ -16,8 +16,9 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use grade::lines::{Kind, LineError, grade_line};
+use grade::lines::{Kind, LineError, grade_line, id_of};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 pub(crate) use self::args::GradeArgs;
 use crate::{
@@ -46,8 +47,12 @@ pub(crate) async fn run(args: GradeArgs) -> Result<Exit> {
     match summary.first_bad {
         None => Ok(Exit::Done),
         Some(first) => Err(UsageError(format!(
-            "{} of {} lines cannot be graded; the first is line {}: {}",
-            summary.bad, summary.lines, first.line, first.error
+            "{} of {} lines cannot be graded; the first is line {}{}: {}",
+            summary.bad,
+            summary.lines,
+            first.line,
+            first.id.map(|id| format!(" (id {})", id.get())).unwrap_or_default(),
+            first.error
         ))
         .into()),
     }
@@ -85,6 +90,8 @@ enum Line {
 #[derive(Clone, Debug, Serialize)]
 struct Bad {
     line: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Box<RawValue>>,
     error: String,
 }
 
@@ -176,11 +183,14 @@ fn grade_batches(kind: Kind, work: &Mutex<Receiver<Batch>>) {
 }
 
 fn grade_one(kind: Kind, number: u64, line: &Line) -> Result<grade::lines::Graded, Bad> {
-    let bad = |error| Bad { line: number, error };
+    let bad = |id, error| Bad { line: number, id, error };
     match line {
-        Line::TooLong => Err(bad(format!("longer than {} MiB", MAX_LINE >> 20))),
-        Line::Text(bytes) => grade_line(kind, &String::from_utf8_lossy(bytes))
-            .map_err(|error: LineError| bad(exit::describe(&error.into()))),
+        Line::TooLong => Err(bad(None, format!("longer than {} MiB", MAX_LINE >> 20))),
+        Line::Text(bytes) => {
+            let text = String::from_utf8_lossy(bytes);
+            grade_line(kind, &text)
+                .map_err(|error: LineError| bad(id_of(&text), exit::describe(&error.into())))
+        }
     }
 }
 

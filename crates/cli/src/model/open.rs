@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use model::{
     Anthropic, Cached, Endpoint, Error, Formatted, Listener, Model, OpenAi, Request, Response,
-    Retry, Retrying, ToolSpec,
+    Retry, Retrying, ToolFormat, ToolSpec,
 };
 use serde_json::json;
 
@@ -26,6 +26,8 @@ pub(crate) enum AnyServer {
     Anthropic(Anthropic),
     /// A local model.
     InProcess(LocalModel),
+    /// A model that is only named: every call fails.
+    Unused(String),
 }
 
 /// A model as an episode sees it.
@@ -52,17 +54,8 @@ impl AnyModel {
                 AnyServer::InProcess(model)
             }
             ModelLocation::Server { provider, base_url } => {
-                let endpoint = Endpoint {
-                    api_key: secrets.api_key,
-                    headers: secrets.headers,
-                    extra_body: chosen.extra_body.clone(),
-                    silence: chosen.silence.unwrap_or(MAX_IDLE),
-                    ..Endpoint::new(&chosen.name, base_url)
-                };
-                match provider {
-                    Provider::Openai => AnyServer::OpenAi(OpenAi::new(endpoint)?),
-                    Provider::Anthropic => AnyServer::Anthropic(Anthropic::new(endpoint)?),
-                }
+                let silence = chosen.silence.unwrap_or(MAX_IDLE);
+                AnyServer::connect(chosen, secrets, *provider, base_url, silence)?
             }
         };
         let retry = Retry { attempts: chosen.retries.saturating_add(1), ..Retry::default() };
@@ -82,6 +75,12 @@ impl AnyModel {
         Ok((Self::Cached(Cached::open(dir, scope, model)?), context))
     }
 
+    /// A model that is named and never called, for commands that need none: a local one need not be loaded.
+    pub(crate) fn unused(name: &str) -> Self {
+        let retrying = Retrying::new(AnyServer::Unused(name.to_owned()), Retry::default());
+        Self::Plain(Arc::new(Formatted::new(retrying, ToolFormat::Native)))
+    }
+
     /// The same model without the cache, for callers that want several answers to one request.
     pub(crate) fn uncached(&self) -> Self {
         Self::Plain(Arc::clone(match self {
@@ -91,9 +90,42 @@ impl AnyModel {
     }
 }
 
+impl AnyServer {
+    /// A client of a model's server. No request is sent yet.
+    pub(super) fn connect(
+        chosen: &ModelSettings,
+        secrets: Secrets,
+        provider: Provider,
+        base_url: &str,
+        silence: Duration,
+    ) -> Result<Self, Error> {
+        let endpoint = Endpoint {
+            api_key: secrets.api_key,
+            headers: secrets.headers,
+            extra_body: chosen.extra_body.clone(),
+            silence,
+            ..Endpoint::new(&chosen.name, base_url)
+        };
+        Ok(match provider {
+            Provider::Openai => Self::OpenAi(OpenAi::new(endpoint)?),
+            Provider::Anthropic => Self::Anthropic(Anthropic::new(endpoint)?),
+        })
+    }
+
+    /// The names of the server's models; none for a local model.
+    pub(super) async fn models(&self) -> Result<Vec<String>, Error> {
+        match self {
+            Self::OpenAi(server) => server.models().await,
+            Self::Anthropic(server) => server.models().await,
+            Self::InProcess(_) | Self::Unused(_) => Ok(Vec::new()),
+        }
+    }
+}
+
 impl Model for AnyServer {
     fn name(&self) -> &str {
         match self {
+            Self::Unused(name) => name,
             Self::OpenAi(server) => server.name(),
             Self::Anthropic(server) => server.name(),
             Self::InProcess(model) => model.name(),
@@ -109,6 +141,9 @@ impl Model for AnyServer {
             Self::OpenAi(server) => server.complete(request, listener).await,
             Self::Anthropic(server) => server.complete(request, listener).await,
             Self::InProcess(model) => model.complete(request, listener).await,
+            Self::Unused(_) => {
+                Err(Error::Settings("the model is not called by this command".into()))
+            }
         }
     }
 }

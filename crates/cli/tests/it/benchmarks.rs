@@ -3,10 +3,13 @@
 //! Real rows come from the directory of shared data beside the repository; a test that needs them says `skip:`
 //! where it is absent, and fails when `LIS_REQUIRE` names `shared`.
 
+mod checks_first;
 mod compares;
 mod fails_well;
+mod grows;
 mod own_tasks;
 mod real_rows;
+mod regrades;
 mod resumes;
 mod takes_away;
 
@@ -274,7 +277,8 @@ fn progress_is_told_as_json_lines() {
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["event"], "note");
     assert!(text(&lines[0]["text"]).contains("row 3:"), "{lines:?}");
-    assert_eq!((&lines[1]["event"], &lines[1]["due"]), (&json!("begun"), &json!(2)));
+    assert_eq!((&lines[1]["event"], &lines[1]["attempts"]), (&json!("estimate"), &json!(2)));
+    assert_eq!((&lines[2]["event"], &lines[2]["due"]), (&json!("begun"), &json!(2)));
     let last = lines.last().unwrap();
     assert_eq!(
         (&last["event"], &last["done"], &last["score"]),

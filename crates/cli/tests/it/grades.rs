@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     io::{BufRead, BufReader, Write},
+    path::Path,
     process::Stdio,
 };
 
@@ -132,6 +133,28 @@ fn bad_input_is_one_line() {
 }
 
 #[test]
+fn a_line_that_cannot_be_graded_keeps_its_id() {
+    let home = Home::new();
+    let lines = [
+        r#"{"id": "a-1", "instruction_id": "count:numbers", "kwargs": {"N": 1}, "response": "1"}"#,
+        r#"{"id": "a-2", "instruction_id": "count:nothing", "kwargs": {}, "response": "1"}"#,
+    ];
+    write(&home.file("lines"), lines.join("\n"));
+    let output = home.run(["grade", "ifbench", "--input", "lines", "--quiet"]);
+    let printed = out(&output);
+    let mut grades = printed.lines();
+    assert!(grades.next().unwrap().contains(r#""strict":true"#), "{printed}");
+    let bad = r#"{"line":2,"id":"a-2","error":"unknown constraint `count:nothing`"}"#;
+    assert_eq!(grades.next(), Some(bad));
+    assert_eq!(code(&output), 2);
+    assert!(
+        err(&output).contains(r#"the first is line 2 (id "a-2"): unknown"#),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
 fn nothing_to_grade_is_no_error() {
     let home = Home::new();
     let output = home.run(["grade", "rouge", "--input", "/dev/null"]);
@@ -153,6 +176,25 @@ fn math_is_graded_many_times_faster_than_by_the_original() {
     assert_eq!(official["agree"], 150, "{figures}");
     // Released programs are a few times faster than this one, and reach a hundred times and more.
     assert!(official["ratio"].as_f64().unwrap() > 30.0, "{figures}");
+}
+
+/// The recorded verdicts on all of these are checked with the grader; some of them here with the original itself.
+#[test]
+fn intervals_inequalities_and_symbols_are_read_as_by_the_original() {
+    let Some(package) = setting("LIS_TEST_MATH_VERIFY") else {
+        return skip("math-verify", "LIS_TEST_MATH_VERIFY names no directory with math-verify");
+    };
+    let home = Home::new();
+    let crate_dir = setting("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    let cases = Path::new(&crate_dir).join("../grade/tests/data/math_notation.jsonl");
+    let cases = std::fs::read_to_string(cases).unwrap();
+    let some: Vec<&str> = cases.lines().step_by(9).collect();
+    write(&home.file("cases.jsonl"), some.join("\n"));
+    let args = ["perf", "grade", "--input", "cases.jsonl", "--python", "python3", "--json"];
+    let output = home.command(args).env("PYTHONPATH", package).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let figures: Value = serde_json::from_str(&out(&output)).unwrap();
+    assert!(some.len() > 50 && figures["official"]["agree"] == some.len(), "{figures}");
 }
 
 #[test]

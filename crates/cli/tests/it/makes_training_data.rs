@@ -166,6 +166,21 @@ fn what_is_left_out_is_told() {
 }
 
 #[test]
+fn two_prepared_tasks_have_the_names_of_their_folders() {
+    let home = Home::new();
+    let row =
+        json!({"context": "Bees make honey.", "question": "What do bees make?", "answer": "honey"});
+    write(&home.file("a.jsonl"), row.to_string());
+    for output in ["bees", "wasps"] {
+        home.ok(["data", "prepare", "--input", "a.jsonl", "--output", output]);
+    }
+    let tried = ["benchmark", "./bees", "./wasps", "--dry-run", "--mode", "llm", "--json"];
+    let found = home.json(tried);
+    let names = found["tasks"].as_array().unwrap().iter().map(|task| task["task"].clone());
+    assert_eq!(names.collect::<Vec<Value>>(), ["bees", "wasps"], "{found}");
+}
+
+#[test]
 fn a_cancelled_command_leaves_nothing() {
     let home = Home::new();
     let args = ["data", "synthesize", "--output", "big", "--count", "300000", "--levels", "5"];

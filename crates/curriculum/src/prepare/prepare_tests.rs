@@ -70,7 +70,7 @@ fn rows_are_the_same_in_every_version() {
     for (file, digest) in [
         ("train.jsonl", "7760c60bc8ae138f7215d13f5303ea1356e47a809a3f63a52aa338dee46df205"),
         ("validation.jsonl", "592438fbf8506eb701568a892ec4c6c8b6ac8a3c84cc44d297fbba27df45ba05"),
-        ("task.toml", "83790de1adba196a2c4efc7a844c8ce197efe85baad89834c5faf3d14a0850c8"),
+        ("task.toml", "f0cdb9508dbc99036e53820a2aa7365b82e8ba1ddb304841e948c3395a103006"),
     ] {
         assert_eq!(files[file].sha256, digest, "{file}");
     }

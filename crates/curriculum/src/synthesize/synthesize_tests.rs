@@ -139,7 +139,7 @@ fn tasks_are_the_same_in_every_version() {
     for (file, digest) in [
         ("train.jsonl", "25b32525a1a1094c6459e35df89aba7d3200848fa50bfe9fb17d93b16e18d8e5"),
         ("validation.jsonl", "634f1b8f3e307fac8fcbd7b62d769137c07f4ebb1196c46dff841e3926969a3e"),
-        ("task.toml", "6cb9a1562e616e40a9768131a08aec6107257a6f51b015513e9abcb22e438589"),
+        ("task.toml", "2f1845457ba83704f1088c9cb831000d5248d2670cfce2878bd31508232730b9"),
     ] {
         assert_eq!(manifest.files[file].sha256, digest, "{file}");
     }

@@ -10,7 +10,7 @@ pub(crate) fn instructions() -> Vec<(&'static str, Value)> {
     WITH_ARGUMENTS.iter().map(with).chain(without).collect()
 }
 
-const WITH_ARGUMENTS: [(&str, &str); 20] = [
+const WITH_ARGUMENTS: [(&str, &str); 19] = [
     ("count:conjunctions", r#"{"small_n": 2.0}"#),
     (
         "count:keywords_multiple",
@@ -39,7 +39,6 @@ const WITH_ARGUMENTS: [(&str, &str); 20] = [
     ("words:keywords_specific_position", r#"{"keyword": "a", "n": 1, "m": 2}"#),
     ("words:repeats", r#"{"small_n": 4.0}"#),
     ("words:words_position", r#"{"keyword": "a"}"#),
-    ("unheard:of", "{}"),
 ];
 
 const PLAIN: [&str; 39] = [

@@ -34,6 +34,15 @@ fn fresh_cases() {
     assert!(cases.len() > 200 && wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Intervals as inequalities and the reverse, fractions and operators as single characters: Math-Verify 0.9.0 accepts an
+/// interval for an inequality but not the reverse, and reads no fraction such as `½`.
+#[test]
+fn other_notations() {
+    let cases = own_cases("math_notation.jsonl");
+    let wrong = differing(&cases);
+    assert!(cases.len() > 500 && wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn shared_cases_agree() {
     let Some(cases) = shared_cases("math_verify.jsonl") else { return };

@@ -158,6 +158,7 @@ fn attempt(key: AttemptKey, end: End, started: u64, dice: &mut Dice) -> AttemptR
             End::Broken => None,
         },
         grade: json!(null),
+        grading: results::GradingHistory::default(),
         outcome,
         spent: Spent {
             turns,

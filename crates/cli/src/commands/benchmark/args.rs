@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use attempt::Capability;
 use clap::{Args, ValueEnum};
-use results::Mode;
+use results::{Mode, Selection};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{
@@ -14,16 +14,10 @@ use crate::args::{
 };
 
 /// Options that cannot be changed when a run is resumed.
-const FIXED_ON_RESUME: [&str; 30] = [
+const FIXED_ON_RESUME: [&str; 24] = [
     "tasks",
     "task",
     "data",
-    "mode",
-    "repeat",
-    "limit",
-    "ids",
-    "start_id",
-    "end_id",
     "documents",
     "without",
     "output",
@@ -58,11 +52,14 @@ const FIXED_ON_RESUME: [&str; 30] = [
   llm-in-sandbox benchmark math biomed --data math=aime.jsonl --data biomed=med.parquet --repeat 4
   llm-in-sandbox benchmark physics --model NAME --judge-model JUDGE --judge-base-url http://host:8000/v1
   llm-in-sandbox benchmark ./my-task --model NAME --limit 10 --without external,execution
-  llm-in-sandbox benchmark --resume benchmark-runs/math-NAME
+  llm-in-sandbox benchmark --resume benchmark-runs/math-NAME --limit 20 --repeat 4
+  llm-in-sandbox benchmark ./my-task --dry-run
+  llm-in-sandbox benchmark --resume benchmark-runs/my-task-NAME --regrade
   llm-in-sandbox benchmark --task math --llm_name NAME --mode llm-in-sandbox --num_workers 8 --start_id 0 --end_id 3
 
 Every attempt is saved in OUTPUT as soon as it ends: run.json, attempts/, trajectories/, results.json. The same command
-again, or --resume, runs only what is missing; `report OUTPUT` summarizes the results.
+again, or --resume, runs only what is missing; more problems, repetitions or modes are added to the run. `report OUTPUT`
+summarizes the results.
 Exit codes: 0 all attempts finished and graded, 2 invalid input, 4 the machine, the model's server or the judge failed
 for some, 130 cancelled with Ctrl-C."
 )]
@@ -78,12 +75,12 @@ pub(crate) struct BenchmarkArgs {
     /// or those of the Hugging Face hub]
     #[arg(long, value_name = "[TASK=]FILE")]
     pub(crate) data: Vec<String>,
-    /// With a sandbox, with one plain response, or both
-    #[arg(long, value_name = "MODE", value_enum, default_value = "sandbox")]
-    pub(crate) mode: Modes,
-    /// Attempts per problem
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) repeat: NonZeroU32,
+    /// With a sandbox, with one plain response, or both [default: sandbox]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) mode: Option<Modes>,
+    /// Attempts per problem [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) repeat: Option<NonZeroU32>,
     /// Maximum number of problems per task [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
@@ -105,13 +102,25 @@ pub(crate) struct BenchmarkArgs {
     /// Directory for results [default: benchmark-runs/TASK-MODEL]
     #[arg(long, value_name = "DIR", alias = "output_dir", alias = "output-dir")]
     pub(crate) output: Option<PathBuf>,
-    /// Resume a run with its recorded settings and judge. Options of the model and the judge may be changed; --env and
-    /// --header must be repeated
+    /// Resume a run with its recorded settings and judge; --limit, --ids, --repeat and --mode add to it. Options of the model
+    /// and the judge may be changed; --env and --header must be repeated
     #[arg(long, value_name = "DIR", conflicts_with_all = FIXED_ON_RESUME)]
     pub(crate) resume: Option<PathBuf>,
     /// Accept recorded settings that were not written by you on this machine
     #[arg(long, requires = "resume")]
     pub(crate) trust: bool,
+    /// Grade stored answers again, with the grader and judge of now; calls no model, and keeps the earlier grades
+    #[arg(long)]
+    pub(crate) regrade: bool,
+    /// Check tasks without a model: rows, prompts (all with -v), images, one sandbox, and the grader on the right answers
+    #[arg(long, conflicts_with_all = ["resume", "regrade", "json_progress"])]
+    pub(crate) dry_run: bool,
+    /// Start a large run without asking
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Start without checking that the server has the model and accepts the key
+    #[arg(long)]
+    pub(crate) no_preflight: bool,
     /// Concurrent sandboxes [default: by CPUs and memory; 4 for a local model]
     #[arg(long, value_name = "N", alias = "num_workers", alias = "num-workers")]
     pub(crate) concurrency: Option<NonZeroU32>,
@@ -209,6 +218,20 @@ pub(crate) enum Modes {
     Llm,
     /// Both
     Both,
+}
+
+impl BenchmarkArgs {
+    /// Whether problems are selected.
+    pub(crate) fn selects(&self) -> bool {
+        let Self { limit, ids, start_id, end_id, .. } = self;
+        limit.is_some() || !ids.is_empty() || start_id.is_some() || end_id.is_some()
+    }
+
+    /// Which problems are selected.
+    pub(crate) fn selection(&self) -> Selection {
+        let Self { limit, ids, start_id, end_id, .. } = self;
+        Selection { start: *start_id, end: *end_id, ids: ids.clone(), limit: *limit }
+    }
 }
 
 impl Modes {

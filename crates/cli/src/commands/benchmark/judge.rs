@@ -1,6 +1,6 @@
 //! The judge of a benchmark: none, the model under test, or another model.
 
-use benchmark::TaskProblems;
+use benchmark::{JudgeAccess, TaskRows};
 use problems::Grader;
 
 use super::{args::JudgeArgs, settings::BenchmarkSettings, show::JudgeState};
@@ -44,12 +44,21 @@ impl JudgeChoice {
         }
     }
 
-    /// Whether a task needs a judge and has none.
-    pub(crate) fn state(&self, tasks: &[TaskProblems]) -> JudgeState {
-        let needs_judge = tasks.iter().any(|task| task.task.grader == Grader::Judge);
+    /// Whether answers can be judged.
+    pub(crate) fn access(&self) -> JudgeAccess {
         match self {
-            Self::None if needs_judge => JudgeState::Missing,
-            Self::None | Self::SameModel | Self::Other(_) => JudgeState::Available,
+            Self::None => JudgeAccess::Missing,
+            Self::SameModel | Self::Other(_) => JudgeAccess::Available,
+        }
+    }
+
+    /// Whether a task needs a judge and has none.
+    pub(crate) fn state(&self, tasks: &[TaskRows]) -> JudgeState {
+        let needs_judge = tasks.iter().any(|rows| rows.task.grader == Grader::Judge);
+        match self {
+            _ if !needs_judge => JudgeState::NotNeeded,
+            Self::None => JudgeState::Missing,
+            Self::SameModel | Self::Other(_) => JudgeState::Needed,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use attempt::{Capability, Documents};
-use benchmark::{SelectionError, TaskProblems};
+use benchmark::{SelectionError, TaskRows};
 use problems::{
     Grader, Problem, Rows, Task,
     hub::{DatasetCache, HubError},
@@ -26,7 +26,7 @@ const MAX_REPORTED: usize = 5;
 /// The tasks that can be played.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    pub(crate) tasks: Vec<TaskProblems>,
+    pub(crate) tasks: Vec<TaskRows>,
     /// Invalid rows, and why.
     pub(crate) bad_rows: Vec<String>,
     /// Tasks that could not be loaded.
@@ -38,7 +38,7 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Whether any attempt, or the grading of one, needs a sandbox.
     pub(crate) fn needs_sandboxes(&self, modes: &[Mode]) -> bool {
-        let mut graders = self.tasks.iter().map(|task_problems| &task_problems.task.grader);
+        let mut graders = self.tasks.iter().map(|rows| &rows.task.grader);
         modes.contains(&Mode::Sandbox)
             || graders.any(|grader| matches!(grader, Grader::Command(_) | Grader::Tests))
     }
@@ -54,16 +54,16 @@ pub(crate) async fn load(
     let mut loaded = Loaded { missing, ..Loaded::default() };
     for source in &benchmark.tasks {
         let read = read(source, output, settings).await;
-        let task_problems =
+        let task_rows =
             read.and_then(|(task, rows)| select(benchmark, task, rows, output, &mut loaded));
-        match task_problems {
-            Ok(task_problems) if loaded.has(&task_problems.task.name) => {
-                let name = &task_problems.task.name;
+        match task_rows {
+            Ok(task_rows) if loaded.has(&task_rows.task.name) => {
+                let name = &task_rows.task.name;
                 let text =
                     format!("two tasks are called {name}; rename one, or run them separately");
                 return Err(UsageError(text).into());
             }
-            Ok(task_problems) => loaded.tasks.push(task_problems),
+            Ok(task_rows) => loaded.tasks.push(task_rows),
             // Nothing else to run; or the hub does not answer, which is not the task's fault.
             Err(error) if benchmark.tasks.len() == 1 || is_transient(&error) => return Err(error),
             Err(error) => {
@@ -90,18 +90,18 @@ fn is_transient(error: &anyhow::Error) -> bool {
 
 impl Loaded {
     fn has(&self, name: &str) -> bool {
-        self.tasks.iter().any(|task_problems| task_problems.task.name == name)
+        self.tasks.iter().any(|rows| rows.task.name == name)
     }
 }
 
-/// The problems of a task that are benchmark.
+/// A task with its problems, some of which are selected.
 fn select(
     benchmark: &BenchmarkSettings,
     task: Task,
     rows: Rows,
     output: OutputMode,
     loaded: &mut Loaded,
-) -> anyhow::Result<TaskProblems> {
+) -> anyhow::Result<TaskRows> {
     for note in &task.notes {
         output.note(&format!("{}: {note}", task.name));
     }
@@ -116,10 +116,11 @@ fn select(
         ));
     }
     loaded.bad_rows.extend(rows.bad.iter().map(ToString::to_string));
-    let problems = benchmark.selection.of(rows.problems, &mut loaded.missing);
+    let all: Vec<Arc<Problem>> = rows.problems.into_iter().map(Arc::new).collect();
+    let problems = benchmark::select(&benchmark.selection, &all, &mut loaded.missing);
     let problems = problems.map_err(|error| UsageError(format!("{}: {error}", task.name)))?;
     check_task(benchmark, &task, &problems)?;
-    let is_letter = |problem: &Problem| {
+    let is_letter = |problem: &Arc<Problem>| {
         let mut right = problem.ground_truth.trim().chars();
         right.next().is_some_and(char::is_alphabetic) && right.next().is_none()
     };
@@ -129,16 +130,14 @@ fn select(
             task.name
         ));
     }
-    let problems = problems.into_iter().map(Arc::new).collect();
-    let task = Arc::new(task);
-    Ok(TaskProblems { task, problems, repeats: benchmark.repeats, rows_sha256: rows.sha256 })
+    Ok(TaskRows { task: Arc::new(task), problems: all, rows_sha256: rows.sha256 })
 }
 
 /// Rejects settings with which every attempt at this task would fail.
 fn check_task(
     benchmark: &BenchmarkSettings,
     task: &Task,
-    problems: &[Problem],
+    problems: &[Arc<Problem>],
 ) -> Result<(), UsageError> {
     if task.grader != Grader::Tests || !benchmark.modes.contains(&Mode::Sandbox) {
         return Ok(());
@@ -148,7 +147,8 @@ fn check_task(
         let text = format!("{name}: --without files leaves a repository that cannot be changed");
         return Err(UsageError(text));
     }
-    let of_files = |problem: &Problem| !problem.files.is_empty() && task.image(problem).is_none();
+    let of_files =
+        |problem: &Arc<Problem>| !problem.files.is_empty() && task.image(problem).is_none();
     if benchmark.documents == Documents::Prompt && problems.iter().any(of_files) {
         let text = format!(
             "{name}: --documents prompt leaves no repository, since it is created from the documents; use --documents files"

@@ -9,15 +9,15 @@ use std::{
 };
 
 use attempt::{Capability, Documents, LimitSettings};
-use benchmark::{Concurrency, Selection};
+use benchmark::{Concurrency, TaskRows};
 use model::{Sampling, ToolFormat};
-use results::{JudgeRecord, Mode, ResultsDir, RunSettings};
+use results::{JudgeRecord, Mode, ProblemRequest, ResultsDir, RunSettings, Selection};
 use sandbox::{ImageRef, Spec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    args::{self, AttemptLimitArgs, BenchmarkArgs, JudgeArgs},
+    args::{self, AttemptLimitArgs, BenchmarkArgs, JudgeArgs, Modes},
     sources::{Source, sources},
 };
 use crate::{
@@ -63,6 +63,9 @@ pub(crate) struct BenchmarkSettings {
     /// The judge. Recorded beside the rest, since it may be named later.
     #[serde(skip)]
     pub(crate) judge: JudgeArgs,
+    /// What earlier commands requested, where a resumed run repeats it more often.
+    #[serde(skip)]
+    pub(crate) repeated: Vec<ProblemRequest>,
 }
 
 impl BenchmarkSettings {
@@ -72,6 +75,7 @@ impl BenchmarkSettings {
         settings: &Settings,
     ) -> anyhow::Result<(Self, Secrets)> {
         let config = settings.config(args.settings.as_deref())?;
+        let selection = args.selection();
         let (mut model, secrets) = ModelSettings::check(args.model, &config, settings)?;
         default_sampling(&mut model);
         let mut sandbox_args = args.sandbox;
@@ -83,14 +87,9 @@ impl BenchmarkSettings {
         let tasks: Vec<String> = args.tasks.into_iter().chain(args.task).collect();
         let benchmark = Self {
             tasks: sources(tasks, args.data)?,
-            selection: Selection {
-                start: args.start_id,
-                end: args.end_id,
-                ids: args.ids,
-                limit: args.limit,
-            },
-            repeats: args.repeat.get(),
-            modes: args.mode.all(),
+            selection,
+            repeats: args.repeat.map_or(1, NonZeroU32::get),
+            modes: args.mode.unwrap_or(Modes::Sandbox).all(),
             documents: match args.documents {
                 args::Documents::Files => Documents::Files,
                 args::Documents::Prompt => Documents::Prompt,
@@ -102,6 +101,7 @@ impl BenchmarkSettings {
             model,
             sandbox,
             judge: args.judge,
+            repeated: Vec::new(),
         };
         benchmark.check_combinations()?;
         Ok((benchmark, secrets))
@@ -128,23 +128,50 @@ impl BenchmarkSettings {
             );
             return Err(UsageError(text).into());
         }
+        let requests = run.requests();
         let mut benchmark: Self =
             serde_json::from_value(run.settings.requested).map_err(|error| {
                 UsageError(format!(
                     "cannot resume: the recorded settings are unreadable ({error}); give the whole command"
                 ))
             })?;
+        let selection = args.selects().then(|| args.selection());
         benchmark.judge = match (args.judge.judge_model.is_some(), run.settings.judge) {
             (false, Some(judge)) => serde_json::from_value(judge.requested).unwrap_or_default(),
             _ => args.judge,
         };
+        let repeats = args.repeat.map_or(benchmark.repeats, NonZeroU32::get);
+        if selection.is_none() && args.repeat.is_some() {
+            let more = |request: ProblemRequest| ProblemRequest {
+                repeats: request.repeats.max(repeats),
+                ..request
+            };
+            benchmark.repeated = requests.into_iter().map(more).collect();
+        }
+        benchmark.selection = selection.unwrap_or(benchmark.selection);
+        benchmark.repeats = repeats;
         // Earlier commands may have requested other modes.
         benchmark.modes = run.modes;
+        for mode in args.mode.map(Modes::all).unwrap_or_default() {
+            if !benchmark.modes.contains(&mode) {
+                benchmark.modes.push(mode);
+            }
+        }
         benchmark.sandbox.restore_env(args.sandbox.env)?;
         let config = settings.config(args.settings.as_deref())?;
         let secrets = benchmark.model.override_with(args.model, &config, settings)?;
         benchmark.check_combinations()?;
         Ok((benchmark, secrets))
+    }
+
+    /// The problems this command requests.
+    pub(crate) fn requests(&self, rows: &[TaskRows]) -> Vec<ProblemRequest> {
+        let own = ProblemRequest {
+            tasks: rows.iter().map(|rows| rows.task.name.clone()).collect(),
+            selection: self.selection.clone(),
+            repeats: self.repeats,
+        };
+        [own].into_iter().chain(self.repeated.clone()).collect()
     }
 
     /// The settings as they are recorded, without secrets. `judge` is the name of the judge's model.
@@ -159,7 +186,7 @@ impl BenchmarkSettings {
             fixed: serde_json::to_value(FixedSettings::of(&settings))?,
             requested: serde_json::to_value(&settings)?,
             judge: judge.map(|name| JudgeRecord { name, requested }),
-            seal: None,
+            ..RunSettings::default()
         })
     }
 
@@ -335,7 +362,6 @@ struct FixedSettings<'a> {
     compact: Compact,
     runtime: RuntimeKind,
     sandbox: &'a Spec,
-    selection: &'a Selection,
 }
 
 /// The same for an in-process model.
@@ -347,7 +373,7 @@ struct FixedLocal<'a> {
 
 impl<'a> FixedSettings<'a> {
     fn of(settings: &'a BenchmarkSettings) -> Self {
-        let BenchmarkSettings { model, limits, sandbox, selection, .. } = settings;
+        let BenchmarkSettings { model, limits, sandbox, .. } = settings;
         let local = match &model.location {
             ModelLocation::InProcess(local) => {
                 Some(FixedLocal { adapter: &local.adapter, context: local.context })
@@ -366,7 +392,6 @@ impl<'a> FixedSettings<'a> {
             compact: settings.compact,
             runtime: sandbox.runtime,
             sandbox: &sandbox.spec,
-            selection,
         }
     }
 }

@@ -72,6 +72,18 @@ impl OutputMode {
         }
     }
 
+    /// Shows an event: as an object, as text, or not at all.
+    pub(crate) fn event(self, object: &Value, text: &str) {
+        match self.progress {
+            How::Json => {
+                // A closed standard error is ignored.
+                let _ = writeln!(io::stderr(), "{object}");
+            }
+            How::Text => output::note(text),
+            How::Nothing => {}
+        }
+    }
+
     /// Whether progress is shown as text.
     pub(crate) fn is_for_people(self) -> bool {
         self.progress == How::Text
@@ -289,6 +301,10 @@ impl Figures {
             parts.push(format!("{} failed", tally.infrastructure()));
         }
         parts.push(format!("{} tokens", short(tally.usage().total())));
+        if let Some(cost) = tally.cost().filter(|cost| *cost > 0.0) {
+            let all = cost * tally.planned() as f64 / tally.finished().max(1) as f64;
+            parts.push(format!("${cost:.2} of about ${all:.2}"));
+        }
         parts.retain(|part| !part.is_empty());
         parts.join(" · ")
     }
@@ -309,7 +325,7 @@ fn name(key: &AttemptKey) -> String {
 }
 
 /// A number of tokens in few characters.
-fn short(count: u64) -> String {
+pub(crate) fn short(count: u64) -> String {
     match count {
         0..10_000 => count.to_string(),
         10_000..10_000_000 => format!("{}k", count / 1000),
@@ -348,7 +364,7 @@ pub(crate) fn print_results(
              --resume {dir} --judge-model NAME --judge-base-url URL",
             summary.ungraded
         )),
-        JudgeState::Available => mode.note(&format!(
+        JudgeState::Needed | JudgeState::NotNeeded => mode.note(&format!(
             "{} answers could not be graded; run the same command again to grade them",
             summary.ungraded
         )),
@@ -368,10 +384,12 @@ pub(crate) fn print_results(
 /// Whether a judge is available if one is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JudgeState {
-    /// A task needs one and there is none.
+    /// No task needs one.
+    NotNeeded,
+    /// A task needs one, and there is one.
+    Needed,
+    /// A task needs one, and there is none.
     Missing,
-    /// There is one, or none is needed.
-    Available,
 }
 
 fn object(outcome: &RunOutcome, results: &ResultsDir) -> Value {
@@ -387,11 +405,23 @@ fn object(outcome: &RunOutcome, results: &ResultsDir) -> Value {
 }
 
 fn table(tally: &Tally) -> String {
-    let heads =
-        ["TASK", "MODE", "SCORE", "ATTEMPTS", "FAILED", "UNGRADED", "TURNS", "TOKENS", "COST"];
+    let heads = [
+        "TASK",
+        "MODE",
+        "SCORE",
+        "ATTEMPTS",
+        "FAILED",
+        "UNGRADED",
+        "TURNS/ATTEMPT",
+        "TOKENS/ATTEMPT",
+        "COST",
+    ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     for group in &tally.groups {
-        let per = |sum: f64| sum / group.finished.max(1) as f64;
+        let per = |sum: f64, digits: usize| match group.finished {
+            0 => "-".to_owned(),
+            finished => format!("{:.digits$}", sum / finished as f64),
+        };
         rows.push(vec![
             sanitize(&group.task).into_owned(),
             group.mode.to_string(),
@@ -399,8 +429,8 @@ fn table(tally: &Tally) -> String {
             format!("{}/{}", group.finished, group.planned),
             group.infrastructure.to_string(),
             group.ungraded.to_string(),
-            format!("{:.1}", per(group.turns as f64)),
-            format!("{:.0}", per(group.tokens.total() as f64)),
+            per(group.turns as f64, 1),
+            per(group.tokens.total() as f64, 0),
             group.cost.map_or("-".into(), |cost| format!("${cost:.4}")),
         ]);
     }

@@ -23,7 +23,7 @@ Fields of a line, by kind; an `id` is copied to the grade:
   context        domain, qa_type, ground_truth, agent_answer  -> score
   judge-verdict  response                                     -> verdict
 
-For a line that cannot be graded, {\"line\": N, \"error\": ...} is printed. The others are graded, and the exit code
+For a line that cannot be graded, {\"line\": N, \"id\": ..., \"error\": ...} is printed. The others are graded, and the exit code
 is 2.")]
 pub(crate) struct GradeArgs {
     /// Kind of grader

@@ -134,11 +134,11 @@ fn the_same_command_repeats_nothing_and_other_settings_are_refused() {
     let again = benched(&home, &server, &[&args[..], &["--concurrency", "1"]].concat(), 0);
     assert_eq!((server.count(), &again["total"]), (4, &json!(4)));
     for (more, named) in [
-        (&["--temperature", "0.3"][..], "settings.sampling.temperature was 1.0, now it is 0.3"),
-        (&["--repeat", "2"], "tasks.math.repeats was 1, now it is 2"),
-        (&["--limit", "2"], "selection.limit was absent, now it is 2"),
-        (&["--without", "external"], "without was []"),
-        (&["--max-response-len", "5"], "plain_tokens"),
+        (&["--temperature", "0.3"][..], "--temperature was 1.0, now it is 0.3"),
+        (&["--without", "external"], "--without was not set, now it is external"),
+        (&["--max-response-len", "5"], "--max-response-len was 65536, now it is 5"),
+        (&["--image", "x", "--deadline", "1m"], "--image was host, now it is x"),
+        (&["--image", "x", "--deadline", "1m"], "--deadline was 1800s, now it is 60s"),
     ] {
         let args = [&args[..], more, &["--quiet"]].concat();
         let output = bench(&home, &server.base_url(), args).output().unwrap();
@@ -150,7 +150,7 @@ fn the_same_command_repeats_nothing_and_other_settings_are_refused() {
     let text = fs::read_to_string(data).unwrap();
     fs::write(data, text.replace("what is 3 + 1", "what is 3 plus 1")).unwrap();
     let output = bench(&home, &server.base_url(), args).output().unwrap();
-    assert!(refusal(&output, 2).contains("tasks.math.rows was"));
+    assert!(refusal(&output, 2).contains("the rows of the task math have changed (--data)"));
 }
 
 #[test]
@@ -317,7 +317,8 @@ fn a_task_whose_words_changed_is_not_taken_up() {
     benched(&home, &server, &args, 0);
     task("Think hard. {problem_statement}");
     let output = bench(&home, &server.base_url(), args).output().unwrap();
-    assert!(refusal(&output, 2).contains("tasks.mine.prompts_and_limits"), "{}", err(&output));
+    let line = refusal(&output, 2);
+    assert!(line.contains("the prompts, limits or image of the task mine have changed"), "{line}");
     task("{problem_statement}");
     benched(&home, &server, &args, 0);
     assert_eq!(server.count(), 2);
