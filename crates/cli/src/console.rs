@@ -3,6 +3,7 @@
 //! A thread of its own draws, so that a blocked or closed terminal never delays the episode.
 
 mod action;
+pub(crate) mod build;
 mod format;
 pub(crate) mod output;
 pub(crate) mod progress;

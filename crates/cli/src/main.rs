@@ -34,6 +34,9 @@ fn main() -> ExitCode {
     if let Some(code) = program.become_spawner() {
         return code;
     }
+    if let Some(code) = image::deleter::become_deleter() {
+        return code;
+    }
     #[cfg(target_os = "linux")]
     if let Some(code) = sandbox::become_supervisor() {
         return code;

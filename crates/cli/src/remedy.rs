@@ -2,7 +2,7 @@
 //!
 //! Libraries know no command line; their errors are typed, and this is the one place that knows what the user can do.
 
-use std::{error::Error, io};
+use std::{error::Error, io, path::Path};
 
 use problems::{TaskError, hub::HubError};
 use report::ReadError;
@@ -20,6 +20,7 @@ pub(crate) fn remedy(error: &anyhow::Error) -> String {
 /// The remedy for one cause.
 fn of(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     None.or_else(|| cause.downcast_ref().and_then(of_sandbox))
+        .or_else(|| cause.downcast_ref().and_then(of_store))
         .or_else(|| of_named(cause))
         .or_else(|| cause.downcast_ref().and_then(of_benchmark))
         .or_else(|| cause.downcast_ref().and_then(of_model))
@@ -73,14 +74,36 @@ fn of_named(_: &(dyn Error + 'static)) -> Option<&'static str> {
 
 fn of_image(image: &ImageRef, reason: &UnknownImage) -> Option<&'static str> {
     match (reason, image) {
-        (UnknownImage::NotInStore, ImageRef::Name(name)) if name == "base" => {
-            Some("build it with `llm-in-sandbox image build`")
+        (UnknownImage::NotInStore, ImageRef::Name(name)) if name == "base" => Some(BUILD_BASE),
+        (UnknownImage::NotInStore, ImageRef::Name(name)) if name == "science" => {
+            Some(BUILD_SCIENCE)
+        }
+        (UnknownImage::NotInStore, ImageRef::Name(name)) if Path::new(name).is_dir() => {
+            Some("put ./ before it to use the directory of that name")
         }
         (UnknownImage::NotInStore, _) => Some(
             "see `llm-in-sandbox image list`, or get it with `image pull`, `image import` or `image build`",
         ),
         (UnknownImage::NoDirectory | UnknownImage::NotARootFileSystem, _) => {
             Some("give a directory with a root file system, or the name of an image")
+        }
+        _ => None,
+    }
+}
+
+const BUILD_BASE: &str = "build it with `llm-in-sandbox image build`";
+const BUILD_SCIENCE: &str = "build it with `llm-in-sandbox image build science`";
+
+fn of_store(error: &image::Error) -> Option<&'static str> {
+    match error {
+        image::Error::Unknown { name } if name == "base" => Some(BUILD_BASE),
+        image::Error::Unknown { name } if name == "science" => Some(BUILD_SCIENCE),
+        image::Error::Unknown { .. } => Some("see `llm-in-sandbox image list`"),
+        image::Error::NotARootFileSystem { .. } => {
+            Some("check the path, or import it anyway with --force")
+        }
+        image::Error::ContainsStore { .. } => {
+            Some("import another directory, or set LLM_IN_SANDBOX_HOME to one outside of it")
         }
         _ => None,
     }
@@ -202,6 +225,8 @@ mod tests {
             ),
             (unknown(named("base"), UnknownImage::NotInStore), "image build"),
             (unknown(named("nope"), UnknownImage::NotInStore), "image list"),
+            (unknown(named("src"), UnknownImage::NotInStore), "put ./ before it"),
+            (unknown(named("science"), UnknownImage::NotInStore), "image build science"),
             (unknown(named("/x"), UnknownImage::NoDirectory), "root file system"),
             (unsupported(Feature::Image(ImageRef::Host)), "--image debian:12"),
             (unsupported(Feature::Network(sandbox::Network::Full)), "--network none"),

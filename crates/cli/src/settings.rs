@@ -122,6 +122,11 @@ impl Settings {
         Config::find(named, self.config.as_deref(), self.user_home.as_deref())
     }
 
+    /// The user's home directory.
+    pub(crate) fn user_home(&self) -> Option<&Path> {
+        self.user_home.as_deref()
+    }
+
     /// The environment variables about models.
     pub(crate) fn model_variables(&self) -> &ModelVariables {
         &self.model

@@ -9,14 +9,17 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use crate::{
+    digest::Digest,
+    draft::{Cache, Saved},
     error::Error,
+    lock::Workspace,
     name::Name,
     progress::{Progress, Stage},
-    record::{BaseImage, Record},
-    store::{ImageInfo, Store},
+    store::Store,
 };
 
 const BUILDER: &str = "mmdebstrap";
@@ -54,6 +57,9 @@ const BASE_PACKAGES: &str = "\
     python3-sklearn python3-requests python3-bs4 python3-lxml python3-yaml python3-pil python3-openpyxl \
     python3-pytest python3-tqdm";
 
+/// Chemistry, biology, video and documents.
+const SCIENCE_PACKAGES: &str = "python3-rdkit python3-biopython ffmpeg python3-pypdf";
+
 /// Documentation that is not needed in a sandbox; licences stay.
 const LEFT_OUT: [&str; 5] = [
     "path-exclude=/usr/share/doc/*",
@@ -77,6 +83,12 @@ impl Recipe {
         }
     }
 
+    /// The packages of the image `science`, which is built on the base image: what the domains of the benchmarks use
+    /// besides.
+    pub fn science_packages() -> Vec<String> {
+        SCIENCE_PACKAGES.split_whitespace().map(str::to_owned).collect()
+    }
+
     /// The smallest system plus these packages.
     pub fn minimal<P: Into<String>>(packages: impl IntoIterator<Item = P>) -> Self {
         let packages = packages.into_iter().map(Into::into).collect();
@@ -86,6 +98,27 @@ impl Recipe {
             sources: Vec::new(),
             env: vec![("LANG".into(), "C.UTF-8".into())],
         }
+    }
+
+    /// The release to install.
+    fn suite(&self) -> Result<String, BuildError> {
+        match &self.suite {
+            Some(suite) => Ok(suite.clone()),
+            None => {
+                let text =
+                    fs::read_to_string(OS_RELEASE).map_err(|_| BuildError::NoSuite(OS_RELEASE))?;
+                codename(&text).ok_or(BuildError::NoSuite(OS_RELEASE))
+            }
+        }
+    }
+
+    /// The recipe as a step of the build cache: what is installed, not where it comes from.
+    fn step(&self) -> Result<String, BuildError> {
+        let suite = self.suite()?;
+        Ok(serde_json::json!({
+            "builder": BUILDER, "suite": suite, "packages": self.packages, "left_out": LEFT_OUT,
+        })
+        .to_string())
     }
 }
 
@@ -122,19 +155,54 @@ pub enum BuildError {
 const OS_RELEASE: &str = "/etc/os-release";
 const APT: &str = "/etc/apt";
 
+/// What is known about a recipe before it is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecipeState {
+    /// Whether the build cache has its layer.
+    pub cached: bool,
+    /// How long it took when it was last built.
+    pub last_duration: Option<Duration>,
+}
+
 impl Store {
-    /// Builds an image from a recipe and stores it under a name.
+    /// Looks up a recipe in the build cache.
+    pub fn recipe_state(&self, name: &str, recipe: &Recipe) -> Result<RecipeState, Error> {
+        let fail = |source| Error::Build { name: name.to_owned(), source };
+        let step = recipe.step().map_err(fail)?;
+        let mut draft = self.empty_draft(recipe.env.clone())?;
+        let last_duration = draft.last_duration(&step);
+        Ok(RecipeState { cached: draft.recall(&step)?.is_some(), last_duration })
+    }
+
+    /// Builds an image from a recipe, or takes its layer from the build cache, and stores it under a name.
     #[tracing::instrument(level = "debug", skip(self, recipe, progress))]
     pub fn build(
         &self,
         name: &str,
         recipe: &Recipe,
+        cache: Cache,
         progress: &dyn Progress,
-    ) -> Result<ImageInfo, Error> {
-        let name = Name::new(name)?;
-        let fail = |source| Error::Build { name: name.as_str().to_owned(), source };
+    ) -> Result<Saved, Error> {
+        Name::new(name)?;
+        let fail = |source| Error::Build { name: name.to_owned(), source };
+        let step = recipe.step().map_err(fail)?;
+        let mut draft = self.empty_draft(recipe.env.clone())?;
+        if cache == Cache::Ignore || draft.recall(&step)?.is_none() {
+            let begun = Instant::now();
+            let layer = self.run_builder(draft.workspace(), recipe, progress, &fail)?;
+            draft.finish_step(&step, layer, begun)?;
+        }
+        draft.save(name)
+    }
+
+    fn run_builder(
+        &self,
+        workspace: &Workspace,
+        recipe: &Recipe,
+        progress: &dyn Progress,
+        fail: &dyn Fn(BuildError) -> Error,
+    ) -> Result<Digest, Error> {
         let mut command = command(recipe).map_err(fail)?;
-        let workspace = self.workspace()?;
         progress.stage(Stage::Building, Some(STEPS));
         let mut child = Running(command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => fail(BuildError::NoBuilder),
@@ -145,7 +213,7 @@ impl Store {
         };
         let (layer, stderr) = std::thread::scope(|scope| {
             let listener = scope.spawn(|| read_steps(err, progress));
-            let layer = self.unpack_layer(&workspace, out);
+            let layer = self.unpack_layer(workspace, out);
             if layer.is_err() {
                 // It would block on a pipe that is no longer read; on SIGTERM it cleans up.
                 child.terminate();
@@ -161,10 +229,7 @@ impl Store {
             }
             other => other?,
         };
-        let layer = self.store_layer(&workspace, layer)?;
-        let record =
-            Record::local(name.as_str(), BaseImage::Empty, vec![layer], recipe.env.clone(), None);
-        self.put_record(&workspace, &name, record)
+        self.store_layer(workspace, layer)
     }
 }
 
@@ -190,14 +255,7 @@ impl Drop for Running {
 }
 
 fn command(recipe: &Recipe) -> Result<Command, BuildError> {
-    let suite = match &recipe.suite {
-        Some(suite) => suite.clone(),
-        None => {
-            let text =
-                fs::read_to_string(OS_RELEASE).map_err(|_| BuildError::NoSuite(OS_RELEASE))?;
-            codename(&text).ok_or(BuildError::NoSuite(OS_RELEASE))?
-        }
-    };
+    let suite = recipe.suite()?;
     for word in recipe.packages.iter().chain([&suite]) {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"+-.:=~/_".contains(&b);
         if word.is_empty() || word.starts_with(['-', '/', '.']) || !word.bytes().all(plain) {

@@ -11,7 +11,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such image.
-    #[error("there is no image `{name}`; pull, import or build it first")]
+    #[error("there is no image `{name}`")]
     Unknown {
         /// The requested name.
         name: String,
@@ -57,6 +57,20 @@ pub enum Error {
         #[source]
         source: ArchiveError,
     },
+    /// A directory to import is not a system.
+    #[error("`{path}` does not look like a root file system: it has no program bin/sh")]
+    NotARootFileSystem {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A directory to import contains the store, which would be copied into itself.
+    #[error("`{path}` contains the image store, {store}")]
+    ContainsStore {
+        /// The directory.
+        path: PathBuf,
+        /// The store.
+        store: PathBuf,
+    },
     /// The registry did not deliver the image.
     #[error("cannot pull `{reference}`")]
     Pull {
@@ -74,6 +88,12 @@ pub enum Error {
         /// Why.
         #[source]
         source: BuildError,
+    },
+    /// The image would have more layers than can be stacked.
+    #[error("the image would have more than {limit} layers; build it again from a smaller one")]
+    TooManyLayers {
+        /// The most it may have.
+        limit: usize,
     },
     /// A record in the store cannot be read.
     #[error("{path} is damaged; remove the image and pull, import or build it again")]
@@ -104,9 +124,13 @@ impl Error {
     /// Whether the caller's input is at fault, rather than the machine or the network.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Unknown { .. } | Self::Name(_) | Self::Reference(_) | Self::Archive { .. } => {
-                true
-            }
+            Self::Unknown { .. }
+            | Self::Name(_)
+            | Self::Reference(_)
+            | Self::Archive { .. }
+            | Self::NotARootFileSystem { .. }
+            | Self::ContainsStore { .. }
+            | Self::TooManyLayers { .. } => true,
             Self::Pull { source, .. } => source.is_usage(),
             _ => false,
         }

@@ -16,8 +16,11 @@
 
 mod archive;
 mod build;
+mod cache;
 mod compress;
+mod delete;
 mod digest;
+mod draft;
 mod error;
 mod limits;
 mod lock;
@@ -38,15 +41,17 @@ mod tree;
 mod unpack;
 
 pub use archive::ArchiveError;
-pub use build::{BuildError, Recipe};
+pub use build::{BuildError, Recipe, RecipeState};
 pub use digest::{Digest, ParseDigestError};
+pub use draft::{Cache, Draft, Saved, StepLayer};
 pub use error::Error;
 pub use limits::Limits;
 pub use lock::Lease;
 pub use name::{NameError, check_name};
 pub use oci::{OciError, Platform};
+pub use pack::DirCheck;
 pub use progress::{Progress, Silent, Stage};
-pub use prune::Pruned;
+pub use prune::{Pruned, Removed};
 pub use pull::PullOptions;
 pub use reference::{Reference, ReferenceError};
 pub use registry::{Credentials, RegistryError, Transport};

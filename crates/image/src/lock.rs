@@ -15,7 +15,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{digest::Digest, tree};
+use crate::{delete::delete, digest::Digest};
 
 /// Creates a directory and its parents, accessible to this user only.
 pub(crate) fn private_dir(path: &Path) -> io::Result<()> {
@@ -146,7 +146,7 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next prune.
-        let _ = tree::remove_path(&self.path);
+        let _ = delete(&self.path, &|_| {});
     }
 }
 

@@ -10,6 +10,10 @@ pub trait Progress: Send + Sync {
     fn advance(&self, by: u64);
     /// A line worth showing: a step of the builder, or why a download starts over.
     fn message(&self, text: &str);
+    /// A line that must not be overlooked, such as what was left out.
+    fn warning(&self, text: &str) {
+        self.message(text);
+    }
 }
 
 /// What is being done.
@@ -26,6 +30,8 @@ pub enum Stage {
     Copying,
     /// Running the builder; counted in its steps.
     Building,
+    /// Deleting files; counted in files and directories.
+    Removing,
 }
 
 impl fmt::Display for Stage {
@@ -36,6 +42,7 @@ impl fmt::Display for Stage {
             Self::Unpacking => "unpacking",
             Self::Copying => "copying",
             Self::Building => "building",
+            Self::Removing => "removing",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The record of one stored image, a JSON file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,9 @@ pub(crate) struct Record {
     pub(crate) workdir: Option<PathBuf>,
     /// When it was stored, in seconds since 1970.
     pub(crate) created: u64,
+    /// The image it was derived from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<String>,
 }
 
 /// The size of an unpacked layer, stored beside it.
@@ -49,6 +52,7 @@ impl Record {
             env: config.env(),
             workdir: config.workdir(),
             created: now(),
+            from: None,
         }
     }
 
@@ -60,11 +64,22 @@ impl Record {
         env: Vec<(String, String)>,
         workdir: Option<PathBuf>,
     ) -> Self {
+        let id = Self::content_id(base, &layers, &env, workdir.as_deref());
+        let name = name.to_owned();
+        Self { name, id, base, layers, env, workdir, created: now(), from: None }
+    }
+
+    /// The digest that identifies the content of an image created on this machine.
+    pub(crate) fn content_id(
+        base: BaseImage,
+        layers: &[Digest],
+        env: &[(String, String)],
+        workdir: Option<&Path>,
+    ) -> Digest {
         let content = serde_json::json!({
             "ground": base, "layers": layers, "env": env, "workdir": workdir,
         });
-        let id = Digest::of(content.to_string().as_bytes());
-        Self { name: name.to_owned(), id, base, layers, env, workdir, created: now() }
+        Digest::of(content.to_string().as_bytes())
     }
 }
 

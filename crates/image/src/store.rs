@@ -5,7 +5,9 @@
 //! layers/HEX/fs        one unpacked layer, a lowerdir for overlayfs; HEX is the sha256 of its tar
 //! layers/HEX/layer.json
 //! downloads/HEX        a compressed layer while it is downloaded
+//! builds/HEX.json      the layer and the duration of a build step
 //! tmp/PID-N/           a workspace of a running process, or of a dead one until the next prune
+//! trash/PID-N          removed, and being deleted
 //! lock                 shared by processes that use layers, exclusive for those that remove them
 //! ```
 //! Everything is prepared in a workspace and appears by one rename, so that a killed process leaves nothing incomplete
@@ -25,7 +27,7 @@ use crate::{
     error::Error,
     limits::Limits,
     lock::{Lease, LockMode, StoreLock, Workspace, private_dir},
-    name::Name,
+    name::{Name, NameError},
     record::{BaseImage, LayerInfo, Record},
     tar_stream::TarStream,
     unpack::{Ownership, UnpackError, unpack},
@@ -68,6 +70,8 @@ pub struct ImageInfo {
     pub layers: usize,
     /// Whether the layers are stacked on the built-in host image.
     pub on_host: bool,
+    /// The name, at that time, of the image it was derived from.
+    pub from: Option<String>,
 }
 
 /// A layer that is unpacked in a workspace but not yet part of the store.
@@ -100,6 +104,11 @@ impl Store {
         }
     }
 
+    /// The directory of the store.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The layers and settings of an image, protected from pruning.
     pub fn rootfs(&self, name: &str) -> Result<Rootfs, Error> {
         let name = Name::new(name)?;
@@ -116,7 +125,7 @@ impl Store {
         let lease =
             Lease::on(&dirs).map_err(Error::io(format!("cannot lock the layers of `{name}`")))?;
         Ok(Rootfs {
-            layers: dirs.into_iter().map(|dir| dir.join(FILES)).collect(),
+            layers: dirs.into_iter().map(|dir| Self::layer_files(&dir)).collect(),
             on_host: record.base == BaseImage::Host,
             env: record.env,
             workdir: record.workdir,
@@ -149,9 +158,33 @@ impl Store {
                 (base.base, base.layers, base.env, base.workdir)
             }
         };
+        self.check_layer_count(layers.len() + 1)?;
         layers.push(self.add_layer(&workspace, diff, None)?);
         let record = Record::local(name.as_str(), base_image, layers, env, workdir);
-        self.put_record(&workspace, &name, record)
+        let from = Some(base.unwrap_or("host").to_owned());
+        self.put_record(&workspace, &name, Record { from, ..record })
+    }
+
+    /// Checks that this is the name of an image that can be stored.
+    pub fn check_name(name: &str) -> Result<(), NameError> {
+        Name::new(name).map(drop)
+    }
+
+    /// Whether an image of this name is stored.
+    pub fn contains(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.record_path(&Name::new(name)?).exists())
+    }
+
+    pub(crate) fn check_layer_count(&self, count: usize) -> Result<(), Error> {
+        match self.limits.layers {
+            limit if count > limit => Err(Error::TooManyLayers { limit }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The unpacked files of a stored layer.
+    pub(crate) fn layer_files(layer: &Path) -> PathBuf {
+        layer.join(FILES)
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -275,7 +308,7 @@ impl Store {
         Ok(true)
     }
 
-    fn lease_image(&self, workspace: &Workspace, name: &Name) -> Result<Record, Error> {
+    pub(crate) fn lease_image(&self, workspace: &Workspace, name: &Name) -> Result<Record, Error> {
         if !self.record_path(name).exists() {
             return Err(Error::Unknown { name: name.as_str().to_owned() });
         }
@@ -308,7 +341,7 @@ impl Store {
         Ok(self.info(record))
     }
 
-    fn info(&self, record: Record) -> ImageInfo {
+    pub(crate) fn info(&self, record: Record) -> ImageInfo {
         ImageInfo {
             size: record.layers.iter().map(|layer| self.layer_info(layer).bytes).sum(),
             name: record.name,
@@ -316,6 +349,7 @@ impl Store {
             created: SystemTime::UNIX_EPOCH + Duration::from_secs(record.created),
             layers: record.layers.len(),
             on_host: record.base == BaseImage::Host,
+            from: record.from,
         }
     }
 
@@ -361,7 +395,7 @@ fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     }
 }
 
-fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
+pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
     let write = || -> io::Result<()> {
         let mut file = fs::File::create_new(path)?;
         serde_json::to_writer_pretty(&mut file, value)?;

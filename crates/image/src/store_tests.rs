@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::{progress::Silent, prune::Pruned};
+use crate::{DirCheck, progress::Silent, prune::Pruned};
 
 fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
@@ -49,7 +49,7 @@ fn a_directory_becomes_an_image_with_its_links() {
     fs::hard_link(from.join("a/b/f"), from.join("a/g")).unwrap();
     std::os::unix::fs::symlink("/nowhere", from.join("a/l")).unwrap();
     fs::set_permissions(&from, fs::Permissions::from_mode(0o711)).unwrap();
-    let info = store.import_dir(&from, "mine", &Silent).unwrap();
+    let info = store.import_dir(&from, "mine", DirCheck::Any, &Silent).unwrap();
     assert_eq!((info.size, info.layers), (5, 1));
     let rootfs = store.rootfs("mine").unwrap();
     let [layer] = &rootfs.layers[..] else { panic!("{rootfs:?}") };
@@ -61,16 +61,118 @@ fn a_directory_becomes_an_image_with_its_links() {
     assert_eq!(fs::metadata(layer).unwrap().permissions().mode() & 0o7777, 0o711);
     assert_eq!(fs::metadata(store.dir("")).unwrap().permissions().mode() & 0o777, 0o700);
     // The same content again is the same layer.
-    assert_eq!(store.import_dir(&from, "again", &Silent).unwrap().id, info.id);
+    assert_eq!(store.import_dir(&from, "again", DirCheck::Any, &Silent).unwrap().id, info.id);
     assert_eq!(names(&store.layers_dir()).len(), 1);
     assert_eq!(names(&store.workspaces_dir()), [""; 0]);
 
     fs::write(from.join("a/.wh.x"), "").unwrap();
-    let error = store.import_dir(&from, "bad", &Silent).unwrap_err();
+    let error = store.import_dir(&from, "bad", DirCheck::Any, &Silent).unwrap_err();
     let chain = format!("{error}: {}", std::error::Error::source(&error).unwrap());
     assert!(chain.contains(".wh.x"), "{chain}");
-    assert!(store.import_dir(&dir.path().join("none"), "bad", &Silent).is_err());
+    assert!(store.import_dir(&dir.path().join("none"), "bad", DirCheck::Any, &Silent).is_err());
     assert!(matches!(store.rootfs("bad"), Err(Error::Unknown { .. })));
+}
+
+#[test]
+fn a_directory_that_is_not_a_system_is_refused() {
+    let (dir, store) = store();
+    let from = dir.path().join("from");
+    fs::create_dir_all(from.join("usr/bin")).unwrap();
+    let import = || store.import_dir(&from, "mine", DirCheck::RootFileSystem, &Silent);
+    let error = import().unwrap_err();
+    assert!(matches!(error, Error::NotARootFileSystem { .. }) && error.is_usage(), "{error}");
+    // An absolute link counts inside the directory, not on this machine.
+    std::os::unix::fs::symlink("/nowhere", from.join("bin")).unwrap();
+    assert!(import().is_err());
+    fs::remove_file(from.join("bin")).unwrap();
+    std::os::unix::fs::symlink("/usr/bin", from.join("bin")).unwrap();
+    std::os::unix::fs::symlink("/bin/dash", from.join("usr/bin/sh")).unwrap();
+    import().unwrap();
+}
+
+#[test]
+fn a_directory_that_contains_the_store_is_refused() {
+    let (dir, store) = store();
+    // Before the store exists and after, directly and through a link.
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    for round in 0..2 {
+        for from in [dir.path(), &link, &link.join("../.")] {
+            let error = store.import_dir(from, "mine", DirCheck::Any, &Silent).unwrap_err();
+            assert!(matches!(error, Error::ContainsStore { .. }), "{round}: {error}");
+        }
+        store.commit("other", None, &tar_of(&[("a", "1")])[..]).unwrap();
+    }
+    let beside = dir.path().join("storeroom");
+    fs::create_dir(&beside).unwrap();
+    store.import_dir(&beside, "mine", DirCheck::Any, &Silent).unwrap();
+}
+
+#[derive(Default)]
+struct Warnings(std::sync::Mutex<Vec<String>>);
+
+impl crate::Progress for Warnings {
+    fn stage(&self, _: crate::Stage, _: Option<u64>) {}
+    fn advance(&self, _: u64) {}
+    fn message(&self, _: &str) {}
+    fn warning(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+#[test]
+fn pipes_are_kept_and_sockets_are_reported() {
+    use std::os::unix::fs::FileTypeExt;
+    let (dir, store) = store();
+    let from = dir.path().join("from");
+    fs::create_dir(&from).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(from.join("socket")).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, from.join("pipe"), rustix::fs::FileType::Fifo, mode, 0)
+        .unwrap();
+    let warnings = Warnings::default();
+    store.import_dir(&from, "mine", DirCheck::Any, &warnings).unwrap();
+    assert_eq!(warnings.0.into_inner().unwrap(), ["left out 1 device or socket"]);
+    let rootfs = store.rootfs("mine").unwrap();
+    let pipe = fs::symlink_metadata(rootfs.layers[0].join("pipe")).unwrap();
+    assert!(pipe.file_type().is_fifo());
+    assert!(!rootfs.layers[0].join("socket").exists());
+}
+
+#[test]
+fn several_images_go_at_once_or_none_does() {
+    let (_dir, store) = store();
+    for name in ["a", "b", "c"] {
+        store.commit(name, None, &tar_of(&[(name, name)])[..]).unwrap();
+    }
+    let unknown = store.discard(&["a", "nope"]).unwrap_err();
+    assert!(matches!(unknown, Error::Unknown { name } if name == "nope"));
+    assert_eq!(store.list().unwrap().len(), 3);
+    let removed = store.discard(&["a", "b", "a"]).unwrap();
+    assert_eq!((removed.layers, removed.bytes), (2, 2));
+    assert_eq!(names(&store.layers_dir()).len(), 1);
+    assert_eq!(store.prune().unwrap(), Pruned { kept: 1, ..Pruned::default() });
+    assert_eq!(names(&store.dir("trash")), [""; 0]);
+}
+
+#[test]
+fn the_trash_of_a_killed_process_is_deleted_by_the_next() {
+    let (_dir, store) = store();
+    assert!(!store.has_abandoned_trash().unwrap());
+    store.commit("a", None, &tar_of(&[("a", "a")])[..]).unwrap();
+    store.discard(&["a"]).unwrap();
+    assert!(store.has_abandoned_trash().unwrap());
+    assert_eq!(names(&store.layers_dir()), [""; 0]);
+    // While another process deletes, this one does not wait.
+    let other = crate::lock::try_exclusive(&store.dir("trash")).unwrap();
+    assert!(!store.has_abandoned_trash().unwrap());
+    store.empty_trash(&Silent).unwrap();
+    assert_eq!(names(&store.dir("trash")).len(), 1);
+    drop(other);
+    // A process that starts with the number of one that was killed.
+    store.commit("a", None, &tar_of(&[("a", "a")])[..]).unwrap();
+    store.remove("a").unwrap();
+    assert_eq!(names(&store.dir("trash")), [""; 0]);
 }
 
 #[test]
@@ -131,7 +233,8 @@ fn prune_tells_dead_workspaces_and_downloads_from_living_ones() {
     };
     fs::write(dead.join("leases").join(loose.hex()), "").unwrap();
     let pruned = store.prune().unwrap();
-    assert_eq!(pruned, Pruned { layers: 1, downloads: 1, workspaces: 1, bytes: 6, in_use: 0 });
+    let expected = Pruned { layers: 1, downloads: 1, workspaces: 1, bytes: 6, ..Pruned::default() };
+    assert_eq!(pruned, expected);
     assert!(store.layer_path(&layer).exists() && !dead.exists() && !cut.exists());
     drop(living);
     assert_eq!(store.prune().unwrap().layers, 1);

@@ -25,7 +25,7 @@ const MAX_LINKS: usize = 40;
 /// The most steps for one path, links included.
 const MAX_STEPS: usize = 4096;
 
-const OPEN_DIR: OFlags =
+pub(crate) const OPEN_DIR: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// What to do when a directory of a path does not exist.
@@ -169,16 +169,6 @@ pub(crate) fn open_dir(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedF
     Ok(openat(parent, name, OPEN_DIR, Mode::empty())?)
 }
 
-/// Removes a tree by its path, which is trusted. A missing one is not an error.
-pub(crate) fn remove_path(path: &Path) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let parent = openat(CWD, parent, flags, Mode::empty())?;
-    remove(parent.as_fd(), name.as_encoded_bytes(), 0)
-}
-
 fn remove(parent: BorrowedFd<'_>, name: &[u8], depth: usize) -> io::Result<()> {
     // More than a tree may have, so that whatever was unpacked can be removed.
     if depth > MAX_DEPTH + 8 {
@@ -210,7 +200,7 @@ fn remove(parent: BorrowedFd<'_>, name: &[u8], depth: usize) -> io::Result<()> {
 }
 
 /// Another process removing the same tree is not an error.
-fn ignore_missing(result: Result<(), Errno>) -> io::Result<()> {
+pub(crate) fn ignore_missing(result: Result<(), Errno>) -> io::Result<()> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => Ok(other?),

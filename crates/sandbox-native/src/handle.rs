@@ -151,6 +151,16 @@ struct CompleteStream {
     left: u64,
 }
 
+/// What a sandbox has changed, as a tar stream with OCI whiteouts. Reading fails if the sandbox ends before the stream is
+/// complete.
+pub struct LayerStream(CompleteStream);
+
+impl io::Read for LayerStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
 /// Reports to the [`CompleteStream`] that its writer has finished.
 fn confirm_if_complete<T>(written: &Result<T, Error>, confirm: &std::sync::mpsc::Sender<()>) {
     if written.is_ok() {
@@ -182,6 +192,29 @@ impl NativeSandbox {
     /// Most bytes that one copy may bring to the host: holes and hard links take no space inside, but would outside.
     fn most(&self) -> u64 {
         self.plan.limits.disk.map_or(u64::MAX, |disk| disk.bytes().max(64 << 20))
+    }
+
+    /// Streams what the sandbox has changed, as one layer of an OCI image, to `save`, which runs on a thread of its own.
+    /// While the files are read, the sandbox's processes are paused.
+    pub async fn save_layer<T: Send + 'static>(
+        &self,
+        save: impl FnOnce(LayerStream) -> Result<T, image::Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let failed = |source| Error::Service { what: "saving the image".into(), source };
+        let (reading, writing) = pipe_pair()?;
+        let (confirm, verdict) = std::sync::mpsc::channel();
+        // Headers of many small files take space as well.
+        let left = self.most().saturating_mul(2);
+        let saving = tokio::task::spawn_blocking(move || {
+            let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
+            save(LayerStream(CompleteStream { stream, verdict, left }))
+        });
+        let packed = self.files(Path::new("/"), FileTask::PackUppers, vec![writing]).await;
+        confirm_if_complete(&packed, &confirm);
+        drop(confirm);
+        let saved = saving.await.map_err(|error| failed(Box::new(error)))?;
+        packed?;
+        saved.map_err(|error| failed(Box::new(error)))
     }
 
     /// The error for a PID 1 that has ended, with what it reported.
@@ -553,38 +586,14 @@ impl Sandbox for NativeSandbox {
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, image = name))]
     async fn snapshot(&self, name: &str) -> Result<(), Error> {
-        let (reading, writing) = pipe_pair()?;
         let store = self.shared.store.clone();
-        let (confirm, verdict) = std::sync::mpsc::channel();
         let (image, name) = (self.spec.image.clone(), name.to_owned());
-        // Headers of many small files take space as well.
-        let left = self.most().saturating_mul(2);
-        let commit = tokio::task::spawn_blocking(move || {
-            let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
-            let stream = CompleteStream { stream, verdict, left };
-            match image {
-                ImageRef::Host => store.commit(&name, None, stream),
-                ImageRef::Name(base) => store.commit(&name, Some(&base), stream),
-                ImageRef::Dir(dir) => {
-                    let base = format!("{name}.base");
-                    store.import_dir(&dir, &base, &image::Silent)?;
-                    let committed = store.commit(&name, Some(&base), stream);
-                    // The layers that the new image needs stay; only the name goes.
-                    let _ = store.remove(&base);
-                    committed
-                }
-            }
-        });
-        let packed = self.files(Path::new("/"), FileTask::PackUppers, vec![writing]).await;
-        confirm_if_complete(&packed, &confirm);
-        drop(confirm);
-        let committed = commit
-            .await
-            .map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })?;
-        packed?;
-        committed
-            .map(drop)
-            .map_err(|e| Error::Service { what: "saving the image".into(), source: Box::new(e) })
+        let commit = move |layer: LayerStream| match image {
+            ImageRef::Host => store.commit(&name, None, layer),
+            ImageRef::Name(base) => store.commit(&name, Some(&base), layer),
+            ImageRef::Dir(dir) => store.commit_on_dir(&name, &dir, layer),
+        };
+        self.save_layer(commit).await.map(drop)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]

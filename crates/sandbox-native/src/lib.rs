@@ -55,7 +55,7 @@ mod spawner;
 mod sys;
 mod wire;
 
-pub use handle::NativeSandbox;
+pub use handle::{LayerStream, NativeSandbox};
 pub use probe::{Machine, probe};
 pub use reexec::{inherit_only_stdio, init};
 pub use runtime::{Launcher, NativeOptions, NativeRuntime, list};

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use image::{Lease, Store};
+use image::{Lease, Rootfs, Store};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandbox::{Error, ImageRef, Network, Runtime, SandboxInfo, Spec, UnknownImage};
 use tokio::{io::Interest, process::Command, sync::Mutex};
@@ -147,6 +147,14 @@ impl NativeRuntime {
             next: AtomicU32::new(1),
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Creates a sandbox on these layers, which need not be those of a stored image. `spec.image` is only listed.
+    pub async fn create_on(&self, spec: &Spec, rootfs: Rootfs) -> Result<NativeSandbox, Error> {
+        spec.validate()?;
+        let (base, lease) = stored(rootfs);
+        let plan = plan(self.shared.next_id(), spec, &base);
+        self.shared.create(plan, spec.clone(), Some(lease)).await
     }
 
     /// The image store of this runtime.
@@ -302,12 +310,8 @@ impl Shared {
             }
             ImageRef::Name(name) => match self.store.rootfs(name) {
                 Ok(rootfs) => {
-                    let host_dirs = match rootfs.on_host {
-                        true => host_image::program_dirs(&rootfs.layers),
-                        false => Vec::new(),
-                    };
-                    let lease = rootfs.lease.clone();
-                    Ok((Base::Stored { rootfs, host_dirs }, Some(lease)))
+                    let (base, lease) = stored(rootfs);
+                    Ok((base, Some(lease)))
                 }
                 Err(error) if error.is_usage() => Err(Error::UnknownImage {
                     image: image.clone(),
@@ -317,6 +321,16 @@ impl Shared {
             },
         }
     }
+}
+
+/// The layers of an image, with the host's directories that belong below them.
+fn stored(rootfs: Rootfs) -> (Base, Lease) {
+    let host_dirs = match rootfs.on_host {
+        true => host_image::program_dirs(&rootfs.layers),
+        false => Vec::new(),
+    };
+    let lease = rootfs.lease.clone();
+    (Base::Stored { rootfs, host_dirs }, lease)
 }
 
 impl Runtime for NativeRuntime {

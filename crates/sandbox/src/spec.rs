@@ -99,11 +99,13 @@ pub enum ImageRef {
 impl FromStr for ImageRef {
     type Err = std::convert::Infallible;
 
-    /// `host`, a path (it starts with `/` or `.`), or a name.
+    /// `host`, a path (it starts with `/` or `.`, or ends with `/`), or a name.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text {
             "host" => Self::Host,
-            path if path.starts_with(['/', '.']) => Self::Dir(PathBuf::from(path)),
+            path if path.starts_with(['/', '.']) || path.ends_with('/') => {
+                Self::Dir(PathBuf::from(path))
+            }
             name => Self::Name(name.to_owned()),
         })
     }

@@ -186,7 +186,9 @@ fn an_option_has_one_type_everywhere() {
 }
 
 /// Options whose values have the same meaning in all commands, but not the same form.
-const MAY_DIFFER: [&str; 2] = [
+const MAY_DIFFER: [&str; 3] = [
+    // What a model is pulled from, or an image built from.
+    "from",
     // A directory or file for a sandbox, or files to read.
     "input", // With or without the choice of several.
     "model",

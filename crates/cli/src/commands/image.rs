@@ -1,6 +1,11 @@
 //! `image …`: the image store of this machine.
 
 mod args;
+mod build;
+pub(crate) mod deleter;
+mod run_step;
+mod sources;
+mod step;
 
 use std::{
     io::{self, Read},
@@ -9,13 +14,16 @@ use std::{
 };
 
 use anyhow::Context;
-use image::{Credentials, ImageInfo, Pruned, PullOptions, Recipe, Store, Transport};
+use image::{Credentials, DirCheck, ImageInfo, Pruned, PullOptions, Removed, Store, Transport};
 use indicatif::HumanBytes;
 use serde::Serialize;
 use startup::Signals;
 
 pub(crate) use self::args::ImageCommand;
-use self::args::PullArgs;
+use self::{
+    args::{ImportArgs, PullArgs},
+    deleter::Deletion,
+};
 use crate::{
     commands::sandbox::age,
     console::{output, progress::ProgressView},
@@ -44,30 +52,28 @@ pub(crate) async fn run(
 ) -> anyhow::Result<Exit> {
     let form = match &command {
         ImageCommand::List { json }
-        | ImageCommand::Import { json, .. }
-        | ImageCommand::Build { json, .. }
+        | ImageCommand::Rm { json, .. }
         | ImageCommand::Prune { json } => Form::of(json),
+        ImageCommand::Import(args) => Form::of(&args.json),
+        ImageCommand::Build(args) => Form::of(&args.json),
         ImageCommand::Pull(args) => Form::of(&args.json),
-        ImageCommand::Rm { .. } => Form::Text,
     };
     let home = match &command {
         ImageCommand::List { .. } => settings.home()?,
         _ => settings.writable_home()?,
     };
     let store = Store::open(home.join("images"))?;
-    let builds = matches!(command, ImageCommand::Build { .. });
-    let mut work = std::pin::pin!(execute(command, form, store));
+    if !matches!(command, ImageCommand::List { .. }) && store.has_abandoned_trash()? {
+        deleter::start(&store);
+    }
+    let command = match command {
+        ImageCommand::Build(args) => return build::run(args, store, settings, signals).await,
+        command => command,
+    };
     tokio::select! {
-        done = &mut work => done.map(|()| Exit::Done),
+        done = execute(command, form, store) => done.map(|()| Exit::Done),
         exit = signals.cancelled() => {
-            if builds {
-                // It cleans up when its programs end.
-                startup::terminate_children();
-                let _ = work.await;
-                output::note("cancelled");
-            } else {
-                output::note("cancelled; `llm-in-sandbox image prune` removes the partial download");
-            }
+            output::note("cancelled; `llm-in-sandbox image prune` removes what is incomplete");
             Ok(exit)
         }
     }
@@ -80,30 +86,37 @@ async fn execute(command: ImageCommand, form: Form, store: Store) -> anyhow::Res
             let image = pull(&store, args).await?;
             added(&image, form)
         }
-        ImageCommand::Import { source, name, .. } => {
-            let kind = std::fs::metadata(&source).map_err(|error| {
-                UsageError(format!("cannot import {}: {error}; check the path", source.display()))
-            })?;
-            let import = move |shown: &ProgressView| match kind.is_dir() {
-                true => store.import_dir(&source, &name, shown),
-                false => store.import_archive(&source, &name, shown),
-            };
-            added(&with_progress(import).await?, form)
-        }
-        ImageCommand::Build { name, .. } => {
-            let build = move |shown: &ProgressView| store.build(&name, &Recipe::base(), shown);
-            added(&with_progress(build).await?, form)
-        }
-        ImageCommand::Rm { name } => {
-            blocking(move || store.remove(&name).map(|()| name)).await.map(|name| {
-                output::note(&format!("removed {name}"));
-            })
+        ImageCommand::Import(args) => added(&import(store, args).await?, form),
+        ImageCommand::Build(_) => Ok(()),
+        ImageCommand::Rm { names, .. } => {
+            let removed = blocking({
+                let (store, names) = (store.clone(), names.clone());
+                move || store.discard(&names)
+            });
+            let removed = removed.await?;
+            let deletion = deleter::empty_trash(store).await?;
+            report_removed(&names, removed, deletion, form)
         }
         ImageCommand::Prune { .. } => {
-            let pruned = blocking(move || store.prune()).await?;
-            report_pruned(pruned, form)
+            let moved = store.clone();
+            let pruned = blocking(move || moved.discard_unused()).await?;
+            let deletion = deleter::empty_trash(store).await?;
+            report_pruned(pruned, deletion, form)
         }
     }
+}
+
+async fn import(store: Store, args: ImportArgs) -> anyhow::Result<ImageInfo> {
+    let ImportArgs { source, name, force, .. } = args;
+    let kind = std::fs::metadata(&source).map_err(|error| {
+        UsageError(format!("cannot import {}: {error}; check the path", source.display()))
+    })?;
+    let check = if force { DirCheck::Any } else { DirCheck::RootFileSystem };
+    let import = move |shown: &ProgressView| match kind.is_dir() {
+        true => store.import_dir(&source, &name, check, shown),
+        false => store.import_archive(&source, &name, shown),
+    };
+    with_progress(import).await
 }
 
 async fn pull(store: &Store, args: PullArgs) -> anyhow::Result<ImageInfo> {
@@ -152,6 +165,7 @@ struct Described<'a> {
     size: u64,
     layers: usize,
     on_host: bool,
+    from: Option<&'a str>,
     created: u64,
 }
 
@@ -163,6 +177,7 @@ impl<'a> Described<'a> {
             size: image.size,
             layers: image.layers,
             on_host: image.on_host,
+            from: image.from.as_deref(),
             created: image.created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         }
     }
@@ -178,7 +193,8 @@ fn list(images: &[ImageInfo], form: Form) -> anyhow::Result<()> {
              `import`",
         ),
         Form::Text => {
-            let heading = ["NAME", "ID", "SIZE", "LAYERS", "AGE"].map(str::to_owned).to_vec();
+            let heading = ["NAME", "ID", "SIZE", "LAYERS", "FROM", "CREATED"];
+            let heading = heading.map(str::to_owned).to_vec();
             let mut rows = vec![heading];
             rows.extend(images.iter().map(|image| {
                 vec![
@@ -186,7 +202,8 @@ fn list(images: &[ImageInfo], form: Form) -> anyhow::Result<()> {
                     short(&image.id.to_string()),
                     HumanBytes(image.size).to_string(),
                     image.layers.to_string(),
-                    age(image.created),
+                    image.from.clone().unwrap_or_else(|| "-".into()),
+                    format!("{} ago", age(image.created)),
                 ]
             }));
             output::print(&output::table(&rows))?;
@@ -208,18 +225,67 @@ fn added(image: &ImageInfo, form: Form) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report_pruned(pruned: Pruned, form: Form) -> anyhow::Result<()> {
-    let Pruned { layers, downloads, workspaces, bytes, in_use } = pruned;
+fn report_removed(
+    names: &[String],
+    removed: Removed,
+    deletion: Deletion,
+    form: Form,
+) -> anyhow::Result<()> {
+    let Removed { layers, bytes, in_use } = removed;
+    match form {
+        Form::Json => output::print_json(&serde_json::json!({
+            "images": names, "layers": layers, "bytes": bytes, "in_use": in_use,
+            "deleting": deletion == Deletion::Continues,
+        }))?,
+        Form::Text => {
+            let (names, size) = (names.join(", "), HumanBytes(bytes));
+            output::note(&match deletion {
+                Deletion::Done => format!("removed {names}; {size} freed"),
+                Deletion::Continues => {
+                    format!("removed {names}; {size} are being deleted in the background")
+                }
+            });
+            report_in_use(in_use);
+        }
+    }
+    Ok(())
+}
+
+fn report_pruned(pruned: Pruned, deletion: Deletion, form: Form) -> anyhow::Result<()> {
+    let Pruned { layers, downloads, workspaces, bytes, in_use, kept } = pruned;
     match form {
         Form::Json => output::print_json(&serde_json::json!({
             "layers": layers, "downloads": downloads, "workspaces": workspaces, "bytes": bytes,
-            "in_use": in_use,
+            "in_use": in_use, "kept": kept, "deleting": deletion == Deletion::Continues,
         }))?,
-        Form::Text => output::note(&format!(
-            "removed {layers} layers, {downloads} downloads and {workspaces} interrupted jobs, {} in \
-             total; {in_use} layers are in use",
-            HumanBytes(bytes)
-        )),
+        Form::Text => {
+            output::note(&format!(
+                "removed {}, {} and {}, {} in total; {} of images kept",
+                counted(layers, "layer"),
+                counted(downloads, "download"),
+                counted(workspaces, "interrupted job"),
+                HumanBytes(bytes),
+                counted(kept, "layer"),
+            ));
+            if deletion == Deletion::Continues {
+                output::note("the files are being deleted in the background");
+            }
+            report_in_use(in_use);
+        }
     }
     Ok(())
+}
+
+/// Reports layers that cannot be removed yet.
+fn report_in_use(count: u64) {
+    if count > 0 {
+        let layers = counted(count, "unused layer");
+        output::note(&format!(
+            "{layers} stay until running sandboxes end; then `llm-in-sandbox image prune` removes them"
+        ));
+    }
+}
+
+fn counted(count: u64, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }

@@ -65,7 +65,7 @@ impl Progress for ProgressView {
         match self {
             Self::Bar(bar) => {
                 let template = match (stage, total) {
-                    (Stage::Building, Some(_)) => STEPS,
+                    (Stage::Building | Stage::Removing, Some(_)) => STEPS,
                     (Stage::Resolving | Stage::Building, _) => UNCOUNTED,
                     (_, Some(_)) => BYTES,
                     (_, None) => UNKNOWN,
@@ -73,6 +73,8 @@ impl Progress for ProgressView {
                 start(bar, &stage.to_string(), template, total);
             }
             Self::Lines => match (stage, total) {
+                // It is quick as a rule, and the end is reported.
+                (Stage::Removing, _) => {}
                 (Stage::Building | Stage::Resolving, _) | (_, None) => {
                     output::note(&stage.to_string());
                 }
@@ -94,6 +96,13 @@ impl Progress for ProgressView {
     fn message(&self, text: &str) {
         match self {
             Self::Bar(bar) => bar.set_message(text.to_owned()),
+            Self::Lines => output::note(text),
+        }
+    }
+
+    fn warning(&self, text: &str) {
+        match self {
+            Self::Bar(bar) => bar.suspend(|| output::note(text)),
             Self::Lines => output::note(text),
         }
     }

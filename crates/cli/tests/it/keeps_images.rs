@@ -8,7 +8,9 @@ use std::{
 
 use rustix::process::Signal;
 
-use crate::support::{Home, Running, code, err, is_root, out, refusal, setting, skip, write};
+use crate::support::{
+    Home, Running, code, err, is_root, out, refusal, setting, skip, wait_for, write,
+};
 
 fn names(home: &Home) -> Vec<String> {
     let list = home.json(["image", "list", "--json"]);
@@ -18,7 +20,7 @@ fn names(home: &Home) -> Vec<String> {
 #[test]
 fn a_directory_becomes_an_image_and_goes_again() {
     let home = Home::new();
-    write(&home.file("tree/bin/tool"), "#!/bin/sh\n");
+    write(&home.file("tree/bin/sh"), "#!/bin/sh\n");
     write(&home.file("tree/etc/name"), vec![7; 50_000]);
     assert_eq!(home.ok(["image", "import", "tree", "mine:1"]), "mine:1\n");
     assert_eq!(names(&home), ["mine:1"]);
@@ -33,7 +35,17 @@ fn a_directory_becomes_an_image_and_goes_again() {
     assert_eq!(names(&home), ["again"]);
     let pruned = home.json(["image", "prune", "--json"]);
     assert_eq!((&pruned["layers"], &pruned["in_use"]), (&0.into(), &0.into()));
-    home.ok(["image", "rm", "again"]);
+    assert_eq!(pruned["kept"], 1);
+    let text = err(&home.run(["image", "prune"]));
+    assert!(text.contains("1 layer of images kept") && !text.contains("in use"), "{text}");
+    home.ok(["image", "import", "tree", "third"]);
+    // One that does not exist: none is removed.
+    let line = refusal(&home.run(["image", "rm", "again", "nope"]), 2);
+    assert!(line.contains("no image `nope`; see `llm-in-sandbox image list`"), "{line}");
+    assert!(!line.contains("pull"), "{line}");
+    assert_eq!(names(&home), ["again", "third"]);
+    let removed = home.json(["image", "rm", "again", "third", "--json"]);
+    assert_eq!((&removed["layers"], &removed["bytes"]), (&1.into(), &50_010.into()));
     assert_eq!(names(&home), Vec::<String>::new());
     let layers = fs::read_dir(home.state().join("images/layers")).unwrap().count();
     assert_eq!(layers, 0);
@@ -95,6 +107,96 @@ fn bad_images_are_refused_in_a_line() {
 }
 
 #[test]
+fn only_a_system_is_imported_and_never_the_store() {
+    let home = Home::new();
+    write(&home.file("project/src/main.rs"), "fn main() {}\n");
+    let line = refusal(&home.run(["image", "import", "project", "x"]), 2);
+    assert!(line.contains("does not look like a root file system"), "{line}");
+    assert!(line.ends_with("check the path, or import it anyway with --force"), "{line}");
+    home.ok(["image", "import", "project", "x", "--force"]);
+    // The state directory is below this one.
+    write(&home.file("bin/sh"), "");
+    for force in [&[][..], &["--force"]] {
+        let line = refusal(&home.run(["image", "import", ".", "y"].iter().chain(force)), 2);
+        assert!(line.contains("contains the image store"), "{line}");
+    }
+    assert_eq!(names(&home), ["x"]);
+}
+
+#[test]
+fn a_directory_is_not_taken_for_a_missing_image() {
+    let home = Home::new();
+    fs::create_dir(home.file("rootfs")).unwrap();
+    let run =
+        |image: &str| refusal(&home.run(["sandbox", "run", "--image", image, "--", "true"]), 2);
+    let line = run("rootfs");
+    assert!(line.ends_with("put ./ before it to use the directory of that name"), "{line}");
+    let line = run("rootfs/");
+    assert!(line.contains("root file system") && !line.contains("image pull"), "{line}");
+    assert!(run("science").contains("image build science"));
+}
+
+#[test]
+fn the_files_after_a_command_become_an_image() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let save = |more: &[&str]| {
+        let args = ["sandbox", "run", "--save", "mine", "--"].iter();
+        home.run(args.chain(more))
+    };
+    let failed = save(&["sh", "-c", "exit 7"]);
+    assert_eq!(code(&failed), 7);
+    assert!(err(&failed).contains("mine was not saved: the command failed"), "{}", err(&failed));
+    assert_eq!(names(&home), Vec::<String>::new());
+    let saved = save(&["sh", "-c", "echo kept > /etc/kept"]);
+    assert_eq!(code(&saved), 0, "{}", err(&saved));
+    assert!(err(&saved).contains("saved the image mine"), "{}", err(&saved));
+    let args =
+        ["sandbox", "run", "--image", "mine", "--json", "--save", "more", "--", "cat", "/etc/kept"];
+    let report = home.json(args);
+    assert_eq!((&report["saved"], &report["stdout"]["text"]), (&"more".into(), &"kept\n".into()));
+    let listed = home.json(["image", "list", "--json"]);
+    assert_eq!((&listed[0]["from"], &listed[1]["from"]), (&"host".into(), &"mine".into()));
+    assert_eq!(listed[1]["layers"], 2);
+    let line = refusal(&home.run(["sandbox", "run", "--save", "../x", "--", "touch", "ran"]), 2);
+    assert!(line.contains("../x"), "{line}");
+}
+
+#[test]
+fn a_large_image_is_gone_at_once_and_its_files_soon() {
+    let home = Home::new();
+    write(&home.file("tree/bin/sh"), "");
+    for i in 0..300 {
+        write(&home.file(&format!("tree/d{}/{i}", i % 20)), "x");
+    }
+    home.ok(["image", "import", "tree", "large"]);
+    let trash = home.state().join("images/trash");
+    let is_empty = || fs::read_dir(&trash).unwrap().count() == 0;
+    // Someone else is deleting: the command does not wait for it.
+    fs::create_dir(&trash).unwrap();
+    let other = fs::File::open(&trash).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let output = home.run(["image", "rm", "large"]);
+    let text = err(&output);
+    assert!(code(&output) == 0 && text.contains("are being deleted in the background"), "{text}");
+    assert_eq!(names(&home), Vec::<String>::new());
+    assert!(!is_empty());
+    // That process was killed: the next command deletes the rest, in a process that ends by itself.
+    drop(other);
+    write(&home.file("small/bin/sh"), "");
+    home.ok(["image", "import", "small", "small"]);
+    wait_for("the deletion", || is_empty().then_some(()));
+    let store = home.state().join("images");
+    let deleter = |line: &[u8]| String::from_utf8_lossy(line).contains(store.to_str().unwrap());
+    wait_for("the end of the process", || {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let mut lines = processes.flat_map(|entry| fs::read(entry.path().join("cmdline")));
+        (!lines.any(|line| deleter(&line))).then_some(())
+    });
+    let text = err(&home.run(["image", "rm", "small"]));
+    assert!(text.contains("removed small; 0 B freed"), "{text}");
+}
+
+#[test]
 fn a_cancelled_build_leaves_nothing() {
     if !is_root() {
         return skip("root", "an ordinary user's build may fail before it is cancelled");
@@ -113,7 +215,7 @@ fn a_cancelled_build_leaves_nothing() {
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
     assert_eq!(running.end(), 143, "{rest}");
-    assert!(rest.ends_with("llm-in-sandbox: cancelled\n"), "{rest}");
+    assert!(rest.contains("llm-in-sandbox: cancelled"), "{rest}");
     let left = fs::read_dir(home.state().join("images/tmp")).unwrap().count();
     assert_eq!(left, 0);
     assert_eq!(names(&home), Vec::<String>::new());

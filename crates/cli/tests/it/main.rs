@@ -12,6 +12,7 @@
 
 mod accepts_the_reference;
 mod benchmarks;
+mod builds_images;
 mod completes_commands;
 mod copies_files;
 mod diagnoses;

@@ -199,7 +199,7 @@ fn a_full_disk_is_told_and_nothing_is_half_made() {
 fn a_disk_that_fills_up_during_an_import_keeps_nothing_of_it() {
     let home = Home::new();
     let Some(tiny) = Tiny::mount(home.state(), "1M") else { return };
-    write(&home.file("tree/bin/big"), vec![1; 5 << 20]);
+    write(&home.file("tree/bin/sh"), vec![1; 5 << 20]);
     let output = home.run(["image", "import", "tree", "big"]);
     assert_eq!(output.status.code(), Some(4), "{}", err(&output));
     let text = err(&output);

@@ -2,7 +2,7 @@
 
 use std::{sync::Mutex, time::Instant};
 
-use lis_image::{Progress, Recipe, Silent, Stage};
+use lis_image::{Cache, Progress, Recipe, Silent, Stage};
 
 use crate::support::{TestStore, chain, installed, listed, required, skip};
 
@@ -30,8 +30,13 @@ fn a_small_system_is_built_from_this_machines_sources() {
     let test = TestStore::new();
     let heard = Heard::default();
     let start = Instant::now();
-    let info = test.store.build("small", &Recipe::minimal(["file"]), &heard).unwrap();
-    println!("built {} bytes in {:?}", info.size, start.elapsed());
+    let recipe = Recipe::minimal(["file"]);
+    let state = test.store.recipe_state("small", &recipe).unwrap();
+    assert_eq!((state.cached, state.last_duration), (false, None));
+    let built = test.store.build("small", &recipe, Cache::Use, &heard).unwrap();
+    let took = start.elapsed();
+    println!("built {} bytes in {took:?}", built.image.size);
+    let info = built.image.clone();
     let rootfs = test.store.rootfs("small").unwrap();
     for path in ["usr/bin/bash", "usr/bin/file", "usr/bin/apt-get", "etc/debian_version"] {
         assert!(rootfs.layers[0].join(path).exists(), "{path}");
@@ -44,6 +49,17 @@ fn a_small_system_is_built_from_this_machines_sources() {
         heard[0] == "building" && heard.iter().any(|line| line.contains("installing")),
         "{heard:?}"
     );
+
+    // The second time it is there already, under any name.
+    let state = test.store.recipe_state("small", &recipe).unwrap();
+    assert!(state.cached && state.last_duration.is_some_and(|known| known <= took), "{state:?}");
+    let again = test.store.build("small", &recipe, Cache::Use, &Silent).unwrap();
+    assert!(again.unchanged && again.image == info, "{again:?}");
+    let other = test.store.build("other", &recipe, Cache::Use, &Silent).unwrap();
+    assert!(!other.unchanged && other.image.id == info.id, "{other:?}");
+    // Other packages are another recipe.
+    let more = Recipe::minimal(["file", "less"]);
+    assert!(!test.store.recipe_state("small", &more).unwrap().cached);
 }
 
 #[test]
@@ -59,7 +75,7 @@ fn a_failed_build_says_why_and_leaves_nothing() {
         sources: vec![missing],
         ..Recipe::minimal(["file"])
     };
-    let error = test.store.build("bad", &recipe, &Silent).unwrap_err();
+    let error = test.store.build("bad", &recipe, Cache::Use, &Silent).unwrap_err();
     let text = chain(&error);
     // An ordinary user's attempt may end even earlier.
     let root = rustix::process::geteuid().is_root();

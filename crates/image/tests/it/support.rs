@@ -35,7 +35,7 @@ impl TestStore {
 
     /// Neither images nor layers nor anything on its way.
     pub(crate) fn assert_empty(&self) {
-        for rest in ["images", "layers", "downloads", "tmp"] {
+        for rest in ["images", "layers", "downloads", "tmp", "trash"] {
             assert_eq!(self.names(rest), [""; 0], "{rest}");
         }
     }

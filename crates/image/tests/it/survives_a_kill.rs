@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use lis_image::{Silent, Store};
+use lis_image::{DirCheck, Silent, Store};
 
 use crate::support::{TestStore, noise, tar};
 
@@ -25,7 +25,7 @@ fn victim() {
             [round.to_le_bytes(), std::process::id().to_le_bytes().repeat(2).try_into().unwrap()]
                 .concat();
         let layer = tar(&[("seed", &seed)]);
-        store.import_dir(&from, &name, &Silent).unwrap();
+        store.import_dir(&from, &name, DirCheck::Any, &Silent).unwrap();
         store.commit(&name, Some(&name), &layer[..]).unwrap();
         if round % 3 == 2 {
             store.remove(&name).unwrap();

@@ -29,6 +29,7 @@ use sandbox::{Entry, EntryKind, archive};
 use super::{FileTask, Init, Reply, Report, processes};
 use crate::{
     diagnostics, harden,
+    plan::NetworkPlan,
     sys::{self, Fork},
     wire::{self, WireError, WirePath},
 };
@@ -193,7 +194,10 @@ fn work(task: FileTask, fds: &mut WorkerFds, init: &Init<'_>) -> io::Result<Outc
         FileTask::PackUppers => {
             let targets = init.plan.overlays.iter().map(|overlay| overlay.target.as_path());
             let stream = fds.stream()?;
-            layer::pack(targets.zip(&fds.uppers), stream).map(done)
+            // Written for this sandbox, from the host's resolvers; it would be written again.
+            let own =
+                (init.plan.network == NetworkPlan::Host).then(|| Path::new("etc/resolv.conf"));
+            layer::pack(targets.zip(&fds.uppers), own, stream).map(done)
         }
     }
 }

@@ -37,9 +37,13 @@ pub(crate) enum SandboxCommand {
       -- bash -c 'wc -l data.csv > result.txt'
   llm-in-sandbox sandbox run --network allow=example.com -- curl -s https://example.com
   llm-in-sandbox sandbox run --image base --json -- python3 -c 'import numpy'
+  llm-in-sandbox sandbox run --image base --network full --save with-jax -- pip install jax
 
 Output and exit code are the command's; 124 after a timeout, 137 out of memory.")]
 pub(crate) struct SandboxRunArgs {
+    /// Save the files as an image of this name if the command succeeds
+    #[arg(long, value_name = "NAME")]
+    pub(crate) save: Option<String>,
     /// Print one JSON object at the end, including the command's output
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,8 +6,14 @@ use std::{
     time::Duration,
 };
 
+use image::Store;
+
 use super::args::SessionArgs;
-use crate::{args::values::CopyPair, exit::UsageError, settings::sandbox::SandboxSettings};
+use crate::{
+    args::{sandbox::RuntimeKind, values::CopyPair},
+    exit::UsageError,
+    settings::sandbox::SandboxSettings,
+};
 
 /// A sandbox to create, and what is copied in and out of it.
 #[derive(Debug)]
@@ -16,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) copy_in: Vec<CopyPair>,
     pub(crate) copy_out: Vec<CopyPair>,
     pub(crate) timeout: Option<Duration>,
+    /// The name of the image that the files become.
+    pub(crate) save: Option<String>,
 }
 
 impl Request {
@@ -31,7 +39,16 @@ impl Request {
             copy_out: copy_out.collect::<Result<_, _>>()?,
             timeout: args.timeout.map_or(timeout, |limit| limit.0),
             sandbox,
+            save: None,
         })
+    }
+
+    /// Saves the files as an image of this name if the command succeeds.
+    pub(crate) fn saved_as(self, name: Option<String>) -> anyhow::Result<Self> {
+        if let (Some(name), RuntimeKind::Native) = (&name, self.sandbox.runtime) {
+            Store::check_name(name).map_err(image::Error::from)?;
+        }
+        Ok(Self { save: name, ..self })
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) async fn run(
     settings: &Settings,
     signals: &mut Signals,
 ) -> anyhow::Result<Exit> {
-    let request = Request::check(args.sandbox, Some(DEFAULT_TIMEOUT))?;
+    let request = Request::check(args.sandbox, Some(DEFAULT_TIMEOUT))?.saved_as(args.save)?;
     let process = Process { timeout: request.timeout, ..Process::new(args.command) };
     process.validate()?;
     let captured = args.json.then(|| {
@@ -57,6 +57,8 @@ struct Report<'a> {
     stdout: Text,
     stderr: Text,
     copied: Copies<'a>,
+    /// The image that the files became.
+    saved: Option<&'a str>,
     protection: &'a Protection,
     /// What the network policy refused.
     refused_connections: &'a [RefusedConnections],
@@ -94,6 +96,7 @@ impl<'a> Report<'a> {
             stdout: Text::of(out),
             stderr: Text::of(err),
             copied: Copies { r#in: &ended.copied_in, out: &ended.copied_out },
+            saved: ended.saved.as_deref(),
             protection: &ended.protection,
             refused_connections: &ended.refused,
         }

@@ -33,6 +33,10 @@ pub(crate) struct Ended {
     pub(crate) copied_out: Vec<Copied>,
     /// The first failure to copy out.
     pub(crate) copy_error: Option<Error>,
+    /// The image that the files became.
+    pub(crate) saved: Option<String>,
+    /// The failure to save it.
+    save_error: Option<Error>,
     pub(crate) refused: Vec<RefusedConnections>,
 }
 
@@ -119,8 +123,15 @@ async fn run_in(
             Err(error) => copy_error = copy_error.or(Some(error)),
         }
     }
+    let (saved, save_error) = match &request.save {
+        Some(name) if end.status.success() => match sandbox.snapshot(name).await {
+            Ok(()) => (Some(name.clone()), None),
+            Err(error) => (None, Some(error)),
+        },
+        _ => (None, None),
+    };
     let refused = sandbox.refused_connections();
-    Ok(Ended { end, protection, copied_in, copied_out, copy_error, refused })
+    Ok(Ended { end, protection, copied_in, copied_out, copy_error, saved, save_error, refused })
 }
 
 /// Reports files that were not copied, and links that lead to such files.
@@ -160,6 +171,16 @@ impl Ended {
             (status, Some(Cause::Oom)) if !status.success() => Exit::OutOfMemory,
             (status, _) => Exit::Command(status.code()),
         };
+        if let Some(error) = self.save_error {
+            return Err(anyhow::Error::from(error).context("cannot save the image"));
+        }
+        match (&self.saved, &request.save) {
+            (Some(name), _) => output::note(&format!("saved the image {name}")),
+            (None, Some(name)) => {
+                output::note(&format!("the image {name} was not saved: the command failed"));
+            }
+            (None, None) => {}
+        }
         match self.copy_error {
             Some(error) if exit == Exit::Command(0) => {
                 Err(anyhow::Error::from(error).context("cannot copy out"))

@@ -165,67 +165,85 @@ fn times(stat: &Stat) -> Timestamps {
     Timestamps { last_access: accessed, last_modification: modified }
 }
 
-/// Packs upper directories, each below its mount point, as one layer of an OCI image.
+/// Packs upper directories, each below its mount point, as one layer of an OCI image, without one file.
 pub(crate) fn pack<'a>(
     uppers: impl Iterator<Item = (&'a Path, &'a OwnedFd)>,
+    without: Option<&Path>,
     stream: File,
 ) -> io::Result<()> {
-    let mut builder = tar::Builder::new(io::BufWriter::with_capacity(1 << 16, stream));
+    let builder = tar::Builder::new(io::BufWriter::with_capacity(1 << 16, stream));
+    let mut packer = Packer { builder, without, linked: HashMap::new() };
     for (target, upper) in uppers {
         let upper = openat(upper, ".", DIRECTORY, Mode::empty())?;
         let mut above = PathBuf::new();
         for name in target {
             above.push(name);
             let stat = rustix::fs::stat(Path::new("/").join(&above))?;
-            builder.append_data(&mut header(&stat), &above, io::empty())?;
+            packer.builder.append_data(&mut header(&stat), &above, io::empty())?;
         }
-        pack_entries(&mut builder, &upper, target, 0)?;
+        packer.entries(&upper, target, 0)?;
     }
-    builder.into_inner()?.flush()
+    packer.builder.into_inner()?.flush()
 }
 
-fn pack_entries<W: Write>(
-    builder: &mut tar::Builder<W>,
-    dir: &OwnedFd,
-    at: &Path,
-    depth: usize,
-) -> io::Result<()> {
-    if depth > MAX_DEPTH {
-        return Err(io::Error::other("the directories are nested too deeply"));
-    }
-    let mut mark = [0u8; 1];
-    if fgetxattr(dir, OPAQUE, &mut mark) == Ok(1) && mark[0] == b'y' {
-        builder.append_data(&mut empty_file(), at.join(".wh..wh..opq"), io::empty())?;
-    }
-    each(dir, |name, stat| {
-        let path = at.join(OsStr::from_bytes(name.to_bytes()));
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                builder.append_data(&mut header(stat), &path, io::empty())?;
-                let inner = openat(dir, name, DIRECTORY, Mode::empty())?;
-                pack_entries(builder, &inner, &path, depth + 1)
-            }
-            FileType::RegularFile => {
-                let file = File::from(open_regular(dir, name)?);
-                builder.append_data(&mut header(stat), &path, file)
-            }
-            FileType::Symlink => {
-                let target = readlinkat(dir, name, Vec::new())?;
-                builder.append_link(&mut header(stat), &path, OsStr::from_bytes(target.to_bytes()))
-            }
-            FileType::CharacterDevice if stat.st_rdev == 0 => {
-                let mut hidden = b".wh.".to_vec();
-                hidden.extend_from_slice(name.to_bytes());
-                builder.append_data(
-                    &mut empty_file(),
-                    at.join(OsStr::from_bytes(&hidden)),
-                    io::empty(),
-                )
-            }
-            // Sockets and pipes are skipped: they are useless without their processes.
-            _ => Ok(()),
+struct Packer<'a, W: Write> {
+    builder: tar::Builder<W>,
+    /// The file that is left out.
+    without: Option<&'a Path>,
+    /// The first path of each file with several names, which is stored once.
+    linked: HashMap<(u64, u64), PathBuf>,
+}
+
+impl<W: Write> Packer<'_, W> {
+    fn entries(&mut self, dir: &OwnedFd, at: &Path, depth: usize) -> io::Result<()> {
+        if depth > MAX_DEPTH {
+            return Err(io::Error::other("the directories are nested too deeply"));
         }
-    })
+        let mut mark = [0u8; 1];
+        if fgetxattr(dir, OPAQUE, &mut mark) == Ok(1) && mark[0] == b'y' {
+            let mark = at.join(".wh..wh..opq");
+            self.builder.append_data(&mut empty_file(), mark, io::empty())?;
+        }
+        each(dir, |name, stat| {
+            let path = at.join(OsStr::from_bytes(name.to_bytes()));
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {
+                    self.builder.append_data(&mut header(stat), &path, io::empty())?;
+                    let inner = openat(dir, name, DIRECTORY, Mode::empty())?;
+                    self.entries(&inner, &path, depth + 1)
+                }
+                _ if self.without == Some(path.as_path()) => Ok(()),
+                FileType::RegularFile => self.file(dir, name, stat, path),
+                FileType::Symlink => {
+                    let target = readlinkat(dir, name, Vec::new())?;
+                    let target = OsStr::from_bytes(target.to_bytes());
+                    self.builder.append_link(&mut header(stat), &path, target)
+                }
+                FileType::CharacterDevice if stat.st_rdev == 0 => {
+                    let mut hidden = b".wh.".to_vec();
+                    hidden.extend_from_slice(name.to_bytes());
+                    let hidden = at.join(OsStr::from_bytes(&hidden));
+                    self.builder.append_data(&mut empty_file(), hidden, io::empty())
+                }
+                // Sockets and pipes are skipped: they are useless without their processes.
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn file(&mut self, dir: &OwnedFd, name: &CStr, stat: &Stat, path: PathBuf) -> io::Result<()> {
+        let mut header = header(stat);
+        if stat.st_nlink > 1 {
+            if let Some(first) = self.linked.get(&(stat.st_dev, stat.st_ino)) {
+                header.set_entry_type(tar::EntryType::Link);
+                header.set_size(0);
+                return self.builder.append_link(&mut header, &path, first);
+            }
+            self.linked.insert((stat.st_dev, stat.st_ino), path.clone());
+        }
+        let file = File::from(open_regular(dir, name)?);
+        self.builder.append_data(&mut header, &path, file)
+    }
 }
 
 fn empty_file() -> tar::Header {
