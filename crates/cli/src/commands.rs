@@ -33,15 +33,17 @@ use crate::exit::Exit;
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = "Examples:
-  llm-in-sandbox run \"What is the sum of all prime numbers below 1000?\" --model NAME
+  llm-in-sandbox run \"What is the sum of all prime numbers below 1000?\" \\
+      --model NAME
   llm-in-sandbox doctor
   llm-in-sandbox sandbox run -- python3 -c 'print(6 * 7)'
   llm-in-sandbox sandbox shell --network full
   llm-in-sandbox image build
 
-State is stored in $LLM_IN_SANDBOX_HOME, else in $XDG_DATA_HOME/llm-in-sandbox, else in
-~/.local/share/llm-in-sandbox.
-Exit codes: 2 invalid input, 3 the model did not submit, 4 the machine or a service failed."
+State is stored in $LLM_IN_SANDBOX_HOME, else in $XDG_DATA_HOME/llm-in-sandbox,
+else in ~/.local/share/llm-in-sandbox.
+Exit codes: 2 invalid input, 3 the model did not submit, 4 the machine or a
+service failed."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -148,6 +150,19 @@ mod tests {
             if command.get_subcommands().next().is_none() {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
                 assert!(help.contains("Example") && help.contains("llm-in-sandbox"), "{name}");
+            }
+            command.get_subcommands().for_each(visit);
+        }
+        visit(&Cli::command());
+    }
+
+    /// A terminal of 80 columns breaks neither an example nor a paragraph a second time.
+    #[test]
+    fn what_follows_the_options_fits_into_80_columns() {
+        fn visit(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
             }
             command.get_subcommands().for_each(visit);
         }

@@ -19,7 +19,8 @@ use training::DeviceName;
   llm-in-sandbox-train perf --device cuda
 
 A run that was stopped or killed resumes when it is started again.
-Exit codes: 2 for invalid input, 4 for failures of the machine, 130 and 143 when stopped."
+Exit codes: 2 for invalid input, 4 for failures of the machine, 130 and 143 when
+stopped."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -83,10 +84,11 @@ pub(crate) struct ExportArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   llm-in-sandbox-train perf --device cuda --python python3
-  llm-in-sandbox-train perf --device cpu --batch 4 --reply 32 --train-batch 1 --train-length 128 --steps 2
+  llm-in-sandbox-train perf --device cpu --batch 4 --reply 32 --train-batch 1 \\
+      --train-length 128 --steps 2
 
-The model has the shape of SmolLM2-135M and random weights. With --python a plain PyTorch loop does the same work, and
-the ratios are printed.")]
+The model has the shape of SmolLM2-135M and random weights. With --python a
+plain PyTorch loop does the same work, and the ratios are printed.")]
 pub(crate) struct PerfArgs {
     /// Device: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]

@@ -48,20 +48,27 @@ const FIXED_ON_RESUME: [&str; 24] = [
     // Here the old spelling `--context` is an alias of `--documents`.
     mut_arg("context_tokens", |arg| arg.alias(None)),
     after_help = "Examples:
-  llm-in-sandbox benchmark math --model Qwen/Qwen3-8B --base-url http://localhost:8000/v1 --mode both
-  llm-in-sandbox benchmark math biomed --data math=aime.jsonl --data biomed=med.parquet --repeat 4
-  llm-in-sandbox benchmark physics --model NAME --judge-model JUDGE --judge-base-url http://host:8000/v1
-  llm-in-sandbox benchmark ./my-task --model NAME --limit 10 --without external,execution
-  llm-in-sandbox benchmark --resume benchmark-runs/math-NAME --limit 20 --repeat 4
+  llm-in-sandbox benchmark math --model Qwen/Qwen3-8B \\
+      --base-url http://localhost:8000/v1 --mode both
+  llm-in-sandbox benchmark math biomed --data math=aime.jsonl \\
+      --data biomed=med.parquet --repeat 4
+  llm-in-sandbox benchmark physics --model NAME --judge-model JUDGE \\
+      --judge-base-url http://host:8000/v1
+  llm-in-sandbox benchmark ./my-task --model NAME --limit 10 \\
+      --without external,execution
+  llm-in-sandbox benchmark --resume benchmark-runs/math-NAME --limit 20 \\
+      --repeat 4
   llm-in-sandbox benchmark ./my-task --dry-run
   llm-in-sandbox benchmark --resume benchmark-runs/my-task-NAME --regrade
-  llm-in-sandbox benchmark --task math --llm_name NAME --mode llm-in-sandbox --num_workers 8 --start_id 0 --end_id 3
+  llm-in-sandbox benchmark --task math --llm_name NAME --mode llm-in-sandbox \\
+      --num_workers 8 --start_id 0 --end_id 3
 
-Every attempt is saved in OUTPUT as soon as it ends: run.json, attempts/, trajectories/, results.json. The same command
-again, or --resume, runs only what is missing; more problems, repetitions or modes are added to the run. `report OUTPUT`
-summarizes the results.
-Exit codes: 0 all attempts finished and graded, 2 invalid input, 4 the machine, the model's server or the judge failed
-for some, 130 cancelled with Ctrl-C."
+Every attempt is saved in OUTPUT as soon as it ends: run.json, attempts/,
+trajectories/, results.json. The same command again, or --resume, runs only what
+is missing; more problems, repetitions or modes are added to the run. `report
+OUTPUT` summarizes the results.
+Exit codes: 0 all attempts finished and graded, 2 invalid input, 4 the machine,
+the model's server or the judge failed for some, 130 cancelled with Ctrl-C."
 )]
 pub(crate) struct BenchmarkArgs {
     /// Tasks: math, physics, chem, biomed, long_context, instruct_follow, instruct_pretrain, swe, or the directory of a

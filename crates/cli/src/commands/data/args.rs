@@ -10,22 +10,28 @@ use curriculum::{Kind, Level};
 pub(crate) enum DataCommand {
     /// Create tasks from documents with questions
     #[command(after_help = "Examples:
-  llm-in-sandbox data prepare --input squad.json --output tasks/squad --licence 'CC BY-SA 4.0'
-  llm-in-sandbox data prepare --input stories.jsonl quiz.jsonl --output tasks/mixed --distractors 5 --seed 7
-  llm-in-sandbox data prepare --input stories.jsonl --output tasks/prompt --documents prompt --limit 500
+  llm-in-sandbox data prepare --input squad.json --output tasks/squad \\
+      --licence 'CC BY-SA 4.0'
+  llm-in-sandbox data prepare --input stories.jsonl quiz.jsonl \\
+      --output tasks/mixed --distractors 5 --seed 7
+  llm-in-sandbox data prepare --input stories.jsonl --output tasks/prompt \\
+      --documents prompt --limit 500
   llm-in-sandbox benchmark tasks/squad --model NAME
 
-Writes train.jsonl, validation.jsonl, task.toml and manifest.json. The same inputs and seed give the same files, byte
-for byte. Unusable rows are counted and listed in the manifest. docs/data.md describes the inputs.")]
+Writes train.jsonl, validation.jsonl, task.toml and manifest.json. The same
+inputs and seed give the same files, byte for byte. Unusable rows are counted
+and listed in the manifest. docs/data.md describes the inputs.")]
     Prepare(PrepareArgs),
     /// Generate synthetic tasks over files, with computed answers
     #[command(after_help = "Examples:
   llm-in-sandbox data synthesize --output tasks/synthetic --count 2000 --seed 1
-  llm-in-sandbox data synthesize --output tasks/easy --count 500 --levels 1..2 --kinds find,count,sum
+  llm-in-sandbox data synthesize --output tasks/easy --count 500 --levels 1..2 \\
+      --kinds find,count,sum
   llm-in-sandbox benchmark tasks/easy --model NAME --limit 50
 
-Kinds: find, count, sum, join, extreme, rank, average, distinct, frequent, follow, dates, compare, json, tree,
-units, prose, ledger, pattern. Each row has a demonstration: the shell commands that solve it.")]
+Kinds: find, count, sum, join, extreme, rank, average, distinct, frequent,
+follow, dates, compare, json, tree, units, prose, ledger, pattern. Each row has
+a demonstration: the shell commands that solve it.")]
     Synthesize(SynthesizeArgs),
 }
 

@@ -12,19 +12,21 @@ use grade::lines::Kind;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   llm-in-sandbox grade math --input answers.jsonl > grades.jsonl
-  echo '{\"id\": 1, \"gold\": \"3/4\", \"pred\": \"\\\\boxed{0.75}\"}' | llm-in-sandbox grade math --input -
-  llm-in-sandbox grade ifbench --input responses.jsonl | jq -c 'select(.loose | not)'
+  echo '{\"id\": 1, \"gold\": \"3/4\", \"pred\": \"\\\\boxed{0.75}\"}' \\
+      | llm-in-sandbox grade math --input -
+  llm-in-sandbox grade ifbench --input responses.jsonl \\
+      | jq -c 'select(.loose | not)'
 
 Fields of a line, by kind; an `id` is copied to the grade:
-  math           gold, pred                                   -> score
-  choice         agent_answer, ground_truth                   -> score
-  ifbench        instruction_id, kwargs, response             -> strict, loose, loose8
-  rouge          reference, prediction                        -> fmeasure
-  context        domain, qa_type, ground_truth, agent_answer  -> score
-  judge-verdict  response                                     -> verdict
+  math           gold, pred -> score
+  choice         agent_answer, ground_truth -> score
+  ifbench        instruction_id, kwargs, response -> strict, loose, loose8
+  rouge          reference, prediction -> fmeasure
+  context        domain, qa_type, ground_truth, agent_answer -> score
+  judge-verdict  response -> verdict
 
-For a line that cannot be graded, {\"line\": N, \"id\": ..., \"error\": ...} is printed. The others are graded, and the exit code
-is 2.")]
+For a line that cannot be graded, {\"line\": N, \"id\": ..., \"error\": ...} is
+printed. The others are graded, and the exit code is 2.")]
 pub(crate) struct GradeArgs {
     /// Kind of grader
     #[arg(value_parser = kinds())]

@@ -24,18 +24,20 @@ The built-in image `host` is always available and not listed.")]
     #[command(after_help = "Examples:
   llm-in-sandbox image pull debian:12
   llm-in-sandbox image pull localhost:5000/team/tool:1
-  echo $TOKEN | llm-in-sandbox image pull --username me --password-stdin registry.example.com/tool
+  echo $TOKEN | llm-in-sandbox image pull registry.example.com/tool \\
+      --username me --password-stdin
 
 An interrupted pull is resumed. The image is stored under its reference.")]
     Pull(PullArgs),
     /// Import an archive or a directory as an image
     #[command(after_help = "Examples:
-  docker save python:3.12 -o python.tar && llm-in-sandbox image import python.tar python:3.12
+  docker save python:3.12 -o python.tar \\
+      && llm-in-sandbox image import python.tar python:3.12
   llm-in-sandbox image import rootfs.tar.gz mine
   llm-in-sandbox image import ./rootfs mine
 
-An archive is the output of `docker save`, an OCI layout or a root file system, plain or compressed
-with gzip or zstd. A directory must have bin/sh.")]
+An archive is the output of `docker save`, an OCI layout or a root file system,
+plain or compressed with gzip or zstd. A directory must have bin/sh.")]
     Import(ImportArgs),
     /// Build an image: the recipe `base` or `science`, or an image with packages and commands added
     #[command(after_help = "Examples:
@@ -45,10 +47,12 @@ with gzip or zstd. A directory must have bin/sh.")]
   llm-in-sandbox image build mine --from debian:12 --add python3 git \\
       --run 'git clone https://example.com/tool /opt/tool'
 
-base: Debian with Python, build tools and scientific packages, made by mmdebstrap (apt-get install
-mmdebstrap) from this machine's apt sources. science: base with RDKit, Biopython, FFmpeg and pypdf.
-Steps run in the order given, each in a sandbox with this machine's network. Each becomes a layer,
-which is taken from the cache if it ran before on the same image.")]
+base: Debian with Python, build tools and scientific packages, made by
+mmdebstrap (apt-get install mmdebstrap) from this machine's apt sources.
+science: base with RDKit, Biopython, FFmpeg and pypdf.
+Steps run in the order given, each in a sandbox with this machine's network.
+Each becomes a layer, which is taken from the cache if it ran before on the same
+image.")]
     Build(BuildArgs),
     /// Remove images and the layers no other image uses
     #[command(after_help = "Examples:

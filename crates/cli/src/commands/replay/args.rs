@@ -11,13 +11,16 @@ use crate::{args::sandbox::SandboxArgs, commands::benchmark::Modes, exit::UsageE
 #[command(after_help = "Examples:
   llm-in-sandbox replay output/20260101_120000
   llm-in-sandbox replay output/20260101_120000 --html
-  llm-in-sandbox replay benchmark-runs/math-NAME --id aime25-3 --mode sandbox --attempt 0
+  llm-in-sandbox replay benchmark-runs/math-NAME --id aime25-3 --mode sandbox \\
+      --attempt 0
   llm-in-sandbox replay benchmark-runs/math-NAME --html pages
   llm-in-sandbox replay trajectory.json --sandbox --input data/
-  llm-in-sandbox replay trajectory.json --sandbox --json | jq '.[] | select(.same | not)'
+  llm-in-sandbox replay trajectory.json --sandbox --json \\
+      | jq '.[] | select(.same | not)'
 
-Without --sandbox the episode is shown. With it, its tool calls are repeated in a new sandbox;
-the exit code is 1 if a result differs. Trajectories of the reference package are accepted too.")]
+Without --sandbox the episode is shown. With it, its tool calls are repeated in
+a new sandbox; the exit code is 1 if a result differs. Trajectories of the
+reference package are accepted too.")]
 pub(crate) struct ReplayArgs {
     /// Run directory, results directory of `benchmark`, or a file of one: trajectory.json, events.jsonl, an attempt
     #[arg(value_name = "TRAJECTORY", required_unless_present = "html")]

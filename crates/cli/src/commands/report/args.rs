@@ -10,12 +10,14 @@ use clap::{Args, ValueEnum};
   llm-in-sandbox report benchmark-runs/math-NAME
   llm-in-sandbox report runs/small runs/large --output comparison
   llm-in-sandbox report runs/step-* --baseline runs/before-training
-  llm-in-sandbox report runs/a runs/b --json | jq '.comparisons[] | {task, p_holm}'
+  llm-in-sandbox report runs/a runs/b --json \\
+      | jq '.comparisons[] | {task, p_holm}'
 
-Writes report.html (one page, opens without a network), report.md and report.json, and prints a
-summary. Several runs are compared problem by problem with the baseline, and the settings that
-differ are listed. Runs of the same model with the same settings over different tasks or modes
-are combined. A run in progress is reported up to its last attempt. The same runs give the same
+Writes report.html (one page, opens without a network), report.md and
+report.json, and prints a summary. Several runs are compared problem by problem
+with the baseline, and the settings that differ are listed. Runs of the same
+model with the same settings over different tasks or modes are combined. A run
+in progress is reported up to its last attempt. The same runs give the same
 files, byte for byte.")]
 pub(crate) struct ReportArgs {
     /// Run directories of `benchmark`

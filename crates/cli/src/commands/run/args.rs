@@ -38,18 +38,23 @@ const FIXED_ON_RESUME: [&str; 19] = [
 #[command(
     args_override_self = true,
     after_help = "Examples:
-  llm-in-sandbox run \"What is the sum of all prime numbers below 1000?\" --model gpt-4.1-mini
-  llm-in-sandbox run \"Draw a poster from the event data\" --input event/ --output out/ \\
-      --model Qwen/Qwen3-32B --base-url http://localhost:8000/v1
-  llm-in-sandbox run --task-file task.md --model claude-sonnet-4-5 --network full --max-cost 0.50
+  llm-in-sandbox run \"What is the sum of all prime numbers below 1000?\" \\
+      --model gpt-4.1-mini
+  llm-in-sandbox run \"Draw a poster from the event data\" --input event/ \\
+      --output out/ --model Qwen/Qwen3-32B \\
+      --base-url http://localhost:8000/v1
+  llm-in-sandbox run --task-file task.md --model claude-sonnet-4-5 \\
+      --network full --max-cost 0.50
   llm-in-sandbox run --resume out/20260101_120000 --max-turns 200
-  llm-in-sandbox run --query \"...\" --llm_name NAME --llm_base_url URL --input_dir in --max_steps 30
+  llm-in-sandbox run --query \"...\" --llm_name NAME --llm_base_url URL \\
+      --input_dir in --max_steps 30
 
---input is copied to the sandbox's input directory. The files in its output directory are saved in
-OUTPUT/TIME/files, beside trajectory.json, events.jsonl and run.json. The answer, if there is one, is printed on
-standard output; everything else goes to standard error.
-Exit codes: 0 submitted, 2 invalid input, 3 ended without submitting, 4 the machine or a service failed,
-130 cancelled with Ctrl-C."
+--input is copied to the sandbox's input directory. The files in its output
+directory are saved in OUTPUT/TIME/files, beside trajectory.json, events.jsonl
+and run.json. The answer, if there is one, is printed on standard output;
+everything else goes to standard error.
+Exit codes: 0 submitted, 2 invalid input, 3 ended without submitting, 4 the
+machine or a service failed, 130 cancelled with Ctrl-C."
 )]
 pub(crate) struct RunArgs {
     /// Task for the model; `-` reads it from standard input

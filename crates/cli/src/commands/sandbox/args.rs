@@ -33,11 +33,14 @@ pub(crate) enum SandboxCommand {
   llm-in-sandbox sandbox run -- bash -c 'echo hello from $(hostname)'
   echo 1 2 3 | llm-in-sandbox sandbox run -- wc -w
   llm-in-sandbox sandbox run --memory 512M --pids 64 --timeout 10 \\
-      --copy-in data.csv:/testbed/data.csv --copy-out /testbed/result.txt:result.txt \\
+      --copy-in data.csv:/testbed/data.csv \\
+      --copy-out /testbed/result.txt:result.txt \\
       -- bash -c 'wc -l data.csv > result.txt'
-  llm-in-sandbox sandbox run --network allow=example.com -- curl -s https://example.com
+  llm-in-sandbox sandbox run --network allow=example.com -- \\
+      curl -s https://example.com
   llm-in-sandbox sandbox run --image base --json -- python3 -c 'import numpy'
-  llm-in-sandbox sandbox run --image base --network full --save with-jax -- pip install jax
+  llm-in-sandbox sandbox run --image base --network full --save with-jax \\
+      -- pip install jax
 
 Output and exit code are the command's; 124 after a timeout, 137 out of memory.")]
 pub(crate) struct SandboxRunArgs {
@@ -59,7 +62,8 @@ pub(crate) struct SandboxRunArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   llm-in-sandbox sandbox shell
-  llm-in-sandbox sandbox shell --image base --network full --copy-in project:/testbed
+  llm-in-sandbox sandbox shell --image base --network full \\
+      --copy-in project:/testbed
   echo 'ls -l /' | llm-in-sandbox sandbox shell
 
 There is no time limit unless --timeout is given. The exit code is the shell's.")]
@@ -94,8 +98,8 @@ pub(crate) struct SessionArgs {
   llm-in-sandbox sandbox list
   llm-in-sandbox sandbox list --json | jq '.[] | select(.alive | not)'
 
-A named sandbox is busy or idle, that of a running command is alive. A sandbox whose process
-crashed is marked as left over; there should be none.")]
+A named sandbox is busy or idle, that of a running command is alive. A sandbox
+whose process crashed is marked as left over; there should be none.")]
 pub(crate) struct SandboxListArgs {
     /// Only sandboxes of this runtime [default: of every available runtime]
     #[arg(long, value_name = "RUNTIME", value_enum)]

@@ -12,10 +12,11 @@ pub(crate) enum TrainCommand {
     #[command(after_help = "Examples:
   llm-in-sandbox train plot runs/first
   llm-in-sandbox train plot runs/first runs/second --output comparison
-  llm-in-sandbox train plot runs/first --json | jq '.figures[] | select(.figure == \"reward_mean\")'
+  llm-in-sandbox train plot runs/first --json \\
+      | jq '.figures[] | select(.figure == \"reward_mean\")'
 
-Writes curves.html (one page, opens without a network) and an SVG file per figure. A run in progress is plotted up to
-its last step.")]
+Writes curves.html (one page, opens without a network) and an SVG file per
+figure. A run in progress is plotted up to its last step.")]
     Plot(PlotArgs),
     /// Train a model by reinforcement learning in sandboxes
     #[command(

@@ -31,11 +31,12 @@ pub(crate) enum NamedCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   llm-in-sandbox sandbox create box
-  llm-in-sandbox sandbox create box --image base --network full --memory 4G --idle-timeout 8h
+  llm-in-sandbox sandbox create box --image base --network full --memory 4G \\
+      --idle-timeout 8h
   llm-in-sandbox sandbox exec box -- pip install requests
 
-Prints the name. The sandbox belongs to a process in the background that starts with the first
-sandbox and ends after the last.")]
+Prints the name. The sandbox belongs to a process in the background that starts
+with the first sandbox and ends after the last.")]
 pub(crate) struct SandboxCreateArgs {
     /// Name: a-z, 0-9, `.`, `_` and `-`, at most 63 characters
     #[arg(value_name = "NAME")]
@@ -63,8 +64,9 @@ pub(crate) struct SandboxCreateArgs {
   llm-in-sandbox sandbox exec box --tty -- bash
   llm-in-sandbox sandbox exec box --shell -- 'cd /tmp; export A=1'
 
-Output and exit code are the command's; 124 after a timeout, 137 out of memory. Ctrl-C kills the
-command; the sandbox stays. Input is passed on unless it is a terminal.")]
+Output and exit code are the command's; 124 after a timeout, 137 out of memory.
+Ctrl-C kills the command; the sandbox stays. Input is passed on unless it is a
+terminal.")]
 pub(crate) struct SandboxExecArgs {
     /// Name of the sandbox
     #[arg(value_name = "NAME")]
@@ -97,9 +99,9 @@ pub(crate) struct SandboxExecArgs {
   llm-in-sandbox sandbox cp box:/testbed/result.txt .
   llm-in-sandbox sandbox cp box:/testbed/. results
 
-A directory as destination is copied into; SRC/. stands for the content of a directory. Relative
-paths of the sandbox start at its working directory. Links that lead out of the copied tree are
-not copied out.")]
+A directory as destination is copied into; SRC/. stands for the content of a
+directory. Relative paths of the sandbox start at its working directory. Links
+that lead out of the copied tree are not copied out.")]
 pub(crate) struct SandboxCpArgs {
     /// File or directory: a path of this machine, or NAME:PATH
     #[arg(value_name = "SRC")]
@@ -114,8 +116,8 @@ pub(crate) struct SandboxCpArgs {
 #[command(after_help = "Examples:
   llm-in-sandbox sandbox fork box experiment
 
-Prints the new name. Files, limits and network are those of the original; processes are not
-copied.")]
+Prints the new name. Files, limits and network are those of the original;
+processes are not copied.")]
 pub(crate) struct SandboxForkArgs {
     /// Name of the sandbox
     #[arg(value_name = "NAME")]
