@@ -6,7 +6,7 @@ use agent::Journal;
 use model::{Delta, Error, LastFailure, Listener, Model, Request, Response};
 use sandbox::Runtime;
 use serde_json::Value;
-use trajectory::{Ended, Event, Fault, Message, Outcome, Replied, Spent, Stop, error_chain};
+use trajectory::{Ended, Event, Fault, Message, Outcome, Responded, Spent, Stop, error_chain};
 
 use crate::{
     EventLog, Play,
@@ -31,8 +31,8 @@ pub(crate) async fn answer<M: Model, R: Runtime>(
     if let Some(Response { message, stop, usage: tokens, from_cache }) = response {
         answer = message.raw.clone().unwrap_or_else(|| message.text.clone());
         let (cost, millis) = (usage.cost, usage.model_ms);
-        let replied = Replied { turn: 1, message, stop, usage: tokens, cost, millis, from_cache };
-        append(events, Event::Replied(Box::new(replied)))?;
+        let replied = Responded { turn: 1, message, stop, usage: tokens, cost, millis, from_cache };
+        append(events, Event::Responded(Box::new(replied)))?;
     }
     append(events, Event::Ended(Ended { outcome: outcome.clone(), spent: usage }))?;
     Ok(Answered { answer, outcome, usage, started_ms, wall_ms: ms_since(start), peak_memory: None })

@@ -30,6 +30,14 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// Answers to a task are to be graded again, and the run does not have the task.
+    #[error("cannot grade again: the run in {path} has no task {task}")]
+    TaskNotInRun {
+        /// The directory.
+        path: PathBuf,
+        /// The task's name.
+        task: String,
+    },
 }
 
 /// A setting that differs from that of an earlier command.
@@ -62,6 +70,7 @@ impl Error {
             self,
             Self::SettingsDiffer { .. }
                 | Self::NothingToGrade { .. }
+                | Self::TaskNotInRun { .. }
                 | Self::Results(results::Error::Locked { .. })
         )
     }

@@ -100,27 +100,33 @@ pub struct TaskTally {
 impl Tally {
     /// An empty tally of a plan in these modes.
     pub fn new(plan: &Plan, modes: &[Mode]) -> Self {
-        let groups = plan.tasks.iter().flat_map(|task| {
-            modes.iter().map(|mode| TaskTally {
-                task: task.task.name.clone(),
-                mode: *mode,
-                planned: task.attempts(),
-                finished: 0,
-                graded: 0,
-                ungraded: 0,
-                infrastructure: 0,
-                mean_score: None,
-                mean_of_graded: None,
-                outcomes: BTreeMap::new(),
-                turns: 0,
-                usage: Usage::default(),
-                tokens: Tokens::default(),
-                cost: None,
-                seconds: 0.0,
-                scores: 0.0,
-            })
-        });
-        Self { groups: groups.collect() }
+        let mut tally = Self::default();
+        for task in &plan.tasks {
+            tally.add_task(&task.task.name, modes, task.attempts());
+        }
+        tally
+    }
+
+    /// Adds a task with so many planned attempts in each of these modes.
+    pub(crate) fn add_task(&mut self, task: &str, modes: &[Mode], planned: usize) {
+        self.groups.extend(modes.iter().map(|mode| TaskTally {
+            task: task.to_owned(),
+            mode: *mode,
+            planned,
+            finished: 0,
+            graded: 0,
+            ungraded: 0,
+            infrastructure: 0,
+            mean_score: None,
+            mean_of_graded: None,
+            outcomes: BTreeMap::new(),
+            turns: 0,
+            usage: Usage::default(),
+            tokens: Tokens::default(),
+            cost: None,
+            seconds: 0.0,
+            scores: 0.0,
+        }));
     }
 
     /// Counts an attempt.

@@ -3,10 +3,19 @@
 //! A run grows: problems, repetitions, modes and tasks of later commands are added to it. What would change the meaning of
 //! its attempts is refused. Nothing is written before [`PreparedRun::save`].
 
-use results::{AttemptRecord, DirLock, JudgeRecord, Mode, ResultsDir, Run, RunSettings, TaskInfo};
+use std::collections::HashSet;
+
+use attempt::Settings;
+use problems::Grader;
+use results::{
+    AttemptKey, AttemptRecord, DirLock, JudgeRecord, Mode, ResultsDir, Run, RunSettings, TaskInfo,
+};
 use serde_json::{Value, json};
 
-use crate::{Difference, Error, TaskRows};
+use crate::{Difference, Error, Plan, TaskRows};
+
+/// The keys of [`RunSettings::requested`] that say what a run consists of.
+const SCOPE: [&str; 3] = ["selection", "repeats", "modes"];
 
 /// Whether answers that have a grade are graded again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +41,12 @@ pub struct PreparedRun {
 ///
 /// A run that already has attempts is continued only with the same settings: the model, the tasks with their rows, prompts
 /// and graders, the capabilities, where documents are, and [`RunSettings::fixed`]. Problems, modes and tasks add up. A judge
-/// may be named later, but not changed. A grader may change as long as it has graded nothing. With [`Regrade::All`] graders
-/// and the judge may change. [`RunSettings::requested`] may differ. `requested` names its problems in
-/// [`RunSettings::requests`]; its tasks are those of `rows`.
+/// may be named later, but not changed. A grader may change as long as it has graded nothing. [`RunSettings::requested`] may
+/// differ. `requested` names its problems in [`RunSettings::requests`]; its tasks are those of `rows`.
+///
+/// With [`Regrade::All`] graders and the judge may change, and the run does not grow: it keeps its problems, repetitions and
+/// modes, and a task that it does not have is an error. Another judge makes the grades of all judged tasks outdated, also of
+/// those that are not requested.
 pub fn prepare_run(
     dir: &ResultsDir,
     requested: Run,
@@ -44,14 +56,21 @@ pub fn prepare_run(
     let tasks = |run: &Run| -> Vec<TaskInfo> {
         rows.iter().map(|rows| rows.select(&run.settings.requests).info()).collect()
     };
-    prepare(dir, requested, tasks, regrade)
+    let planned = |run: &Run| -> HashSet<AttemptKey> {
+        let tasks = rows.iter().map(|rows| rows.select(&run.settings.requests)).collect();
+        let plan = Plan { tasks, modes: run.modes.clone(), settings: Settings::default() };
+        let keys = plan.attempts(&plan.modes).map(|planned| planned.key);
+        keys.collect()
+    };
+    prepare(dir, requested, tasks, planned, regrade)
 }
 
-/// The same, given the tasks with the problems that a run requests.
+/// The same, given the tasks with the problems that a run requests, and its attempts.
 fn prepare(
     dir: &ResultsDir,
     mut requested: Run,
     tasks: impl Fn(&Run) -> Vec<TaskInfo>,
+    planned: impl Fn(&Run) -> HashSet<AttemptKey>,
     regrade: Regrade,
 ) -> Result<PreparedRun, Error> {
     let lock = match dir.path().exists() {
@@ -72,11 +91,20 @@ fn prepare(
         requested.tasks = tasks(&requested);
         return Ok(PreparedRun { dir, lock, run: requested });
     };
-    requested.add_requests(recorded.requests());
+    match regrade {
+        Regrade::No => requested.add_requests(recorded.requests()),
+        Regrade::All => keep_scope(&recorded, &mut requested),
+    }
     requested.tasks = tasks(&requested);
     requested.settings.regradings.clone_from(&recorded.settings.regradings);
     if regrade == Regrade::All {
-        count_regradings(&dir, &recorded, &mut requested);
+        let is_new = |task: &&TaskInfo| !recorded.tasks.iter().any(|known| known.name == task.name);
+        if let Some(task) = requested.tasks.iter().find(is_new) {
+            let (path, task) = (dir.path().to_owned(), task.name.clone());
+            return Err(Error::TaskNotInRun { path, task });
+        }
+        let planned = planned(&requested);
+        count_regradings(&dir, &recorded, &mut requested, &planned);
     }
     inherit_judge(&recorded.settings, &mut requested.settings);
     inherit_judge(&requested.settings, &mut recorded.settings);
@@ -120,12 +148,32 @@ impl PreparedRun {
     }
 }
 
-/// Starts to grade the answers to each task again. Where that was started before and is not finished, with the same graders
-/// and judge, it continues.
-fn count_regradings(dir: &ResultsDir, recorded: &Run, requested: &mut Run) {
+/// Makes a run consist of what is recorded, whatever is requested now.
+fn keep_scope(recorded: &Run, requested: &mut Run) {
+    requested.settings.requests = recorded.requests();
+    requested.modes.clone_from(&recorded.modes);
+    let settings = (&recorded.settings.requested, &mut requested.settings.requested);
+    if let (Value::Object(recorded), Value::Object(requested)) = settings {
+        for key in SCOPE {
+            if let Some(value) = recorded.get(key) {
+                requested.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+}
+
+/// Starts to grade the answers to each requested task again, and with another judge those to all tasks that were judged.
+/// Where that was started before and is not finished, with the same graders and judge, it continues.
+fn count_regradings(
+    dir: &ResultsDir,
+    recorded: &Run,
+    requested: &mut Run,
+    planned: &HashSet<AttemptKey>,
+) {
     let judges = [&recorded.settings.judge, &requested.settings.judge];
-    let [before, now] = judges.map(|judge| judge.as_ref().map(|judge| &judge.name));
+    let [before, now] = judges.map(|judge| judge.as_ref().map(|judge| judge.name.clone()));
     let same_judge = now.is_none() || before == now;
+    let mut started = Vec::new();
     for task in &requested.tasks {
         let same_grader = recorded.tasks.iter().any(|known| {
             known.name == task.name
@@ -133,14 +181,27 @@ fn count_regradings(dir: &ResultsDir, recorded: &Run, requested: &mut Run) {
                 && known.grader_sha256 == task.grader_sha256
         });
         let is_unfinished = same_grader && same_judge && {
-            let of_task = |attempt: &AttemptRecord| attempt.key.task == task.name;
+            // Others, which no command requests any more, are never graded again.
+            let of_task = |attempt: &AttemptRecord| {
+                attempt.key.task == task.name && planned.contains(&attempt.key)
+            };
             let mut attempts = dir.attempts().into_iter().flatten().flatten().filter(of_task);
             attempts.any(|attempt| attempt.is_answered() && recorded.is_outdated(&attempt))
         };
         if !is_unfinished {
-            let regradings = recorded.regradings(&task.name).saturating_add(1);
-            requested.settings.regradings.insert(task.name.clone(), regradings);
+            started.push(task.name.clone());
         }
+    }
+    if before.is_some() && !same_judge {
+        let is_absent = |task: &&TaskInfo| {
+            task.grader == Grader::Judge.name()
+                && !requested.tasks.iter().any(|other| other.name == task.name)
+        };
+        started.extend(recorded.tasks.iter().filter(is_absent).map(|task| task.name.clone()));
+    }
+    for task in started {
+        let regradings = recorded.regradings(&task).saturating_add(1);
+        requested.settings.regradings.insert(task, regradings);
     }
 }
 

@@ -17,7 +17,13 @@ fn open_and(
     seal: impl FnOnce(&mut RunSettings),
 ) -> Result<(DirLock, Run), Error> {
     let tasks = requested.tasks.clone();
-    prepare(dir, requested, |_| tasks.clone(), regrade)?.save(seal)
+    prepare(dir, requested, |_| tasks.clone(), planned, regrade)?.save(seal)
+}
+
+/// The attempt that [`grade_one`] grades.
+fn planned(_: &Run) -> HashSet<AttemptKey> {
+    let (task, id) = ("math".to_owned(), "x".to_owned());
+    HashSet::from([AttemptKey { task, mode: Mode::Llm, id, repeat: 0 }])
 }
 
 fn run(modes: &[Mode], fixed: Value) -> Run {
@@ -189,9 +195,11 @@ fn a_directory_appears_only_with_its_run() {
     let temp = tempfile::tempdir().unwrap();
     let dir = ResultsDir::new(temp.path().join("new"));
     let tasks = |_: &Run| Vec::new();
-    let prepared = prepare(&dir, run(&[Mode::Llm], json!(1)), tasks, Regrade::No).unwrap();
+    let first = run(&[Mode::Llm], json!(1));
+    let prepared = prepare(&dir, first, tasks, planned, Regrade::No).unwrap();
     assert!(!dir.path().exists());
-    let other = prepare(&dir, run(&[Mode::Llm], json!(2)), tasks, Regrade::No).unwrap();
+    let second = run(&[Mode::Llm], json!(2));
+    let other = prepare(&dir, second, tasks, planned, Regrade::No).unwrap();
     drop(prepared.save(|_| ()).unwrap());
     assert!(dir.run().unwrap().is_some());
     let error = other.save(|_| ()).unwrap_err();
@@ -232,6 +240,10 @@ fn a_changed_grader_grades_everything_again_and_continues_where_it_was_killed() 
     // Not graded again yet: both commands continue.
     assert_eq!(times(regrade(&dir, with("h"))), 1);
     assert_eq!(times(open(&dir, with("h"))), 1);
+    let (tasks, none) = (|_: &Run| with("h").tasks, |_: &Run| HashSet::new());
+    let others = prepare(&dir, with("h"), tasks, none, Regrade::All).unwrap();
+    assert_eq!(others.run.regradings("math"), 2, "answers that nobody requests are not waited for");
+    drop(others);
     assert_eq!(times(regrade(&dir, with("i"))), 2, "another grader starts over");
     grade_one(&dir, 2);
     assert_eq!(times(open(&dir, with("i"))), 2);
@@ -239,4 +251,54 @@ fn a_changed_grader_grades_everything_again_and_continues_where_it_was_killed() 
     let mut judged = with("i");
     judged.settings.judge = Some(JudgeRecord { name: "k".into(), requested: Value::Null });
     assert_eq!(times(regrade(&dir, judged)), 4, "another judge starts over");
+}
+
+#[test]
+fn a_run_that_is_graded_again_does_not_grow() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = ResultsDir::new(temp.path());
+    let with = |mode: Mode, limit: Option<usize>, repeats: u32, url: &str| {
+        let mut run = run(&[mode], Value::Null);
+        run.settings.requests = vec![crate::plan::tests::request(limit, repeats)];
+        run.settings.requested =
+            json!({"selection": limit, "repeats": repeats, "modes": [mode], "url": url});
+        run
+    };
+    drop(open(&dir, with(Mode::Llm, Some(3), 1, "old")).unwrap());
+    grade_one(&dir, 0);
+    let mut all = with(Mode::Sandbox, None, 4, "new");
+    let (lock, kept) = regrade(&dir, all.clone()).unwrap();
+    let expected = with(Mode::Llm, Some(3), 1, "new");
+    assert_eq!(kept.modes, expected.modes);
+    assert_eq!(kept.settings.requests, expected.settings.requests);
+    assert_eq!(kept.settings.requested, expected.settings.requested);
+    drop(lock);
+    all.tasks[0].name = "other".into();
+    assert!(matches!(regrade(&dir, all), Err(Error::TaskNotInRun { .. })));
+}
+
+#[test]
+fn another_judge_makes_all_its_grades_outdated() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = ResultsDir::new(temp.path());
+    let with = |judge: &str, tasks: &[(&str, &str)]| {
+        let task = |(name, grader): &(&str, &str)| TaskInfo {
+            name: (*name).into(),
+            grader: (*grader).into(),
+            ..TaskInfo::default()
+        };
+        let tasks = tasks.iter().map(task).collect();
+        let mut run = Run { tasks, ..run(&[Mode::Llm], Value::Null) };
+        run.settings.judge = Some(JudgeRecord { name: judge.into(), requested: Value::Null });
+        run
+    };
+    let tasks = [("math", "judge"), ("also", "judge"), ("sums", "math")];
+    drop(open(&dir, with("j", &tasks)).unwrap());
+    grade_one(&dir, 0);
+    let counts = |run: &Run| tasks.map(|(name, _)| run.regradings(name));
+    let (lock, kept) = regrade(&dir, with("j", &tasks[..1])).unwrap();
+    assert_eq!(counts(&kept), [1, 0, 0], "the same judge");
+    drop(lock);
+    let (_lock, kept) = regrade(&dir, with("k", &tasks[..1])).unwrap();
+    assert_eq!(counts(&kept), [2, 1, 0]);
 }

@@ -9,7 +9,7 @@ use std::{
 
 use attempt::Sandboxes;
 use model::Model;
-use results::{AttemptRecord, Mode, ResultsDir, Run, VERSION};
+use results::{AttemptRecord, Mode, ResultsDir, Run, TaskInfo, VERSION};
 use sandbox::Runtime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -268,7 +268,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarizes the directory of a run. `seconds` is how long this process worked on it.
+    /// Summarizes the directory of a run, with the tasks of earlier commands that `plan` lacks. `seconds` is how long this
+    /// process worked on it.
     fn of(
         dir: &ResultsDir,
         plan: &Plan,
@@ -284,7 +285,21 @@ impl Summary {
                 tally.add(&run.current(attempt));
             }
         }
-        let names: Vec<&str> = plan.tasks.iter().map(|task| task.task.name.as_str()).collect();
+        let mut names: Vec<&str> = plan.tasks.iter().map(|task| task.task.name.as_str()).collect();
+        let is_absent = |task: &&TaskInfo| !names.contains(&task.name.as_str());
+        let absent: Vec<&TaskInfo> = run.tasks.iter().filter(is_absent).collect();
+        if !absent.is_empty() {
+            for task in &absent {
+                tally.add_task(&task.name, &run.modes, task.planned());
+            }
+            // Their problems are not loaded: what is stored counts.
+            for attempt in dir.attempts().into_iter().flatten().flatten() {
+                if absent.iter().any(|task| task.name == attempt.key.task) {
+                    tally.add(&run.current(attempt));
+                }
+            }
+            names.extend(absent.iter().map(|task| task.name.as_str()));
+        }
         Self {
             v: VERSION,
             config,

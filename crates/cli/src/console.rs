@@ -23,6 +23,8 @@ use std::{
 use agent::Limits;
 use model::{Delta, Listener, ToolFormat};
 pub(crate) use startup::sanitize;
+
+pub(crate) use self::format::counted;
 use trajectory::{Event, Started};
 
 use self::{

@@ -18,13 +18,13 @@ use std::{
 
 use anyhow::Context;
 use report::transcript::{self, Episode, EpisodeFile, IndexRow, page_name};
-use results::{AttemptKey, ResultsDir};
+use results::{AttemptKey, ResultsDir, Run};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 use trajectory::Trajectory;
 
 use crate::{
-    commands::replay::record::Recorded,
+    commands::replay::record::{self, Recorded},
     exit::{UsageError, describe},
     settings::recorded::{RecordedSandbox, RecordedSettings},
 };
@@ -107,12 +107,13 @@ impl Pages<'_> {
     /// trajectory that cannot be read is one too, and its page says so.
     pub(crate) fn write(&self, keys: &[AttemptKey]) -> anyhow::Result<Written> {
         fs::create_dir_all(self.directory).with_context(|| self.cannot_write())?;
+        let run = self.results.run().ok().flatten();
         let (next, written) = (AtomicUsize::new(0), Mutex::new(Ok(Written::default())));
         let work = || {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(key) = keys.get(at) else { return };
-                let page = self.write_one(key);
+                let page = self.write_one(key, run.as_ref());
                 let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
                 match (written.as_mut(), page) {
                     (Ok(written), Ok((row, problem))) => {
@@ -147,12 +148,17 @@ impl Pages<'_> {
         Ok(written)
     }
 
-    fn write_one(&self, key: &AttemptKey) -> anyhow::Result<(Option<IndexRow>, Option<String>)> {
+    fn write_one(
+        &self,
+        key: &AttemptKey,
+        run: Option<&Run>,
+    ) -> anyhow::Result<(Option<IndexRow>, Option<String>)> {
         let attempt = match self.results.attempt(key) {
             Ok(Some(attempt)) => attempt,
             Ok(None) => return Ok((None, None)),
             Err(error) => return Ok((None, Some(describe(&error.into())))),
         };
+        let attempt = record::current(run, attempt);
         let (recorded, problem) = Recorded::of_attempt(self.results, attempt);
         let name = page_name(key);
         let path = self.directory.join(&name);

@@ -28,6 +28,19 @@ const ALONE: usize = 64;
 /// Deletes a file, or a directory and everything below it; a missing one is not an error. The path itself is trusted.
 /// `deleted` is called with the number of entries deleted since its last call, from any thread.
 pub(crate) fn delete(path: &Path, deleted: &(dyn Fn(u64) + Sync)) -> io::Result<()> {
+    match delete_with(THREADS, path, deleted) {
+        // Every thread keeps the directories above its own open. One alone needs far fewer.
+        Err(error) if is_out_of_descriptors(&error) => delete_with(1, path, deleted),
+        other => other,
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let codes = [Errno::MFILE, Errno::NFILE].map(|code| Some(code.raw_os_error()));
+    codes.contains(&error.raw_os_error())
+}
+
+fn delete_with(threads: usize, path: &Path, deleted: &(dyn Fn(u64) + Sync)) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -45,7 +58,7 @@ pub(crate) fn delete(path: &Path, deleted: &(dyn Fn(u64) + Sync)) -> io::Result<
         return queue.finish();
     }
     thread::scope(|scope| {
-        for _ in 1..THREADS {
+        for _ in 1..threads {
             // Without more threads, this one does the work alone.
             let _ = thread::Builder::new().spawn_scoped(scope, || queue.work(usize::MAX));
         }

@@ -122,20 +122,32 @@ impl Store {
 
     /// Deletes what is in the trash. If another process is deleting it, that one continues and this call returns. A
     /// process that is killed meanwhile leaves the rest to the next call.
+    ///
+    /// # Errors
+    /// The first one. What comes after the entry that cannot be deleted is deleted nevertheless.
     pub fn empty_trash(&self, progress: &dyn Progress) -> Result<(), Error> {
         let trash = self.trash_dir();
+        let (mut failure, mut failed) = (None, BTreeSet::new());
+        let left = |failed: &BTreeSet<PathBuf>| {
+            let mut paths = list(&trash)?;
+            paths.retain(|path| !failed.contains(path));
+            Ok::<_, Error>(paths)
+        };
         // What is added after the last look, while we still have the lock, is left to us.
-        while !list(&trash)?.is_empty() {
+        while !left(&failed)?.is_empty() {
             let Try::Locked(_lock) = try_exclusive(&trash).map_err(reading(&trash))? else {
-                return Ok(());
+                break;
             };
             progress.stage(Stage::Removing, None);
-            for path in list(&trash)? {
-                delete(&path, &|count| progress.advance(count))
-                    .map_err(Error::io(format!("cannot remove {}", path.display())))?;
+            for path in left(&failed)? {
+                if let Err(error) = delete(&path, &|count| progress.advance(count)) {
+                    let what = format!("cannot remove {}", path.display());
+                    failure.get_or_insert(Error::io(what)(error));
+                    failed.insert(path);
+                }
             }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Whether there is nothing to delete.

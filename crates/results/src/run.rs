@@ -35,6 +35,16 @@ pub struct TaskInfo {
     pub grader_sha256: String,
 }
 
+impl TaskInfo {
+    /// The number of planned attempts in one mode.
+    pub fn planned(&self) -> usize {
+        match self.attempts {
+            0 => self.problems.saturating_mul(self.repeats as usize),
+            attempts => attempts,
+        }
+    }
+}
+
 /// What a run was requested to do: `run.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {

@@ -67,7 +67,7 @@ fn turns(lines: &[Line]) -> Vec<Turn> {
         match &line.event {
             Event::Started(_) => turns.clear(),
             Event::Compacted { .. } => after_compaction = true,
-            Event::Replied(replied) => turns.push(Turn {
+            Event::Responded(replied) => turns.push(Turn {
                 number: replied.turn,
                 usage: replied.usage,
                 thinking: thinking(&replied.message, &replied.usage),
@@ -112,7 +112,7 @@ fn estimate(message: &Message) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use trajectory::{Observed, Replied, Started, Stop};
+    use trajectory::{Observed, Responded, Started, Stop};
 
     use super::*;
 
@@ -135,8 +135,8 @@ mod tests {
         let message = Assistant { reasoning: reasoning.into(), ..Assistant::default() };
         let stop = Stop::ToolCalls;
         let replied =
-            Replied { turn, message, stop, usage, cost: None, millis: 1, from_cache: false };
-        Event::Replied(Box::new(replied))
+            Responded { turn, message, stop, usage, cost: None, millis: 1, from_cache: false };
+        Event::Responded(Box::new(replied))
     }
 
     fn observed(turn: u32, bytes: usize) -> Event {

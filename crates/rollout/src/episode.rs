@@ -255,7 +255,7 @@ impl CallCounts {
     fn of(lines: &[Line]) -> Self {
         let mut counts = Self::default();
         for line in lines {
-            let Event::Replied(replied) = &line.event else { continue };
+            let Event::Responded(replied) = &line.event else { continue };
             let calls = &replied.message.calls;
             let valid = calls.iter().filter(|call| matches!(call.arguments, Arguments::Object(_)));
             let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);

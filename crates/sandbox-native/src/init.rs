@@ -163,10 +163,14 @@ pub(crate) fn run(init: Init<'_>) -> Failure {
 
 /// Errors of the loop after which PID 1 gives up.
 const MAX_ERRORS: u32 = 1000;
+/// Children that are reaped before the loop looks at the caller again: a command may start others without end.
+const MAX_REAPED: u32 = 256;
 
 struct Server<'a> {
     init: Init<'a>,
     child_exits: OwnedFd,
+    /// Children may have ended that were not reaped, though no signal will tell.
+    unreaped: bool,
     events: Events,
     shell: Shell,
     programs: Programs,
@@ -219,6 +223,7 @@ impl<'a> Server<'a> {
         Ok(Self {
             init,
             child_exits,
+            unreaped: false,
             events,
             shell: Shell::new(Pipes::new(pipes)),
             programs: Programs::default(),
@@ -231,7 +236,10 @@ impl<'a> Server<'a> {
     /// Waits for an event and handles it. Returns whether the caller is still there.
     fn poll_once(&mut self) -> io::Result<bool> {
         let busy = self.something_runs();
-        let wait = busy.then(|| self.disk.due_in()).flatten();
+        let wait = match self.unreaped {
+            true => Some(Duration::ZERO),
+            false => busy.then(|| self.disk.due_in()).flatten(),
+        };
         let timeout = wait.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: i64::from(wait.subsec_nanos()),
@@ -254,7 +262,7 @@ impl<'a> Server<'a> {
         if status && let Some((id, status)) = self.shell.read_status() {
             self.shell_ended(id, status)?;
         }
-        if death {
+        if death || self.unreaped {
             self.reap()?;
         }
         if busy {
@@ -331,18 +339,29 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Handles every child that has ended.
+    /// Handles children that have ended, at most [`MAX_REAPED`].
     fn reap(&mut self) -> io::Result<()> {
         let mut buffer = [0u8; 128];
         while matches!(rustix::io::read(&self.child_exits, &mut buffer), Ok(n) if n > 0) {}
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+        self.unreaped = true;
+        let mut handled = Ok(());
+        for _ in 0..MAX_REAPED {
+            let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) else {
+                self.unreaped = false;
+                break;
+            };
             if status.stopped() {
                 self.workers.stopped(pid.as_raw_nonzero().get());
-            } else {
-                self.child_ended(pid, status)?;
+                continue;
+            }
+            handled = self.child_ended(pid, status);
+            if handled.is_err() {
+                break;
             }
         }
-        Ok(())
+        // Each may have been the last process of its session. Once for all of them, because it reads all of /proc.
+        self.programs.forget_sessions();
+        handled
     }
 
     fn child_ended(&mut self, pid: Pid, status: WaitStatus) -> io::Result<()> {
@@ -370,8 +389,7 @@ impl<'a> Server<'a> {
             let cause = self.events.since(counts_before).or(self.disk_cause(status));
             return self.end(id, status, cause, lost);
         }
-        // An orphan, perhaps the last process of its session.
-        self.programs.forget_sessions();
+        // An orphan.
         Ok(())
     }
 
@@ -388,8 +406,7 @@ impl<'a> Server<'a> {
             _ => Status::Signaled(libc::SIGKILL),
         };
         if self.shell.running_id() == Some(running) {
-            let programs = self.programs.processes();
-            let lost = self.shell.abort(&programs, &self.workers.pids());
+            let lost = self.shell.abort(&self.programs, &self.workers.pids());
             return self.end(running, status, cause, lost);
         }
         let spared = self.shell.processes();
@@ -413,15 +430,18 @@ impl<'a> Server<'a> {
             for id in running.collect::<Vec<_>>() {
                 self.kill(id, Some(Cause::Disk))?;
             }
-            // The writer is unknown, so background processes of earlier commands are killed as well.
-            let workers = self.workers.pids();
-            let spared =
-                self.shell.processes().into_iter().chain(workers.iter().copied()).collect();
-            processes::kill_all_but(&spared, processes::Descendants::Killed);
-            // The replies to their requests are sent when they are reaped.
-            processes::signal(&workers, rustix::process::Signal::KILL);
+            self.kill_writers();
         }
         Ok(())
+    }
+
+    /// Kills file workers and background processes of earlier commands, once the limit is passed: the writer is unknown.
+    fn kill_writers(&self) {
+        let workers = self.workers.pids();
+        let spared = self.shell.processes().into_iter().chain(workers.iter().copied()).collect();
+        processes::kill_all_but(&spared, processes::Descendants::Killed);
+        // The replies to their requests are sent when they are reaped.
+        processes::signal(&workers, rustix::process::Signal::KILL);
     }
 
     /// `Cause::Disk` if the command that just ended has passed the disk limit.
@@ -430,7 +450,12 @@ impl<'a> Server<'a> {
             true => disk::Check::Now,
             false => disk::Check::AtEnd,
         };
-        self.disk.over(self.init.uppers, check).then_some(Cause::Disk)
+        let over = self.disk.over(self.init.uppers, check);
+        if over && !self.shell.is_running() && !self.programs.any() {
+            // Short commands, one after another, must not keep a writer in the background from being noticed.
+            self.kill_writers();
+        }
+        over.then_some(Cause::Disk)
     }
 
     fn end(

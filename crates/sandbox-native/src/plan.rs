@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use image::Rootfs;
-use sandbox::{HostPattern, Limits, Network, Spec};
+use sandbox::{Limits, Network, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::environ;
@@ -23,7 +23,9 @@ pub(crate) struct Plan {
     pub(crate) network: NetworkPlan,
     /// Port of the proxy on loopback, where the network is proxied.
     pub(crate) proxy_port: u16,
-    /// Loopback addresses that lead to the same ones of the host, where the network is proxied.
+    /// Loopback addresses that lead to the same ones of the host, where the network is proxied. Clients do not ask a proxy
+    /// for such an address: programs in the sandbox serve there as well. At most [`Network::MAX_LOOPBACK`]: their sockets
+    /// travel in one message.
     pub(crate) forwarded: Vec<SocketAddr>,
     /// Environment of every command.
     pub(crate) env: Vec<(String, String)>,
@@ -74,9 +76,6 @@ pub(crate) enum NetworkPlan {
 /// Port of the proxy in a proxied sandbox, unless the caller allows the same port of the host.
 const PROXY_PORT: u16 = 3128;
 
-/// The most loopback addresses that lead to the host: their sockets travel in one message.
-const MAX_FORWARDED: usize = 12;
-
 /// The resolved image of a sandbox.
 pub(crate) enum Base {
     /// An image of the store.
@@ -118,7 +117,7 @@ pub(crate) fn plan(id: String, spec: &Spec, base: &Base) -> Plan {
         Network::Allow(_) => NetworkPlan::Proxied,
         Network::Full => NetworkPlan::Host,
     };
-    let forwarded = forwarded(&spec.network);
+    let forwarded = spec.network.loopback();
     let proxy_port = proxy_port(&forwarded);
     let mut env = environ::merged(image_env, &[]);
     if network == NetworkPlan::Proxied {
@@ -156,17 +155,6 @@ fn host_overlays(layers: &[PathBuf], host_dirs: &[HostDir]) -> Vec<Overlay> {
         overlays.push(Overlay { target: target.to_owned(), lowers });
     }
     overlays
-}
-
-/// The loopback addresses of the sandbox that lead to the same ones of the host. Clients do not ask a proxy for such an
-/// address: programs in the sandbox serve there as well.
-fn forwarded(network: &Network) -> Vec<SocketAddr> {
-    let Network::Allow(hosts) = network else { return Vec::new() };
-    let mut addresses: Vec<_> = hosts.iter().flat_map(HostPattern::loopback).collect();
-    addresses.sort();
-    addresses.dedup();
-    addresses.truncate(MAX_FORWARDED);
-    addresses
 }
 
 fn proxy_port(forwarded: &[SocketAddr]) -> u16 {

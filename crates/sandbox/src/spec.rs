@@ -64,6 +64,13 @@ pub enum SpecError {
     /// The network policy is malformed.
     #[error("`{0}` is not a network policy; write none, full or allow=HOST,HOST")]
     Network(String),
+    /// The network policy allows too many ports of this machine.
+    #[error(
+        "the network policy allows {0} loopback addresses, more than {most}; `localhost` counts as two at each port, one \
+         of IPv4 and one of IPv6",
+        most = Network::MAX_LOOPBACK
+    )]
+    Loopback(usize),
 }
 
 impl Spec {
@@ -79,7 +86,10 @@ impl Spec {
                 return Err(SpecError::Env(name.clone()));
             }
         }
-        Ok(())
+        match self.network.loopback().len() {
+            count if count > Network::MAX_LOOPBACK => Err(SpecError::Loopback(count)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -195,6 +205,20 @@ pub enum Network {
     Allow(Vec<HostPattern>),
     /// The network of the host.
     Full,
+}
+
+impl Network {
+    /// The most loopback addresses that may lead to the same ones of the host.
+    pub const MAX_LOOPBACK: usize = 12;
+
+    /// The loopback addresses this policy allows, each once, sorted.
+    pub fn loopback(&self) -> Vec<SocketAddr> {
+        let Self::Allow(hosts) = self else { return Vec::new() };
+        let mut addresses: Vec<_> = hosts.iter().flat_map(HostPattern::loopback).collect();
+        addresses.sort();
+        addresses.dedup();
+        addresses
+    }
 }
 
 impl FromStr for Network {
@@ -395,5 +419,17 @@ mod tests {
         assert!(matches!(spec.validate(), Err(SpecError::Workdir(_))));
         let spec = Spec { env: vec![("A=B".into(), "c".into())], ..Spec::default() };
         assert!(matches!(spec.validate(), Err(SpecError::Env(_))));
+    }
+
+    #[test]
+    fn too_many_loopback_addresses_are_refused() {
+        let with = |ports: std::ops::Range<u16>| {
+            let host = |port: u16| format!("localhost:{port},127.0.0.1:{port},a.com:{port}");
+            let hosts: Vec<_> = ports.map(host).collect();
+            let network = format!("allow={}", hosts.join(",")).parse().unwrap();
+            Spec { network, ..Spec::default() }.validate()
+        };
+        assert_eq!(with(1..7), Ok(()));
+        assert_eq!(with(1..8), Err(SpecError::Loopback(14)));
     }
 }

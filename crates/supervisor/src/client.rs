@@ -167,6 +167,21 @@ async fn settle(directory: &Directory) -> Result<Option<(Connection, Welcome)>, 
     }
 }
 
+/// Starts a supervisor and connects to it. To be called by the holder of [`Directory::starting`].
+async fn launch(
+    directory: &Directory,
+    launcher: &Launcher,
+) -> Result<Option<(Connection, Welcome)>, Error> {
+    match launcher.launch(directory).await {
+        Ok(()) => dial(directory).await,
+        // Perhaps a client was killed while it started one, which has become the supervisor meanwhile.
+        Err(error @ Error::NotStarted { .. }) if directory.is_claimed()? => {
+            settle(directory).await?.map_or(Err(error), |found| Ok(Some(found)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Asks a supervisor of any version to end, and waits until it has.
 async fn stop(mut connection: Connection) -> Result<(), Error> {
     connection.send(&Frame::message(&Request::Stop).map_err(broken)?).await?;
@@ -220,8 +235,7 @@ impl Supervisor {
                 found = settle(&directory).await?;
                 if found.is_none() {
                     lost.extend(directory.take_lost());
-                    launcher.launch(&directory).await?;
-                    found = dial(&directory).await?;
+                    found = launch(&directory, launcher).await?;
                 }
             }
             let Some((connection, welcome)) = found else { continue };

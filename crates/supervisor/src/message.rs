@@ -198,19 +198,38 @@ pub(crate) struct Copied {
     /// Skipped entries beyond those listed.
     more: usize,
     outward_links: Vec<WirePath>,
+    /// Links beyond those listed.
+    #[serde(default)]
+    more_links: usize,
 }
 
-/// Most skipped entries that are listed: a hostile tree may have millions.
-const MAX_SKIPPED: usize = 1000;
+/// Most entries of a kind that are listed: a hostile tree may have millions.
+const MAX_LISTED: usize = 1000;
+/// Most bytes of their paths and reasons. As JSON, a byte may become six, and the report has to fit into one message.
+const MAX_LISTED_BYTES: usize = 512 << 10;
+
+/// Leaves as many entries as may be listed; returns the number of others.
+fn cut<T>(entries: &mut Vec<T>, bytes: impl Fn(&T) -> usize) -> usize {
+    let mut sum = 0;
+    let fits = |entry: &T| {
+        sum += bytes(entry);
+        sum <= MAX_LISTED_BYTES
+    };
+    let listed = entries.iter().take(MAX_LISTED).map(fits).take_while(|fits| *fits).count();
+    let more = entries.len() - listed;
+    entries.truncate(listed);
+    more
+}
 
 impl From<CopyReport> for Copied {
     fn from(report: CopyReport) -> Self {
-        let more = report.skipped.len().saturating_sub(MAX_SKIPPED);
-        let listed = report.skipped.into_iter().take(MAX_SKIPPED);
-        let skipped = listed.map(|entry| (entry.path.as_path().into(), entry.why)).collect();
-        let links = report.outward_links.iter().take(MAX_SKIPPED);
-        let outward_links = links.map(|path| path.as_path().into()).collect();
-        Self { files: report.files, bytes: report.bytes, skipped, more, outward_links }
+        let CopyReport { files, bytes, mut skipped, mut outward_links } = report;
+        let more = cut(&mut skipped, |entry| entry.path.as_os_str().len() + entry.why.len());
+        let more_links = cut(&mut outward_links, |path| path.as_os_str().len());
+        let entry = |entry: Skipped| (entry.path.as_path().into(), entry.why);
+        let skipped = skipped.into_iter().map(entry).collect();
+        let outward_links = outward_links.iter().map(|path| path.as_path().into()).collect();
+        Self { files, bytes, skipped, more, outward_links, more_links }
     }
 }
 
@@ -222,7 +241,11 @@ impl From<Copied> for CopyReport {
             let why = format!("and {} more entries", copied.more);
             skipped.push(Skipped { path: "…".into(), why });
         }
-        let outward_links = copied.outward_links.into_iter().map(Into::into).collect();
+        let mut outward_links: Vec<PathBuf> =
+            copied.outward_links.into_iter().map(Into::into).collect();
+        if copied.more_links > 0 {
+            outward_links.push(format!("… and {} more", copied.more_links).into());
+        }
         Self { files: copied.files, bytes: copied.bytes, skipped, outward_links }
     }
 }
@@ -251,10 +274,24 @@ mod tests {
     #[test]
     fn a_report_of_millions_is_cut() {
         let entry = Skipped { path: "x".into(), why: "y".into() };
-        let skipped = vec![entry; MAX_SKIPPED + 5];
+        let skipped = vec![entry; MAX_LISTED + 5];
         let report = CopyReport { files: 1, skipped, ..CopyReport::default() };
         let cut = CopyReport::from(Copied::from(report));
-        assert_eq!(cut.skipped.len(), MAX_SKIPPED + 1);
-        assert_eq!(cut.skipped[MAX_SKIPPED].why, "and 5 more entries");
+        assert_eq!(cut.skipped.len(), MAX_LISTED + 1);
+        assert_eq!(cut.skipped[MAX_LISTED].why, "and 5 more entries");
+    }
+
+    #[test]
+    fn a_report_of_long_paths_fits_into_a_message() {
+        // Control characters are the longest as JSON.
+        let path = PathBuf::from("\u{1}".repeat(4000));
+        let skipped = vec![Skipped { path: path.clone(), why: "y".into() }; 900];
+        let report =
+            CopyReport { skipped, outward_links: vec![path; 900], ..CopyReport::default() };
+        let copied = Copied::from(report);
+        assert!(serde_json::to_vec(&copied).unwrap().len() < 7 << 20);
+        let cut = CopyReport::from(copied);
+        assert_eq!(cut.skipped.last().unwrap().why, "and 769 more entries");
+        assert_eq!(cut.outward_links.last().unwrap(), Path::new("… and 769 more"));
     }
 }

@@ -5,7 +5,11 @@ mod exec;
 mod registry;
 mod requests;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use sandbox::Runtime;
 use tokio::{
@@ -44,6 +48,8 @@ pub(crate) struct Server<R: Runtime> {
     pub(crate) runtime: R,
     pub(crate) registry: Registry<R::Sandbox>,
     pub(crate) claim: Claim,
+    /// Held while the names of the sandboxes are stored, so that newer ones are not replaced by older ones.
+    recording: Mutex<()>,
     linger: Duration,
 }
 
@@ -62,7 +68,8 @@ pub async fn serve<R: Runtime>(
     let listener = claim.listen().map_err(Error::io("opening the supervisor's socket"))?;
     claim.note(&format!("serving, version {}", env!("CARGO_PKG_VERSION")));
     let (registry, linger) = (Registry::new(), options.linger);
-    let server = Arc::new(Server { runtime, registry, claim, linger });
+    let recording = Mutex::new(());
+    let server = Arc::new(Server { runtime, registry, claim, recording, linger });
     ready();
     let accepting = tokio::spawn(accept(listener, Arc::clone(&server)));
     tokio::select! {
@@ -74,9 +81,7 @@ pub async fn serve<R: Runtime>(
     accepting.abort();
     server.remove_all().await;
     let _ = timeout(LAST_ANSWERS, server.registry.until_no_connections()).await;
-    if !server.registry.is_broken() {
-        server.claim.record(&[]);
-    }
+    server.record();
     server.claim.note("ended");
     Ok(())
 }
@@ -171,6 +176,7 @@ impl<R: Runtime> Server<R> {
 
     /// Stores the names of the sandboxes, so that they can be reported if this process is killed.
     fn record(&self) {
+        let _recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         if self.registry.is_broken() {
             return;
         }

@@ -52,7 +52,8 @@ pub enum Event {
         why: String,
     },
     /// The model responded.
-    Replied(Box<Replied>),
+    #[serde(rename = "replied")]
+    Responded(Box<Responded>),
     /// A message was added for the model: a tool result, or a reminder.
     Observed(Box<Observed>),
     /// Old tool results were shortened for the model, because its context is nearly full.
@@ -108,7 +109,7 @@ pub struct Started {
 
 /// A response of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Replied {
+pub struct Responded {
     /// The turn, from 1.
     pub turn: u32,
     /// Text, thinking and tool calls.

@@ -18,7 +18,7 @@ pub fn history(lines: &[Line]) -> (Vec<Message>, u32) {
                 complete = (messages.len(), 0);
                 ends = vec![(0, messages.len())];
             }
-            Event::Replied(replied) => {
+            Event::Responded(replied) => {
                 open = replied.message.calls.len().max(1);
                 messages.push(Message::Assistant(replied.message.clone()));
             }

@@ -33,7 +33,9 @@ mod usage;
 mod validity;
 
 pub use error_text::chain as error_chain;
-pub use event::{ENDED, Ended, Event, Line, Observed, ReadError, Replied, Started, VERSION, read};
+pub use event::{
+    ENDED, Ended, Event, Line, Observed, ReadError, Responded, Started, VERSION, read,
+};
 pub use hidden::is_hidden;
 pub use history::{compacted, history};
 pub use message::{Arguments, Assistant, Content, Message, Stop, ToolCall, ToolResult};

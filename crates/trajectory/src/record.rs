@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Arguments, Assistant, Content, Event, Line, Message, Observed, Replied, Stop, ToolCall,
+    Arguments, Assistant, Content, Event, Line, Message, Observed, Responded, Stop, ToolCall,
 };
 
 /// An episode as a list of steps.
@@ -57,7 +57,7 @@ impl Trajectory {
     /// Builds the trajectory of an episode, ended or not, from its events.
     pub fn from_events(lines: &[Line]) -> Self {
         let mut record = Self::default();
-        let mut response: Option<&Replied> = None;
+        let mut response: Option<&Responded> = None;
         let mut answered = 0;
         let mut set = Map::new();
         for line in lines {
@@ -71,7 +71,7 @@ impl Trajectory {
                     set.insert("protection".into(), started.protection.clone());
                     set.insert("messages".into(), json!(started.messages));
                 }
-                Event::Replied(replied) => {
+                Event::Responded(replied) => {
                     record.unanswered(response, answered);
                     (response, answered) = (Some(replied.as_ref()), 0);
                 }
@@ -118,7 +118,7 @@ impl Trajectory {
     }
 
     /// Adds a step for an observation: the calls of a response are executed in order.
-    fn observed(&mut self, response: Option<&Replied>, answered: usize, observed: &Observed) {
+    fn observed(&mut self, response: Option<&Responded>, answered: usize, observed: &Observed) {
         let mut step = response.map_or_else(Step::default, |response| step(response, answered));
         step.observation = observation(&observed.message);
         let metadata = &mut step.metadata;
@@ -130,7 +130,7 @@ impl Trajectory {
     }
 
     /// Adds steps for calls without a result, because the episode ended first.
-    fn unanswered(&mut self, response: Option<&Replied>, answered: usize) {
+    fn unanswered(&mut self, response: Option<&Responded>, answered: usize) {
         let Some(response) = response else { return };
         let from = answered..response.message.calls.len().max(1);
         from.for_each(|at| self.push(step(response, at)));
@@ -148,7 +148,7 @@ impl Trajectory {
 }
 
 /// The step of one call of a response. Thought and cost belong to the first.
-fn step(response: &Replied, at: usize) -> Step {
+fn step(response: &Responded, at: usize) -> Step {
     let Assistant { text, reasoning, calls, .. } = &response.message;
     let mut metadata = Map::new();
     metadata.insert("turn".into(), json!(response.turn));

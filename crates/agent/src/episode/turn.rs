@@ -10,7 +10,7 @@ use model::{Delta, LastFailure, Listener, Model, Permit, Request, Response};
 use sandbox::{EntryKind, Error, Sandbox};
 use tracing::{debug, instrument};
 use trajectory::{
-    Assistant, Content, Event, Fault, Message, Outcome, Replied, ToolCall, ToolResult,
+    Assistant, Content, Event, Fault, Message, Outcome, Responded, ToolCall, ToolResult,
 };
 
 use super::{Episode, Turn, millis_since, until_stopped};
@@ -55,7 +55,7 @@ impl<M: Model, S: Sandbox, J: Journal<S>> Episode<'_, M, S, J> {
         let Response { message, stop, usage, from_cache, .. } = response;
         self.turn = Turn::new(stop.clone(), message.calls.len());
         self.conversation.push(Message::Assistant(message.clone()));
-        self.record(Event::Replied(Box::new(Replied {
+        self.record(Event::Responded(Box::new(Responded {
             turn,
             message: message.clone(),
             stop,

@@ -3,7 +3,7 @@
 //! A missing tool cannot be called, nothing more: to prevent writing, the sandbox itself has to be read-only.
 
 use serde::{Deserialize, Serialize};
-use trajectory::{Arguments, Content, Event, Line, Message, Outcome, Replied, ToolCall};
+use trajectory::{Arguments, Content, Event, Line, Message, Outcome, Responded, ToolCall};
 
 use super::{EDIT, EXECUTE, SUBMIT, arguments::ToolArguments};
 
@@ -75,11 +75,11 @@ impl ToolSet {
 
 /// The answer in the accepted submission of an episode. `None` if it was not submitted, or without an answer.
 pub fn submitted_answer(lines: &[Line]) -> Option<String> {
-    let mut response: Option<&Replied> = None;
+    let mut response: Option<&Responded> = None;
     let mut answer = None;
     for line in lines {
         match &line.event {
-            Event::Replied(replied) => response = Some(replied),
+            Event::Responded(replied) => response = Some(replied),
             Event::Resumed { .. } => (response, answer) = (None, None),
             Event::Ended(ended) if ended.outcome == Outcome::Submitted => {
                 // The first acceptable submission ended the episode.
@@ -135,8 +135,8 @@ mod tests {
         let message = Assistant { calls: calls.collect(), ..Assistant::default() };
         let (stop, usage) = (Stop::ToolCalls, Usage::default());
         let replied =
-            Replied { turn: 1, message, stop, usage, cost: None, millis: 0, from_cache: false };
-        Line::new(0, Event::Replied(Box::new(replied)))
+            Responded { turn: 1, message, stop, usage, cost: None, millis: 0, from_cache: false };
+        Line::new(0, Event::Responded(Box::new(replied)))
     }
 
     fn ended(outcome: Outcome) -> Line {

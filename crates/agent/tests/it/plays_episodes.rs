@@ -47,7 +47,7 @@ impl Journal<NativeSandbox> for Memory {
         if events.len() >= self.room {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if let (Event::Replied(_), Some(cancel)) = (&event, &self.cancel) {
+        if let (Event::Responded(_), Some(cancel)) = (&event, &self.cancel) {
             cancel.cancel();
         }
         events.push(event);

@@ -20,7 +20,7 @@ use std::{
 
 use attempt::Documents;
 use benchmark::{Benchmark, Due, Plan, Progress, Regrade, RunOutcome, Scope, TaskRows};
-use results::{Mode, ProblemRequest, ResultsDir, Run, RunSettings, VERSION};
+use results::{Mode, ProblemRequest, ResultsDir, Run, RunSettings, TaskInfo, VERSION};
 use startup::Signals;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,7 @@ use self::{
 use crate::{
     commands::run::{Seal, seal},
     console::output,
-    exit::{self, Exit, describe},
+    exit::{self, Exit, UsageError, describe},
     model::{self, AnyModel, Effort, ModelSettings, Secrets},
     runtime::AnyRuntime,
     settings::Settings,
@@ -71,11 +71,20 @@ pub(crate) async fn run(
     let dir = options.resumed.as_ref().or(options.output.as_ref());
     let dir = ResultsDir::new(dir.cloned().unwrap_or_else(|| default_directory(&benchmark)));
     let seal = seal(settings)?;
+    options.check_judge(&judge, &loaded)?;
     let requested = requested_run(&benchmark, &loaded.tasks, judge.name(&benchmark))?;
-    let prepared = benchmark::prepare_run(&dir, requested, &loaded.tasks, options.regrade())
+    let recorded = dir.run().ok().flatten();
+    let mut prepared = benchmark::prepare_run(&dir, requested, &loaded.tasks, options.regrade())
         .map_err(differences::explain)?;
+    if let Some(recorded) = &recorded {
+        keep_tasks(recorded, &mut prepared.run, &loaded, &seal)?;
+        announce_outdated(recorded, &prepared.run, &loaded, &dir, mode);
+    }
+    if options.scope == Scope::Grades {
+        benchmark.modes.clone_from(&prepared.run.modes);
+    }
     let mut work = Work::of(&benchmark, &loaded, &prepared.run, &dir, &judge, &options);
-    work.announce(&judge, &loaded.tasks, &dir, mode);
+    work.announce(&judge, &loaded.tasks, &prepared.run, &dir, mode);
     let opening = Opening {
         benchmark: &benchmark,
         judge: &judge,
@@ -145,6 +154,56 @@ impl Options {
             Scope::Grades => Regrade::All,
         }
     }
+
+    /// Refuses to grade again without the judge: all judged answers would lose their grades.
+    fn check_judge(&self, judge: &JudgeChoice, loaded: &Loaded) -> Result<(), UsageError> {
+        if self.scope == Scope::All || judge.state(&loaded.tasks) != JudgeState::Missing {
+            return Ok(());
+        }
+        let recorded = match self.resumed {
+            Some(_) => "",
+            None => ", or resume with --resume DIR",
+        };
+        Err(UsageError(format!("--regrade: name the judge with --judge-model{recorded}")))
+    }
+}
+
+/// The tasks of a run that this command does not load.
+fn absent<'a>(run: &'a Run, loaded: &'a Loaded) -> impl Iterator<Item = &'a TaskInfo> {
+    let is_loaded = move |name: &str| loaded.tasks.iter().any(|rows| rows.task.name == name);
+    run.tasks.iter().filter(move |task| !is_loaded(&task.name))
+}
+
+/// Records where the tasks of earlier commands are, so that a resumed run has all of them. Only from settings that this
+/// user wrote.
+fn keep_tasks(recorded: &Run, run: &mut Run, loaded: &Loaded, seal: &Seal) -> anyhow::Result<()> {
+    if seal.verify(&serde_json::to_value(&recorded.settings)?) {
+        let absent: Vec<String> = absent(run, loaded).map(|task| task.name.clone()).collect();
+        let (from, to) = (&recorded.settings.requested, &mut run.settings.requested);
+        sources::keep_sources(from, to, &absent);
+    }
+    Ok(())
+}
+
+/// Names the tasks whose grades another judge makes outdated, and which this command does not grade.
+fn announce_outdated(
+    recorded: &Run,
+    run: &Run,
+    loaded: &Loaded,
+    dir: &ResultsDir,
+    mode: OutputMode,
+) {
+    let names = absent(run, loaded).map(|task| task.name.as_str());
+    let names: Vec<&str> =
+        names.filter(|name| run.regradings(name) > recorded.regradings(name)).collect();
+    if !names.is_empty() {
+        let path = output::shell_quoted(&dir.path().display().to_string());
+        mode.note(&format!(
+            "the answers to {} were graded by the earlier judge and count as ungraded now; grade them with: \
+             llm-in-sandbox benchmark --resume {path}",
+            names.join(", ")
+        ));
+    }
 }
 
 /// What this command plays and grades, and what the whole run consists of.
@@ -179,12 +238,17 @@ impl Work {
     }
 
     /// Says what the user should know before tokens are spent.
-    fn announce(&self, judge: &JudgeChoice, rows: &[TaskRows], dir: &ResultsDir, mode: OutputMode) {
-        let attempts = |plan: &Plan| -> usize {
-            let tasks: usize = plan.tasks.iter().map(|task| task.attempts()).sum();
-            tasks * plan.modes.len()
-        };
-        let (own, all) = (attempts(&self.plan), attempts(&self.all));
+    fn announce(
+        &self,
+        judge: &JudgeChoice,
+        rows: &[TaskRows],
+        run: &Run,
+        dir: &ResultsDir,
+        mode: OutputMode,
+    ) {
+        let own: usize = self.plan.tasks.iter().map(|task| task.attempts()).sum();
+        let all: usize = run.tasks.iter().map(TaskInfo::planned).sum();
+        let (own, all) = (own * self.plan.modes.len(), all * run.modes.len());
         if own < all && mode.is_for_people() {
             output::note(&format!(
                 "this command selects {own} of the {all} attempts of the run in {}; the others are kept, and the results \

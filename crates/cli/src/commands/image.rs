@@ -26,7 +26,7 @@ use self::{
 };
 use crate::{
     commands::sandbox::age,
-    console::{output, progress::ProgressView},
+    console::{counted, output, progress::ProgressView},
     exit::{Exit, UsageError},
     settings::Settings,
 };
@@ -261,11 +261,11 @@ fn report_pruned(pruned: Pruned, deletion: Deletion, form: Form) -> anyhow::Resu
         Form::Text => {
             output::note(&format!(
                 "removed {}, {} and {}, {} in total; {} of images kept",
-                counted(layers, "layer"),
-                counted(downloads, "download"),
-                counted(workspaces, "interrupted job"),
+                counted(layers as usize, "layer"),
+                counted(downloads as usize, "download"),
+                counted(workspaces as usize, "interrupted job"),
                 HumanBytes(bytes),
-                counted(kept, "layer"),
+                counted(kept as usize, "layer"),
             ));
             if deletion == Deletion::Continues {
                 output::note("the files are being deleted in the background");
@@ -279,13 +279,9 @@ fn report_pruned(pruned: Pruned, deletion: Deletion, form: Form) -> anyhow::Resu
 /// Reports layers that cannot be removed yet.
 fn report_in_use(count: u64) {
     if count > 0 {
-        let layers = counted(count, "unused layer");
+        let layers = counted(count as usize, "unused layer");
         output::note(&format!(
             "{layers} stay until running sandboxes end; then `llm-in-sandbox image prune` removes them"
         ));
     }
-}
-
-fn counted(count: u64, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }

@@ -86,7 +86,7 @@ pub(crate) async fn run(
     let (runtime, model, context, sandbox, start) = opened.inspect_err(|_| run.discard())?;
     run.settings.model.context = context;
     let (file, image) = (run.events.try_clone()?, run.start.image());
-    let recorder = Recorder::new(file, &console, &runtime, run.dir.image_prefix(), image)?;
+    let recorder = Recorder::new(file, &console, &runtime, run.image_prefix.clone(), image)?;
     if let Some(settings) = run.reconfigured.clone() {
         recorder.record(Event::Reconfigured { settings })?;
     }
@@ -130,7 +130,6 @@ async fn open_sandbox(
             (sandbox, earlier.opening(turn, files))
         }
     };
-    run.settings.sandbox.accept(sandbox.protection())?;
     if let Some(line) = run.settings.sandbox.weakness_line(sandbox.protection()) {
         run.note(&line);
     }
@@ -143,6 +142,8 @@ async fn create_sandbox(
     runtime: &AnyRuntime,
 ) -> anyhow::Result<AnySandbox> {
     let sandbox = runtime.create(&settings.sandbox.spec).await?;
+    // Before anything enters it or runs in it.
+    settings.sandbox.accept(sandbox.protection())?;
     fill(&settings.prompts, settings.input.as_deref(), &sandbox).await?;
     Ok(sandbox)
 }
@@ -230,6 +231,8 @@ pub(crate) struct PreparedRun {
     pub(crate) mode: Mode,
     /// The settings to record because they differ from the recorded ones.
     pub(crate) reconfigured: Option<Value>,
+    /// The beginning of the names of the images of this run.
+    pub(crate) image_prefix: String,
 }
 
 /// What a run starts from.
@@ -265,11 +268,21 @@ impl PreparedRun {
         let output = args.output.clone();
         let (run, secrets) = RunSettings::check(args, settings)?;
         let mut record = run.record()?;
-        seal(settings)?.sign(&mut record);
+        let seal = seal(settings)?;
+        seal.sign(&mut record);
         let dir = RunDir::create(&output)?;
         let events = dir.open_events()?;
-        let start = Start::Fresh;
-        Ok(Self { settings: run, record, secrets, dir, events, start, mode, reconfigured: None })
+        Ok(Self {
+            settings: run,
+            image_prefix: seal.image_prefix(&record) + &dir.image_name(),
+            record,
+            secrets,
+            dir,
+            events,
+            start: Start::Fresh,
+            mode,
+            reconfigured: None,
+        })
     }
 
     /// What the view of the episode has to know before it starts.

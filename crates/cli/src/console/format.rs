@@ -95,7 +95,7 @@ pub(super) fn lines(number: usize) -> String {
 }
 
 /// Such as `1 turn`, `2 turns`.
-pub(super) fn counted(number: usize, word: &str) -> String {
+pub(crate) fn counted(number: usize, word: &str) -> String {
     format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
 

@@ -11,7 +11,7 @@ use model::{Delta, Listener};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use trajectory::{
-    Arguments, Assistant, Content, Ended, Event, Message, Observed, Outcome, Replied, Spent,
+    Arguments, Assistant, Content, Ended, Event, Message, Observed, Outcome, Responded, Spent,
     Started, Stop, ToolCall, ToolResult, Usage,
 };
 
@@ -63,7 +63,7 @@ fn bash(command: &str) -> ToolCall {
 }
 
 fn replied(turn: u32, message: Assistant) -> Event {
-    Event::Replied(Box::new(Replied {
+    Event::Responded(Box::new(Responded {
         turn,
         message,
         stop: Stop::ToolCalls,

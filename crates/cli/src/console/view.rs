@@ -10,7 +10,7 @@ use std::{
 };
 
 use trajectory::{
-    Assistant, Ended, Event, Message, Mode as EpisodeMode, Observed, Outcome, Replied, Stop,
+    Assistant, Ended, Event, Message, Mode as EpisodeMode, Observed, Outcome, Responded, Stop,
     ToolCall,
 };
 
@@ -138,7 +138,7 @@ impl View {
     /// An event was recorded.
     pub(super) fn event(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::Replied(replied) => self.replied(replied, now),
+            Event::Responded(replied) => self.replied(replied, now),
             Event::Observed(observed) => self.observed(observed, now),
             Event::Ended(ended) => self.ended(ended, now),
             Event::Retried { attempt, wait_ms, why, .. } => {
@@ -214,7 +214,7 @@ impl View {
         self.out.take()
     }
 
-    fn replied(&mut self, replied: &Replied, now: Instant) {
+    fn replied(&mut self, replied: &Responded, now: Instant) {
         self.turn = replied.turn;
         self.announce();
         self.end_stream();

@@ -1,8 +1,8 @@
 //! One request to a model's server before a long run: a server that is down, a wrong name and a refused key are reported
 //! once, in one line, before anything else is done.
 //!
-//! The list of models costs nothing and settles most cases. Where a server has no list, or lists other names, one call for a
-//! single token decides: many servers have aliases. What remains unclear is left to the run.
+//! The list of models costs nothing and settles most cases. Where a server has no list, forbids it, or lists other names, one
+//! call for a single token decides: many servers have aliases. What remains unclear is left to the run.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ pub(crate) async fn preflight(
     let names = match server.models().await {
         Ok(names) if names.contains(&chosen.name) => return Ok(()),
         Ok(names) => names,
-        Err(error) if is_final(&error) => return Err(error.into()),
-        // Not every server has a list.
+        Err(error) if is_final(&error) && !is_forbidden(&error) => return Err(error.into()),
+        // Not every server has a list, and not every key may read it.
         Err(_) => Vec::new(),
     };
     if effort == Effort::List {
@@ -61,6 +61,11 @@ pub(crate) async fn preflight(
 /// Whether no later call can succeed.
 fn is_final(error: &Error) -> bool {
     matches!(error, Error::Unreachable { .. } | Error::Key { .. } | Error::NoKey { .. })
+}
+
+/// Whether the key is known and may not do this. It may still do something else.
+fn is_forbidden(error: &Error) -> bool {
+    matches!(error, Error::Key { status: 403, .. } | Error::NoKey { status: 403, .. })
 }
 
 fn is_not_found(error: &Error) -> bool {
@@ -97,6 +102,13 @@ fn unknown_model(name: &str, base_url: &str, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_may_not_list_models_is_not_refused() {
+        let key = |status| Error::Key { status, message: String::new() };
+        assert!(is_final(&key(401)) && !is_forbidden(&key(401)));
+        assert!(is_final(&key(403)) && is_forbidden(&key(403)), "a call decides");
+    }
 
     #[test]
     fn similar_names_come_first_and_the_rest_is_counted() {

@@ -4,12 +4,13 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use rustix::process::Signal;
 
 use crate::support::{
-    Home, Running, code, err, is_root, out, refusal, setting, skip, wait_for, write,
+    Home, Running, code, err, is_root, out, program, refusal, setting, skip, wait_for, write,
 };
 
 fn names(home: &Home) -> Vec<String> {
@@ -194,6 +195,25 @@ fn a_large_image_is_gone_at_once_and_its_files_soon() {
     });
     let text = err(&home.run(["image", "rm", "small"]));
     assert!(text.contains("removed small; 0 B freed"), "{text}");
+}
+
+#[test]
+fn a_deep_tree_is_deleted_with_few_descriptors() {
+    let home = Home::new();
+    write(&home.file("small/bin/sh"), "");
+    home.ok(["image", "import", "small", "small"]);
+    let trash = home.state().join("images/trash");
+    for i in 0..16 {
+        fs::create_dir_all(trash.join(format!("1-1/{i}/{}", "d/".repeat(150)))).unwrap();
+    }
+    let pruned = Command::new("sh")
+        .args(["-c", "ulimit -n 256 && exec \"$0\" image prune"])
+        .arg(program())
+        .env("LLM_IN_SANDBOX_HOME", home.state())
+        .output()
+        .unwrap();
+    assert_eq!(code(&pruned), 0, "{}", err(&pruned));
+    wait_for("the deletion", || (fs::read_dir(&trash).unwrap().count() == 0).then_some(()));
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod copies_files;
 mod diagnoses;
 mod episodes;
 mod fails_well;
+mod follows_the_tutorial;
 mod grades;
 mod keeps_images;
 mod keeps_models;

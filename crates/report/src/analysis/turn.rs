@@ -38,7 +38,7 @@ pub fn turns(lines: &[Line]) -> Vec<Turn<'_>> {
     for line in lines {
         match &line.event {
             Event::Started(_) => turns.clear(),
-            Event::Replied(replied) => turns.push(Turn {
+            Event::Responded(replied) => turns.push(Turn {
                 number: replied.turn,
                 said: &replied.message.text,
                 calls: replied.message.calls.iter().filter_map(understood).collect(),

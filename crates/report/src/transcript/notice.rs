@@ -46,7 +46,7 @@ pub fn notices(lines: &[Line]) -> Vec<Notice> {
                 let next = turn.saturating_add(1);
                 (next, format!("The process ended here. Another one resumed after turn {turn}."))
             }
-            Event::Replied(replied) => match &replied.stop {
+            Event::Responded(replied) => match &replied.stop {
                 Stop::End | Stop::ToolCalls | Stop::Length => continue,
                 Stop::Refusal => (replied.turn, "The model or its server refused.".to_owned()),
                 Stop::Other(why) => {

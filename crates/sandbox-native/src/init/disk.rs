@@ -63,7 +63,10 @@ impl DiskWatch {
     /// Notes the start of a command.
     pub(crate) fn begin(&mut self) {
         self.baseline = self.used;
-        self.due = Instant::now() + FIRST_CHECK;
+        let now = Instant::now();
+        let first = now + FIRST_CHECK;
+        // A measurement that is due soon is not put off: a writer in the background must not profit from short commands.
+        self.due = if self.due > now { self.due.min(first) } else { first };
     }
 
     /// Time until the next measurement; `None` without a limit.
@@ -106,7 +109,11 @@ impl DiskWatch {
             Check::AtEnd => self.is_affordable(start),
         };
         if ready {
+            let due = self.due;
             self.measure(measure, start);
+            if check == Check::AtEnd {
+                self.due = self.due.min(due);
+            }
         }
         (ready || check == Check::AtEnd) && self.used >= limit && self.used > self.baseline
     }

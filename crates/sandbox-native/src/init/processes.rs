@@ -17,18 +17,16 @@ use crate::sys;
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// The processes that exist now, with their parents.
-pub(crate) fn all() -> HashMap<i32, i32> {
-    let mut found = HashMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        if let Some(parent) = parent_of(pid) {
-            found.insert(pid, parent);
-        }
-    }
-    found
+/// Where a process belongs.
+#[derive(Clone, Copy)]
+struct Place {
+    parent: i32,
+    session: i32,
+}
+
+/// The processes that exist now.
+fn all() -> HashMap<i32, Place> {
+    numbers().into_iter().filter_map(|pid| Some((pid, place_of(pid)?))).collect()
 }
 
 /// The ids of the processes that exist now.
@@ -76,39 +74,51 @@ fn start_of(pid: i32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// The parent of a process; `None` for a zombie.
-fn parent_of(pid: i32) -> Option<i32> {
+/// Where a process belongs; `None` for a zombie.
+fn place_of(pid: i32) -> Option<Place> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything, including parentheses.
     let rest = stat.rsplit_once(") ")?.1;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    (state != "Z" && state != "X").then_some(parent)
+    // After the process group.
+    let session = fields.nth(1)?.parse().ok()?;
+    (state != "Z" && state != "X").then_some(Place { parent, session })
 }
 
 /// What happens to descendants of the spared processes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Descendants {
-    /// They are spared as well.
-    Spared,
+#[derive(Clone, Copy)]
+pub(crate) enum Descendants<'a> {
+    /// They are spared as well, and so are the processes of these sessions, with their descendants: a program may start a
+    /// daemon meanwhile, which is orphaned at once.
+    Spared(&'a [i32]),
     /// They are killed.
     Killed,
 }
 
-/// The processes that are not spared, neither themselves nor as descendants.
-fn victims(spared: &HashSet<i32>, descendants: Descendants) -> Vec<i32> {
-    let all = all();
+/// The processes that are to be killed.
+fn victims(
+    all: &HashMap<i32, Place>,
+    spared: &HashSet<i32>,
+    descendants: Descendants<'_>,
+) -> Vec<i32> {
     let belongs = |mut pid: i32| {
         // Bounded: the chain may change while it is followed.
         for _ in 0..=all.len() {
             if spared.contains(&pid) {
                 return false;
             }
-            match all.get(&pid) {
-                Some(&parent) if parent > 1 && descendants == Descendants::Spared => pid = parent,
-                _ => return true,
+            let (Descendants::Spared(sessions), Some(place)) = (descendants, all.get(&pid)) else {
+                return true;
+            };
+            if sessions.contains(&place.session) {
+                return false;
             }
+            if place.parent <= 1 {
+                return true;
+            }
+            pid = place.parent;
         }
         true
     };
@@ -116,8 +126,8 @@ fn victims(spared: &HashSet<i32>, descendants: Descendants) -> Vec<i32> {
 }
 
 /// Kills every process except the spared ones: first SIGTERM, then, after [`GRACE`], SIGKILL.
-pub(crate) fn kill_all_but(spared: &HashSet<i32>, descendants: Descendants) {
-    let victims = |spared| victims(spared, descendants);
+pub(crate) fn kill_all_but(spared: &HashSet<i32>, descendants: Descendants<'_>) {
+    let victims = |spared| victims(&all(), spared, descendants);
     signal(&victims(spared), Signal::TERM);
     let deadline = Instant::now() + GRACE;
     while Instant::now() < deadline {
@@ -155,5 +165,26 @@ fn reap(spared: &HashSet<i32>) {
 pub(crate) fn signal(pids: &[i32], signal: Signal) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         let _ = kill_process(pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_another_program_is_starting_is_spared() {
+        let places = [(1, 0, 1), (10, 1, 10), (20, 1, 20), (21, 1, 20), (22, 21, 22), (30, 1, 30)];
+        let place = |(pid, parent, session)| (pid, Place { parent, session });
+        let all = HashMap::from(places.map(place));
+        let killed = |descendants| {
+            let mut killed = victims(&all, &HashSet::from([20]), descendants);
+            killed.sort_unstable();
+            killed
+        };
+        // 21 was orphaned, 22 has left its session.
+        assert_eq!(killed(Descendants::Spared(&[20])), [10, 30]);
+        assert_eq!(killed(Descendants::Spared(&[])), [10, 21, 22, 30]);
+        assert_eq!(killed(Descendants::Killed), [10, 21, 22, 30]);
     }
 }

@@ -68,9 +68,13 @@ impl Programs {
     pub(crate) fn processes(&self) -> Vec<i32> {
         // One that has just been started may not have its session yet.
         let mut all = self.roots();
-        let sessions: Vec<_> = all.iter().chain(&self.ended).copied().collect();
-        all.extend(processes::in_sessions(&sessions));
+        all.extend(processes::in_sessions(&self.sessions()));
         all
+    }
+
+    /// The sessions of the running programs, and of ended ones that have processes in the background.
+    pub(crate) fn sessions(&self) -> Vec<i32> {
+        self.running.iter().map(|program| program.pid).chain(self.ended.iter().copied()).collect()
     }
 
     /// Forgets sessions that are over, before their numbers can be reused: an impostor would be spared.
@@ -108,11 +112,11 @@ impl Programs {
         }
     }
 
-    /// Handles the end of a process; returns the program if it was the first process of one.
+    /// Handles the end of a process; returns the program if it was the first process of one. To be followed by
+    /// [`Programs::forget_sessions`], once for any number of processes.
     pub(crate) fn ended(&mut self, pid: i32) -> Option<Program> {
         let at = self.running.iter().position(|program| program.pid == pid)?;
         self.ended.push(pid);
-        self.forget_sessions();
         Some(self.running.swap_remove(at))
     }
 
@@ -126,7 +130,7 @@ impl Programs {
         spared.extend(self.processes());
         spared.extend(shell);
         spared.extend(workers);
-        processes::kill_all_but(&spared, processes::Descendants::Spared);
+        processes::kill_all_but(&spared, processes::Descendants::Spared(&self.sessions()));
         true
     }
 }

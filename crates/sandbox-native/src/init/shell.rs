@@ -22,6 +22,7 @@ use super::{
     Init, LimitCounts,
     pipes::{Pipes, drain},
     processes::{self, Present},
+    program::Programs,
 };
 use crate::{
     diagnostics, environ, harden,
@@ -220,13 +221,13 @@ impl Shell {
     }
 
     /// Kills everything the command started, including the shell. Returns whether the state was lost.
-    pub(crate) fn abort(&mut self, programs: &[i32], workers: &[i32]) -> bool {
+    pub(crate) fn abort(&mut self, programs: &Programs, workers: &[i32]) -> bool {
         let Some(running) = self.bash.as_mut().and_then(|bash| bash.running.take()) else {
             return false;
         };
         let mut spared = running.before.still_there();
         spared.extend(running.copy);
-        spared.extend(programs);
+        spared.extend(programs.processes());
         spared.extend(workers);
         // The shell existed before the command, but it and its children have to be killed.
         if let Some(bash) = &self.bash {
@@ -234,7 +235,7 @@ impl Shell {
             // First, or it would print messages about the end of the others.
             processes::signal(&[bash.pid], Signal::KILL);
         }
-        processes::kill_all_but(&spared, processes::Descendants::Spared);
+        processes::kill_all_but(&spared, processes::Descendants::Spared(&programs.sessions()));
         self.hand_over(running);
         self.lost_now()
     }

@@ -1,8 +1,8 @@
 //! Events to build episodes from, as short as the tests allow.
 
 use lis_trajectory::{
-    Arguments, Assistant, Content, Ended, Event, Fault, Line, Message, Observed, Outcome, Replied,
-    Spent, Started, Stop, ToolCall, ToolResult, Usage,
+    Arguments, Assistant, Content, Ended, Event, Fault, Line, Message, Observed, Outcome,
+    Responded, Spent, Started, Stop, ToolCall, ToolResult, Usage,
 };
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub(crate) fn replied(turn: u32, text: &str, calls: Vec<ToolCall>) -> Event {
         ..Assistant::default()
     };
     let usage = Usage { input: 100, output: 10, ..Usage::default() };
-    Event::Replied(Box::new(Replied {
+    Event::Responded(Box::new(Responded {
         turn,
         message,
         stop,

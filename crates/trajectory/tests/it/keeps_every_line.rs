@@ -1,8 +1,8 @@
 //! Every event survives being written and read again.
 
 use lis_trajectory::{
-    Arguments, Assistant, Content, Ended, Event, Fault, Line, Message, Observed, Outcome, Replied,
-    Spent, Started, Stop, ToolCall, ToolResult, Usage, read,
+    Arguments, Assistant, Content, Ended, Event, Fault, Line, Message, Observed, Outcome,
+    Responded, Spent, Started, Stop, ToolCall, ToolResult, Usage, read,
 };
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Map, Value, json};
@@ -139,10 +139,10 @@ fn started() -> impl Strategy<Value = Started> {
     )
 }
 
-fn replied() -> impl Strategy<Value = Replied> {
+fn replied() -> impl Strategy<Value = Responded> {
     let figures = (any::<u32>(), usage(), option::of(number()), any::<u64>());
     (figures, assistant(), stop(), any::<bool>()).prop_map(
-        |((turn, usage, cost, millis), message, stop, from_cache)| Replied {
+        |((turn, usage, cost, millis), message, stop, from_cache)| Responded {
             turn,
             message,
             stop,
@@ -165,7 +165,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         started().prop_map(|it| Event::Started(Box::new(it))),
         (any::<u32>(), any::<u32>(), any::<u64>(), text()).prop_map(retried),
-        replied().prop_map(|it| Event::Replied(Box::new(it))),
+        replied().prop_map(|it| Event::Responded(Box::new(it))),
         observed().prop_map(|it| Event::Observed(Box::new(it))),
         (any::<u32>(), any::<usize>())
             .prop_map(|(turn, messages)| Event::Compacted { turn, messages }),

@@ -14,7 +14,7 @@ fn the_first_version_still_loads() {
     let lines = read(FIRST).unwrap();
     assert_eq!(lines.len(), FIRST.lines().count());
     assert!(lines.iter().all(|line| line.v == 1 && line.event != Event::Unknown));
-    let Event::Replied(replied) = &lines[2].event else { panic!("{:?}", lines[2]) };
+    let Event::Responded(replied) = &lines[2].event else { panic!("{:?}", lines[2]) };
     assert!(
         matches!(&replied.message.calls[0].arguments, Arguments::Object(map) if map["command"] == "ls")
     );
@@ -22,7 +22,7 @@ fn the_first_version_still_loads() {
         panic!("{replied:?}")
     };
     assert_eq!((&malformed[..], &why[..]), ("{'command': 'l", "the text ends inside a string"));
-    let Event::Replied(last) = &lines[11].event else { panic!("{:?}", lines[11]) };
+    let Event::Responded(last) = &lines[11].event else { panic!("{:?}", lines[11]) };
     assert_eq!(last.stop, Stop::Other("eos".into()));
 }
 

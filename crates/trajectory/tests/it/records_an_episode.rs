@@ -96,7 +96,7 @@ fn a_call_without_a_result_is_a_step_without_an_observation() {
 #[test]
 fn a_response_that_was_cut_off_is_marked() {
     let mut event = replied(1, "on and on", vec![]);
-    if let Event::Replied(replied) = &mut event {
+    if let Event::Responded(replied) = &mut event {
         replied.stop = Stop::Length;
     }
     let record = record([started(), event]);
@@ -158,7 +158,7 @@ fn an_end_that_is_our_fault_names_its_cause() {
 #[test]
 fn malformed_calls_are_recorded_and_stay_malformed() {
     let mut event = replied(1, "oops", vec![bash("a", "ls")]);
-    if let Event::Replied(replied) = &mut event {
+    if let Event::Responded(replied) = &mut event {
         let Assistant { calls, .. } = &mut replied.message;
         calls[0].arguments =
             Arguments::Malformed { malformed: "{\"comm".into(), why: "it ends early".into() };

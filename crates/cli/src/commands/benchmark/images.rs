@@ -91,7 +91,7 @@ pub(crate) async fn check(
         None => {}
     }
     let spec = &benchmark.sandbox.spec;
-    let first = plan.tasks.first();
+    let first = plan.tasks.iter().find(|task| !task.problems.is_empty());
     let first = first.and_then(|task| task.task.image(&task.problems.first()?.problem));
     let image = first.map_or_else(|| spec.image.clone(), ImageRef::Name);
     let sandbox = runtime.create(&Spec { image, ..spec.clone() }).await?;

@@ -33,6 +33,8 @@ pub(crate) struct Loaded {
     pub(crate) broken: Vec<String>,
     /// Ids that no task has.
     missing: BTreeSet<String>,
+    /// Whether anything is selected.
+    has_problems: bool,
 }
 
 impl Loaded {
@@ -50,7 +52,12 @@ pub(crate) async fn load(
     output: OutputMode,
     settings: &Settings,
 ) -> anyhow::Result<Loaded> {
-    let missing = benchmark.selection.ids.iter().cloned().collect();
+    // Without a selection now, that of the last command may fit none of the tasks.
+    let is_resumed = !benchmark.earlier.is_empty();
+    let missing = match is_resumed {
+        true => BTreeSet::new(),
+        false => benchmark.selection.ids.iter().cloned().collect(),
+    };
     let mut loaded = Loaded { missing, ..Loaded::default() };
     for source in &benchmark.tasks {
         let read = read(source, output, settings).await;
@@ -79,6 +86,10 @@ pub(crate) async fn load(
     // A task that was left out may have had them, and was output already.
     if loaded.broken.is_empty() && !loaded.missing.is_empty() {
         return Err(UsageError(SelectionError::unknown(&loaded.missing).to_string()).into());
+    }
+    if loaded.broken.is_empty() && !loaded.has_problems && !is_resumed {
+        let text = "the selection leaves no problem of any task; widen it";
+        return Err(UsageError(text.into()).into());
     }
     Ok(loaded)
 }
@@ -117,14 +128,23 @@ fn select(
     }
     loaded.bad_rows.extend(rows.bad.iter().map(ToString::to_string));
     let all: Vec<Arc<Problem>> = rows.problems.into_iter().map(Arc::new).collect();
-    let problems = benchmark::select(&benchmark.selection, &all, &mut loaded.missing);
-    let problems = problems.map_err(|error| UsageError(format!("{}: {error}", task.name)))?;
+    let is_one_of_several = benchmark.tasks.len() > 1 || !benchmark.earlier.is_empty();
+    let problems = match benchmark::select(&benchmark.selection, &all, &mut loaded.missing) {
+        Ok(problems) => problems,
+        // Other tasks may have these problems; this one keeps those of earlier commands.
+        Err(SelectionError::Unknown(_) | SelectionError::Nothing { .. }) if is_one_of_several => {
+            Vec::new()
+        }
+        Err(error) => return Err(UsageError(format!("{}: {error}", task.name)).into()),
+    };
+    loaded.has_problems |= !problems.is_empty();
     check_task(benchmark, &task, &problems)?;
     let is_letter = |problem: &Arc<Problem>| {
         let mut right = problem.ground_truth.trim().chars();
         right.next().is_some_and(char::is_alphabetic) && right.next().is_none()
     };
-    if task.grader == Grader::Choice && !problems.iter().any(is_letter) {
+    let has_letters = problems.is_empty() || problems.iter().any(is_letter);
+    if task.grader == Grader::Choice && !has_letters {
         output.note(&format!(
             "{}: no right answer is a single letter; are these its rows?",
             task.name

@@ -63,9 +63,9 @@ pub(crate) struct BenchmarkSettings {
     /// The judge. Recorded beside the rest, since it may be named later.
     #[serde(skip)]
     pub(crate) judge: JudgeArgs,
-    /// What earlier commands requested, where a resumed run repeats it more often.
+    /// What earlier commands requested, maybe repeated more often, where a resumed run selects nothing else.
     #[serde(skip)]
-    pub(crate) repeated: Vec<ProblemRequest>,
+    pub(crate) earlier: Vec<ProblemRequest>,
 }
 
 impl BenchmarkSettings {
@@ -101,7 +101,7 @@ impl BenchmarkSettings {
             model,
             sandbox,
             judge: args.judge,
-            repeated: Vec::new(),
+            earlier: Vec::new(),
         };
         benchmark.check_combinations()?;
         Ok((benchmark, secrets))
@@ -140,16 +140,18 @@ impl BenchmarkSettings {
             (false, Some(judge)) => serde_json::from_value(judge.requested).unwrap_or_default(),
             _ => args.judge,
         };
-        let repeats = args.repeat.map_or(benchmark.repeats, NonZeroU32::get);
-        if selection.is_none() && args.repeat.is_some() {
-            let more = |request: ProblemRequest| ProblemRequest {
-                repeats: request.repeats.max(repeats),
-                ..request
-            };
-            benchmark.repeated = requests.into_iter().map(more).collect();
+        benchmark.repeats = repeats(args.repeat, selection.is_some(), benchmark.repeats, &requests);
+        match selection {
+            Some(selection) => benchmark.selection = selection,
+            None => {
+                let least = args.repeat.map_or(1, NonZeroU32::get);
+                let more = |request: ProblemRequest| ProblemRequest {
+                    repeats: request.repeats.max(least),
+                    ..request
+                };
+                benchmark.earlier = requests.into_iter().map(more).collect();
+            }
         }
-        benchmark.selection = selection.unwrap_or(benchmark.selection);
-        benchmark.repeats = repeats;
         // Earlier commands may have requested other modes.
         benchmark.modes = run.modes;
         for mode in args.mode.map(Modes::all).unwrap_or_default() {
@@ -166,12 +168,17 @@ impl BenchmarkSettings {
 
     /// The problems this command requests.
     pub(crate) fn requests(&self, rows: &[TaskRows]) -> Vec<ProblemRequest> {
-        let own = ProblemRequest {
-            tasks: rows.iter().map(|rows| rows.task.name.clone()).collect(),
+        let names = rows.iter().map(|rows| rows.task.name.clone());
+        // A task that could not be loaded before is in no earlier request.
+        let is_new =
+            |name: &String| !self.earlier.iter().any(|request| request.tasks.contains(name));
+        let tasks: Vec<String> = names.filter(is_new).collect();
+        let own = (!tasks.is_empty()).then(|| ProblemRequest {
+            tasks,
             selection: self.selection.clone(),
             repeats: self.repeats,
-        };
-        [own].into_iter().chain(self.repeated.clone()).collect()
+        });
+        own.into_iter().chain(self.earlier.clone()).collect()
     }
 
     /// The settings as they are recorded, without secrets. `judge` is the name of the judge's model.
@@ -287,6 +294,22 @@ impl BenchmarkSettings {
     }
 }
 
+/// How often a resumed run repeats its problems: as given; else a new selection as often as every command so far, however
+/// narrow the last one was.
+fn repeats(
+    given: Option<NonZeroU32>,
+    selects: bool,
+    recorded: u32,
+    requests: &[ProblemRequest],
+) -> u32 {
+    let fewest = requests.iter().map(|request| request.repeats).min();
+    match (given, selects) {
+        (Some(given), _) => given.get(),
+        (None, true) => fewest.unwrap_or(recorded),
+        (None, false) => recorded,
+    }
+}
+
 /// The default sampling of models at servers: the paper's.
 fn default_sampling(model: &mut ModelSettings) {
     if let ModelLocation::InProcess(_) = model.location {
@@ -399,6 +422,19 @@ impl<'a> FixedSettings<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_selection_is_repeated_as_often_as_all_problems_were() {
+        let request = |repeats| ProblemRequest {
+            tasks: vec!["math".into()],
+            selection: Selection::default(),
+            repeats,
+        };
+        let requests = [request(2), request(16)];
+        assert_eq!(repeats(None, true, 16, &requests), 2);
+        assert_eq!(repeats(None, false, 16, &requests), 16);
+        assert_eq!(repeats(NonZeroU32::new(3), true, 16, &requests), 3);
+    }
 
     #[test]
     fn a_machine_always_runs_some_and_never_too_many() {

@@ -17,6 +17,7 @@ use trajectory::Outcome;
 use super::args::BenchmarkArgs;
 use crate::{
     console::{
+        counted,
         output::{self, OutputError},
         sanitize,
     },
@@ -199,8 +200,10 @@ impl Progress for ProgressView {
             ProgressEvent::Started { tally, due } => {
                 self.state.lock().unwrap_or_else(PoisonError::into_inner).before = tally.finished();
                 self.show_line(&match tally.finished() {
-                    0 => format!("{due} attempts to run or grade"),
-                    finished => format!("{finished} attempts finished; {due} to run or grade"),
+                    0 => format!("{} to run or grade", counted(*due, "attempt")),
+                    finished => {
+                        format!("{} finished; {due} to run or grade", counted(finished, "attempt"))
+                    }
                 });
                 if let Sink::Bar(_) = self.how {
                     self.update(tally);
@@ -360,13 +363,13 @@ pub(crate) fn print_results(
     match judge {
         _ if summary.ungraded == 0 => {}
         JudgeState::Missing => mode.note(&format!(
-            "{} answers are not graded, because there is no judge; grade them with: llm-in-sandbox benchmark \
-             --resume {dir} --judge-model NAME --judge-base-url URL",
-            summary.ungraded
+            "{} without a grade, because there is no judge; grade with: llm-in-sandbox benchmark --resume {dir} \
+             --judge-model NAME --judge-base-url URL",
+            counted(summary.ungraded, "answer")
         )),
         JudgeState::Needed | JudgeState::NotNeeded => mode.note(&format!(
-            "{} answers could not be graded; run the same command again to grade them",
-            summary.ungraded
+            "{} could not be graded; run the same command again",
+            counted(summary.ungraded, "answer")
         )),
     }
     if mode.progress == How::Text {

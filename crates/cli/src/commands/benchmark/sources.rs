@@ -1,8 +1,10 @@
 //! Which tasks to run, and the files with their rows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use problems::Task;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::exit::UsageError;
 
@@ -13,6 +15,37 @@ pub(crate) struct Source {
     pub(crate) task: String,
     /// The rows, if the user gave them.
     pub(crate) data: Option<PathBuf>,
+}
+
+impl Source {
+    /// The name of the task; none where it cannot be loaded now.
+    fn name(&self) -> Option<String> {
+        let task = Task::builtin(&self.task).or_else(|| Task::load(Path::new(&self.task)).ok());
+        task.map(|task| task.name)
+    }
+}
+
+/// Adds to the recorded settings `to` the sources in those of earlier commands, `from`, that belong to the tasks `absent`:
+/// those of the run that this command does not load.
+pub(crate) fn keep_sources(from: &Value, to: &mut Value, absent: &[String]) {
+    if absent.is_empty() {
+        return;
+    }
+    let own = listed(to);
+    let kept = listed(from).into_iter().filter(|source| {
+        // The same task may be in two places.
+        !own.iter().any(|own| own.task == source.task)
+            && source.name().is_none_or(|name| absent.contains(&name))
+    });
+    if let Some(Value::Array(sources)) = to.get_mut("tasks") {
+        sources.extend(kept.filter_map(|source| serde_json::to_value(source).ok()));
+    }
+}
+
+/// The sources in recorded settings.
+fn listed(settings: &Value) -> Vec<Source> {
+    let sources = settings.get("tasks").and_then(|tasks| Vec::deserialize(tasks).ok());
+    sources.unwrap_or_default()
 }
 
 /// Assigns the files with rows to tasks.
@@ -49,7 +82,7 @@ pub(crate) fn sources(tasks: Vec<String>, data: Vec<String>) -> Result<Vec<Sourc
     }
     for source in &mut sources {
         // A resumed run may start in another directory.
-        if problems::Task::builtin(&source.task).is_none() {
+        if Task::builtin(&source.task).is_none() {
             let path = std::path::absolute(&source.task).unwrap_or_else(|_| (&source.task).into());
             source.task = path.to_string_lossy().into_owned();
         }
@@ -59,9 +92,25 @@ pub(crate) fn sources(tasks: Vec<String>, data: Vec<String>) -> Result<Vec<Sourc
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn sources_of_tasks_that_are_not_loaded_are_kept() {
+        let tasks = |names: &[&str]| {
+            let source = |name: &&str| json!({"task": name, "data": null});
+            json!({"tasks": names.iter().map(source).collect::<Vec<_>>()})
+        };
+        let kept = |absent: &[&str]| {
+            let mut settings = tasks(&["math"]);
+            let absent: Vec<String> = absent.iter().map(|name| (*name).to_owned()).collect();
+            keep_sources(&tasks(&["chem", "math", "physics"]), &mut settings, &absent);
+            settings
+        };
+        assert_eq!(kept(&[]), tasks(&["math"]));
+        assert_eq!(kept(&["chem"]), tasks(&["math", "chem"]));
+    }
 
     #[test]
     fn rows_belong_to_tasks() {

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::Context;
 use image::{Silent, Store};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The hidden argument that makes the program start one that deletes, and end; the next one is the directory of the
 /// store. The program that deletes is then no child of the command, which would wait for it.
@@ -45,10 +46,16 @@ pub(crate) fn become_deleter() -> Option<ExitCode> {
         Some(store) if starts => {
             // It outlives the command, and must not get the signals of its terminal.
             let _ = rustix::process::setsid();
+            // Nor may it hold the caller's pipes open. Where the kernel is too old for that, it deletes all the same.
+            #[cfg(target_os = "linux")]
+            let _ = sandbox_native::inherit_only_stdio();
             spawn(DELETE, &store).is_some()
         }
         Some(store) => {
             let _ = rustix::process::nice(10);
+            // A deep tree, deleted by several threads, needs more descriptors than the usual default.
+            let limit = getrlimit(Resource::Nofile);
+            let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
             store.empty_trash(&Silent).is_ok()
         }
         None => false,

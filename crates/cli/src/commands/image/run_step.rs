@@ -133,7 +133,7 @@ mod linux {
                 sandbox.write_file(Path::new(CERTIFICATES), certificates).await?;
             }
             let mut process = step.process();
-            process.env.clone_from(&self.sources.env);
+            process.env = self.sources.env(step);
             let (stdout, stderr) = (view.writer(), view.writer());
             let streams = Streams::Pipes { stdin: None, stdout, stderr };
             let ended = tokio::select! {

@@ -1,6 +1,7 @@
 //! Where this machine gets packages from: proxies, certificates and the configuration of pip.
 //!
-//! Steps of a build get these settings for as long as they run; none of them becomes part of an image.
+//! Steps of a build get these settings for as long as they run; none of them becomes part of an image. Those of pip, which
+//! may hold credentials, are for the steps that run pip alone.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::step::CERTIFICATES;
+use super::step::{CERTIFICATES, Step};
 use crate::settings::{Settings, environment};
 
 /// Variables with proxies, in both spellings that programs read.
@@ -39,8 +40,10 @@ const MAX_CERTIFICATES: u64 = 16 << 20;
 /// What the steps of a build need to reach the package sources of this machine.
 #[derive(Debug)]
 pub(crate) struct PackageSources {
-    /// Environment variables.
-    pub(crate) env: Vec<(String, String)>,
+    /// Environment variables of every step.
+    env: BTreeMap<String, String>,
+    /// Further ones of the steps that install Python packages.
+    pip: BTreeMap<String, String>,
     /// The certificates this machine trusts, for [`CERTIFICATES`].
     pub(crate) certificates: Option<Vec<u8>>,
 }
@@ -49,7 +52,7 @@ impl PackageSources {
     /// Reads the settings of this machine.
     pub(crate) fn read(settings: &Settings) -> Self {
         let variable = |name: &str| environment::variable(name)?.into_string().ok();
-        let mut env = BTreeMap::new();
+        let (mut env, mut pip) = (BTreeMap::new(), BTreeMap::new());
         for name in PROXIES.iter().flat_map(|name| [(*name).to_owned(), name.to_uppercase()]) {
             if let Some(value) = variable(&name) {
                 env.insert(name, value);
@@ -57,11 +60,11 @@ impl PackageSources {
         }
         for file in pip_files(settings, variable("PIP_CONFIG_FILE")) {
             let text = fs::read_to_string(file).unwrap_or_default();
-            env.extend(pip_settings(&text));
+            pip.extend(pip_settings(&text));
         }
         for name in PIP_SETTINGS.map(pip_variable) {
             if let Some(value) = variable(&name) {
-                env.insert(name, value);
+                pip.insert(name, value);
             }
         }
         let named = CERTIFICATE_VARIABLES.iter().filter_map(|name| variable(name));
@@ -72,7 +75,14 @@ impl PackageSources {
                 env.insert(name.to_owned(), CERTIFICATES.to_owned());
             }
         }
-        Self { env: env.into_iter().collect(), certificates }
+        Self { env, pip, certificates }
+    }
+
+    /// The environment variables of a step.
+    pub(crate) fn env(&self, step: &Step) -> Vec<(String, String)> {
+        let pip = matches!(step, Step::Pip(_)).then_some(&self.pip).into_iter().flatten();
+        let all = self.env.iter().chain(pip);
+        all.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 }
 
@@ -142,5 +152,18 @@ mod tests {
         let found = pip_settings(text);
         let found: Vec<_> = found.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn settings_of_pip_are_for_pip_alone() {
+        let one = |name: &str| BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+        let (env, pip) = (one("http_proxy"), one("PIP_INDEX_URL"));
+        let sources = PackageSources { env, pip, certificates: None };
+        let names = |step: Step| -> Vec<_> {
+            sources.env(&step).into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(Step::Run("a".into())), ["http_proxy"]);
+        assert_eq!(names(Step::Add(vec!["a".into()])), ["http_proxy"]);
+        assert_eq!(names(Step::Pip(vec!["a".into()])), ["http_proxy", "PIP_INDEX_URL"]);
     }
 }

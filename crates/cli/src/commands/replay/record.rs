@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use report::transcript::{Notice, notices};
-use results::{AttemptRecord, Judgement, ResultsDir};
+use results::{AttemptRecord, Judgement, ResultsDir, Run};
 use serde_json::{Value, json};
 use trajectory::{Line, Mode, Outcome, Trajectory};
 
@@ -56,7 +56,8 @@ impl Recorded {
         }
     }
 
-    /// An attempt with its events, and why they cannot be read. Without events it is an episode without steps.
+    /// An attempt, as it counts now, with its events, and why they cannot be read. Without events it is an episode without
+    /// steps.
     pub(crate) fn of_attempt(
         results: &ResultsDir,
         attempt: AttemptRecord,
@@ -91,6 +92,15 @@ impl Recorded {
             // A later version may know more.
             Err(_) => name.to_owned(),
         })
+    }
+}
+
+/// An attempt as it counts now in its run, as reports show it: an outdated grade is none. Unchanged where the run is not
+/// known.
+pub(crate) fn current(run: Option<&Run>, attempt: AttemptRecord) -> AttemptRecord {
+    match run {
+        Some(run) => run.current(attempt),
+        None => attempt,
     }
 }
 
@@ -142,6 +152,7 @@ pub(super) fn select(
     let mut selected = Vec::new();
     let mut known = Vec::new();
     let mut damaged = 0;
+    let run = results.run().ok().flatten();
     for attempt in results.attempts()? {
         let attempt = match attempt {
             Ok(attempt) => attempt,
@@ -161,7 +172,7 @@ pub(super) fn select(
             && select.attempt.is_none_or(|number| number == key.repeat)
             && select.mode.is_none_or(|modes| modes.all().contains(&key.mode));
         if wanted {
-            selected.push(attempt);
+            selected.push(current(run.as_ref(), attempt));
         }
     }
     match (selected.is_empty(), known.is_empty()) {
@@ -204,6 +215,7 @@ fn of_attempt_file(path: &Path, attempt: AttemptRecord) -> anyhow::Result<Record
     };
     match (results, events) {
         (Some(results), Some(events)) if events.is_file() => {
+            let attempt = current(results.run().ok().flatten().as_ref(), attempt);
             match Recorded::of_attempt(&results, attempt) {
                 (recorded, None) => Ok(recorded),
                 (_, Some(why)) => Err(UsageError(why).into()),
@@ -231,5 +243,9 @@ fn attempt_beside(events: &Path) -> Option<(ResultsDir, AttemptRecord)> {
     let below = events.strip_prefix(results.path().join("trajectories")).ok()?;
     let text = text_of(&results.path().join("attempts").join(below).with_extension("json")).ok()?;
     let attempt: AttemptRecord = serde_json::from_str(&text).ok()?;
-    (results.trajectory_path(&attempt.key) == events).then_some((results, attempt))
+    if results.trajectory_path(&attempt.key) != events {
+        return None;
+    }
+    let attempt = current(results.run().ok().flatten().as_ref(), attempt);
+    Some((results, attempt))
 }

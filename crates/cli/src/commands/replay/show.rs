@@ -9,7 +9,7 @@ use serde_json::Value;
 use trajectory::{Spent, Step, Validity};
 
 use super::record::Recorded;
-use crate::console::sanitize;
+use crate::console::{counted, sanitize};
 
 /// Formats an episode.
 pub(super) fn show(recorded: &Recorded) -> String {
@@ -106,9 +106,6 @@ fn show_end(text: &mut String, recorded: &Recorded) {
 
 /// Such as `3 turns, 4 steps; 330 tokens in, 30 out; model 0.1 s, tools 0.0 s`.
 fn usage(spent: &Spent, steps: usize) -> String {
-    let counted = |number: usize, word: &str| {
-        format!("{number} {word}{}", if number == 1 { "" } else { "s" })
-    };
     let about = if spent.usage.estimated { "about " } else { "" };
     let cost = spent.cost.map(|cost| format!("; ${cost:.4}")).unwrap_or_default();
     let seconds = |millis: u64| millis as f64 / 1000.0;

@@ -7,6 +7,7 @@ use trajectory::{Mode, Outcome, Spent};
 
 use super::args::LimitArgs;
 use crate::{
+    console::counted,
     exit::UsageError,
     outcome_text::{KnownLimits, outcome_text},
 };
@@ -49,7 +50,7 @@ pub(crate) fn higher(outcome: &Outcome, limits: &Limits) -> Option<String> {
 pub(crate) fn too_low(limit: &Outcome, limits: &Limits, spent: &Spent) -> UsageError {
     let ended = outcome_text(limit, &KnownLimits::from(limits), Mode::Sandbox);
     let used = match limit {
-        Outcome::MaxTurns => format!("{} turns", spent.turns),
+        Outcome::MaxTurns => counted(spent.turns as usize, "turn"),
         Outcome::MaxTokens => format!("{} tokens", spent.context),
         Outcome::Deadline => {
             let millis = spent.model_ms.saturating_add(spent.tool_ms);

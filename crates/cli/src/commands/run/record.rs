@@ -4,7 +4,6 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read},
-    iter,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -115,15 +114,15 @@ impl RunDir {
         &self.path
     }
 
-    /// A unique name for the images of this run.
-    pub(crate) fn image_prefix(&self) -> String {
+    /// A unique part for the names of the images of this process.
+    pub(crate) fn image_name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         // Users may have renamed the directory to something that is not a valid image name.
         let name: String = name.to_ascii_lowercase().chars().take(MAX_NAME).collect();
         let words =
             name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         let pid = std::process::id().to_string();
-        let parts: Vec<&str> = iter::once("run").chain(words).chain([pid.as_str()]).collect();
+        let parts: Vec<&str> = words.chain([pid.as_str()]).collect();
         parts.join("-")
     }
 

@@ -145,12 +145,26 @@ impl EarlierProcess {
         usable.then_some((*turn, image.as_str()))
     }
 
+    /// Forgets saved files that are not this run's own: whoever changes the record could name an image of another run,
+    /// which would be mounted, and removed in the end. Returns the beginning of the names of this run's images.
+    pub(crate) fn authenticate_images(&mut self, seal: &Seal) -> String {
+        let started = self.lines.iter().find_map(|line| match &line.event {
+            Event::Started(started) => Some(&started.settings),
+            _ => None,
+        });
+        let settings = started.unwrap_or(&Value::Null);
+        let prefix = seal.image_prefix(settings);
+        let is_ours = seal.verify(settings);
+        self.saved.take_if(|(_, image)| !is_ours || !image.starts_with(&prefix));
+        prefix
+    }
+
     /// The executed tool calls, with their turns.
     pub(crate) fn calls(&self) -> Vec<(u32, &ToolCall)> {
         let mut calls = Vec::new();
         for line in &self.lines {
             match &line.event {
-                Event::Replied(replied) => {
+                Event::Responded(replied) => {
                     calls.extend(replied.message.calls.iter().map(|call| (replied.turn, call)));
                 }
                 Event::Resumed { turn } => calls.retain(|(at, _)| at <= turn),
@@ -178,10 +192,11 @@ fn spent(lines: &[Line]) -> Spent {
     let mut contexts: Vec<(u32, u64)> = Vec::new();
     for line in lines {
         match &line.event {
-            Event::Replied(replied) => {
+            Event::Responded(replied) => {
                 spent.usage += replied.usage;
                 spent.model_ms = spent.model_ms.saturating_add(replied.millis);
-                if let Some(cost) = replied.cost {
+                // A negative cost would lift the limit.
+                if let Some(cost) = replied.cost.filter(|cost| *cost >= 0.0) {
                     spent.cost = Some(cost + spent.cost.unwrap_or(0.0));
                 }
                 contexts.push((replied.turn, replied.usage.total()));
@@ -255,8 +270,18 @@ impl PreparedRun {
         let reconfigured = is_changed.then_some(current);
         dir.drop_partial_event(&events)?;
         dir.mark_unfinished()?;
-        let start = Start::Resumed(Box::new(earlier));
-        let run = Self { settings: run, record, secrets, dir, events, start, mode, reconfigured };
+        let prefix = earlier.authenticate_images(&seal);
+        let run = Self {
+            settings: run,
+            record,
+            secrets,
+            image_prefix: prefix + &dir.image_name(),
+            dir,
+            events,
+            start: Start::Resumed(Box::new(earlier)),
+            mode,
+            reconfigured,
+        };
         // The record decides where a key is sent.
         let model = &run.settings.model;
         run.note(&format!("resuming with {} at {}", model.name, model.location));
@@ -279,7 +304,10 @@ pub(crate) async fn restore(
         let spec =
             Spec { image: ImageRef::Name(image.to_owned()), ..settings.sandbox.spec.clone() };
         match runtime.create(&spec).await {
-            Ok(sandbox) => return Ok((sandbox, turn, RestoredFiles::Saved)),
+            Ok(sandbox) => {
+                settings.sandbox.accept(sandbox.protection())?;
+                return Ok((sandbox, turn, RestoredFiles::Saved));
+            }
             Err(Error::UnknownImage { .. }) => {
                 run.note("the saved files are missing; all commands are run again");
             }

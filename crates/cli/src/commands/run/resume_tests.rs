@@ -1,7 +1,7 @@
 //! Records of earlier processes, and what a resumed run makes of them.
 
 use model::Response;
-use trajectory::{Arguments, Assistant, Message, Observed, Replied, Started, Stop, Usage};
+use trajectory::{Arguments, Assistant, Message, Observed, Responded, Started, Stop, Usage};
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn replied(turn: u32, tool: &str, tokens: u64) -> Event {
         Response { message, stop: Stop::ToolCalls, usage, from_cache: false };
     let cost = Some(1.0);
     let millis = u64::MAX;
-    Event::Replied(Box::new(Replied { turn, message, stop, usage, cost, millis, from_cache }))
+    Event::Responded(Box::new(Responded { turn, message, stop, usage, cost, millis, from_cache }))
 }
 
 fn observed(turn: u32) -> Event {
@@ -81,9 +81,9 @@ fn limited(outcome: Outcome, limits: &Limits, results: Results) -> EarlierProces
     let spent = Spent { model_ms: 900, tool_ms: 200, ..Spent::default() };
     let ended = Event::Ended(Ended { outcome, spent });
     let reply = match replied(1, "execute_bash", 50) {
-        Event::Replied(mut replied) => {
+        Event::Responded(mut replied) => {
             replied.millis = 10;
-            Event::Replied(replied)
+            Event::Responded(replied)
         }
         other => other,
     };
@@ -153,4 +153,32 @@ fn a_killed_episode_is_not_held_up_by_its_own_limit() {
     let limits = Limits { turns: 1, ..Limits::default() };
     killed().apply_limits(&limits, false).unwrap();
     assert!(killed().apply_limits(&limits, true).is_err());
+}
+
+#[test]
+fn images_that_the_run_did_not_save_are_not_used() {
+    let home = tempfile::tempdir().unwrap();
+    let seal = Seal::of(home.path()).unwrap();
+    let mut settings = serde_json::json!({ "task": "t" });
+    seal.sign(&mut settings);
+    let own = format!("{}mine-1-1", seal.image_prefix(&settings));
+    let found = |settings: &Value, image: &str| {
+        let mut first = started();
+        if let Event::Started(started) = &mut first {
+            started.settings = settings.clone();
+        }
+        let saved = Event::Saved { turn: 1, image: image.to_owned() };
+        let mut past = past([first, replied(1, "execute_bash", 1), observed(1), saved]);
+        past.authenticate_images(&seal);
+        past.saved().map(|(_, image)| image.to_owned())
+    };
+    assert_eq!(found(&settings, &own), Some(own.clone()));
+    assert_eq!(found(&settings, "run-tests"), None);
+    let mut other = serde_json::json!({ "task": "other" });
+    seal.sign(&mut other);
+    assert_eq!(found(&other, &own), None, "an image of another run");
+    // Whoever copies the seal of another run along does not have the settings it was made for.
+    let mut forged = serde_json::json!({ "task": "mine" });
+    forged["seal"] = settings["seal"].clone();
+    assert_eq!(found(&forged, &own), None);
 }

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context;
 use hmac::{Hmac, KeyInit, Mac};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::settings::Settings;
@@ -70,6 +70,13 @@ impl Seal {
         let signed =
             from_hex(found).is_some_and(|code| self.code(&bare).verify_slice(&code).is_ok());
         signed || found == self.legacy(&bare)
+    }
+
+    /// The beginning of the names of images with saved files, of a run that started with these sealed settings. Nobody
+    /// without the key can name an image of another run in their place.
+    pub(crate) fn image_prefix(&self, settings: &Value) -> String {
+        let code = self.signature(&json!({ "images": settings.get(FIELD) }));
+        format!("run-{}-", &code[..16])
     }
 
     /// Settings without a code.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{attempts, bench, benched, group, sums, sums_script};
-use crate::support::{Home, code, err, refusal};
+use crate::support::{Home, code, err, refusal, write};
 
 #[test]
 fn more_problems_and_repetitions_are_added() {
@@ -72,4 +72,37 @@ fn a_resumed_run_grows_and_plays_what_any_command_requested() {
     let output = resume(&["--repeat", "2"]);
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert_eq!((&super::printed(&output)["total"], server.count()), (&json!(20), 22));
+}
+
+#[test]
+fn a_further_task_leaves_the_others_in_the_run() {
+    let home = Home::new();
+    let server = sums_script(5).serve();
+    for (task, numbers) in [("a", 0..3), ("b", 3..5)] {
+        let rows: String = numbers.map(|n| super::sum(n).to_string() + "\n").collect();
+        write(&home.file(&format!("{task}/rows.jsonl")), rows);
+        let text =
+            format!("name = \"{task}\"\ndata = \"rows.jsonl\"\n\n[grader]\nkind = \"math\"\n");
+        write(&home.file(&format!("{task}/task.toml")), text);
+    }
+    benched(&home, &server, &["./a", "--mode", "llm", "--limit", "2"], 0);
+    let both = benched(&home, &server, &["./b", "--mode", "llm"], 0);
+    assert_eq!((&both["total"], &both["missing"], server.count()), (&json!(4), &json!(0), 4));
+    assert_eq!(group(&both, "a", "llm")["finished"], 2, "{both}");
+    // Its directory alone means both tasks, each with its own problems.
+    std::fs::remove_file(home.file("out/attempts/a/llm/sum-0.0.json")).unwrap();
+    let resume = |more: &[&str]| {
+        let mut command = home.command(["benchmark", "--resume", "out", "--json", "--quiet"]);
+        command.args(more).env("HOME", home.file("nobody")).output().unwrap()
+    };
+    let output = resume(&[]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!((&super::printed(&output)["total"], server.count()), (&json!(4), 5));
+    // An id of one task adds nothing to the other, and loses nothing of it.
+    let output = resume(&["--ids", "sum-2"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!((&super::printed(&output)["total"], server.count()), (&json!(5), 6));
+    let output = resume(&[]);
+    assert_eq!((code(&output), server.count()), (0, 6), "{}", err(&output));
+    assert!(refusal(&resume(&["--ids", "nobody"]), 2).contains("there is no problem"));
 }

@@ -9,7 +9,7 @@ use testkit::{MockServer, say};
 use super::{attempts, bench, benched, sum, sums, sums_script};
 use crate::{
     episodes::json as read_json,
-    support::{Home, Running, code, err, is_running, refusal, unique_sleep, wait_for, write},
+    support::{Home, Running, code, err, is_running, out, refusal, unique_sleep, wait_for, write},
 };
 
 /// A task of sums whose grader is a script.
@@ -79,6 +79,8 @@ fn grading_again_continues_after_a_kill_and_never_mixes_grades() {
     assert_eq!(code(&output), 0, "{}", err(&output));
     let report = read_json(&home.file("r/report.json")).to_string();
     assert!(report.contains("not graded again yet"), "{report}");
+    let output = home.command(["replay", "out", "--id", "sum-1"]).output().unwrap();
+    assert!(out(&output).contains("score: not graded"), "{} {}", out(&output), err(&output));
     let graded: Vec<_> = kept(&home, &["sum-0", "sum-2"]);
     let mut running = Running(bench(&home, &server.base_url(), args).spawn().unwrap());
     wait_for("the last one", || is_running(&sleep).then_some(()));
@@ -123,8 +125,32 @@ fn another_judge_judges_again() {
     let line = refusal(&output, 2);
     assert!(line.contains("--judge-model was `mock`, now it is `scripted`"), "{line}");
     assert!(line.contains("--regrade"), "{line}");
+    // Without a judge they would lose their grades.
+    let unjudged = [&args[..], &["--regrade"]].concat();
+    let output = bench(&home, &server.base_url(), unjudged).output().unwrap();
+    assert!(refusal(&output, 2).contains("--regrade: name the judge with --judge-model, or"));
     assert_eq!(run(with(&other, &["--regrade"]))["mean_score"], 1.0);
     assert_eq!((server.count(), strict.count(), lenient.count()), (2, 8, 8));
     let first = &attempts(&home.file("out"))[0];
     assert_eq!(first["grading"]["earlier"][0]["grade"]["judge"], "mock", "{first}");
+}
+
+#[test]
+fn a_run_that_is_graded_again_does_not_grow() {
+    let home = Home::new();
+    let data = sums(&home, 5);
+    let server = sums_script(5).serve();
+    let args = ["math", "--data", data.to_str().unwrap()];
+    benched(&home, &server, &[&args[..], &["--mode", "llm", "--limit", "3"]].concat(), 0);
+    let again = benched(&home, &server, &[&args[..], &["--regrade"]].concat(), 0);
+    assert_eq!((&again["asked"], &again["total"]), (&json!(3), &json!(3)));
+    let run = read_json(&home.file("out/run.json"));
+    assert_eq!((&run["modes"], &run["tasks"][0]["attempts"]), (&json!(["llm"]), &json!(3)));
+    assert_eq!(run["settings"]["asked"]["selection"]["limit"], 3);
+    let mut command = home.command(["benchmark", "--resume", "out", "--json", "--quiet"]);
+    let output = command.env("HOME", home.file("nobody")).output().unwrap();
+    assert_eq!((code(&output), server.count()), (0, 3), "{}", err(&output));
+    let other = ["physics", "--data", args[2], "--judge-model", "mock", "--regrade"];
+    let output = bench(&home, &server.base_url(), other).output().unwrap();
+    assert!(refusal(&output, 2).contains("has no task physics"), "{}", err(&output));
 }
