@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use agent::{Limits, Opening, RestoredFiles, tools::SUBMIT};
-use sandbox::{Error, ImageRef, Runtime, Spec};
+use sandbox::{Error, ImageRef, Runtime, Sandbox, Spec};
 use serde::Deserialize;
 use serde_json::Value;
 use trajectory::{
