@@ -6,10 +6,9 @@ use std::{
 };
 
 use sandbox::{Captured, Cause, Process, ShellCommand, Status, Streams};
-use startup::terminal::RawMode;
 
 use super::{
-    args::named::SandboxExecArgs, refused::refused_line, shell::watch_size, streams,
+    args::named::SandboxExecArgs, refused::refused_line, shell::attach_terminal, streams,
     supervise::supervisor_of,
 };
 use crate::{
@@ -40,14 +39,7 @@ pub(crate) async fn run(args: SandboxExecArgs, settings: &Settings) -> anyhow::R
     }
     let supervisor = supervisor_of(&args.name, settings).await?;
     let end = if args.tty {
-        let term = settings.term().unwrap_or("xterm").to_owned();
-        process.env.push(("TERM".into(), term));
-        let streams = Streams::Terminal {
-            input: streams::input().ok_or_else(|| anyhow::anyhow!("cannot read the terminal"))?,
-            output: streams::output()?,
-            size: watch_size()?,
-        };
-        let _raw = RawMode::enter()?;
+        let (streams, _raw) = attach_terminal(&mut process, settings)?;
         supervisor.exec(&args.name, &process, streams).await?
     } else {
         let stdin = if io::stdin().is_terminal() { None } else { streams::input() };

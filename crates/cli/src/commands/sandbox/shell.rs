@@ -28,14 +28,7 @@ pub(crate) async fn run(
     let mut process =
         Process { timeout: request.timeout, ..Process::new(["sh", "-c", FIND_SHELL]) };
     let session = if terminal::is_interactive() {
-        let term = settings.term().unwrap_or("xterm").to_owned();
-        process.env.push(("TERM".into(), term));
-        let streams = Streams::Terminal {
-            input: streams::input().ok_or_else(|| anyhow::anyhow!("cannot read the terminal"))?,
-            output: streams::output()?,
-            size: watch_size()?,
-        };
-        let _raw = RawMode::enter()?;
+        let (streams, _raw) = attach_terminal(&mut process, settings)?;
         session::run(&request, &process, streams, settings, signals).await?
     } else {
         let (stdout, stderr) = (streams::output()?, streams::errors()?);
@@ -48,8 +41,23 @@ pub(crate) async fn run(
     }
 }
 
+/// Connects a process to the user's terminal, which is in raw mode until the returned value is dropped.
+pub(super) fn attach_terminal(
+    process: &mut Process,
+    settings: &Settings,
+) -> anyhow::Result<(Streams, RawMode)> {
+    let term = settings.term().unwrap_or("xterm").to_owned();
+    process.env.push(("TERM".into(), term));
+    let streams = Streams::Terminal {
+        input: streams::input().ok_or_else(|| anyhow::anyhow!("cannot read the terminal"))?,
+        output: streams::output()?,
+        size: watch_size()?,
+    };
+    Ok((streams, RawMode::enter()?))
+}
+
 /// The size of the terminal, updated when it changes.
-pub(super) fn watch_size() -> anyhow::Result<watch::Receiver<sandbox::TerminalSize>> {
+fn watch_size() -> anyhow::Result<watch::Receiver<sandbox::TerminalSize>> {
     let mut changes = signal(SignalKind::window_change())?;
     let (sender, size) = watch::channel(terminal::size());
     tokio::spawn(async move {
