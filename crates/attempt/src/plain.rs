@@ -29,7 +29,8 @@ pub(crate) async fn answer<M: Model, R: Runtime>(
     let usage = usage(play, response.as_ref(), ms_since(start));
     let mut answer = String::new();
     if let Some(Response { message, stop, usage: tokens, from_cache }) = response {
-        answer = message.raw.clone().unwrap_or_else(|| message.text.clone());
+        let text = message.raw.as_ref().unwrap_or(&message.text);
+        answer = play.task.plain_answer(text).to_owned();
         let (cost, millis) = (usage.cost, usage.model_ms);
         let replied = Responded { turn: 1, message, stop, usage: tokens, cost, millis, from_cache };
         append(events, Event::Responded(Box::new(replied)))?;

@@ -36,6 +36,8 @@ pub struct Task {
     pub prompts: Prompts,
     /// The form of the prompt for a model without one; see [`Self::plain_prompt`].
     pub plain_prompt: PlainPrompt,
+    /// What introduces the answer in a response without a sandbox; see [`Self::plain_answer`].
+    pub answer_marker: Option<String>,
     /// The data file of a task folder.
     pub data: Option<PathBuf>,
     /// The data set on the hub.
@@ -118,6 +120,16 @@ impl Task {
             ),
         };
         with_documents(problem, &question)
+    }
+
+    /// The answer in a response to [`Self::plain_prompt`]: what follows the last marker on its line, or the whole
+    /// response where the task has no marker or the response none.
+    pub fn plain_answer<'a>(&self, response: &'a str) -> &'a str {
+        let marked = self.answer_marker.as_deref().and_then(|marker| {
+            let begin = response.rfind(marker)? + marker.len();
+            response[begin..].lines().next()
+        });
+        marked.map_or(response, |line| line.trim().trim_matches('*').trim())
     }
 
     /// The statement for a model with a sandbox that gets the documents in its prompt instead of as files.

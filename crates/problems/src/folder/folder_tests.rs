@@ -41,6 +41,7 @@ known_as = ["Letters 1"]
 set = "math"
 task = "{problem_statement} in {output_dir}/answer.txt"
 plain = "Count. {problem_statement}"
+answer_marker = "Answer:"
 output_dir = "/testbed/out"
 
 [grader]
@@ -56,6 +57,7 @@ tokens = 1000
     assert_eq!(task.image.as_deref(), Some("base"));
     assert_eq!(task.known_as, ["Letters 1"]);
     assert_eq!(task.plain_prompt, PlainPrompt::Template("Count. {problem_statement}".into()));
+    assert_eq!(task.answer_marker.as_deref(), Some("Answer:"));
     assert!(task.prompts.system.contains("mathematical"));
     assert_eq!(task.prompts.output_dir, Path::new("/testbed/out"));
     assert!(task.data.unwrap().ends_with("rows.jsonl"));
@@ -85,6 +87,7 @@ fn errors_name_their_line() {
             "line 4: unknown prompt set `x`; known are general",
         ),
         ("[grader]\nkind = 'math'\n[prompt]\nplain = '{x}'", "line 4: unknown placeholder {x}"),
+        ("[grader]\nkind = 'math'\n[prompt]\nanswer_marker = ' '", "line 4: `answer_marker` has"),
         ("[grader]\nkind = 'math'\n[prompt]\nsystem = '{x}'", "unknown placeholder `{x}`"),
         (
             "[grader]\nkind = 'math'\n[prompt]\ninput_dir = 'x'",

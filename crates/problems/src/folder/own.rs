@@ -45,6 +45,7 @@ struct Prompt {
     system: Option<String>,
     task: Option<String>,
     plain: Option<Spanned<String>>,
+    answer_marker: Option<Spanned<String>>,
     working_dir: Option<String>,
     input_dir: Option<String>,
     output_dir: Option<String>,
@@ -111,6 +112,7 @@ pub(super) fn load(dir: &Path, path: &Path) -> Result<Task, TaskError> {
         known_as: known_as(&source, file.known_as)?,
         prompts: prompts(&source, &file.prompt)?,
         plain_prompt,
+        answer_marker: answer_marker(&source, file.prompt.answer_marker)?,
         data,
         hub: None,
         image: file.image,
@@ -144,6 +146,18 @@ fn known_as(
             let why = format!("`known_as` has to be at most {MAX_NAMES} names of {MAX_NAME} bytes");
             Err(source.error(&names, why))
         }
+    }
+}
+
+fn answer_marker(
+    source: &Description<'_>,
+    marker: Option<Spanned<String>>,
+) -> Result<Option<String>, TaskError> {
+    let Some(marker) = marker else { return Ok(None) };
+    let text = marker.get_ref();
+    match !text.trim().is_empty() && text.len() <= MAX_NAME && !text.contains(char::is_control) {
+        true => Ok(Some(marker.into_inner())),
+        false => Err(source.error(&marker, "`answer_marker` has to be a short text on one line")),
     }
 }
 

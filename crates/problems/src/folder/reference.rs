@@ -57,6 +57,7 @@ pub(super) fn load(dir: &Path, path: &Path) -> Result<Task, TaskError> {
         known_as: Vec::new(),
         prompts,
         plain_prompt: PlainPrompt::Statement,
+        answer_marker: None,
         data,
         hub,
         image: None,

@@ -35,6 +35,7 @@ pub(super) fn task(name: &str) -> Option<Task> {
         known_as: known_as.iter().copied().chain(own).map(str::to_owned).collect(),
         prompts: prompts(name)?,
         plain_prompt,
+        answer_marker: None,
         data: None,
         hub: Some(source(name)),
         image: None,

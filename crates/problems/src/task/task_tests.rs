@@ -88,6 +88,18 @@ fn templates_are_filled_once() {
 }
 
 #[test]
+fn a_marker_introduces_the_answer_of_a_plain_response() {
+    let mut task = Task::builtin("instruct_pretrain").unwrap();
+    let response = "Answer: perhaps 3?\nNo.\n**Answer: 4 km**\nDone.";
+    assert_eq!(task.plain_answer(response), response);
+    task.answer_marker = Some("Answer:".to_owned());
+    assert_eq!(task.plain_answer(response), "4 km");
+    assert_eq!(task.plain_answer("It is 4."), "It is 4.");
+    assert_eq!(task.plain_answer("Answer:"), "Answer:");
+    assert_eq!(task.plain_answer("Answer: \n4"), "");
+}
+
+#[test]
 fn each_grader_gets_the_answer_as_it_is() {
     assert_eq!(score("math", "70", "So it is \\boxed{70}."), 1.0);
     assert_eq!(score("math", "70", "70"), 1.0);
