@@ -1,6 +1,6 @@
 //! Linker arguments for libtorch: its path, and permission for symbols of CUDA libraries that are missing on machines
-//! without a GPU and never called. Also compiles the small library for CUDA graphs, which the program embeds and loads
-//! on machines with CUDA.
+//! without a GPU and never called. Also compiles the small library for CUDA graphs and packed attention, which the program
+//! embeds and loads on machines with CUDA.
 
 use std::{fs, path::Path, process::Command};
 
@@ -15,8 +15,8 @@ fn main() {
 
 /// Compiles the library; without suitable CUDA headers, it is an empty file.
 fn graphs(libtorch: Option<&Path>) {
-    const SOURCE: &str = "cuda/graph.cpp";
-    println!("cargo::rerun-if-changed={SOURCE}");
+    const SOURCES: [&str; 2] = ["cuda/graph.cpp", "cuda/attention.cpp"];
+    println!("cargo::rerun-if-changed=cuda");
     println!("cargo::rerun-if-changed=build.rs");
     #[expect(
         clippy::disallowed_methods,
@@ -45,13 +45,14 @@ fn graphs(libtorch: Option<&Path>) {
                 .arg(include.join("torch/csrc/api/include"))
                 .arg("-I")
                 .arg(headers)
-                .args([SOURCE, "-o"])
+                .args(SOURCES)
+                .arg("-o")
                 .arg(&library);
             compiler.status().is_ok_and(|status| status.success())
         });
     if !compiled {
         println!(
-            "cargo::warning=no CUDA headers beside libtorch: sampling on a GPU will do without CUDA graphs"
+            "cargo::warning=no CUDA headers beside libtorch: a GPU will do without CUDA graphs and packed attention"
         );
         if let Err(error) = fs::write(&library, []) {
             println!("cargo::error=cannot write {}: {error}", library.display());

@@ -79,6 +79,9 @@ pub struct EpisodeSettings {
     /// The directory for results inside the sandbox. The first submission with no file in it is sent back to the
     /// model. `None`: every submission is accepted.
     pub output_dir: Option<PathBuf>,
+    /// The file for the answer inside the sandbox. A block of commands that ends with `submit` submits only if this
+    /// file has content. `None`: any file in `output_dir`.
+    pub answer_file: Option<PathBuf>,
 }
 
 /// What an episode starts from.
@@ -142,12 +145,14 @@ struct Turn {
     usable_calls: u32,
     /// Messages the model still gets in this turn.
     pending: usize,
+    /// Whether the response submits once its calls have succeeded.
+    then_submit: bool,
 }
 
 impl Turn {
     fn new(stop: Stop, calls: usize) -> Self {
         // A response without calls gets a reminder.
-        Self { stop, calls: 0, usable_calls: 0, pending: calls.max(1) }
+        Self { stop, calls: 0, usable_calls: 0, pending: calls.max(1), then_submit: false }
     }
 }
 

@@ -196,8 +196,10 @@ impl Settings {
     /// The settings of an episode of this task.
     pub fn episode(&self, task: &Task) -> EpisodeSettings {
         let limits = self.limits(task);
-        let leaves_a_file = matches!(task.answer_location(), AnswerLocation::File(_));
-        let expects_file = leaves_a_file && self.allows(Capability::Files);
+        let file = match task.answer_location() {
+            AnswerLocation::File(name) if self.allows(Capability::Files) => Some(name),
+            _ => None,
+        };
         EpisodeSettings {
             compaction: self.compaction.clone().map(|compaction| {
                 let window = compaction.window.unwrap_or(u64::MAX).min(limits.tokens);
@@ -214,7 +216,8 @@ impl Settings {
             },
             sampling: self.sampling.clone(),
             price: self.price,
-            output_dir: expects_file.then(|| task.prompts.output_dir.clone()),
+            output_dir: file.as_ref().map(|_| task.prompts.output_dir.clone()),
+            answer_file: file.map(|name| task.prompts.output_dir.join(name)),
         }
     }
 

@@ -25,6 +25,7 @@ mod plan;
 mod progress;
 mod resume;
 mod run;
+mod withdraw;
 
 pub use dry_run::{AnswerCheck, DryRun, PromptCheck, SandboxCheck, TaskCheck};
 pub use due::{Due, JudgeAccess, Scope};
@@ -34,3 +35,4 @@ pub use progress::{Progress, ProgressEvent, Tally, TaskTally};
 pub use results::{ProblemRequest, Selection};
 pub use resume::{PreparedRun, Regrade, prepare_run};
 pub use run::{Benchmark, Concurrency, RunEnd, RunOutcome, Summary, reference_mode};
+pub use withdraw::withdraw_scores;

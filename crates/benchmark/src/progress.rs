@@ -76,7 +76,8 @@ pub struct TaskTally {
     pub ungraded: usize,
     /// Of these, those that failed because of the infrastructure.
     pub infrastructure: usize,
-    /// The mean score of the graded attempts; none where there are none. A failure of the infrastructure is not a score.
+    /// The mean over problems of the mean score of their graded attempts; none where there are none. A failure of the
+    /// infrastructure is not a score.
     pub mean_score: Option<f64>,
     /// The same, under the name that earlier versions used.
     pub mean_of_graded: Option<f64>,
@@ -93,8 +94,24 @@ pub struct TaskTally {
     /// Seconds of all attempts together.
     #[serde(skip)]
     pub seconds: f64,
+    /// The scores by problem.
     #[serde(skip)]
-    scores: f64,
+    scores: BTreeMap<String, Scores>,
+}
+
+/// The graded attempts at one problem.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Scores {
+    sum: f64,
+    count: usize,
+}
+
+/// The mean over problems of the means of their attempts.
+fn mean_of_problems<'a>(problems: impl Iterator<Item = &'a Scores>) -> Option<f64> {
+    let (sum, count) = problems.fold((0.0, 0_usize), |(sum, count), scores| {
+        (sum + scores.sum / scores.count as f64, count + 1)
+    });
+    (count > 0).then(|| sum / count as f64)
 }
 
 impl Tally {
@@ -125,7 +142,7 @@ impl Tally {
             tokens: Tokens::default(),
             cost: None,
             seconds: 0.0,
-            scores: 0.0,
+            scores: BTreeMap::new(),
         }));
     }
 
@@ -158,10 +175,9 @@ impl Tally {
         self.groups.iter().map(|group| group.ungraded).sum()
     }
 
-    /// The mean score of all graded attempts; none where there are none.
+    /// The mean score over the problems of all tasks and modes; none where no attempt is graded.
     pub fn mean_score(&self) -> Option<f64> {
-        let scores: f64 = self.groups.iter().map(|group| group.scores).sum();
-        mean(scores, self.groups.iter().map(|group| group.graded).sum())
+        mean_of_problems(self.groups.iter().flat_map(|group| group.scores.values()))
     }
 
     /// Billed tokens of all attempts.
@@ -180,14 +196,18 @@ impl Tally {
 impl TaskTally {
     fn add(&mut self, attempt: &AttemptRecord) {
         self.finished += 1;
-        self.scores += attempt.score.unwrap_or(0.0);
+        if let Some(score) = attempt.score {
+            let scores = self.scores.entry(attempt.key.id.clone()).or_default();
+            scores.sum += score;
+            scores.count += 1;
+        }
         let failed = matches!(attempt.outcome, Outcome::Infrastructure { .. });
         match attempt.score {
             Some(_) => self.graded += 1,
             None if failed => self.infrastructure += 1,
             None => self.ungraded += 1,
         }
-        self.mean_score = mean(self.scores, self.graded);
+        self.mean_score = mean_of_problems(self.scores.values());
         self.mean_of_graded = self.mean_score;
         *self.outcomes.entry(attempt.outcome.name().to_owned()).or_default() += 1;
         self.seconds += attempt.wall_ms as f64 / 1e3;
@@ -206,6 +226,32 @@ impl TaskTally {
     }
 }
 
-fn mean(sum: f64, count: usize) -> Option<f64> {
-    (count > 0).then(|| sum / count as f64)
+#[cfg(test)]
+mod tests {
+    use trajectory::Spent;
+
+    use super::*;
+
+    fn attempt(id: &str, score: Option<f64>) -> AttemptRecord {
+        let recorded = serde_json::json!({
+            "v": 1, "task": "math", "mode": "llm", "id": id, "score": score, "outcome": "submitted",
+            "spent": Spent::default(),
+        });
+        serde_json::from_value(recorded).unwrap()
+    }
+
+    #[test]
+    fn a_problem_counts_once_however_often_it_was_attempted() {
+        let mut tally = Tally::default();
+        tally.add_task("math", &[Mode::Llm], 6);
+        assert_eq!(tally.mean_score(), None);
+        for score in [Some(1.0), Some(1.0), Some(1.0), None] {
+            tally.add(&attempt("easy", score));
+        }
+        tally.add(&attempt("hard", Some(0.0)));
+        tally.add(&attempt("broken", None));
+        let group = &tally.groups[0];
+        assert_eq!((group.graded, group.ungraded), (4, 2));
+        assert_eq!((group.mean_score, tally.mean_score()), (Some(0.5), Some(0.5)));
+    }
 }

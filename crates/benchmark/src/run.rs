@@ -242,7 +242,7 @@ pub struct Summary {
     pub task: String,
     /// Finished attempts.
     pub total: usize,
-    /// The mean score of the graded attempts; null where there are none.
+    /// The mean over problems of the mean score of their graded attempts; null where there are none.
     pub mean_score: Option<f64>,
     /// Attempts that failed because of the infrastructure.
     pub num_errors: usize,

@@ -4,7 +4,7 @@
 //! A directory may come from a stranger: no link in it is followed, so that no file from elsewhere gets into a page.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::Read,
     num::NonZeroUsize,
     os::unix::fs::OpenOptionsExt,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::Context;
-use report::transcript::{self, Episode, EpisodeFile, IndexRow, page_name};
+use report::transcript::{self, Episode, EpisodeFile, IndexRow, MAX_PICTURE, page_name};
 use results::{AttemptKey, ResultsDir, Run};
 use rustix::fs::OFlags;
 use serde::Deserialize;
@@ -40,6 +40,8 @@ const MAX_DEPTH: usize = 32;
 /// Files whose start is shown, and bytes of each.
 const MAX_PREVIEWS: usize = 40;
 const MAX_PREVIEW: u64 = 16 << 10;
+/// Images that are read; the page shows as many as fit.
+const MAX_IMAGES: usize = 40;
 /// Problems that are listed.
 const MAX_PROBLEMS: usize = 5;
 
@@ -55,6 +57,7 @@ pub(crate) fn page(recorded: &Recorded) -> String {
         trajectory: &recorded.trajectory,
         recorded: recorded.has_events,
         notices: &recorded.notices,
+        pictures: &recorded.pictures,
         outcome: &recorded.outcome().unwrap_or_default(),
         attempt: recorded.attempt.as_ref(),
         judgement: recorded.judgement.as_ref(),
@@ -211,13 +214,18 @@ fn files(root: &Path) -> (Vec<EpisodeFile>, usize) {
     }
     found.sort();
     let count = found.len();
-    let mut previews = 0;
+    let (mut previews, mut images) = (0, 0);
     let files = found.into_iter().take(MAX_FILES).map(|path| {
         let about = root.join(&path).symlink_metadata();
         let size = about.map(|about| about.len()).unwrap_or_default();
         let preview = (previews < MAX_PREVIEWS).then(|| start_of(&root.join(&path))).flatten();
         previews += usize::from(preview.is_some());
-        EpisodeFile { path: path.to_string_lossy().into_owned(), size, preview }
+        let image = match preview {
+            None if images < MAX_IMAGES => image_of(&root.join(&path)),
+            _ => None,
+        };
+        images += usize::from(image.is_some());
+        EpisodeFile { path: path.to_string_lossy().into_owned(), size, preview, image }
     });
     (files.collect(), count)
 }
@@ -236,14 +244,28 @@ fn walk(root: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The start of a text file; none of anything else.
-fn start_of(path: &Path) -> Option<String> {
+/// Opens a regular file, not through a link.
+fn open(path: &Path) -> Option<File> {
     let careful = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(careful.bits().cast_signed()).open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
+/// An image that a page can show; none of anything else.
+fn image_of(path: &Path) -> Option<Vec<u8>> {
+    let file = open(path)?;
+    if file.metadata().ok()?.len() > MAX_PICTURE {
         return None;
     }
+    let mut bytes = Vec::new();
+    file.take(MAX_PICTURE).read_to_end(&mut bytes).ok()?;
+    transcript::media_type(&bytes).map(|_| bytes)
+}
+
+/// The start of a text file; none of anything else.
+fn start_of(path: &Path) -> Option<String> {
+    let file = open(path)?;
     let mut bytes = Vec::new();
     file.take(MAX_PREVIEW).read_to_end(&mut bytes).ok()?;
     let text = match std::str::from_utf8(&bytes) {

@@ -7,7 +7,7 @@ mod settings;
 pub(crate) mod store;
 
 pub(crate) use self::{
-    local::{LocalSettings, ModelFile},
+    local::{LocalSettings, ModelFile, token_model},
     open::AnyModel,
     preflight::{Effort, preflight},
     settings::{ModelLocation, ModelSettings, Secrets, strip_vendor},

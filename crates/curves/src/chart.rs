@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::{
     Run, Smoothing,
     label::{Section, label},
+    sets,
     smooth::thin,
 };
 
@@ -40,8 +41,10 @@ pub struct Series {
     pub at: usize,
     /// Steps and values; means of neighboring points where there are more than can be drawn.
     pub raw: Vec<(f64, f64)>,
-    /// Steps and smoothed values.
+    /// Steps and smoothed values; those of a validation with a standard error are not smoothed.
     pub smooth: Vec<(f64, f64)>,
+    /// Steps with the ends of 95% confidence intervals, where the run has standard errors.
+    pub band: Vec<(f64, [f64; 2])>,
 }
 
 /// One metric of one run in numbers.
@@ -71,22 +74,31 @@ pub fn charts(runs: &[Run], smoothing: Smoothing) -> Vec<Chart> {
     let runs = &runs[..runs.len().min(MOST_RUNS)];
     let mut charts: Vec<Chart> = ordered(runs)
         .into_iter()
+        .filter(|(.., name)| sets::is_drawn(name))
         .map(|(section, title, axis, name)| {
-            let series = runs.iter().enumerate().filter_map(|(at, run)| {
-                let points: Vec<(f64, f64)> = run
-                    .metrics
-                    .get(&name)?
-                    .iter()
-                    .map(|(step, number)| (*step as f64, *number))
-                    .collect();
-                let smooth = thin(&smoothing.smooth(&points), MOST_POINTS);
-                Some(Series { run: run.name.clone(), at, raw: thin(&points, MOST_POINTS), smooth })
-            });
+            let each = runs.iter().enumerate();
+            let series = each.filter_map(|(at, run)| Series::new(run, at, &name, smoothing));
             Chart { file: String::new(), title, axis, series: series.collect(), section, name }
         })
         .collect();
     name_files(&mut charts);
     charts
+}
+
+impl Series {
+    /// The series of a run that has the metric.
+    fn new(run: &Run, at: usize, name: &str, smoothing: Smoothing) -> Option<Self> {
+        let numbers = run.metrics.get(name)?;
+        let points: Vec<(f64, f64)> =
+            numbers.iter().map(|(step, number)| (*step as f64, *number)).collect();
+        let raw = thin(&points, MOST_POINTS);
+        let band = sets::band(run, name);
+        let smooth = match band.is_empty() {
+            true => thin(&smoothing.smooth(&points), MOST_POINTS),
+            false => raw.clone(),
+        };
+        Some(Self { run: run.name.clone(), at, raw, smooth, band })
+    }
 }
 
 /// Summarizes every metric of every run, in the order of the charts.
@@ -119,7 +131,9 @@ fn summarize(run: &Run, name: &str, title: &str) -> Option<Summary> {
 
 /// All metrics with their section, title, axis label and name, in the order of the page.
 fn ordered(runs: &[Run]) -> Vec<(Section, String, String, String)> {
-    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.metrics.keys()).collect();
+    let is_error = |name: &str| runs.iter().any(|run| sets::is_standard_error(run, name));
+    let names = runs.iter().flat_map(|run| run.metrics.keys()).filter(|name| !is_error(name));
+    let names: BTreeSet<&String> = names.collect();
     let mut labelled: Vec<_> = names.into_iter().map(|name| (label(name), name.clone())).collect();
     labelled.sort_by(|(a, one), (b, other)| {
         (a.section, a.position, one).cmp(&(b.section, b.position, other))

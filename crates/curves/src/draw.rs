@@ -49,6 +49,10 @@ fn draw(chart: &Chart) -> Canvas {
 
 fn draw_series(canvas: &mut Canvas, series: &Series, x: Scale, y: Scale) {
     let position = |(step, number): &(f64, f64)| [x.at(*step), y.at(*number)];
+    if !series.band.is_empty() {
+        let ends = series.band.iter().map(|(step, ends)| (x.at(*step), ends.map(|end| y.at(end))));
+        canvas.band(series.color(), &ends.collect::<Vec<_>>());
+    }
     let raw = format!("raw {}", series.color().fill());
     for point in &series.raw {
         let title = format!("step {}: {}", short(point.0), short(point.1));
@@ -85,10 +89,12 @@ fn range(chart: &Chart) -> [f64; 2] {
     let outliers = raw.len() / 50;
     let usual = [raw.get(outliers), raw.get(raw.len().saturating_sub(outliers + 1))];
     let smooth = chart.series.iter().flat_map(|series| &series.smooth).map(|(_, number)| number);
+    let bands = chart.series.iter().flat_map(|series| &series.band).flat_map(|(_, ends)| ends);
     let (low, high) = usual
         .into_iter()
         .flatten()
         .chain(smooth)
+        .chain(bands)
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| {
             (low.min(*number), high.max(*number))
         });

@@ -1,5 +1,7 @@
 //! Titles, axis labels and order of known metrics. Others are shown under their own name, at the end.
 
+use crate::sets;
+
 /// A section of the page, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
@@ -11,6 +13,7 @@ pub(crate) enum Section {
     Optimizer,
     Speed,
     Other,
+    PassRates,
 }
 
 impl Section {
@@ -24,6 +27,7 @@ impl Section {
             Self::Optimizer => "Optimizer",
             Self::Speed => "Speed",
             Self::Other => "Other metrics",
+            Self::PassRates => "Pass rates",
         }
     }
 }
@@ -79,6 +83,13 @@ pub(crate) fn label(name: &str) -> Label {
         let (_, section, title, axis) = KNOWN[at];
         return Label { section, position: at, title: title.into(), axis: axis.into() };
     }
+    if let Some((set, metric)) = sets::split(name)
+        && let Some(at) = KNOWN.iter().position(|(known, ..)| *known == metric)
+    {
+        let (_, _, title, axis) = KNOWN[at];
+        let title = format!("{set}: {title}");
+        return Label { section: Section::Validation, position: at, title, axis: axis.into() };
+    }
     let (kind, rest) = name.split_once('/').unwrap_or(("", name));
     let words = |name: &str| name.replace(['_', '/'], " ");
     let of = |section: Section, title: String, axis: &str| Label {
@@ -99,6 +110,7 @@ pub(crate) fn label(name: &str) -> Label {
         }
         "use" => of(Section::Sandbox, words(rest), "share of turns"),
         "end" => of(Section::Behaviour, format!("Ended as {}", words(rest)), "share of episodes"),
+        "rate" => of(Section::PassRates, words(rest), "share of episodes"),
         "seconds" => of(Section::Speed, format!("Time: {}", words(rest)), "seconds per step"),
         _ => of(Section::Other, words(name), &words(rest)),
     }
@@ -117,9 +129,11 @@ mod tests {
             of("validation/plain/x_y"),
             (Section::Validation, "plain x y (validation)".into())
         );
+        assert_eq!(of("validation/gsm8k/success"), (Section::Validation, "gsm8k: Success".into()));
         assert_eq!(of("validation/use/files"), (Section::Validation, "Files (validation)".into()));
         assert_eq!(of("use/network"), (Section::Sandbox, "network".into()));
         assert_eq!(of("end/submitted"), (Section::Behaviour, "Ended as submitted".into()));
+        assert_eq!(of("rate/count/3"), (Section::PassRates, "count 3".into()));
         assert_eq!(of("seconds/save"), (Section::Speed, "Time: save".into()));
         assert_eq!(of("new_thing"), (Section::Other, "new thing".into()));
         assert_eq!(of(&"validation/".repeat(18)).0, Section::Other);

@@ -24,6 +24,7 @@ mod draw;
 mod label;
 mod page;
 mod read;
+mod sets;
 mod smooth;
 
 pub use chart::{Chart, Series, Summary, charts, summary};

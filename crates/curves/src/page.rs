@@ -9,6 +9,7 @@ use crate::{
     chart::{MOST_RUNS, charts, summary},
     draw::inline,
     label::Section,
+    sets::before_and_after,
 };
 
 /// Draws all charts of some runs on one page, with a table of their numbers below.
@@ -21,6 +22,10 @@ pub fn html(runs: &[Run], smoothing: Smoothing) -> String {
     if section.is_some() {
         main.push_str("</div></section>\n");
     }
+    if let Some(sets) = before_and_after(runs) {
+        main.push_str("<section><h2>Validation sets</h2>\n<div class=\"plots\">");
+        let _ = writeln!(main, "<figure>{sets}</figure></div></section>");
+    }
     write_table(&mut main, &summary(runs));
     let version = env!("CARGO_PKG_VERSION");
     Page {
@@ -30,6 +35,7 @@ pub fn html(runs: &[Run], smoothing: Smoothing) -> String {
         header: &header(runs),
         main: &main,
         footer: &format!("Written by llm-in-sandbox {version}. The same runs give the same page."),
+        ..Page::default()
     }
     .render()
 }
@@ -52,7 +58,7 @@ fn header(runs: &[Run]) -> String {
     if runs.len() > MOST_RUNS {
         let _ = write!(out, "<span>and {} more, in the table only</span>", runs.len() - MOST_RUNS);
     }
-    out + "</p>\n<p class=\"runs\">Faint points are raw values, lines their moving average.</p></header>\n"
+    out + "</p>\n<p class=\"runs\">Faint points are raw values, lines their moving average; bands are 95% intervals.</p></header>\n"
 }
 
 fn write_chart(out: &mut String, chart: &Chart, section: &mut Option<Section>) {

@@ -78,6 +78,27 @@ fn a_page_shows_every_metric_of_every_run() {
 }
 
 #[test]
+fn validation_sets_have_bands_and_are_shown_before_and_after() {
+    let runs = [run(
+        "r",
+        &[
+            ("validation/gsm8k/success", vec![0.5, 0.6, 0.9]),
+            ("validation/gsm8k/success_se", vec![0.05; 3]),
+            ("validation/gsm8k/episodes", vec![300.0; 3]),
+        ],
+    )];
+    let all = charts(&runs, Smoothing::default());
+    let [chart] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((chart.title.as_str(), chart.series[0].band.len()), ("gsm8k: Success", 3));
+    assert_eq!(chart.series[0].smooth, chart.series[0].raw, "few points are not smoothed");
+    let file = svg(chart);
+    assert!(file.contains("<polygon class=\"band s0\"") && well_formed(&file), "{file}");
+    let page = html(&runs, Smoothing::default());
+    assert!(page.contains("<h2>Validation sets</h2>") && page.contains("first validation"));
+    assert!(!page.contains("success_se") && page.contains("gsm8k: Episodes"));
+}
+
+#[test]
 fn points_lie_within_the_plot_whatever_the_numbers() {
     let extreme = [1e100, -1e100, 0.0, 1e-300, 5.0];
     for numbers in [vec![0.0], vec![1e-6; 3], extreme.to_vec(), vec![-1.0, -1.0], rising(1)] {

@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Longest line, in bytes.
 const LONGEST_LINE: usize = 1 << 20;
 /// Metrics read at most; later ones are ignored.
-const MOST_METRICS: usize = 500;
+const MOST_METRICS: usize = 4000;
 /// Numbers read at most.
 const MOST_NUMBERS: usize = 20_000_000;
 /// Numbers beyond this size are ignored: charts could not show anything else.

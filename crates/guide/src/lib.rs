@@ -54,6 +54,7 @@
 //!
 //! - [`lis_curriculum`](../lis_curriculum/index.html): tasks to train on, from documents and synthetic.
 //! - [`lis_sampling`](../lis_sampling/index.html): the interface between the sampler and the episodes.
+//! - [`lis_sampling_http`](../lis_sampling_http/index.html): the same interface over HTTP: vLLM, SGLang, our servers.
 //! - [`lis_rollout`](../lis_rollout/index.html): episodes for training, with every sampled token and its reward.
 //! - [`lis_policy`](../lis_policy/index.html): Llama, Qwen2 and Qwen3 on libtorch, and a batched sampler.
 //! - [`lis_training`](../lis_training/index.html): the loops, the algorithms, the optimizer, checkpoints.

@@ -9,6 +9,7 @@ use llama_cpp_2::{
     context::LlamaContext, llama_batch::LlamaBatch, model::LlamaModel, token::LlamaToken,
 };
 use model::Sampling;
+use sampling::SamplingParams;
 use tokio::sync::mpsc::UnboundedSender;
 use trajectory::{Stop, Usage};
 
@@ -33,12 +34,28 @@ pub(crate) struct Job {
     pub(crate) fingerprint: Fingerprint,
     /// Maximum output tokens. With the prompt they fit into the context.
     pub(crate) max_tokens: u64,
-    /// How tokens are sampled.
-    pub(crate) sampling: Sampling,
-    /// What the response is constrained to, if anything.
-    pub(crate) constraint: Option<Constraint>,
+    /// What is generated.
+    pub(crate) wanted: Wanted,
     /// Receives the response. Closed when the request was dropped.
     pub(crate) output: UnboundedSender<Output>,
+}
+
+/// What a job generates.
+pub(crate) enum Wanted {
+    /// Text.
+    Text {
+        /// How tokens are sampled.
+        sampling: Box<Sampling>,
+        /// What the response is constrained to, if anything.
+        constraint: Option<Constraint>,
+    },
+    /// Tokens with their log-probabilities.
+    Tokens {
+        /// How tokens are sampled.
+        params: SamplingParams,
+        /// The tokens that end the response.
+        stop: Vec<u32>,
+    },
 }
 
 /// A part of a response.
@@ -46,6 +63,8 @@ pub(crate) struct Job {
 pub(crate) enum Output {
     /// The next piece of text.
     Text(String),
+    /// The next token and its log-probability.
+    Token(u32, f32),
     /// The response is complete.
     Done(Stop, Usage),
     /// llama.cpp failed.
@@ -77,9 +96,15 @@ struct Running {
     /// Tokens to evaluate: the rest of the prompt, then always the last sampled one.
     pending: VecDeque<LlamaToken>,
     sampler: ConstrainedSampler,
-    decoder: TextDecoder,
+    form: Form,
     max_tokens: u64,
     usage: Usage,
+}
+
+/// The form of a response.
+enum Form {
+    Text(TextDecoder),
+    Tokens { temperature: f64, stop: Vec<u32> },
 }
 
 /// A slot's part of a batch.
@@ -151,13 +176,23 @@ impl<'m> Engine<'m> {
         slot.tokens = cached.to_vec();
         slot.fingerprint = job.fingerprint;
         slot.used = self.clock;
+        let vocabulary = self.model.n_vocab();
+        let (sampler, form) = match job.wanted {
+            Wanted::Text { sampling, constraint } => {
+                let chain = sampler::chain(&sampling, vocabulary, &job.prompt);
+                let decoder = TextDecoder::new(&sampling.stop);
+                (ConstrainedSampler::new(chain, constraint), Form::Text(decoder))
+            }
+            Wanted::Tokens { params, stop } => {
+                let chain = sampler::token_chain(&params, vocabulary);
+                let form = Form::Tokens { temperature: params.temperature, stop };
+                (ConstrainedSampler::new(chain, None), form)
+            }
+        };
         slot.running = Some(Running {
             pending: new.iter().copied().collect(),
-            sampler: ConstrainedSampler::new(
-                sampler::chain(&job.sampling, self.model.n_vocab(), &job.prompt),
-                job.constraint,
-            ),
-            decoder: TextDecoder::new(&job.sampling.stop),
+            sampler,
+            form,
             max_tokens: job.max_tokens.max(1),
             usage: Usage {
                 input: job.prompt.len() as u64,
@@ -210,7 +245,14 @@ impl<'m> Engine<'m> {
             slot.tokens.extend(share.tokens);
             if let (Some(at), Some(running)) = (share.logits_at, &mut slot.running) {
                 let next = match running.sampler.sample(&self.context, at, self.model) {
-                    Some(token) => running.push(token, self.model),
+                    Some(token) => match &running.form {
+                        Form::Text(_) => running.push(token, self.model),
+                        Form::Tokens { temperature, .. } => {
+                            let logits = self.context.get_logits_ith(at);
+                            let logprob = sampler::logprob(logits, *temperature, token);
+                            running.push_token(token, logprob)
+                        }
+                    },
                     None => {
                         running.send(Output::Failed("no token satisfies the grammar".into()));
                         Next::Done
@@ -300,10 +342,11 @@ impl Running {
         if vocabulary.is_eog(token) {
             return self.end(Stop::End);
         }
-        match self.decoder.push(&vocabulary.token_to_piece(token, true, None)) {
+        let Form::Text(decoder) = &mut self.form else { return Next::Done };
+        match decoder.push(&vocabulary.token_to_piece(token, true, None)) {
             Decoded::Stopped(text) => {
+                *decoder = TextDecoder::default();
                 self.send_text(text);
-                self.decoder = TextDecoder::default();
                 return self.end(Stop::End);
             }
             Decoded::More(text) => self.send_text(text),
@@ -315,9 +358,31 @@ impl Running {
         Next::Continue
     }
 
+    /// Appends a token to a response of tokens.
+    fn push_token(&mut self, token: LlamaToken, logprob: f32) -> Next {
+        let Form::Tokens { stop, .. } = &self.form else { return Next::Done };
+        let Some(id) = u32::try_from(token.0).ok().filter(|_| logprob.is_finite()) else {
+            self.send(Output::Failed("the logits are not finite".into()));
+            return Next::Done;
+        };
+        self.usage.output += 1;
+        let is_end = stop.contains(&id);
+        self.send(Output::Token(id, logprob));
+        if is_end {
+            return self.end(Stop::End);
+        }
+        if self.usage.output >= self.max_tokens {
+            return self.end(Stop::Length);
+        }
+        self.pending.push_back(token);
+        Next::Continue
+    }
+
     fn end(&mut self, stop: Stop) -> Next {
-        let rest = self.decoder.finish();
-        self.send_text(rest);
+        if let Form::Text(decoder) = &mut self.form {
+            let rest = decoder.finish();
+            self.send_text(rest);
+        }
         self.send(Output::Done(stop, self.usage));
         Next::Done
     }

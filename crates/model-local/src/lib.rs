@@ -1,8 +1,8 @@
 //! A language model in this process: a GGUF file, run by llama.cpp on the CPU.
 //!
 //! [`LocalModel`] implements [`model::Model`]; many conversations share one loaded file and are evaluated in common
-//! batches. Start reading at `local.rs`; `engine.rs` owns llama.cpp's context. Knows no catalogue, no network and no
-//! tool-call format.
+//! batches. It is a [`sampling::Sampler`] too (`tokens.rs`). Start reading at `local.rs`; `engine.rs` owns llama.cpp's
+//! context. Knows no catalogue, no network and no tool-call format.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -34,6 +34,7 @@ mod sampler;
 mod schema;
 mod slots;
 mod thinking;
+mod tokens;
 
 pub use chat_template::TemplateError;
 pub use load::{Cancel, LoadError, Options};

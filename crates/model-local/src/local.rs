@@ -18,7 +18,7 @@ use trajectory::Assistant;
 
 use crate::{
     Cancel, LoadError, Options,
-    engine::{Job, Output},
+    engine::{Job, Output, Wanted},
     load::{self, Loaded},
     prompt::{Permits, Prompt, PromptBuilder},
 };
@@ -27,13 +27,13 @@ use crate::{
 /// concurrently.
 #[derive(Clone)]
 pub struct LocalModel {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     name: String,
-    prompts: Arc<PromptBuilder>,
-    engine: EngineThread,
+    pub(crate) prompts: Arc<PromptBuilder>,
+    pub(crate) engine: EngineThread,
 }
 
 impl LocalModel {
@@ -91,9 +91,8 @@ impl Model for LocalModel {
         let Prompt { tokens, fingerprint, max_tokens, constraint, mut splitter } =
             self.shared.prompts.build(request).await?;
         let (output, mut outputs) = mpsc::unbounded_channel();
-        let sampling = request.sampling.clone();
-        let prompt = tokens;
-        let job = Job { prompt, fingerprint, max_tokens, sampling, constraint, output };
+        let wanted = Wanted::Text { sampling: Box::new(request.sampling.clone()), constraint };
+        let job = Job { prompt: tokens, fingerprint, max_tokens, wanted, output };
         self.shared.engine.submit(job)?;
         let mut message = Assistant::default();
         let mut push = |piece: Piece<'_>| match piece {
@@ -122,6 +121,8 @@ impl Model for LocalModel {
                     return Ok(Response { message, stop, usage, from_cache: false });
                 }
                 Output::Failed(why) => return Err(Error::Cut(why)),
+                // Only where tokens were requested.
+                Output::Token(..) => {}
             }
         }
         Err(engine_ended())
@@ -145,13 +146,13 @@ impl Drop for Shared {
 }
 
 /// The engine's thread. It ends when the sender of jobs is dropped.
-struct EngineThread {
+pub(crate) struct EngineThread {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl EngineThread {
-    fn submit(&self, job: Job) -> Result<(), Error> {
+    pub(crate) fn submit(&self, job: Job) -> Result<(), Error> {
         let sent = self.jobs.as_ref().and_then(|jobs| jobs.send(job).ok());
         sent.ok_or_else(engine_ended)
     }

@@ -58,6 +58,11 @@ impl ApiError {
         Self { code: Some(code), ..self }
     }
 
+    /// The same error of another field.
+    pub(crate) fn param(self, name: &str) -> Self {
+        Self { param: Some(name.to_owned()), ..self }
+    }
+
     /// The error object of a response or a stream.
     pub(crate) fn json(&self) -> Value {
         json!({ "error": {

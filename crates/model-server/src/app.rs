@@ -17,7 +17,7 @@ use crate::{
     ServeOptions, Served,
     admission::Admission,
     api_error::ApiError,
-    chat, completion,
+    chat, completion, completions,
     gate::{self, Gate, HEALTH},
 };
 
@@ -42,13 +42,17 @@ impl<M: Model> App<M> {
         found.ok_or_else(|| chat::unknown(name))
     }
 
-    fn listed(&self, name: &str) -> Value {
-        json!({
+    fn listed(&self, name: &str, served: &Served<M>) -> Value {
+        let mut listed = json!({
             "id": name,
             "object": "model",
             "created": self.created,
             "owned_by": "llm-in-sandbox",
-        })
+        });
+        if let Some(tokens) = &served.tokens {
+            listed["max_model_len"] = json!(tokens.context());
+        }
+        listed
     }
 }
 
@@ -68,6 +72,7 @@ pub(crate) fn app<M: Model>(
         // Names may contain slashes.
         .route("/v1/models/{*name}", get(one::<M>))
         .route("/v1/chat/completions", post(chat::complete::<M>))
+        .route("/v1/completions", post(completions::complete::<M>))
         .fallback(nothing)
         .method_not_allowed_fallback(other_method)
         .with_state(Arc::new(app))
@@ -87,8 +92,11 @@ async fn health() -> Response<Body> {
 }
 
 async fn list<M: Model>(State(app): State<Arc<App<M>>>) -> Response<Body> {
-    let names = app.models.iter().flat_map(|served| &served.names);
-    let data: Vec<Value> = names.map(|name| app.listed(name)).collect();
+    let data: Vec<Value> = app
+        .models
+        .iter()
+        .flat_map(|served| served.names.iter().map(|name| app.listed(name, served)))
+        .collect();
     json(&json!({ "object": "list", "data": data }))
 }
 
@@ -96,8 +104,8 @@ async fn one<M: Model>(
     State(app): State<Arc<App<M>>>,
     Path(name): Path<String>,
 ) -> Result<Response<Body>, ApiError> {
-    app.find(&name)?;
-    Ok(json(&app.listed(&name)))
+    let served = app.models.get(app.find(&name)?).ok_or_else(|| chat::unknown(&name))?;
+    Ok(json(&app.listed(&name, served)))
 }
 
 async fn nothing(uri: Uri) -> ApiError {

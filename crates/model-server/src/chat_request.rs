@@ -116,6 +116,9 @@ fn reject_unsupported(fields: &Fields<'_>) -> Result<(), ApiError> {
     if fields.get("logit_bias").is_some_and(|bias| *bias != json!({})) {
         return Err(fields.error("logit_bias", "is not supported"));
     }
+    if fields.flag("return_token_ids")? {
+        return Err(fields.error("return_token_ids", "is supported by /v1/completions only"));
+    }
     if fields.get("audio").is_some() {
         return Err(fields.error("audio", "is not supported"));
     }
@@ -262,7 +265,8 @@ fn max_tokens(fields: &Fields<'_>) -> Result<Option<u64>, ApiError> {
     Ok(None)
 }
 
-fn delivery(fields: &Fields<'_>) -> Result<Delivery, ApiError> {
+/// How the response is delivered.
+pub(crate) fn delivery(fields: &Fields<'_>) -> Result<Delivery, ApiError> {
     let usage = match fields.get("stream_options") {
         None => StreamUsage::Omitted,
         Some(options) => match Fields::of(options, "stream_options")?.flag("include_usage")? {

@@ -1,7 +1,7 @@
 //! An OpenAI-compatible HTTP endpoint in front of any [`model::Model`].
 //!
-//! Start reading at [`serve()`] and `app.rs`, the routes. Knows HTTP and OpenAI's chat completions. Loads no model, reads
-//! no settings and runs no tool.
+//! Start reading at [`serve()`] and `app.rs`, the routes. Knows HTTP and OpenAI's chat completions, and completions with
+//! token ids in front of any [`sampling::Sampler`]. Loads no model, reads no settings and runs no tool.
 //!
 //! ```
 //! use lis_model_server::{ServeOptions, Served, serve};
@@ -24,6 +24,9 @@ mod body;
 mod chat;
 mod chat_request;
 mod completion;
+mod completions;
+mod completions_request;
+mod completions_response;
 mod fields;
 mod gate;
 mod generation;
@@ -33,7 +36,9 @@ mod options;
 mod serve;
 mod stall;
 mod stream;
+mod tokens;
 mod values;
 
 pub use options::{Images, ServeOptions, Served};
 pub use serve::serve;
+pub use tokens::{TokenModel, TokenText};

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use model::{Model, Sampling, Secret};
 
+use crate::TokenModel;
+
 /// A model and how it is offered to clients.
 #[derive(Clone, Debug)]
 pub struct Served<M> {
@@ -17,6 +19,8 @@ pub struct Served<M> {
     pub sampling: Sampling,
     /// Whether it accepts images.
     pub images: Images,
+    /// The same model as a sampler of tokens, for clients that send token ids; `None` where it is not one.
+    pub tokens: Option<TokenModel>,
 }
 
 /// Whether a model accepts images.
@@ -32,7 +36,8 @@ impl<M: Model> Served<M> {
     /// A model under its own name.
     pub fn new(model: M, max_tokens: u64) -> Self {
         let names = vec![model.name().to_owned()];
-        Self { model, names, max_tokens, sampling: Sampling::default(), images: Images::Accepted }
+        let (sampling, images) = (Sampling::default(), Images::Accepted);
+        Self { model, names, max_tokens, sampling, images, tokens: None }
     }
 }
 

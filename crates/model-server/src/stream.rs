@@ -40,11 +40,16 @@ pub(crate) async fn respond(
         let bytes = sending.next().await?;
         Some((Ok::<_, Infallible>(bytes), sending))
     });
-    let mut response = Response::new(Body::from_stream(body));
+    Ok(event_stream(Body::from_stream(body)))
+}
+
+/// A response of server-sent events.
+pub(crate) fn event_stream(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    Ok(response)
+    response
 }
 
 struct Sending {

@@ -7,6 +7,7 @@ use crate::api_error::ApiError;
 /// How many more values a request may contain.
 #[derive(Debug)]
 pub(crate) struct ValueBudget {
+    most: usize,
     left: usize,
 }
 
@@ -15,7 +16,12 @@ const MAX_VALUES: usize = 100_000;
 
 impl ValueBudget {
     pub(crate) fn new() -> Self {
-        Self { left: MAX_VALUES }
+        Self::of(MAX_VALUES)
+    }
+
+    /// A budget of this many values.
+    pub(crate) fn of(most: usize) -> Self {
+        Self { most, left: most }
     }
 
     /// Deducts the values of a text.
@@ -26,7 +32,8 @@ impl ValueBudget {
                 Ok(())
             }
             None => Err(ApiError::request(format_args!(
-                "must not contain more than {MAX_VALUES} values"
+                "must not contain more than {} values",
+                self.most
             ))),
         }
     }

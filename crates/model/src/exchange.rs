@@ -1,7 +1,7 @@
 //! One HTTP exchange with a model's server: the request is repeated without fields the server refuses, and the answer
 //! is read as a stream of events or as one document, whichever it turns out to be.
 //!
-//! Knows no vendor: an [`Assembler`] interprets the JSON.
+//! Knows no vendor: an [`EventSink`] interprets the JSON.
 
 use std::time::Duration;
 
@@ -20,15 +20,17 @@ use crate::{
 
 /// Whether more events follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub enum Progress {
     /// More may follow.
     More,
     /// This was the last event.
     Done,
+    /// The rest is not wanted: the connection is closed at once, so that the server stops generating.
+    Cancel,
 }
 
-/// Assembles a response from a vendor's events.
-pub(crate) trait Assembler {
+/// Receives the events of an answer.
+pub trait EventSink {
     /// Takes the next event, or the complete response as one document.
     fn push(&mut self, json: &Value) -> Result<Progress, Error>;
 
@@ -37,7 +39,10 @@ pub(crate) trait Assembler {
 
     /// Whether nothing was generated so far.
     fn is_empty(&self) -> bool;
+}
 
+/// Assembles a response from a vendor's events.
+pub(crate) trait Assembler: EventSink {
     /// The response to this request, once its end was seen.
     fn into_response(self, request: &Request<'_>) -> Response;
 }
@@ -143,10 +148,10 @@ impl Client {
 }
 
 /// Reads an answer to its end.
-async fn receive(
+pub(crate) async fn receive(
     http: &Http,
     mut answer: Answer<'_>,
-    assembler: &mut impl Assembler,
+    assembler: &mut impl EventSink,
 ) -> Result<(), Error> {
     let silence = http.endpoint().silence;
     let mut body = AnswerBody::Unknown;
@@ -166,9 +171,13 @@ async fn receive(
             last_content = Instant::now();
         }
         for event in events.drain(..) {
-            if take(http, &event, assembler)? == Progress::Done {
-                answer.finish().await;
-                return check_end(assembler);
+            match take(http, &event, assembler)? {
+                Progress::More => {}
+                Progress::Cancel => return Ok(()),
+                Progress::Done => {
+                    answer.finish().await;
+                    return check_end(assembler);
+                }
             }
         }
     }
@@ -177,6 +186,7 @@ async fn receive(
     let last = body.finish().map_or(Ok(Progress::More), |event| take(http, &event, assembler));
     match last {
         _ if complete => Ok(()),
+        Ok(Progress::Cancel) => Ok(()),
         Ok(Progress::Done) => check_end(assembler),
         Ok(Progress::More) if assembler.is_complete() => Ok(()),
         Ok(Progress::More) => {
@@ -187,7 +197,7 @@ async fn receive(
 }
 
 /// Some servers end a response without a reason. One that is also empty has failed.
-fn check_end(assembler: &impl Assembler) -> Result<(), Error> {
+fn check_end(assembler: &impl EventSink) -> Result<(), Error> {
     if assembler.is_empty() && !assembler.is_complete() {
         return Err(Error::Cut("the response ended before it began".into()));
     }
@@ -236,7 +246,7 @@ impl AnswerBody {
     }
 }
 
-fn take(http: &Http, event: &Event, assembler: &mut impl Assembler) -> Result<Progress, Error> {
+fn take(http: &Http, event: &Event, assembler: &mut impl EventSink) -> Result<Progress, Error> {
     let data = event.data.trim();
     if data == "[DONE]" {
         return Ok(Progress::Done);

@@ -278,17 +278,18 @@ fn parse_calls(
     };
     let Some(from) = visible(&response.message.text) else { return response };
     let text = response.message.text.get(from..).unwrap_or_default();
-    let (calls, kept) = match text_format {
+    let (calls, kept, then_submit) = match text_format {
         Some(TextFormat::Fenced) => {
             let parsed = fenced::parse(text, request.tools, ending);
-            (parsed.calls, parsed.kept)
+            (parsed.calls, parsed.kept, parsed.then_submit)
         }
         _ => {
             let found = find::find(text, request.tools, ending);
-            (found.calls, found.kept)
+            (found.calls, found.kept, false)
         }
     };
     if let Some(first) = calls.first() {
+        response.message.then_submit = then_submit;
         let before = (from, from + first.start, from + kept);
         distribute(&mut response.message, before, numbered(calls, request.messages));
     }

@@ -115,6 +115,8 @@ struct Case {
     response: String,
     /// The tool, and its arguments or a part of the error.
     calls: Vec<(String, Result<Value, String>)>,
+    /// Whether the block submits after its commands.
+    then_submit: bool,
     text: Option<String>,
     said: Option<String>,
 }
@@ -140,6 +142,9 @@ impl Case {
             if !right {
                 return Err(format!("got {call:?}"));
             }
+        }
+        if message.then_submit != self.then_submit {
+            return Err(format!("then_submit is {}", message.then_submit));
         }
         match (&self.text, &self.said) {
             (Some(text), _) if message.text != *text => Err(format!("text {:?}", message.text)),
@@ -188,6 +193,7 @@ fn cases(file: &str) -> Vec<Case> {
             "reply" => (reading, crlf) = (true, rest == "crlf"),
             "call" => case.calls.push((name.into(), Ok(serde_json::from_str(value).unwrap()))),
             "refused" => case.calls.push((name.into(), Err(value.into()))),
+            "then-submit" => case.then_submit = true,
             "text" => case.text = Some(rest.into()),
             "said" => case.said = Some(serde_json::from_str(rest).unwrap()),
             "none" => {}

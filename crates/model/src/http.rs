@@ -95,8 +95,8 @@ impl Http {
         Ok(Answer { http: self, response, read: 0 })
     }
 
-    /// The names of the server's models. Servers may list fewer than they have, or have no list.
-    pub(crate) async fn models(&self) -> Result<Vec<String>, Error> {
+    /// The server's list of models, as it sent it. Servers may list fewer than they have, or have no list.
+    pub(crate) async fn list(&self) -> Result<Value, Error> {
         let request = self.client.get(self.models_url.clone()).headers(self.headers.clone());
         let sent = timeout(self.endpoint.silence, request.send()).await;
         let response = sent.map_err(|_| Error::Silence(self.endpoint.silence))?;
@@ -109,11 +109,21 @@ impl Http {
         while let Some(chunk) = answer.chunk(self.endpoint.silence).await? {
             body.extend_from_slice(&chunk);
         }
-        let list: Value = serde_json::from_slice(&body)
-            .map_err(|_| self.protocol_error("the list of models is not JSON"))?;
+        serde_json::from_slice(&body)
+            .map_err(|_| self.protocol_error("the list of models is not JSON"))
+    }
+
+    /// The names of the server's models.
+    pub(crate) async fn models(&self) -> Result<Vec<String>, Error> {
+        let list = self.list().await?;
         let names = list["data"].as_array().into_iter().flatten();
         let names = names.filter_map(|model| model["id"].as_str());
-        Ok(names.map(|name| one_line(&self.endpoint.hide(name))).collect())
+        Ok(names.map(|name| self.shown(name)).collect())
+    }
+
+    /// A text of the server in a form fit to be shown: one line, bounded, without secrets.
+    pub(crate) fn shown(&self, text: &str) -> String {
+        one_line(&self.endpoint.hide(text))
     }
 
     /// The error a refusal means, without secrets.

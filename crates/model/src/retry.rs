@@ -42,6 +42,25 @@ impl Default for Retry {
     }
 }
 
+impl Retry {
+    /// The wait after this many failed attempts, from 1: exponential with jitter, at least as long as the server requests.
+    pub fn wait(&self, attempt: u32, error: &Error) -> Duration {
+        let Self { first_wait, max_wait, max_retry_after, .. } = *self;
+        let doubled =
+            first_wait.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(max_wait);
+        // Jitter, so that concurrent episodes do not retry at the same moment.
+        let backoff = doubled.mul_f64(0.5 + fastrand::f64() / 2.0);
+        match error {
+            Error::Busy { retry_after: Some(requested), .. } => {
+                let requested = (*requested).min(max_retry_after);
+                // Many servers always request one second, however long they have been busy.
+                backoff.max(requested + (requested / 10).mul_f64(fastrand::f64()))
+            }
+            _ => backoff,
+        }
+    }
+}
+
 /// Slack in tokens: chat templates and tokenizers disagree about a few.
 const MARGIN: u64 = 16;
 
@@ -119,21 +138,6 @@ impl<M> Retrying<M> {
             }
         }
     }
-
-    fn wait(&self, attempt: u32, error: &Error) -> Duration {
-        let Retry { first_wait, max_wait, max_retry_after, .. } = self.policy;
-        let doubled = first_wait.saturating_mul(1 << (attempt - 1).min(16)).min(max_wait);
-        // Jitter, so that concurrent episodes do not retry at the same moment.
-        let backoff = doubled.mul_f64(0.5 + fastrand::f64() / 2.0);
-        match error {
-            Error::Busy { retry_after: Some(requested), .. } => {
-                let requested = (*requested).min(max_retry_after);
-                // Many servers always request one second, however long they have been busy.
-                backoff.max(requested + (requested / 10).mul_f64(fastrand::f64()))
-            }
-            _ => backoff,
-        }
-    }
 }
 
 impl<M: Model> Model for Retrying<M> {
@@ -165,7 +169,7 @@ impl<M: Model> Model for Retrying<M> {
                     Duration::ZERO
                 }
                 error if error.is_transient() && attempt < self.policy.attempts => {
-                    self.wait(attempt, error)
+                    self.policy.wait(attempt, error)
                 }
                 _ if error.is_transient() => {
                     // Without a retry, the error itself says it all.

@@ -120,11 +120,16 @@ async fn waits_are_bounded_and_retry_after_is_respected() {
     assert!(asked >= Duration::from_secs(300) && asked <= Duration::from_secs(330), "{asked:?}");
     let model = failing([]);
     let later: std::collections::HashSet<_> =
-        (0..20).map(|_| model.wait(1, &busy(Some(Duration::from_secs(9))))).collect();
+        (0..20).map(|_| model.policy.wait(1, &busy(Some(Duration::from_secs(9))))).collect();
     assert!(later.len() > 1, "all who were sent away come back at once");
     let at_once = busy(Some(Duration::ZERO));
-    assert!(model.wait(5, &at_once) >= Duration::from_secs(8), "waits grow whatever is asked");
-    assert!((1..90).all(|attempt| model.wait(attempt, &busy(None)) <= Duration::from_secs(60)));
+    assert!(
+        model.policy.wait(5, &at_once) >= Duration::from_secs(8),
+        "waits grow whatever is asked"
+    );
+    assert!(
+        (1..90).all(|attempt| model.policy.wait(attempt, &busy(None)) <= Duration::from_secs(60))
+    );
 }
 
 #[tokio::test(start_paused = true)]

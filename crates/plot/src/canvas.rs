@@ -116,6 +116,15 @@ impl Canvas {
         let _ = write!(self.body, "<polyline class=\"line {class}\" points=\"{points}\"/>");
     }
 
+    /// Fills the area between two lines over the same positions, each point with its lower and upper end.
+    pub fn band(&mut self, color: Color, points: &[(f64, [f64; 2])]) {
+        let low = points.iter().map(|(x, [low, _])| format!("{x:.1},{low:.1}"));
+        let high = points.iter().rev().map(|(x, [_, high])| format!("{x:.1},{high:.1}"));
+        let outline = low.chain(high).collect::<Vec<_>>().join(" ");
+        let class = color.fill();
+        let _ = write!(self.body, "<polygon class=\"band {class}\" points=\"{outline}\"/>");
+    }
+
     /// Draws a horizontal error bar with caps of height `2 * half`.
     pub fn error_bar(&mut self, [from, to]: [f64; 2], y: f64, half: f64) {
         self.line("error", [from, y], [to, y]);

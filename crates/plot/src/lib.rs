@@ -32,7 +32,7 @@ pub use canvas::{Anchor, Canvas, Color, WIDTH, truncate};
 pub use histogram::{Panel, histograms};
 pub use intervals::{IntervalRow, intervals};
 pub use number::{compact, count, percent, points, short};
-pub use page::{Page, escape};
+pub use page::{Images, Page, escape};
 pub use plane::{Line, PointPair, lines, scatter};
 pub use scale::Scale;
 pub use stacks::{StackRow, stacks};

@@ -8,6 +8,16 @@ use sha2::{Digest, Sha256};
 pub(crate) const CHART_STYLE: &str = include_str!("chart.css");
 const PAGE_STYLE: &str = include_str!("page.css");
 
+/// Which images take effect in a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Images {
+    /// None.
+    #[default]
+    None,
+    /// Those contained in the page as `data:` addresses. Nothing is loaded.
+    Inline,
+}
+
 /// An HTML document. Only the style and the script given here take effect, whatever else gets into the page: the
 /// content security policy names them by hash and forbids everything else.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +28,8 @@ pub struct Page<'a> {
     pub style: &'a str,
     /// Script, run at the end.
     pub script: &'a str,
+    /// The images in the markup that are shown.
+    pub images: Images,
     /// Markup before the main part.
     pub header: &'a str,
     /// Markup of the main part.
@@ -31,10 +43,14 @@ impl Page<'_> {
     pub fn render(&self) -> String {
         let Self { style, script, header, main, .. } = self;
         let style = [CHART_STYLE, PAGE_STYLE, style].concat();
+        let images = match self.images {
+            Images::None => "",
+            Images::Inline => "img-src data:; ",
+        };
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{}'; script-src '{}'; \
-             base-uri 'none'; form-action 'none'\">\n\
+             {images}base-uri 'none'; form-action 'none'\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
              <title>{}</title>\n<style>{style}</style>\n</head>\n<body>\n{header}<main>\n{main}</main>\n\

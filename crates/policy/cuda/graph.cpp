@@ -1,7 +1,8 @@
-// Recording the kernels of a step once and replaying them with one call: a C interface to at::cuda::CUDAGraph, which
-// tch does not offer. Loaded at run time, and only where libtorch's CUDA part is there; nothing is linked here.
+// What tch does not offer, as a C interface: recording the kernels of a step once and replaying them with one call
+// (at::cuda::CUDAGraph), and compiling kernels at run time (NVRTC, which comes with libtorch). Loaded at run time, and
+// only where libtorch's CUDA part is there; nothing is linked here.
 //
-// Every function but the last two returns 0 (or a pointer) where it succeeds; otherwise lis_error says why. No
+// Every function but those that free and the last one returns 0 (or a pointer) where it succeeds; otherwise lis_error says why. No
 // exception leaves this file.
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -9,9 +10,14 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <cuda.h>
+#include <dlfcn.h>
+
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -37,9 +43,132 @@ c10::MempoolId_t shared_pool() {
   return pool;
 }
 
+// The functions of a shared library, looked up by name.
+class Library {
+ public:
+  explicit Library(const char* name) : handle_(dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {
+    if (handle_ == nullptr) throw std::runtime_error(dlerror());
+  }
+
+  template <typename Function>
+  Function* find(const char* name) const {
+    void* found = dlsym(handle_, name);
+    if (found == nullptr) throw std::runtime_error(std::string("there is no ") + name);
+    return reinterpret_cast<Function*>(found);
+  }
+
+ private:
+  void* handle_;
+};
+
+// The part of NVRTC that is used. Its header is not always installed with the others.
+struct Compiler {
+  using Program = void*;
+  // Libtorch's stub is linked with the NVRTC it was built for, which is found through it.
+  Library library{"libcaffe2_nvrtc.so"};
+  int (*create)(Program*, const char*, const char*, int, const char* const*, const char* const*) =
+      library.find<int(Program*, const char*, const char*, int, const char* const*, const char* const*)>(
+          "nvrtcCreateProgram");
+  int (*compile)(Program, int, const char* const*) =
+      library.find<int(Program, int, const char* const*)>("nvrtcCompileProgram");
+  int (*log_size)(Program, size_t*) = library.find<int(Program, size_t*)>("nvrtcGetProgramLogSize");
+  int (*log)(Program, char*) = library.find<int(Program, char*)>("nvrtcGetProgramLog");
+  int (*size)(Program, size_t*) = library.find<int(Program, size_t*)>("nvrtcGetCUBINSize");
+  int (*get)(Program, char*) = library.find<int(Program, char*)>("nvrtcGetCUBIN");
+  int (*destroy)(Program*) = library.find<int(Program*)>("nvrtcDestroyProgram");
+};
+
+// The part of the driver that is used.
+struct Driver {
+  Library library{"libcuda.so.1"};
+  decltype(cuModuleLoadData)* load = library.find<decltype(cuModuleLoadData)>("cuModuleLoadData");
+  decltype(cuModuleUnload)* unload = library.find<decltype(cuModuleUnload)>("cuModuleUnload");
+  decltype(cuModuleGetFunction)* find = library.find<decltype(cuModuleGetFunction)>("cuModuleGetFunction");
+  decltype(cuFuncSetAttribute)* set = library.find<decltype(cuFuncSetAttribute)>("cuFuncSetAttribute");
+  decltype(cuLaunchKernel)* launch = library.find<decltype(cuLaunchKernel)>("cuLaunchKernel");
+};
+
+const Driver& driver() {
+  static const Driver loaded;
+  return loaded;
+}
+
+void check(int status, const char* what) {
+  if (status != 0) throw std::runtime_error(std::string(what) + " failed with error " + std::to_string(status));
+}
+
+// The machine code of a source text for the device.
+std::vector<char> compiled(int device, const char* source, const char* const* options, int count) {
+  static const Compiler compiler;
+  int major = 0;
+  int minor = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  if (major < 8) throw std::runtime_error("the device has no matrix instructions for bfloat16");
+  std::string target = "--gpu-architecture=sm_" + std::to_string(major * 10 + minor);
+  std::vector<const char*> all(options, options + count);
+  all.push_back(target.c_str());
+  all.push_back("--std=c++17");
+  Compiler::Program program = nullptr;
+  check(compiler.create(&program, source, "kernels.cu", 0, nullptr, nullptr), "creating the program");
+  std::unique_ptr<Compiler::Program, int (*)(Compiler::Program*)> guard(&program, compiler.destroy);
+  if (compiler.compile(program, static_cast<int>(all.size()), all.data()) != 0) {
+    size_t size = 0;
+    check(compiler.log_size(program, &size), "reading the compiler's messages");
+    std::string log(size, ' ');
+    check(compiler.log(program, log.data()), "reading the compiler's messages");
+    throw std::runtime_error("the kernels do not compile: " + log);
+  }
+  size_t size = 0;
+  check(compiler.size(program, &size), "reading the machine code");
+  std::vector<char> code(size);
+  check(compiler.get(program, code.data()), "reading the machine code");
+  return code;
+}
+
 }  // namespace
 
 extern "C" {
+
+// Compiles kernels for a device and loads them.
+void* lis_module_compile(int device, const char* source, const char* const* options, int count) {
+  void* loaded = nullptr;
+  guarded([&] {
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
+    C10_CUDA_CHECK(cudaFree(nullptr));
+    auto code = compiled(device, source, options, count);
+    CUmodule module = nullptr;
+    check(driver().load(&module, code.data()), "loading the kernels");
+    loaded = module;
+  });
+  return loaded;
+}
+
+void lis_module_free(void* module) {
+  guarded([&] { driver().unload(static_cast<CUmodule>(module)); });
+}
+
+// A kernel by its name, allowed this much dynamic shared memory.
+void* lis_kernel_find(void* module, const char* name, int shared) {
+  void* found = nullptr;
+  guarded([&] {
+    CUfunction function = nullptr;
+    check(driver().find(&function, static_cast<CUmodule>(module), name), name);
+    check(driver().set(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared), name);
+    found = function;
+  });
+  return found;
+}
+
+// Launches a kernel on this thread's stream.
+int lis_kernel_launch(void* kernel, const unsigned* grid, unsigned threads, unsigned shared, void** arguments) {
+  return guarded([&] {
+    auto stream = c10::cuda::getCurrentCUDAStream().stream();
+    check(driver().launch(static_cast<CUfunction>(kernel), grid[0], grid[1], grid[2], threads, 1, 1, shared, stream,
+                          arguments, nullptr),
+          "launching a kernel");
+  });
+}
 
 // Kernels of this thread go to a stream of its own from now on: the default stream cannot be recorded.
 int lis_stream_own(int device) {
@@ -92,6 +221,9 @@ int lis_memory_free(int device, unsigned long long* bytes) {
 void lis_graph_free(void* graph) {
   guarded([&] { delete static_cast<at::cuda::CUDAGraph*>(graph); });
 }
+
+// For the other files of this library, whose functions fail the same way.
+void lis_fail(const char* why) { error = why; }
 
 // Why the last call of this thread failed. The text stays until the next failure of this thread.
 const char* lis_error(void) { return error.c_str(); }

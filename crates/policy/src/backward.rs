@@ -8,6 +8,7 @@ use crate::batch::TokenBatch;
 use crate::error::TchResult;
 use crate::head::{Head, LogitLimits, Scored, push_back};
 use crate::net::Network;
+use crate::rope::Tables;
 
 /// What is stored between the forward and the backward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +32,10 @@ impl Network {
     /// The log-probabilities of the scored tokens of a batch at a temperature. Tracks no gradients.
     pub fn logprobs(&self, batch: &TokenBatch, temperature: f64) -> TchResult<Scored> {
         let _guard = tch::no_grad_guard();
-        let hidden = self.hidden(&batch.tokens)?;
+        let rope = self.tables(batch.longest, &batch.positions)?;
+        let hidden = self.hidden(&batch.tokens, &rope, &batch.packing)?;
         let limits = LogitLimits { stored: 0, ..LogitLimits::default() };
-        Ok(Head::forward(self.output_weight(), &hidden, batch, temperature, limits)?.1)
+        Ok(Head::forward(self.projection(), &hidden, batch, temperature, limits)?.1)
     }
 
     /// Computes the log-probabilities of a batch and `loss` of them (a scalar tensor), and adds its gradient to those
@@ -56,12 +58,13 @@ impl Network {
         checkpointing: Checkpointing,
         loss: impl FnOnce(&Scored) -> TchResult<Tensor>,
     ) -> TchResult<Accumulated> {
+        let rope = self.tables(batch.longest, &batch.positions)?;
         let body = match checkpointing {
-            Checkpointing::Off => Body::Whole(self.hidden(&batch.tokens)?),
-            Checkpointing::Layers => self.layer_inputs(&batch.tokens)?,
+            Checkpointing::Off => Body::Whole(self.hidden(&batch.tokens, &rope, &batch.packing)?),
+            Checkpointing::Layers => self.layer_inputs(batch, &rope)?,
         };
         let (head, scored) =
-            Head::forward(self.output_weight(), body.output(), batch, temperature, limits)?;
+            Head::forward(self.projection(), body.output(), batch, temperature, limits)?;
         let scored =
             Scored { logprob: scored.logprob.f_set_requires_grad(true)?, entropy: scored.entropy };
         let loss = loss(&scored)?;
@@ -70,19 +73,19 @@ impl Network {
         }
         let gradient = scored.logprob.f_grad()?;
         if gradient.defined() {
-            self.back(body, &batch.tokens, head.backward(&gradient)?)?;
+            self.back(body, batch, &rope, head.backward(&gradient)?)?;
         }
         let scored = Scored { logprob: scored.logprob.f_detach()?, entropy: scored.entropy };
         Ok(Accumulated { loss: loss.f_detach()?, scored })
     }
 
     /// The forward pass, storing only the input of each layer.
-    fn layer_inputs(&self, tokens: &Tensor) -> TchResult<Body> {
+    fn layer_inputs(&self, batch: &TokenBatch, rope: &Tables) -> TchResult<Body> {
         let _guard = tch::no_grad_guard();
-        let rope = self.tables(tokens)?;
-        let mut inputs = vec![self.embed(tokens)?];
+        let mut inputs = vec![self.embed(&batch.tokens)?];
         for layer in &self.layers {
-            let output = layer.forward(&inputs[inputs.len() - 1], &self.shape, &rope)?;
+            let input = &inputs[inputs.len() - 1];
+            let output = layer.forward(input, &self.shape, rope, &batch.packing)?;
             inputs.push(output);
         }
         let output = self.finish(&inputs[inputs.len() - 1])?;
@@ -90,12 +93,17 @@ impl Network {
     }
 
     /// The backward pass from the gradient by the hidden states after the final norm.
-    fn back(&self, body: Body, tokens: &Tensor, gradient: Tensor) -> TchResult<()> {
+    fn back(
+        &self,
+        body: Body,
+        batch: &TokenBatch,
+        rope: &Tables,
+        gradient: Tensor,
+    ) -> TchResult<()> {
         let mut inputs = match body {
             Body::Whole(output) => return push_back(&output, &gradient),
             Body::Inputs { inputs, .. } => inputs,
         };
-        let rope = self.tables(tokens)?;
         let mut gradient = gradient;
         let last =
             inputs.pop().map(|input| recompute(&input, &gradient, |input| self.finish(input)));
@@ -103,11 +111,12 @@ impl Network {
             gradient = last?;
         }
         for (layer, input) in self.layers.iter().zip(inputs).rev() {
-            gradient =
-                recompute(&input, &gradient, |input| layer.forward(input, &self.shape, &rope))?;
+            gradient = recompute(&input, &gradient, |input| {
+                layer.forward(input, &self.shape, rope, &batch.packing)
+            })?;
         }
         if self.embedding.requires_grad() {
-            push_back(&self.embed(tokens)?, &gradient)
+            push_back(&self.embed(&batch.tokens)?, &gradient)
         } else {
             Ok(())
         }

@@ -3,8 +3,8 @@
 use tch::{Device, Kind, Tensor};
 
 use super::Checkpointing;
-use crate::batch::{Row, TokenBatch};
-use crate::head::{LogitLimits, Scored};
+use crate::batch::{BatchError, Row, RowGroup, TokenBatch};
+use crate::head::{HeadPrecision, LogitLimits, Scored};
 use crate::lora::{LoraConfig, Target};
 use crate::net::Network;
 use crate::shape::{Architecture, Output, Scaling, Shape};
@@ -12,6 +12,8 @@ use crate::shape::{Architecture, Output, Scaling, Shape};
 const LITTLE: LogitLimits = LogitLimits { chunk: 60, stored: 70 };
 
 fn tiny(architecture: Architecture, output: Output) -> Network {
+    // Other tests run meanwhile: threads would mostly wait for each other.
+    tch::set_num_threads(1);
     let shape = Shape {
         architecture,
         hidden: 8,
@@ -37,12 +39,13 @@ fn tiny(architecture: Architecture, output: Output) -> Network {
     net
 }
 
+const ROWS: [Row<'static>; 2] = [
+    Row { tokens: &[1, 5, 3, 2, 19, 0], scored: &[false, false, true, true, true, true] },
+    Row { tokens: &[4, 4, 11], scored: &[true, true, false] },
+];
+
 fn batch(net: &Network) -> TokenBatch {
-    let rows = [
-        Row { tokens: &[1, 5, 3, 2, 19, 0], scored: &[false, false, true, true, true, true] },
-        Row { tokens: &[4, 4, 11], scored: &[true, true, false] },
-    ];
-    net.batch(&rows).unwrap()
+    net.batch(&ROWS).unwrap()
 }
 
 /// A loss in which every scored token has a weight of its own and a curvature.
@@ -64,9 +67,19 @@ fn gradients(
     checkpointing: Checkpointing,
     temperature: f64,
 ) -> Vec<(String, Tensor)> {
+    gradients_of(net, &batch(net), limits, checkpointing, temperature)
+}
+
+fn gradients_of(
+    net: &Network,
+    batch: &TokenBatch,
+    limits: LogitLimits,
+    checkpointing: Checkpointing,
+    temperature: f64,
+) -> Vec<(String, Tensor)> {
     let trainable = net.trainable();
     trainable.iter().for_each(|(_, tensor)| tensor.shallow_clone().zero_grad());
-    net.accumulate_within(limits, &batch(net), temperature, checkpointing, loss).unwrap();
+    net.accumulate_within(limits, batch, temperature, checkpointing, loss).unwrap();
     trainable.into_iter().map(|(name, tensor)| (name, tensor.grad().copy())).collect()
 }
 
@@ -143,17 +156,24 @@ fn gradients_of_the_plain_graph_are_the_same() {
         let ours = gradients(&net, LITTLE, Checkpointing::Layers, 0.7);
         let trainable = net.trainable();
         trainable.iter().for_each(|(_, tensor)| tensor.shallow_clone().zero_grad());
-        let batch = batch(&net);
-        let logits = net.logits(&batch.tokens).unwrap() / 0.7;
-        let all = logits.narrow(1, 0, batch.length - 1).log_softmax(-1, Kind::Double);
-        let next = batch.tokens.narrow(1, 1, batch.length - 1).unsqueeze(-1);
-        let logprob =
-            all.gather(-1, &next, false).squeeze_dim(-1) * batch.mask.to_kind(Kind::Double);
-        let entropy = -(all.exp() * &all).sum_dim_intlist([-1i64].as_slice(), false, Kind::Double);
-        let scored = net.logprobs(&batch, 0.7).unwrap();
+        let (mut logprobs, mut entropies) = (Vec::new(), Vec::new());
+        for row in ROWS {
+            let tokens: Vec<i64> = row.tokens.iter().map(|token| i64::from(*token)).collect();
+            let tokens = Tensor::from_slice(&tokens);
+            let logits = net.logits(&tokens.unsqueeze(0)).unwrap().squeeze_dim(0) / 0.7;
+            let before = tokens.size1().unwrap() - 1;
+            let all = logits.narrow(0, 0, before).log_softmax(-1, Kind::Double);
+            let next = tokens.narrow(0, 1, before).unsqueeze(-1);
+            let mask = Tensor::from_slice(&row.scored[1..]);
+            logprobs.push(all.gather(-1, &next, false).squeeze_dim(-1).masked_select(&mask));
+            let products = all.exp() * &all;
+            let entropy = -products.sum_dim_intlist([-1i64].as_slice(), false, Kind::Double);
+            entropies.push(entropy.masked_select(&mask));
+        }
+        let (logprob, entropy) = (Tensor::cat(&logprobs, 0), Tensor::cat(&entropies, 0));
+        let scored = net.logprobs(&batch(&net), 0.7).unwrap();
         assert!((&scored.logprob - &logprob).abs().max().double_value(&[]) < 1e-10);
-        let masked = entropy * batch.mask.to_kind(Kind::Double);
-        assert!((&scored.entropy - masked).abs().max().double_value(&[]) < 1e-10);
+        assert!((&scored.entropy - entropy).abs().max().double_value(&[]) < 1e-10);
         loss(&Scored { logprob, entropy: scored.entropy }).unwrap().backward();
         let plain: Vec<_> =
             trainable.into_iter().map(|(name, tensor)| (name, tensor.grad().copy())).collect();
@@ -180,5 +200,97 @@ fn a_batch_with_nothing_to_score_changes_nothing() {
         .unwrap();
     assert_eq!(given.loss.double_value(&[]), 0.0);
     let batch = net.batch(&[Row { tokens: &[1], scored: &[true] }]).unwrap();
-    assert_eq!(net.logprobs(&batch, 1.0).unwrap().logprob.size(), [1, 0]);
+    assert_eq!(net.logprobs(&batch, 1.0).unwrap().logprob.size(), [0]);
+}
+
+/// A sequence that begins with `shared` tokens of its group and continues with its own; all are scored but every fifth.
+fn member(group: usize, shared: usize, member: usize, rest: usize) -> (Vec<u32>, Vec<bool>) {
+    let token = |at: usize| match at < shared {
+        true => (at * 7 + group * 3) % 20,
+        false => (at * 5 + member * 11 + group) % 20,
+    };
+    let tokens: Vec<u32> = (0..shared + rest).map(|at| token(at) as u32).collect();
+    let scored = (0..tokens.len()).map(|at| !(at + member).is_multiple_of(5)).collect();
+    (tokens, scored)
+}
+
+/// Compares groups, given as their shared tokens and what each member has beyond them, with the same sequences alone.
+fn compare_shared(net: &Network, layout: &[(usize, &[usize])]) {
+    let texts: Vec<Vec<_>> = layout
+        .iter()
+        .enumerate()
+        .map(|(group, (shared, rests))| {
+            let members = rests.iter().enumerate();
+            members.map(|(at, rest)| member(group, *shared, at, *rest)).collect()
+        })
+        .collect();
+    let saved: usize = layout.iter().map(|(shared, rests)| shared * (rests.len() - 1)).sum();
+    let groups: Vec<RowGroup<'_>> = layout
+        .iter()
+        .zip(&texts)
+        .map(|((shared, _), texts)| {
+            let rows = texts.iter().map(|(tokens, scored)| Row { tokens, scored }).collect();
+            RowGroup { shared: *shared, rows }
+        })
+        .collect();
+    let alone: Vec<Row<'_>> = groups.iter().flat_map(|group| group.rows.clone()).collect();
+    let (together, alone) = (net.batch_groups(&groups).unwrap(), net.batch(&alone).unwrap());
+    assert_eq!((together.computed + saved, together.scored), (alone.computed, alone.scored));
+    let scores = [&together, &alone].map(|batch| net.logprobs(batch, 0.7).unwrap());
+    let difference = (&scores[0].logprob - &scores[1].logprob).abs().max();
+    assert!(difference.double_value(&[]) < 1e-10, "{layout:?}");
+    for checkpointing in [Checkpointing::Off, Checkpointing::Layers] {
+        let of = |batch| gradients_of(net, batch, LITTLE, checkpointing, 0.7);
+        same(&of(&together), &of(&alone));
+    }
+}
+
+#[test]
+fn what_sequences_share_is_computed_once_with_the_same_result() {
+    for net in nets() {
+        // Several groups of different lengths.
+        compare_shared(&net, &[(5, &[3, 1, 7]), (9, &[2, 2]), (1, &[4, 6, 1, 1])]);
+        // A group of one, and one that shares nothing.
+        compare_shared(&net, &[(4, &[5]), (0, &[3, 8])]);
+        // All but the last token is shared.
+        compare_shared(&net, &[(11, &[1, 1, 1])]);
+        // Identical sequences, of which nothing is left, alone and beside one that goes on.
+        compare_shared(&net, &[(8, &[0, 0, 4]), (6, &[0, 0])]);
+    }
+}
+
+#[test]
+fn groups_share_what_they_say_they_share() {
+    let net = tiny(Architecture::Llama, Output::Tied);
+    let scored = [false, true, true];
+    let rows: Vec<Row<'_>> =
+        [&[1, 2, 3], &[1, 4, 3]].map(|tokens| Row { tokens, scored: &scored }).to_vec();
+    let batch = |shared| net.batch_groups(&[RowGroup { shared, rows: rows.clone() }]);
+    assert_eq!(batch(1).unwrap().computed, 5);
+    assert!(matches!(batch(2), Err(BatchError::Prefix { row: 1, shared: 2 })));
+    assert!(matches!(batch(4), Err(BatchError::Prefix { row: 0, shared: 4 })));
+}
+
+#[test]
+fn logits_in_single_precision_lose_less() {
+    let exact = tiny(Architecture::Llama, Output::Own);
+    let values = exact.parameters().unwrap();
+    // The same 16-bit weights, logits in both precisions, compared with 64 bits throughout the head.
+    let narrow = Network::random(exact.shape().clone(), 7, Device::Cpu, Kind::BFloat16).unwrap();
+    for ((_, mut to), (_, from)) in narrow.parameters().unwrap().into_iter().zip(values) {
+        to.copy_(&(from * 4.0));
+    }
+    let hidden =
+        crate::noise::Noise::new(2).normal(&[64, 8], 3.0, Device::Cpu, Kind::BFloat16).unwrap();
+    let weight = narrow.output_weight();
+    let wanted =
+        hidden.to_kind(Kind::Double).linear(&weight.to_kind(Kind::Double), None::<&Tensor>);
+    let error = |precision| {
+        let logits = crate::head::Projection { weight, precision }.logits(&hidden).unwrap();
+        (logits.to_kind(Kind::Double) - &wanted).abs().max().double_value(&[])
+    };
+    let (single, model) = (error(HeadPrecision::F32), error(HeadPrecision::Model));
+    assert!(single < 1e-4 && model > 1e-2, "{single} {model}");
+    let settled = narrow.with_head_precision(HeadPrecision::Model);
+    assert_eq!(settled.head_precision(), HeadPrecision::Model);
 }

@@ -1,8 +1,10 @@
-//! Sequences of different lengths as one tensor, padded on the right, with the positions of the tokens to score. The
-//! layout is computed on the host, so as not to wait for the device.
+//! Sequences packed into one tensor without padding, with the positions of the tokens to score. What several of them begin
+//! with is there once. The layout is computed on the host, so as not to wait for the device.
 
-use tch::{Device, TchError, Tensor};
+use tch::{TchError, Tensor};
 
+use crate::attention::{Packing, Sequence};
+use crate::error::TchResult;
 use crate::net::Network;
 
 /// One sequence.
@@ -14,21 +16,32 @@ pub struct Row<'a> {
     pub scored: &'a [bool],
 }
 
+/// Sequences that begin with the same tokens, which are computed once.
+#[derive(Debug, Clone)]
+pub struct RowGroup<'a> {
+    /// The number of tokens they share.
+    pub shared: usize,
+    /// The sequences.
+    pub rows: Vec<Row<'a>>,
+}
+
 /// A batch of sequences on a device.
 #[derive(Debug)]
 pub struct TokenBatch {
-    /// `[batch, length]`, 64-bit integers, padded on the right with zeros.
-    pub tokens: Tensor,
-    /// `[batch, length - 1]`, booleans: whether the token after this position is scored.
-    pub mask: Tensor,
-    /// The number of sequences.
-    pub batch: i64,
-    /// The length of the longest one.
-    pub length: i64,
-    /// The indices of the predecessors of scored tokens in `[batch * length]`.
+    /// The number of computed tokens.
+    pub computed: usize,
+    /// The number of scored tokens.
+    pub scored: usize,
+    /// `[computed]`, 64-bit integers.
+    pub(crate) tokens: Tensor,
+    /// Their positions in their sequences, `[computed]`.
+    pub(crate) positions: Tensor,
+    /// The length of the longest sequence.
+    pub(crate) longest: i64,
+    /// The sequences, for attention.
+    pub(crate) packing: Packing,
+    /// The indices of the predecessors of scored tokens in `tokens`; the same for several where they are shared.
     pub(crate) from: Tensor,
-    /// The indices of their scores in `[batch * (length - 1)]`.
-    pub(crate) to: Tensor,
     /// The scored tokens themselves.
     pub(crate) targets: Tensor,
 }
@@ -39,6 +52,14 @@ pub enum BatchError {
     /// There are no tokens.
     #[error("a batch needs at least one sequence of at least one token")]
     Empty,
+    /// Sequences do not share what they are said to share.
+    #[error("sequence {row} does not begin with the {shared} tokens of its group")]
+    Prefix {
+        /// The index of the sequence.
+        row: usize,
+        /// The tokens of the group's prefix.
+        shared: usize,
+    },
     /// The mask has another length than the tokens.
     #[error("sequence {row} has {tokens} tokens and a mask of {mask}")]
     Mask {
@@ -75,22 +96,30 @@ pub enum BatchError {
 }
 
 impl Network {
-    /// Batches sequences for this network, on its device.
+    /// Packs sequences for this network, on its device. They share nothing.
     pub fn batch(&self, rows: &[Row<'_>]) -> Result<TokenBatch, BatchError> {
-        let longest = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
+        let groups: Vec<RowGroup<'_>> =
+            rows.iter().map(|row| RowGroup { shared: 0, rows: vec![*row] }).collect();
+        self.batch_groups(&groups)
+    }
+
+    /// Packs groups of sequences, each of which shares a prefix.
+    pub fn batch_groups(&self, groups: &[RowGroup<'_>]) -> Result<TokenBatch, BatchError> {
+        let all = || groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, row)));
+        let longest = all().map(|(_, row)| row.tokens.len()).max().unwrap_or(0);
         if longest == 0 {
             return Err(BatchError::Empty);
         }
-        for (row, sequence) in rows.iter().enumerate() {
+        for (row, (group, sequence)) in all().enumerate() {
             self.check(row, sequence)?;
+            let prefix = |row: &Row<'_>| row.tokens.get(..group.shared).map(<[u32]>::to_vec);
+            if prefix(sequence).is_none() || prefix(sequence) != prefix(&group.rows[0]) {
+                return Err(BatchError::Prefix { row, shared: group.shared });
+            }
         }
         let mut layout = Layout::default();
-        for row in rows {
-            layout.push(row, longest);
-        }
-        layout
-            .into_tensors(self.device(), rows.len() as i64, longest as i64)
-            .map_err(BatchError::Torch)
+        groups.iter().for_each(|group| layout.push(group));
+        layout.into_batch(self, longest as i64).map_err(BatchError::Torch)
     }
 
     fn check(&self, row: usize, sequence: &Row<'_>) -> Result<(), BatchError> {
@@ -111,50 +140,56 @@ impl Network {
 
 #[derive(Default)]
 struct Layout {
-    rows: i64,
     tokens: Vec<i64>,
-    mask: Vec<bool>,
+    positions: Vec<i64>,
+    sequences: Vec<Sequence>,
     from: Vec<i64>,
-    to: Vec<i64>,
     targets: Vec<i64>,
 }
 
 impl Layout {
-    fn push(&mut self, row: &Row<'_>, longest: usize) {
-        let padding = longest - row.tokens.len();
-        self.tokens.extend(row.tokens.iter().map(|token| i64::from(*token)));
-        self.tokens.extend(std::iter::repeat_n(0, padding));
-        let longest = longest as i64;
-        for (position, (token, scored)) in row.tokens.iter().zip(row.scored).enumerate().skip(1) {
-            self.mask.push(*scored);
-            if *scored {
-                let before = position as i64 - 1;
-                self.from.push(self.rows * longest + before);
-                self.to.push(self.rows * (longest - 1) + before);
-                self.targets.push(i64::from(*token));
+    fn push(&mut self, group: &RowGroup<'_>) {
+        let Some(first) = group.rows.first() else { return };
+        // A prefix of one sequence would only split it.
+        let shared = if group.rows.len() > 1 { group.shared } else { 0 };
+        let begin = self.tokens.len();
+        self.add_tokens(first, 0..shared, None);
+        let prefix = (shared > 0).then(|| self.sequences.len() - 1);
+        for row in &group.rows {
+            let own = self.tokens.len();
+            self.add_tokens(row, shared..row.tokens.len(), prefix);
+            for (position, (token, scored)) in row.tokens.iter().zip(row.scored).enumerate().skip(1)
+            {
+                if *scored {
+                    let before = position - 1;
+                    let from = if before < shared { begin + before } else { own + before - shared };
+                    self.from.push(from as i64);
+                    self.targets.push(i64::from(*token));
+                }
             }
         }
-        let width = (self.rows + 1) * (longest - 1);
-        self.mask.resize(width as usize, false);
-        self.rows += 1;
     }
 
-    fn into_tensors(
-        self,
-        device: Device,
-        batch: i64,
-        length: i64,
-    ) -> crate::error::TchResult<TokenBatch> {
+    fn add_tokens(&mut self, row: &Row<'_>, range: std::ops::Range<usize>, prefix: Option<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        self.sequences.push(Sequence { length: range.len() as i64, prefix });
+        self.positions.extend(range.clone().map(|position| position as i64));
+        self.tokens.extend(row.tokens[range].iter().map(|token| i64::from(*token)));
+    }
+
+    fn into_batch(self, net: &Network, longest: i64) -> TchResult<TokenBatch> {
+        let device = net.device();
         let on_device = |values: &[i64]| Tensor::f_from_slice(values)?.f_to_device(device);
         Ok(TokenBatch {
-            tokens: on_device(&self.tokens)?.f_view([batch, length])?,
-            mask: Tensor::f_from_slice(&self.mask)?
-                .f_to_device(device)?
-                .f_view([batch, length - 1])?,
-            batch,
-            length,
+            computed: self.tokens.len(),
+            scored: self.targets.len(),
+            tokens: on_device(&self.tokens)?,
+            positions: on_device(&self.positions)?,
+            longest,
+            packing: Packing::new(self.sequences, net.shape().head_dim, net.kind(), device)?,
             from: on_device(&self.from)?,
-            to: on_device(&self.to)?,
             targets: on_device(&self.targets)?,
         })
     }

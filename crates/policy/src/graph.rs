@@ -1,9 +1,11 @@
-//! CUDA graphs: the kernels of a step, recorded once and replayed with one call. A small C++ library, compiled with this
-//! crate and embedded in the program, is loaded where libtorch's CUDA part is available; otherwise the reason is reported.
+//! What libtorch can do on a GPU and `tch` does not offer: CUDA graphs (the kernels of a step, recorded once and replayed
+//! with one call), attention over packed sequences, and kernels that are compiled at run time. A small C++ library,
+//! compiled with this crate and embedded in the program, is loaded where libtorch's CUDA part is available; otherwise the
+//! reason is reported.
 #![expect(unsafe_code, reason = "a library loaded at run time has no safe interface")]
 
 use std::{
-    ffi::{CStr, CString, c_char, c_int, c_ulonglong, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_longlong, c_uint, c_ulonglong, c_void},
     fs::File,
     io::Write as _,
     os::fd::AsRawFd as _,
@@ -12,6 +14,7 @@ use std::{
 };
 
 use rustix::fs::MemfdFlags;
+use tch::Tensor;
 
 /// The library; empty where this crate was compiled without CUDA headers.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/graph.so"));
@@ -48,8 +51,19 @@ pub fn load_cuda() -> Result<(), CudaError> {
     }
 }
 
+/// `lis_attention_packed` of `cuda/attention.cpp`: five tensors, then the longest queries and keys of a sequence.
+type PackedAttention = unsafe extern "C" fn(
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    c_longlong,
+    c_longlong,
+) -> *mut c_void;
+
 /// The functions of the library. They act on the calling thread.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cuda {
     stream_own: unsafe extern "C" fn(c_int) -> c_int,
     stream_wait: unsafe extern "C" fn() -> c_int,
@@ -58,8 +72,18 @@ pub(crate) struct Cuda {
     graph_replay: unsafe extern "C" fn(*mut c_void) -> c_int,
     graph_free: unsafe extern "C" fn(*mut c_void),
     memory_free: unsafe extern "C" fn(c_int, *mut c_ulonglong) -> c_int,
+    module_compile: Compile,
+    module_free: unsafe extern "C" fn(*mut c_void),
+    kernel_find: unsafe extern "C" fn(*mut c_void, *const c_char, c_int) -> *mut c_void,
+    kernel_launch: Launch,
+    attention_packed: PackedAttention,
     error: unsafe extern "C" fn() -> *const c_char,
 }
+
+type Compile =
+    unsafe extern "C" fn(c_int, *const c_char, *const *const c_char, c_int) -> *mut c_void;
+type Launch =
+    unsafe extern "C" fn(*mut c_void, *const c_uint, c_uint, c_uint, *mut *mut c_void) -> c_int;
 
 impl Cuda {
     /// Loads the library, once per process.
@@ -90,6 +114,37 @@ impl Cuda {
         Ok(bytes)
     }
 
+    /// Causal attention over packed sequences, with its gradient graph. `heads` are queries, keys and values, `ends` where
+    /// the sequences begin and end in queries and in keys, `longest` the most queries and keys of a sequence; shapes are
+    /// in `cuda/attention.cpp`.
+    pub(crate) fn attention(
+        self,
+        heads: [&Tensor; 3],
+        ends: [&Tensor; 2],
+        longest: [i64; 2],
+    ) -> Result<Tensor, CudaError> {
+        let [queries, keys, values] = heads.map(|tensor| tensor.as_ptr().cast::<c_void>());
+        let [query_ends, key_ends] = ends.map(|tensor| tensor.as_ptr().cast::<c_void>());
+        let [most_queries, most_keys] = longest;
+        // SAFETY: the pointers are to tensors that outlive the call, and libtorch checks their shapes.
+        let attended = unsafe {
+            (self.attention_packed)(
+                queries,
+                keys,
+                values,
+                query_ends,
+                key_ends,
+                most_queries,
+                most_keys,
+            )
+        };
+        match NonNull::new(attended) {
+            // SAFETY: a new tensor, which the library gives away.
+            Some(attended) => Ok(unsafe { Tensor::from_ptr(attended.as_ptr().cast()) }),
+            None => Err(self.last_error()),
+        }
+    }
+
     /// Records the kernels that `work` launches on this thread. They are executed only when the graph is replayed. All
     /// tensors that `work` reads or writes, except temporary ones, must keep their addresses as long as the graph is
     /// used.
@@ -108,6 +163,27 @@ impl Cuda {
             Ok(()) => ended.map(|()| Ok(graph)),
             Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// Compiles kernels for a device, with these definitions (`NAME=VALUE`).
+    pub(crate) fn compile(
+        self,
+        device: usize,
+        source: &str,
+        definitions: &[String],
+    ) -> Result<Module, CudaError> {
+        let text =
+            |text: String| CString::new(text).map_err(|error| CudaError::Failed(error.to_string()));
+        let options: Vec<CString> =
+            definitions.iter().map(|one| text(format!("-D{one}"))).collect::<Result<_, _>>()?;
+        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let (device, source, count) =
+            (index(device)?, text(source.to_owned())?, index(pointers.len())?);
+        // SAFETY: the source and `count` options are C strings that outlive the call.
+        let module =
+            unsafe { (self.module_compile)(device, source.as_ptr(), pointers.as_ptr(), count) };
+        let module = NonNull::new(module).ok_or_else(|| self.last_error())?;
+        Ok(Module { module, cuda: self })
     }
 
     fn checked(self, status: c_int) -> Result<(), CudaError> {
@@ -146,6 +222,95 @@ impl Drop for Graph {
     }
 }
 
+/// Compiled kernels, on one device.
+pub(crate) struct Module {
+    module: NonNull<c_void>,
+    cuda: Cuda,
+}
+
+// SAFETY: the driver's handles of modules and kernels belong to the process, not to a thread.
+unsafe impl Send for Module {}
+// SAFETY: as above, and nothing changes them.
+unsafe impl Sync for Module {}
+
+impl Module {
+    /// A kernel of this module, which is launched with `threads` per block and `shared` bytes of dynamic shared memory.
+    pub(crate) fn kernel(
+        &self,
+        name: &CStr,
+        threads: u32,
+        shared: u32,
+    ) -> Result<Kernel, CudaError> {
+        let bytes = index(shared as usize)?;
+        // SAFETY: the module is loaded, and the name is a C string.
+        let found = unsafe { (self.cuda.kernel_find)(self.module.as_ptr(), name.as_ptr(), bytes) };
+        let kernel = NonNull::new(found).ok_or_else(|| self.cuda.last_error())?;
+        Ok(Kernel { kernel, threads, shared, cuda: self.cuda })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from `module_compile` and is freed only here.
+        unsafe { (self.cuda.module_free)(self.module.as_ptr()) }
+    }
+}
+
+/// A kernel. Used only as long as its module is loaded.
+pub(crate) struct Kernel {
+    kernel: NonNull<c_void>,
+    threads: u32,
+    shared: u32,
+    cuda: Cuda,
+}
+
+// SAFETY: as for `Module`.
+unsafe impl Send for Kernel {}
+// SAFETY: as for `Module`.
+unsafe impl Sync for Kernel {}
+
+/// An argument of a kernel.
+pub(crate) enum Arg<'a> {
+    /// The address of a tensor's data.
+    Tensor(&'a Tensor),
+    /// A 32-bit integer.
+    Int(i32),
+    /// A 64-bit integer.
+    Long(i64),
+    /// A number in single precision.
+    Float(f32),
+}
+
+impl Kernel {
+    /// Launches the kernel on this thread's stream, without waiting for it. The caller passes what the kernel's
+    /// parameters are, and tensors that are large enough.
+    pub(crate) fn launch(&self, grid: [u32; 3], args: &[Arg<'_>]) -> Result<(), CudaError> {
+        // Every argument is in the lowest bytes of eight, which is where the driver reads it.
+        let values: Vec<u64> = args
+            .iter()
+            .map(|arg| match arg {
+                Arg::Tensor(tensor) => tensor.data_ptr() as u64,
+                Arg::Int(value) => u64::from(value.cast_unsigned()),
+                Arg::Long(value) => value.cast_unsigned(),
+                Arg::Float(value) => u64::from(value.to_bits()),
+            })
+            .collect();
+        let mut pointers: Vec<*mut c_void> =
+            values.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect();
+        // SAFETY: the kernel is loaded; the driver copies the arguments before the call returns, and only reads them.
+        let status = unsafe {
+            (self.cuda.kernel_launch)(
+                self.kernel.as_ptr(),
+                grid.as_ptr(),
+                self.threads,
+                self.shared,
+                pointers.as_mut_ptr(),
+            )
+        };
+        self.cuda.checked(status)
+    }
+}
+
 fn index(device: usize) -> Result<c_int, CudaError> {
     c_int::try_from(device).map_err(|_| CudaError::Failed(format!("there is no device {device}")))
 }
@@ -159,7 +324,7 @@ fn load() -> Result<Cuda, CudaError> {
         .map_err(|error| CudaError::NotLoaded(error.to_string()))?;
     let library = open(&path, libc::RTLD_NOW | libc::RTLD_LOCAL).map_err(CudaError::NotLoaded)?;
     let find = |name: &CStr| find(library, name);
-    // SAFETY: the library was compiled with this crate from `cuda/graph.cpp`, where these names have these types; it is
+    // SAFETY: the library was compiled with this crate from `cuda/`, where these names have these types; it is
     // never unloaded.
     unsafe {
         Ok(Cuda {
@@ -188,6 +353,22 @@ fn load() -> Result<Cuda, CudaError> {
                 NonNull<c_void>,
                 unsafe extern "C" fn(c_int, *mut c_ulonglong) -> c_int,
             >(find(c"lis_memory_free")?),
+            module_compile: std::mem::transmute::<NonNull<c_void>, Compile>(find(
+                c"lis_module_compile",
+            )?),
+            module_free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(
+                find(c"lis_module_free")?,
+            ),
+            kernel_find: std::mem::transmute::<
+                NonNull<c_void>,
+                unsafe extern "C" fn(*mut c_void, *const c_char, c_int) -> *mut c_void,
+            >(find(c"lis_kernel_find")?),
+            kernel_launch: std::mem::transmute::<NonNull<c_void>, Launch>(find(
+                c"lis_kernel_launch",
+            )?),
+            attention_packed: std::mem::transmute::<NonNull<c_void>, PackedAttention>(find(
+                c"lis_attention_packed",
+            )?),
             error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *const c_char>(
                 find(c"lis_error")?,
             ),

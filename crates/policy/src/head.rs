@@ -13,10 +13,45 @@ use crate::layer::wide;
 /// Log-probabilities and entropies of tokens.
 #[derive(Debug)]
 pub struct Scored {
-    /// `[batch, length - 1]`: of each token after the first, given all before it; zero where it is not scored.
+    /// `[scored]`: of each scored token, given all before it; sequence after sequence.
     pub logprob: Tensor,
-    /// `[batch, length - 1]`: the entropy of the distribution it was drawn from, in nats; no gradient flows through it.
+    /// `[scored]`: the entropy of the distribution it was drawn from, in nats; no gradient flows through it.
     pub entropy: Tensor,
+}
+
+/// The precision of logits where the network computes in 16 bits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HeadPrecision {
+    /// 32 bits: products of 16-bit numbers, added and kept in 32. In 16 bits a logit of 20 is off by up to 0.06, and
+    /// the probabilities of sampler and trainer differ accordingly.
+    #[default]
+    F32,
+    /// That of the network.
+    Model,
+}
+
+/// The output projection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Projection<'a> {
+    /// `[vocabulary, hidden]`.
+    pub(crate) weight: &'a Tensor,
+    pub(crate) precision: HeadPrecision,
+}
+
+impl Projection<'_> {
+    /// The logits of hidden states `[tokens, hidden]`. In 32 bits this has no gradient.
+    pub(crate) fn logits(self, hidden: &Tensor) -> TchResult<Tensor> {
+        let narrow = matches!(self.weight.kind(), Kind::BFloat16 | Kind::Half);
+        match (self.precision, narrow, hidden.device().is_cuda()) {
+            (HeadPrecision::F32, true, true) => {
+                hidden.f_mm_dtype(&self.weight.f_transpose(0, 1)?, Kind::Float)
+            }
+            (HeadPrecision::F32, true, false) => hidden
+                .f_to_kind(Kind::Float)?
+                .f_linear(&self.weight.f_to_kind(Kind::Float)?, None::<&Tensor>),
+            _ => hidden.f_linear(self.weight, None::<&Tensor>),
+        }
+    }
 }
 
 /// Limits on the logits in memory.
@@ -36,7 +71,7 @@ impl Default for LogitLimits {
 
 /// The scored positions of a batch between the two passes.
 pub(crate) struct Head<'a> {
-    weight: &'a Tensor,
+    projection: Projection<'a>,
     batch: &'a TokenBatch,
     temperature: f64,
     /// `[scored, hidden]`.
@@ -47,93 +82,89 @@ pub(crate) struct Head<'a> {
 struct Chunk {
     start: i64,
     rows: i64,
-    /// Log-sum-exp of the logits, `[rows, 1]`.
-    sums: Tensor,
     /// Logits before the temperature, `[rows, vocabulary]`, where stored.
     stored: Option<Tensor>,
 }
 
 impl<'a> Head<'a> {
-    /// Scores the tokens of a batch from hidden states `[batch, length, hidden]`. Tracks no gradients.
+    /// Scores the tokens of a batch from hidden states `[computed, hidden]`. Tracks no gradients.
     pub(crate) fn forward(
-        weight: &'a Tensor,
+        projection: Projection<'a>,
         hidden: &Tensor,
         batch: &'a TokenBatch,
         temperature: f64,
         limits: LogitLimits,
     ) -> TchResult<(Self, Scored)> {
         let _guard = tch::no_grad_guard();
-        let (vocabulary, width) = weight.size2()?;
-        let hidden = hidden.f_reshape([-1, width])?.f_index_select(0, &batch.from)?;
-        let mut head = Self { weight, batch, temperature, hidden, chunks: Vec::new() };
+        let (vocabulary, _) = projection.weight.size2()?;
+        let hidden = hidden.f_index_select(0, &batch.from)?;
+        let mut head = Self { projection, batch, temperature, hidden, chunks: Vec::new() };
         let count = head.hidden.size2()?.0;
         let step = (limits.chunk / vocabulary).max(1);
         let mut left = limits.stored;
         let (mut logprobs, mut entropies) = (Vec::new(), Vec::new());
         for start in (0..count).step_by(step as usize) {
             let rows = step.min(count - start);
-            let raw = head.product(start, rows)?;
+            let raw = head.logits(start, rows)?;
             let scores = head.scores(&raw)?;
-            let sums = scores.f_logsumexp([-1], true)?;
+            // One fused kernel; a sum of exponentials would write all logits twice.
+            let all = scores.f_log_softmax(-1, None::<Kind>)?;
             let targets = batch.targets.f_narrow(0, start, rows)?.f_unsqueeze(1)?;
-            logprobs.push(scores.f_gather(1, &targets, false)?.f_sub(&sums)?.f_squeeze_dim(1)?);
-            let mean = scores.f_sub(&sums)?.f_exp_()?.f_mul_(&scores)?.f_sum_dim_intlist(
+            logprobs.push(all.f_gather(1, &targets, false)?.f_squeeze_dim(1)?);
+            let mean = all.f_exp()?.f_mul_(&all)?.f_sum_dim_intlist(
                 [1i64].as_slice(),
-                true,
+                false,
                 None::<Kind>,
             )?;
-            entropies.push(sums.f_sub(&mean)?.f_squeeze_dim(1)?);
+            entropies.push(mean.f_neg()?);
             left -= rows * vocabulary;
-            head.chunks.push(Chunk { start, rows, sums, stored: (left >= 0).then_some(raw) });
+            head.chunks.push(Chunk { start, rows, stored: (left >= 0).then_some(raw) });
         }
-        let scored =
-            Scored { logprob: head.scatter(&logprobs)?, entropy: head.scatter(&entropies)? };
+        let scored = Scored { logprob: head.joined(&logprobs)?, entropy: head.joined(&entropies)? };
         Ok((head, scored))
     }
 
     /// From the gradient by the log-probabilities to the gradient by the hidden states. The gradient by the weights is
     /// accumulated where they require one.
     pub(crate) fn backward(self, by_logprob: &Tensor) -> TchResult<Tensor> {
-        let kind = self.weight.kind();
-        let (_, width) = self.weight.size2()?;
-        let trained = self.weight.requires_grad();
+        let weight = self.projection.weight;
+        let (kind, wide) = (weight.kind(), wide(weight.kind()));
         let guard = tch::no_grad_guard();
-        let by_logprob = by_logprob.f_reshape([-1])?.f_index_select(0, &self.batch.to)?;
         let by_logprob = by_logprob.f_div_scalar(self.temperature)?.f_unsqueeze(1)?;
-        let mut by_hidden = Vec::new();
         let mut by_weight =
-            trained.then(|| self.weight.f_zeros_like()?.f_to_kind(wide(kind))).transpose()?;
+            weight.requires_grad().then(|| weight.f_zeros_like()?.f_to_kind(wide)).transpose()?;
+        // Several scored tokens may follow one shared token; their gradients are added, in single precision.
+        let sizes = [self.batch.computed as i64, weight.size2()?.1];
+        let mut by_hidden = Tensor::f_zeros(sizes, (wide, weight.device()))?;
         for chunk in &self.chunks {
             let raw = match &chunk.stored {
                 Some(raw) => raw.shallow_clone(),
-                None => self.product(chunk.start, chunk.rows)?,
+                None => self.logits(chunk.start, chunk.rows)?,
             };
-            let outer = by_logprob.f_narrow(0, chunk.start, chunk.rows)?;
-            let targets =
-                self.batch.targets.f_narrow(0, chunk.start, chunk.rows)?.f_unsqueeze(1)?;
+            let rows = |tensor: &Tensor| tensor.f_narrow(0, chunk.start, chunk.rows);
+            let outer = rows(&by_logprob)?;
+            let targets = rows(&self.batch.targets)?.f_unsqueeze(1)?;
             let mut by_scores =
-                self.scores(&raw)?.f_sub(&chunk.sums)?.f_exp_()?.f_mul_(&outer.f_neg()?)?;
+                self.scores(&raw)?.f_softmax(-1, None::<Kind>)?.f_mul_(&outer.f_neg()?)?;
             let by_scores = by_scores.f_scatter_add_(1, &targets, &outer)?.f_to_kind(kind)?;
-            by_hidden.push(by_scores.f_matmul(self.weight)?);
+            let part = by_scores.f_matmul(weight)?.f_to_kind(wide)?;
+            let _ = by_hidden.f_index_add_(0, &rows(&self.batch.from)?, &part)?;
             if let Some(by_weight) = &mut by_weight {
-                let rows = self.hidden.f_narrow(0, chunk.start, chunk.rows)?;
-                let _ = by_weight.f_add_(&by_scores.f_transpose(0, 1)?.f_matmul(&rows)?)?;
+                let hidden = rows(&self.hidden)?;
+                let _ = by_weight.f_add_(&by_scores.f_transpose(0, 1)?.f_matmul(&hidden)?)?;
             }
         }
-        let (batch, length) = (self.batch.batch, self.batch.length);
-        let mut whole = Tensor::f_zeros([batch * length, width], (kind, self.weight.device()))?;
-        if !by_hidden.is_empty() {
-            let _ = whole.f_index_copy_(0, &self.batch.from, &Tensor::f_cat(&by_hidden, 0)?)?;
-        }
+        let by_hidden = by_hidden.f_to_kind(kind)?;
         drop(guard);
         if let Some(by_weight) = by_weight {
-            push_back(self.weight, &by_weight.f_to_kind(kind)?)?;
+            push_back(weight, &by_weight.f_to_kind(kind)?)?;
         }
-        whole.f_view([batch, length, width])
+        Ok(by_hidden)
     }
 
-    fn product(&self, start: i64, rows: i64) -> TchResult<Tensor> {
-        self.hidden.f_narrow(0, start, rows)?.f_linear(self.weight, None::<&Tensor>)
+    /// The logits of some scored tokens, before the temperature.
+    fn logits(&self, start: i64, rows: i64) -> TchResult<Tensor> {
+        self.projection.logits(&self.hidden.f_narrow(0, start, rows)?)
     }
 
     /// Logits divided by the temperature, in at least single precision.
@@ -142,15 +173,13 @@ impl<'a> Head<'a> {
         if self.temperature == 1.0 { Ok(scores) } else { scores.f_div_scalar(self.temperature) }
     }
 
-    /// Scatters the values of scored tokens to `[batch, length - 1]`.
-    fn scatter(&self, values: &[Tensor]) -> TchResult<Tensor> {
-        let (batch, length) = (self.batch.batch, self.batch.length);
-        let kind: Kind = wide(self.weight.kind());
-        let mut whole = Tensor::f_zeros([batch * (length - 1)], (kind, self.weight.device()))?;
-        if !values.is_empty() {
-            let _ = whole.f_index_copy_(0, &self.batch.to, &Tensor::f_cat(values, 0)?)?;
+    /// The values of all chunks, `[scored]`.
+    fn joined(&self, values: &[Tensor]) -> TchResult<Tensor> {
+        let weight = self.projection.weight;
+        match values.is_empty() {
+            true => Tensor::f_zeros([0], (wide(weight.kind()), weight.device())),
+            false => Tensor::f_cat(values, 0),
         }
-        whole.f_view([batch, length - 1])
     }
 }
 

@@ -3,6 +3,7 @@
 
 use tch::{Kind, Tensor};
 
+use crate::attention::{Heads, Packing};
 use crate::error::TchResult;
 use crate::lora::LayerAdapter;
 use crate::rope::Tables;
@@ -33,58 +34,41 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// The layer over whole sequences, which start at position 0: `[batch, length, hidden]` in and out.
-    pub(crate) fn forward(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> TchResult<Tensor> {
-        let (queries, keys, values) = self.heads(x, shape, rope)?;
-        let shared = shape.heads != shape.kv_heads;
-        let none = None::<&Tensor>;
-        let attended = Tensor::f_scaled_dot_product_attention(
-            &queries,
-            &keys,
-            &values,
-            none,
-            0.0,
-            true,
-            None::<f64>,
-            shared,
-        )?;
-        let (batch, length, _) = x.size3()?;
-        let attended =
-            attended.f_transpose(1, 2)?.f_reshape([batch, length, shape.query_rows()])?;
-        self.finish(x, &attended, shape)
-    }
-
-    /// Queries `[batch, heads, length, head_dim]`, keys and values `[batch, kv_heads, length, head_dim]` of the residual
-    /// stream `x`, rotated by `rope`, whose tables must broadcast over `[batch, length, heads, head_dim]`.
-    pub(crate) fn heads(
+    /// The layer over packed sequences: `[tokens, hidden]` in and out. `rope` has the tables of the tokens' positions.
+    pub(crate) fn forward(
         &self,
         x: &Tensor,
         shape: &Shape,
         rope: &Tables,
-    ) -> TchResult<(Tensor, Tensor, Tensor)> {
-        let (batch, length, _) = x.size3()?;
+        packing: &Packing,
+    ) -> TchResult<Tensor> {
+        let attended = packing.attend(&self.heads(x, shape, rope)?)?;
+        self.finish(x, &attended, shape)
+    }
+
+    /// Queries, keys and values of the residual stream `x`, the first two rotated.
+    fn heads(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> TchResult<Heads> {
         let normed = norm(x, &self.input_norm, shape.norm_eps)?;
         let fused = normed.f_linear(&self.qkv, self.qkv_bias.as_ref())?;
         let fused = self.adapted.add_qkv(fused, &normed, shape)?;
         let rotated_rows = shape.query_rows() + shape.key_rows();
         let [rotated, values] = split(&fused, [rotated_rows, shape.key_rows()], -1)?;
-        let values = values.f_view([batch, length, shape.kv_heads, shape.head_dim])?;
-        let rotated =
-            rotated.f_view([batch, length, shape.heads + shape.kv_heads, shape.head_dim])?;
+        let values = values.f_unflatten(-1, [shape.kv_heads, shape.head_dim])?;
+        let rotated = rotated.f_unflatten(-1, [shape.heads + shape.kv_heads, shape.head_dim])?;
         let [queries, keys] = match (&self.query_norm, &self.key_norm) {
             (Some(query_norm), Some(key_norm)) => {
-                let [queries, keys] = split(&rotated, [shape.heads, shape.kv_heads], 2)?;
+                let [queries, keys] = split(&rotated, [shape.heads, shape.kv_heads], 1)?;
                 let queries = norm(&queries, query_norm, shape.norm_eps)?;
                 let keys = norm(&keys, key_norm, shape.norm_eps)?;
                 [rope.rotate(&queries)?, rope.rotate(&keys)?]
             }
-            _ => split(&rope.rotate(&rotated)?, [shape.heads, shape.kv_heads], 2)?,
+            _ => split(&rope.rotate(&rotated)?, [shape.heads, shape.kv_heads], 1)?,
         };
-        Ok((queries.f_transpose(1, 2)?, keys.f_transpose(1, 2)?, values.f_transpose(1, 2)?))
+        Ok(Heads { queries, keys, values })
     }
 
-    /// Output projection and feed-forward part; `attended` is `[batch, length, query_rows]`.
-    pub(crate) fn finish(&self, x: &Tensor, attended: &Tensor, shape: &Shape) -> TchResult<Tensor> {
+    /// Output projection and feed-forward part; `attended` is `[tokens, query_rows]`.
+    fn finish(&self, x: &Tensor, attended: &Tensor, shape: &Shape) -> TchResult<Tensor> {
         let projected = attended.f_linear(&self.output, None::<&Tensor>)?;
         let x = x.f_add(&self.adapted.add_output(projected, attended)?)?;
         let normed = norm(&x, &self.post_norm, shape.norm_eps)?;

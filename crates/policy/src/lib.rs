@@ -18,6 +18,7 @@
 //! ```
 
 mod adapter;
+mod attention;
 mod backward;
 mod batch;
 mod config;
@@ -25,6 +26,7 @@ mod convert;
 mod error;
 mod graph;
 mod head;
+mod kernels;
 mod layer;
 mod load;
 mod lora;
@@ -38,11 +40,11 @@ mod shape;
 mod tensor_file;
 
 pub use backward::{Accumulated, Checkpointing};
-pub use batch::{BatchError, Row, TokenBatch};
+pub use batch::{BatchError, Row, RowGroup, TokenBatch};
 pub use config::ConfigError;
 pub use error::{TchResult, out_of_memory};
 pub use graph::{CudaError, load_cuda};
-pub use head::Scored;
+pub use head::{HeadPrecision, Scored};
 pub use load::LoadError;
 pub use lora::{LoraConfig, LoraError, TARGETS, Target};
 pub use net::{Network, RandomError};

@@ -101,6 +101,7 @@ fn assemble(
         layers,
         norm: loader.get("model.norm.weight", &[shape.hidden])?,
         head,
+        head_precision: Default::default(),
         lora: None,
         shape,
         origin,

@@ -119,7 +119,7 @@ impl Target {
     }
 
     /// Its first row in the fused tensor.
-    fn first_row(self, shape: &Shape) -> i64 {
+    pub(crate) fn first_row(self, shape: &Shape) -> i64 {
         match self {
             Self::Query | Self::Output | Self::Gate | Self::Down => 0,
             Self::Key => shape.query_rows(),
@@ -156,6 +156,17 @@ impl LayerAdapter {
         self.factors[target as usize].as_ref()
     }
 
+    /// A copy in another element type.
+    pub(crate) fn in_kind(&self, kind: tch::Kind) -> TchResult<Self> {
+        let mut copy = Self { scale: self.scale, ..Self::default() };
+        for (to, from) in copy.factors.iter_mut().zip(&self.factors) {
+            let Some(from) = from else { continue };
+            let converted = |factor: &Tensor| factor.f_detach()?.f_to_kind(kind);
+            *to = Some(Factors { a: converted(&from.a)?, b: converted(&from.b)? });
+        }
+        Ok(copy)
+    }
+
     /// The scale of the product.
     pub(crate) fn scale(&self) -> f64 {
         self.scale
@@ -182,28 +193,44 @@ impl LayerAdapter {
         self.add_one(projected, x, Target::Down)
     }
 
-    /// Adds to the parts of a fused projection.
+    /// Adds to the parts of a fused projection, all in one product: `x` is read once, and the sum is written once. The
+    /// second factor has the parts' blocks on its diagonal, with no columns for a part without an adapter.
     fn add(
         &self,
-        fused: Tensor,
+        mut fused: Tensor,
         x: &Tensor,
         targets: &[Target],
         shape: &Shape,
     ) -> TchResult<Tensor> {
-        if targets.iter().all(|target| self.get(*target).is_none()) {
-            return Ok(fused);
-        }
-        let sizes: Vec<i64> = targets.iter().map(|target| target.sides(shape).1).collect();
-        let parts = fused.f_split_with_sizes(sizes, -1)?;
-        let added =
-            parts.into_iter().zip(targets).map(|(part, target)| self.add_one(part, x, *target));
-        Tensor::f_cat(&added.collect::<TchResult<Vec<_>>>()?, -1)
+        let factors: Vec<&Factors> =
+            targets.iter().filter_map(|target| self.get(*target)).collect();
+        let Some(first) = factors.first() else { return Ok(fused) };
+        let a: Vec<&Tensor> = factors.iter().map(|factors| &factors.a).collect();
+        let block = |target: &Target| match self.get(*target) {
+            Some(factors) => Ok(factors.b.shallow_clone()),
+            None => {
+                let options = (first.b.kind(), first.b.device());
+                Tensor::f_empty([target.sides(shape).1, 0], options)
+            }
+        };
+        let blocks = targets.iter().map(block).collect::<TchResult<Vec<_>>>()?;
+        let b = Tensor::f_block_diag(&blocks)?;
+        self.add_product(&mut fused, x, &Tensor::f_cat(&a, 0)?, &b)?;
+        Ok(fused)
     }
 
-    fn add_one(&self, projected: Tensor, x: &Tensor, target: Target) -> TchResult<Tensor> {
-        let Some(factors) = self.get(target) else { return Ok(projected) };
-        let thin = x.f_linear(&factors.a, None::<&Tensor>)?.f_mul_scalar(self.scale)?;
-        projected.f_add(&thin.f_linear(&factors.b, None::<&Tensor>)?)
+    fn add_one(&self, mut projected: Tensor, x: &Tensor, target: Target) -> TchResult<Tensor> {
+        if let Some(Factors { a, b }) = self.get(target) {
+            self.add_product(&mut projected, x, a, b)?;
+        }
+        Ok(projected)
+    }
+
+    /// Adds `scale x a^T b^T` in place.
+    fn add_product(&self, sum: &mut Tensor, x: &Tensor, a: &Tensor, b: &Tensor) -> TchResult<()> {
+        let thin = x.f_linear(a, None::<&Tensor>)?.f_mul_scalar(self.scale)?;
+        let _ = sum.f_addmm_(&thin, &b.f_transpose(0, 1)?)?;
+        Ok(())
     }
 
     /// Adds the scaled product of the factors to the weights of a projection, in place.
@@ -300,6 +327,7 @@ impl Network {
             layers,
             norm: self.norm.shallow_clone(),
             head: self.head.as_ref().map(Tensor::shallow_clone),
+            head_precision: self.head_precision,
             lora: None,
             origin: self.origin.clone(),
         })

@@ -2,8 +2,10 @@
 
 use tch::{Device, Kind, Tensor};
 
+use crate::attention::Packing;
 use crate::convert;
 use crate::error::TchResult;
+use crate::head::{HeadPrecision, Projection};
 use crate::layer::{Layer, norm};
 use crate::lora::LoraConfig;
 use crate::noise::Noise;
@@ -23,6 +25,7 @@ pub struct Network {
     pub(crate) norm: Tensor,
     /// `[vocabulary, hidden]`; `None` where it is tied to the embedding.
     pub(crate) head: Option<Tensor>,
+    pub(crate) head_precision: HeadPrecision,
     pub(crate) lora: Option<LoraConfig>,
     /// The configuration the weights were loaded with; an export keeps its other entries.
     pub(crate) origin: serde_json::Map<String, serde_json::Value>,
@@ -36,10 +39,20 @@ impl Network {
         device: Device,
         kind: Kind,
     ) -> Result<Self, RandomError> {
-        shape.check()?;
         let mut noise = Noise::new(seed);
-        let mut matrix =
-            |rows: i64, columns: i64| noise.normal(&[rows, columns], 0.02, device, kind);
+        Self::filled(shape, device, kind, |rows, columns| {
+            noise.normal(&[rows, columns], 0.02, device, kind)
+        })
+    }
+
+    /// A network whose matrices are made by the caller, `[rows, columns]`; norms are 1 and biases 0.
+    pub(crate) fn filled(
+        shape: Shape,
+        device: Device,
+        kind: Kind,
+        mut matrix: impl FnMut(i64, i64) -> TchResult<Tensor>,
+    ) -> Result<Self, RandomError> {
+        shape.check()?;
         let ones = |width: i64| Tensor::f_ones([width], (kind, device));
         let rows = shape.query_rows() + 2 * shape.key_rows();
         let embedding = matrix(shape.vocabulary, shape.hidden)?;
@@ -69,8 +82,16 @@ impl Network {
             Output::Own => Some(matrix(shape.vocabulary, shape.hidden)?),
         };
         let norm = ones(shape.hidden)?;
-        let net =
-            Self { shape, embedding, layers, norm, head, lora: None, origin: Default::default() };
+        let net = Self {
+            shape,
+            embedding,
+            layers,
+            norm,
+            head,
+            head_precision: HeadPrecision::default(),
+            lora: None,
+            origin: Default::default(),
+        };
         net.require_gradients()?;
         Ok(net)
     }
@@ -88,6 +109,17 @@ impl Network {
     /// The element type of weights and activations.
     pub fn kind(&self) -> Kind {
         self.embedding.kind()
+    }
+
+    /// The precision of logits, in scoring and in sampling.
+    pub fn head_precision(&self) -> HeadPrecision {
+        self.head_precision
+    }
+
+    /// Sets the precision of logits; 32 bits by default.
+    #[must_use]
+    pub fn with_head_precision(self, head_precision: HeadPrecision) -> Self {
+        Self { head_precision, ..self }
     }
 
     /// The adapter, if there is one.
@@ -123,23 +155,39 @@ impl Network {
         }
     }
 
-    /// The hidden states after the final norm, `[batch, length, hidden]`, of tokens `[batch, length]` (64-bit
-    /// integers, padded on the right). Tracks gradients unless disabled by the caller.
-    pub fn hidden(&self, tokens: &Tensor) -> TchResult<Tensor> {
-        let rope = self.tables(tokens)?;
+    /// The logits at every position, `[batch, length, vocabulary]`, of tokens `[batch, length]` (64-bit integers); for
+    /// short sequences. Tracks gradients unless disabled by the caller.
+    pub fn logits(&self, tokens: &Tensor) -> TchResult<Tensor> {
+        let (batch, length) = tokens.size2()?;
+        let sequences = Packing::regular(batch, length);
+        let packing = Packing::new(sequences, self.shape.head_dim, self.kind(), self.device())?;
+        let positions = Tensor::f_arange(length, (Kind::Int64, self.device()))?;
+        let rope = self.tables(length, &positions.f_repeat([batch])?)?;
+        let hidden = self.hidden(&tokens.f_flatten(0, 1)?, &rope, &packing)?;
+        let logits = hidden.f_linear(self.output_weight(), None::<&Tensor>)?;
+        logits.f_unflatten(0, [batch, length])
+    }
+
+    /// The hidden states after the final norm of packed tokens, `[tokens, hidden]`.
+    pub(crate) fn hidden(
+        &self,
+        tokens: &Tensor,
+        rope: &Tables,
+        packing: &Packing,
+    ) -> TchResult<Tensor> {
         let mut x = self.embed(tokens)?;
         for layer in &self.layers {
-            x = layer.forward(&x, &self.shape, &rope)?;
+            x = layer.forward(&x, &self.shape, rope, packing)?;
         }
         self.finish(&x)
     }
 
-    /// The logits at every position, `[batch, length, vocabulary]`; for short sequences.
-    pub fn logits(&self, tokens: &Tensor) -> TchResult<Tensor> {
-        self.hidden(tokens)?.f_linear(self.output_weight(), None::<&Tensor>)
+    /// The output projection to logits, and its precision.
+    pub(crate) fn projection(&self) -> Projection<'_> {
+        Projection { weight: self.output_weight(), precision: self.head_precision }
     }
 
-    /// The output projection to logits.
+    /// The weight of the output projection.
     pub(crate) fn output_weight(&self) -> &Tensor {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
@@ -154,10 +202,9 @@ impl Network {
         norm(x, &self.norm, self.shape.norm_eps)
     }
 
-    /// The rotary tables of the positions of `tokens`.
-    pub(crate) fn tables(&self, tokens: &Tensor) -> TchResult<Tables> {
-        let (_, length) = tokens.size2()?;
-        Tables::new(&self.shape, length, self.kind(), self.device())
+    /// The rotary tables of positions, all below `length`.
+    pub(crate) fn tables(&self, length: i64, positions: &Tensor) -> TchResult<Tables> {
+        Tables::new(&self.shape, length, self.kind(), self.device())?.at(positions)
     }
 
     /// The base weights as stored.

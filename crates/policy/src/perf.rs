@@ -1,16 +1,23 @@
 //! Measures the speed of sampling and training, on the same work as a plain PyTorch loop
-//! (`crates/train/perf/eager.py`), so that the two can be compared.
+//! (`crates/train/perf/eager.py`), so that the two can be compared. Checks that the sampler's probabilities are those of
+//! training.
+
+mod check;
+mod decode;
 
 use std::time::Instant;
 
 use sampling::{SampleError, SampleRequest, SamplingParams};
-use tch::{Device, Kind};
+use tch::{Device, Kind, Tensor};
 
 use crate::{
-    net::Network,
+    net::{Network, RandomError},
     sampler::{CudaGraphs, Engine, EngineError, EngineSettings, EngineStats, PrefixSharing},
     shape::{Architecture, Output, Scaling, Shape},
 };
+
+pub use check::{Agreement, CheckSettings, Memory, check};
+pub use decode::{Decoded, Decoding, decoding};
 
 /// Tokens and the time they took.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +63,12 @@ pub enum PerfError {
     /// Sampling failed.
     #[error("sampling failed")]
     Sample(#[from] SampleError),
+    /// libtorch failed.
+    #[error("libtorch failed")]
+    Torch(#[from] tch::TchError),
+    /// The check's sequences cannot be batched.
+    #[error("cannot batch sequences")]
+    Batch(#[from] crate::batch::BatchError),
     /// The tokio runtime cannot start.
     #[error("cannot start the tokio runtime")]
     Runtime(#[from] std::io::Error),
@@ -85,6 +98,54 @@ pub fn small_shape() -> Shape {
         output: Output::Tied,
         positions: 8192,
     }
+}
+
+/// The names of the shapes that [`named_shape`] knows.
+pub const SHAPES: [&str; 6] =
+    ["smollm2-135m", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b", "qwen3-0.6b"];
+
+/// The shape of a well-known model.
+pub fn named_shape(name: &str) -> Option<Shape> {
+    // Hidden size, layers, heads, key-value heads, head size, intermediate size, vocabulary.
+    let qwen2 = |sizes: [i64; 7], output| qwen(Architecture::Qwen2, sizes, output);
+    match name {
+        "smollm2-135m" => Some(small_shape()),
+        "qwen2.5-0.5b" => Some(qwen2([896, 24, 14, 2, 64, 4864, 151_936], Output::Tied)),
+        "qwen2.5-1.5b" => Some(qwen2([1536, 28, 12, 2, 128, 8960, 151_936], Output::Tied)),
+        "qwen2.5-3b" => Some(qwen2([2048, 36, 16, 2, 128, 11_008, 151_936], Output::Tied)),
+        "qwen2.5-7b" => Some(qwen2([3584, 28, 28, 4, 128, 18_944, 152_064], Output::Own)),
+        "qwen3-0.6b" => {
+            let sizes = [1024, 28, 16, 8, 128, 3072, 151_936];
+            Some(qwen(Architecture::Qwen3, sizes, Output::Tied))
+        }
+        _ => None,
+    }
+}
+
+fn qwen(architecture: Architecture, sizes: [i64; 7], output: Output) -> Shape {
+    let [hidden, layers, heads, kv_heads, head_dim, intermediate, vocabulary] = sizes;
+    Shape {
+        architecture,
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        intermediate,
+        vocabulary,
+        rope_theta: 1e6,
+        rope_scaling: Scaling::None,
+        norm_eps: 1e-6,
+        output,
+        positions: 32_768,
+    }
+}
+
+/// A network of random weights, made on the device: those of [`Network::random`] take long for large ones.
+pub fn random(shape: Shape, device: Device, kind: Kind) -> Result<Network, RandomError> {
+    Network::filled(shape, device, kind, |rows, columns| {
+        Tensor::f_empty([rows, columns], (kind, device))?.f_normal_(0.0, 0.02)
+    })
 }
 
 /// Measures sampling at temperature 1 with a new engine: one round to warm up, in which all graphs are recorded, and one

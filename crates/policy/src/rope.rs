@@ -33,7 +33,13 @@ impl Tables {
         Ok(Self { cos: shaped(&cos, &cos)?, sin: shaped(&sin.f_neg()?, &sin)? })
     }
 
-    /// Rotates heads `[batch, length, heads, head_dim]`.
+    /// The tables of these positions, `[positions, 1, head_dim]`.
+    pub(crate) fn at(&self, positions: &Tensor) -> TchResult<Self> {
+        let taken = |table: &Tensor| table.f_index_select(0, positions);
+        Ok(Self { cos: taken(&self.cos)?, sin: taken(&self.sin)? })
+    }
+
+    /// Rotates heads `[batch, length, heads, head_dim]`, or `[length, heads, head_dim]`.
     pub(crate) fn rotate(&self, heads: &Tensor) -> TchResult<Tensor> {
         let half = heads.size().last().copied().unwrap_or(0) / 2;
         let [left, right] = split(heads, [half, half], -1)?;

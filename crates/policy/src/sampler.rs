@@ -7,11 +7,16 @@
 mod buckets;
 mod cuda_graphs;
 mod evaluator;
+mod forward;
+mod fused;
+mod pages;
 mod pick;
 mod plan;
 mod settings;
 mod share;
 mod slot;
+mod step;
+mod store;
 mod thread;
 mod weights;
 
@@ -25,16 +30,17 @@ use std::{
     thread::JoinHandle,
 };
 
-use sampling::{SampleError, SampleRequest, Sampled, Sampler, SamplingParams};
+use sampling::{OnToken, SampleError, SampleRequest, Sampled, Sampler, SamplingParams};
 use tch::{Device, Kind, TchError, Tensor};
 use tokio::sync::oneshot;
 
-use crate::{lora::LoraConfig, net::Network, shape::Shape};
+use crate::{kernels::Kernels, lora::LoraConfig, net::Network, shape::Shape};
 
 pub use settings::{CudaGraphs, EngineError, EngineSettings, PrefixSharing};
 
-use thread::Message;
-use weights::{LoraWeights, Weights};
+use thread::{Message, Request};
+pub(crate) use weights::logit_kind;
+use weights::{AdapterWeights, Weights};
 
 /// The maximum number of slots.
 const MAX_SLOTS: usize = 4096;
@@ -65,7 +71,10 @@ pub struct Engine {
     shared: Arc<Shared>,
     source: Mutex<Source>,
     shape: Shape,
+    /// The element type of logits.
+    logits: Kind,
     context: usize,
+    kernels_disabled_reason: Option<String>,
 }
 
 /// The network that is sampled from.
@@ -73,8 +82,9 @@ struct Source {
     /// A weight whose address identifies the network.
     norm: Tensor,
     adapter: Option<LoraConfig>,
-    /// The adapter of each layer; the thread shares these tensors.
-    lora: Vec<LoraWeights>,
+    /// The adapter of each layer, as it is or merged; the thread shares these tensors.
+    lora: Vec<AdapterWeights>,
+    kernels: Option<Arc<Kernels>>,
 }
 
 /// State that the thread publishes.
@@ -90,12 +100,16 @@ struct Shared {
 }
 
 impl Engine {
-    /// Starts an engine for a network. Its weights are shared, those of an adapter copied.
+    /// Starts an engine for a network. Its weights are shared. An adapter is copied, or, for our own kernels, merged into a
+    /// copy of what it adapts.
     pub fn start(net: &Network, settings: EngineSettings) -> Result<Self, EngineError> {
         let shape = net.shape().clone();
         check(&shape, &settings)?;
-        let weights = Weights::of(net)?;
-        let source = Source::of(net, &weights);
+        let kernels = Kernels::new(net).map(Arc::new);
+        let kernels_disabled_reason = kernels.as_ref().err().map(ToString::to_string);
+        let kernels = kernels.ok();
+        let weights = Weights::of(net, kernels.as_deref())?;
+        let source = Source::of(net, &weights, kernels.clone());
         synchronize(net.device());
         let (messages, inbox) = mpsc::channel();
         let (ready, started) = mpsc::channel();
@@ -105,20 +119,39 @@ impl Engine {
             .name("sampler".to_owned())
             .spawn({
                 let (shape, shared) = (shape.clone(), Arc::clone(&shared));
-                move || thread::run(&shape, weights, &settings, &inbox, &ready, &shared)
+                move || thread::run(&shape, weights, kernels, &settings, &inbox, &ready, &shared)
             })
             .map_err(EngineError::Thread)?;
         let source = Mutex::new(source);
-        let engine =
-            Self { messages: Some(messages), thread: Some(thread), shared, source, shape, context };
+        let engine = Self {
+            messages: Some(messages),
+            thread: Some(thread),
+            shared,
+            source,
+            shape,
+            logits: logit_kind(net),
+            context,
+            kernels_disabled_reason,
+        };
         started.recv().map_err(|_| EngineError::Stopped)??;
         Ok(engine)
     }
 
-    /// The device memory in bytes that an engine needs besides the network: the cache exactly, temporary tensors by
-    /// estimate.
+    /// The device memory in bytes that an engine needs at most besides the network: the whole cache exactly, temporary
+    /// tensors by estimate. With our own kernels, memory follows the conversations there are.
     pub fn memory(shape: &Shape, kind: Kind, settings: &EngineSettings) -> u64 {
         evaluator::memory(shape, kind, settings.slots, settings.context)
+    }
+
+    /// The memory in bytes with which our own kernels can cache this many sequences of full length.
+    pub(crate) fn paged_memory(
+        shape: &Shape,
+        kind: Kind,
+        settings: &EngineSettings,
+        sequences: u64,
+    ) -> u64 {
+        let one = fused::sequence_memory(shape, kind, settings.context);
+        fused::fixed_memory(shape, kind, settings.slots).saturating_add(one * sequences)
     }
 
     /// The maximum number of tokens of a sequence, prompt and response together.
@@ -131,10 +164,19 @@ impl Engine {
         &self,
         request: SampleRequest,
     ) -> impl Future<Output = Result<Sampled, SampleError>> + Send + use<> {
+        self.queue(request, None)
+    }
+
+    fn queue(
+        &self,
+        sample: SampleRequest,
+        on_token: Option<OnToken>,
+    ) -> impl Future<Output = Result<Sampled, SampleError>> + Send + use<> {
         let (to, response) = oneshot::channel();
-        let queued = self
-            .check_request(&request)
-            .and_then(|()| self.send(Message::Sample(request, to)).ok_or(SampleError::Stopped));
+        let queued = self.check_request(&sample).and_then(|()| {
+            let request = Request { sample, on_token, to };
+            self.send(Message::Sample(request)).ok_or(SampleError::Stopped)
+        });
         async move {
             queued?;
             response.await.unwrap_or(Err(SampleError::Stopped))
@@ -151,7 +193,7 @@ impl Engine {
     /// cache is cleared. Call this after every update; it waits for the current step. Weights must not change while
     /// responses are being sampled.
     pub fn refresh(&self, net: &Network) -> Result<(), EngineError> {
-        if *net.shape() != self.shape {
+        if *net.shape() != self.shape || logit_kind(net) != self.logits {
             return Err(EngineError::OtherShape);
         }
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,8 +203,9 @@ impl Engine {
                 None
             }
             false => {
-                let weights = Weights::of(net)?;
-                *source = Source::of(net, &weights);
+                let kernels = source.kernels.clone();
+                let weights = Weights::of(net, kernels.as_deref())?;
+                *source = Source::of(net, &weights, kernels);
                 Some(weights)
             }
         };
@@ -187,6 +230,11 @@ impl Engine {
     /// Why CUDA graphs are not used; `None` where they are.
     pub fn graphs_disabled_reason(&self) -> Option<String> {
         self.shared.graphs_disabled_reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why steps are computed with libtorch's operations instead of our own kernels; `None` where they are not.
+    pub fn kernels_disabled_reason(&self) -> Option<&str> {
+        self.kernels_disabled_reason.as_deref()
     }
 
     fn send(&self, message: Message) -> Option<()> {
@@ -236,17 +284,26 @@ impl Sampler for Engine {
         Engine::sample(self, request)
     }
 
+    fn sample_with(
+        &self,
+        request: SampleRequest,
+        on_token: OnToken,
+    ) -> impl Future<Output = Result<Sampled, SampleError>> + Send {
+        self.queue(request, Some(on_token))
+    }
+
     fn release(&self, conversation: u64) {
         Engine::release(self, conversation);
     }
 }
 
 impl Source {
-    fn of(net: &Network, weights: &Weights) -> Self {
+    fn of(net: &Network, weights: &Weights, kernels: Option<Arc<Kernels>>) -> Self {
         Self {
             norm: net.norm.shallow_clone(),
             adapter: net.lora().cloned(),
-            lora: weights.layers.iter().map(|layer| layer.lora.shared()).collect(),
+            lora: weights.layers.iter().map(|layer| layer.adapter.shared()).collect(),
+            kernels,
         }
     }
 
@@ -257,7 +314,8 @@ impl Source {
 
     fn refresh(&self, net: &Network) -> Result<(), TchError> {
         let mut layers = net.layers.iter().zip(&self.lora);
-        layers.try_for_each(|(layer, lora)| lora.refresh(&layer.adapted, &net.shape))
+        let kernels = self.kernels.as_deref();
+        layers.try_for_each(|(layer, adapter)| adapter.refresh(layer, &net.shape, kernels))
     }
 }
 

@@ -39,6 +39,7 @@ pub fn html(report: &Report) -> String {
         footer: &format!(
             "Written by llm-in-sandbox {program}. The same results give the same page."
         ),
+        ..Page::default()
     }
     .render()
 }

@@ -37,6 +37,7 @@ mod settings;
 pub mod stats;
 mod text;
 pub mod transcript;
+pub mod validation;
 
 pub use data::{
     AttemptRef, Average, Bin, Change, Comparison, Cost, Domain, Failure, FailureKind, Leak,

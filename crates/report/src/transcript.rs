@@ -1,8 +1,8 @@
 //! One episode as an HTML page for reading: task, turns, tool calls and their results, files, outcome, usage and grade.
 //!
 //! Start at [`page`]. Everything in an episode is hostile: texts are escaped, invisible and reordering characters are
-//! spelled out, and the page has a bounded size whatever the size of the trajectory. It needs no other file and no
-//! script, and its content security policy forbids loading anything. Reads and writes no files.
+//! spelled out, and the page has a bounded size whatever the size of the trajectory. Images are part of it; it needs no
+//! other file and no script, and its content security policy forbids loading anything. Reads and writes no files.
 //!
 //! ```
 //! use lis_report::transcript::{Episode, page};
@@ -23,6 +23,7 @@ mod facts;
 mod html;
 mod index;
 mod notice;
+mod picture;
 mod text;
 mod turns;
 
@@ -33,6 +34,7 @@ pub use self::{
     html::page,
     index::{IndexRow, index},
     notice::{Notice, notices},
+    picture::{MAX_PICTURE, Picture, media_type, pictures},
 };
 
 /// An episode and what is known about it.
@@ -44,6 +46,8 @@ pub struct Episode<'a> {
     pub recorded: bool,
     /// Events that are not steps.
     pub notices: &'a [Notice],
+    /// Images in the results of tools.
+    pub pictures: &'a [Picture],
     /// How it ended, in words; empty where it has not ended.
     pub outcome: &'a str,
     /// The attempt of a benchmark, with its score.
@@ -69,6 +73,7 @@ impl<'a> Episode<'a> {
             trajectory,
             recorded: true,
             notices: &[],
+            pictures: &[],
             outcome: "",
             attempt: None,
             judgement: None,
@@ -90,6 +95,8 @@ pub struct EpisodeFile {
     pub size: u64,
     /// The start of a text file, up to a size the caller chooses.
     pub preview: Option<String>,
+    /// The whole file, where it is an image that may be shown; see [`media_type`].
+    pub image: Option<Vec<u8>>,
 }
 
 /// Name of the page of an attempt: no other attempt of the run has it, and it is one plain part of a path.

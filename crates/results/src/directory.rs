@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use serde::{Serialize, de::DeserializeOwned};
 use trajectory::Line;
 
-use crate::{AttemptKey, AttemptRecord, Judgement, Run, VERSION, name};
+use crate::{AttemptKey, AttemptRecord, Judgement, Run, VERSION, name, open::open_below};
 
 /// The largest file that is read, in bytes.
 const MAX_SIZE: u64 = 256 << 20;
@@ -87,10 +87,10 @@ impl ResultsDir {
     /// Reads `run.json`; none where no run was started.
     pub fn run(&self) -> Result<Option<Run>, Error> {
         let path = self.path.join("run.json");
-        if matches!(path.try_exists(), Ok(false)) {
+        if is_missing(&path) {
             return Ok(None);
         }
-        let run: Run = read_json(&path)?;
+        let run: Run = self.read_json(&path)?;
         readable(&path, run.v).map(|()| Some(run))
     }
 
@@ -106,7 +106,7 @@ impl ResultsDir {
 
     /// Reads `results.json`; none where it is missing or unreadable.
     pub fn results<T: DeserializeOwned>(&self) -> Option<T> {
-        read_json(&self.path.join("results.json")).ok()
+        self.read_json(&self.path.join("results.json")).ok()
     }
 
     /// The path of an attempt's file.
@@ -144,7 +144,7 @@ impl ResultsDir {
 
     /// The votes of a judge so far; none where there are none, or they cannot be read.
     pub fn judgement(&self, key: &AttemptKey) -> Option<Judgement> {
-        read_json(&self.below("judgements", key, "json")).ok()
+        self.read_json(&self.below("judgements", key, "json")).ok()
     }
 
     /// Writes the votes of a judge.
@@ -160,10 +160,10 @@ impl ResultsDir {
     /// Reads an attempt; none where there is none.
     pub fn attempt(&self, key: &AttemptKey) -> Result<Option<AttemptRecord>, Error> {
         let path = self.attempt_path(key);
-        if matches!(path.try_exists(), Ok(false)) {
+        if is_missing(&path) {
             return Ok(None);
         }
-        let attempt = read_attempt(&path)?;
+        let attempt = self.read_attempt(&path)?;
         match attempt.key == *key {
             true => Ok(Some(attempt)),
             false => Err(malformed(&path, &"it holds another attempt")),
@@ -173,7 +173,9 @@ impl ResultsDir {
     /// Reads all attempts, in the order of their names. A file that cannot be read does not hide the rest.
     pub fn attempts(&self) -> Result<impl Iterator<Item = Result<AttemptRecord, Error>>, Error> {
         let mut found: Vec<Result<PathBuf, Error>> = Vec::new();
-        for task in directories(&self.path.join("attempts"))? {
+        let all = self.path.join("attempts");
+        not_a_link(&all)?;
+        for task in directories(&all)? {
             let modes = directories(&task).unwrap_or_else(|error| {
                 found.push(Err(error));
                 Vec::new()
@@ -187,14 +189,20 @@ impl ResultsDir {
                 }
             }
         }
-        Ok(found.into_iter().map(|path| read_attempt(&path?)))
+        let directory = self.clone();
+        Ok(found.into_iter().map(move |path| directory.read_attempt(&path?)))
+    }
+
+    /// Reads the attempt in a file of the run.
+    pub fn read_attempt(&self, path: &Path) -> Result<AttemptRecord, Error> {
+        let attempt: AttemptRecord = self.read_json(path)?;
+        readable(path, attempt.v).map(|()| attempt)
     }
 
     /// Reads the events of an attempt.
     pub fn events(&self, key: &AttemptKey) -> Result<Vec<Line>, Error> {
         let path = self.trajectory_path(key);
-        self.stays_inside(&path)?;
-        let text = read_text(&path)?;
+        let text = self.read_text(&path)?;
         trajectory::read(&text).map_err(|error| malformed(&path, &error))
     }
 
@@ -207,9 +215,25 @@ impl ResultsDir {
     fn stays_inside(&self, file: &Path) -> Result<(), Error> {
         let dir = file.parent().unwrap_or(file);
         let mut inside = dir.ancestors().take_while(|above| *above != self.path);
-        match inside.find(|above| above.is_symlink()) {
-            Some(link) => Err(malformed(link, &"it is a link, and links are not followed")),
-            None => Ok(()),
+        inside.try_for_each(not_a_link)
+    }
+
+    fn read_json<T: DeserializeOwned>(&self, path: &Path) -> Result<T, Error> {
+        serde_json::from_str(&self.read_text(path)?).map_err(|error| malformed(path, &error))
+    }
+
+    /// Reads a regular file of the run.
+    fn read_text(&self, path: &Path) -> Result<String, Error> {
+        let below = path.strip_prefix(&self.path).unwrap_or(path);
+        let file = open_below(&self.path, below).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => malformed(path, &error),
+            _ => io_error("read", path)(error),
+        })?;
+        let mut text = String::new();
+        file.take(MAX_SIZE + 1).read_to_string(&mut text).map_err(io_error("read", path))?;
+        match text.len() as u64 {
+            ..=MAX_SIZE => Ok(text),
+            _ => Err(malformed(path, &"it is too large")),
         }
     }
 
@@ -234,9 +258,16 @@ pub struct DirLock {
     _file: fs::File,
 }
 
-fn read_attempt(path: &Path) -> Result<AttemptRecord, Error> {
-    let attempt: AttemptRecord = read_json(path)?;
-    readable(path, attempt.v).map(|()| attempt)
+/// Whether there is nothing, not even a broken link.
+fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn not_a_link(path: &Path) -> Result<(), Error> {
+    match path.is_symlink() {
+        true => Err(malformed(path, &"it is a link, and links are not followed")),
+        false => Ok(()),
+    }
 }
 
 /// A newer version may mean something else by the same fields.
@@ -268,29 +299,6 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut paths: Vec<PathBuf> = paths.map_err(io_error("read", path))?;
     paths.sort();
     Ok(paths)
-}
-
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    serde_json::from_str(&read_text(path)?).map_err(|error| malformed(path, &error))
-}
-
-/// Reads a regular file: a pipe would block, a device would never end, a link would lead out of the run.
-fn read_text(path: &Path) -> Result<String, Error> {
-    if path.is_symlink() {
-        return Err(malformed(path, &"it is a link, and links are not followed"));
-    }
-    let mut options = fs::OpenOptions::new();
-    options.read(true).custom_flags(flags(OFlags::NONBLOCK | OFlags::NOFOLLOW));
-    let file = options.open(path).map_err(io_error("read", path))?;
-    if !file.metadata().map_err(io_error("read", path))?.is_file() {
-        return Err(malformed(path, &"it is not a file"));
-    }
-    let mut text = String::new();
-    file.take(MAX_SIZE + 1).read_to_string(&mut text).map_err(io_error("read", path))?;
-    match text.len() as u64 {
-        ..=MAX_SIZE => Ok(text),
-        _ => Err(malformed(path, &"it is too large")),
-    }
 }
 
 /// Creates a file, in place of whatever has its name; the target of a link is left alone.

@@ -21,12 +21,14 @@ mod attempt;
 mod directory;
 mod judgement;
 mod name;
+mod open;
 mod run;
 mod tokens;
 
 pub use attempt::{AttemptKey, AttemptRecord, EarlierGrade, GradingHistory, Tokens};
 pub use directory::{DirLock, Error, ResultsDir};
 pub use judgement::Judgement;
+pub use open::open_below;
 pub use run::{JudgeRecord, ProblemRequest, Run, RunSettings, Selection, TaskInfo};
 pub use trajectory::{Mode, Validity};
 

@@ -2,13 +2,17 @@
 //!
 //! The conversation is rendered as the policy would see it, in its own tool-call format; every response is trained on.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
+use agent::tools::SUBMIT;
 use futures_util::FutureExt;
 use model::{
     Error, Formatted, Listener, Model, Request, Response, Sampling, Silent, ToolFormat, ToolSpec,
 };
-use trajectory::{Assistant, Message, Stop, Usage, error_chain};
+use trajectory::{Arguments, Assistant, Message, Stop, ToolCall, Usage, error_chain};
 use vocabulary::VocabularyError;
 
 use crate::{
@@ -114,6 +118,7 @@ fn as_shown(
     tools: &[ToolSpec],
     messages: &[Message],
 ) -> Result<Rendered, DemonstrationError> {
+    let messages = &with_submit(format, messages)[..];
     let seen = Arc::new(RequestRecorder::default());
     let formatted = Formatted::new(Arc::clone(&seen), format);
     let request = Request { messages, tools, sampling: &Sampling::default(), max_tokens: 1 };
@@ -124,6 +129,24 @@ fn as_shown(
         }
         Some(Err(error)) => Err(DemonstrationError::Refused(error_chain(&error))),
         None => Err(DemonstrationError::Refused("it waits for something".into())),
+    }
+}
+
+/// The conversation with a call of its own for the submission of its last response. Only blocks of commands can end with
+/// one.
+fn with_submit(format: ToolFormat, messages: &[Message]) -> Cow<'_, [Message]> {
+    match messages.split_last() {
+        Some((Message::Assistant(last), before))
+            if last.then_submit && format != ToolFormat::Fenced =>
+        {
+            let mut last = last.clone();
+            let id = format!("submit_{}", messages.len());
+            let arguments = Arguments::Object(serde_json::Map::new());
+            last.calls.push(ToolCall { id, name: SUBMIT.into(), arguments });
+            let last = Message::Assistant(Assistant { then_submit: false, ..last });
+            Cow::Owned(before.iter().cloned().chain([last]).collect())
+        }
+        _ => Cow::Borrowed(messages),
     }
 }
 

@@ -9,7 +9,10 @@ use attempt::{Cancelled, Mode, Sandboxes};
 use model::ToolSpec;
 use problems::{Grader, Problem, Task};
 use sandbox::{ImageRef, Runtime};
-use tokio::task::{Id, JoinSet};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::{Id, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -74,35 +77,40 @@ pub(crate) struct Shared<R: Runtime> {
     pub(crate) task: Arc<Task>,
     pub(crate) settings: RolloutSettings,
     pub(crate) reward: Reward,
-    pub(crate) sandboxes: Sandboxes<R>,
+    pub(crate) sandboxes: Arc<Sandboxes<R>>,
+    /// Permits of episodes; `None` for no limit.
+    pub(crate) episodes: Option<Arc<Semaphore>>,
 }
 
 impl<R: Runtime> RolloutEngine<R> {
     /// Checks that the task can give rewards here.
     pub fn new(parts: EngineParts<R>) -> Result<Self, RolloutError> {
-        let EngineParts { codec, task, mut settings, reward, runtime } = parts;
-        let refused = |grader| Err(RolloutError::Grader { task: task.name.clone(), grader });
-        let grades_in_sandbox = match (&reward, &task.grader) {
-            (Reward::Custom(_), _) => false,
-            (_, Grader::Judge) => return refused("a judge"),
-            (_, Grader::Tests) => return refused("the tests of a repository"),
-            (_, grader) => !grader.is_immediate(),
-        };
-        match (settings.mode, &runtime) {
-            (Mode::Sandbox, None) => return Err(RolloutError::NoRuntime),
-            (Mode::Llm, None) if grades_in_sandbox => {
-                return Err(RolloutError::NoSandboxes { task: task.name });
-            }
-            _ => {}
-        }
-        if let Some(image) = &task.image {
-            // Commands that grade run in the task's image as well.
-            settings.attempt.sandbox.image = ImageRef::Name(image.clone());
-        }
+        let EngineParts { codec, task, settings, reward, runtime } = parts;
         let warm = if settings.mode == Mode::Sandbox { settings.warm } else { 0 };
-        let sandboxes = Sandboxes::new(runtime, settings.sandboxes, warm);
-        let task = Arc::new(task);
-        Ok(Self { shared: Arc::new(Shared { codec, task, settings, reward, sandboxes }) })
+        let (limit, most) = (settings.episodes, Semaphore::MAX_PERMITS);
+        let shared = Shared {
+            codec,
+            sandboxes: Arc::new(Sandboxes::new(runtime, settings.sandboxes, warm)),
+            episodes: (limit > 0).then(|| Arc::new(Semaphore::new(limit.min(most)))),
+            task: Arc::new(task),
+            settings,
+            reward,
+        };
+        shared.checked()
+    }
+
+    /// An engine for another task that shares the sandboxes of this one and its limits on concurrency. Its settings of
+    /// these have no effect.
+    pub fn for_task(&self, task: Task, settings: RolloutSettings) -> Result<Self, RolloutError> {
+        let shared = Shared {
+            codec: Arc::clone(&self.shared.codec),
+            sandboxes: Arc::clone(&self.shared.sandboxes),
+            episodes: self.shared.episodes.clone(),
+            reward: self.shared.reward.clone(),
+            task: Arc::new(task),
+            settings,
+        };
+        shared.checked()
     }
 
     /// Plays all groups. `on_rollout` is called with every rollout as it ends, in no order; groups and their members are
@@ -209,6 +217,42 @@ impl<R: Runtime> RolloutEngine<R> {
     /// Removes the sandboxes that were created ahead.
     pub async fn close(self) -> Result<(), RolloutError> {
         self.shared.sandboxes.close().await.map_err(RolloutError::Sandbox)
+    }
+}
+
+impl<R: Runtime> Shared<R> {
+    /// The engine, if its task can give rewards.
+    fn checked(mut self) -> Result<RolloutEngine<R>, RolloutError> {
+        let task = &self.task;
+        let refused = |grader| Err(RolloutError::Grader { task: task.name.clone(), grader });
+        let grades_in_sandbox = match (&self.reward, &task.grader) {
+            (Reward::Custom(_), _) => false,
+            (_, Grader::Judge) => return refused("a judge"),
+            (_, Grader::Tests) => return refused("the tests of a repository"),
+            (_, grader) => !grader.is_immediate(),
+        };
+        match (self.settings.mode, self.sandboxes.has_runtime()) {
+            (Mode::Sandbox, false) => return Err(RolloutError::NoRuntime),
+            (Mode::Llm, false) if grades_in_sandbox => {
+                return Err(RolloutError::NoSandboxes { task: task.name.clone() });
+            }
+            _ => {}
+        }
+        if let Some(image) = &task.image {
+            // Commands that grade run in the task's image as well.
+            self.settings.attempt.sandbox.image = ImageRef::Name(image.clone());
+        }
+        Ok(RolloutEngine { shared: Arc::new(self) })
+    }
+
+    /// Waits until one more episode is allowed; `None` without a limit, or where the wait is cancelled.
+    pub(crate) async fn permit(&self, cancel: &CancellationToken) -> Option<OwnedSemaphorePermit> {
+        let episodes = Arc::clone(self.episodes.as_ref()?);
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            permit = episodes.acquire_owned() => permit.ok(),
+        }
     }
 }
 

@@ -85,6 +85,7 @@ impl<R: Runtime> Shared<R> {
             seed: None,
             cancel: cancel.clone(),
         };
+        let permit = self.permit(cancel).await;
         let mut attempt = match event_log(member.file.as_ref()) {
             Ok(events) => attempt::answer(&play, events).await,
             Err(error) => return Played::without_events(&error),
@@ -92,6 +93,7 @@ impl<R: Runtime> Shared<R> {
         let segments = policy.segments();
         // Its slot in the sampler's cache is free while the answer is graded.
         policy.release();
+        drop(permit);
         let reward = match attempt.is_answered() {
             false => RawReward::of_failure(&attempt),
             true => {
@@ -124,9 +126,10 @@ impl<R: Runtime> Shared<R> {
         let sum = |count: fn(&Segment) -> usize| segments.iter().map(count).sum();
         let CallCounts { turns, calls, valid_calls, silent_turns } =
             CallCounts::of(&attempt.events);
+        let score = self.settings.overlong.reward(end, raw);
         Rollout {
             end,
-            reward: Some(self.settings.overlong.reward(end, raw)),
+            reward: Some(self.settings.shaping.reward(score, turns)),
             raw_reward: Some(raw),
             loss: self.settings.overlong.loss(end),
             answer: if why.is_some() { String::new() } else { attempt.answer },

@@ -22,6 +22,7 @@ mod rollout;
 mod scripted;
 mod seed;
 mod settings;
+mod shaping;
 mod token_stream;
 
 pub use attempt::{Documents, Mode};
@@ -35,3 +36,4 @@ pub use sampling::{
     Flow, SampleEnd, SampleError, SampleRequest, Sampled, Sampler, SamplingParams, Until,
 };
 pub use settings::{CustomReward, Overlong, Reward, RolloutSettings};
+pub use shaping::Shaping;

@@ -8,7 +8,7 @@ use problems::Problem;
 use serde::{Deserialize, Serialize};
 use trajectory::Outcome;
 
-use crate::{End, Loss};
+use crate::{End, Loss, Shaping};
 
 /// What becomes of episodes that reached their limit of turns or tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,10 +38,15 @@ pub struct RolloutSettings {
     pub sandboxes: usize,
     /// Sandboxes created ahead.
     pub warm: usize,
+    /// Concurrent episodes, with and without a sandbox, so that none waits for a sampler's slot while its time runs; 0 for
+    /// no limit. An episode that is being graded no longer counts.
+    pub episodes: usize,
     /// How attempts are repeated when the infrastructure fails.
     pub retry: RetryPolicy,
     /// What becomes of overlong episodes.
     pub overlong: Overlong,
+    /// How scores become rewards.
+    pub shaping: Shaping,
 }
 
 impl Default for RolloutSettings {
@@ -53,8 +58,10 @@ impl Default for RolloutSettings {
             attempt: Settings::default(),
             sandboxes: 64,
             warm: 8,
+            episodes: 0,
             retry: RetryPolicy::default(),
             overlong: Overlong::default(),
+            shaping: Shaping::default(),
         }
     }
 }

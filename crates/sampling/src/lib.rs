@@ -51,6 +51,21 @@ pub trait Sampler: Send + Sync + 'static {
         request: SampleRequest,
     ) -> impl Future<Output = Result<Sampled, SampleError>> + Send;
 
+    /// Like [`Self::sample`], and calls `on_token` with every token and its log-probability: as they are sampled where the
+    /// sampler can, otherwise all at the end.
+    fn sample_with(
+        &self,
+        request: SampleRequest,
+        mut on_token: OnToken,
+    ) -> impl Future<Output = Result<Sampled, SampleError>> + Send {
+        async move {
+            let sampled = self.sample(request).await?;
+            let pairs = sampled.tokens.iter().zip(&sampled.logprobs);
+            pairs.for_each(|(token, logprob)| on_token(*token, *logprob));
+            Ok(sampled)
+        }
+    }
+
     /// Frees what is cached for a conversation. A later request of the same conversation is still served.
     fn release(&self, conversation: u64);
 }
@@ -62,6 +77,14 @@ impl<S: Sampler> Sampler for Arc<S> {
 
     async fn sample(&self, request: SampleRequest) -> Result<Sampled, SampleError> {
         S::sample(self, request).await
+    }
+
+    async fn sample_with(
+        &self,
+        request: SampleRequest,
+        on_token: OnToken,
+    ) -> Result<Sampled, SampleError> {
+        S::sample_with(self, request, on_token).await
     }
 
     fn release(&self, conversation: u64) {
@@ -88,6 +111,9 @@ pub struct SampleRequest {
 
 /// Callback on the tokens of a response. It may run on the sampler's own thread, where all responses wait for it.
 pub type Until = Box<dyn FnMut(u32) -> Flow + Send>;
+
+/// Receives tokens with their log-probabilities. It may run on the sampler's own thread, where all responses wait for it.
+pub type OnToken = Box<dyn FnMut(u32, f32) + Send>;
 
 /// Whether a response continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -219,6 +219,7 @@ impl<'a> Server<'a> {
             current: file(current),
         };
         let pipes = init.own.pipes.try_clone().step("opening our pipes")?;
+        let programs = Programs::new().step("opening the sandbox's namespace")?;
         let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()));
         Ok(Self {
             init,
@@ -226,7 +227,7 @@ impl<'a> Server<'a> {
             unreaped: false,
             events,
             shell: Shell::new(Pipes::new(pipes)),
-            programs: Programs::default(),
+            programs,
             disk,
             workers: Workers::default(),
             errors: 0,
@@ -359,8 +360,6 @@ impl<'a> Server<'a> {
                 break;
             }
         }
-        // Each may have been the last process of its session. Once for all of them, because it reads all of /proc.
-        self.programs.forget_sessions();
         handled
     }
 
@@ -409,8 +408,7 @@ impl<'a> Server<'a> {
             let lost = self.shell.abort(&self.programs, &self.workers.pids());
             return self.end(running, status, cause, lost);
         }
-        let spared = self.shell.processes();
-        if self.programs.abort(running, &spared, &self.workers.pids()) {
+        if self.programs.abort(running) {
             return self.end(running, status, cause, false);
         }
         Ok(())
@@ -439,7 +437,7 @@ impl<'a> Server<'a> {
     fn kill_writers(&self) {
         let workers = self.workers.pids();
         let spared = self.shell.processes().into_iter().chain(workers.iter().copied()).collect();
-        processes::kill_all_but(&spared, processes::Descendants::Killed);
+        processes::kill(processes::Scope::AllBut(&spared));
         // The replies to their requests are sent when they are reaped.
         processes::signal(&workers, rustix::process::Signal::KILL);
     }

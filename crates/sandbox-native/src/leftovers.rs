@@ -4,6 +4,7 @@
 //! lock is free is a leftover.
 
 use std::{
+    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -96,8 +97,40 @@ pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
         // One that cannot be removed must not prevent the removal of others.
         let _ = remove_leftover(&run);
     }
+    remove_ownerless(&cgroups.named(PREFIX));
     removed.iter_mut().for_each(|info| info.alive = false);
     Ok(removed)
+}
+
+/// Removes the empty ones among these control groups whose caller is dead: their spawner was killed, and the directory by
+/// which they would be found is gone. Groups of running sandboxes have processes, so the kernel keeps them.
+fn remove_ownerless(groups: &[PathBuf]) {
+    let mut callers: HashMap<String, bool> = HashMap::new();
+    for group in groups {
+        let name = group.file_name().unwrap_or_default().to_string_lossy();
+        let Some(caller) = caller_of(&name) else { continue };
+        let lives = callers
+            .entry(caller.to_owned())
+            .or_insert_with_key(|caller| Path::new("/proc").join(caller).exists());
+        if !*lives && !is_young(group) {
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+/// The process id in the name of a control group, `lis-PROCESS-RANDOM-NUMBER`.
+fn caller_of(group: &str) -> Option<&str> {
+    let mut parts = group.strip_prefix(PREFIX)?.split('-');
+    let (caller, random, number) = (parts.next()?, parts.next()?, parts.next()?);
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let hex = random.len() == 8 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (digits(caller) && hex && digits(number) && parts.next().is_none()).then_some(caller)
+}
+
+/// Whether a directory was changed so recently that its owner may not be done with it.
+fn is_young(dir: &Path) -> bool {
+    let made = dir.metadata().and_then(|meta| meta.modified());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE))
 }
 
 /// Removes a control group whose last processes may still be exiting.
@@ -127,12 +160,25 @@ fn is_alive(run: &Path) -> bool {
     match fs::File::open(run.join("lock")) {
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
         Err(_) => {
-            let made = run.metadata().and_then(|meta| meta.modified());
-            let young = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE));
             // The name starts with the id of the process it was created for.
             let name = run.file_name().unwrap_or_default().to_string_lossy();
             let owner = name.split('-').next().unwrap_or_default();
-            young && Path::new("/proc").join(owner).exists()
+            is_young(run) && Path::new("/proc").join(owner).exists()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_known_by_their_names() {
+        assert_eq!(caller_of("lis-4015-8dcbf0c6-12"), Some("4015"));
+        for foreign in
+            ["lis-4015", "lis-4015-8dcbf0c6", "lis-x-8dcbf0c6-1", "lis-1-2-3", "lis-1-8dcbf0c6-1-1"]
+        {
+            assert_eq!(caller_of(foreign), None, "{foreign}");
         }
     }
 }

@@ -362,7 +362,8 @@ const COUNTED: [(&str, &str); 10] = [
     ("max_pid_namespaces", "0"),
     ("max_net_namespaces", "0"),
     ("max_ipc_namespaces", "0"),
-    ("max_uts_namespaces", "0"),
+    // PID 1 gives one to every program, see `init::processes`; commands cannot create any.
+    ("max_uts_namespaces", "4096"),
     ("max_cgroup_namespaces", "0"),
     ("max_time_namespaces", "0"),
 ];

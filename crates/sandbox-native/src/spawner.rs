@@ -10,7 +10,7 @@ mod serve;
 
 use std::{os::fd::AsFd, path::PathBuf, process::ExitCode};
 
-pub(crate) use identity::{Identity, has_mount_rights, subordinate};
+pub(crate) use identity::{Identity, has_mount_rights, subordinate, unshare};
 use sandbox::SandboxInfo;
 use serde::{Deserialize, Serialize};
 

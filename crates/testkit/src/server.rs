@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     runtime,
@@ -30,6 +30,9 @@ use crate::{
 
 /// How long tests wait for requests.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Paths of protocols with token ids, whose bodies tests write themselves.
+const TOKEN_PATHS: [&str; 2] = ["/v1/completions", "/generate"];
 
 /// Concurrent connection attempts.
 const BACKLOG: u32 = 4096;
@@ -67,6 +70,8 @@ struct Shared {
     log: Log,
     answered: AtomicU64,
     models: Mutex<Vec<String>>,
+    /// Further fields of each listed model.
+    model_fields: Mutex<Map<String, Value>>,
     lists: AtomicU64,
 }
 
@@ -123,6 +128,12 @@ impl MockServer {
     pub fn list_models(&self, names: &[&str]) {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         *self.shared.models.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// Sets further fields of each listed model, such as `max_model_len`.
+    pub fn describe_models(&self, fields: &Value) {
+        let fields = fields.as_object().cloned().unwrap_or_default();
+        *self.shared.model_fields.lock().unwrap_or_else(PoisonError::into_inner) = fields;
     }
 
     /// How often the list of models was requested. These requests are neither recorded nor counted among the others.
@@ -185,7 +196,9 @@ impl MockServer {
         let answered = AtomicU64::new(0);
         let models = Mutex::new(["mock", "scripted"].map(str::to_owned).to_vec());
         let (queue, lists) = (Mutex::new(queue), AtomicU64::new(0));
-        let shared = Arc::new(Shared { queue, closure, keep, log, answered, models, lists });
+        let model_fields = Mutex::default();
+        let shared = Shared { queue, closure, keep, log, answered, models, model_fields, lists };
+        let shared = Arc::new(shared);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let socket = TcpSocket::new_v4()?;
         socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
@@ -246,7 +259,12 @@ impl Shared {
     fn list(&self) -> Answer {
         self.lists.fetch_add(1, Ordering::Relaxed);
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let model = |name: &String| json!({"id": name, "object": "model", "owned_by": "testkit"});
+        let fields = self.model_fields.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = |name: &String| {
+            let mut model = json!({"id": name, "object": "model", "owned_by": "testkit"});
+            fields.iter().for_each(|(field, value)| model[field] = value.clone());
+            model
+        };
         let models: Vec<Value> = models.iter().map(model).collect();
         Answer::status(200, json!({"object": "list", "data": models}).to_string())
     }
@@ -254,7 +272,7 @@ impl Shared {
     fn answer(&self, received: &Received) -> Answer {
         match (received.method.as_str(), received.path.as_str()) {
             ("GET", "/health") => return Answer::status(200, json!({"status": "ok"}).to_string()),
-            ("POST", path) if Protocol::of(path).is_some() => {}
+            ("POST", path) if Protocol::of(path).is_some() || TOKEN_PATHS.contains(&path) => {}
             (method, path) => return Answer::error(404, format!("no {method} at {path}")),
         }
         if received.body == Value::Null {

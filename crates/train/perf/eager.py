@@ -2,7 +2,9 @@
 """The same work as `llm-in-sandbox-train perf` in plain eager PyTorch, for figures side by side.
 
 A Llama written straight down, a naive generation loop whose cache grows by concatenation, and a training step with
-bfloat16 weights, float32 master weights and AdamW. Prints one JSON object. Needs PyTorch only.
+bfloat16 weights, float32 master weights and AdamW. With --context only decode steps are timed: a static batch of
+conversations of that length, whose cache is allocated once, as a loop of single kernels and as one CUDA graph. Prints
+one JSON object. Needs PyTorch only.
 """
 
 import argparse
@@ -94,6 +96,59 @@ def generate(model, a, device):
     return a.batch * a.reply
 
 
+class Adapted(torch.nn.Module):
+    """A linear layer with an adapter that is not merged."""
+
+    def __init__(self, base, rank):
+        super().__init__()
+        self.base = base
+        self.a = torch.nn.Linear(base.in_features, rank, bias=False)
+        self.b = torch.nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.b(self.a(x)) * 4.0
+
+
+@torch.no_grad()
+def decode(model, a, device, kind):
+    """Milliseconds of a decode step of `batch` conversations of `context` tokens, launched and in a graph."""
+    for layer in model.layers if a.rank else []:
+        for name in ("q", "k", "v", "o", "gate", "up", "down"):
+            setattr(layer, name, Adapted(getattr(layer, name), a.rank).to(device, kind))
+    caches = [torch.randn(2, a.batch, a.kv_heads, a.context, a.head_dim, device=device, dtype=kind) for _ in model.layers]
+    tokens = torch.randint(a.vocabulary, (a.batch, 1), device=device)
+    half = a.head_dim // 2
+    speeds = a.theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+    angles = torch.outer(torch.full((1,), a.context - 1.0, device=device), speeds)
+    cos, sin = torch.cat([angles.cos()] * 2, 1).to(kind), torch.cat([angles.sin()] * 2, 1).to(kind)
+
+    def step():
+        x = model.embedding(tokens)
+        for layer, cache in zip(model.layers, caches):
+            h = layer.norm1(x)
+            split = lambda y, n: y.view(a.batch, 1, n, a.head_dim).transpose(1, 2)
+            q, k, v = split(layer.q(h), a.heads), split(layer.k(h), a.kv_heads), split(layer.v(h), a.kv_heads)
+            cache[0][:, :, -1:] = turn(k, cos, sin)
+            cache[1][:, :, -1:] = v
+            # Heads that share keys are rows, so that keys are read once.
+            q = turn(q, cos, sin).view(a.batch, a.kv_heads, -1, a.head_dim)
+            y = F.scaled_dot_product_attention(q, cache[0], cache[1])
+            x = x + layer.o(y.reshape(a.batch, 1, -1))
+            h = layer.norm2(x)
+            x = x + layer.down(F.silu(layer.gate(h)) * layer.up(h))
+        scores = model.scores(model.norm(x)[:, 0]).float()
+        chosen = torch.multinomial(scores.softmax(-1), 1)
+        return chosen, scores.log_softmax(-1).gather(1, chosen)
+
+    result = {"eager_step_ms": timed(step, 3, 20, device) * 1e3}
+    if device.startswith("cuda"):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        result["graph_step_ms"] = timed(graph.replay, 3, 20, device) * 1e3
+    return result
+
+
 def trainer(model, a, device):
     masters = [weight.detach().float().clone().requires_grad_() for weight in model.parameters()]
     optimiser = torch.optim.AdamW(masters, lr=1e-6, betas=(0.9, 0.999), weight_decay=0.01)
@@ -129,6 +184,7 @@ def timed(work, warm_up, times, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     numbers = dict(hidden=576, layers=30, heads=9, kv_heads=3, head_dim=64, intermediate=1536, vocabulary=49152)
+    numbers |= dict(context=0, rank=0)
     numbers |= dict(batch=64, prompt=128, reply=256, train_batch=8, train_length=1024, train_steps=10)
     for name, value in numbers.items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
@@ -137,7 +193,11 @@ def main():
     a = parser.parse_args()
     torch.manual_seed(0)
     kind = torch.bfloat16 if a.device.startswith("cuda") else torch.float32
-    model = Llama(a).to(a.device, kind)
+    with torch.device(a.device):
+        model = Llama(a).to(kind)
+    if a.context:
+        print(json.dumps({"torch": torch.__version__} | decode(model, a, a.device, kind)))
+        return
     seconds = timed(lambda: generate(model, a, a.device), 1, 1, a.device)
     result = {"torch": torch.__version__, "device": a.device, "kind": str(kind)}
     result["generation_tokens_per_s"] = a.batch * a.reply / seconds

@@ -9,7 +9,9 @@ use std::{
 };
 
 use anyhow::Context;
+use model::Secret;
 use startup::UsageError;
+use training::SamplerSettings;
 
 /// The model at a path, or the one of this name pulled by `llm-in-sandbox model pull`.
 pub(crate) fn model(named: &Path) -> anyhow::Result<PathBuf> {
@@ -25,6 +27,27 @@ pub(crate) fn model(named: &Path) -> anyhow::Result<PathBuf> {
         "there is no model {name}: it is not a file, not a directory, and not pulled by `llm-in-sandbox model pull`"
     );
     Ok(pulled.ok_or(UsageError(text))?)
+}
+
+/// Fills in the key of a server and the place of its tokenizer.
+pub(crate) fn complete(sampler: &mut SamplerSettings, named: &mut PathBuf) -> anyhow::Result<()> {
+    sampler.api_key = sampler.api_key_env.as_deref().map(api_key).transpose()?;
+    match &mut sampler.tokenizer {
+        Some(tokenizer) => *tokenizer = model(tokenizer)?,
+        None => *named = model(named)?,
+    }
+    Ok(())
+}
+
+/// The key in an environment variable.
+pub(crate) fn api_key(name: &str) -> anyhow::Result<Secret> {
+    let value = variable(name).and_then(|value| value.into_string().ok());
+    let key = Secret::new(&value.unwrap_or_default());
+    if key.reveal().is_empty() {
+        let text = format!("the environment variable {name} has no key");
+        return Err(UsageError(text).into());
+    }
+    Ok(key)
 }
 
 /// The GGUF file in a directory.

@@ -4,7 +4,7 @@ use std::io;
 
 use rollout::RolloutError;
 use startup::{Exit, UsageError, note};
-use training::{ConfigError, DataError, RunError, SetupError, TrainError};
+use training::{ConfigError, ConnectError, DataError, RunError, SetupError, TrainError};
 use vocabulary::VocabularyError;
 
 /// The exit code of an error.
@@ -39,6 +39,9 @@ fn is_bad_input(error: &TrainError) -> bool {
                 | SetupError::Load(_)
                 | SetupError::LoraConfig(_)
         ),
+        TrainError::Server(error) => {
+            !matches!(error, ConnectError::Server(error) if error.is_transient())
+        }
         TrainError::Run(RunError::File(error)) => is_bad_path(&error.source),
         TrainError::Run(error) => matches!(
             error,

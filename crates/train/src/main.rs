@@ -8,6 +8,7 @@ mod exit;
 mod export;
 mod perf;
 mod progress;
+mod serve;
 mod train;
 
 use std::process::ExitCode;
@@ -30,7 +31,9 @@ fn main() -> ExitCode {
     let ended = match cli.command {
         Command::Rl(args) => train::rl(program, &args),
         Command::Sft(args) => train::sft(program, &args),
+        Command::Sample(args) => train::sample(program, &args),
         Command::Export(args) => export::run(&args).map(|()| Exit::Done),
+        Command::Serve(args) => serve::run(program, &args),
         Command::Perf(args) => perf::run(&args).map(|()| Exit::Done),
     };
     ended.unwrap_or_else(|error| exit::report(&error)).into()

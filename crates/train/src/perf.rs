@@ -1,5 +1,7 @@
 //! The command `perf`: tokens per second of sampling and training, optionally compared with a plain PyTorch loop.
 
+mod decode;
+
 use std::{
     io::Write,
     path::Path,
@@ -22,18 +24,33 @@ const EAGER: &str = include_str!("../perf/eager.py");
 
 /// Measures and prints.
 pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
+    if let Some(model) = &args.model {
+        return decode::run(args, model);
+    }
     let machine = Machine::new(args.device, Precision::Auto)?;
-    let net = Network::random(perf::small_shape(), 0, machine.device, machine.kind)?;
-    let cuda_graphs = if args.no_graphs { CudaGraphs::Off } else { CudaGraphs::Auto };
-    let what =
-        Generation { batch: args.batch, prompt: args.prompt, response: args.reply, cuda_graphs };
+    let net = perf::random(perf::small_shape(), machine.device, machine.kind)?;
+    let what = Generation {
+        batch: args.batch,
+        prompt: args.prompt,
+        response: args.reply,
+        cuda_graphs: graphs(args),
+    };
     let generated = perf::generation(&net, &what)?;
     if let Some(why) = &generated.graphs_disabled_reason {
         note(&format!("CUDA graphs are disabled: {why}"));
     }
     let adapted = args.rank.map(|rank| adapted(rank, &what, machine)).transpose()?;
     let trained = training(args, net, machine)?;
-    let eager = args.python.as_deref().map(|python| eager(python, args, machine)).transpose()?;
+    let numbers = [
+        ("--batch", args.batch as i64),
+        ("--prompt", args.prompt as i64),
+        ("--reply", args.reply as i64),
+        ("--train-batch", args.train_batch as i64),
+        ("--train-length", args.train_length as i64),
+        ("--train-steps", i64::from(args.steps)),
+    ];
+    let python = args.python.as_deref();
+    let eager = python.map(|python| eager(python, &numbers, machine)).transpose()?;
     let mut object = object(machine, &generated, trained, eager.as_ref());
     if let Some(rate) = adapted {
         object["adapted_generation_tokens_per_s"] = json!(rate.per_second());
@@ -45,9 +62,14 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Times sampling with an adapter that is not merged.
+/// Whether to use CUDA graphs.
+fn graphs(args: &PerfArgs) -> CudaGraphs {
+    if args.no_graphs { CudaGraphs::Off } else { CudaGraphs::Auto }
+}
+
+/// Times sampling with an adapter.
 fn adapted(rank: u16, what: &Generation, machine: Machine) -> anyhow::Result<Rate> {
-    let mut net = Network::random(perf::small_shape(), 0, machine.device, machine.kind)?;
+    let mut net = perf::random(perf::small_shape(), machine.device, machine.kind)?;
     let (rank, targets) = (i64::from(rank), policy::TARGETS.to_vec());
     net.add_lora(&LoraConfig { rank, alpha: 16.0, targets, seed: 0 })?;
     Ok(perf::generation(&net, what)?.rate)
@@ -73,23 +95,15 @@ fn training(args: &PerfArgs, net: Network, machine: Machine) -> anyhow::Result<R
 
 /// The same work with plain PyTorch.
 #[expect(clippy::disallowed_methods, reason = "the user names the program to compare with")]
-fn eager(python: &Path, args: &PerfArgs, machine: Machine) -> anyhow::Result<Value> {
+fn eager(python: &Path, numbers: &[(&str, i64)], machine: Machine) -> anyhow::Result<Value> {
     let device = match machine.device {
         tch::Device::Cuda(number) => format!("cuda:{number}"),
         _ => "cpu".to_owned(),
     };
-    let numbers = [
-        ("--batch", args.batch),
-        ("--prompt", args.prompt),
-        ("--reply", args.reply),
-        ("--train-batch", args.train_batch),
-        ("--train-length", args.train_length),
-        ("--train-steps", args.steps as usize),
-    ];
     let mut command = Command::new(python);
     command.args(["-", "--device", &device]);
     for (name, number) in numbers {
-        command.args([name, &number.to_string()]);
+        command.arg(name).arg(number.to_string());
     }
     // PyTorch brings its own libtorch.
     command.env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");

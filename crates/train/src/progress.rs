@@ -79,7 +79,7 @@ fn draw(bar: &ProgressBar, last: &Mutex<String>, event: RunEvent<'_>) {
         }
         _ => {}
     }
-    if let RunEvent::Started { .. } | RunEvent::Note(_) = event
+    if let RunEvent::Started { .. } | RunEvent::Validated { .. } | RunEvent::Note(_) = event
         && let Some(line) = line(event)
     {
         bar.suspend(|| note(&line));
@@ -96,6 +96,9 @@ fn line(event: RunEvent<'_>) -> Option<String> {
         RunEvent::Started { step, steps, what } => {
             Some(format!("resuming after step {step} of {steps}, {what}"))
         }
+        RunEvent::Validated { step, set: Some(set), metrics } => {
+            Some(format!("step {step}: validation set {set}: {}", measured(metrics)))
+        }
         RunEvent::Step { step, steps, metrics } => {
             Some(format!("step {step}/{steps}: {}", short(metrics)))
         }
@@ -103,6 +106,20 @@ fn line(event: RunEvent<'_>) -> Option<String> {
         RunEvent::Note(text) => Some(text.to_owned()),
         _ => None,
     }
+}
+
+/// The result of a validation set.
+fn measured(metrics: &Metrics) -> String {
+    let error = metrics.get("success_se").map_or_else(String::new, |se| format!(" ± {se:.3}"));
+    let value = |name: &str| metrics.get(name).unwrap_or(0.0);
+    format!(
+        "success {:.3}{error}, score {:.3}, turns {:.2}, tokens {:.0}, {} episodes",
+        value("success"),
+        value("raw_reward_mean"),
+        value("turns_mean"),
+        value("response_tokens_mean"),
+        value("episodes"),
+    )
 }
 
 fn short(metrics: &Metrics) -> String {
@@ -130,15 +147,20 @@ fn object(event: RunEvent<'_>) -> Value {
         RunEvent::Rollout { done, all, what } => {
             json!({"event": "playing", "done": done, "all": all, "what": what})
         }
+        RunEvent::Validated { step, set, metrics } => {
+            json!({"event": "validated", "step": step, "set": set, "figures": figures(metrics)})
+        }
         RunEvent::Step { step, steps, metrics } => {
-            let finite = metrics.iter().map(|(name, number)| (name.to_owned(), json!(number)));
-            let metrics: Map<String, Value> = finite.collect();
-            json!({"event": "step", "step": step, "steps": steps, "figures": metrics})
+            json!({"event": "step", "step": step, "steps": steps, "figures": figures(metrics)})
         }
         RunEvent::Saved { step } => json!({"event": "saved", "step": step}),
         RunEvent::Note(text) => json!({"event": "note", "text": text}),
         _ => json!({"event": "other"}),
     }
+}
+
+fn figures(metrics: &Metrics) -> Map<String, Value> {
+    metrics.iter().map(|(name, number)| (name.to_owned(), json!(number))).collect()
 }
 
 /// Prints a JSON line. A closed standard output must not stop training.

@@ -1,4 +1,4 @@
-//! The commands `rl` and `sft`: reads the configuration, starts the sandbox runtime and threads, and trains until the end
+//! The commands `rl`, `sft` and `sample`: reads the configuration, starts the sandbox runtime and threads, and trains until the end
 //! or a signal.
 
 use std::{fs, io::Read, path::Path, sync::Arc};
@@ -7,7 +7,9 @@ use anyhow::Context;
 use sandbox_native::{NativeOptions, NativeRuntime};
 use startup::{Exit, Program, Signals, UsageError, launcher, note};
 use tokio_util::sync::CancellationToken;
-use training::{MAX_CONFIG_BYTES, Mode, RlConfig, RunOutcome, Services, SftConfig, TrainError};
+use training::{
+    MAX_CONFIG_BYTES, Mode, RlConfig, RunOutcome, SampleConfig, Services, SftConfig, TrainError,
+};
 
 use crate::{args::TrainArgs, environment, progress::Progress};
 
@@ -15,10 +17,13 @@ use crate::{args::TrainArgs, environment, progress::Progress};
 pub(crate) fn rl(program: Program, args: &TrainArgs) -> anyhow::Result<Exit> {
     let mut config = RlConfig::parse(&read(&args.config)?, &args.set)
         .with_context(|| cannot_use(&args.config))?;
-    config.model = environment::model(&config.model)?;
-    let sandboxes = match config.rollout.mode {
-        Mode::Sandbox => Sandboxes::Required,
-        Mode::Llm => Sandboxes::Optional,
+    match &mut config.sampler {
+        Some(sampler) => environment::complete(sampler, &mut config.model)?,
+        None => config.model = environment::model(&config.model)?,
+    }
+    let sandboxes = match config.plays_in_sandboxes() {
+        true => Sandboxes::Required,
+        false => Sandboxes::Optional,
     };
     run(program, args, sandboxes, |services| training::rl(&config, services))
 }
@@ -33,6 +38,21 @@ pub(crate) fn sft(program: Program, args: &TrainArgs) -> anyhow::Result<Exit> {
         false => Sandboxes::Required,
     };
     run(program, args, sandboxes, |services| training::sft(&config, services))
+}
+
+/// Collecting episodes.
+pub(crate) fn sample(program: Program, args: &TrainArgs) -> anyhow::Result<Exit> {
+    let mut config = SampleConfig::parse(&read(&args.config)?, &args.set)
+        .with_context(|| cannot_use(&args.config))?;
+    match &mut config.sampler {
+        Some(sampler) => environment::complete(sampler, &mut config.model)?,
+        None => config.model = environment::model(&config.model)?,
+    }
+    let sandboxes = match config.rollout.mode {
+        Mode::Sandbox => Sandboxes::Required,
+        Mode::Llm => Sandboxes::Optional,
+    };
+    run(program, args, sandboxes, |services| training::sample(&config, services))
 }
 
 /// Whether a run needs sandboxes.

@@ -1,5 +1,5 @@
-//! Training sequences and how they become tensors: sorted by length, padded on the right, batched within a budget of
-//! tokens.
+//! Training sequences and how they become tensors: what they share is computed once, nothing is padded, and each pass
+//! stays within a budget of tokens.
 //!
 //! Knows no model and no algorithm.
 
@@ -27,7 +27,13 @@ pub struct Row {
 impl Row {
     /// The number of trained tokens. The first token has no prediction.
     pub fn trained_tokens(&self) -> usize {
-        self.trained.iter().skip(1).filter(|trained| **trained).count()
+        self.trained_positions().count()
+    }
+
+    /// The positions of the trained tokens.
+    pub(crate) fn trained_positions(&self) -> impl Iterator<Item = usize> {
+        let marks = self.trained.iter().enumerate().take(self.tokens.len());
+        marks.skip(1).filter(|(_, trained)| **trained).map(|(at, _)| at)
     }
 
     /// The length up to the last trained token: what follows has no effect.
@@ -37,68 +43,151 @@ impl Row {
     }
 }
 
-/// Groups rows into batches of at most `budget` tokens, padding included; at least one row each. Rows without trained
-/// tokens are in none.
+/// Rows that begin with the same tokens, which are computed once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedRows {
+    /// The number of tokens they share; 0 for a single row.
+    pub shared: usize,
+    /// The indices of the rows.
+    pub rows: Vec<usize>,
+}
+
+impl SharedRows {
+    /// The tokens that are computed.
+    pub fn computed(&self, rows: &[Row]) -> usize {
+        self.shared + self.rows.iter().map(|at| rows[*at].needed() - self.shared).sum::<usize>()
+    }
+}
+
+/// Groups rows into passes of at most `budget` computed tokens, or of one row. Rows without trained tokens are in none.
 ///
-/// The result depends only on lengths and indices, so that the same rows always give the same batches.
-pub fn plan(rows: &[Row], budget: usize) -> Vec<Vec<usize>> {
+/// Rows that begin alike, as the episodes of one problem do, are in one pass if it has room, and share their prefix. The
+/// result depends only on tokens and indices, so that the same rows always give the same passes.
+pub fn plan(rows: &[Row], budget: usize) -> Vec<Vec<SharedRows>> {
+    let mut groups: Vec<SharedRows> =
+        share(rows).into_iter().flat_map(|group| fitting(rows, group, budget)).collect();
+    groups.sort_by_key(|group| (std::cmp::Reverse(group.computed(rows)), group.rows.clone()));
+    let mut passes: Vec<(usize, Vec<SharedRows>)> = Vec::new();
+    for group in groups {
+        let tokens = group.computed(rows);
+        // First fit, longest first: nearly as few passes as there can be.
+        match passes.iter_mut().find(|(used, _)| used + tokens <= budget) {
+            Some((used, pass)) => {
+                *used += tokens;
+                pass.push(group);
+            }
+            None => passes.push((tokens, vec![group])),
+        }
+    }
+    passes.into_iter().map(|(_, pass)| pass).collect()
+}
+
+/// Groups rows by what they begin with, so that few tokens are computed in all.
+///
+/// In the order of their tokens, rows that share most are neighbours. Neighbouring groups are merged, those that share
+/// most first, where that saves tokens: m rows that share p tokens save (m - 1) p.
+fn share(rows: &[Row]) -> Vec<SharedRows> {
+    let tokens = |at: usize| &rows[at].tokens[..rows[at].needed()];
     let mut order: Vec<usize> =
         (0..rows.len()).filter(|at| rows[*at].trained_tokens() > 0).collect();
-    order.sort_by_key(|at| (std::cmp::Reverse(rows[*at].needed()), *at));
-    let mut batches: Vec<Vec<usize>> = Vec::new();
-    let mut room = 0;
-    for at in order {
-        match batches.last_mut() {
-            Some(batch) if room > 0 => {
-                batch.push(at);
-                room -= 1;
+    order.sort_by(|one, other| tokens(*one).cmp(tokens(*other)).then(one.cmp(other)));
+    let alike = |(one, other): (&usize, &usize)| {
+        tokens(*one).iter().zip(tokens(*other)).take_while(|(a, b)| a == b).count()
+    };
+    let mut borders: Vec<(usize, usize)> =
+        order.iter().zip(order.iter().skip(1)).map(alike).enumerate().collect();
+    borders.sort_by_key(|(at, shared)| (std::cmp::Reverse(*shared), *at));
+    // The group of each row is stored at its first row; the others lead to it.
+    let mut groups: Vec<SharedRows> =
+        order.iter().map(|at| SharedRows { shared: 0, rows: vec![*at] }).collect();
+    let mut first: Vec<usize> = (0..groups.len()).collect();
+    for (at, shared) in borders {
+        let (left, right) = (find(&mut first, at), find(&mut first, at + 1));
+        let saved = |group: &SharedRows| (group.rows.len() - 1) * group.shared;
+        let members = groups[left].rows.len() + groups[right].rows.len();
+        if (members - 1) * shared > saved(&groups[left]) + saved(&groups[right]) {
+            let merged = std::mem::take(&mut groups[right].rows);
+            groups[left].rows.extend(merged);
+            groups[left].shared = shared;
+            first[right] = left;
+        }
+    }
+    groups.retain(|group| !group.rows.is_empty());
+    groups
+}
+
+/// The end of the path from `at`, which becomes shorter.
+fn find(leads_to: &mut [usize], mut at: usize) -> usize {
+    while leads_to[at] != at {
+        leads_to[at] = leads_to[leads_to[at]];
+        at = leads_to[at];
+    }
+    at
+}
+
+/// Splits a group into parts of at most `budget` computed tokens, each with its own copy of the prefix, or of one row.
+fn fitting(rows: &[Row], group: SharedRows, budget: usize) -> Vec<SharedRows> {
+    let mut parts: Vec<SharedRows> = Vec::new();
+    let mut left = 0;
+    for at in group.rows {
+        let own = rows[at].needed() - group.shared;
+        match parts.last_mut() {
+            Some(part) if own <= left => {
+                left -= own;
+                part.rows.push(at);
             }
             _ => {
-                room = (budget / rows[at].needed().max(1)).max(1) - 1;
-                batches.push(vec![at]);
+                left = budget.saturating_sub(group.shared + own);
+                parts.push(SharedRows { shared: group.shared, rows: vec![at] });
             }
         }
     }
-    batches
+    for part in &mut parts {
+        if part.rows.len() == 1 {
+            part.shared = 0;
+        }
+    }
+    parts
 }
 
-/// The per-token data of rows, as tensors on a device. Position t belongs to token t + 1.
+/// The data of the trained tokens of rows, one row after another, as tensors on a device: `[tokens]` each.
 #[derive(Debug)]
 pub struct Packed {
-    /// See [`Row::sampler`]; `[rows, length - 1]`, as the next two.
+    /// See [`Row::sampler`].
     pub sampler: Option<Tensor>,
     /// See [`Row::old`].
     pub old: Option<Tensor>,
     /// See [`Row::reference`].
     pub reference: Option<Tensor>,
-    /// `[rows, 1]`.
+    /// See [`Row::advantage`].
     pub advantage: Tensor,
-    /// `[rows, 1]`.
+    /// See [`Row::weight`].
     pub weight: Tensor,
 }
 
 impl Packed {
-    /// Pads rows, each cut after its last trained token.
+    /// Packs rows in this order.
     pub fn new(rows: &[&Row], device: Device) -> Result<Self, TchError> {
-        let length = rows.iter().map(|row| row.needed()).max().unwrap_or(0).max(2);
-        let column = |value: fn(&Row) -> f64| {
-            let values: Vec<f32> = rows.iter().map(|row| value(row) as f32).collect();
-            Tensor::f_from_slice(&values)?.f_view([-1, 1])?.f_to_device(device)
+        let of_rows = |value: fn(&Row) -> f64| {
+            let values: Vec<f32> = rows
+                .iter()
+                .flat_map(|row| std::iter::repeat_n(value(row) as f32, row.trained_tokens()))
+                .collect();
+            Tensor::f_from_slice(&values)?.f_to_device(device)
         };
         Ok(Self {
-            sampler: padded(rows, length, |row| &row.sampler, device)?,
-            old: padded(rows, length, |row| &row.old, device)?,
-            reference: padded(rows, length, |row| &row.reference, device)?,
-            advantage: column(|row| row.advantage)?,
-            weight: column(|row| row.weight)?,
+            sampler: packed(rows, |row| &row.sampler, device)?,
+            old: packed(rows, |row| &row.old, device)?,
+            reference: packed(rows, |row| &row.reference, device)?,
+            advantage: of_rows(|row| row.advantage)?,
+            weight: of_rows(|row| row.weight)?,
         })
     }
 }
 
-/// Pads the log-probabilities of rows; `None` unless all rows have them.
-fn padded(
+/// Packs the log-probabilities of the trained tokens of rows; `None` unless all rows have them.
+fn packed(
     rows: &[&Row],
-    length: usize,
     of: fn(&Row) -> &Vec<f32>,
     device: Device,
 ) -> Result<Option<Tensor>, TchError> {
@@ -106,15 +195,9 @@ fn padded(
     if !rows.iter().all(has) {
         return Ok(None);
     }
-    let width = length - 1;
-    let mut values = vec![0f32; rows.len() * width];
-    for (row, out) in rows.iter().zip(values.chunks_mut(width)) {
-        for (value, out) in of(row).iter().skip(1).zip(out) {
-            *out = *value;
-        }
-    }
-    let size = [rows.len() as i64, width as i64];
-    Ok(Some(Tensor::f_from_slice(&values)?.f_view(size)?.f_to_device(device)?))
+    let values: Vec<f32> =
+        rows.iter().flat_map(|row| row.trained_positions().map(|at| of(row)[at])).collect();
+    Ok(Some(Tensor::f_from_slice(&values)?.f_to_device(device)?))
 }
 
 #[cfg(test)]
@@ -127,12 +210,68 @@ mod tests {
         Row { tokens, trained: mask, advantage: 1.0, weight: 0.5, ..Row::default() }
     }
 
+    /// A row with these tokens, of which the last is trained.
+    fn text(tokens: &str) -> Row {
+        let tokens: Vec<u32> = tokens.chars().map(u32::from).collect();
+        let trained = (0..tokens.len()).map(|at| at + 1 == tokens.len()).collect();
+        Row { tokens, trained, ..Row::default() }
+    }
+
+    fn planned(rows: &[Row], budget: usize) -> Vec<Vec<(usize, Vec<usize>)>> {
+        let passes = plan(rows, budget).into_iter();
+        passes
+            .map(|pass| pass.into_iter().map(|group| (group.shared, group.rows)).collect())
+            .collect()
+    }
+
+    #[test]
+    fn what_rows_begin_with_is_shared() {
+        let rows = ["promptAx", "otherC", "promptB", "otherDyz", "promptAyy", "qq"].map(text);
+        assert_eq!(planned(&rows, 100), [[(6, vec![0, 4, 2]), (5, vec![1, 3]), (0, vec![5])]]);
+        let computed: usize = plan(&rows, 100)[0].iter().map(|group| group.computed(&rows)).sum();
+        assert_eq!(computed, (6 + 2 + 3 + 1) + (5 + 1 + 3) + 2);
+    }
+
+    #[test]
+    fn a_row_that_shares_little_does_not_spoil_a_group() {
+        let rows = ["promptA", "promptB", "promptC", "prX"].map(text);
+        assert_eq!(planned(&rows, 100), [[(6, vec![0, 1, 2]), (0, vec![3])]]);
+    }
+
+    #[test]
+    fn identical_rows_are_computed_once() {
+        let rows = ["same", "same"].map(text);
+        assert_eq!(planned(&rows, 100), [[(4, vec![0, 1])]]);
+        assert_eq!(plan(&rows, 100)[0][0].computed(&rows), 4);
+    }
+
+    #[test]
+    fn groups_larger_than_a_pass_are_split() {
+        let rows = ["promptAa", "promptBb", "promptCc", "promptDd"].map(text);
+        assert_eq!(planned(&rows, 10), [[(6, vec![0, 1])], [(6, vec![2, 3])]]);
+        assert_eq!(
+            planned(&rows, 9),
+            [[(0, vec![0])], [(0, vec![1])], [(0, vec![2])], [(0, vec![3])]]
+        );
+    }
+
     #[test]
     fn long_rows_go_first_and_budgets_hold() {
-        let rows = [row(3, &[2]), row(10, &[9]), row(4, &[3]), row(5, &[]), row(4, &[2, 3])];
-        assert_eq!(plan(&rows, 8), [vec![1], vec![2, 4], vec![0]]);
+        let differing = |at: u32, length: usize, trained: &[usize]| {
+            let row = row(length, trained);
+            Row { tokens: row.tokens.iter().map(|token| token + 100 * at).collect(), ..row }
+        };
+        let rows = [
+            differing(0, 3, &[2]),
+            differing(1, 10, &[9]),
+            differing(2, 4, &[3]),
+            differing(3, 5, &[]),
+            differing(4, 4, &[2, 3]),
+        ];
+        let alone = |at: usize| (0, vec![at]);
+        assert_eq!(planned(&rows, 8), [vec![alone(1)], vec![alone(2), alone(4)], vec![alone(0)]]);
         assert_eq!(plan(&rows, 1).len(), 4, "one row always fits");
-        assert_eq!(plan(&[], 8), Vec::<Vec<usize>>::new());
+        assert_eq!(planned(&[], 8), [[]; 0]);
     }
 
     #[test]
@@ -142,17 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn values_are_at_the_position_before_their_token() {
+    fn values_are_those_of_the_trained_tokens() {
         let with = |length: usize, trained: &[usize]| {
             let sampler = (0..length).map(|at| at as f32).collect();
             Row { sampler, ..row(length, trained) }
         };
-        let rows = [with(5, &[4]), with(3, &[1, 2])];
+        let rows = [with(5, &[0, 4]), with(3, &[1, 2])];
         let packed = Packed::new(&[&rows[0], &rows[1]], Device::Cpu).unwrap();
-        let sampler = Vec::<f32>::try_from(packed.sampler.unwrap().view([-1])).unwrap();
-        assert_eq!(sampler, [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 0.0, 0.0]);
+        let sampler = Vec::<f32>::try_from(packed.sampler.unwrap()).unwrap();
+        assert_eq!(sampler, [4.0, 1.0, 2.0]);
         assert!(packed.old.is_none() && packed.reference.is_none());
-        assert_eq!(packed.advantage.size(), [2, 1]);
+        assert_eq!(packed.advantage.size(), [3]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Layout: `checkpoints/step-NNNNNN/{master,first,second}.safetensors` and `state.json`.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -16,6 +17,7 @@ use tch::Tensor;
 
 use crate::{
     adamw::OptimizerState,
+    draw::Bucket,
     events::RunEvent,
     file_error::FileError,
     run::check_regular_file,
@@ -40,6 +42,9 @@ pub struct Position {
     pub step: u64,
     /// Rows of data drawn so far. What is drawn next follows from this and the seed.
     pub drawn: u64,
+    /// What is known of each bucket of problems, where problems are drawn by pass rate.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub buckets: BTreeMap<String, Bucket>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -319,7 +324,9 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::new(run.path(), 2);
         assert!(checkpoints.last().unwrap().is_none());
-        let position = Position { step: 4, drawn: 99 };
+        let bucket = Bucket { rate: 0.1 + 0.2, groups: 3, drawn: 7 };
+        let buckets = BTreeMap::from([("count/3".to_owned(), bucket)]);
+        let position = Position { step: 4, drawn: 99, buckets };
         checkpoints.save(&position, &state(0.3)).unwrap();
         let (found, loaded) = checkpoints.last().unwrap().unwrap();
         assert_eq!((found, loaded.steps), (position, 3));
@@ -331,7 +338,9 @@ mod tests {
     fn the_format_of_the_counters_is_fixed() {
         let run = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::new(run.path(), 2);
-        let path = checkpoints.save(&Position { step: 4, drawn: 99 }, &state(0.3)).unwrap();
+        let path = checkpoints
+            .save(&Position { step: 4, drawn: 99, ..Position::default() }, &state(0.3))
+            .unwrap();
         let text = fs::read_to_string(path.join(STATE)).unwrap();
         let found: serde_json::Value = serde_json::from_str(&text).unwrap();
         let expected = serde_json::json!({
@@ -345,13 +354,17 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::new(run.path(), 2);
         for step in [8, 9, 10, 11] {
-            checkpoints.save(&Position { step, drawn: 0 }, &state(step as f32)).unwrap();
+            checkpoints
+                .save(&Position { step, ..Position::default() }, &state(step as f32))
+                .unwrap();
         }
         assert_eq!(checkpoints.steps().unwrap(), [10, 11]);
         fs::create_dir(run.path().join("checkpoints/unfinished")).unwrap();
         fs::write(run.path().join("checkpoints/unfinished/state.json"), "{").unwrap();
         assert_eq!(checkpoints.last().unwrap().unwrap().0.step, 11);
-        checkpoints.save(&Position { step: 11, drawn: 1 }, &state(5.0)).unwrap();
+        checkpoints
+            .save(&Position { step: 11, drawn: 1, ..Position::default() }, &state(5.0))
+            .unwrap();
         let replaced = checkpoints.last().unwrap().unwrap().0;
         assert_eq!(replaced.drawn, 1, "the same step again replaces it");
     }
@@ -360,7 +373,8 @@ mod tests {
     fn damaged_files_are_rejected_by_name() {
         let run = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::new(run.path(), 2);
-        let path = checkpoints.save(&Position { step: 1, drawn: 0 }, &state(0.0)).unwrap();
+        let path =
+            checkpoints.save(&Position { step: 1, ..Position::default() }, &state(0.0)).unwrap();
         fs::write(path.join("first.safetensors"), b"\xff\xff\xff\xff\xff\xff\xff\xff").unwrap();
         let error = checkpoints.last().unwrap_err();
         assert!(error.to_string().contains("first.safetensors"), "{error}");

@@ -5,17 +5,25 @@
 //! keep their names in files even where a field is named otherwise.
 
 mod optimization;
+mod reward;
 mod rollout;
+mod sample;
+mod sampler;
+mod validation;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use optimization::{
-    AggregationName, AlgorithmName, AlgorithmSettings, CheckpointSettings, LoraSettings,
-    OldLogprobs, OptimizerSettings, Precision, Projection, Schedule,
+    AggregationName, AlgorithmName, AlgorithmSettings, CheckpointSettings, HeadPrecision,
+    LoraSettings, OldLogprobs, OptimizerSettings, Precision, Projection, Schedule,
 };
+pub use reward::RewardSettings;
 pub use rollout::{RolloutSettings, SamplingSettings, ValidationSettings};
+pub use sample::{SampleConfig, SampleData};
+pub use sampler::SamplerSettings;
+pub use validation::{ResolvedSet, Validation, ValidationSet};
 
 /// The maximum size of a configuration, in bytes.
 pub const MAX_CONFIG_BYTES: usize = 1 << 20;
@@ -42,11 +50,21 @@ pub struct RlConfig {
     /// The precision of computation; master weights are always 32-bit.
     #[serde(default)]
     pub precision: Precision,
+    /// The precision of logits: `f32`, or `model` for that of computation.
+    #[serde(default, skip_serializing_if = "HeadPrecision::is_default")]
+    pub head_precision: HeadPrecision,
     /// The source of problems.
+    #[serde(default)]
     pub data: DataSettings,
     /// How episodes are played.
     #[serde(default)]
     pub rollout: RolloutSettings,
+    /// An inference server that samples; then the model is only validated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<SamplerSettings>,
+    /// How scores become rewards.
+    #[serde(default, skip_serializing_if = "RewardSettings::is_default")]
+    pub reward: RewardSettings,
     /// The training algorithm.
     #[serde(default)]
     pub algorithm: AlgorithmSettings,
@@ -56,9 +74,9 @@ pub struct RlConfig {
     /// Trains a low-rank adapter instead of the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraSettings>,
-    /// Validation on held-out problems.
+    /// Validation on held-out problems, of one set or of several.
     #[serde(default)]
-    pub validation: ValidationSettings,
+    pub validation: Validation,
     /// Checkpoints.
     #[serde(default)]
     pub checkpoints: CheckpointSettings,
@@ -90,6 +108,9 @@ pub struct SftConfig {
     /// The precision of computation; master weights are always 32-bit.
     #[serde(default)]
     pub precision: Precision,
+    /// The precision of logits: `f32`, or `model` for that of computation.
+    #[serde(default, skip_serializing_if = "HeadPrecision::is_default")]
+    pub head_precision: HeadPrecision,
     /// The training data.
     pub data: SftData,
     /// How episodes are rendered for the model, as in an `rl` run with the same values, and how demonstrations are
@@ -120,6 +141,26 @@ pub struct DataSettings {
     /// Files of held-out problems.
     #[serde(default)]
     pub validation: Vec<PathBuf>,
+    /// How the problems of a step are drawn: `uniform` or `pass-rate`.
+    #[serde(default, skip_serializing_if = "Draw::is_default")]
+    pub draw: Draw,
+}
+
+/// How the problems of a step are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Draw {
+    /// Epoch by epoch in shuffled order, each problem as often as any other.
+    #[default]
+    Uniform,
+    /// Mostly from kinds and levels that are solved sometimes: see `draw.rs`.
+    PassRate,
+}
+
+impl Draw {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The data of a supervised run; at least one of `trajectories` and `demonstrations`.
@@ -130,13 +171,41 @@ pub struct SftData {
     pub task: Option<String>,
     /// Recorded episodes: event logs (`.jsonl`), trajectories (`.json`), or directories that contain some.
     pub trajectories: Vec<PathBuf>,
+    /// Which recorded episodes are trained on: `correct` (default) or `submitted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<KeptEpisodes>,
+    /// The score from which an answer counts as correct; 1 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
     /// Files of synthetic problems whose scripted solutions are played and trained on.
     pub demonstrations: Vec<PathBuf>,
     /// The maximum number of episodes.
     pub limit: Option<usize>,
 }
 
+/// Which recorded episodes are trained on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeptEpisodes {
+    /// Those that were submitted with a correct answer: their score must be known.
+    Correct,
+    /// Those that were submitted, right or wrong.
+    Submitted,
+}
+
+impl Default for DataSettings {
+    fn default() -> Self {
+        let (train, validation) = (Vec::new(), Vec::new());
+        Self { task: default_task(), train, validation, draw: Draw::default() }
+    }
+}
+
 impl SftData {
+    /// The score from which an answer counts as correct.
+    pub(crate) fn threshold(&self) -> f64 {
+        self.threshold.unwrap_or(1.0)
+    }
+
     /// The task, by name or folder.
     pub fn task(&self) -> &str {
         self.task.as_deref().unwrap_or(DEFAULT_TASK)
@@ -210,6 +279,15 @@ pub enum ConfigError {
         /// The override.
         given: String,
     },
+    /// A validation set cannot be used.
+    #[error("validation set `{name}`")]
+    Set {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<ConfigError>,
+    },
     /// A value is out of range.
     #[error("`{key}` must be {must}, not {found}")]
     Value {
@@ -227,14 +305,32 @@ impl RlConfig {
     pub fn parse(text: &str, overrides: &[String]) -> Result<Self, ConfigError> {
         let config: Self = parse(text, overrides)?;
         check("steps", config.steps, config.steps <= MAX_STEPS, "at most 1000000")?;
-        let only_validates = config.steps == 0;
-        let files = if only_validates { &config.data.validation } else { &config.data.train };
-        let key = if only_validates { "data.validation" } else { "data.train" };
-        check(key, "none", !files.is_empty(), "at least one file")?;
+        match config.steps {
+            0 => {
+                let some = !config.validation_sets().is_empty();
+                check(
+                    "data.validation",
+                    "none",
+                    some,
+                    "at least one file, or `[[validation]]` sets",
+                )?;
+            }
+            _ => check("data.train", "none", !config.data.train.is_empty(), "at least one file")?,
+        }
+        if let Some(sampler) = &config.sampler {
+            sampler.check()?;
+            check("steps", config.steps, config.steps == 0, ONLY_SAMPLED)?;
+        }
         config.rollout.check()?;
+        config.reward.check()?;
+        if config.steps > 0 {
+            config.rollout.sampling.check_for_training()?;
+        }
         config.algorithm.check()?;
+        let redraws = config.algorithm.resample > 0 && config.data.draw == Draw::PassRate;
+        check("algorithm.resample", config.algorithm.resample, !redraws, NO_RESAMPLE)?;
         config.optimizer.check()?;
-        config.validation.check()?;
+        config.check_validation()?;
         config.checkpoints.check()?;
         config.lora.as_ref().map_or(Ok(()), LoraSettings::check)?;
         Ok(config)
@@ -248,6 +344,8 @@ impl SftConfig {
         let data = &config.data;
         let some = !data.trajectories.is_empty() || !data.demonstrations.is_empty();
         check("data", "neither", some, "given `trajectories` or `demonstrations`")?;
+        let threshold = data.threshold() > 0.0 && data.threshold() <= 1.0;
+        check("data.threshold", data.threshold(), threshold, "above 0 and at most 1")?;
         check("epochs", config.epochs, (1..=1000).contains(&config.epochs), "between 1 and 1000")?;
         check(
             "batch",
@@ -262,6 +360,13 @@ impl SftConfig {
         Ok(config)
     }
 }
+
+/// What is possible with a server.
+const ONLY_SAMPLED: &str = "0 with `[sampler]`, since a server's weights cannot be updated: validate its model with 0, \
+     collect its episodes with `sample` and train on them with `sft`, or remove `[sampler]`";
+
+/// Both avoid groups without spread: one before they are played, the other after.
+const NO_RESAMPLE: &str = "0 where `data.draw` is pass-rate, which replaces it";
 
 /// The maximum number of steps of a run.
 const MAX_STEPS: u64 = 1_000_000;
@@ -327,13 +432,23 @@ fn set(table: &mut toml::Table, key: &str, value: &str) -> Option<()> {
         return None;
     }
     let last = parts.pop().filter(|last| !last.is_empty())?;
+    let mut parts = parts.into_iter();
     let mut inner = table;
-    for part in parts {
+    while let Some(part) = parts.next() {
         let below = inner.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        inner = below.as_table_mut()?;
+        inner = match below {
+            toml::Value::Array(tables) => named(tables, parts.next()?)?,
+            below => below.as_table_mut()?,
+        };
     }
     inner.insert(last.to_owned(), value);
     Some(())
+}
+
+/// The table of this `name` in a list of tables.
+fn named<'a>(tables: &'a mut [toml::Value], name: &str) -> Option<&'a mut toml::Table> {
+    let mut tables = tables.iter_mut().filter_map(toml::Value::as_table_mut);
+    tables.find(|table| table.get("name").and_then(toml::Value::as_str) == Some(name))
 }
 
 #[cfg(test)]

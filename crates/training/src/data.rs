@@ -23,13 +23,19 @@ pub enum DataError {
     /// The files cannot be read.
     #[error("cannot read rows")]
     Rows(#[from] RowsError),
+    /// There are no problems.
+    #[error("`{key}` has no problems: list files with rows that can be graded")]
+    Empty {
+        /// The configuration key of the files.
+        key: String,
+    },
     /// There are too few problems.
     #[error(
         "`{key}` has {found} problems, and a step needs {wanted} different ones; lower `rollout.problems`"
     )]
     Few {
         /// The configuration key of the files.
-        key: &'static str,
+        key: String,
         /// The number of problems.
         found: usize,
         /// The number a step needs.
@@ -50,7 +56,7 @@ pub(crate) fn task(name: &str) -> Result<Task, DataError> {
 pub(crate) fn problems(
     task: &Task,
     paths: &[PathBuf],
-    key: &'static str,
+    key: &str,
     least: usize,
 ) -> Result<(Vec<Problem>, Vec<String>), DataError> {
     let mut rows = task.read_files(paths)?;
@@ -70,7 +76,7 @@ pub(crate) fn problems(
     }
     let found = rows.problems.len();
     match found < least {
-        true => Err(DataError::Few { key, found, wanted: least }),
+        true => Err(DataError::Few { key: key.to_owned(), found, wanted: least }),
         false => Ok((rows.problems, notes)),
     }
 }

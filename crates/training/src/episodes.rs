@@ -172,4 +172,4 @@ fn indicator(is: bool) -> f64 {
 
 #[cfg(test)]
 #[path = "episodes_tests.rs"]
-mod tests;
+pub(crate) mod tests;

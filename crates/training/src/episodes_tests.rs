@@ -39,6 +39,11 @@ fn played(reward: Option<f64>, segments: Vec<Segment>) -> Rollout {
     }
 }
 
+/// An episode with this score.
+pub(crate) fn scored(score: f64) -> Rollout {
+    played(Some(score), Vec::new())
+}
+
 fn group(rewards: &[Option<f64>]) -> Group {
     let members = rewards.iter().map(|reward| played(*reward, vec![segment(2, 3)])).collect();
     Group { problem: "p".into(), members }

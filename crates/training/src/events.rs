@@ -24,6 +24,15 @@ pub enum RunEvent<'a> {
         /// The purpose of the rollout, such as "validation".
         what: &'a str,
     },
+    /// All episodes of a validation set ended.
+    Validated {
+        /// The last completed step.
+        step: u64,
+        /// The name of the set; `None` for the set of `[validation]`.
+        set: Option<&'a str>,
+        /// Its metrics.
+        metrics: &'a Metrics,
+    },
     /// A step is complete.
     Step {
         /// Its number, from 1; 0 for the validation before the first step.

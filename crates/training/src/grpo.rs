@@ -59,13 +59,12 @@ impl Objective for Grpo {
         self.surrogate
     }
 
-    fn loss(&self, logprobs: &Logprobs<'_>, advantage: &Tensor) -> Result<Tensor, TchError> {
-        let loss = self.surrogate.clip.loss(&logprobs.ratio()?, advantage)?;
+    fn penalty(&self, logprobs: &Logprobs<'_>) -> Result<Option<Tensor>, TchError> {
         match logprobs.reference {
             Some(reference) if self.kl > 0.0 => {
-                loss.f_add(&kl_estimate(reference, logprobs.new)?.f_mul_scalar(self.kl)?)
+                kl_estimate(reference, logprobs.new)?.f_mul_scalar(self.kl).map(Some)
             }
-            _ => Ok(loss),
+            _ => Ok(None),
         }
     }
 }
@@ -101,7 +100,7 @@ mod tests {
         let (new, reference) =
             (Tensor::from_slice(&[-1.0, -1.0]), Tensor::from_slice(&[-1.0, -2.0]));
         let scores = Logprobs { new: &new, old: &new, reference: Some(&reference) };
-        let found = grpo.loss(&scores, &Tensor::from(0.0)).unwrap();
+        let found = grpo.penalty(&scores).unwrap().unwrap();
         let found = Vec::<f64>::try_from(found).unwrap();
         // d = -1: exp(-1) + 1 - 1.
         assert!(

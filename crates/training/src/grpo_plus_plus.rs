@@ -10,7 +10,8 @@
 //! baseline of its group.
 //!
 //! Deviations from its description:
-//! - L is the token limit of an episode, unless `length` sets it; the description names no value.
+//! - L is 1024, or the token limit of an episode where that is less, unless `length` sets it; the description names no
+//!   value. The token limit of long episodes would make gradients so small that AdamW's epsilon counts.
 //! - Failed episodes, groups without spread, segments, and `pi_old`: as in [`crate::Rloo`].
 
 use crate::{

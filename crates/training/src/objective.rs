@@ -19,9 +19,15 @@ pub trait Objective: Send + Sync {
     /// How ratios are clipped and how tokens are aggregated.
     fn surrogate(&self) -> Surrogate;
 
-    /// The loss of each token; all tensors have the same shape, or broadcast to it.
+    /// The policy-gradient loss of each token; all tensors have the same shape, or broadcast to it.
     fn loss(&self, logprobs: &Logprobs<'_>, advantage: &Tensor) -> Result<Tensor, TchError> {
         self.surrogate().clip.loss(&logprobs.ratio()?, advantage)
+    }
+
+    /// What is added to the loss of each token whatever its advantage, such as a KL term; `None` for nothing. Importance
+    /// sampling does not weight it.
+    fn penalty(&self, _logprobs: &Logprobs<'_>) -> Result<Option<Tensor>, TchError> {
+        Ok(None)
     }
 }
 

@@ -11,11 +11,14 @@ use std::{
 use problems::Task;
 use sandbox::Network;
 use trajectory::{
-    Arguments, Assistant, Content, Event, Line, Message, Outcome, Step, ToolCall, ToolResult,
-    Trajectory,
+    Arguments, Assistant, Content, Event, Line, Message, Outcome, Step, THEN_SUBMIT, ToolCall,
+    ToolResult, Trajectory,
 };
 
-use crate::file_error::FileError;
+use crate::{
+    file_error::FileError,
+    scores::{self, ScoreIndex},
+};
 
 /// The maximum size of a file, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
@@ -31,6 +34,8 @@ pub(crate) struct Conversation {
     pub(crate) path: PathBuf,
     /// Its messages; the last one is a response of the model.
     pub(crate) messages: Vec<Message>,
+    /// The score of its answer, where it is recorded.
+    pub(crate) score: Option<f64>,
 }
 
 /// Conversations, and what was skipped.
@@ -49,16 +54,19 @@ pub(crate) fn read(paths: &[PathBuf], task: &Task) -> Result<Recordings, FileErr
     for path in paths {
         collect_files(path, 0, &mut files).map_err(FileError::new("read", path))?;
     }
-    let mut recordings = Recordings::default();
+    let (mut recordings, mut scores) = (Recordings::default(), ScoreIndex::default());
     for path in files {
         match read_file(&path, task) {
             Err(why) => recordings.skipped.push(format!("{}: {why}", path.display())),
-            Ok(found) => {
-                for messages in found {
+            Ok(RecordedFile { conversations, score }) => {
+                // The score of a file with several episodes belongs to none of them.
+                let only = conversations.len() == 1;
+                let score = only.then(|| score.or_else(|| scores.score(&path))).flatten();
+                for messages in conversations {
                     match messages.and_then(until_submit) {
                         Ok(messages) => {
                             let path = path.clone();
-                            recordings.conversations.push(Conversation { path, messages });
+                            recordings.conversations.push(Conversation { path, messages, score });
                         }
                         Err(why) => recordings.skipped.push(format!("{}: {why}", path.display())),
                     }
@@ -94,13 +102,20 @@ fn collect_files(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Res
 /// Run directories contain other JSON files as well; recordings have these names.
 fn is_recording(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    name.ends_with(".jsonl") || name == "trajectory.json" || name.ends_with(".trajectory.json")
+    name.ends_with(".jsonl") && name != scores::FILE
+        || name == "trajectory.json"
+        || name.ends_with(".trajectory.json")
 }
 
-/// The conversations of a file, each with the reason if it is unusable.
-type Conversations = Vec<Result<Vec<Message>, String>>;
+/// A file of recorded episodes.
+struct RecordedFile {
+    /// The conversations, each with the reason if it is unusable.
+    conversations: Vec<Result<Vec<Message>, String>>,
+    /// The score in the file itself.
+    score: Option<f64>,
+}
 
-fn read_file(path: &Path, task: &Task) -> Result<Conversations, String> {
+fn read_file(path: &Path, task: &Task) -> Result<RecordedFile, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
     let size =
@@ -110,10 +125,12 @@ fn read_file(path: &Path, task: &Task) -> Result<Conversations, String> {
     }
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         let lines = trajectory::read(&text).map_err(|error| error.to_string())?;
-        return Ok(split_episodes(&lines).into_iter().map(from_events).collect());
+        let conversations = split_episodes(&lines).into_iter().map(from_events).collect();
+        return Ok(RecordedFile { conversations, score: None });
     }
     let record: Trajectory = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    Ok(vec![from_trajectory(&record, task)])
+    let score = ["score", "reward"].iter().find_map(|key| record.metadata.get(*key)?.as_f64());
+    Ok(RecordedFile { conversations: vec![from_trajectory(&record, task)], score })
 }
 
 /// The lines of each episode of a file.
@@ -174,6 +191,7 @@ fn turn(step: &Step, number: usize) -> [Message; 2] {
         text: step.thought.clone(),
         reasoning: step.reasoning_content.clone(),
         calls: called.then_some(call).into_iter().collect(),
+        then_submit: step.metadata.get(THEN_SUBMIT) == Some(&serde_json::Value::Bool(true)),
         ..Assistant::default()
     };
     let content = vec![Content::text(step.observation.clone())];
@@ -191,7 +209,7 @@ fn until_submit(mut messages: Vec<Message>) -> Result<Vec<Message>, String> {
     }
     match messages.last() {
         Some(Message::Assistant(response))
-            if response.calls.iter().any(|call| call.name == "submit") =>
+            if response.then_submit || response.calls.iter().any(|call| call.name == "submit") =>
         {
             Ok(messages)
         }
@@ -235,6 +253,25 @@ mod tests {
             matches!(messages.last(), Some(Message::Assistant(response)) if response.calls[0].name == "submit")
         );
         assert_eq!(messages.len(), 5, "the last observation is dropped");
+        assert_eq!(recordings.conversations[0].score, None);
+        let mut graded = reference();
+        graded["metadata"] = json!({"score": 0.5});
+        fs::write(dir.path().join("a/trajectory.json"), graded.to_string()).unwrap();
+        let recordings = read(&[dir.path().to_owned()], &task()).unwrap();
+        assert_eq!(recordings.conversations[0].score, Some(0.5));
+    }
+
+    #[test]
+    fn a_block_that_ends_with_submit_is_a_submission() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = reference();
+        let steps = record["steps"].as_array_mut().unwrap();
+        steps.pop();
+        steps[0]["metadata"][THEN_SUBMIT] = json!(true);
+        fs::write(dir.path().join("trajectory.json"), record.to_string()).unwrap();
+        let recordings = read(&[dir.path().to_owned()], &task()).unwrap();
+        let last = recordings.conversations[0].messages.last();
+        assert!(matches!(last, Some(Message::Assistant(response)) if response.then_submit));
     }
 
     #[test]

@@ -18,20 +18,23 @@ use crate::{
     batch::Row,
     checkpoint::{Position, Progress},
     config::{OldLogprobs, RlConfig},
+    draw::ProblemDraw,
     episodes::{self, Keep},
     events::RunEvent,
     file_error::FileError,
     metrics::{Metrics, MetricsWriter},
     objective::Objective,
+    remote,
     run::RunDirectory,
+    scores::ScoreWriter,
     services::{RunOutcome, Services, Stopwatch, TrainError},
-    shuffle::ShuffledIndices,
     trainer::{ImportanceSampling, LossKind, StepStats, Trainer},
+    validation::{Occasion, Validation},
 };
 
 /// Why a step without rows has nothing to train on.
-const NO_SPREAD: &str =
-    "no group has rewards that differ; a warm start, easier problems or `resample` would help";
+const NO_SPREAD: &str = "no group has rewards that differ; a warm start, easier problems or \
+                         `data.draw = \"pass-rate\"` would help";
 
 /// Runs reinforcement learning, from the last checkpoint of the run if there is one.
 pub fn rl<R: Runtime>(
@@ -39,6 +42,9 @@ pub fn rl<R: Runtime>(
     services: &Services<'_, R>,
 ) -> Result<RunOutcome, TrainError> {
     let _span = tracing::info_span!("rl", output = %config.output.display()).entered();
+    if let Some(sampler) = &config.sampler {
+        return remote::validate(config, sampler, services);
+    }
     let mut run = Run::start(config, services)?;
     let trained = run.train();
     run.close();
@@ -66,8 +72,8 @@ struct Run<'a, R: Runtime> {
     metrics: MetricsWriter,
     objective: Box<dyn Objective>,
     problems: Vec<Arc<Problem>>,
-    validation: Vec<Arc<Problem>>,
-    order: ShuffledIndices,
+    validation: Validation<R>,
+    draw: ProblemDraw,
     trainer: Trainer,
     /// The initial model, where the algorithm has a KL term.
     reference: Option<Network>,
@@ -125,11 +131,9 @@ impl<R: Runtime> Run<'_, R> {
         if self.is_validation_due() { self.validate() } else { Ok(Metrics::default()) }
     }
 
-    /// Whether to validate after the current step: before the first, every few, and after the last.
+    /// Whether to validate after the current step.
     fn is_validation_due(&self) -> bool {
-        let step = self.progress.position.step;
-        let due = step == 0 || self.config.validation.is_due(step, self.config.steps);
-        due && !self.validation.is_empty()
+        self.validation.is_due(self.progress.position.step)
     }
 
     /// Whether the weights are those of the last completed step after this error.
@@ -146,16 +150,18 @@ impl<R: Runtime> Run<'_, R> {
     /// The groups of the next step, and the position after it.
     fn roll_out(&mut self, metrics: &mut Metrics) -> Result<(Vec<Group>, Position), TrainError> {
         let wanted = self.config.rollout.problems;
-        let last = &self.progress.position;
-        let mut position = Position { step: last.step + 1, drawn: last.drawn };
+        let mut position = self.progress.position.clone();
+        position.step += 1;
         let mut taken = HashSet::new();
         let mut groups: Vec<Group> = Vec::new();
         for round in 0..=self.config.algorithm.resample {
             let with_spread = groups.iter().filter(|group| group.has_spread()).count();
-            let problems = self.draw(wanted.saturating_sub(with_spread), &mut taken, &mut position);
-            if problems.is_empty() {
+            let missing = wanted.saturating_sub(with_spread);
+            let drawn = self.draw.draw(missing, self.problems.len(), &mut taken, &mut position);
+            if drawn.is_empty() {
                 break;
             }
+            let problems = drawn.iter().map(|at| Arc::clone(&self.problems[*at])).collect();
             let name = format!("step-{:06}-{round}", position.step);
             let params = self.config.rollout.sampling.params(self.config.seed);
             let members = self.config.rollout.members;
@@ -172,6 +178,8 @@ impl<R: Runtime> Run<'_, R> {
             }
         }
         metrics.extend(&episodes::metrics(&groups));
+        self.draw.record(&groups, &mut position);
+        metrics.extend(&self.draw.metrics(&position));
         if metrics.get("turns_mean") == Some(0.0) {
             let (step, limit) = (position.step, self.config.rollout.tokens);
             let text = format!(
@@ -180,26 +188,6 @@ impl<R: Runtime> Run<'_, R> {
             self.services.note(&text);
         }
         Ok((select(groups, wanted), position))
-    }
-
-    /// Draws problems that are not in `taken`, which are those of this step.
-    fn draw(
-        &self,
-        count: usize,
-        taken: &mut HashSet<usize>,
-        position: &mut Position,
-    ) -> Vec<Arc<Problem>> {
-        let count = count.min(self.problems.len() - taken.len());
-        let mut drawn = Vec::with_capacity(count);
-        while drawn.len() < count {
-            for at in self.order.get(position.drawn, 1) {
-                if taken.insert(at) {
-                    drawn.push(Arc::clone(&self.problems[at]));
-                }
-            }
-            position.drawn += 1;
-        }
-        drawn
     }
 
     /// Plays `members` episodes of each problem and reports progress. `name` is the directory of their event logs.
@@ -215,21 +203,26 @@ impl<R: Runtime> Run<'_, R> {
         let Some(rollouts) = &self.rollouts else { return Ok(Vec::new()) };
         let all = problems.len() * members;
         let _span = tracing::info_span!("rollout", what, episodes = all).entered();
+        let events = self.directory.path().join("episodes").join(name);
         let request = RolloutRequest {
             problems,
             members: u32::try_from(members).unwrap_or(u32::MAX),
             step,
             params,
-            events: Some(self.directory.path().join("episodes").join(name)),
+            events: Some(events.clone()),
             cancel: self.services.cancel.clone(),
         };
+        let mut scores = ScoreWriter::create(&events);
         let (mut done, observer) = (0, self.services.observer);
-        let on_episode = |_: &Rollout| {
+        let on_episode = |played: &Rollout| {
+            scores.add(played);
             done += 1;
             observer.on_event(RunEvent::Rollout { done, all, what });
         };
         let playing = rollouts.run(&self.engine, &request, on_episode);
-        self.services.tokio.block_on(playing).map_err(TrainError::Play)
+        let played = self.services.tokio.block_on(playing).map_err(TrainError::Play)?;
+        scores.finish()?;
+        Ok(played)
     }
 
     /// Trains on groups, in one optimizer step or in several.
@@ -282,15 +275,10 @@ impl<R: Runtime> Run<'_, R> {
         Ok(())
     }
 
-    /// The metrics of the held-out problems, always sampled with the same seed.
+    /// The metrics of the held-out sets that are due.
     fn validate(&self) -> Result<Metrics, TrainError> {
-        let _span = tracing::info_span!("validation", step = self.progress.position.step).entered();
-        let settings = &self.config.validation;
-        let params = settings.sampling.params(self.config.seed ^ 1);
-        let name = format!("validation-{:06}", self.progress.position.step);
-        let problems = self.validation.clone();
-        let groups = self.play(problems, settings.members, 0, params, &name, "validation")?;
-        Ok(episodes::metrics(&groups).with_prefix("validation"))
+        let (run, step) = (self.directory.path(), self.progress.position.step);
+        self.validation.run(&self.engine, &Occasion { run, step, services: self.services })
     }
 
     fn log(&mut self, step: u64, metrics: &Metrics) -> Result<(), TrainError> {

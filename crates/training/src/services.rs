@@ -88,6 +88,12 @@ pub enum TrainError {
     /// The sampler cannot start or continue.
     #[error("the sampler failed")]
     Engine(#[from] policy::EngineError),
+    /// The inference server cannot be used as the sampler.
+    #[error(transparent)]
+    Server(#[from] sampling_http::ConnectError),
+    /// The inference server is gone.
+    #[error("the sampler's server is gone: {0}; start the run again to resume once it is back")]
+    SamplerGone(String),
     /// Episodes cannot be played.
     #[error("episodes cannot be played")]
     Play(#[source] RolloutError),

@@ -15,7 +15,8 @@ use tch::{Cuda, Device, Kind, Tensor};
 use crate::{
     checkpoint::Checkpoints,
     config::{
-        DeviceName, LoraSettings, OptimizerSettings, Precision, Projection, RlConfig, SftConfig,
+        DeviceName, HeadPrecision, LoraSettings, OptimizerSettings, Precision, Projection,
+        RlConfig, SampleConfig, SftConfig,
     },
     export::{copy_weights, saved_step},
     run::{self, RunDirectory},
@@ -168,12 +169,15 @@ pub(crate) struct StoredConfig {
 pub(crate) struct Start<'a> {
     model: &'a Path,
     from: Option<&'a Path>,
+    /// The step of `from`; the last by default.
+    from_step: Option<u64>,
     output: &'a Path,
     lora: Option<&'a LoraSettings>,
     optimizer: &'a OptimizerSettings,
     seed: u64,
     device: DeviceName,
     precision: Precision,
+    head_precision: HeadPrecision,
 }
 
 /// The settings that were resolved when a run started.
@@ -203,22 +207,34 @@ macro_rules! start_from {
     ($($config:ty),*) => {$(
         impl<'a> From<&'a $config> for Start<'a> {
             fn from(config: &'a $config) -> Self {
+                let (from, from_step) = config.from.as_deref().map(run_and_step).unzip();
                 Self {
                     model: &config.model,
-                    from: config.from.as_deref(),
+                    from,
+                    from_step: from_step.flatten(),
                     output: &config.output,
                     lora: config.lora.as_ref(),
                     optimizer: &config.optimizer,
                     seed: config.seed,
                     device: config.device,
                     precision: config.precision,
+                    head_precision: config.head_precision,
                 }
             }
         }
     )*};
 }
 
-start_from!(RlConfig, SftConfig);
+start_from!(RlConfig, SampleConfig, SftConfig);
+
+/// The run and the step of `RUN@STEP`; a directory whose name holds an `@` is taken as it is.
+fn run_and_step(from: &Path) -> (&Path, Option<u64>) {
+    let split = from.to_str().filter(|_| !from.exists()).and_then(|text| text.rsplit_once('@'));
+    match split.and_then(|(run, step)| Some((run, step.parse().ok()?))) {
+        Some((run, step)) => (Path::new(run), Some(step)),
+        None => (from, None),
+    }
+}
 
 impl Start<'_> {
     /// Resolves what the configuration leaves open, or reads it where the run has started before, and finds the device.
@@ -230,7 +246,7 @@ impl Start<'_> {
             (Some(origin), _) => origin,
             (None, from) => Origin {
                 precision: Precision::of(machine.kind),
-                from_step: from.map(|run| saved_step(run, None)).transpose()?,
+                from_step: from.map(|run| saved_step(run, self.from_step)).transpose()?,
             },
         };
         Ok((origin, machine))
@@ -238,7 +254,7 @@ impl Start<'_> {
 
     /// A trainer with the initial weights of the run. A run with a checkpoint does not need them: it loads its own.
     pub(crate) fn trainer(&self, origin: Origin, machine: Machine) -> Result<Trainer, TrainError> {
-        let net = network(self.model, machine, self.lora, self.seed)?;
+        let net = self.network(machine, self.lora)?;
         let mut trainer = trainer(net, self.optimizer)?;
         if Checkpoints::read_only(self.output).steps()?.is_empty()
             && let Some(weights) = self.weights_of_other_run(origin)?
@@ -256,13 +272,22 @@ impl Start<'_> {
     ) -> Result<Network, TrainError> {
         match self.weights_of_other_run(origin)? {
             // A new adapter changes nothing yet.
-            None => Ok(network(self.model, machine, None, self.seed)?),
+            None => self.network(machine, None),
             Some(weights) => {
-                let net = network(self.model, machine, self.lora, self.seed)?;
+                let net = self.network(machine, self.lora)?;
                 copy_weights(&net, &weights)?;
                 Ok(net)
             }
         }
+    }
+
+    fn network(
+        &self,
+        machine: Machine,
+        lora: Option<&LoraSettings>,
+    ) -> Result<Network, TrainError> {
+        let net = network(self.model, machine, lora, self.seed)?;
+        Ok(net.with_head_precision(self.head_precision.into()))
     }
 
     /// The weights of the run named by `from`, if any.

@@ -42,7 +42,7 @@ fn save(run: &Path, trainer: &Trainer, step: u64, number: f64) {
     let OptimizerState { mut master, first, second, .. } = trainer.state().unwrap();
     master.iter_mut().for_each(|(_, tensor)| drop(tensor.fill_(number)));
     let state = OptimizerState { master, first, second, steps: 7 };
-    Checkpoints::new(run, 9).save(&Position { step, drawn: 0 }, &state).unwrap();
+    Checkpoints::new(run, 9).save(&Position { step, ..Position::default() }, &state).unwrap();
 }
 
 fn first(tensors: &[(String, Tensor)]) -> f64 {
@@ -74,6 +74,18 @@ fn weights_are_taken_over_exactly_and_their_step_is_recorded() {
     assert_eq!(origin.from_step, Some(3));
     let reference = start.reference(origin, machine).unwrap().trainable();
     assert!((first(&reference) - 0.1).abs() < 1e-3);
+}
+
+#[test]
+fn an_earlier_step_of_the_other_run_can_be_named() {
+    let dir = place();
+    let (old, trainer) = begin(&config(dir.path(), "old", &[])).unwrap();
+    save(old.path(), &trainer, 1, 0.1);
+    save(old.path(), &trainer, 2, 0.2);
+    let from = |run: &str| config(dir.path(), "new", &[&setting(dir.path(), run)]);
+    assert!(matches!(begin(&from("old@7")), Err(TrainError::NoData(_))));
+    let (_new, trainer) = begin(&from("old@1")).unwrap();
+    assert_eq!(first(&trainer.state().unwrap().master), f64::from(0.1f32));
 }
 
 #[test]
@@ -129,7 +141,9 @@ fn weights_the_model_lacks_are_rejected() {
     let (old, trainer) = begin(&config(dir.path(), "old", &[])).unwrap();
     let mut state = trainer.state().unwrap();
     state.master.push(("more".into(), Tensor::from_slice(&[0f32])));
-    Checkpoints::new(old.path(), 9).save(&Position { step: 1, drawn: 0 }, &state).unwrap();
+    Checkpoints::new(old.path(), 9)
+        .save(&Position { step: 1, ..Position::default() }, &state)
+        .unwrap();
     let from = setting(dir.path(), "old");
     assert!(matches!(
         begin(&config(dir.path(), "new", &[&from])),

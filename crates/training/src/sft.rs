@@ -14,15 +14,16 @@ use sandbox::Runtime;
 use crate::{
     batch::Row,
     checkpoint::{Position, Progress},
-    config::SftConfig,
+    config::{KeptEpisodes, SftConfig},
     data, demonstrations,
     events::RunEvent,
     file_error::FileError,
     metrics::{Metrics, MetricsWriter},
     recordings::{self, Conversation},
     run::RunDirectory,
+    selection::{self, Started},
     services::{RunOutcome, Services, Stopwatch, TrainError},
-    setup::Start,
+    setup::{Origin, Start},
     shuffle::ShuffledIndices,
     trainer::{LossKind, Trainer},
 };
@@ -41,13 +42,19 @@ pub fn sft<R: Runtime>(
     let (origin, machine) = start.resolve()?;
     let codec = Arc::new(ChatCodec::load(&config.model)?);
     let mut trainer = start.trainer(origin, machine)?;
+    let started = match Origin::read(&config.output)? {
+        Some(_) => Started::Before,
+        None => Started::Now,
+    };
     // Not before: invalid input must not create a run directory.
     let directory = RunDirectory::open(&config.output, config)?;
+    let keep = selection::resolve(&config.data, &directory, started)?;
     origin.write(&directory)?;
-    let episodes = match load_episodes(config, &directory, &task, &codec, trainer.net(), services) {
-        Err(TrainError::Play(RolloutError::Cancelled)) => return Ok(RunOutcome::Stopped(0)),
-        episodes => episodes?,
-    };
+    let episodes =
+        match load_episodes(config, keep, &directory, &task, &codec, trainer.net(), services) {
+            Err(TrainError::Play(RolloutError::Cancelled)) => return Ok(RunOutcome::Stopped(0)),
+            episodes => episodes?,
+        };
     let progress = Progress::resume(directory.path(), config.checkpoints.keep, &mut trainer)?;
     let samples = config.epochs.saturating_mul(episodes.len() as u64);
     let mut run = Run {
@@ -118,7 +125,7 @@ impl<R: Runtime> Run<'_, R> {
 
     /// Trains on the next batch of episodes; the loss is the mean over its tokens.
     fn step(&mut self) -> Result<(Metrics, Option<&'static str>), TrainError> {
-        let Position { step, drawn } = self.progress.position.clone();
+        let Position { step, drawn, .. } = self.progress.position.clone();
         let step = step + 1;
         let _span = tracing::info_span!("step", step).entered();
         let mut stopwatch = Stopwatch::start();
@@ -130,7 +137,7 @@ impl<R: Runtime> Run<'_, R> {
         rows.iter_mut().for_each(|row| row.weight = 1.0 / tokens as f64);
         let learning_rate = self.config.optimizer.learning_rate_at(step, self.steps);
         let stats = self.trainer.step(&rows, learning_rate, LossKind::Supervised)?;
-        self.progress.position = Position { step, drawn: drawn + count };
+        self.progress.position = Position { step, drawn: drawn + count, ..Position::default() };
         let seconds = stopwatch.lap();
         let mut metrics = Metrics::default();
         metrics.add("loss", stats.loss);
@@ -153,6 +160,7 @@ impl<R: Runtime> Run<'_, R> {
 /// The rows of all episodes: recorded ones, then demonstrations.
 fn load_episodes<R: Runtime>(
     config: &SftConfig,
+    keep: KeptEpisodes,
     directory: &RunDirectory,
     task: &Task,
     codec: &Arc<ChatCodec>,
@@ -160,16 +168,19 @@ fn load_episodes<R: Runtime>(
     services: &Services<'_, R>,
 ) -> Result<Vec<Vec<Row>>, TrainError> {
     let demonstrations = demonstrations::files(config, directory, task, codec, services)?;
-    let paths: Vec<PathBuf> =
-        config.data.trajectories.iter().cloned().chain(demonstrations).collect();
-    let mut recordings = recordings::read(&paths, task).map_err(TrainError::Recordings)?;
-    if let Some(limit) = config.data.limit {
-        recordings.conversations.truncate(limit);
-    }
+    let read = |paths: &[PathBuf]| recordings::read(paths, task).map_err(TrainError::Recordings);
+    let (recorded, scripted) = (read(&config.data.trajectories)?, read(&demonstrations)?);
+    let threshold = config.data.threshold();
+    let (mut conversations, notes) = selection::select(recorded.conversations, keep, threshold);
+    notes.iter().for_each(|note| services.note(note));
+    // Only correct ones are among them.
+    conversations.extend(scripted.conversations);
+    conversations.truncate(config.data.limit.unwrap_or(usize::MAX));
     let positions = usize::try_from(net.shape().positions).unwrap_or(usize::MAX);
     let max_tokens = config.rollout.tokens.min(positions);
-    let (mut episodes, mut skipped) = (Vec::new(), recordings.skipped);
-    for conversation in &recordings.conversations {
+    let (mut episodes, mut skipped) = (Vec::new(), recorded.skipped);
+    skipped.extend(scripted.skipped);
+    for conversation in &conversations {
         match rows(config, task, codec, conversation, max_tokens) {
             Ok(rows) => episodes.push(rows),
             Err(why) => skipped.push(format!("{}: {why}", conversation.path.display())),
@@ -180,7 +191,8 @@ fn load_episodes<R: Runtime>(
         skipped.iter().take(LISTED).for_each(|note| services.note(note));
     }
     if episodes.is_empty() {
-        let why = skipped.first().map_or("no episode was found", String::as_str);
+        let why = skipped.first().or(notes.first());
+        let why = why.map_or("no episode was found", String::as_str);
         return Err(TrainError::NoData(format!("there is nothing to train on: {why}")));
     }
     Ok(episodes)

@@ -5,6 +5,8 @@ use tch::{Device, Kind};
 
 /// A network with random weights, always the same.
 pub(crate) fn tiny(layers: i64, vocabulary: i64) -> Network {
+    // Other tests run meanwhile: threads would mostly wait for each other.
+    tch::set_num_threads(1);
     let shape = Shape {
         architecture: Architecture::Llama,
         hidden: 16,

@@ -3,12 +3,12 @@
 //! Gradients are accumulated over passes, which gives the same step as one pass over all rows. Where the device runs
 //! out of memory, the passes become smaller. Knows losses and tokens, not where they come from.
 
-use policy::{BatchError, Checkpointing, Network, TokenBatch, out_of_memory};
+use policy::{BatchError, Checkpointing, Network, RowGroup, Scored, TokenBatch, out_of_memory};
 use tch::{Kind, TchError, Tensor, no_grad};
 
 use crate::{
     adamw::{AdamW, Optimizer, OptimizerState, OptimizerStateError, StepOutcome},
-    batch::{Packed, Row, plan},
+    batch::{Packed, Row, SharedRows, plan},
     objective::{Logprobs, Objective, kl_estimate, log_ratio},
 };
 
@@ -38,7 +38,7 @@ pub struct ImportanceSampling {
 pub struct Trainer {
     net: Network,
     optimizer: Optimizer,
-    /// The maximum number of tokens in one pass, padding included.
+    /// The maximum number of computed tokens in one pass.
     tokens_per_pass: usize,
     checkpointing: Checkpointing,
     /// Divides the logits, as the sampler does.
@@ -60,7 +60,7 @@ pub struct StepStats {
     pub grad_norm: f64,
     /// Trained tokens.
     pub trained_tokens: usize,
-    /// Computed tokens, padding included.
+    /// Computed tokens: fewer than those of the rows where rows begin with the same ones.
     pub computed_tokens: usize,
     /// Why no step was taken; `None` where one was.
     pub skipped: Option<&'static str>,
@@ -258,13 +258,13 @@ impl Trainer {
     ) -> Result<(Sums, usize), StepError> {
         let mut sums = Sums::new(self.net.device()).map_err(StepError::Torch)?;
         let mut computed = 0;
-        for indices in plan(rows, budget) {
-            let together: Vec<&Row> = indices.iter().map(|at| &rows[*at]).collect();
-            let batch = to_batch(&self.net, &together)?;
+        for pass in plan(rows, budget) {
+            let batch = to_batch(&self.net, rows, &pass)?;
+            let together: Vec<&Row> = in_order(&pass).map(|at| &rows[at]).collect();
             let packed = Packed::new(&together, self.net.device()).map_err(StepError::Torch)?;
             let mut part = None;
-            let loss = |scored: &policy::Scored| {
-                let (loss, sums) = losses(&scored.logprob, &scored.entropy, &batch, &packed, loss)?;
+            let loss = |scored: &Scored| {
+                let (loss, sums) = losses(scored, &packed, loss)?;
                 part = Some(sums);
                 Ok(loss)
             };
@@ -275,7 +275,7 @@ impl Trainer {
                 sums.add(&part).map_err(StepError::Torch)?;
             }
             self.optimizer.accumulate_gradients();
-            computed += (batch.batch * batch.length) as usize;
+            computed += batch.computed;
         }
         Ok((sums, computed))
     }
@@ -289,16 +289,13 @@ fn score(
     temperature: f64,
 ) -> Result<Vec<Vec<f32>>, StepError> {
     let mut scores: Vec<Vec<f32>> = rows.iter().map(|row| vec![0.0; row.tokens.len()]).collect();
-    for indices in plan(rows, budget) {
-        let together: Vec<&Row> = indices.iter().map(|at| &rows[*at]).collect();
-        let batch = to_batch(net, &together)?;
-        let width = (batch.length - 1) as usize;
-        let mut numbers = vec![0f32; width * indices.len()];
-        read_logprobs(net, &batch, temperature, &mut numbers).map_err(StepError::Torch)?;
-        for (at, numbers) in indices.iter().zip(numbers.chunks(width.max(1))) {
-            for (out, number) in scores[*at].iter_mut().skip(1).zip(numbers) {
-                *out = *number;
-            }
+    for pass in plan(rows, budget) {
+        let batch = to_batch(net, rows, &pass)?;
+        let numbers = read_logprobs(net, &batch, temperature).map_err(StepError::Torch)?;
+        let places = in_order(&pass)
+            .flat_map(|row| rows[row].trained_positions().map(move |position| (row, position)));
+        for ((row, position), number) in places.zip(numbers) {
+            scores[row][position] = number;
         }
     }
     Ok(scores)
@@ -309,22 +306,29 @@ fn read_logprobs(
     net: &Network,
     batch: &TokenBatch,
     temperature: f64,
-    numbers: &mut [f32],
-) -> Result<(), TchError> {
+) -> Result<Vec<f32>, TchError> {
     let found = net.logprobs(batch, temperature)?.logprob.f_to_kind(Kind::Float)?;
-    let count = numbers.len();
-    found.f_to_device(tch::Device::Cpu)?.f_contiguous()?.f_copy_data(numbers, count)
+    let mut numbers = vec![0f32; batch.scored];
+    found.f_to_device(tch::Device::Cpu)?.f_copy_data(&mut numbers, batch.scored)?;
+    Ok(numbers)
 }
 
-fn to_batch(net: &Network, rows: &[&Row]) -> Result<TokenBatch, StepError> {
-    let rows: Vec<policy::Row<'_>> = rows
+/// The rows of a pass, in the order of their scores.
+fn in_order(pass: &[SharedRows]) -> impl Iterator<Item = usize> {
+    pass.iter().flat_map(|group| group.rows.iter().copied())
+}
+
+fn to_batch(net: &Network, rows: &[Row], pass: &[SharedRows]) -> Result<TokenBatch, StepError> {
+    let row = |at: &usize| {
+        let row = &rows[*at];
+        let needed = row.needed();
+        policy::Row { tokens: &row.tokens[..needed], scored: &row.trained[..needed] }
+    };
+    let groups: Vec<RowGroup<'_>> = pass
         .iter()
-        .map(|row| {
-            let needed = row.needed();
-            policy::Row { tokens: &row.tokens[..needed], scored: &row.trained[..needed] }
-        })
+        .map(|group| RowGroup { shared: group.shared, rows: group.rows.iter().map(row).collect() })
         .collect();
-    net.batch(&rows).map_err(|error| match error {
+    net.batch_groups(&groups).map_err(|error| match error {
         BatchError::Torch(error) => StepError::Torch(error),
         error => StepError::Batch(error),
     })
@@ -332,17 +336,15 @@ fn to_batch(net: &Network, rows: &[&Row]) -> Result<TokenBatch, StepError> {
 
 /// The loss of a pass, and its contribution to [`Sums`].
 fn losses(
-    new: &Tensor,
-    entropy: &Tensor,
-    batch: &TokenBatch,
+    scored: &Scored,
     packed: &Packed,
     kind: LossKind<'_>,
 ) -> Result<(Tensor, Tensor), TchError> {
-    let mask = batch.mask.f_to_kind(Kind::Float)?;
+    let new = &scored.logprob;
     let current = new.f_detach()?;
     let old = packed.old.as_ref().unwrap_or(&current);
     let (per_token, clipped) = match kind {
-        LossKind::Supervised => (new.f_neg()?, mask.f_zeros_like()?),
+        LossKind::Supervised => (new.f_neg()?, current.f_zeros_like()?),
         LossKind::Policy { objective, importance } => {
             let logprobs = Logprobs { new, old, reference: packed.reference.as_ref() };
             let loss = objective.loss(&logprobs, &packed.advantage)?;
@@ -352,19 +354,23 @@ fn losses(
                 }
                 _ => loss,
             };
+            let loss = match objective.penalty(&logprobs)? {
+                Some(penalty) => loss.f_add(&penalty)?,
+                None => loss,
+            };
             let detached = Logprobs { new: &current, old, reference: None };
             (loss, objective.surrogate().clip.is_outside(&detached.ratio()?)?)
         }
     };
-    let loss = per_token.f_mul(&mask)?.f_mul(&packed.weight)?.f_sum(Kind::Float)?;
+    let loss = per_token.f_mul(&packed.weight)?.f_sum(Kind::Float)?;
     let sums = no_grad(|| {
         let kl = match &packed.sampler {
             Some(sampler) => kl_estimate(old, sampler)?,
-            None => mask.f_zeros_like()?,
+            None => current.f_zeros_like()?,
         };
-        let sum = |values: &Tensor| values.f_mul(&mask)?.f_sum(Kind::Double);
+        let sum = |values: &Tensor| values.f_sum(Kind::Double);
         let total = loss.f_detach()?.f_to_kind(Kind::Double)?;
-        Tensor::f_stack(&[total, sum(entropy)?, sum(&clipped)?, sum(&kl)?], 0)
+        Tensor::f_stack(&[total, sum(&scored.entropy)?, sum(&clipped)?, sum(&kl)?], 0)
     })?;
     Ok((loss, sums))
 }

@@ -40,6 +40,6 @@ pub use hidden::is_hidden;
 pub use history::{compacted, history};
 pub use message::{Arguments, Assistant, Content, Message, Stop, ToolCall, ToolResult};
 pub use outcome::{Fault, Outcome};
-pub use record::{Action, Step, Trajectory};
+pub use record::{Action, Step, THEN_SUBMIT, Trajectory};
 pub use usage::{Spent, Usage};
 pub use validity::{Mode, Validity};

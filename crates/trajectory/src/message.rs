@@ -93,6 +93,10 @@ pub struct Assistant {
     /// The tool calls, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolCall>,
+    /// Whether the model submits once these calls have succeeded and its answer exists: its block of commands ends with
+    /// `submit`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub then_submit: bool,
     /// The text exactly as generated, where calls were call in it. It is sent back to the model unchanged.
     #[serde(rename = "said", default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,

@@ -9,6 +9,9 @@ use crate::{
     Arguments, Assistant, Content, Event, Line, Message, Observed, Responded, Stop, ToolCall,
 };
 
+/// Marks, in a step's metadata, a block of commands that ends with `submit`: see [`Assistant::then_submit`].
+pub const THEN_SUBMIT: &str = "then_submit";
+
 /// An episode as a list of steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trajectory {
@@ -149,9 +152,12 @@ impl Trajectory {
 
 /// The step of one call of a response. Thought and cost belong to the first.
 fn step(response: &Responded, at: usize) -> Step {
-    let Assistant { text, reasoning, calls, .. } = &response.message;
+    let Assistant { text, reasoning, calls, then_submit, .. } = &response.message;
     let mut metadata = Map::new();
     metadata.insert("turn".into(), json!(response.turn));
+    if *then_submit && at + 1 == calls.len() {
+        metadata.insert(THEN_SUBMIT.into(), json!(true));
+    }
     let mut exec_time = 0.0;
     let (mut thought, mut reasoning_content) = (String::new(), String::new());
     if at == 0 {

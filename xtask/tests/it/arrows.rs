@@ -53,8 +53,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hub", &["error-text", "http"]),
     ("image", &["error-text", "http"]),
     ("model", &["atomic-file", "http", "trajectory"]),
-    ("model-local", &["chat-template", "gguf", "model", "trajectory"]),
-    ("model-server", &["model", "trajectory"]),
+    ("model-local", &["chat-template", "gguf", "model", "sampling", "trajectory"]),
+    ("model-server", &["model", "sampling", "trajectory"]),
     (
         "perf",
         &[
@@ -91,6 +91,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("sampling", &[]),
+    // The connections, retries and errors of the chat clients. Tests serve a sampler to it.
+    ("sampling-http", &["model", "model-server", "sampling"]),
     ("sandbox", &["error-text"]),
     ("sandbox-conformance", &["error-text", "sandbox"]),
     ("sandbox-docker", &["sandbox"]),
@@ -101,7 +103,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Any runtime, and only through its traits.
     ("supervisor", &["atomic-file", "error-text", "sandbox"]),
     ("testkit", &["model", "trajectory"]),
-    ("train", &["policy", "rollout", "sandbox-native", "startup", "training", "vocabulary"]),
+    (
+        "train",
+        &[
+            "model",
+            "model-server",
+            "policy",
+            "rollout",
+            "sandbox-native",
+            "startup",
+            "training",
+            "vocabulary",
+        ],
+    ),
     (
         "training",
         &[
@@ -116,6 +130,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "report",
             "rollout",
             "sampling",
+            "sampling-http",
             "sandbox",
             "seeded",
             "trajectory",

@@ -3,11 +3,12 @@
 use std::{
     marker::PhantomData,
     ops::ControlFlow::{self, Break, Continue},
+    path::Path,
     time::Instant,
 };
 
 use model::{Delta, LastFailure, Listener, Model, Permit, Request, Response};
-use sandbox::{EntryKind, Error, Sandbox};
+use sandbox::{Entry, EntryKind, Error, Sandbox};
 use tracing::{debug, instrument};
 use trajectory::{
     Assistant, Content, Event, Fault, Message, Outcome, Responded, ToolCall, ToolResult,
@@ -54,6 +55,7 @@ impl<M: Model, S: Sandbox, J: Journal<S>> Episode<'_, M, S, J> {
         let cost = self.charge(turn, &response, sent);
         let Response { message, stop, usage, from_cache, .. } = response;
         self.turn = Turn::new(stop.clone(), message.calls.len());
+        self.turn.then_submit = message.then_submit;
         self.conversation.push(Message::Assistant(message.clone()));
         self.record(Event::Responded(Box::new(Responded {
             turn,
@@ -135,6 +137,15 @@ impl<M: Model, S: Sandbox, J: Journal<S>> Episode<'_, M, S, J> {
                 }
             },
         };
+        // A command that failed, or left no answer, is shown to the model instead.
+        if self.turn.then_submit && self.turn.pending == 1 && observation.exit_code == Some(0) {
+            if self.has_answer().await? {
+                self.observe_result(call, observation, millis)?;
+                return Break(Outcome::Submitted);
+            }
+            let objection = self.objection_to_submit().await?;
+            observation.content.extend(objection.map(Content::text));
+        }
         let comparable = self.without_call_number(&observation.content);
         if self.repetition.is_repeated(call, comparable) {
             debug!("the call and its result repeat the ones before");
@@ -153,11 +164,7 @@ impl<M: Model, S: Sandbox, J: Journal<S>> Episode<'_, M, S, J> {
         }
         let listing = self.sandbox.list(dir);
         let is_empty = match until_stopped(listing, &self.cancel, self.deadline).await? {
-            Ok(entries) => !entries.iter().any(|entry| match entry.kind {
-                EntryKind::File => entry.size > 0,
-                EntryKind::Link => true,
-                EntryKind::Directory | EntryKind::Other => false,
-            }),
+            Ok(entries) => !entries.iter().any(has_content),
             Err(Error::Path { .. }) => true,
             // Collecting the results will report it.
             Err(_) => false,
@@ -168,6 +175,23 @@ impl<M: Model, S: Sandbox, J: Journal<S>> Episode<'_, M, S, J> {
         debug!("the model submits without a result");
         self.objected = true;
         Continue(Some(text::nothing_to_submit(dir)))
+    }
+
+    /// Whether the answer is in its place. An episode without a place for it needs none.
+    async fn has_answer(&self) -> ControlFlow<Outcome, bool> {
+        let Some(output_dir) = &self.settings.output_dir else { return Continue(true) };
+        let file = self.settings.answer_file.as_deref();
+        let dir = file.and_then(Path::parent).unwrap_or(output_dir);
+        let name = file.and_then(Path::file_name);
+        let listing = self.sandbox.list(dir);
+        let found = match until_stopped(listing, &self.cancel, self.deadline).await? {
+            Ok(entries) => entries
+                .iter()
+                .any(|entry| has_content(entry) && name.is_none_or(|name| entry.name == name)),
+            // A sandbox that failed is reported by the next call.
+            Err(_) => false,
+        };
+        Continue(found)
     }
 
     /// A result with the same name for the file of its long output, whatever the number of the call.
@@ -191,6 +215,15 @@ impl<M: Model, S: Sandbox, J: Journal<S>> Episode<'_, M, S, J> {
         let (call_id, name) = (call.id.clone(), call.name.clone());
         let result = Message::Tool(ToolResult { call_id, name, content, is_error });
         self.observe(result, exit_code, millis)
+    }
+}
+
+/// Whether an entry of a directory may hold a result. Links are not followed.
+fn has_content(entry: &Entry) -> bool {
+    match entry.kind {
+        EntryKind::File => entry.size > 0,
+        EntryKind::Link => true,
+        EntryKind::Directory | EntryKind::Other => false,
     }
 }
 

@@ -9,6 +9,8 @@ mod prompts_examples;
 #[cfg(target_os = "linux")]
 mod sandboxes;
 #[cfg(target_os = "linux")]
+mod submits_after_commands;
+#[cfg(target_os = "linux")]
 mod tools_answer_calls;
 #[cfg(target_os = "linux")]
 mod tools_edit_files;

@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     commands::run::{Seal, seal},
-    console::output,
+    console::{counted, output},
     exit::{self, Exit, UsageError, describe},
     model::{self, AnyModel, Effort, ModelSettings, Secrets},
     runtime::AnyRuntime,
@@ -100,6 +100,7 @@ pub(crate) async fn run(
         exit = signals.cancelled() => return Ok(exit),
     };
     let (_lock, run) = prepared.save(|record| sign(&seal, record))?;
+    withdraw_scores(recorded.as_ref(), &loaded, &dir, mode)?;
     let judge = judge.state(&loaded.tasks);
     let view: Arc<dyn Progress> = Arc::new(ProgressView::new(mode, settings));
     work.use_context(&benchmark, opened.context);
@@ -181,6 +182,28 @@ fn keep_tasks(recorded: &Run, run: &mut Run, loaded: &Loaded, seal: &Seal) -> an
         let absent: Vec<String> = absent(run, loaded).map(|task| task.name.clone()).collect();
         let (from, to) = (&recorded.settings.requested, &mut run.settings.requested);
         sources::keep_sources(from, to, &absent);
+    }
+    Ok(())
+}
+
+/// Takes the score from attempts of an earlier command whose rows the grader does not accept any more, and reports them.
+fn withdraw_scores(
+    recorded: Option<&Run>,
+    loaded: &Loaded,
+    dir: &ResultsDir,
+    mode: OutputMode,
+) -> anyhow::Result<()> {
+    if recorded.is_none() {
+        return Ok(());
+    }
+    for (task, number) in benchmark::withdraw_scores(dir, &loaded.tasks)? {
+        let attempts = counted(number, "stored attempt");
+        let have = if number == 1 { "has" } else { "have" };
+        mode.note(&format!(
+            "{task}: {attempts} {have} no score now: an earlier version graded rows that the grader does not accept (see \
+             above). They stay in the directory as ungraded, with their earlier grade. To score these problems, correct the \
+             rows and start a new run with another --output"
+        ));
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod step;
 
 use std::{
     io::{self, Read},
+    path::Path,
     sync::Arc,
     time::UNIX_EPOCH,
 };
@@ -25,7 +26,7 @@ use self::{
     deleter::Deletion,
 };
 use crate::{
-    commands::sandbox::age,
+    commands::{run::owners, sandbox::age},
     console::{counted, output, progress::ProgressView},
     exit::{Exit, UsageError},
     settings::Settings,
@@ -71,7 +72,7 @@ pub(crate) async fn run(
         command => command,
     };
     tokio::select! {
-        done = execute(command, form, store) => done.map(|()| Exit::Done),
+        done = execute(command, form, store, home) => done.map(|()| Exit::Done),
         exit = signals.cancelled() => {
             output::note("cancelled; `llm-in-sandbox image prune` removes what is incomplete");
             Ok(exit)
@@ -79,7 +80,12 @@ pub(crate) async fn run(
     }
 }
 
-async fn execute(command: ImageCommand, form: Form, store: Store) -> anyhow::Result<()> {
+async fn execute(
+    command: ImageCommand,
+    form: Form,
+    store: Store,
+    home: &Path,
+) -> anyhow::Result<()> {
     match command {
         ImageCommand::List { .. } => list(&store.list()?, form),
         ImageCommand::Pull(args) => {
@@ -98,12 +104,27 @@ async fn execute(command: ImageCommand, form: Form, store: Store) -> anyhow::Res
             report_removed(&names, removed, deletion, form)
         }
         ImageCommand::Prune { .. } => {
-            let moved = store.clone();
-            let pruned = blocking(move || moved.discard_unused()).await?;
+            let (moved, home) = (store.clone(), home.to_owned());
+            let (runs, pruned) = blocking(move || discard_unneeded(&moved, &home)).await?;
             let deletion = deleter::empty_trash(store).await?;
-            report_pruned(pruned, deletion, form)
+            report_pruned(&runs, pruned, deletion, form)
         }
     }
+}
+
+/// Removes the images of runs whose directories are gone, then what no image uses. Returns the names of the images.
+fn discard_unneeded(store: &Store, home: &Path) -> Result<(Vec<String>, Pruned), image::Error> {
+    let images = store.list()?;
+    let gone = owners::ownerless(home, images.iter().map(|image| image.name.as_str()));
+    let removed = match gone.images.is_empty() {
+        true => Removed::default(),
+        false => store.discard(&gone.images)?,
+    };
+    gone.forget();
+    let mut pruned = store.discard_unused()?;
+    pruned.layers += removed.layers;
+    pruned.bytes += removed.bytes;
+    Ok((gone.images, pruned))
 }
 
 async fn import(store: Store, args: ImportArgs) -> anyhow::Result<ImageInfo> {
@@ -251,14 +272,27 @@ fn report_removed(
     Ok(())
 }
 
-fn report_pruned(pruned: Pruned, deletion: Deletion, form: Form) -> anyhow::Result<()> {
+fn report_pruned(
+    runs: &[String],
+    pruned: Pruned,
+    deletion: Deletion,
+    form: Form,
+) -> anyhow::Result<()> {
     let Pruned { layers, downloads, workspaces, bytes, in_use, kept } = pruned;
     match form {
         Form::Json => output::print_json(&serde_json::json!({
-            "layers": layers, "downloads": downloads, "workspaces": workspaces, "bytes": bytes,
-            "in_use": in_use, "kept": kept, "deleting": deletion == Deletion::Continues,
+            "images": runs, "layers": layers, "downloads": downloads, "workspaces": workspaces,
+            "bytes": bytes, "in_use": in_use, "kept": kept,
+            "deleting": deletion == Deletion::Continues,
         }))?,
         Form::Text => {
+            if !runs.is_empty() {
+                let files = counted(runs.len(), "image");
+                output::note(&format!(
+                    "removed the saved files ({files}) of runs whose directories are gone: {}",
+                    runs.join(", ")
+                ));
+            }
             output::note(&format!(
                 "removed {}, {} and {}, {} in total; {} of images kept",
                 counted(layers as usize, "layer"),

@@ -4,6 +4,7 @@
 
 mod args;
 mod limits;
+pub(crate) mod owners;
 mod record;
 mod resume;
 mod seal;
@@ -27,7 +28,10 @@ pub(crate) use self::{
     seal::{Seal, seal},
     settings::{Compact, FOREVER, max_response_tokens, readable, vision},
 };
-use self::{record::Recorder, resume::EarlierProcess, settings::RunSettings, summary::Summary};
+use self::{
+    owners::Owner, record::Recorder, resume::EarlierProcess, settings::RunSettings,
+    summary::Summary,
+};
 use crate::{
     commands::sandbox::report_skipped,
     console::{Console, EpisodeInfo, Mode, output},
@@ -86,7 +90,9 @@ pub(crate) async fn run(
     let (runtime, model, context, sandbox, start) = opened.inspect_err(|_| run.discard())?;
     run.settings.model.context = context;
     let (file, image) = (run.events.try_clone()?, run.start.image());
+    let owner = Owner::new(settings.home()?, &run.image_prefix, run.dir.path());
     let recorder = Recorder::new(file, &console, &runtime, run.image_prefix.clone(), image)?;
+    let recorder = recorder.owned_by(owner);
     if let Some(settings) = run.reconfigured.clone() {
         recorder.record(Event::Reconfigured { settings })?;
     }

@@ -1,8 +1,9 @@
-//! `train …`: plots training curves; everything that needs libtorch is handed over to the training program.
+//! `train …`: plots training curves and compares validation results; everything that needs libtorch is handed over to the training program.
 //!
 //! The training program's arguments are its own business, `--help` included.
 
 mod args;
+mod compare;
 
 use std::{
     env, fs, iter,
@@ -27,15 +28,17 @@ use crate::{
 const PROGRAM: &str = "llm-in-sandbox-train";
 
 impl TrainCommand {
-    /// Replaces this process by the training program, unless the command is `plot`, which is returned.
+    /// Replaces this process by the training program, unless the command needs no libtorch: then it is returned.
     ///
     /// Signals, streams and the exit code belong to the other program from then on.
     pub(crate) fn hand_over(self, log: LogArgs) -> Result<Self> {
         let (name, ForwardedArgs { args }) = match self {
-            Self::Plot(_) => return Ok(self),
+            Self::Plot(_) | Self::Compare(_) => return Ok(self),
             Self::Rl(args) => ("rl", args),
             Self::Sft(args) => ("sft", args),
+            Self::Sample(args) => ("sample", args),
             Self::Export(args) => ("export", args),
+            Self::Serve(args) => ("serve", args),
             Self::Perf(args) => ("perf", args),
         };
         let program = find_program()?;
@@ -46,10 +49,13 @@ impl TrainCommand {
     }
 }
 
-/// Runs `train plot`; the other commands have been handed over.
+/// Runs `train plot` and `train compare`; the other commands have been handed over.
 pub(crate) async fn run(command: TrainCommand) -> Result<Exit> {
     match command {
         TrainCommand::Plot(args) => tokio::task::spawn_blocking(move || plot(&args)).await?,
+        TrainCommand::Compare(args) => {
+            tokio::task::spawn_blocking(move || compare::run(&args)).await?
+        }
         other => other.hand_over(LogArgs::default()).map(|_| Exit::Done),
     }
 }

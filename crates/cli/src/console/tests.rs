@@ -470,7 +470,7 @@ fn hostile(text: &str, mode: Mode) -> String {
             reasoning: owned(),
             calls: calls.clone(),
             raw: said,
-            opaque: None,
+            ..Assistant::default()
         };
         shown += &still.event(&replied(1, message));
         for _ in &calls {

@@ -9,6 +9,7 @@ use anyhow::Context;
 #[cfg(feature = "local")]
 use catalogue::Store;
 use indicatif::HumanBytes;
+use model_server::TokenModel;
 use serde::{Deserialize, Serialize};
 
 use super::store;
@@ -182,6 +183,29 @@ async fn stored(store: &Store, name: &str) -> anyhow::Result<Option<PathBuf>> {
         Err(catalogue::Error::Missing { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// A local model for clients that send token ids.
+#[cfg(feature = "local")]
+pub(crate) fn token_model(model: &LocalModel) -> TokenModel {
+    struct Text(LocalModel);
+
+    impl model_server::TokenText for Text {
+        fn bytes(&self, token: u32) -> Vec<u8> {
+            self.0.token_bytes(token)
+        }
+
+        fn ends(&self) -> Vec<u32> {
+            self.0.end_tokens()
+        }
+    }
+
+    TokenModel::new(model.clone(), Text(model.clone()))
+}
+
+#[cfg(not(feature = "local"))]
+pub(crate) fn token_model(model: &LocalModel) -> TokenModel {
+    match *model {}
 }
 
 /// This program was built without local models.

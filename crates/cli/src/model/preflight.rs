@@ -2,7 +2,8 @@
 //! once, in one line, before anything else is done.
 //!
 //! The list of models costs nothing and settles most cases. Where a server has no list, forbids it, or lists other names, one
-//! call for a single token decides: many servers have aliases. What remains unclear is left to the run.
+//! call for a single token decides: many servers have aliases. So it does for services on the internet, some of which show
+//! their list to everybody and want a key for calls. What remains unclear is left to the run.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub(crate) async fn preflight(
     let ModelLocation::Server { provider, base_url } = &chosen.location else { return Ok(()) };
     let server = AnyServer::connect(chosen, secrets.clone(), *provider, base_url, PATIENCE)?;
     let names = match server.models().await {
-        Ok(names) if names.contains(&chosen.name) => return Ok(()),
+        Ok(names) if names.contains(&chosen.name) && !is_service(base_url) => return Ok(()),
         Ok(names) => names,
         Err(error) if is_final(&error) && !is_forbidden(&error) => return Err(error.into()),
         // Not every server has a list, and not every key may read it.
@@ -48,13 +49,43 @@ pub(crate) async fn preflight(
     if effort == Effort::List {
         return Ok(());
     }
-    match call(&server).await {
-        Err(Error::Refused { .. }) if !names.is_empty() => {
+    let Err(error) = call(&server).await else { return Ok(()) };
+    match Verdict::of(&error, &chosen.name, &names) {
+        Verdict::UnknownModel => {
             Err(UsageError(unknown_model(&chosen.name, base_url, &names)).into())
         }
-        Err(error) if is_final(&error) || is_not_found(&error) => Err(error.into()),
-        // A model may also dislike a call for one token; a busy server may recover.
-        _ => Ok(()),
+        Verdict::Hopeless => Err(error.into()),
+        Verdict::Unclear => Ok(()),
+    }
+}
+
+/// Whether an address is that of a service rather than of a server of one's own: those have no certificate as a rule.
+fn is_service(base_url: &str) -> bool {
+    base_url.starts_with("https://")
+}
+
+/// What a failed call says.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The server does not have the model.
+    UnknownModel,
+    /// No later call can succeed.
+    Hopeless,
+    /// A model may dislike a call for one token; a busy server may recover.
+    Unclear,
+}
+
+impl Verdict {
+    fn of(error: &Error, name: &str, names: &[String]) -> Self {
+        let is_listed = names.iter().any(|listed| listed == name);
+        match error {
+            Error::Refused { .. } if is_listed => Self::Unclear,
+            Error::Refused { .. } if !names.is_empty() => Self::UnknownModel,
+            // It has answered with its list a moment ago.
+            Error::Unreachable { .. } if is_listed => Self::Unclear,
+            error if is_final(error) || is_not_found(error) => Self::Hopeless,
+            _ => Self::Unclear,
+        }
     }
 }
 
@@ -108,6 +139,19 @@ mod tests {
         let key = |status| Error::Key { status, message: String::new() };
         assert!(is_final(&key(401)) && !is_forbidden(&key(401)));
         assert!(is_final(&key(403)) && is_forbidden(&key(403)), "a call decides");
+    }
+
+    #[test]
+    fn a_service_that_lists_its_models_to_everybody_may_still_refuse_the_key() {
+        assert!(is_service("https://models.example/v1") && !is_service("http://localhost:8000/v1"));
+        let names = ["small".to_owned()];
+        let key = Error::Key { status: 401, message: String::new() };
+        assert_eq!(Verdict::of(&key, "small", &names), Verdict::Hopeless);
+        let refused = |status| Error::Refused { status, message: String::new() };
+        assert_eq!(Verdict::of(&refused(400), "small", &names), Verdict::Unclear);
+        assert_eq!(Verdict::of(&refused(400), "large", &names), Verdict::UnknownModel);
+        assert_eq!(Verdict::of(&refused(404), "large", &[]), Verdict::Hopeless);
+        assert_eq!(Verdict::of(&refused(400), "large", &[]), Verdict::Unclear);
     }
 
     #[test]

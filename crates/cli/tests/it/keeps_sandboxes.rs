@@ -11,11 +11,13 @@ use std::{
     ops::Deref,
     path::{Path, PathBuf},
     process::Output,
+    time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Home, is_root, wait_for};
+use crate::support::{Home, wait_for};
 
 /// A home whose named sandboxes are removed with it.
 struct Kept(Home);
@@ -31,6 +33,17 @@ impl Deref for Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         let _ = self.0.run(["sandbox", "rm", "--all"]);
+        // It would stay a while for the next sandbox, and its spawner would miss the directory that goes with the test.
+        let terminate = |pid: i32| kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM);
+        for pid in self.supervisors() {
+            let _ = terminate(pid);
+        }
+        let is_clean = || self.supervisors().is_empty() && self.traces().is_empty();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_clean() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(std::thread::panicking() || is_clean(), "the supervisor did not end");
     }
 }
 
@@ -75,6 +88,19 @@ impl Kept {
         self.list()[0]["owner_pid"].as_u64().unwrap().try_into().unwrap()
     }
 
+    /// Every supervisor of this home.
+    fn supervisors(&self) -> Vec<i32> {
+        let state = self.state().into_os_string().into_encoded_bytes();
+        let is_ours = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut args = line.split(|byte| *byte == 0);
+            args.any(|arg| arg == b"__supervisor") && args.any(|arg| arg == state)
+        };
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(is_ours).collect()
+    }
+
     /// The supervisor's directory.
     fn directory(&self) -> PathBuf {
         let entries = fs::read_dir(self.state()).unwrap().flatten().map(|entry| entry.path());
@@ -106,23 +132,4 @@ fn is_alive(pid: u32) -> bool {
 fn mode(path: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
-}
-
-/// Control groups of sandboxes of the processes of this supervisor.
-fn groups_of(supervisor: u32) -> usize {
-    fn count(dir: &Path, start: &str, depth: usize) -> usize {
-        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        entries
-            .map(|entry| match entry.file_name().to_string_lossy().starts_with(start) {
-                true => 1,
-                false if depth > 0 => count(&entry.path(), start, depth - 1),
-                false => 0,
-            })
-            .sum()
-    }
-    if !is_root() {
-        return 0;
-    }
-    count(Path::new("/sys/fs/cgroup"), &format!("lis-{supervisor}-"), 4)
 }

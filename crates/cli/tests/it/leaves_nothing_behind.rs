@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use crate::support::{Home, Running, is_running, unique_sleep, wait_for};
+use crate::support::{Home, Running, groups_of, is_running, skip, unique_sleep, wait_for};
 
 fn start(home: &Home, sleep: &[String]) -> Running {
     let mut command = home.command(["sandbox", "run", "--"]);
@@ -110,6 +110,31 @@ fn what_a_killed_spawner_left_is_found_and_removed() {
     assert_eq!(pruned.as_array().unwrap().len(), 1, "{pruned}");
     assert_eq!(pruned[0]["alive"], false);
     assert_eq!(home.traces(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn control_groups_are_found_even_if_the_state_directory_is_gone() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let sleep = unique_sleep();
+    let mut running = start(&home, &sleep);
+    let process = running.0.id();
+    let spawner = wait_for("the spawner", || spawner_of(process));
+    rustix::process::kill_process(spawner, Signal::KILL).unwrap();
+    assert_eq!(running.end(), 4);
+    drop(home);
+    let groups = groups_of(process);
+    if groups.is_empty() {
+        return skip("cgroup", "this user has no control groups");
+    }
+    let Some(other) = Home::with_sandboxes() else { return };
+    other.ok(["sandbox", "run", "--", "true"]);
+    assert_eq!(groups_of(process), groups, "their owner may not be done with such young groups");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    for group in &groups {
+        std::fs::File::open(group).unwrap().set_modified(old).unwrap();
+    }
+    other.ok(["sandbox", "run", "--", "true"]);
+    assert_eq!(groups_of(process), Vec::<PathBuf>::new());
 }
 
 #[test]

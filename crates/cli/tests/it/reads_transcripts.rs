@@ -280,6 +280,71 @@ fn a_strangers_record_puts_no_file_of_ours_into_a_page() {
     }
 }
 
+/// The smallest PNG, in base64.
+const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
+
+#[test]
+fn images_are_shown_and_scripts_in_disguise_are_not() {
+    let home = Home::new();
+    let image = |kind: &str, data: &str| {
+        json!({"v": 1, "at": 6, "kind": "observed", "turn": 1, "millis": 1, "message":
+            {"role": "tool", "call_id": "a", "name": "view_image", "content":
+                [{"type": "image", "media_type": kind, "data": data}]}})
+        .to_string()
+    };
+    let whole = events(&json!({"outcome": "submitted"}));
+    let mut lines: Vec<&str> = whole.lines().collect();
+    let (shown, svg) =
+        (image("image/png", PNG), image("image/png", "PHN2ZyBvbmxvYWQ9YWxlcnQoMSk+"));
+    lines.insert(3, &shown);
+    lines.insert(4, &svg);
+    write(&home.file("run/events.jsonl"), lines.join("\n") + "\n");
+    write(
+        &home.file("run/files/plot.svg.png"),
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01",
+    );
+    write(&home.file("run/files/trap.png"), "<svg xmlns='http://www.w3.org/2000/svg'/>");
+    let page = home.ok(["replay", "run", "--html", "-"]);
+    assert_eq!(page.matches("<img ").count(), 2, "one of a tool, one of a file");
+    assert!(page.contains(&format!("data:image/png;base64,{PNG}")));
+    assert!(page.contains("img-src data:; base-uri 'none'") && page.contains("default-src 'none'"));
+    assert!(page.contains("An image of view_image (21 B) is not shown."), "{page}");
+    assert!(page.contains("trap.png") && !page.contains("data:image/svg"));
+}
+
+#[test]
+fn links_in_a_strangers_directory_are_not_followed() {
+    let home = Home::new();
+    let whole = events(&json!({"outcome": "submitted"}));
+    write(&home.file("ours/events.jsonl"), &whole);
+    fs::create_dir(home.file("run")).unwrap();
+    symlink(home.file("ours/events.jsonl"), home.file("run/events.jsonl")).unwrap();
+    for named in ["run", "run/events.jsonl"] {
+        let why = refusal(&home.run(["replay", named]), 2);
+        assert!(why.contains("links are not followed"), "{why}");
+    }
+    // A link of the user's own, outside of any run.
+    symlink(home.file("ours/events.jsonl"), home.file("latest.jsonl")).unwrap();
+    assert!(home.ok(["replay", "latest.jsonl"]).contains("# Step 1"));
+
+    let theirs = results(&home);
+    for kind in ["attempts", "judgements"] {
+        let (inside, outside) = (theirs.path().join(kind), home.file(&format!("moved-{kind}")));
+        if inside.exists() {
+            fs::rename(&inside, &outside).unwrap();
+            symlink(&outside, &inside).unwrap();
+        }
+    }
+    for args in [&["replay", "bench", "--id", "p1"][..], &["replay", "bench", "--html", "pages"]] {
+        let failed = home.run(args);
+        assert_ne!(code(&failed), 0);
+        assert!(err(&failed).contains("links are not followed"), "{}", err(&failed));
+    }
+    let attempt = theirs.attempt_path(&key("p1", Mode::Sandbox, 0));
+    let why = refusal(&home.run(["replay".as_ref(), attempt.as_os_str()]), 2);
+    assert!(why.contains("`attempts` is a link"), "{why}");
+}
+
 #[test]
 fn a_huge_record_gives_a_page_of_bounded_size() {
     let home = Home::new();

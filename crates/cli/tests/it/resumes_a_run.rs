@@ -185,6 +185,35 @@ fn a_run_that_reached_a_limit_goes_on_with_a_higher_one() {
 }
 
 #[test]
+fn saved_files_go_with_the_directory_of_their_run() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = listing();
+    let output = run(&home, &server.base_url(), ["Do it", "--max-turns", "1"]).output().unwrap();
+    assert_eq!(code(&output), 3, "{}", err(&output));
+    let names = || {
+        let images = home.json(["image", "list", "--json"]);
+        let images = images.as_array().unwrap().iter();
+        images.map(|image| image["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let saved = names();
+    assert_eq!(saved.len(), 1, "{saved:?}");
+    let kept = home.json(["image", "prune", "--json"]);
+    assert_eq!((&kept["images"], names()), (&serde_json::json!([]), saved.clone()));
+    fs::remove_dir_all(folder(&home)).unwrap();
+    let pruned = home.run(["image", "prune"]);
+    let text = err(&pruned);
+    assert!(text.contains(&format!("runs whose directories are gone: {}", saved[0])), "{text}");
+    assert!(text.contains("removed 1 layer"), "{text}");
+    assert_eq!((code(&pruned), names()), (0, Vec::<String>::new()));
+    assert_eq!(fs::read_dir(home.state().join("runs")).unwrap().count(), 0);
+    // A run that is over leaves neither files nor a note.
+    let server = MockServer::answering(|_: &Received| -> Answer { submit().into() }).unwrap();
+    run(&home, &server.base_url(), ["Do it"]).output().unwrap();
+    assert_eq!(names(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(home.state().join("runs")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_run_out_of_time_goes_on_with_more() {
     let Some(home) = Home::with_sandboxes() else { return };
     let server = MockServer::start().unwrap();

@@ -43,6 +43,18 @@ pub(crate) struct Home {
     dir: TempDir,
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        // A spawner that is just ending removes its own part at the same time, which makes a single try fail.
+        for _ in 0..50 {
+            if std::fs::remove_dir_all(self.dir.path()).is_ok() || !self.dir.path().exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 impl Home {
     /// An empty one.
     pub(crate) fn new() -> Self {
@@ -208,4 +220,23 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn write(path: &Path, contents: impl AsRef<[u8]>) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, contents).unwrap();
+}
+
+/// The control groups of the sandboxes of this process.
+pub(crate) fn groups_of(process: u32) -> Vec<PathBuf> {
+    fn find(dir: &Path, start: &str, depth: usize, found: &mut Vec<PathBuf>) {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            match entry.file_name().to_string_lossy().starts_with(start) {
+                true => found.push(entry.path()),
+                false if depth > 0 => find(&entry.path(), start, depth - 1, found),
+                false => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    if is_root() {
+        find(Path::new("/sys/fs/cgroup"), &format!("lis-{process}-"), 4, &mut found);
+    }
+    found
 }

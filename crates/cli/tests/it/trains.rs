@@ -139,3 +139,68 @@ fn training_is_handed_over_with_all_its_arguments() {
     fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(out(&run(&["train", "rl"], &bin)), "beside\n");
 }
+
+/// Stores the scores of a validation set, whose problems are `p0`, `p1`, ….
+fn measure(home: &Home, run: &str, step: u64, set: &str, scores: &[f64], turns: u32) {
+    let records = scores.iter().enumerate().map(|(at, score)| {
+        let kind = if at % 2 == 0 { "even" } else { "odd" };
+        let record = serde_json::json!({
+            "id": format!("p{at}"), "kind": kind, "digest": "d", "member": 0, "answer": "\u{1b}[2J", "score": score,
+            "reward": score, "success": *score == 1.0, "turns": turns, "response_tokens": 100 * turns,
+            "environment_tokens": 7, "prompt_tokens": 9, "end": "submitted",
+        });
+        format!("{record}\n")
+    });
+    let place = format!("{run}/validation/step-{step:06}/{set}");
+    write(&home.file(&format!("{place}.jsonl")), records.collect::<String>());
+    let about = serde_json::json!({
+        "version": 1, "name": set, "step": step, "settings": {"turns": turns, "mode": "sandbox"}, "metrics": {},
+    });
+    write(&home.file(&format!("{place}.json")), about.to_string());
+}
+
+#[test]
+fn a_run_is_compared_with_its_beginning_and_with_another() {
+    let home = Home::new();
+    // Six problems gained, none lost: p = 2 / 2^6, doubled for two sets.
+    for set in ["gsm8k", "small"] {
+        measure(&home, "a", 0, set, &[0.0; 6], 4);
+        measure(&home, "a", 9, set, &[1.0; 6], 4);
+    }
+    let found = home.run(["train", "compare", "a"]);
+    let text = out(&found);
+    assert_eq!(code(&found), 0, "{}", err(&found));
+    assert!(text.contains("gsm8k") && text.contains("0.0% -> 100.0%  +100.0"), "{text}");
+    assert!(text.contains("0.06") && text.contains("exact McNemar test, Holm-corrected"), "{text}");
+    assert!(text.contains("mean of sets") && !text.contains("not measured alike"), "{text}");
+    measure(&home, "b", 0, "gsm8k", &[0.0, 0.5, 0.0, 0.5], 3);
+    let found = home.run(["train", "compare", "b", "a@9", "--by", "kind"]);
+    let (text, notes) = (out(&found), err(&found));
+    assert!(text.contains("not measured alike") && text.contains("turns"), "{text}");
+    assert!(text.contains("even") && text.contains("25.0% -> 100.0%"), "{text}");
+    assert!(notes.contains("validation set small is left out"), "{notes}");
+    assert!(notes.contains("0 problems of the first and 2 of the second"), "{notes}");
+    let json: Value = home.json(["train", "compare", "b", "a", "--metric", "success", "--json"]);
+    assert_eq!(json[0]["sets"][0]["score"]["means"], serde_json::json!([0.0, 1.0]));
+    assert_eq!(json[0]["sets"][0]["turns"]["difference"], 1.0);
+}
+
+#[test]
+fn comparisons_that_are_not_possible_are_explained() {
+    let home = Home::new();
+    measure(&home, "a", 3, "gsm8k", &[1.0], 4);
+    measure(&home, "b", 0, "small", &[1.0], 4);
+    fs::create_dir(home.file("empty")).unwrap();
+    for (args, why) in [
+        (&["a"][..], "measured once only"),
+        (&["a", "b"], "no validation set in common"),
+        (&["a", "a@5"], "no validation after step 5; it has them after 3"),
+        (&["a", "b", "--set", "x"], "no validation set `x`"),
+        (&["empty"], "no validation results"),
+        (&["nowhere"], "cannot read nowhere"),
+    ] {
+        let found = home.run([&["train", "compare"], args].concat());
+        assert_eq!(code(&found), 2, "{args:?}");
+        assert!(err(&found).contains(why), "{args:?}: {}", err(&found));
+    }
+}

@@ -8,5 +8,6 @@ mod concurrent;
 mod constrained;
 mod refuses_bad_files;
 mod responds;
+mod samples_tokens;
 mod support;
 mod tiny;

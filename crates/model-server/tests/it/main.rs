@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall panic, in helpers too")]
 
 mod calls_tools;
+mod continues_tokens;
 mod keeps_others_out;
 mod queues_requests;
 mod refuses_clearly;

@@ -78,7 +78,7 @@ async fn the_requested_model_responds() {
 async fn other_places_and_methods_are_refused_in_the_same_form() {
     let server = server().await;
     assert_eq!(server.get("/health").await.json(), json!({ "status": "ok" }));
-    for path in ["/", "/v1", "/v1/completions", "/v1/chat/completions/", "/v1/../health"] {
+    for path in ["/", "/v1", "/v1/completion", "/v1/chat/completions/", "/v1/../health"] {
         let got = server.get(path).await;
         assert_eq!(got.status, 404, "{path}");
         got.error();

@@ -5,7 +5,7 @@ use trajectory::{Assistant, Stop, Usage};
 
 use crate::{
     Delta, Error, Listener, Request, Response,
-    exchange::{Assembler, Progress},
+    exchange::{Assembler, EventSink, Progress},
     repair::Ending,
     wire::{self, MAX_CALLS, NO_REASON, PartialCall, count},
 };
@@ -36,7 +36,7 @@ enum Block {
     Unknown,
 }
 
-impl Assembler for EventAssembler<'_> {
+impl EventSink for EventAssembler<'_> {
     fn push(&mut self, json: &Value) -> Result<Progress, Error> {
         match json.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message_start" => self.count(json.pointer("/message/usage")),
@@ -74,7 +74,9 @@ impl Assembler for EventAssembler<'_> {
     fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
+}
 
+impl Assembler for EventAssembler<'_> {
     fn into_response(self, request: &Request<'_>) -> Response {
         let mut message = Assistant::default();
         let mut opaque = Vec::new();

@@ -52,6 +52,7 @@ fn response(number: u32) -> Response {
             text: format!("reply {number}"),
             reasoning: "hm".into(),
             calls: vec![call("a", Arguments::Object(arguments)), call("b", malformed)],
+            then_submit: true,
             raw: Some("as it was".into()),
             opaque: Some(json!({"signature": "c2ln"})),
         },

@@ -25,6 +25,8 @@ pub(super) const SUBMIT: &str = "submit";
 pub(super) struct Parsed {
     /// The calls, in order.
     pub(super) calls: Vec<Call>,
+    /// Whether the block of commands ends with `submit`.
+    pub(super) then_submit: bool,
     /// How many bytes of the text stay in the history.
     pub(super) kept: usize,
 }
@@ -36,17 +38,19 @@ pub(super) fn parse(text: &str, tools: &[ToolSpec], ending: Ending) -> Parsed {
     match (block, found) {
         (Some(block), found) if found.as_ref().is_none_or(|call| block.start <= call.start) => {
             let kept = if block.script.is_ok() { block.end } else { text.len() };
-            Parsed { calls: block.calls(tools), kept }
+            let (calls, then_submit) = block.calls(tools);
+            Parsed { calls, then_submit, kept }
         }
         (_, Some(call)) => {
             let readable = matches!(call.arguments, Arguments::Object(_));
             let kept = if readable { closed(text, &call) } else { text.len() };
-            Parsed { calls: vec![call], kept }
+            Parsed { calls: vec![call], then_submit: false, kept }
         }
         _ if text.trim() == SUBMIT => {
-            Parsed { calls: vec![call(SUBMIT, None, 0, text.len())], kept: text.len() }
+            let calls = vec![call(SUBMIT, None, 0, text.len())];
+            Parsed { calls, then_submit: false, kept: text.len() }
         }
-        _ => Parsed { calls: Vec::new(), kept: text.len() },
+        _ => Parsed { calls: Vec::new(), then_submit: false, kept: text.len() },
     }
 }
 
@@ -104,33 +108,36 @@ impl Language {
 }
 
 impl Block {
-    fn calls(self, tools: &[ToolSpec]) -> Vec<Call> {
+    /// The calls of the block, and whether it submits after them.
+    fn calls(self, tools: &[ToolSpec]) -> (Vec<Call>, bool) {
         let (start, end) = (self.start, self.end);
         let script = match self.script {
             Ok(script) => unix(script),
             Err(problem) => {
                 let arguments = malformed(&self.source, &problem, &Value::Null, self.ending);
-                return vec![Call { name: BASH.into(), arguments, start, end }];
+                return (vec![Call { name: BASH.into(), arguments, start, end }], false);
             }
         };
         if script.trim_start().starts_with('{') {
             let inner = find(&script, tools, Ending::Finished).calls.into_iter().next();
             if let Some(inner) = inner {
-                return vec![Call { start, end, ..inner }];
+                return (vec![Call { start, end, ..inner }], false);
             }
         }
         if self.language == Language::Python {
-            return vec![call(BASH, Some(python(&script)), start, end)];
+            return (vec![call(BASH, Some(python(&script)), start, end)], false);
         }
         let script = without_prompts(&script);
         match submitted(&script, tools) {
-            Some(before) if !has_commands(before) => vec![call(SUBMIT, None, start, end)],
-            // Small models submit before seeing whether their commands failed: show the result first.
-            Some(before) => vec![call(BASH, Some(before.trim_end().to_owned()), start, end)],
-            None if has_commands(&script) => {
-                vec![call(BASH, Some(script.trim_end().to_owned()), start, end)]
+            Some(before) if !has_commands(before) => (vec![call(SUBMIT, None, start, end)], false),
+            // Small models submit before seeing whether their commands failed: the loop decides once it knows.
+            Some(before) => {
+                (vec![call(BASH, Some(before.trim_end().to_owned()), start, end)], true)
             }
-            None => Vec::new(),
+            None if has_commands(&script) => {
+                (vec![call(BASH, Some(script.trim_end().to_owned()), start, end)], false)
+            }
+            None => (Vec::new(), false),
         }
     }
 }
@@ -150,17 +157,32 @@ fn unix(script: String) -> String {
     }
 }
 
-/// The commands before a last line that submits.
+/// The commands before a last line that submits. Comments may follow it. A line inside a here-document or a string is
+/// text, not a command.
 fn submitted<'s>(script: &'s str, tools: &[ToolSpec]) -> Option<&'s str> {
-    let script = script.trim_end();
-    let (before, last) = script.rsplit_once('\n').unwrap_or(("", script));
-    let submits = matches!(last.trim().trim_end_matches(';'), "submit" | "submit()");
-    if !submits || !tools.iter().any(|tool| tool.name == SUBMIT) {
+    if !tools.iter().any(|tool| tool.name == SUBMIT) {
         return None;
     }
-    let mut shell = Script::Shell(Shell::default());
-    before.lines().for_each(|line| shell.feed(line));
-    shell.open().is_none().then_some(before)
+    let mut shell = Shell::default();
+    let (mut at, mut before) = (0, None);
+    for line in script.split_inclusive('\n') {
+        let (is_command, bare) = (!shell.is_open(), line.trim());
+        if is_command && is_submit(bare) {
+            before = before.or(Some(at));
+        } else if !is_command || !(bare.is_empty() || bare.starts_with('#')) {
+            before = None;
+        }
+        shell.feed(line.trim_end_matches(['\n', '\r']));
+        at += line.len();
+    }
+    script.get(..before?)
+}
+
+/// Whether a line of commands is `submit` and nothing else.
+fn is_submit(line: &str) -> bool {
+    let comment = line.find(" #").or_else(|| line.find("\t#"));
+    let code = line.get(..comment.unwrap_or(line.len())).unwrap_or(line);
+    matches!(code.trim_end().trim_end_matches(';').trim_end(), "submit" | "submit()")
 }
 
 /// Whether it contains anything but comments.

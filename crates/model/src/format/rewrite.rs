@@ -130,11 +130,18 @@ fn plain(message: &Assistant, text_format: TextFormat) -> Assistant {
         Some(raw) => raw.clone(),
         None => {
             let mut text = message.text.clone();
-            for call in &message.calls {
+            let ends_with_submit = message.then_submit && text_format == TextFormat::Fenced;
+            for (at, call) in message.calls.iter().enumerate() {
                 if !text.is_empty() {
                     text.push('\n');
                 }
-                write(call, text_format, &mut text);
+                let is_last = at + 1 == message.calls.len();
+                match command(call) {
+                    Some(command) if is_last && ends_with_submit => {
+                        block(&format!("{}\n{SUBMIT}", command.trim_end()), &mut text);
+                    }
+                    _ => write(call, text_format, &mut text),
+                }
             }
             text
         }
@@ -147,12 +154,16 @@ fn plain(message: &Assistant, text_format: TextFormat) -> Assistant {
     }
 }
 
-fn write(call: &ToolCall, text_format: TextFormat, out: &mut String) {
-    let command = match &call.arguments {
+/// The command of a call, if it has one.
+fn command(call: &ToolCall) -> Option<&str> {
+    match &call.arguments {
         Arguments::Object(map) => map.get("command").and_then(|value| value.as_str()),
         Arguments::Malformed { .. } => None,
-    };
-    match (text_format, call.name.as_str(), command) {
+    }
+}
+
+fn write(call: &ToolCall, text_format: TextFormat, out: &mut String) {
+    match (text_format, call.name.as_str(), command(call)) {
         (TextFormat::Qwen3Coder, ..) => xml::write(call, out),
         (TextFormat::Fenced, BASH, Some(command)) => block(command, out),
         (TextFormat::Fenced, SUBMIT, _) => block(SUBMIT, out),

@@ -75,6 +75,11 @@ enum Inside {
 }
 
 impl Shell {
+    /// Whether the lines so far leave anything open.
+    pub(super) fn is_open(&self) -> bool {
+        !self.heredocs.is_empty() || !self.inside.is_empty() || self.continued
+    }
+
     fn open(&self) -> Option<Open> {
         if let Some((end, _)) = self.heredocs.front() {
             return Some(Open::Heredoc(end.clone()));
@@ -85,7 +90,8 @@ impl Shell {
         }
     }
 
-    fn feed(&mut self, line: &str) {
+    /// Takes the next line, without its end.
+    pub(super) fn feed(&mut self, line: &str) {
         if let Some((end, tabs)) = self.heredocs.front() {
             let line = match tabs {
                 Tabs::Stripped => line.trim_start_matches('\t'),

@@ -8,7 +8,7 @@ use trajectory::{Assistant, Stop, Usage};
 use super::{REASONING, request};
 use crate::{
     Delta, Error, Listener, Request, Response,
-    exchange::{Assembler, Progress},
+    exchange::{Assembler, EventSink, Progress},
     repair::Ending,
     think::{self, Piece, Splitter},
     wire::{self, MAX_CALLS, NO_REASON, PartialCall, count},
@@ -58,7 +58,7 @@ impl Output<'_> {
     }
 }
 
-impl Assembler for ChunkAssembler<'_> {
+impl EventSink for ChunkAssembler<'_> {
     fn push(&mut self, json: &Value) -> Result<Progress, Error> {
         let usage = json.get("usage").or_else(|| json.pointer("/x_groq/usage"));
         self.usage = usage.and_then(read_usage).or(self.usage);
@@ -88,7 +88,9 @@ impl Assembler for ChunkAssembler<'_> {
         let Output { text, reasoning, .. } = &self.output;
         text.is_empty() && reasoning.is_empty() && self.calls.is_empty()
     }
+}
 
+impl Assembler for ChunkAssembler<'_> {
     fn into_response(mut self, request: &Request<'_>) -> Response {
         let stop = self.stop();
         self.splitter.finish(|piece| self.output.push(piece));

@@ -1,5 +1,5 @@
-//! Decode steps recorded as CUDA graphs: one graph per bucket of lengths, recorded after a first eager step. Where
-//! recording fails, steps of that bucket stay eager until the weights change, and the reason is stored.
+//! Decode steps recorded as CUDA graphs: one graph per size of a step, recorded after a first eager step. Where recording
+//! fails, steps of that size stay eager until the weights change, and the reason is stored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,14 +8,14 @@ use crate::{
     graph::{Cuda, CudaError, Graph},
 };
 
-use super::{CudaGraphs, evaluator::Evaluator};
+use super::CudaGraphs;
 
 /// The recorded graphs, or why there are none.
 pub(super) struct GraphCache {
     cuda: Option<Cuda>,
     enabled: bool,
     graphs: HashMap<usize, Graph>,
-    /// Buckets that could not be recorded, possibly for lack of memory.
+    /// Sizes that could not be recorded, possibly for lack of memory.
     failed: HashSet<usize>,
     /// Why nothing, or not everything, is recorded.
     reason: Option<String>,
@@ -48,17 +48,22 @@ impl GraphCache {
         self.reason.as_deref()
     }
 
-    /// Computes a decode step, with its graph where there is one.
-    pub(super) fn step(&mut self, evaluator: &mut Evaluator, view: usize) -> TchResult<StepKind> {
-        if let Some(graph) = self.graphs.get(&view) {
+    /// Computes a decode step, with its graph where there is one. Steps of the same `size` launch the same kernels on
+    /// the same memory.
+    pub(super) fn step(
+        &mut self,
+        size: usize,
+        mut launch: impl FnMut() -> TchResult<()>,
+    ) -> TchResult<StepKind> {
+        if let Some(graph) = self.graphs.get(&size) {
             match graph.replay() {
                 Ok(()) => return Ok(StepKind::Replayed),
-                Err(error) => self.disable(view, &error.to_string()),
+                Err(error) => self.disable(size, &error.to_string()),
             }
         }
-        evaluator.decode(view)?;
-        if let Some(cuda) = self.cuda.filter(|_| self.enabled && !self.failed.contains(&view)) {
-            self.record(cuda, evaluator, view);
+        launch()?;
+        if let Some(cuda) = self.cuda.filter(|_| self.enabled && !self.failed.contains(&size)) {
+            self.record(cuda, size, launch);
         }
         Ok(StepKind::Eager)
     }
@@ -76,24 +81,24 @@ impl GraphCache {
         }
     }
 
-    fn record(&mut self, cuda: Cuda, evaluator: &mut Evaluator, view: usize) {
+    fn record(&mut self, cuda: Cuda, size: usize, launch: impl FnMut() -> TchResult<()>) {
         // The output of the eager step must be complete before it is read, and recording does not wait.
-        let recorded = cuda.wait().and_then(|()| cuda.record(|| evaluator.decode(view)));
+        let recorded = cuda.wait().and_then(|()| cuda.record(launch));
         match recorded {
-            Ok(Ok(graph)) => drop(self.graphs.insert(view, graph)),
-            Ok(Err(error)) => self.disable(view, &error.to_string()),
-            Err(error) => self.disable(view, &error.to_string()),
+            Ok(Ok(graph)) => drop(self.graphs.insert(size, graph)),
+            Ok(Err(error)) => self.disable(size, &error.to_string()),
+            Err(error) => self.disable(size, &error.to_string()),
         }
     }
 
-    /// Allows failed buckets to be recorded again.
+    /// Allows failed sizes to be recorded again.
     pub(super) fn retry_failed(&mut self) {
         self.failed.clear();
     }
 
-    fn disable(&mut self, view: usize, reason: &str) {
-        self.graphs.remove(&view);
-        self.failed.insert(view);
+    fn disable(&mut self, size: usize, reason: &str) {
+        self.graphs.remove(&size);
+        self.failed.insert(size);
         self.reason = Some(reason.lines().next().unwrap_or("no reason given").to_owned());
     }
 }

@@ -1,5 +1,5 @@
-//! The forward pass over the key-value cache: one token of every sequence (decode), or many tokens of some (prefill).
-//! Output tensors keep their addresses, so that a decode step can be recorded as a CUDA graph.
+//! The forward pass over a key-value cache of fixed size with libtorch's operations, on every device and in every
+//! precision: one token of every sequence (decode), or many tokens of some (prefill). Output tensors keep their addresses, so that a decode step can be recorded as a CUDA graph.
 
 use tch::{Device, Kind, Tensor};
 
@@ -105,7 +105,7 @@ impl Evaluator {
             cells: Tensor::f_arange(cells, (Kind::Int64, device))?,
             input: Tensor::f_zeros([FIELDS, count], (Kind::Double, device))?,
             output: Tensor::f_zeros([2, count], (Kind::Double, device))?,
-            logits: Tensor::f_zeros([count, shape.vocabulary], (kind, device))?,
+            logits: Tensor::f_zeros([count, shape.vocabulary], (weights.logits, device))?,
             scratch: cells - 1,
             weights,
         })
@@ -130,8 +130,8 @@ impl Evaluator {
             view,
         };
         let x = self.layers(&tokens, &pass)?;
-        let _ = norm(&x, &self.weights.norm, self.shape.norm_eps)?
-            .f_mm_out(&self.logits, &self.weights.head)?;
+        let normed = norm(&x, &self.weights.norm, self.shape.norm_eps)?;
+        self.weights.write_logits(&normed, &self.logits)?;
         let sampled = sample_tokens(&self.logits, &self.input.f_narrow(0, 3, 3)?)?;
         self.output.f_copy_(&sampled)
     }
@@ -161,7 +161,11 @@ impl Evaluator {
         let x = self
             .layers(&list(&prefill.tokens)?, &pass)?
             .f_index_select(0, &list(&prefill.last)?)?;
-        norm(&x, &self.weights.norm, self.shape.norm_eps)?.f_mm(&self.weights.head)
+        let normed = norm(&x, &self.weights.norm, self.shape.norm_eps)?;
+        let sizes = [sequences, self.shape.vocabulary];
+        let logits = Tensor::f_empty(sizes, (self.weights.logits, device))?;
+        self.weights.write_logits(&normed, &logits)?;
+        Ok(logits)
     }
 
     /// Copies keys and values of one slot to others.
@@ -259,7 +263,7 @@ impl LayerWeights {
             Some(bias) => bias.f_addmm(&normed, &self.qkv)?,
             None => normed.f_mm(&self.qkv)?,
         };
-        if let Some(low_rank) = &self.lora.qkv {
+        if let Some(low_rank) = self.factors().and_then(|lora| lora.qkv.as_ref()) {
             low_rank.add(&mut fused, &normed)?;
         }
         let heads = fused.f_view([-1, shape.heads + 2 * shape.kv_heads, shape.head_dim])?;
@@ -281,18 +285,18 @@ impl LayerWeights {
     /// Output projection and feed-forward part, added to the hidden states in place.
     fn finish(&self, x: &mut Tensor, attended: &Tensor, shape: &Shape) -> TchResult<()> {
         let _ = x.f_addmm_(attended, &self.output)?;
-        if let Some(low_rank) = &self.lora.output {
+        if let Some(low_rank) = self.factors().and_then(|lora| lora.output.as_ref()) {
             low_rank.add(x, attended)?;
         }
         let normed = norm(x, &self.post_norm, shape.norm_eps)?;
         let mut fused = normed.f_mm(&self.gate_up)?;
-        if let Some(low_rank) = &self.lora.gate_up {
+        if let Some(low_rank) = self.factors().and_then(|lora| lora.gate_up.as_ref()) {
             low_rank.add(&mut fused, &normed)?;
         }
         let gate = fused.f_narrow(1, 0, shape.intermediate)?.f_silu()?;
         let inner = gate.f_mul(&fused.f_narrow(1, shape.intermediate, shape.intermediate)?)?;
         let _ = x.f_addmm_(&inner, &self.down)?;
-        match &self.lora.down {
+        match self.factors().and_then(|lora| lora.down.as_ref()) {
             Some(low_rank) => low_rank.add(x, &inner),
             None => Ok(()),
         }

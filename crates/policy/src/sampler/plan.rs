@@ -128,7 +128,7 @@ fn prefill_slots(
 }
 
 /// The row of a slot whose tokens were just taken.
-fn row(index: usize, at: usize, slot: &Slot) -> Option<Row> {
+pub(super) fn row(index: usize, at: usize, slot: &Slot) -> Option<Row> {
     let running = slot.running.as_ref()?;
     let draw = Draw::new(&running.params, slot.tokens.len());
     Some(Row { index, slot: at, draw, sampled: running.pending.is_empty() })

@@ -6,7 +6,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use sampling::{Flow, SampleEnd, SampleError, SampleRequest, Sampled, SamplingParams, Until};
+use sampling::{
+    Flow, OnToken, SampleEnd, SampleError, SampleRequest, Sampled, SamplingParams, Until,
+};
 use tokio::sync::oneshot;
 
 /// The channel of a response; closed where the request was cancelled.
@@ -21,6 +23,8 @@ pub(super) struct Slot {
     pub(super) tokens: Vec<u32>,
     /// The logical time of its last use.
     pub(super) last_used: u64,
+    /// The logical time at which its last response began.
+    pub(super) begun: u64,
     /// The response in progress.
     pub(super) running: Option<Running>,
 }
@@ -35,6 +39,7 @@ pub(super) struct Running {
     pub(super) params: SamplingParams,
     stop_tokens: Vec<u32>,
     until: Option<Until>,
+    on_token: Option<OnToken>,
 }
 
 /// The slot of a request.
@@ -92,8 +97,16 @@ impl Slot {
             params: request.params,
             stop_tokens: request.stop_tokens,
             until: request.until,
+            on_token: None,
         });
         evaluated
+    }
+
+    /// Reports the tokens of the response in progress as they are sampled.
+    pub(super) fn report_to(&mut self, on_token: Option<OnToken>) {
+        if let Some(running) = &mut self.running {
+            running.on_token = on_token;
+        }
     }
 
     /// Ends a response whose request was cancelled. Its tokens stay cached.
@@ -177,6 +190,10 @@ impl Running {
         }
         self.response.tokens.push(token);
         self.response.logprobs.push(logprob);
+        if let Some(on_token) = &mut self.on_token {
+            catch_unwind(AssertUnwindSafe(|| on_token(token, logprob)))
+                .map_err(|_| SampleError::Panicked)?;
+        }
         let flow = match &mut self.until {
             Some(until) => catch_unwind(AssertUnwindSafe(|| until(token)))
                 .map_err(|_| SampleError::Panicked)?,

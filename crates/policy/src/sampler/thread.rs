@@ -11,33 +11,40 @@ use std::{
     },
 };
 
-use sampling::{SampleError, SampleRequest};
-use tch::{Device, TchError, Tensor};
+use sampling::{OnToken, SampleError, SampleRequest};
+use tch::{Device, Kind, TchError, Tensor};
 
 use crate::{
     error::TchResult,
     graph::{Cuda, CudaError},
+    kernels::Kernels,
     shape::Shape,
 };
 
 use super::{
     EngineError, EngineSettings, PrefixSharing, Shared,
     cuda_graphs::{GraphCache, StepKind},
-    evaluator::{self, Evaluator, prefill_sequences},
-    pick::{TruncatedRow, sample_tokens, sample_truncated},
+    evaluator,
+    fused::{self, Fused, Sizes},
+    pick::{TruncatedRow, sample_truncated},
     plan::{self, Row},
     share,
     slot::{self, Assignment, ReplyTo, Slot},
+    step::{Backend, Evaluated, Plain},
     weights::Weights,
 };
 
-/// Decode steps between two prefills while responses are being sampled.
-const DECODES_PER_PREFILL: usize = 8;
+/// A queued request.
+pub(super) struct Request {
+    pub(super) sample: SampleRequest,
+    pub(super) on_token: Option<OnToken>,
+    pub(super) to: ReplyTo,
+}
 
 /// A message to the thread.
 pub(super) enum Message {
     /// Samples a response.
-    Sample(SampleRequest, ReplyTo),
+    Sample(Request),
     /// Frees the slot of a conversation.
     Release(u64),
     /// The weights have changed; `Some` where they are other tensors.
@@ -48,13 +55,14 @@ pub(super) enum Message {
 pub(super) fn run(
     shape: &Shape,
     weights: Weights,
+    kernels: Option<Arc<Kernels>>,
     settings: &EngineSettings,
     inbox: &Receiver<Message>,
     ready: &Sender<Result<(), EngineError>>,
     shared: &Arc<Shared>,
 ) {
     let _no_gradients = tch::no_grad_guard();
-    let worker = Worker::new(shape, weights, settings, shared);
+    let worker = Worker::new(shape, weights, kernels, settings, shared);
     // The starting thread waits for this.
     match worker {
         Ok(mut worker) => {
@@ -66,10 +74,9 @@ pub(super) fn run(
 }
 
 struct Worker<'a> {
-    evaluator: Evaluator,
-    graph_cache: GraphCache,
+    backend: Backend,
     slots: Vec<Slot>,
-    waiting: VecDeque<(SampleRequest, ReplyTo)>,
+    waiting: VecDeque<Request>,
     shared: &'a Shared,
     shape: Shape,
     context: usize,
@@ -83,6 +90,7 @@ impl<'a> Worker<'a> {
     fn new(
         shape: &Shape,
         weights: Weights,
+        kernels: Option<Arc<Kernels>>,
         settings: &EngineSettings,
         shared: &'a Shared,
     ) -> Result<Self, EngineError> {
@@ -93,7 +101,6 @@ impl<'a> Worker<'a> {
             }
             _ => Err(CudaError::Failed("the network is not on a CUDA device".to_owned())),
         };
-        let needed = evaluator::memory(shape, kind, settings.slots, settings.context);
         let free = match (&cuda, device) {
             // Where the free memory is unknown, allocation is attempted.
             (Ok(cuda), Device::Cuda(index)) => cuda.free_memory(index).unwrap_or(u64::MAX),
@@ -101,13 +108,25 @@ impl<'a> Worker<'a> {
         };
         let available = free.min(settings.memory_limit.unwrap_or(u64::MAX));
         let EngineSettings { slots, context, .. } = *settings;
-        if needed > available {
-            return Err(EngineError::OutOfMemory { slots, context, needed, available });
-        }
         let graph_cache = GraphCache::new(cuda, settings.cuda_graphs);
+        let backend = match kernels {
+            Some(kernels) => {
+                let pages = page_limit(shape, kind, settings, available)?;
+                let sizes = Sizes { slots, context, pages };
+                let fused = Fused::new(shape, weights, kernels, graph_cache, sizes)?;
+                Backend::Fused(Box::new(fused))
+            }
+            None => {
+                let needed = evaluator::memory(shape, kind, slots, context);
+                if needed > available {
+                    return Err(EngineError::OutOfMemory { slots, context, needed, available });
+                }
+                let plain = Plain::new(shape, weights, graph_cache, slots, context)?;
+                Backend::Plain(Box::new(plain))
+            }
+        };
         let worker = Self {
-            evaluator: Evaluator::new(shape, weights, slots, context)?,
-            graph_cache,
+            backend,
             slots: (0..slots).map(|_| Slot::default()).collect(),
             waiting: VecDeque::new(),
             shared,
@@ -124,6 +143,7 @@ impl<'a> Worker<'a> {
     fn work(&mut self, inbox: &Receiver<Message>) {
         loop {
             if self.is_idle() {
+                self.rest();
                 let Ok(message) = inbox.recv() else { return };
                 self.handle(message);
             }
@@ -135,11 +155,18 @@ impl<'a> Worker<'a> {
                 }
             }
             self.slots.iter_mut().for_each(Slot::cancel_if_dropped);
-            self.waiting.retain(|(_, to)| !to.is_closed());
+            self.waiting.retain(|request| !request.to.is_closed());
             self.admit();
             if let Err(error) = self.step() {
                 self.fail(&error);
             }
+        }
+    }
+
+    /// Returns memory where nothing is cached that may be used again: training needs it meanwhile.
+    fn rest(&mut self) {
+        if self.slots.iter().all(|slot| slot.conversation.is_none()) {
+            self.backend.rest(&mut self.slots);
         }
     }
 
@@ -149,7 +176,7 @@ impl<'a> Worker<'a> {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Sample(request, to) => self.waiting.push_back((request, to)),
+            Message::Sample(request) => self.waiting.push_back(request),
             Message::Release(conversation) => {
                 let owned =
                     self.slots.iter_mut().filter(|slot| slot.conversation == Some(conversation));
@@ -157,14 +184,8 @@ impl<'a> Worker<'a> {
             }
             Message::Refresh(weights, done) => {
                 self.slots.iter_mut().for_each(Slot::invalidate);
-                self.graph_cache.retry_failed();
-                if let Some(weights) = weights {
-                    self.graph_cache.clear();
-                    self.evaluator.weights = weights;
-                }
-                let cleared = self.evaluator.clear().and_then(|()| self.graph_cache.wait());
                 // The refreshing thread waits for this.
-                let _ = done.send(cleared);
+                let _ = done.send(self.backend.refresh(weights));
             }
         }
     }
@@ -172,16 +193,20 @@ impl<'a> Worker<'a> {
     /// Assigns slots to waiting requests, in order. One that has to wait for its own slot does not block others.
     fn admit(&mut self) {
         let mut later = VecDeque::new();
-        while let Some((request, to)) = self.waiting.pop_front() {
-            let Assignment::Slot(index) = slot::assign(request.conversation, &self.slots) else {
-                later.push_back((request, to));
+        while let Some(request) = self.waiting.pop_front() {
+            let conversation = request.sample.conversation;
+            let Assignment::Slot(index) = slot::assign(conversation, &self.slots) else {
+                later.push_back(request);
                 continue;
             };
+            let Request { sample, on_token, to } = request;
             self.clock += 1;
             let Some(slot) = self.slots.get_mut(index) else { continue };
             slot.last_used = self.clock;
+            slot.begun = self.clock;
             let tokens =
-                slot.begin(request, to, self.context, self.prefix_sharing == PrefixSharing::On);
+                slot.begin(sample, to, self.context, self.prefix_sharing == PrefixSharing::On);
+            slot.report_to(on_token);
             self.shared.prompt_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
         }
         self.waiting = later;
@@ -192,15 +217,12 @@ impl<'a> Worker<'a> {
     fn step(&mut self) -> TchResult<()> {
         let prefill = self.slots.iter().filter(|slot| plan::is_prefilling(slot)).count();
         let decode = self.slots.iter().filter(|slot| plan::is_decoding(slot)).count();
-        if prefill > 0
-            && (decode == 0
-                || self.since_prefill >= DECODES_PER_PREFILL
-                || prefill * 4 >= self.slots.len())
-        {
+        let (since, slots) = (self.since_prefill, self.slots.len());
+        if self.backend.prefills_now(prefill, decode, since, slots) {
             self.prefill()?;
             self.since_prefill = 0;
         }
-        if decode > 0 {
+        if self.slots.iter().any(plan::is_decoding) {
             self.decode()?;
             self.since_prefill += 1;
         }
@@ -209,52 +231,32 @@ impl<'a> Worker<'a> {
 
     /// One decode step: evaluates one token of every sequence that has only a few pending.
     fn decode(&mut self) -> TchResult<()> {
-        let decode = plan::decode(&mut self.slots, self.evaluator.scratch);
-        let numbers = Tensor::f_from_slice(&decode.numbers)?;
-        self.evaluator.input.f_copy_(&numbers.f_view_as(&self.evaluator.input)?)?;
-        let kind = self.graph_cache.step(&mut self.evaluator, decode.view)?;
-        self.shared
-            .replayed_steps
-            .fetch_add(u64::from(kind == StepKind::Replayed), Ordering::Relaxed);
+        let evaluated = self.backend.decode(&mut self.slots)?;
+        let replayed = u64::from(evaluated.kind == StepKind::Replayed);
+        self.shared.replayed_steps.fetch_add(replayed, Ordering::Relaxed);
         self.shared.steps.fetch_add(1, Ordering::Relaxed);
         self.publish_graph_state();
-        let (output, logits) =
-            (self.evaluator.output.shallow_clone(), self.evaluator.logits.shallow_clone());
-        self.deliver(&output, &logits, &decode.rows)
+        self.deliver(&evaluated)
     }
 
-    /// One prefill: copies shared prefixes, then evaluates new text of some sequences.
+    /// One prefill: shares common prefixes, then evaluates new text of some sequences.
     fn prefill(&mut self) -> TchResult<()> {
-        if self.prefix_sharing == PrefixSharing::On {
-            for (span, to) in share::share(&mut self.slots) {
-                self.evaluator.copy(&span, &to)?;
-                let copied = (span.end - span.begin) * to.len();
-                self.shared.prompt_tokens.fetch_sub(copied as u64, Ordering::Relaxed);
-            }
-        }
-        let device = self.evaluator.device();
-        let limit = |width, view| prefill_sequences(device, &self.shape, width, view);
         let sharing = self.prefix_sharing == PrefixSharing::On;
+        if sharing {
+            let shared = self.backend.share(&mut self.slots)?;
+            self.shared.prompt_tokens.fetch_sub(shared as u64, Ordering::Relaxed);
+        }
         let should_wait = |to| sharing && share::should_wait(&self.slots, to);
         let waiting: Vec<bool> = (0..self.slots.len()).map(should_wait).collect();
-        let (prefill, rows) =
-            plan::prefill(&mut self.slots, &waiting, self.evaluator.scratch, limit);
-        if rows.is_empty() {
-            return Ok(());
+        match self.backend.prefill(&mut self.slots, &waiting)? {
+            Some(evaluated) => self.deliver(&evaluated),
+            None => Ok(()),
         }
-        let logits = self.evaluator.prefill(&prefill)?;
-        if rows.iter().all(|row| !row.sampled) {
-            return Ok(());
-        }
-        let draws: Vec<f64> =
-            (0..3).flat_map(|field| rows.iter().map(move |row| row.draw.fields()[field])).collect();
-        let draws = Tensor::f_from_slice(&draws)?.f_view([3, rows.len() as i64])?;
-        let output = sample_tokens(&logits, &draws.f_to_device(device)?)?;
-        self.deliver(&output, &logits, &rows)
     }
 
     /// Delivers sampled tokens to the responses that wait for one.
-    fn deliver(&mut self, output: &Tensor, logits: &Tensor, rows: &[Row]) -> TchResult<()> {
+    fn deliver(&mut self, evaluated: &Evaluated) -> TchResult<()> {
+        let Evaluated { output, logits, rows, .. } = evaluated;
         let mut truncated = Vec::new();
         for row in rows.iter().filter(|row| row.sampled) {
             let Some(running) = self.slots.get(row.slot).and_then(|slot| slot.running.as_ref())
@@ -297,11 +299,27 @@ impl<'a> Worker<'a> {
 
     fn publish_graph_state(&self) {
         if let Ok(mut published) = self.shared.graphs_disabled_reason.lock()
-            && published.as_deref() != self.graph_cache.reason()
+            && published.as_deref() != self.backend.graphs_disabled_reason()
         {
-            *published = self.graph_cache.reason().map(str::to_owned);
+            *published = self.backend.graphs_disabled_reason().map(str::to_owned);
         }
     }
+}
+
+/// The number of pages that fit into the available memory, which must have room for one sequence.
+fn page_limit(
+    shape: &Shape,
+    kind: Kind,
+    settings: &EngineSettings,
+    available: u64,
+) -> Result<usize, EngineError> {
+    let EngineSettings { slots, context, .. } = *settings;
+    let fixed = fused::fixed_memory(shape, kind, slots);
+    let left = available.saturating_sub(fixed);
+    fused::fitting_pages(shape, kind, context, left).ok_or_else(|| {
+        let needed = fixed.saturating_add(fused::sequence_memory(shape, kind, context));
+        EngineError::OutOfMemory { slots, context, needed, available }
+    })
 }
 
 /// Tokens and log-probabilities read from the device.

@@ -1,11 +1,13 @@
 //! The weights in the layout of the sampler: transposed views of the network's tensors, so that changes in place are
-//! visible. Only an adapter is copied, and is not merged: merged into 16-bit weights, the small changes of a few training
-//! steps would be rounded away.
+//! visible. An adapter is either copied as it is, or merged into a copy of the weights it adapts (for our own kernels).
+//! Merging rounds with dither: rounded to nearest, the small changes of a few training steps would be lost.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::{
     error::TchResult,
+    head::HeadPrecision,
+    kernels::Kernels,
     layer::Layer,
     lora::{LayerAdapter, Target},
     net::Network,
@@ -21,6 +23,8 @@ pub(super) struct Weights {
     pub(super) norm: Tensor,
     /// `[hidden, vocabulary]`.
     pub(super) head: Tensor,
+    /// The element type of logits.
+    pub(super) logits: Kind,
 }
 
 /// The weights of a layer; matrices are `[in, out]`.
@@ -34,8 +38,29 @@ pub(super) struct LayerWeights {
     pub(super) post_norm: Tensor,
     pub(super) gate_up: Tensor,
     pub(super) down: Tensor,
-    pub(super) lora: LoraWeights,
+    pub(super) adapter: AdapterWeights,
 }
+
+/// The adapter of a layer.
+pub(super) enum AdapterWeights {
+    /// Its factors. Their product is added to that of the weights.
+    Factors(LoraWeights),
+    /// Merged.
+    Merged(MergedWeights),
+}
+
+/// Copies of the adapted projections of a layer with the adapter merged, `[out, in]`; `None` where nothing is adapted.
+pub(super) struct MergedWeights {
+    projections: [Option<Tensor>; 4],
+}
+
+/// The fused projections of a layer, and their parts that can be adapted.
+const PROJECTIONS: [&[Target]; 4] = [
+    &[Target::Query, Target::Key, Target::Value],
+    &[Target::Output],
+    &[Target::Gate, Target::Up],
+    &[Target::Down],
+];
 
 /// The adapter of a layer.
 pub(super) struct LoraWeights {
@@ -59,40 +84,148 @@ pub(super) struct LowRank {
 const WIDTH: i64 = 8;
 
 impl Weights {
-    /// The weights of a network.
-    pub(super) fn of(net: &Network) -> TchResult<Self> {
+    /// The weights of a network. With kernels, an adapter is merged.
+    pub(super) fn of(net: &Network, kernels: Option<&Kernels>) -> TchResult<Self> {
         Ok(Self {
             embedding: net.embedding.f_detach()?,
             layers: net
                 .layers
                 .iter()
-                .map(|layer| LayerWeights::of(layer, &net.shape))
+                .map(|layer| LayerWeights::of(layer, &net.shape, kernels))
                 .collect::<TchResult<_>>()?,
             norm: net.norm.f_detach()?,
             head: net.output_weight().f_detach()?.f_tr()?,
+            logits: logit_kind(net),
         })
     }
 }
 
+impl Weights {
+    /// Writes the logits of hidden states `[rows, hidden]` to `out`.
+    pub(super) fn write_logits(&self, hidden: &Tensor, out: &Tensor) -> TchResult<()> {
+        let same = self.logits == hidden.kind();
+        let _ = match (same, hidden.device().is_cuda()) {
+            (true, _) => hidden.f_mm_out(out, &self.head)?,
+            (false, true) => hidden.f_mm_dtype_out(out, &self.head, self.logits)?,
+            (false, false) => {
+                hidden.f_to_kind(self.logits)?.f_mm_out(out, &self.head.f_to_kind(self.logits)?)?
+            }
+        };
+        Ok(())
+    }
+}
+
+/// The element type of a network's logits.
+pub(crate) fn logit_kind(net: &Network) -> Kind {
+    match (net.head_precision(), net.kind()) {
+        (HeadPrecision::F32, Kind::BFloat16 | Kind::Half) => Kind::Float,
+        (_, kind) => kind,
+    }
+}
+
 impl LayerWeights {
-    fn of(layer: &Layer, shape: &Shape) -> TchResult<Self> {
-        let transposed = |tensor: &Tensor| tensor.f_detach()?.f_tr();
+    fn of(layer: &Layer, shape: &Shape, kernels: Option<&Kernels>) -> TchResult<Self> {
+        let adapter = match kernels {
+            Some(kernels) => AdapterWeights::Merged(MergedWeights::of(layer, shape, kernels)?),
+            None => AdapterWeights::Factors(LoraWeights::of(&layer.adapted, shape)?),
+        };
+        let [qkv, output, gate_up, down] = match &adapter {
+            AdapterWeights::Factors(_) => [None; 4],
+            AdapterWeights::Merged(merged) => merged.projections.each_ref().map(Option::as_ref),
+        };
+        let transposed =
+            |merged: Option<&Tensor>, base: &Tensor| merged.unwrap_or(base).f_detach()?.f_tr();
         let head_norms = match (&layer.query_norm, &layer.key_norm) {
             (Some(queries), Some(keys)) => Some((queries.f_detach()?, keys.f_detach()?)),
             _ => None,
         };
         Ok(Self {
             input_norm: layer.input_norm.f_detach()?,
-            qkv: transposed(&layer.qkv)?,
+            qkv: transposed(qkv, &layer.qkv)?,
             qkv_bias: layer.qkv_bias.as_ref().map(Tensor::f_detach).transpose()?,
             head_norms,
-            output: transposed(&layer.output)?,
+            output: transposed(output, &layer.output)?,
             post_norm: layer.post_norm.f_detach()?,
-            gate_up: transposed(&layer.gate_up)?,
-            down: transposed(&layer.down)?,
-            lora: LoraWeights::of(&layer.adapted, shape)?,
+            gate_up: transposed(gate_up, &layer.gate_up)?,
+            down: transposed(down, &layer.down)?,
+            adapter,
         })
     }
+
+    /// The factors that are added to the products; none where they are merged.
+    pub(super) fn factors(&self) -> Option<&LoraWeights> {
+        match &self.adapter {
+            AdapterWeights::Factors(lora) => Some(lora),
+            AdapterWeights::Merged(_) => None,
+        }
+    }
+}
+
+impl AdapterWeights {
+    /// Copies or merges the current values of an adapter, in place.
+    pub(super) fn refresh(
+        &self,
+        layer: &Layer,
+        shape: &Shape,
+        kernels: Option<&Kernels>,
+    ) -> TchResult<()> {
+        match (self, kernels) {
+            (Self::Factors(lora), _) => lora.refresh(&layer.adapted, shape),
+            (Self::Merged(merged), Some(kernels)) => merged.refresh(layer, shape, kernels),
+            (Self::Merged(_), None) => Ok(()),
+        }
+    }
+
+    /// A second handle to the same tensors.
+    pub(super) fn shared(&self) -> Self {
+        match self {
+            Self::Factors(lora) => Self::Factors(lora.shared()),
+            Self::Merged(merged) => {
+                let shared = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::shallow_clone);
+                let projections = merged.projections.each_ref().map(shared);
+                Self::Merged(MergedWeights { projections })
+            }
+        }
+    }
+}
+
+impl MergedWeights {
+    fn of(layer: &Layer, shape: &Shape, kernels: &Kernels) -> TchResult<Self> {
+        let _guard = tch::no_grad_guard();
+        let mut projections = [const { None }; 4];
+        for ((merged, base), targets) in projections.iter_mut().zip(bases(layer)).zip(PROJECTIONS) {
+            if targets.iter().any(|target| layer.adapted.get(*target).is_some()) {
+                // Parts that are not adapted stay as copied: with an adapter, the base is not trained.
+                let mut copy = base.f_detach()?.f_empty_like()?;
+                copy.f_copy_(base)?;
+                *merged = Some(copy);
+            }
+        }
+        let merged = Self { projections };
+        merged.refresh(layer, shape, kernels)?;
+        Ok(merged)
+    }
+
+    fn refresh(&self, layer: &Layer, shape: &Shape, kernels: &Kernels) -> TchResult<()> {
+        let _guard = tch::no_grad_guard();
+        for ((merged, base), targets) in self.projections.iter().zip(bases(layer)).zip(PROJECTIONS)
+        {
+            let Some(merged) = merged else { continue };
+            for target in targets {
+                let Some(factors) = layer.adapted.get(*target) else { continue };
+                let rows = |tensor: &Tensor| {
+                    tensor.f_narrow(0, target.first_row(shape), target.sides(shape).1)
+                };
+                kernels.merge(&rows(base)?, factors, &rows(merged)?, layer.adapted.scale())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The weights of the fused projections.
+fn bases(layer: &Layer) -> [&Tensor; 4] {
+    [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]
 }
 
 impl LoraWeights {
@@ -171,7 +304,7 @@ impl LowRank {
 
 #[cfg(test)]
 mod tests {
-    use tch::{Device, Kind};
+    use tch::Device;
 
     use super::*;
     use crate::{Architecture, LoraConfig, Output, Scaling};

@@ -9,6 +9,7 @@
 mod agrees_with_llama_cpp;
 mod agrees_with_transformers;
 mod needs;
+mod packs_on_a_gpu;
 mod refuses_bad_weights;
 mod samples;
 mod saves_what_it_loads;

@@ -24,6 +24,18 @@ fn var(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
+/// Whether there is a GPU, or a skip message.
+pub(crate) fn has_cuda() -> bool {
+    if let Err(error) = lis_policy::load_cuda() {
+        let required = var("LIS_REQUIRE").unwrap_or_default();
+        let required = required.to_string_lossy().split(',').any(|name| name == "cuda");
+        assert!(!required, "{error}, and LIS_REQUIRE names cuda");
+        println!("skip: no CUDA");
+        return false;
+    }
+    true
+}
+
 /// Runs a Python program with PyTorch (the package that contains libtorch) and `transformers`; `None` with a skip
 /// message.
 pub(crate) fn python(program: &str, arguments: &[&Path]) -> Option<String> {
@@ -91,6 +103,8 @@ pub(crate) fn shape(architecture: Architecture, output: Output, rope_scaling: Sc
 
 /// A tiny network in which every weight matters, biases and norms too.
 pub(crate) fn tiny(architecture: Architecture, output: Output, scaling: Scaling) -> Network {
+    // Other tests run meanwhile: threads would mostly wait for each other.
+    tch::set_num_threads(1);
     let net =
         Network::random(shape(architecture, output, scaling), 5, Device::Cpu, Kind::Float).unwrap();
     for (number, (_, mut tensor)) in net.parameters().unwrap().into_iter().enumerate() {

@@ -8,7 +8,7 @@ use std::{
 use lis_policy::{
     Architecture, CudaGraphs, Engine, EngineError, EngineSettings, LoraConfig, Network, Output,
     PrefixSharing, Row, Scaling, Shape, Target,
-    perf::{self, Generation},
+    perf::{self, Generation, Memory},
 };
 use sampling::{Flow, SampleEnd, SampleError, SampleRequest, Sampled, SamplingParams, Until};
 use tch::{Device, Kind, Tensor};
@@ -35,6 +35,8 @@ fn shape(architecture: Architecture) -> Shape {
 
 /// A random network whose logits differ enough that rounding is irrelevant, and depend on every earlier token.
 fn net_on(architecture: Architecture, device: Device, kind: Kind) -> Network {
+    // Other tests run meanwhile: threads would mostly wait for each other.
+    tch::set_num_threads(1);
     let net = Network::random(shape(architecture), 11, device, kind).unwrap();
     tch::no_grad(|| {
         for (name, mut tensor) in net.parameters().unwrap() {
@@ -121,9 +123,8 @@ fn scored(net: &Network, prompt: &[u32], response: &[u32], temperature: f64) -> 
     let tokens = [prompt, response].concat();
     let marks: Vec<bool> = (0..tokens.len()).map(|place| place >= prompt.len()).collect();
     let batch = net.batch(&[Row { tokens: &tokens, scored: &marks }]).unwrap();
-    let all =
-        net.logprobs(&batch, temperature).unwrap().logprob.squeeze_dim(0).to_kind(Kind::Float);
-    Vec::<f32>::try_from(&all).unwrap().split_off(prompt.len() - 1)
+    let all = net.logprobs(&batch, temperature).unwrap().logprob.to_kind(Kind::Float);
+    Vec::<f32>::try_from(&all).unwrap()
 }
 
 fn close(ours: &[f32], theirs: &[f32], tolerance: f32) {
@@ -488,13 +489,19 @@ fn speeds_are_of_the_work_that_was_asked_for() {
     assert_eq!((rate.tokens, steps), (200, 5), "three to warm up");
 }
 
-#[test]
+/// Whether there is a GPU; fails where one is required.
 #[expect(clippy::disallowed_methods, reason = "tests are told by the environment what must work")]
+fn has_cuda() -> bool {
+    let Err(error) = lis_policy::load_cuda() else { return true };
+    let required = std::env::var("LIS_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name == "cuda"), "{error}");
+    println!("skip: no CUDA");
+    false
+}
+
+#[test]
 fn recorded_steps_are_the_same_as_others() {
-    if let Err(error) = lis_policy::load_cuda() {
-        let required = std::env::var("LIS_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|name| name == "cuda"), "{error}");
-        println!("skip: no CUDA");
+    if !has_cuda() {
         return;
     }
     let net = net_on(Architecture::Qwen2, Device::Cuda(0), Kind::Float);
@@ -524,4 +531,103 @@ fn recorded_steps_are_the_same_as_others() {
     }
     assert!(recorded.stats().replayed_steps > 1000);
     assert_eq!(plain.stats().replayed_steps, 0);
+}
+
+/// How far the sampler is from training, with conversations of many lengths, turns and common beginnings.
+fn agreement(net: &Network, prefix_sharing: PrefixSharing, memory: Memory) -> perf::Agreement {
+    let settings = perf::CheckSettings {
+        conversations: 9,
+        slots: 6,
+        context: 400,
+        turns: 3,
+        tokens: 12,
+        cuda_graphs: CudaGraphs::Auto,
+        prefix_sharing,
+        memory,
+    };
+    perf::check(net, &settings).unwrap()
+}
+
+#[test]
+fn whole_conversations_have_the_probabilities_of_training() {
+    let net = net(Architecture::Qwen3);
+    for prefix_sharing in [PrefixSharing::Off, PrefixSharing::On] {
+        let found = agreement(&net, prefix_sharing, Memory::Free);
+        assert!(found.tokens > 100 && found.worst < 1e-3, "{found:?}");
+    }
+}
+
+#[test]
+fn our_own_kernels_have_the_probabilities_of_training() {
+    if !has_cuda() {
+        return;
+    }
+    for (architecture, heads, kv_heads, head_dim) in [
+        (Architecture::Llama, 9, 3, 64),
+        (Architecture::Qwen2, 12, 2, 128),
+        (Architecture::Qwen3, 8, 8, 64),
+    ] {
+        for rank in [0, 4] {
+            let sizes = Shape { heads, kv_heads, head_dim, ..shape(architecture) };
+            let mut net = Network::random(sizes, 11, Device::Cuda(0), Kind::BFloat16).unwrap();
+            if rank > 0 {
+                let targets = lis_policy::TARGETS.to_vec();
+                net.add_lora(&LoraConfig { rank, alpha: 8.0, targets, seed: 1 }).unwrap();
+                tch::no_grad(|| {
+                    for (_, mut factor) in net.trainable() {
+                        let _ = factor.f_normal_(0.0, 0.02).unwrap();
+                    }
+                });
+            }
+            for (prefix_sharing, memory) in [
+                (PrefixSharing::Off, Memory::Free),
+                (PrefixSharing::On, Memory::Free),
+                (PrefixSharing::Off, Memory::Scarce),
+                (PrefixSharing::On, Memory::Scarce),
+            ] {
+                let found = agreement(&net, prefix_sharing, memory);
+                let allowed = 2.5 * found.training_error.max(1e-3);
+                assert!(
+                    found.tokens > 100 && found.sampler_error < allowed,
+                    "{architecture:?} {rank}: {found:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn our_own_kernels_follow_updates_and_truncate() {
+    if !has_cuda() {
+        return;
+    }
+    let sizes = Shape { heads: 4, kv_heads: 2, head_dim: 64, ..shape(Architecture::Qwen2) };
+    let mut net = Network::random(sizes, 11, Device::Cuda(0), Kind::BFloat16).unwrap();
+    let targets = lis_policy::TARGETS.to_vec();
+    net.add_lora(&LoraConfig { rank: 4, alpha: 8.0, targets, seed: 1 }).unwrap();
+    let engine = engine(&net, 3, 300);
+    assert_eq!(engine.kernels_disabled_reason(), None);
+    let tokens = prompt(3, 70);
+    let before = sampled(&engine, request(1, &tokens, 20, GREEDY));
+    // The most likely token alone is sampled as the greedy one is.
+    let one = SamplingParams { temperature: 1.0, top_k: Some(1), ..GREEDY };
+    let same = sampled(&engine, request(2, &tokens, 20, one));
+    assert_eq!(same.tokens, before.tokens);
+    let params = SamplingParams { temperature: 0.7, top_p: 0.9, top_k: Some(20), seed: 3 };
+    let cut = sampled(&engine, request(2, &tokens, 20, params));
+    close(&cut.logprobs, &scored(&net, &tokens, &cut.tokens, 0.7), 0.1);
+    tch::no_grad(|| {
+        for (_, mut factor) in net.trainable() {
+            let _ = factor.f_normal_(0.0, 0.2).unwrap();
+        }
+    });
+    engine.refresh(&net).unwrap();
+    let after = sampled(&engine, request(1, &tokens, 20, GREEDY));
+    let ours = scored(&net, &tokens, &after.tokens, 1.0);
+    let changed = scored(&net, &tokens, &before.tokens, 1.0);
+    close(&after.logprobs, &ours, 0.2);
+    let moved = changed.iter().zip(&before.logprobs).map(|(new, old)| (new - old).abs());
+    assert!(moved.fold(0.0, f32::max) > 0.5, "the change was too small to show");
+    let graphs = engine.stats().replayed_steps;
+    assert!(graphs > 20, "{graphs}");
 }

@@ -59,7 +59,9 @@ pub(super) fn method(report: &Report) -> Section {
         "Scores and differences are over valid attempts. An attempt that failed because of the infrastructure, was cancelled \
          or was not graded is excluded and counted separately, never scored 0."
             .to_owned(),
-        "Standard errors of scores are clustered by problem, with the correction G/(G−1) for G problems.".to_owned(),
+        "A score is the mean over problems of the mean over their valid attempts; its standard error is that of the problems' \
+         means."
+            .to_owned(),
         format!(
             "Bootstrap intervals are percentiles over problems resampled with replacement (1,000 to 10,000 resamples, fewer \
              for many problems; seed {}). The same results give the same intervals and p-values.",

@@ -18,7 +18,7 @@ const CURVES: usize = 12;
 /// The main table: one row per system and mode, one column per task.
 pub(super) fn scores(report: &Report) -> Section {
     let mut table = Table::new(
-        "Mean score of valid attempts in percent ± standard error, clustered by problem; paired difference of the modes in \
+        "Mean over problems of the score of their valid attempts in percent ± standard error; paired difference of the modes in \
          percentage points. A dash: no valid attempt. The average is over all tasks, absent where one has no score. A standard error of 0.0 means that all \
          problems scored alike, not that the score is certain; see the intervals in the figure.",
         &["model", "mode"],
@@ -40,7 +40,7 @@ pub(super) fn scores(report: &Report) -> Section {
     bars.retain(|row| !row.bars.is_empty());
     let title = Coverage::of(report).naming_modes("Mean score by task");
     let drawing = plot::bars(&bars, &title);
-    let caption = "Mean score by task with 95% confidence intervals: ±1.96 standard errors clustered by problem, or the \
+    let caption = "Mean score by task with 95% confidence intervals: ±1.96 standard errors, or the \
                    Wilson interval where all problems scored alike.";
     let blocks = table.block().into_iter().chain(figure(drawing, caption)).collect();
     Section { id: "scores", title: "Scores", blocks }

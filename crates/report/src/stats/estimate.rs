@@ -1,4 +1,5 @@
-//! Means with standard errors clustered by problem: attempts at one problem are not independent.
+//! Means over problems with their standard errors. Attempts at one problem are not independent, so each problem counts once,
+//! by the mean of its attempts.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +8,9 @@ use super::Z_975;
 /// A mean with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Mean over all attempts.
+    /// Mean over problems of the mean of their attempts.
     pub mean: f64,
-    /// Standard error, clustered by problem; absent with a single problem.
+    /// Standard error of the mean over problems; absent with a single problem.
     pub se: Option<f64>,
     /// 95% confidence interval, clipped to 0 and 1: ±1.96 standard errors; the Wilson interval where all problems scored
     /// alike and the standard error is 0.
@@ -20,21 +21,21 @@ pub struct Estimate {
     pub attempts: usize,
 }
 
-/// Mean of all scores; each inner list holds the attempts at one problem. `None` without scores.
+/// Mean over problems; each inner list holds the scores of the attempts at one problem. `None` without scores.
 ///
-/// The standard error is cluster-robust, as of a regression on a constant, with the small-sample factor G/(G-1) for G
-/// problems. With equally many attempts per problem it is the standard error of the problem means.
+/// Every problem has the same weight, however many of its attempts are valid, as in paired comparisons. With equally many
+/// attempts per problem the mean is that of all attempts, and the standard error the cluster-robust one of a regression
+/// on a constant with the factor G/(G-1) for G problems.
 pub fn clustered(problems: &[Vec<f64>]) -> Option<Estimate> {
-    let filled = || problems.iter().filter(|scores| !scores.is_empty());
-    let clusters = filled().count();
-    let attempts: usize = filled().map(Vec::len).sum();
-    let mean = mean(filled().flatten().copied())?;
-    let residuals = filled().map(|scores| scores.iter().map(|score| score - mean).sum::<f64>());
-    let squares: f64 = residuals.map(|sum| sum * sum).sum();
-    let count = clusters as f64;
-    let se = (clusters > 1).then(|| (squares * count / (count - 1.0)).sqrt() / attempts as f64);
-    let interval = se.map(|se| interval(mean, se, count));
-    Some(Estimate { mean, se, interval, problems: clusters, attempts })
+    let means: Vec<f64> =
+        problems.iter().filter_map(|scores| mean(scores.iter().copied())).collect();
+    let center = mean(means.iter().copied())?;
+    let count = means.len() as f64;
+    let squares: f64 = means.iter().map(|mean| (mean - center).powi(2)).sum();
+    let se = (means.len() > 1).then(|| (squares / (count * (count - 1.0))).sqrt());
+    let interval = se.map(|se| interval(center, se, count));
+    let attempts = problems.iter().map(Vec::len).sum();
+    Some(Estimate { mean: center, se, interval, problems: means.len(), attempts })
 }
 
 fn interval(mean: f64, se: f64, problems: f64) -> [f64; 2] {
@@ -78,6 +79,14 @@ mod tests {
         let estimate = clustered(&problems).unwrap();
         assert_eq!((estimate.mean, estimate.problems, estimate.attempts), (0.5, 3, 6));
         // The problems' means are 0.5, 1 and 0: standard deviation 0.5, over the root of 3.
+        assert!((estimate.se.unwrap() - 0.5 / 3.0_f64.sqrt()).abs() < 1e-15);
+    }
+
+    #[test]
+    fn a_problem_counts_once_however_often_it_was_attempted() {
+        let problems = [vec![1.0; 16], vec![0.0], vec![], vec![1.0, 0.0]];
+        let estimate = clustered(&problems).unwrap();
+        assert_eq!((estimate.mean, estimate.problems, estimate.attempts), (0.5, 3, 19));
         assert!((estimate.se.unwrap() - 0.5 / 3.0_f64.sqrt()).abs() < 1e-15);
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::Value;
-use trajectory::Step;
+use trajectory::{Step, THEN_SUBMIT};
 
 use super::{
     cut::{Look, Room, write},
@@ -50,6 +50,9 @@ fn status(step: &Step) -> String {
     if let Some(code) = step.metadata.get("exit_code").and_then(Value::as_i64) {
         let class = if code == 0 { "good" } else { "bad" };
         parts.push(format!("<span class=\"chip {class}\">exit {code}</span>"));
+    }
+    if step.metadata.get(THEN_SUBMIT) == Some(&Value::Bool(true)) {
+        parts.push("then <b>submit</b>".to_owned());
     }
     let seconds = step.metadata.get("tool_time").and_then(Value::as_f64);
     if let Some(seconds) = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0) {

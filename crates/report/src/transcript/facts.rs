@@ -163,8 +163,9 @@ fn grade(out: &mut String, grade: &Value, room: Room<'_>) {
         Value::Object(details) => {
             let shown =
                 details.iter().filter(|(name, value)| *name != "ungraded" && !value.is_null());
-            let shown =
-                shown.take(DETAILS).map(|(name, value)| (excerpt(name, NAME), plain(value)));
+            let shown = shown.map(|(name, value)| (excerpt(name, NAME), plain(value)));
+            // A grader that printed nothing but the score has no output.
+            let shown = shown.filter(|(_, text)| !text.trim().is_empty()).take(DETAILS);
             let is_short = |text: &str| text.len() <= SHORT && !text.contains('\n');
             let (short, long): (Vec<_>, Vec<_>) = shown.partition(|(_, text)| is_short(text));
             if !short.is_empty() {
@@ -200,4 +201,23 @@ fn part(out: &mut String, name: &str, text: &str, room: Room<'_>) {
         false => write(out, Look::Code, text, room),
     }
     out.push_str("</div>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn details_without_a_value_are_not_listed() {
+        let shown = |details: Value| {
+            let mut out = String::new();
+            grade(&mut out, &details, Room { most: 1000, source: "" });
+            out
+        };
+        assert_eq!(shown(json!({"output": "", "errors": " \n", "more": null})), "");
+        let html = shown(json!({"output": "", "exit_code": 0}));
+        assert!(html.contains("exit_code") && !html.contains("output"), "{html}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use plot::{Page, count};
+use plot::{Images, Page, count};
 use serde::Deserialize;
 use serde_json::Value;
 use trajectory::{Content, Message, Step, Usage};
@@ -11,6 +11,7 @@ use super::{
     Episode, Notice, call,
     cut::{Look, Room, write},
     facts,
+    picture::{Gallery, Picture},
     text::{counted, escaped, isolated, size, time},
     turns::{Plan, Turn, plan, turns},
 };
@@ -27,7 +28,7 @@ const TITLE: usize = 120;
 const MESSAGES: usize = 20;
 const FILES: usize = 500;
 
-/// Renders an episode as one HTML page of at most about 8 MB.
+/// Renders an episode as one HTML page of at most about 8 MB, and 16 MB more where it has images.
 pub fn page(episode: &Episode<'_>) -> String {
     let turns = turns(episode.trajectory);
     let title = title(episode);
@@ -40,11 +41,12 @@ pub fn page(episode: &Episode<'_>) -> String {
     );
     facts::facts(&mut header, episode, &turns);
     let room = Room { most: ROOM, source: episode.source };
+    let mut gallery = Gallery::default();
     let parts = [
-        ("task", "Task", task(episode, room)),
+        ("task", "Task", task(episode, room, &mut gallery)),
         ("result", "Result", result(episode, room)),
-        ("steps", "Steps", steps(episode, &turns)),
-        ("files", "Files", files(episode, room)),
+        ("steps", "Steps", steps(episode, &turns, &mut gallery)),
+        ("files", "Files", files(episode, room, &mut gallery)),
         ("settings", "Settings", settings(episode, room)),
     ];
     let parts = parts.into_iter().filter(|(_, _, content)| !content.is_empty());
@@ -65,6 +67,7 @@ pub fn page(episode: &Episode<'_>) -> String {
         title: &title,
         style: include_str!("style.css"),
         script: include_str!("script.js"),
+        images: Images::Inline,
         header: &header,
         main: &main,
         footer: &format!("Written by llm-in-sandbox.{source}"),
@@ -98,7 +101,7 @@ fn origin(episode: &Episode<'_>) -> String {
     parts.join(" · ")
 }
 
-fn task(episode: &Episode<'_>, room: Room<'_>) -> String {
+fn task(episode: &Episode<'_>, room: Room<'_>, gallery: &mut Gallery) -> String {
     let mut out = String::new();
     let statement = match episode.attempt {
         Some(attempt) if !attempt.problem_statement.is_empty() => &attempt.problem_statement,
@@ -115,11 +118,27 @@ fn task(episode: &Episode<'_>, room: Room<'_>) -> String {
             let (role, text) = message_text(message);
             let _ = write!(out, "<h3 class=\"label\">{role}</h3><div class=\"box\">");
             write(&mut out, Look::Code, &text, room);
+            for data in images(message) {
+                gallery.recorded(&mut out, "the prompt", data);
+            }
             out.push_str("</div>");
         }
         out.push_str("</details>\n");
     }
     out
+}
+
+/// The images of a message, in base64.
+fn images(message: &Message) -> impl Iterator<Item = &str> {
+    let content: &[Content] = match message {
+        Message::User { content } => content,
+        Message::Tool(result) => &result.content,
+        Message::System { .. } | Message::Assistant(_) => &[],
+    };
+    content.iter().filter_map(|part| match part {
+        Content::Image { data, .. } => Some(data.as_str()),
+        Content::Text { .. } => None,
+    })
 }
 
 fn message_text(message: &Message) -> (&'static str, String) {
@@ -144,7 +163,7 @@ fn result(episode: &Episode<'_>, room: Room<'_>) -> String {
     out
 }
 
-fn steps(episode: &Episode<'_>, turns: &[Turn<'_>]) -> String {
+fn steps(episode: &Episode<'_>, turns: &[Turn<'_>], gallery: &mut Gallery) -> String {
     let mut out = String::new();
     if !episode.recorded {
         out.push_str("<p class=\"notice\">No trajectory was recorded.</p>\n");
@@ -154,7 +173,7 @@ fn steps(episode: &Episode<'_>, turns: &[Turn<'_>]) -> String {
     let room = Room { most: room, source: episode.source };
     let (first, rest) = turns.split_at(head);
     let (hidden, last) = rest.split_at(rest.len() - tail);
-    first.iter().for_each(|turn| write_turn(&mut out, turn, episode.notices, room));
+    first.iter().for_each(|turn| write_turn(&mut out, turn, episode, room, gallery));
     if let (Some(from), Some(to)) = (hidden.first(), hidden.last()) {
         let _ = writeln!(
             out,
@@ -167,14 +186,20 @@ fn steps(episode: &Episode<'_>, turns: &[Turn<'_>]) -> String {
             }
         );
     }
-    last.iter().for_each(|turn| write_turn(&mut out, turn, episode.notices, room));
+    last.iter().for_each(|turn| write_turn(&mut out, turn, episode, room, gallery));
     // A turn whose requests all failed has no response.
     let end = turns.iter().filter_map(|turn| turn.number).max().unwrap_or(0);
     notices(&mut out, episode.notices.iter().filter(|it| it.turn > 0 && u64::from(it.turn) > end));
     out
 }
 
-fn write_turn(out: &mut String, turn: &Turn<'_>, all: &[Notice], room: Room<'_>) {
+fn write_turn(
+    out: &mut String,
+    turn: &Turn<'_>,
+    episode: &Episode<'_>,
+    room: Room<'_>,
+    gallery: &mut Gallery,
+) {
     let [response, ..] = turn.steps else { return };
     let anchor = match turn.number {
         Some(number) => format!("turn-{number}"),
@@ -188,7 +213,8 @@ fn write_turn(out: &mut String, turn: &Turn<'_>, all: &[Notice], room: Room<'_>)
         turn.title(),
         call_facts(response)
     );
-    notices(out, all.iter().filter(|notice| Some(u64::from(notice.turn)) == turn.number));
+    let is_here = |number: u32| Some(u64::from(number)) == turn.number;
+    notices(out, episode.notices.iter().filter(|notice| is_here(notice.turn)));
     if !response.reasoning_content.trim().is_empty() {
         out.push_str("<div class=\"reasoning\"><p class=\"label\">Reasoning</p>");
         write(out, Look::Prose, response.reasoning_content.trim(), room);
@@ -209,6 +235,9 @@ fn write_turn(out: &mut String, turn: &Turn<'_>, all: &[Notice], room: Room<'_>)
     if turn.shown().len() < turn.steps.len() {
         let more = counted(turn.steps.len() - turn.shown().len(), "more step");
         let _ = writeln!(out, "<p class=\"notice\">{more} of this turn: not shown.</p>");
+    }
+    for Picture { name, data, .. } in episode.pictures.iter().filter(|it| is_here(it.turn)) {
+        gallery.recorded(out, name, data);
     }
     out.push_str("</article>\n");
 }
@@ -239,7 +268,7 @@ fn notices<'a>(out: &mut String, notices: impl Iterator<Item = &'a Notice>) {
     }
 }
 
-fn files(episode: &Episode<'_>, room: Room<'_>) -> String {
+fn files(episode: &Episode<'_>, room: Room<'_>, gallery: &mut Gallery) -> String {
     let mut out = String::new();
     let shown = episode.files.len().min(FILES);
     for file in &episode.files[..shown] {
@@ -262,6 +291,9 @@ fn files(episode: &Episode<'_>, room: Room<'_>) -> String {
             }
             None => {
                 let _ = writeln!(out, "<p class=\"file\">{head}</p>");
+                if let Some(image) = &file.image {
+                    gallery.show(&mut out, &file.path, image);
+                }
             }
         }
     }

@@ -81,6 +81,7 @@ pub fn index(title: &str, rows: &[IndexRow]) -> String {
         header: &header,
         main: &main,
         footer: "Written by llm-in-sandbox.",
+        ..Page::default()
     }
     .render()
 }

@@ -126,7 +126,8 @@ fn everywhere(text: &str) -> String {
         prompt: text.to_owned(),
         replies: vec![text.to_owned()],
     };
-    let file = EpisodeFile { path: text.to_owned(), size: 9, preview: Some(text.to_owned()) };
+    let file =
+        EpisodeFile { path: text.to_owned(), size: 9, preview: Some(text.to_owned()), image: None };
     page(&Episode {
         attempt: Some(&attempt),
         judgement: Some(&judgement),
@@ -151,7 +152,8 @@ fn an_episode_reads_from_task_to_result() {
     // The text of a turn belongs to its first call.
     record.steps[1].thought.clear();
     record.steps[1].reasoning_content.clear();
-    let file = EpisodeFile { path: "answer.txt".into(), size: 2, preview: Some("3".into()) };
+    let file =
+        EpisodeFile { path: "answer.txt".into(), size: 2, preview: Some("3".into()), image: None };
     let html = page(&Episode {
         outcome: "submitted",
         answer: Some("3"),

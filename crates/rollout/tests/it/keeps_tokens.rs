@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use agent::Compaction;
 use attempt::LimitSettings;
-use lis_rollout::{ChatCodec, End, Loss, Overlong, Reward, Rollout, RolloutSettings};
+use lis_rollout::{ChatCodec, End, Loss, Overlong, Reward, Rollout, RolloutSettings, Shaping};
 use trajectory::{Event, Message};
 
 use crate::{
@@ -216,5 +216,20 @@ fn documents_can_stand_in_the_prompt() {
         assert!(started.messages.iter().any(told));
         let text = codec.vocabulary().decode(&played.segments[0].tokens);
         assert!(text.matches("number.txt").count() == 1, "the file itself is not there: {text}");
+    });
+}
+
+#[test]
+fn a_block_that_ends_with_submit_is_the_last_turn() {
+    with_runtime(|runtime| async move {
+        let codec = bytes();
+        let answer = answering("42").replace("\n```", "\nsubmit\n```");
+        let shaping = Shaping { turn_cost: 0.25, ..Shaping::default() };
+        let settings = RolloutSettings { shaping, ..settings() };
+        let script = Arc::new(Script::of(&codec, &[&answer, &block("echo never")]));
+        let played = played(&codec, &runtime, settings, &script).await;
+        assert_eq!((played.end, played.turns, played.raw_reward), (End::Submitted, 1, Some(1.0)));
+        assert_eq!(played.reward, Some(0.75), "a turn costs a quarter");
+        assert_eq!(said(&codec, &played.segments[0]), [answer]);
     });
 }

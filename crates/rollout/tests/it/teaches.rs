@@ -106,6 +106,26 @@ fn calls_of_others_are_told_in_the_policys_own_format() {
 }
 
 #[test]
+fn a_block_that_ends_with_submit_is_rendered_as_one_block_or_as_two_calls() {
+    let codec = bytes();
+    let tools = agent::tools::Tools::default().specs();
+    let mut messages = recorded();
+    messages.truncate(3);
+    if let Some(Message::Assistant(last)) = messages.last_mut() {
+        last.then_submit = true;
+    }
+    let rendered = |format| {
+        let segments = demonstration(&codec, format, &tools, &messages, usize::MAX).unwrap();
+        said(&codec, &segments[0]).concat()
+    };
+    let fenced = rendered(ToolFormat::Fenced);
+    assert!(fenced.contains("```bash\necho 7 > answer.txt\nsubmit\n```"), "{fenced}");
+    let hermes = rendered(ToolFormat::Hermes);
+    assert_eq!(hermes.matches("<tool_call>").count(), 2, "{hermes}");
+    assert!(hermes.contains("\"name\":\"submit\""), "{hermes}");
+}
+
+#[test]
 fn a_conversation_that_is_too_long_is_given_up_early() {
     let codec = bytes();
     let tools = agent::tools::Tools::default().specs();

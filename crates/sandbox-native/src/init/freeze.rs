@@ -5,7 +5,11 @@
 
 use std::{collections::HashSet, io, time::Duration};
 
-use super::{Server, processes, sleep};
+use super::{
+    Server,
+    processes::{self, Scope},
+    sleep,
+};
 use crate::mounts;
 
 /// Tries while processes that are exiting still have files open.
@@ -24,11 +28,11 @@ impl Server<'_> {
         let workers = self.workers.pids();
         let mut spared: HashSet<i32> = workers.iter().copied().collect();
         spared.extend(self.shell.processes());
-        processes::kill_all_but(&spared, processes::Descendants::Killed);
+        processes::kill(Scope::AllBut(&spared));
         if attempt()? == Frozen::Yes {
             return Ok(());
         }
-        processes::kill_all_but(&workers.into_iter().collect(), processes::Descendants::Killed);
+        processes::kill(Scope::AllBut(&workers.into_iter().collect()));
         self.shell.give_up();
         match attempt()? {
             Frozen::Yes => Ok(()),

@@ -1,11 +1,17 @@
 //! Finds the processes of the sandbox, and kills exactly those a command started.
 //!
-//! The processes of a command are those that did not exist before it, except descendants of earlier ones. Leaving the
-//! session or being orphaned makes no difference.
+//! Every program has a UTS namespace of its own. Its processes inherit it and have no means to leave it: the system call
+//! filter refuses new namespaces, and nothing inside may enter another. So the namespace says which program started a
+//! process, whatever sessions it began and however it was orphaned.
+//!
+//! The shell and its commands share the namespace of PID 1. The processes of a shell command are those of that namespace
+//! that did not exist before it, except descendants of earlier ones. Leaving the session or being orphaned makes no
+//! difference, save that an orphan of an earlier process cannot be told from one of the command.
 
 use std::{
     collections::{HashMap, HashSet},
     fs,
+    os::unix::fs::MetadataExt,
     time::{Duration, Instant},
 };
 
@@ -17,11 +23,24 @@ use crate::sys;
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// A UTS namespace, identified by its inode, which is not reused while the namespace exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Namespace(u64);
+
+impl Namespace {
+    /// The namespace behind an open file of `/proc/PID/ns`, or one of its paths.
+    pub(crate) fn of(about: &fs::Metadata) -> Self {
+        Self(about.ino())
+    }
+}
+
 /// Where a process belongs.
 #[derive(Clone, Copy)]
 struct Place {
     parent: i32,
     session: i32,
+    /// Unknown for a process that PID 1 may not inspect, such as one whose program cannot be read.
+    namespace: Option<Namespace>,
 }
 
 /// The processes that exist now.
@@ -33,23 +52,6 @@ fn all() -> HashMap<i32, Place> {
 pub(crate) fn numbers() -> HashSet<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// The processes whose session one of these processes began, whatever became of it.
-pub(crate) fn in_sessions(leaders: &[i32]) -> Vec<i32> {
-    let ours = |pid: &i32| session_of(*pid).is_some_and(|leader| leaders.contains(&leader));
-    numbers().into_iter().filter(ours).collect()
-}
-
-/// The sessions that have a process.
-pub(crate) fn sessions() -> HashSet<i32> {
-    numbers().into_iter().filter_map(session_of).collect()
-}
-
-/// The session of a process: the id of the process that began it, which is not reused before the session is over.
-fn session_of(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(3)?.parse().ok()
 }
 
 /// The processes that existed at one moment, identified by id and start time because ids are reused.
@@ -84,80 +86,93 @@ fn place_of(pid: i32) -> Option<Place> {
     let parent = fields.next()?.parse().ok()?;
     // After the process group.
     let session = fields.nth(1)?.parse().ok()?;
-    (state != "Z" && state != "X").then_some(Place { parent, session })
+    let namespace = fs::metadata(format!("/proc/{pid}/ns/uts")).ok();
+    let namespace = namespace.as_ref().map(Namespace::of);
+    (state != "Z" && state != "X").then_some(Place { parent, session, namespace })
 }
 
-/// What happens to descendants of the spared processes.
+/// Which processes are killed.
 #[derive(Clone, Copy)]
-pub(crate) enum Descendants<'a> {
-    /// They are spared as well, and so are the processes of these sessions, with their descendants: a program may start a
-    /// daemon meanwhile, which is orphaned at once.
-    Spared(&'a [i32]),
-    /// They are killed.
-    Killed,
+pub(crate) enum Scope<'a> {
+    /// Every process but these.
+    AllBut(&'a HashSet<i32>),
+    /// Those of a shell command: in the shell's namespace, but for these and their descendants.
+    Command { spared: &'a HashSet<i32>, namespace: Namespace },
+    /// Those of a program: its first process, and all in its namespace.
+    Program { root: i32, namespace: Namespace },
+}
+
+impl Scope<'_> {
+    fn has(self, all: &HashMap<i32, Place>, pid: i32) -> bool {
+        let Some(place) = all.get(&pid) else { return false };
+        match self {
+            Self::AllBut(spared) => !spared.contains(&pid),
+            Self::Command { spared, namespace } => {
+                place.namespace.is_none_or(|found| found == namespace)
+                    && !descends(all, pid, spared)
+            }
+            Self::Program { root, namespace } => match place.namespace {
+                Some(found) => found == namespace,
+                None => pid == root || place.session == root,
+            },
+        }
+    }
+}
+
+/// Whether a process, or one that it descends from, is among these.
+fn descends(all: &HashMap<i32, Place>, mut pid: i32, from: &HashSet<i32>) -> bool {
+    // Bounded: the chain may change while it is followed.
+    for _ in 0..=all.len() {
+        if from.contains(&pid) {
+            return true;
+        }
+        match all.get(&pid) {
+            Some(place) if place.parent > 1 => pid = place.parent,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// The processes that are to be killed.
-fn victims(
-    all: &HashMap<i32, Place>,
-    spared: &HashSet<i32>,
-    descendants: Descendants<'_>,
-) -> Vec<i32> {
-    let belongs = |mut pid: i32| {
-        // Bounded: the chain may change while it is followed.
-        for _ in 0..=all.len() {
-            if spared.contains(&pid) {
-                return false;
-            }
-            let (Descendants::Spared(sessions), Some(place)) = (descendants, all.get(&pid)) else {
-                return true;
-            };
-            if sessions.contains(&place.session) {
-                return false;
-            }
-            if place.parent <= 1 {
-                return true;
-            }
-            pid = place.parent;
-        }
-        true
-    };
-    all.keys().copied().filter(|pid| *pid != 1 && belongs(*pid)).collect()
+fn victims(all: &HashMap<i32, Place>, scope: Scope<'_>) -> Vec<i32> {
+    all.keys().copied().filter(|pid| *pid != 1 && scope.has(all, *pid)).collect()
 }
 
-/// Kills every process except the spared ones: first SIGTERM, then, after [`GRACE`], SIGKILL.
-pub(crate) fn kill_all_but(spared: &HashSet<i32>, descendants: Descendants<'_>) {
-    let victims = |spared| victims(&all(), spared, descendants);
-    signal(&victims(spared), Signal::TERM);
+/// Kills these processes: first SIGTERM, then, after [`GRACE`], SIGKILL.
+pub(crate) fn kill(scope: Scope<'_>) {
+    // Those that have ended are reaped here, because their ends mean nothing any more. The ends of others are handled
+    // elsewhere.
+    let mut killed = HashSet::new();
+    let mut find = || {
+        let found = victims(&all(), scope);
+        killed.extend(found.iter().copied());
+        reap(&killed);
+        found
+    };
+    signal(&find(), Signal::TERM);
     let deadline = Instant::now() + GRACE;
-    while Instant::now() < deadline {
-        reap(spared);
-        if victims(spared).is_empty() {
-            break;
-        }
+    while Instant::now() < deadline && !find().is_empty() {
         sleep(Duration::from_millis(2));
     }
     // Stopped all at once: a process that keeps forking and exiting might otherwise never be seen in time.
     sys::stop_all();
     for _ in 0..1000 {
-        let left = victims(spared);
+        let left = find();
         if left.is_empty() {
             break;
         }
         signal(&left, Signal::KILL);
         sleep(Duration::from_micros(500));
-        reap(spared);
     }
     let others: Vec<_> = numbers().into_iter().filter(|pid| *pid != 1).collect();
     signal(&others, Signal::CONT);
 }
 
-/// Reaps children that are not spared. The ends of spared ones are handled elsewhere.
-fn reap(spared: &HashSet<i32>) {
-    for pid in numbers().difference(spared) {
-        if let Some(pid) = Pid::from_raw(*pid).filter(|pid| *pid != Pid::INIT) {
-            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
-        }
+/// Reaps children among these that have ended.
+fn reap(pids: &HashSet<i32>) {
+    for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }
 
@@ -172,19 +187,56 @@ pub(crate) fn signal(pids: &[i32], signal: Signal) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_daemon_that_another_program_is_starting_is_spared() {
-        let places = [(1, 0, 1), (10, 1, 10), (20, 1, 20), (21, 1, 20), (22, 21, 22), (30, 1, 30)];
-        let place = |(pid, parent, session)| (pid, Place { parent, session });
-        let all = HashMap::from(places.map(place));
-        let killed = |descendants| {
-            let mut killed = victims(&all, &HashSet::from([20]), descendants);
-            killed.sort_unstable();
-            killed
+    const SHELL: Namespace = Namespace(1);
+    const PROGRAM: Namespace = Namespace(2);
+    const OTHER: Namespace = Namespace(3);
+
+    /// A shell 10 with a command 11, a program 20 and another, 30, that has left daemons: 31 is in its session, 32 has
+    /// a session of its own, and both are orphans.
+    fn all() -> HashMap<i32, Place> {
+        let places = [
+            (1, 0, 1, SHELL),
+            (10, 1, 10, SHELL),
+            (11, 10, 10, SHELL),
+            (12, 1, 12, SHELL),
+            (20, 1, 20, PROGRAM),
+            (21, 1, 21, PROGRAM),
+            (31, 1, 30, OTHER),
+            (32, 1, 32, OTHER),
+        ];
+        let place = |(pid, parent, session, namespace)| {
+            (pid, Place { parent, session, namespace: Some(namespace) })
         };
-        // 21 was orphaned, 22 has left its session.
-        assert_eq!(killed(Descendants::Spared(&[20])), [10, 30]);
-        assert_eq!(killed(Descendants::Spared(&[])), [10, 21, 22, 30]);
-        assert_eq!(killed(Descendants::Killed), [10, 21, 22, 30]);
+        HashMap::from(places.map(place))
+    }
+
+    fn killed(scope: Scope<'_>) -> Vec<i32> {
+        let mut killed = victims(&all(), scope);
+        killed.sort_unstable();
+        killed
+    }
+
+    #[test]
+    fn a_killed_program_takes_its_own_daemons_and_no_others() {
+        assert_eq!(killed(Scope::Program { root: 20, namespace: PROGRAM }), [20, 21]);
+        assert_eq!(killed(Scope::Program { root: 30, namespace: OTHER }), [31, 32]);
+    }
+
+    #[test]
+    fn a_killed_shell_command_spares_programs_and_what_was_there_before() {
+        let none = HashSet::new();
+        let scope = |spared| Scope::Command { spared, namespace: SHELL };
+        assert_eq!(killed(scope(&none)), [10, 11, 12]);
+        assert_eq!(killed(scope(&HashSet::from([10]))), [12]);
+        assert_eq!(killed(Scope::AllBut(&HashSet::from([10]))), [11, 12, 20, 21, 31, 32]);
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_inspected_is_known_by_its_session() {
+        let unknown = |pid, session| (pid, Place { parent: 1, session, namespace: None });
+        let all = HashMap::from([unknown(20, 20), unknown(21, 20), unknown(22, 22)]);
+        let mut killed = victims(&all, Scope::Program { root: 20, namespace: PROGRAM });
+        killed.sort_unstable();
+        assert_eq!(killed, [20, 21]);
     }
 }

@@ -9,17 +9,20 @@ use std::{
 };
 
 use rustix::{
+    process::Signal,
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
+    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
 };
 use sandbox::TerminalSize;
 
 use super::{
     Init, LimitCounts,
-    processes::{self, Present},
+    processes::{self, Namespace, Scope},
 };
 use crate::{
     diagnostics, environ, harden,
+    spawner::unshare,
     sys::{self, Fork},
 };
 
@@ -32,30 +35,44 @@ pub(crate) struct ProgramSpec {
 }
 
 /// The running programs.
-#[derive(Default)]
 pub(crate) struct Programs {
     running: Vec<Program>,
-    /// The sessions of programs that have ended and left processes in the background.
-    ended: Vec<i32>,
+    /// The namespace of PID 1 and of the shell.
+    own: Held,
+}
+
+/// A namespace by which `processes` tells programs apart. It is open, so that its number is not reused.
+struct Held {
+    file: File,
+    namespace: Namespace,
+}
+
+impl Held {
+    /// The one of this process.
+    fn open() -> io::Result<Self> {
+        let file = File::open("/proc/self/ns/uts")?;
+        let namespace = Namespace::of(&file.metadata()?);
+        Ok(Self { file, namespace })
+    }
 }
 
 /// A running program.
 pub(crate) struct Program {
     pub(crate) id: u32,
     pid: i32,
-    before: Present,
+    own: Held,
     pub(crate) counts_before: LimitCounts,
 }
 
 impl Programs {
+    /// No programs yet. To be called by PID 1 in the namespace it was created with.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { running: Vec::new(), own: Held::open()? })
+    }
+
     /// Whether any program runs.
     pub(crate) fn any(&self) -> bool {
         !self.running.is_empty()
-    }
-
-    /// The first process of each.
-    pub(crate) fn roots(&self) -> Vec<i32> {
-        self.running.iter().map(|program| program.pid).collect()
     }
 
     /// Their requests.
@@ -63,26 +80,27 @@ impl Programs {
         self.running.iter().map(|program| program.id).collect()
     }
 
-    /// The first process of each, and what they and earlier programs have in the background. Every program begins a
-    /// session, which its processes can leave for a new one but not for that of another program.
-    pub(crate) fn processes(&self) -> Vec<i32> {
-        // One that has just been started may not have its session yet.
-        let mut all = self.roots();
-        all.extend(processes::in_sessions(&self.sessions()));
-        all
+    /// The namespace that no program is in.
+    pub(crate) fn shell_namespace(&self) -> Namespace {
+        self.own.namespace
     }
 
-    /// The sessions of the running programs, and of ended ones that have processes in the background.
-    pub(crate) fn sessions(&self) -> Vec<i32> {
-        self.running.iter().map(|program| program.pid).chain(self.ended.iter().copied()).collect()
-    }
-
-    /// Forgets sessions that are over, before their numbers can be reused: an impostor would be spared.
-    pub(crate) fn forget_sessions(&mut self) {
-        if !self.ended.is_empty() {
-            let sessions = processes::sessions();
-            self.ended.retain(|session| sessions.contains(session));
+    /// Forks in a new namespace, and returns to the old one. The child begins in the new one, so that none of its
+    /// processes is ever elsewhere.
+    fn fork(&self, init: &Init<'_>) -> io::Result<(Fork, Held)> {
+        unshare(UnshareFlags::NEWUTS)?;
+        let forked = Held::open().and_then(|held| Ok((sys::fork(init.single)?, held)));
+        if matches!(forked, Ok((Fork::Child, _))) {
+            return forked;
         }
+        let kind = LinkNameSpaceType::HostNameAndNISDomainName;
+        if let Err(error) = move_into_link_name_space(self.own.file.as_fd(), Some(kind)) {
+            if let Ok((Fork::Parent(pid), _)) = forked {
+                processes::signal(&[pid], Signal::KILL);
+            }
+            return Err(error.into());
+        }
+        forked
     }
 
     /// Starts a program; returns the controlling side of its terminal, if it has one.
@@ -102,35 +120,28 @@ impl Programs {
             None if fds.len() == 3 => (fds, None),
             None => return Err(io::Error::other("a program needs three streams or a terminal")),
         };
-        let before = Present::now();
-        match sys::fork(init.single)? {
-            Fork::Parent(pid) => {
-                self.running.push(Program { id, pid, before, counts_before });
+        match self.fork(init)? {
+            (Fork::Parent(pid), own) => {
+                self.running.push(Program { id, pid, own, counts_before });
                 Ok(terminal)
             }
-            Fork::Child => sys::exit_now(become_program(spec, &streams, init)),
+            (Fork::Child, _) => sys::exit_now(become_program(spec, &streams, init)),
         }
     }
 
-    /// Handles the end of a process; returns the program if it was the first process of one. To be followed by
-    /// [`Programs::forget_sessions`], once for any number of processes.
+    /// Handles the end of a process; returns the program if it was the first process of one.
     pub(crate) fn ended(&mut self, pid: i32) -> Option<Program> {
         let at = self.running.iter().position(|program| program.pid == pid)?;
-        self.ended.push(pid);
         Some(self.running.swap_remove(at))
     }
 
     /// Kills everything a program started. Returns whether there was such a program.
-    pub(crate) fn abort(&mut self, id: u32, shell: &[i32], workers: &[i32]) -> bool {
+    pub(crate) fn abort(&mut self, id: u32) -> bool {
         let Some(at) = self.running.iter().position(|program| program.id == id) else {
             return false;
         };
         let program = self.running.swap_remove(at);
-        let mut spared = program.before.still_there();
-        spared.extend(self.processes());
-        spared.extend(shell);
-        spared.extend(workers);
-        processes::kill_all_but(&spared, processes::Descendants::Spared(&self.sessions()));
+        processes::kill(Scope::Program { root: program.pid, namespace: program.own.namespace });
         true
     }
 }
@@ -162,7 +173,8 @@ fn become_program(spec: &ProgramSpec, streams: &[OwnedFd], init: &Init<'_>) -> i
         harden::prefer_for_killing(init.own.proc.as_fd());
         diagnostics::report_nowhere();
         // SAFETY: this child of PID 1 ends by `execute` or, in `start`, by `exit_now`. Until then it uses the plan, the
-        // hardening and `spec` only, which hold no descriptors; `streams` are at 0 to 2 by now and not used again.
+        // hardening and `spec` only, which hold no descriptors; `streams` are at 0 to 2 by now and, like the namespace's file in
+        // `start`, not used again.
         unsafe { sys::close_from(3) }?;
         sys::reset_signals();
         init.hardening.apply()?;

@@ -21,7 +21,7 @@ use sandbox::Status;
 use super::{
     Init, LimitCounts,
     pipes::{Pipes, drain},
-    processes::{self, Present},
+    processes::{self, Present, Scope},
     program::Programs,
 };
 use crate::{
@@ -227,7 +227,6 @@ impl Shell {
         };
         let mut spared = running.before.still_there();
         spared.extend(running.copy);
-        spared.extend(programs.processes());
         spared.extend(workers);
         // The shell existed before the command, but it and its children have to be killed.
         if let Some(bash) = &self.bash {
@@ -235,7 +234,8 @@ impl Shell {
             // First, or it would print messages about the end of the others.
             processes::signal(&[bash.pid], Signal::KILL);
         }
-        processes::kill_all_but(&spared, processes::Descendants::Spared(&programs.sessions()));
+        let namespace = programs.shell_namespace();
+        processes::kill(Scope::Command { spared: &spared, namespace });
         self.hand_over(running);
         self.lost_now()
     }

@@ -86,9 +86,18 @@ pub(crate) fn has_mount_rights() -> bool {
 }
 
 fn write_maps(pid: i32, outside: u32, count: u32) -> io::Result<()> {
-    let line = format!("0 {outside} {count}\n");
-    fs::write(format!("/proc/{pid}/uid_map"), &line)?;
-    fs::write(format!("/proc/{pid}/gid_map"), &line)
+    let lines = map_lines(outside, count);
+    fs::write(format!("/proc/{pid}/uid_map"), &lines)?;
+    fs::write(format!("/proc/{pid}/gid_map"), &lines)
+}
+
+/// The map of `count` users to those from `outside` on. Root has a line of its own: where the outer namespace is that of an
+/// ordinary user, it maps root and the others apart, and the kernel refuses a line that spans both.
+fn map_lines(outside: u32, count: u32) -> String {
+    match count {
+        1 => format!("0 {outside} 1\n"),
+        _ => format!("0 {outside} 1\n1 {} {}\n", outside + 1, count - 1),
+    }
 }
 
 /// Creates a user namespace with this map and no process.
@@ -207,4 +216,16 @@ pub(crate) fn subordinate(file: &str, uid: u32) -> Option<u32> {
         let ours = Some(owner) == name.as_deref() || owner.parse() == Ok(uid);
         (ours && count >= USERS - 1).then_some(first)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_of_a_map_spans_root_and_other_users() {
+        assert_eq!(map_lines(0, 1), "0 0 1\n");
+        assert_eq!(map_lines(0, USERS), "0 0 1\n1 1 65535\n");
+        assert_eq!(map_lines(7_000_000, 3), "0 7000000 1\n1 7000001 2\n");
+    }
 }

@@ -42,7 +42,8 @@ async fn a_missing_spawner_program_is_named() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_spawner_is_named_in_later_errors() {
-    let runtime = match support::start(support::home()).await {
+    let home = support::home();
+    let runtime = match support::start(home.clone()).await {
         Ok(runtime) => runtime,
         Err(missing) => return sandbox_conformance::skip(&missing.capability, &missing.reason),
     };
@@ -54,6 +55,11 @@ async fn a_killed_spawner_is_named_in_later_errors() {
     assert!(reason.contains("signal: 9"), "{reason}");
     let failed = sandbox.shell(&ShellCommand::new("true")).await;
     assert!(matches!(failed, Err(Error::Gone(_))), "{failed:?}");
+    drop((sandbox, runtime));
+    // The next spawner finds and removes what this one left.
+    let next = support::start(home.clone()).await;
+    assert!(next.is_ok());
+    assert_eq!(fs::read_dir(home.join("run")).unwrap().count(), 1, "its own directory alone");
 }
 
 /// The only child of this process that is a spawner.

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use training::{RlConfig, SftConfig};
+use training::{RlConfig, SampleConfig, SftConfig};
 
 use crate::support::Toy;
 
@@ -35,21 +35,57 @@ fn speeds_are_measured_with_and_without_an_adapter() {
 }
 
 #[test]
+fn decode_steps_of_a_model_are_measured_and_checked() {
+    let toy = Toy::new();
+    let model = toy.path("model").display().to_string();
+    let run = |more: &[&str]| {
+        let work = "--device cpu --slots 3 --context 24 --reply 4 --rank 2 --json".split(' ');
+        let args: Vec<&str> = ["perf", "--model", &model]
+            .into_iter()
+            .chain(work)
+            .chain(more.iter().copied())
+            .collect();
+        let output = toy.run(&args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let figures = run(&[]);
+    assert_eq!((&figures["steps"], &figures["conversations"]), (&4.into(), &3.into()));
+    assert!(figures["step_ms"].as_f64().unwrap() > 0.0, "{figures}");
+    // Steps and time are of the same period, in which all conversations were continued.
+    let rate = figures["decode_tokens_per_s"].as_f64().unwrap();
+    let expected = 3.0 * 1e3 / figures["step_ms"].as_f64().unwrap();
+    assert!((rate / expected - 1.0).abs() < 1e-6, "{figures}");
+    let checks = run(&["--check"]);
+    for one in checks["checks"].as_array().unwrap() {
+        let off = one["largest_difference"].as_f64().unwrap();
+        assert!(one["tokens"].as_u64().unwrap() > 0 && off < 1e-3, "{one}");
+    }
+    let unknown = toy.run(&["perf", "--model", "missing", "--device", "cpu"]);
+    let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(!unknown.status.success() && text.contains("qwen2.5-1.5b"), "{text}");
+}
+
+#[test]
 fn examples_are_configurations() {
     let mut seen = 0;
     let folders = ["examples/train", "examples/study"].map(|folder| root().join(folder));
     for entry in folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()) {
         let path = entry.unwrap().path();
+        // Beside them are scripts, a task and what runs gave.
+        if path.extension().is_none_or(|ending| ending != "toml") || path.ends_with("set.toml") {
+            continue;
+        }
         let text = fs::read_to_string(&path).unwrap();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        match name.contains("sft") || name.contains("warm") {
-            true => drop(
-                SftConfig::parse(&text, &[]).unwrap_or_else(|error| panic!("{name}: {error:?}")),
-            ),
-            false => drop(
-                RlConfig::parse(&text, &[]).unwrap_or_else(|error| panic!("{name}: {error:?}")),
-            ),
-        }
+        let parsed = if name.starts_with("sample") {
+            SampleConfig::parse(&text, &[]).map(drop)
+        } else if name.contains("sft") || name.contains("warm") {
+            SftConfig::parse(&text, &[]).map(drop)
+        } else {
+            RlConfig::parse(&text, &[]).map(drop)
+        };
+        parsed.unwrap_or_else(|error| panic!("{name}: {error:?}"));
         seen += 1;
     }
     assert!(seen >= 10);
@@ -58,13 +94,20 @@ fn examples_are_configurations() {
 #[test]
 fn every_key_is_documented() {
     let page = fs::read_to_string(root().join("docs/training.md")).unwrap();
-    let rl =
-        "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\nsteps = 1\n[data]\ntrain = [\"t\"]\n[lora]\n";
-    let sft = "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n";
+    let rl = "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\nsteps = 1\n[data]\ntrain = [\"t\"]\n\
+              draw = \"pass-rate\"\n[rollout]\nobservation = 999\n[reward]\npartial = false\n[lora]\n";
+    let sft = "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n\
+               keep = \"correct\"\nthreshold = 0.5\n";
+    let sample =
+        "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\n[data]\nproblems = [\"t\"]\nlimit = 1\n";
     let rl = serde_json::to_value(RlConfig::parse(rl, &[]).unwrap()).unwrap();
+    let server = "model = \"m\"\noutput = \"o\"\n[data]\nproblems = [\"t\"]\n[sampler]\nurl = \"http://x\"\nmodel = \"m\"\n\
+                  tokenizer = \"t\"\nlogprobs = \"raw\"\ncontext = 9\napi_key_env = \"K\"\n";
+    let server = serde_json::to_value(SampleConfig::parse(server, &[]).unwrap()).unwrap();
     let sft = serde_json::to_value(SftConfig::parse(sft, &[]).unwrap()).unwrap();
+    let sample = serde_json::to_value(SampleConfig::parse(sample, &[]).unwrap()).unwrap();
     let mut keys = Vec::new();
-    for config in [rl, sft] {
+    for config in [rl, sft, sample, server] {
         gather(&config, &mut keys);
     }
     assert!(keys.len() > 40 && keys.iter().any(|key| key == "from"));

@@ -18,6 +18,7 @@ precision = "f32"
 [data]
 task = "DIR/task"
 trajectories = ["DIR/records"]
+keep = "submitted"
 [rollout]
 format = "fenced"
 tokens = 1024

@@ -11,7 +11,7 @@ const CORRECT: &str = "3";
 const WARM_START: &str = r#"
 model = "DIR/model"
 output = "DIR/warm"
-epochs = 250
+epochs = 60
 batch = 4
 seed = 5
 device = "cpu"
@@ -37,7 +37,7 @@ const REWARDS: &str = r#"
 model = "DIR/model"
 from = "DIR/warm"
 output = "DIR/rl"
-steps = 20
+steps = 14
 seed = 7
 device = "cpu"
 [data]
@@ -46,18 +46,18 @@ train = ["DIR/right.jsonl"]
 validation = ["DIR/right.jsonl"]
 [rollout]
 problems = 4
-members = 16
+members = 8
 format = "native"
 turns = 2
 tokens = 512
 tokens_per_reply = 128
-sandboxes = 64
+sandboxes = 32
 sampling = { temperature = 0.5 }
 [optimiser]
 rate = 5e-4
 weight_decay = 0
 [validation]
-every = 20
+every = 14
 members = 16
 sampling = { temperature = 0.5, top_p = 1.0, top_k = 0 }
 [checkpoints]

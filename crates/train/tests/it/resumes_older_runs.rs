@@ -3,21 +3,9 @@
 //! `tests/data/older-run` is a run of four steps as a kill after step 2 left it, but for `metrics.jsonl`, which holds all
 //! four steps: the last two are removed on resume and have to come out the same.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use crate::support::Toy;
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
-        }
-    }
-}
+use crate::support::{Toy, copy};
 
 #[test]
 fn a_run_of_the_first_version_resumes_exactly() {

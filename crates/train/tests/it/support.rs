@@ -98,6 +98,19 @@ impl Toy {
     }
 }
 
+/// Copies a directory.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
 /// A problem, with the command that answers it.
 pub(crate) fn row(id: &str, letter: &str, digit: &str) -> Value {
     json!({

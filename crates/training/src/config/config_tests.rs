@@ -23,7 +23,7 @@ fn the_defaults_are_the_released_recipe() {
         (1e-6, [0.9, 0.999], 1.0)
     );
     assert_eq!((optimizer.weight_decay, optimizer.eps), (0.01, 1e-8));
-    let validation = &config.validation;
+    let Validation::One(validation) = &config.validation else { panic!() };
     assert_eq!((validation.every, validation.sampling.top_k), (10, 20));
     assert_eq!(config.data.task, "instruct_pretrain");
 }
@@ -37,16 +37,39 @@ fn unknown_keys_are_rejected_by_name_and_line() {
 }
 
 #[test]
+fn new_keys_at_their_defaults_look_like_an_older_configuration() {
+    let config = RlConfig::parse(MINIMAL, &[]).unwrap();
+    let value = serde_json::to_value(&config).unwrap();
+    assert_eq!(config.rollout.observation, attempt::Settings::default().output_chars);
+    assert!(value["rollout"].get("observation").is_none() && value.get("reward").is_none());
+    assert!(value["data"].get("draw").is_none());
+}
+
+#[test]
+fn problems_are_not_drawn_by_pass_rate_and_resampled() {
+    let drawn = MINIMAL.replace("[data]", "[data]\ndraw = \"pass-rate\"");
+    assert!(RlConfig::parse(&drawn, &[]).is_ok());
+    let error = refused(&format!("{drawn}[algorithm]\nresample = 1\n"));
+    assert!(error.contains("algorithm.resample") && error.contains("pass-rate"), "{error}");
+}
+
+#[test]
 fn values_out_of_range_are_rejected_by_key() {
     for (more, key) in [
         ("[rollout]\nproblems = 0", "rollout.problems"),
         ("[rollout]\nproblems = 60000\nmembers = 60000", "rollout.problems times"),
         ("[rollout.sampling]\ntemperature = nan", "rollout.sampling.temperature"),
         ("[rollout.sampling]\ntemperature = 0", "rollout.sampling.temperature"),
+        ("[rollout.sampling]\ntop_p = 0.9", "rollout.sampling.top_p"),
+        ("[rollout.sampling]\ntop_k = 20", "rollout.sampling.top_k"),
         ("[rollout.sampling]\ntemperature = 1e-4", "rollout.sampling.temperature"),
         ("[validation.sampling]\ntemperature = 11", "validation.sampling.temperature"),
         ("[rollout]\ntimeout = -1", "rollout.timeout"),
         ("[rollout]\nformat = \"auto\"", "rollout.format"),
+        ("[rollout]\nobservation = 0", "rollout.observation"),
+        ("[reward]\nturn_cost = -0.1", "reward.turn_cost"),
+        ("[reward]\nthreshold = 0.0", "reward.threshold"),
+        ("[reward]\nfloor = nan", "reward.floor"),
         ("[optimiser]\nrate = inf", "optimiser.rate"),
         ("[optimiser]\nbetas = [0.9, 1.0]", "optimiser.betas"),
         ("[algorithm]\nclip_low = 1.5", "algorithm.clip_low"),
@@ -67,15 +90,18 @@ fn values_out_of_range_are_rejected_by_key() {
 #[test]
 fn validation_episodes_get_slots_too() {
     let slots = |text: &str, validation: usize| {
-        RlConfig::parse(&format!("{MINIMAL}[rollout]\n{text}"), &[])
-            .unwrap()
-            .rollout
-            .slots(validation)
+        let config = RlConfig::parse(&format!("{MINIMAL}[rollout]\n{text}"), &[]).unwrap();
+        config.rollout.slots(config.rollout.episodes(), validation)
     };
     assert_eq!((slots("problems = 2", 0), slots("problems = 2", 40)), (16, 40));
     assert_eq!(slots("problems = 2", 1000), 64, "no more than there are sandboxes");
     assert_eq!(slots("mode = \"llm\"", 1000), 256);
     assert_eq!(slots("slots = 3", 1000), 3);
+    // What only measures has no episodes to train on.
+    let text = format!("{MINIMAL}[rollout]\nsandboxes = 256\nproblems = 32\n");
+    let text = text.replace("steps = 3", "steps = 0").replace("train", "validation");
+    let config = RlConfig::parse(&text, &[]).unwrap();
+    assert_eq!(config.rollout.slots(config.training_episodes(), 3), 3);
 }
 
 #[test]
@@ -111,9 +137,9 @@ fn optional_keys_are_documented_too() {
 #[test]
 fn overrides_take_precedence() {
     let overrides =
-        ["optimiser.rate=1e-5", "model=elsewhere/x", "rollout.sampling.top_k=7", "lora.rank=4"];
+        ["optimiser.rate=1e-5", "model=elsewhere/x", "rollout.tokens=77", "lora.rank=4"];
     let config = RlConfig::parse(MINIMAL, &overrides.map(String::from)).unwrap();
-    assert_eq!((config.optimizer.learning_rate, config.rollout.sampling.top_k), (1e-5, 7));
+    assert_eq!((config.optimizer.learning_rate, config.rollout.tokens), (1e-5, 77));
     assert_eq!(config.model, PathBuf::from("elsewhere/x"));
     assert_eq!(config.lora.map(|lora| lora.rank), Some(4));
     for bad in ["rate", "=3", "model.x=3"] {

@@ -24,6 +24,36 @@ pub enum Precision {
     F32,
 }
 
+/// The precision of logits, in training and in sampling, where `precision` has 16 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeadPrecision {
+    /// 32 bits: products of 16-bit numbers, added and kept in 32.
+    #[default]
+    F32,
+    /// That of the model.
+    Model,
+}
+
+impl HeadPrecision {
+    /// Whether it is the default, which files of older runs do not name.
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<HeadPrecision> for policy::HeadPrecision {
+    fn from(precision: HeadPrecision) -> Self {
+        match precision {
+            HeadPrecision::F32 => Self::F32,
+            HeadPrecision::Model => Self::Model,
+        }
+    }
+}
+
+/// The default of `algorithm.length`, where episodes may be as long: about the sampled tokens of an episode.
+const DEFAULT_LENGTH: usize = 1024;
+
 /// The algorithm, see the file of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlgorithmName {
@@ -78,7 +108,7 @@ pub struct AlgorithmSettings {
     pub dual_clip: Option<f64>,
     /// How tokens add up: `token-sum`, `constant`, `episode-mean` or `token-mean`.
     pub aggregation: Option<AggregationName>,
-    /// The divisor where `aggregation` is `constant`; by default the token limit of an episode.
+    /// The divisor where `aggregation` is `constant`. Default 1024, or `rollout.tokens` where that is less.
     pub length: Option<f64>,
     /// The coefficient of the KL term of `grpo` to the initial model; needs the memory of a second model.
     pub kl: f64,
@@ -110,7 +140,7 @@ impl AlgorithmSettings {
 
     /// The algorithm, where episodes have at most `max_tokens` tokens.
     pub fn objective(&self, max_tokens: usize) -> Box<dyn Objective> {
-        let length = self.length.unwrap_or(max_tokens as f64).max(1.0);
+        let length = self.length.unwrap_or(max_tokens.min(DEFAULT_LENGTH) as f64).max(1.0);
         let with_overrides = |own: Surrogate| Surrogate {
             clip: Clip {
                 low: self.clip_low.unwrap_or(own.clip.low),

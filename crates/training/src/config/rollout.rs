@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, MAX_EPISODES, check};
 
+/// Characters of an observation by default, as in benchmarks.
+const DEFAULT_OBSERVATION: usize = 12_000;
+
 /// The default maximum of concurrent sequences without sandboxes.
 const MAX_SLOTS: usize = 256;
 
@@ -47,6 +50,16 @@ impl SamplingSettings {
     }
 }
 
+impl SamplingSettings {
+    /// Checks that tokens are drawn from the distribution that is trained: the trainer scores them among all tokens.
+    pub(super) fn check_for_training(&self) -> Result<(), ConfigError> {
+        let must = "1 (off) in training, which scores each token among all; `validation.sampling` may have it";
+        check("rollout.sampling.top_p", self.top_p, self.top_p >= 1.0, must)?;
+        let must = "0 (off) in training, which scores each token among all; `validation.sampling` may have it";
+        check("rollout.sampling.top_k", self.top_k, self.top_k == 0, must)
+    }
+}
+
 /// How episodes are played.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -67,6 +80,9 @@ pub struct RolloutSettings {
     pub tokens: usize,
     /// Maximum tokens per response.
     pub tokens_per_reply: usize,
+    /// Maximum characters of each output stream of a command, or of a file, that the model sees.
+    #[serde(skip_serializing_if = "is_default_observation")]
+    pub observation: usize,
     /// How tokens are drawn.
     pub sampling: SamplingSettings,
     /// The treatment of episodes that run out of turns or tokens: `zero`, `mask` or `keep`. Default: `mask` with
@@ -98,6 +114,7 @@ impl Default for RolloutSettings {
             turns: 100,
             tokens: 65_536,
             tokens_per_reply: 65_536,
+            observation: DEFAULT_OBSERVATION,
             sampling: SamplingSettings::default(),
             overlong: None,
             command_timeout: 120.0,
@@ -145,6 +162,7 @@ impl RolloutSettings {
                 limits,
                 documents: self.context,
                 command_timeout: Duration::from_secs_f64(self.command_timeout),
+                output_chars: self.observation,
                 ..attempt::Settings::default()
             },
             sandboxes: self.sandboxes,
@@ -154,13 +172,20 @@ impl RolloutSettings {
         }
     }
 
-    /// Concurrent sequences of the sampler, where a validation has this many episodes.
-    pub fn slots(&self, validation: usize) -> usize {
-        let most = self.episodes().max(validation);
-        match (self.slots, self.mode) {
-            (0, Mode::Sandbox) => self.sandboxes.min(most),
-            (0, Mode::Llm) => MAX_SLOTS.min(most),
-            (slots, _) => slots,
+    /// Concurrent sequences of the sampler: no more than there are episodes at once, in a step or in a validation.
+    pub fn slots(&self, training: usize, validation: usize) -> usize {
+        match self.slots {
+            0 => self.episodes_at_once(training, validation),
+            slots => slots,
+        }
+    }
+
+    /// Episodes that are played concurrently, where a step has `training` and a validation `validation` of them.
+    pub fn episodes_at_once(&self, training: usize, validation: usize) -> usize {
+        let most = training.max(validation).max(1);
+        match self.mode {
+            Mode::Sandbox => self.sandboxes.min(most),
+            Mode::Llm => MAX_SLOTS.min(most),
         }
     }
 
@@ -185,6 +210,8 @@ impl RolloutSettings {
             self.tokens_per_reply > 0,
             "above 0",
         )?;
+        let observation = (200..=1_000_000).contains(&self.observation);
+        check("rollout.observation", self.observation, observation, "between 200 and 1000000")?;
         let written = matches!(
             self.format,
             ToolFormat::Fenced | ToolFormat::Hermes | ToolFormat::Qwen3Coder | ToolFormat::Native
@@ -209,6 +236,11 @@ impl RolloutSettings {
             "above 0 where a problem has several episodes",
         )
     }
+}
+
+/// Older configurations have no such key: a run with the default has to look the same.
+fn is_default_observation(characters: &usize) -> bool {
+    *characters == DEFAULT_OBSERVATION
 }
 
 /// Validation on held-out problems.

@@ -153,3 +153,70 @@ fn a_run_without_steps_only_validates_also_from_another_run() {
     assert!(saved(&dir, "measured").is_empty());
     assert_eq!(trained_network(&dir.path().join("run"), None).unwrap().step, 1);
 }
+
+/// The value of `validation` for two sets, of which the second has one plain response of two tokens at most.
+const SETS: &str = "validation=[{name = \"one\", data = [\"DIR/rows.jsonl\"]}, \
+                    {name = \"two\", task = \"DIR/task\", data = [\"DIR/more.jsonl\"], members = 2, tokens_per_reply = 2}]";
+
+#[test]
+fn named_sets_are_measured_together_and_every_episode_is_kept() {
+    let dir = place();
+    let row = |id: &str| {
+        ROWS.replace("\"a\"", &format!("\"{id}\""))
+            .replace("\"A\"", &format!("\"{id}\""))
+            .replace("}", ", \"kind\": \"sum\", \"level\": 3}")
+    };
+    fs::write(dir.path().join("more.jsonl"), row("x") + &row("y")).unwrap();
+    let measured = ["steps=0", "data.train=[]", SETS];
+    assert_eq!(run(&dir, &measured).unwrap(), RunOutcome::Complete);
+    let before = lines(&dir, "run");
+    assert_eq!(before[0]["validation/one/episodes"], 1);
+    assert_eq!(before[0]["validation/two/episodes"], 4);
+    assert!(before[0]["validation/two/response_tokens_mean"].as_f64().unwrap() <= 2.0);
+    let found = report::validation::Validations::find(&dir.path().join("run")).unwrap();
+    let two = found.read("two", 0).unwrap();
+    let ids: Vec<_> = two.records.iter().map(|e| (e.id.as_str(), e.member)).collect();
+    assert_eq!(ids, [("x", 0), ("x", 1), ("y", 0), ("y", 1)]);
+    let first = &two.records[0];
+    assert_eq!((first.kind.as_deref(), first.level.as_deref()), (Some("sum"), Some("3")));
+    assert!(first.score.is_some() && first.turns == 1 && first.prompt_tokens > 0, "{first:?}");
+    assert!(dir.path().join("run").join(first.events.as_ref().unwrap()).is_file());
+    assert_ne!(first.digest, found.read("one", 0).unwrap().records[0].digest);
+    assert_eq!(two.info.settings["tokens_per_reply"], 2);
+    // An interrupted validation resumes: what is complete is not played again.
+    let path = |name: &str| dir.path().join("run").join(name);
+    fs::remove_file(path("metrics.jsonl")).unwrap();
+    fs::remove_file(path("validation/step-000000/two.json")).unwrap();
+    fs::remove_dir_all(path("episodes")).unwrap();
+    run(&dir, &measured).unwrap();
+    assert!(path("episodes/validation-000000/two").is_dir());
+    assert!(!path("episodes/validation-000000/one").exists());
+    assert_eq!(lines(&dir, "run"), before);
+}
+
+#[test]
+fn results_of_steps_that_are_repeated_are_removed() {
+    let dir = place();
+    let validated =
+        ["data.validation=[\"DIR/rows.jsonl\"]", "validation.every=1", "checkpoints.every=9"];
+    run(&dir, &[&validated[..], &["steps=2"]].concat()).unwrap();
+    let steps = || {
+        let found = report::validation::Validations::find(&dir.path().join("run")).unwrap();
+        found.sets()["validation"].clone()
+    };
+    assert_eq!(steps(), [0, 1, 2]);
+    let later = report::validation::step_directory(&dir.path().join("run"), 7);
+    fs::create_dir_all(&later).unwrap();
+    run(&dir, &[&validated[..], &["steps=3"]].concat()).unwrap();
+    assert_eq!(steps(), [0, 1, 2, 3]);
+    assert!(!later.exists());
+}
+
+#[test]
+fn a_set_without_problems_is_named() {
+    let dir = place();
+    fs::write(dir.path().join("more.jsonl"), ROWS.replace("\"3\"", "\" \"")).unwrap();
+    let error = run(&dir, &[SETS]).unwrap_err().to_string();
+    assert!(error.contains("validation.two.data") && error.contains("no problems"), "{error}");
+    assert!(!dir.path().join("run").exists());
+}

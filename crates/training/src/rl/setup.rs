@@ -5,21 +5,22 @@ use std::sync::Arc;
 
 use policy::{CudaGraphs, Engine, EngineSettings, Network, PrefixSharing};
 use problems::{Problem, Task};
-use rollout::{ChatCodec, EngineParts, Overlong, Reward, RolloutEngine, RolloutError};
+use rollout::ChatCodec;
 use sandbox::Runtime;
 
 use super::{Run, loss_kind};
 use crate::{
     checkpoint::Progress,
-    config::{AlgorithmName, RlConfig},
+    config::RlConfig,
     data,
+    draw::ProblemDraw,
     events::RunEvent,
     file_error::FileError,
     metrics::MetricsWriter,
     run::RunDirectory,
     services::{Services, TrainError},
     setup::Start,
-    shuffle::ShuffledIndices,
+    validation::{self, LoadedSet},
 };
 
 impl<'a, R: Runtime> Run<'a, R> {
@@ -30,7 +31,7 @@ impl<'a, R: Runtime> Run<'a, R> {
     ) -> Result<Self, TrainError> {
         let task = data::task(&config.data.task)?;
         let problems = training_problems(&task, config, services)?;
-        let validation = validation_problems(&task, config, services)?;
+        let sets = validation::load(config, services)?;
         let start = Start::from(config);
         let (origin, machine) = start.resolve()?;
         let codec = Arc::new(ChatCodec::load(&config.model)?);
@@ -45,22 +46,28 @@ impl<'a, R: Runtime> Run<'a, R> {
         let progress = Progress::resume(path, config.checkpoints.keep, &mut trainer)?;
         let metrics = MetricsWriter::open(path, progress.saved());
         let metrics = metrics.map_err(FileError::new("write", path))?;
-        let settings = engine_settings(config, trainer.net(), validation.len());
-        let context = settings.context;
+        validation::remove_after(path, progress.position.step)
+            .map_err(FileError::new("remove results of later steps in", path))?;
+        let settings = engine_settings(config, trainer.net(), &sets);
         let engine = Arc::new(Engine::start(trainer.net(), settings)?);
         let objective = config.algorithm.objective(config.rollout.tokens);
         let step = progress.position.step;
         // Before any episode is played: out-of-memory is reported at once.
         if machine.device.is_cuda() && step < config.steps {
+            let context = config.rollout.tokens.min(positions(trainer.net()));
             trainer.check_memory(context, loss_kind(config, &*objective))?;
         }
         if let Some(why) = engine.graphs_disabled_reason().filter(|_| machine.device.is_cuda()) {
             services.note(&format!("CUDA graphs are disabled: {why}"));
         }
+        if let Some(why) = engine.kernels_disabled_reason().filter(|_| machine.device.is_cuda()) {
+            services.note(&format!("the sampler's own kernels are disabled: {why}"));
+        }
         let what = format!("{} parameters on {}", trainer.parameter_count(), machine.describe());
         let steps = config.steps;
         services.observer.on_event(RunEvent::Started { step, steps, what: &what });
-        let rollouts = rollout_engine(codec, task, config, services).map_err(TrainError::Play)?;
+        let engines = validation::engines(codec, task, sets, config, services);
+        let (rollouts, validation) = engines.map_err(TrainError::Play)?;
         Ok(Self {
             config,
             services,
@@ -68,7 +75,12 @@ impl<'a, R: Runtime> Run<'a, R> {
             progress,
             metrics,
             objective,
-            order: ShuffledIndices::new(config.seed, problems.len()),
+            draw: ProblemDraw::new(
+                config.seed,
+                config.data.draw,
+                config.reward.threshold,
+                problems.iter().map(|problem| &**problem),
+            ),
             problems,
             validation,
             trainer,
@@ -94,50 +106,20 @@ fn training_problems<R: Runtime>(
     Ok(problems.into_iter().map(Arc::new).collect())
 }
 
-/// The held-out problems, if the run validates.
-fn validation_problems<R: Runtime>(
-    task: &Task,
-    config: &RlConfig,
-    services: &Services<'_, R>,
-) -> Result<Vec<Arc<Problem>>, TrainError> {
-    if config.validation.every == 0 && config.steps > 0 {
-        return Ok(Vec::new());
-    }
-    let files = &config.data.validation;
-    let least = usize::from(!files.is_empty());
-    let (problems, notes) = data::problems(task, files, "data.validation", least)?;
-    notes.iter().for_each(|note| services.note(note));
-    let limit = match config.validation.problems {
-        0 => usize::MAX,
-        limit => limit,
-    };
-    Ok(problems.into_iter().take(limit).map(Arc::new).collect())
-}
-
-fn rollout_engine<R: Runtime>(
-    codec: Arc<ChatCodec>,
-    task: Task,
-    config: &RlConfig,
-    services: &Services<'_, R>,
-) -> Result<RolloutEngine<R>, RolloutError> {
-    let overlong = match config.algorithm.name {
-        AlgorithmName::GrpoPlusPlus => Overlong::Mask,
-        AlgorithmName::Rloo | AlgorithmName::Grpo => Overlong::Zero,
-    };
-    let (settings, runtime) = (config.rollout.engine_settings(overlong), services.runtime.clone());
-    let _guard = services.tokio.enter();
-    RolloutEngine::new(EngineParts { codec, task, settings, reward: Reward::Grader, runtime })
-}
-
-fn engine_settings(config: &RlConfig, net: &Network, validation: usize) -> EngineSettings {
-    let positions = usize::try_from(net.shape().positions).unwrap_or(usize::MAX);
-    let validation_episodes = validation * config.validation.members;
+fn engine_settings(config: &RlConfig, net: &Network, sets: &[LoadedSet]) -> EngineSettings {
+    let training = config.training_episodes();
+    let tokens = config.rollout.tokens * usize::from(training > 0);
     EngineSettings {
-        slots: config.rollout.slots(validation_episodes),
-        context: config.rollout.tokens.min(positions),
+        slots: config.rollout.slots(training, validation::episodes(sets)),
+        context: sets.iter().map(LoadedSet::tokens).fold(tokens, usize::max).min(positions(net)),
         cuda_graphs: CudaGraphs::Auto,
         memory_limit: None,
         // Without it, the same run gives the same numbers on a CPU.
         prefix_sharing: if net.device().is_cuda() { PrefixSharing::On } else { PrefixSharing::Off },
     }
+}
+
+/// The tokens a sequence may have.
+fn positions(net: &Network) -> usize {
+    usize::try_from(net.shape().positions).unwrap_or(usize::MAX)
 }

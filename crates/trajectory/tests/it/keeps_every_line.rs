@@ -59,8 +59,16 @@ fn tool_call() -> impl Strategy<Value = ToolCall> {
 
 fn assistant() -> impl Strategy<Value = Assistant> {
     let some = value().prop_filter("null is the absence of a value", |value| !value.is_null());
-    (text(), text(), vec(tool_call(), 0..3), option::of(text()), option::of(some)).prop_map(
-        |(text, reasoning, calls, raw, opaque)| Assistant { text, reasoning, calls, raw, opaque },
+    let calls = (vec(tool_call(), 0..3), any::<bool>());
+    (text(), text(), calls, option::of(text()), option::of(some)).prop_map(
+        |(text, reasoning, (calls, then_submit), raw, opaque)| Assistant {
+            text,
+            reasoning,
+            calls,
+            then_submit,
+            raw,
+            opaque,
+        },
     )
 }
 

@@ -8,6 +8,7 @@ use results::{Mode, Selection};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{
+    limits::EpisodeLimitArgs,
     model::ModelArgs,
     sandbox::SandboxArgs,
     values::{self, Limit},
@@ -185,34 +186,16 @@ pub(crate) struct JudgeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct AttemptLimitArgs {
-    /// Maximum number of turns [default: the task's, else 100]
-    #[arg(long, value_name = "N", alias = "max_steps", alias = "max-steps",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_turns: Option<u32>,
-    /// Maximum number of tokens of the whole conversation [default: 65536; 131072 for long_context]
-    #[arg(long, value_name = "N", alias = "max_token_limit", alias = "max-token-limit",
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_tokens: Option<u64>,
-    /// Maximum number of tokens per response with a sandbox [default: 65536; 4096 for a local model]
-    #[arg(long, value_name = "N", alias = "max_tokens_per_call",
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_tokens_per_call: Option<u64>,
     /// Maximum number of tokens of a plain response [default: as --max-tokens-per-call]
     #[arg(long, value_name = "N", alias = "max_response_len",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_response_len: Option<u64>,
-    /// Maximum cost of an attempt in US dollars; requires a known price [default: none]
-    #[arg(long, value_name = "USD", value_parser = values::dollars, allow_negative_numbers = true)]
-    pub(crate) max_cost: Option<f64>,
     /// Time limit of an attempt: seconds, or 500ms, 2m, 1h
-    #[arg(long, value_name = "SECONDS", default_value = "30m", value_parser = values::time)]
+    #[arg(long, value_name = "SECONDS", default_value = "30m", value_parser = values::time, allow_hyphen_values = true)]
     pub(crate) deadline: Limit<Duration>,
-    /// Time limit of one command: seconds, or 500ms, 2m, 1h
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = values::time)]
-    pub(crate) command_timeout: Limit<Duration>,
-    /// Shorten old tool results when the conversation approaches its token limit
-    #[arg(long)]
-    pub(crate) compact: bool,
+
+    #[command(flatten)]
+    pub(crate) episode: EpisodeLimitArgs,
 }
 
 /// How problems are given to the model.

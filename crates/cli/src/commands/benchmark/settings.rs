@@ -96,8 +96,12 @@ impl BenchmarkSettings {
             },
             without: args.without.into_iter().collect(),
             limits: limits(&args.limits, &model),
-            command_timeout: args.limits.command_timeout.0,
-            compact: if args.limits.compact { Compact::NearTheLimit } else { Compact::Never },
+            command_timeout: args.limits.episode.command_timeout.0,
+            compact: if args.limits.episode.compact {
+                Compact::NearTheLimit
+            } else {
+                Compact::Never
+            },
             model,
             sandbox,
             judge: args.judge,
@@ -346,15 +350,16 @@ impl ConcurrencyArgs {
 }
 
 fn limits(args: &AttemptLimitArgs, model: &ModelSettings) -> LimitSettings {
+    let episode = &args.episode;
     let tokens_per_call =
-        args.max_tokens_per_call.unwrap_or_else(|| max_response_tokens(&model.location));
+        episode.max_tokens_per_call.unwrap_or_else(|| max_response_tokens(&model.location));
     LimitSettings {
-        turns: args.max_turns,
-        tokens: args.max_tokens,
+        turns: episode.max_turns,
+        tokens: episode.max_tokens,
         tokens_per_call,
         plain_tokens: args.max_response_len.unwrap_or(tokens_per_call),
         time: args.deadline.0,
-        cost: args.max_cost,
+        cost: episode.max_cost,
         misses: None,
     }
 }

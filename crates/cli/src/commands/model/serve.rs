@@ -12,7 +12,7 @@ use crate::{
     args::model::Forcing,
     console::output,
     exit::{Exit, UsageError},
-    model::{LocalSettings, ModelFile},
+    model::{LocalSettings, ModelFile, token_model},
     settings::{Settings, environment},
 };
 
@@ -56,12 +56,14 @@ pub(crate) async fn run(
         model = plan.load(settings) => model?,
         exit = signals.cancelled() => return Ok(exit),
     };
+    let tokens = Some(token_model(&model));
     let model = Formatted::new(model, args.tool_format);
     let model = match args.force_calls {
         Forcing::Yes => model.forced(),
         Forcing::No => model,
     };
-    let served = Served { images: Images::Refused, ..Served::new(model, DEFAULT_MAX_TOKENS) };
+    let served =
+        Served { images: Images::Refused, tokens, ..Served::new(model, DEFAULT_MAX_TOKENS) };
     let at = listener.local_addr()?;
     output::note(&format!("serving {} at http://{at}/v1; stop with Ctrl-C", plan.file.name()));
     let options = ServeOptions {

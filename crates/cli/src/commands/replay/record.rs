@@ -1,10 +1,14 @@
 //! Reads recorded episodes in all their forms: run directories, their files, attempts of benchmarks, files of the
 //! reference. What is missing is an error, never an empty episode.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
 
-use report::transcript::{Notice, notices};
-use results::{AttemptRecord, Judgement, ResultsDir, Run};
+use report::transcript::{Notice, Picture, notices, pictures};
+use results::{AttemptRecord, Judgement, ResultsDir, Run, open_below};
 use serde_json::{Value, json};
 use trajectory::{Line, Mode, Outcome, Trajectory};
 
@@ -24,6 +28,7 @@ const MAX_DAMAGED: usize = 5;
 pub(crate) struct Recorded {
     pub(crate) trajectory: Trajectory,
     pub(crate) notices: Vec<Notice>,
+    pub(crate) pictures: Vec<Picture>,
     /// Whether there are events: an attempt may have failed before its first.
     pub(crate) has_events: bool,
     pub(crate) attempt: Option<AttemptRecord>,
@@ -48,6 +53,7 @@ impl Recorded {
         Self {
             trajectory: Trajectory::from_events(lines),
             notices: notices(lines),
+            pictures: pictures(lines),
             has_events: true,
             attempt: None,
             judgement: None,
@@ -116,7 +122,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Location> {
         return Ok(episode(Recorded { run: Some(run), ..recorded }));
     }
     let invalid = |why: String| UsageError(format!("cannot read {}: {why}", path.display()));
-    let text = text_of(path).map_err(|error| invalid(error.to_string()))?;
+    let text = open(path).and_then(text_of).map_err(|error| invalid(error.to_string()))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if name.ends_with(".jsonl") || name.ends_with(".jsonl.partial") {
         let lines = trajectory::read(&text).map_err(|error| invalid(error.to_string()))?;
@@ -228,6 +234,27 @@ fn of_attempt_file(path: &Path, attempt: AttemptRecord) -> anyhow::Result<Record
     }
 }
 
+/// Names of the records in a run directory.
+const RECORDS: [&str; 2] = ["events.jsonl", "trajectory.json"];
+
+/// Opens a file that the user named. Where it belongs to a results or run directory, no link inside that directory is
+/// followed, as it may come from a stranger; elsewhere the file may be a link.
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(results) = results_of(path) {
+        let path = std::path::absolute(path)?;
+        return open_below(results.path(), path.strip_prefix(results.path()).unwrap_or(&path));
+    }
+    let directory = path.parent().unwrap_or(Path::new(""));
+    match path.file_name() {
+        Some(name) if RECORDS.iter().any(|record| name == *record) => {
+            open_below(directory, Path::new(name))
+        }
+        // Reading from a pipe would block.
+        _ if !fs::metadata(path)?.is_file() => Err(io::Error::other("it is not a file")),
+        _ => File::open(path),
+    }
+}
+
 /// The results directory that a file `KIND/TASK/MODE/FILE` is in.
 fn results_of(path: &Path) -> Option<ResultsDir> {
     let path = std::path::absolute(path).ok()?;
@@ -241,8 +268,8 @@ fn attempt_beside(events: &Path) -> Option<(ResultsDir, AttemptRecord)> {
     let events = std::path::absolute(events).ok()?;
     let results = results_of(&events)?;
     let below = events.strip_prefix(results.path().join("trajectories")).ok()?;
-    let text = text_of(&results.path().join("attempts").join(below).with_extension("json")).ok()?;
-    let attempt: AttemptRecord = serde_json::from_str(&text).ok()?;
+    let file = results.path().join("attempts").join(below).with_extension("json");
+    let attempt = results.read_attempt(&file).ok()?;
     if results.trajectory_path(&attempt.key) != events {
         return None;
     }

@@ -95,12 +95,22 @@ fn show_end(text: &mut String, recorded: &Recorded) {
     for (name, part) in [("answer", &attempt.answer), ("expected", &attempt.ground_truth)] {
         let _ = writeln!(text, "{name}: {}", sanitize(part.trim()));
     }
-    if !attempt.grade.is_null() {
+    if !is_blank(&attempt.grade) {
         let _ = writeln!(text, "grade: {}", sanitize(&attempt.grade.to_string()));
     }
     let votes = recorded.judgement.iter().flat_map(|judgement| &judgement.replies);
     for (at, reply) in votes.enumerate() {
         let _ = writeln!(text, "judge, vote {}: {}", at + 1, sanitize(reply.trim()));
+    }
+}
+
+/// Whether a grade has no details: a grader may have printed nothing but the score.
+fn is_blank(grade: &Value) -> bool {
+    match grade {
+        Value::Null => true,
+        Value::String(text) => text.trim().is_empty(),
+        Value::Object(details) => details.values().all(is_blank),
+        _ => false,
     }
 }
 
@@ -118,4 +128,17 @@ fn usage(spent: &Spent, steps: usize) -> String {
         seconds(spent.model_ms),
         seconds(spent.tool_ms),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_grade_without_details_is_not_shown() {
+        assert!(is_blank(&json!(null)) && is_blank(&json!({"output": "", "errors": null})));
+        assert!(!is_blank(&json!({"output": "", "exit_code": 0})) && !is_blank(&json!({"a": "b"})));
+    }
 }

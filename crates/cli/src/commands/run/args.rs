@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 
 use crate::args::{
+    limits::EpisodeLimitArgs,
     model::ModelArgs,
     sandbox::SandboxArgs,
     values::{self, Limit},
@@ -134,28 +135,10 @@ pub(crate) struct PromptArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// Maximum number of turns [default: 100]
-    #[arg(long, value_name = "N", alias = "max_steps", alias = "max-steps",
-          allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_turns: Option<u32>,
-    /// Maximum number of tokens of the whole conversation [default: 65536]
-    #[arg(long, value_name = "N", alias = "max_token_limit", alias = "max-token-limit",
-          allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_tokens: Option<u64>,
-    /// Maximum number of tokens per response [default: 65536; 4096 for a local model]
-    #[arg(long, value_name = "N", alias = "max_tokens_per_call",
-          allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_tokens_per_call: Option<u64>,
-    /// Maximum cost in US dollars; requires a known price [default: none]
-    #[arg(long, value_name = "USD", value_parser = values::dollars, allow_hyphen_values = true)]
-    pub(crate) max_cost: Option<f64>,
     /// Time limit of the episode: seconds, or 500ms, 2m, 1h [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = values::time, allow_hyphen_values = true)]
     pub(crate) deadline: Option<Limit<Duration>>,
-    /// Time limit of one command: seconds, or 500ms, 2m, 1h
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = values::time, allow_hyphen_values = true)]
-    pub(crate) command_timeout: Limit<Duration>,
-    /// Shorten old tool results when the conversation approaches its token limit
-    #[arg(long)]
-    pub(crate) compact: bool,
+
+    #[command(flatten)]
+    pub(crate) episode: EpisodeLimitArgs,
 }

@@ -7,6 +7,7 @@ use trajectory::{Mode, Outcome, Spent};
 
 use super::args::LimitArgs;
 use crate::{
+    args::limits::EpisodeLimitArgs,
     console::counted,
     exit::UsageError,
     outcome_text::{KnownLimits, outcome_text},
@@ -69,17 +70,19 @@ fn seconds(time: Duration) -> String {
 impl LimitArgs {
     /// Whether a limit was given that also applies to a resumed run.
     pub(crate) fn is_given(&self) -> bool {
-        let Self { max_turns, max_tokens, max_tokens_per_call, max_cost, deadline, .. } = self;
+        let EpisodeLimitArgs { max_turns, max_tokens, max_tokens_per_call, max_cost, .. } =
+            &self.episode;
         let tokens = max_tokens.is_some() || max_tokens_per_call.is_some();
-        max_turns.is_some() || tokens || max_cost.is_some() || deadline.is_some()
+        max_turns.is_some() || tokens || max_cost.is_some() || self.deadline.is_some()
     }
 
     /// Sets the limits that were given.
     pub(crate) fn apply(&self, limits: &mut Limits) {
-        limits.turns = self.max_turns.unwrap_or(limits.turns);
-        limits.tokens = self.max_tokens.unwrap_or(limits.tokens);
-        limits.tokens_per_call = self.max_tokens_per_call.unwrap_or(limits.tokens_per_call);
-        limits.cost = self.max_cost.or(limits.cost);
+        let episode = &self.episode;
+        limits.turns = episode.max_turns.unwrap_or(limits.turns);
+        limits.tokens = episode.max_tokens.unwrap_or(limits.tokens);
+        limits.tokens_per_call = episode.max_tokens_per_call.unwrap_or(limits.tokens_per_call);
+        limits.cost = episode.max_cost.or(limits.cost);
         limits.time = self.deadline.map_or(limits.time, |deadline| deadline.0);
     }
 }

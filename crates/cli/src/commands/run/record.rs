@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 use trajectory::{Event, Line, Outcome, Trajectory};
 
-use super::resume::is_resumable;
+use super::{owners::Owner, resume::is_resumable};
 
 use crate::{
     console::Console,
@@ -36,6 +36,9 @@ const MAX_PER_SECOND: u32 = 1000;
 
 /// The largest event file or trajectory that is read, in bytes.
 const MAX_SIZE: u64 = 256 << 20;
+
+/// Every event of a run.
+const EVENTS: &str = "events.jsonl";
 
 /// The summary of a run, written last.
 const RUN: &str = "run.json";
@@ -132,12 +135,17 @@ impl RunDir {
     }
 
     fn events(&self) -> PathBuf {
-        self.path.join("events.jsonl")
+        self.path.join(EVENTS)
+    }
+
+    /// Reads a file of the directory, which may come from a stranger: links in it are not followed.
+    fn text(&self, name: &str) -> io::Result<String> {
+        text_of(results::open_below(&self.path, Path::new(name))?)
     }
 
     /// Whether the results are complete. `run.json` is written last, and its outcome says if they are lost.
     pub(crate) fn results(&self) -> Results {
-        let text = text_of(&self.path.join(RUN)).unwrap_or_default();
+        let text = self.text(RUN).unwrap_or_default();
         match serde_json::from_str::<Value>(&text) {
             Ok(run) if run["outcome"] != "infrastructure" => Results::Saved,
             _ => Results::Missing,
@@ -171,7 +179,7 @@ impl RunDir {
     pub(crate) fn read_events(&self) -> anyhow::Result<Vec<Line>> {
         let path = self.events();
         let refuse = |why: String| UsageError(format!("{}: {why}", path.display()));
-        let text = text_of(&path).map_err(|error| refuse(error.to_string()))?;
+        let text = self.text(EVENTS).map_err(|error| refuse(error.to_string()))?;
         trajectory::read(&text).map_err(|error| refuse(error.to_string()).into())
     }
 
@@ -206,13 +214,9 @@ impl RunDir {
 }
 
 /// Reads a trajectory or event file. A killed process may leave half a character at its end.
-pub(crate) fn text_of(path: &Path) -> io::Result<String> {
-    // Reading from a pipe would block.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
+pub(crate) fn text_of(file: File) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_SIZE {
         return Err(io::Error::other("it is too large"));
     }
@@ -232,6 +236,7 @@ pub(crate) struct Recorder<'a> {
     runtime: &'a AnyRuntime,
     /// The prefix of the images with the sandbox's files.
     name: String,
+    owner: Option<Owner>,
     saved: Mutex<Saved>,
 }
 
@@ -244,6 +249,8 @@ struct Saved {
     turn: Option<u32>,
     /// Images that are of no use, but may exist: replaced ones, and ones whose saving was interrupted.
     stale: Vec<String>,
+    /// Whether an image stays for another process.
+    kept: bool,
     next: Option<Instant>,
 }
 
@@ -258,24 +265,39 @@ impl<'a> Recorder<'a> {
     ) -> io::Result<Self> {
         let events = EventFile::new(file)?;
         let saved = Mutex::new(Saved { image, ..Saved::default() });
-        Ok(Self { events, console, runtime, name, saved })
+        Ok(Self { events, console, runtime, name, owner: None, saved })
+    }
+
+    /// Notes the owner of saved files while there are some.
+    pub(crate) fn owned_by(self, owner: Option<Owner>) -> Self {
+        // The directory may have been moved since an earlier process saved files.
+        if self.saved().image.is_some() {
+            owner.iter().for_each(Owner::note);
+        }
+        Self { owner, ..self }
     }
 
     /// Keeps the saved files for another process.
     pub(crate) fn keep_image(&self) {
-        self.saved().image = None;
+        let mut saved = self.saved();
+        saved.kept = saved.image.take().is_some();
     }
 
     /// Removes saved files that are not needed. Images that a sandbox still uses cannot be removed.
     pub(crate) async fn remove_images(&self) {
-        let Saved { image, stale, .. } = std::mem::take(&mut *self.saved());
+        let Saved { image, stale, kept, .. } = std::mem::take(&mut *self.saved());
+        let mut all_gone = !kept;
         for image in image.into_iter().chain(stale) {
-            self.runtime.forget(&image).await;
+            all_gone &= self.runtime.forget(&image).await;
+        }
+        if all_gone {
+            self.owner.iter().for_each(Owner::forget);
         }
     }
 
     /// Saves the sandbox's files after this turn, in place of those saved before; returns whether that worked.
     async fn save(&self, turn: u32, image: String, sandbox: &AnySandbox) -> bool {
+        self.owner.iter().filter(|_| self.saved().turn.is_none()).for_each(Owner::note);
         self.saved().stale.push(image.clone());
         let kept = tokio::time::timeout(MAX_SAVE, sandbox.snapshot(&image)).await;
         if !matches!(kept, Ok(Ok(())))

@@ -88,8 +88,12 @@ impl RunSettings {
             model,
             prompts,
             limits,
-            command_timeout: args.limits.command_timeout.0,
-            compact: if args.limits.compact { Compact::NearTheLimit } else { Compact::Never },
+            command_timeout: args.limits.episode.command_timeout.0,
+            compact: if args.limits.episode.compact {
+                Compact::NearTheLimit
+            } else {
+                Compact::Never
+            },
             sandbox,
         };
         run.check_price()?;
@@ -158,6 +162,7 @@ impl RunSettings {
                 Compact::Never => None,
             },
             output_dir: Some(self.prompts.output_dir.clone()),
+            answer_file: None,
         }
     }
 }

@@ -5,6 +5,7 @@ pub(super) mod named;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
+use supervisor::Name;
 
 pub(crate) use self::named::NamedCommand;
 use crate::args::{
@@ -17,7 +18,7 @@ use crate::args::{
 pub(crate) enum SandboxCommand {
     /// Run a command in a new sandbox
     Run(SandboxRunArgs),
-    /// Open a shell in a new sandbox
+    /// Open a shell in a new or named sandbox
     Shell(SandboxShellArgs),
     #[command(flatten)]
     Named(NamedCommand),
@@ -64,10 +65,15 @@ pub(crate) struct SandboxRunArgs {
   llm-in-sandbox sandbox shell
   llm-in-sandbox sandbox shell --image base --network full \\
       --copy-in project:/testbed
+  llm-in-sandbox sandbox shell box
   echo 'ls -l /' | llm-in-sandbox sandbox shell
 
-There is no time limit unless --timeout is given. The exit code is the shell's.")]
+There is no time limit unless --timeout is given. The exit code is the shell's.
+A named sandbox has its image, limits and network already, and stays.")]
 pub(crate) struct SandboxShellArgs {
+    /// Named sandbox to open the shell in [default: a new one, gone with the shell]
+    #[arg(value_name = "NAME", conflicts_with_all = ["SessionArgs", "SandboxArgs"])]
+    pub(crate) name: Option<Name>,
     #[command(flatten)]
     pub(crate) sandbox: SessionArgs,
 }

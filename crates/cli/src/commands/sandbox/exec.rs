@@ -5,11 +5,15 @@ use std::{
     time::Duration,
 };
 
-use sandbox::{Captured, Cause, Process, ShellCommand, Status, Streams};
+use sandbox::{
+    CaptureBuffer, Captured, Cause, OutputCap, Process, RefusedConnections, ShellCommand, Status,
+    Streams,
+};
+use serde::Serialize;
 
 use super::{
-    args::named::SandboxExecArgs, refused::refused_line, shell::attach_terminal, streams,
-    supervise::supervisor_of,
+    args::named::SandboxExecArgs, refused::refused_line, run::Text, shell::attach_terminal,
+    streams, supervise::supervisor_of,
 };
 use crate::{
     console::{output, terminal},
@@ -38,15 +42,31 @@ pub(crate) async fn run(args: SandboxExecArgs, settings: &Settings) -> anyhow::R
         return Err(UsageError(text.into()).into());
     }
     let supervisor = supervisor_of(&args.name, settings).await?;
+    let captured = args.json.then(|| [(); 2].map(|()| CaptureBuffer::new(OutputCap::default())));
     let end = if args.tty {
         let (streams, _raw) = attach_terminal(&mut process, settings)?;
         supervisor.exec(&args.name, &process, streams).await?
     } else {
         let stdin = if io::stdin().is_terminal() { None } else { streams::input() };
-        let (stdout, stderr) = (streams::output()?, streams::errors()?);
+        let (stdout, stderr) = match &captured {
+            Some([out, err]) => (out.writer(), err.writer()),
+            None => (streams::output()?, streams::errors()?),
+        };
         let streams = Streams::Pipes { stdin, stdout, stderr };
         supervisor.exec(&args.name, &process, streams).await?
     };
+    if let Some([out, err]) = &captured {
+        output::print_json(&Report {
+            status: end.exit.status,
+            exit_code: end.exit.status.code(),
+            cause: end.exit.cause,
+            duration_ms: end.exit.duration.as_secs_f64() * 1e3,
+            stdout: Text::captured(&out.take()),
+            stderr: Text::captured(&err.take()),
+            shell_lost: None,
+            refused_connections: &end.refused,
+        })?;
+    }
     if let Some(line) = refused_line(&end.refused, &end.network) {
         let when = if line.contains("--network") { " when you create the sandbox" } else { "" };
         output::note(&format!("{line}{when}"));
@@ -65,12 +85,42 @@ async fn evaluate(
     command.validate()?;
     let supervisor = supervisor_of(&args.name, settings).await?;
     let done = supervisor.shell(&args.name, &command).await?;
+    if args.json {
+        output::print_json(&Report {
+            status: done.status,
+            exit_code: done.status.code(),
+            cause: done.cause,
+            duration_ms: done.duration.as_secs_f64() * 1e3,
+            stdout: Text::captured(&done.stdout),
+            stderr: Text::captured(&done.stderr),
+            shell_lost: Some(done.shell_lost),
+            refused_connections: &[],
+        })?;
+        return Ok(conclude(done.status, done.cause, timeout));
+    }
     forward(&mut io::stdout(), &done.stdout)?;
     forward(&mut io::stderr(), &done.stderr)?;
     if done.shell_lost {
         output::note("the shell ended; the next command starts with a new one");
     }
     Ok(conclude(done.status, done.cause, timeout))
+}
+
+/// The object `--json` prints: that of `sandbox run`, without what concerns a new sandbox.
+#[derive(Serialize)]
+struct Report<'a> {
+    status: Status,
+    /// As a shell would report it.
+    exit_code: i32,
+    cause: Option<Cause>,
+    duration_ms: f64,
+    stdout: Text,
+    stderr: Text,
+    /// Whether the next command with `--shell` starts with a new shell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shell_lost: Option<bool>,
+    /// What the network policy refused.
+    refused_connections: &'a [RefusedConnections],
 }
 
 /// Writes captured output as it is, and how much of it is missing.

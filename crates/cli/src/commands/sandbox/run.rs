@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use sandbox::{
-    CaptureBuffer, Cause, OutputCap, Process, Protection, RefusedConnections, Status, Streams,
+    CaptureBuffer, Captured, Cause, OutputCap, Process, Protection, RefusedConnections, Status,
+    Streams,
 };
 use serde::Serialize;
 use startup::Signals;
@@ -72,7 +73,7 @@ struct Copies<'a> {
 
 /// Output of a command. The middle of a long one is replaced by a line.
 #[derive(Serialize)]
-struct Text {
+pub(super) struct Text {
     text: String,
     bytes: u64,
     omitted: u64,
@@ -80,7 +81,10 @@ struct Text {
 
 impl Text {
     fn of(kept: &CaptureBuffer) -> Self {
-        let captured = kept.take();
+        Self::captured(&kept.take())
+    }
+
+    pub(super) fn captured(captured: &Captured) -> Self {
         let text = captured.text().into_owned();
         Self { text, bytes: captured.total, omitted: captured.omitted() }
     }

@@ -1,4 +1,4 @@
-//! `sandbox shell`: an interactive shell in a new sandbox, or a script from standard input.
+//! `sandbox shell`: an interactive shell in a new or named sandbox, or a script from standard input.
 
 use sandbox::{Process, Streams};
 use startup::{Signals, terminal::RawMode};
@@ -8,15 +8,20 @@ use tokio::{
 };
 
 use super::{
-    args::SandboxShellArgs,
+    args::{
+        SandboxShellArgs,
+        named::{NamedCommand, SandboxExecArgs},
+    },
     request::Request,
+    run_named,
     session::{self, Session},
     streams,
 };
-use crate::{console::terminal, exit::Exit, settings::Settings};
+use crate::{commands::until_cancelled, console::terminal, exit::Exit, settings::Settings};
 
 /// Starts bash if the image has it, else sh.
-const FIND_SHELL: &str = "command -v bash >/dev/null 2>&1 && exec bash; exec sh";
+const START_SHELL: [&str; 3] =
+    ["sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"];
 
 /// Runs the shell.
 pub(crate) async fn run(
@@ -24,9 +29,15 @@ pub(crate) async fn run(
     settings: &Settings,
     signals: &mut Signals,
 ) -> anyhow::Result<Exit> {
+    if let Some(name) = args.name {
+        let command = NamedCommand::Exec(SandboxExecArgs {
+            tty: terminal::is_interactive(),
+            ..SandboxExecArgs::new(name, START_SHELL)
+        });
+        return until_cancelled(run_named(command, settings), signals).await;
+    }
     let request = Request::check(args.sandbox, None)?;
-    let mut process =
-        Process { timeout: request.timeout, ..Process::new(["sh", "-c", FIND_SHELL]) };
+    let mut process = Process { timeout: request.timeout, ..Process::new(START_SHELL) };
     let session = if terminal::is_interactive() {
         let (streams, _raw) = attach_terminal(&mut process, settings)?;
         session::run(&request, &process, streams, settings, signals).await?

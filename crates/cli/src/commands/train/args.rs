@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use curves::Smoothing;
 
 /// Subcommands of `train`.
@@ -18,6 +18,15 @@ pub(crate) enum TrainCommand {
 Writes curves.html (one page, opens without a network) and an SVG file per
 figure. A run in progress is plotted up to its last step.")]
     Plot(PlotArgs),
+    /// Compare the validation results of runs, or of two steps, problem by problem
+    #[command(after_help = "Examples:
+  llm-in-sandbox train compare runs/rloo
+  llm-in-sandbox train compare runs/base runs/rloo@40 --by kind
+  llm-in-sandbox train compare runs/rloo --set gsm8k --json
+
+One run is compared with its own first validation, several with the first of
+them. RUN@STEP chooses a validation; default: the last.")]
+    Compare(CompareArgs),
     /// Train a model by reinforcement learning in sandboxes
     #[command(
         disable_help_flag = true,
@@ -32,6 +41,13 @@ figure. A run in progress is plotted up to its last step.")]
   llm-in-sandbox train sft CONFIG.toml"
     )]
     Sft(ForwardedArgs),
+    /// Collect episodes of a model with their scores, to train on the correct ones
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train sample CONFIG.toml"
+    )]
+    Sample(ForwardedArgs),
     /// Export a trained model or adapter
     #[command(
         disable_help_flag = true,
@@ -39,6 +55,13 @@ figure. A run in progress is plotted up to its last step.")]
   llm-in-sandbox train export RUN --to DIR"
     )]
     Export(ForwardedArgs),
+    /// Serve a model with the sampler of training
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:
+  llm-in-sandbox train serve MODEL --port 8000"
+    )]
+    Serve(ForwardedArgs),
     /// Measure the speed of training and generation
     #[command(
         disable_help_flag = true,
@@ -63,6 +86,41 @@ pub(crate) struct PlotArgs {
     /// Print a summary of the figures as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `train compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// Run directories, or RUN@STEP
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Value to compare: score of the answer, share with full score, or reward
+    #[arg(long, value_name = "METRIC", default_value = "score")]
+    pub(crate) metric: MetricArg,
+    /// Break results down by kind or level of problem
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) by: Option<ByArg>,
+    /// Compare this validation set only; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) set: Vec<String>,
+    /// Print the comparisons as one JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum MetricArg {
+    Score,
+    Success,
+    Reward,
+}
+
+/// What results are broken down by.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ByArg {
+    Kind,
+    Level,
 }
 
 /// Parses a smoothing factor.

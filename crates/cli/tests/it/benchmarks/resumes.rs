@@ -344,3 +344,45 @@ fn no_reply_from_a_cache_counts_twice() {
     benched(&home, &server, &[&args[..], &["--output", "again"]].concat(), 0);
     assert_eq!(server.count(), 2 + 2 * 4 + 2 * 4);
 }
+
+/// Earlier versions graded constraints that the grader does not know as violated.
+#[test]
+fn an_attempt_whose_row_is_not_valid_any_more_has_no_score() {
+    let home = Home::new();
+    let row = |id: &str, constraint: &str| {
+        let truth = json!({"instruction_id_list": [constraint], "kwargs": [{"N": 1}]});
+        let row = json!({"id": id, "domain": "instruct_follow", "problem_statement": "Say blue.",
+            "ground_truth": truth.to_string()});
+        row.to_string() + "\n"
+    };
+    write(
+        &home.file("rows.jsonl"),
+        row("good", "count:unique_word_count") + &row("old", "nobody:knows"),
+    );
+    let server = MockServer::start().unwrap();
+    (0..2).for_each(|_| server.push(say("blue")));
+    let args = ["instruct_follow", "--data", "rows.jsonl", "--mode", "llm"];
+    benched(&home, &server, &args, 0);
+    let good = attempts(&home.file("out")).remove(0);
+    assert_eq!(good["id"], "good");
+    let mut old = good.clone();
+    (old["id"], old["score"], old["grade"]) = (json!("old"), json!(0.0), json!({"strict": false}));
+    let dir = home.file("out/attempts/instruct_follow/llm");
+    let file = fs::read_dir(&dir).unwrap().flatten().next().unwrap().file_name();
+    let file = file.into_string().unwrap().replace("good", "old");
+    write(&dir.join(&file), old.to_string());
+    let output = bench(&home, &server.base_url(), args).output().unwrap();
+    let text = err(&output);
+    assert!(text.contains("unknown constraint `nobody:knows`"), "{text}");
+    assert!(text.contains("instruct_follow: 1 stored attempt has no score now"), "{text}");
+    assert!(text.contains("start a new run with another --output"), "{text}");
+    let withdrawn = read_json(&dir.join(&file));
+    assert_eq!((&withdrawn["score"], &withdrawn["answer"]), (&Value::Null, &old["answer"]));
+    assert_eq!(
+        withdrawn["grading"]["earlier"],
+        json!([{"score": 0.0, "grade": {"strict": false}}])
+    );
+    let report = home.json(["report", "out", "--json", "--pages", "none"]);
+    let mode = &report["systems"][0]["tasks"][0]["llm"];
+    assert_eq!((&mode["ungraded"], &mode["score"]["problems"]), (&json!(1), &json!(1)), "{mode}");
+}

@@ -172,3 +172,25 @@ fn a_killed_command_spares_what_another_left_in_the_background() {
     }
     assert!(is_running(&left));
 }
+
+#[test]
+fn a_killed_command_spares_the_daemon_another_started_meanwhile() {
+    let Some(kept) = Kept::with_box() else { return };
+    let (sleep, daemon, own) = (unique_sleep(), unique_sleep(), unique_sleep());
+    let running = start(&kept, &sleep);
+    // In a session of its own, and an orphan: only how it came to be says whose it is.
+    kept.exec_ok(&format!("setsid -f {} >/dev/null 2>&1", daemon.join(" ")));
+    let script = format!("setsid -f {}; sleep 1000", own.join(" "));
+    let mut command = kept.command(["sandbox", "exec", "box", "--", "bash", "-c", &script]);
+    let other = Running(command.spawn().unwrap());
+    for started in [&daemon, &own] {
+        wait_for("the daemons", || is_running(started).then_some(()));
+    }
+    for killed in [&running, &other] {
+        killed.signal(Signal::KILL);
+    }
+    for gone in [&sleep, &own] {
+        wait_for("the end of the commands", || (!is_running(gone)).then_some(()));
+    }
+    assert!(is_running(&daemon));
+}

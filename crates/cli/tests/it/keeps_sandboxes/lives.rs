@@ -1,9 +1,11 @@
 //! The life of a named sandbox: created, used by several commands, forked, saved, removed.
 
+use std::path::PathBuf;
+
 use serde_json::json;
 
-use super::{Kept, groups_of};
-use crate::support::{code, err, out, wait_for};
+use super::Kept;
+use crate::support::{code, err, groups_of, out, wait_for};
 
 #[test]
 fn files_and_processes_last_from_command_to_command() {
@@ -41,7 +43,7 @@ fn files_and_processes_last_from_command_to_command() {
     assert_eq!(kept.ok(["sandbox", "rm", "box"]), "box\n");
     assert_eq!(kept.names(), Vec::<String>::new());
     kept.is_clean(owner);
-    assert_eq!(groups_of(owner), 0);
+    assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::Kept;
-use crate::support::{Running, code, err};
+use crate::support::{Running, code, err, out, refusal};
 
 #[test]
 fn exit_codes_and_outputs_pass_through() {
@@ -124,4 +124,43 @@ fn refused_connections_are_explained_once() {
     let remedy = "--network allow=good.example,bad.example when you create the sandbox";
     assert!(text.contains(remedy), "{text}");
     assert_eq!(err(&kept.exec("true")), "", "not again");
+}
+
+#[test]
+fn a_command_is_reported_as_one_object() {
+    let Some(kept) = Kept::with_box() else { return };
+    let script = "echo out; echo err >&2; exit 3";
+    for shell in [&[][..], &["--shell"]] {
+        let args = [&["sandbox", "exec", "box", "--json"], shell, &["--"]].concat();
+        let mut command = kept.command(args);
+        let command = match shell.is_empty() {
+            true => command.args(["sh", "-c", script]),
+            false => command.arg("(echo out; echo err >&2; exit 3)"),
+        };
+        let output = command.output().unwrap();
+        assert_eq!(code(&output), 3, "{}", err(&output));
+        let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+        assert_eq!((&report["exit_code"], &report["cause"]), (&3.into(), &serde_json::Value::Null));
+        assert_eq!(
+            (&report["stdout"]["text"], &report["stderr"]["text"]),
+            (&"out\n".into(), &"err\n".into())
+        );
+        assert!(report["duration_ms"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn a_shell_opens_in_a_named_sandbox() {
+    let Some(kept) = Kept::with_box() else { return };
+    kept.exec_ok("echo kept > note");
+    let mut command = kept.command(["sandbox", "shell", "box"]);
+    let mut running = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut input = running.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"cat note; echo more >> note; exit 7\n").unwrap();
+    drop(input);
+    let output = running.wait_with_output().unwrap();
+    assert_eq!((code(&output), out(&output).as_str()), (7, "kept\n"), "{}", err(&output));
+    assert_eq!(kept.exec_ok("cat note"), "kept\nmore\n");
+    let line = refusal(&kept.run(["sandbox", "shell", "box", "--memory", "1G"]), 2);
+    assert!(line.contains("--memory"), "{line}");
 }

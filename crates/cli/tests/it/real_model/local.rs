@@ -185,7 +185,9 @@ fn a_served_model_answers_and_ends() {
     let health = curl(&[&url.replace("/v1", "/health")]);
     assert_eq!(health["status"], "ok");
     let name = tiny.file_stem().unwrap().to_str().unwrap();
-    assert_eq!(curl(&[&format!("{url}/models")])["data"][0]["id"], name);
+    let listed = curl(&[&format!("{url}/models")])["data"][0].clone();
+    assert_eq!((&listed["id"], &listed["max_model_len"]), (&json!(name), &json!(8192)));
+    continues_tokens(&url);
     let body = json!({"max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]});
     let chat = format!("{url}/chat/completions");
     let reply = curl(&[&chat, "-H", "content-type: application/json", "-d", &body.to_string()]);
@@ -233,6 +235,28 @@ fn a_served_model_answers_and_ends() {
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
     assert!(!rest.contains("panic"), "{rest}");
+}
+
+/// Token ids go in, and come back with log-probabilities.
+fn continues_tokens(url: &str) {
+    let ask = |max_tokens: u32, stop: Value| {
+        let body = json!({
+            "prompt": [1, 4093, 198, 1780, 314, 260], "max_tokens": max_tokens, "temperature": 0,
+            "stop_token_ids": stop, "ignore_eos": true, "logprobs": 1, "return_token_ids": true
+        });
+        let path = format!("{url}/completions");
+        let got = curl(&[&path, "-H", "content-type: application/json", "-d", &body.to_string()]);
+        assert_eq!(got["choices"][0]["prompt_token_ids"], body["prompt"], "{got}");
+        got["choices"][0].clone()
+    };
+    let free = ask(4, json!([]));
+    let ids = free["token_ids"].as_array().unwrap();
+    assert_eq!((ids.len(), &free["finish_reason"]), (4, &json!("length")), "{free}");
+    let logprobs = free["logprobs"]["token_logprobs"].as_array().unwrap();
+    assert!(logprobs.iter().all(|logprob| logprob.as_f64().unwrap() <= 0.0), "{free}");
+    let stopped = ask(4, json!([ids[0]]));
+    assert_eq!(stopped["token_ids"], json!([ids[0]]), "{stopped}");
+    assert_eq!((&stopped["finish_reason"], &stopped["stop_reason"]), (&json!("stop"), &ids[0]));
 }
 
 fn curl(args: &[&str]) -> Value {

@@ -86,9 +86,28 @@ pub(crate) struct SandboxExecArgs {
     /// Evaluate the command in the sandbox's shell, which keeps directory, variables and functions
     #[arg(long, conflicts_with_all = ["cwd", "env", "tty"])]
     pub(crate) shell: bool,
+    /// Print one JSON object at the end, including the command's output
+    #[arg(long, conflicts_with = "tty")]
+    pub(crate) json: bool,
     /// Command, after --
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
+}
+
+impl SandboxExecArgs {
+    /// A command without options.
+    pub(crate) fn new<const N: usize>(name: Name, command: [&str; N]) -> Self {
+        Self {
+            name,
+            cwd: None,
+            env: Vec::new(),
+            timeout: None,
+            tty: false,
+            shell: false,
+            json: false,
+            command: command.map(str::to_owned).to_vec(),
+        }
+    }
 }
 
 /// Options of `sandbox cp`.

@@ -1,0 +1,214 @@
+//! Causal attention over packed sequences: all tokens of a batch in one tensor, sequence after sequence, without padding.
+//! Several sequences may begin with the same tokens, the prefix, which are then there once: the rest of each attends to
+//! the prefix and to itself.
+//!
+//! On a GPU in 16 bits one fused kernel computes all sequences. Elsewhere they are computed one after another, which gives
+//! the same numbers up to rounding. Knows no projections and no positions.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::error::TchResult;
+use crate::graph::Cuda;
+
+/// The widest head of the fused kernel; widths must be multiples of 8.
+const MAX_FUSED_HEAD: i64 = 256;
+
+/// The layout of packed sequences.
+#[derive(Debug)]
+pub(crate) struct Packing {
+    /// In the order of their tokens; together they are all tokens.
+    sequences: Vec<Sequence>,
+    device: Device,
+    fused: Option<Fused>,
+}
+
+/// Consecutive tokens that attend to themselves and to all of an earlier sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sequence {
+    /// The number of its tokens, at least 1.
+    pub(crate) length: i64,
+    /// The index of the sequence that precedes it, which has no prefix itself.
+    pub(crate) prefix: Option<usize>,
+}
+
+/// What the fused kernel needs besides the heads.
+#[derive(Debug)]
+struct Fused {
+    cuda: Cuda,
+    query_ends: Tensor,
+    key_ends: Tensor,
+    longest: [i64; 2],
+}
+
+/// Queries, keys and values: `[tokens, heads, head_dim]`, with fewer heads for keys and values where they are shared.
+pub(crate) struct Heads {
+    pub(crate) queries: Tensor,
+    pub(crate) keys: Tensor,
+    pub(crate) values: Tensor,
+}
+
+impl Packing {
+    /// Lays out sequences for heads of this width and element type on a device.
+    pub(crate) fn new(
+        sequences: Vec<Sequence>,
+        head_dim: i64,
+        kind: Kind,
+        device: Device,
+    ) -> TchResult<Self> {
+        let mut packing = Self { sequences, device, fused: None };
+        let fits = head_dim % 8 == 0 && head_dim <= MAX_FUSED_HEAD;
+        if device.is_cuda()
+            && fits
+            && matches!(kind, Kind::BFloat16 | Kind::Half)
+            && let Ok(cuda) = Cuda::load()
+        {
+            packing.fused = Some(packing.fuse(cuda)?);
+        }
+        Ok(packing)
+    }
+
+    /// `count` sequences of the same length that share nothing.
+    pub(crate) fn regular(count: i64, length: i64) -> Vec<Sequence> {
+        (0..count).map(|_| Sequence { length, prefix: None }).collect()
+    }
+
+    /// The keys that a sequence attends to.
+    fn keys(&self, sequence: Sequence) -> i64 {
+        sequence.length + sequence.prefix.map_or(0, |prefix| self.sequences[prefix].length)
+    }
+
+    fn fuse(&self, cuda: Cuda) -> TchResult<Fused> {
+        let ends = |length: &dyn Fn(Sequence) -> i64| {
+            let mut end = 0;
+            let ends = self.sequences.iter().map(|sequence| {
+                end += length(*sequence);
+                i32::try_from(end).unwrap_or(i32::MAX)
+            });
+            let all: Vec<i32> = std::iter::once(0).chain(ends).collect();
+            Tensor::f_from_slice(&all)?.f_to_device(self.device)
+        };
+        let most = |length: &dyn Fn(Sequence) -> i64| {
+            // With one query each, libtorch takes a kernel for sampling, which has no gradient.
+            self.sequences.iter().map(|sequence| length(*sequence)).max().unwrap_or(0).max(2)
+        };
+        let (own, keys) = (|sequence: Sequence| sequence.length, |sequence| self.keys(sequence));
+        Ok(Fused {
+            cuda,
+            query_ends: ends(&own)?,
+            key_ends: ends(&keys)?,
+            longest: [most(&own), most(&keys)],
+        })
+    }
+
+    /// Attention: `[tokens, heads * head_dim]`.
+    pub(crate) fn attend(&self, heads: &Heads) -> TchResult<Tensor> {
+        match &self.fused {
+            Some(fused) => self.attend_fused(fused, heads),
+            None => self.attend_each(heads),
+        }
+    }
+
+    fn attend_fused(&self, fused: &Fused, heads: &Heads) -> TchResult<Tensor> {
+        let together = |tensor: &Tensor| -> TchResult<Tensor> {
+            if self.sequences.iter().all(|sequence| sequence.prefix.is_none()) {
+                return Ok(tensor.shallow_clone());
+            }
+            let parts: Vec<Tensor> = self.with_prefixes(tensor)?.into_iter().flatten().collect();
+            Tensor::f_cat(&parts, 0)
+        };
+        let (keys, values) = (together(&heads.keys)?, together(&heads.values)?);
+        let attended = fused
+            .cuda
+            .attention(
+                [&heads.queries, &keys, &values],
+                [&fused.query_ends, &fused.key_ends],
+                fused.longest,
+            )
+            .map_err(|error| TchError::Torch(error.to_string()))?;
+        attended.f_flatten(1, -1)
+    }
+
+    /// The parts of keys or values that each sequence attends to, in order.
+    ///
+    /// A prefix is expanded once and taken apart, so that the gradients of all its uses are added in one operation.
+    fn with_prefixes(&self, tensor: &Tensor) -> TchResult<Vec<Vec<Tensor>>> {
+        let own = self.split(tensor)?;
+        let mut uses = vec![1; own.len()];
+        self.sequences.iter().filter_map(|sequence| sequence.prefix).for_each(|at| uses[at] += 1);
+        let mut copies = Vec::with_capacity(own.len());
+        for (part, uses) in own.iter().zip(&uses) {
+            copies.push(match uses {
+                1 => vec![part.shallow_clone()],
+                &uses => {
+                    let sizes: Vec<i64> = std::iter::once(uses).chain(part.size()).collect();
+                    part.f_unsqueeze(0)?.f_expand(sizes, false)?.f_unbind(0)?
+                }
+            });
+        }
+        let mut take = |at: usize| {
+            let missing = || TchError::Shape(format!("sequence {at} has no copy left"));
+            copies[at].pop().ok_or_else(missing)
+        };
+        let parts = self.sequences.iter().enumerate().map(|(at, sequence)| {
+            let prefix = sequence.prefix.map(&mut take).transpose()?;
+            Ok(prefix.into_iter().chain([take(at)?]).collect())
+        });
+        parts.collect()
+    }
+
+    /// One sequence after another.
+    fn attend_each(&self, heads: &Heads) -> TchResult<Tensor> {
+        let queries = self.split(&heads.queries)?;
+        let keys = self.with_prefixes(&heads.keys)?;
+        let values = self.with_prefixes(&heads.values)?;
+        let mut attended = Vec::with_capacity(queries.len());
+        for ((queries, keys), values) in queries.iter().zip(keys).zip(values) {
+            // From [tokens, heads, head_dim] to [1, heads, tokens, head_dim].
+            let shaped = |part: &Tensor| part.f_transpose(0, 1)?.f_unsqueeze(0);
+            let joined = |parts: Vec<Tensor>| match parts.as_slice() {
+                [only] => shaped(only),
+                parts => shaped(&Tensor::f_cat(parts, 0)?),
+            };
+            let found = one(&shaped(queries)?, &joined(keys)?, &joined(values)?)?;
+            attended.push(found.f_squeeze_dim(0)?.f_transpose(0, 1)?.f_flatten(1, -1)?);
+        }
+        Tensor::f_cat(&attended, 0)
+    }
+
+    /// Splits a tensor over tokens into the sequences. This joins their gradients in one operation.
+    fn split(&self, tensor: &Tensor) -> TchResult<Vec<Tensor>> {
+        let lengths: Vec<i64> = self.sequences.iter().map(|sequence| sequence.length).collect();
+        tensor.f_split_with_sizes(lengths, 0)
+    }
+}
+
+/// Attention of one sequence, whose queries are the last of its keys: `[1, heads, tokens, head_dim]`.
+fn one(queries: &Tensor, keys: &Tensor, values: &Tensor) -> TchResult<Tensor> {
+    let (_, query_heads, length, _) = queries.size4()?;
+    let (_, key_heads, all, _) = keys.size4()?;
+    let before = all - length;
+    let mask = match before {
+        0 => None,
+        _ => {
+            let ones = Tensor::f_ones([length, all], (Kind::Bool, queries.device()))?;
+            Some(ones.f_tril(before)?)
+        }
+    };
+    let shared = query_heads != key_heads;
+    // No fused kernel of a GPU shares heads in 32 bits; on a processor it does.
+    let repeat = shared && queries.device().is_cuda();
+    let repeated = |tensor: &Tensor| match repeat {
+        true => tensor.f_repeat_interleave_self_int(query_heads / key_heads, 1, None::<i64>),
+        false => Ok(tensor.shallow_clone()),
+    };
+    Tensor::f_scaled_dot_product_attention(
+        queries,
+        &repeated(keys)?,
+        &repeated(values)?,
+        mask.as_ref(),
+        0.0,
+        mask.is_none(),
+        None::<f64>,
+        shared && !repeat,
+    )
+}

@@ -1,0 +1,140 @@
+//! On a GPU in 16 bits, packed sequences with shared prefixes give the scores and gradients of the CPU in 32 bits, up to
+//! rounding; and how long learning takes there.
+
+use std::time::Instant;
+
+use lis_policy::{Checkpointing, LoraConfig, Network, Row, RowGroup, Shape, TARGETS, perf};
+use tch::{Device, Kind, Tensor};
+
+use crate::needs::has_cuda;
+
+/// Qwen2.5-1.5B with fewer layers and a smaller vocabulary, and an adapter that matters.
+fn small(device: Device, kind: Kind) -> Network {
+    let shape = perf::named_shape("qwen2.5-1.5b").unwrap();
+    let shape = Shape { hidden: 512, intermediate: 1024, layers: 2, vocabulary: 1000, ..shape };
+    adapted(Network::random(shape, 3, device, kind).unwrap())
+}
+
+fn adapted(mut net: Network) -> Network {
+    let targets = TARGETS.to_vec();
+    net.add_lora(&LoraConfig { rank: 8, alpha: 32.0, targets, seed: 1 }).unwrap();
+    for (number, (name, mut factor)) in net.trainable().into_iter().enumerate() {
+        if name.contains("lora_B") {
+            let count = factor.numel() as i64;
+            let waves = Tensor::arange(count, (Kind::Float, net.device())) * 0.7 + number as f64;
+            let waves = (waves.sin() * 0.01).view(factor.size().as_slice());
+            tch::no_grad(|| factor.copy_(&waves));
+        }
+    }
+    net
+}
+
+/// Tokens, and which of them are scored.
+type Text = (Vec<u32>, Vec<bool>);
+
+/// Groups: the number of shared tokens, and the sequences.
+struct Texts(Vec<(usize, Vec<Text>)>);
+
+impl Texts {
+    /// Groups of `members` sequences: a common prompt, then tokens of their own, of which two thirds are scored.
+    fn new(groups: u32, members: u32, prompt: u32, own: u32, vocabulary: u32) -> Self {
+        let member = |group: u32, member: u32| {
+            // Lengths differ, as those of episodes do.
+            let length = prompt + own / 2 + own * (member + 1) / (members + 1);
+            let token = |at: u32| match at < prompt {
+                true => group * 7919 + at * 31,
+                false => group * 7919 + member * 104_729 + at * 17 + 1,
+            };
+            let tokens: Vec<u32> = (0..length).map(|at| token(at) % vocabulary).collect();
+            (tokens, (0..length).map(|at| at >= prompt && !at.is_multiple_of(3)).collect())
+        };
+        let group = |at: u32| (prompt as usize, (0..members).map(|who| member(at, who)).collect());
+        Self((0..groups).map(group).collect())
+    }
+
+    fn groups(&self, share: bool) -> Vec<RowGroup<'_>> {
+        let rows = self.0.iter().map(|(shared, texts)| {
+            let rows: Vec<Row<'_>> =
+                texts.iter().map(|(tokens, scored)| Row { tokens, scored }).collect();
+            (*shared, rows)
+        });
+        rows.flat_map(|(shared, rows)| match share {
+            true => vec![RowGroup { shared, rows }],
+            false => rows.into_iter().map(|row| RowGroup { shared: 0, rows: vec![row] }).collect(),
+        })
+        .collect()
+    }
+}
+
+/// The log-probabilities and the gradients of the adapter, all in one tensor each, on the CPU.
+fn results(net: &Network, groups: &[RowGroup<'_>]) -> (Tensor, Tensor) {
+    let batch = net.batch_groups(groups).unwrap();
+    let loss = |scored: &lis_policy::Scored| scored.logprob.f_mean(Kind::Float);
+    let found = net.accumulate(&batch, 1.0, Checkpointing::Off, loss).unwrap();
+    let gradients: Vec<Tensor> = net
+        .trainable()
+        .into_iter()
+        .map(|(_, mut factor)| {
+            let gradient = factor.grad().to_kind(Kind::Float).to_device(Device::Cpu).copy();
+            factor.zero_grad();
+            gradient.view([-1])
+        })
+        .collect();
+    (found.scored.logprob.to_device(Device::Cpu), Tensor::cat(&gradients, 0))
+}
+
+/// The distance of two vectors, relative to the length of the second.
+fn distance(one: &Tensor, other: &Tensor) -> f64 {
+    ((one - other).norm() / other.norm()).double_value(&[])
+}
+
+#[test]
+fn the_fused_kernel_gives_the_numbers_of_the_cpu() {
+    if !has_cuda() {
+        return;
+    }
+    let texts = Texts::new(3, 4, 50, 40, 1000);
+    let wanted = results(&small(Device::Cpu, Kind::Float), &texts.groups(false));
+    let gpu = small(Device::Cuda(0), Kind::BFloat16);
+    for share in [false, true] {
+        let found = results(&gpu, &texts.groups(share));
+        let (scores, gradients) = (distance(&found.0, &wanted.0), distance(&found.1, &wanted.1));
+        println!("share {share}: scores differ by {scores:.2e}, gradients by {gradients:.2e}");
+        assert!(scores < 5e-3 && gradients < 5e-2, "{share}: {scores} {gradients}");
+    }
+}
+
+#[test]
+fn learning_takes_seconds_on_a_gpu() {
+    if !has_cuda() {
+        return;
+    }
+    let shape = perf::named_shape("qwen2.5-1.5b").unwrap();
+    let gpu = adapted(perf::random(shape, Device::Cuda(0), Kind::BFloat16).unwrap());
+    // 4 problems of 8 episodes each: an eighth of a step of 256 episodes of 2,000 tokens, half of them prompt.
+    let texts = Texts::new(4, 8, 1000, 1000, 151_936);
+    for share in [false, true] {
+        let time = || {
+            let begun = Instant::now();
+            let (mut computed, mut scored) = (0, 0);
+            for group in texts.groups(share).chunks(if share { 1 } else { 8 }) {
+                let batch = gpu.batch_groups(group).unwrap();
+                let loss = |scored: &lis_policy::Scored| scored.logprob.f_mean(Kind::Float);
+                gpu.accumulate(&batch, 1.0, Checkpointing::Off, loss).unwrap();
+                computed += batch.computed;
+                scored += batch.scored;
+            }
+            tch::Cuda::synchronize(0);
+            (begun.elapsed().as_secs_f64(), computed, scored)
+        };
+        time();
+        let (seconds, computed, scored) = time();
+        let rate = computed as f64 / seconds;
+        println!(
+            "share {share}: {computed} tokens computed, {scored} scored, {seconds:.2} s ({rate:.0} tokens/s); 256 \
+             episodes take {:.1} s",
+            8.0 * seconds
+        );
+        assert!(8.0 * seconds < 20.0, "{seconds}");
+    }
+}

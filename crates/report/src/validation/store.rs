@@ -1,0 +1,171 @@
+//! Finds and reads the measured sets of a run. Files may come from elsewhere: sizes are bounded, and only regular files are
+//! opened.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use super::{EpisodeRecord, SetInfo, UNNAMED, VERSION};
+
+/// The directory in a run.
+const DIRECTORY: &str = "validation";
+
+/// The largest file, in bytes.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Results cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file or directory cannot be read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// A file cannot be parsed.
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The parse error.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A file of a later version.
+    #[error("{} has version {found}; this program reads version {VERSION}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// There are no results.
+    #[error(
+        "{} has no validation results: it is not a run of `train rl` with validation, or no validation is complete",
+        path.display()
+    )]
+    None {
+        /// The run directory.
+        path: PathBuf,
+    },
+}
+
+/// The directory of the results of a step.
+pub fn step_directory(run: &Path, step: u64) -> PathBuf {
+    run.join(DIRECTORY).join(format!("step-{step:06}"))
+}
+
+/// The measured sets of a run: by name, the steps at which each was measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validations {
+    run: PathBuf,
+    sets: BTreeMap<String, Vec<u64>>,
+}
+
+/// A set at a step, with all its episodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredSet {
+    /// Its settings and metrics.
+    pub info: SetInfo,
+    /// Its episodes, in the order of its problems.
+    pub records: Vec<EpisodeRecord>,
+}
+
+impl Validations {
+    /// Finds the complete sets of a run.
+    pub fn find(run: &Path) -> Result<Self, StoreError> {
+        let failed = |source| StoreError::Io { path: run.to_owned(), source };
+        let mut sets: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        fs::metadata(run).map_err(failed)?;
+        for (step, dir) in steps(run).map_err(failed)? {
+            for entry in fs::read_dir(&dir).map_err(failed)?.flatten() {
+                let path = entry.path();
+                let is_info = path.extension().is_some_and(|extension| extension == "json");
+                if let Some(name) = path.file_stem().and_then(|name| name.to_str())
+                    && is_info
+                    && !name.starts_with('.')
+                {
+                    sets.entry(name.to_owned()).or_default().push(step);
+                }
+            }
+        }
+        sets.values_mut().for_each(|steps| steps.sort_unstable());
+        match sets.is_empty() {
+            true => Err(StoreError::None { path: run.to_owned() }),
+            false => Ok(Self { run: run.to_owned(), sets }),
+        }
+    }
+
+    /// The sets and the steps at which they were measured, ascending.
+    pub fn sets(&self) -> &BTreeMap<String, Vec<u64>> {
+        &self.sets
+    }
+
+    /// Reads a set at a step.
+    pub fn read(&self, name: &str, step: u64) -> Result<MeasuredSet, StoreError> {
+        read(&step_directory(&self.run, step), name)
+    }
+}
+
+impl MeasuredSet {
+    /// The name of the files of a set.
+    pub fn file_name(name: Option<&str>) -> &str {
+        name.unwrap_or(UNNAMED)
+    }
+}
+
+/// The steps of a run that have results, with their directories.
+fn steps(run: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let entries = match fs::read_dir(run.join(DIRECTORY)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut steps = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let step = name.to_str().and_then(|name| name.strip_prefix("step-")?.parse().ok());
+        if let Some(step) = step.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            steps.push((step, entry.path()));
+        }
+    }
+    Ok(steps)
+}
+
+fn read(dir: &Path, name: &str) -> Result<MeasuredSet, StoreError> {
+    let path = dir.join(format!("{name}.json"));
+    let damaged = |path: &Path, source| StoreError::Damaged { path: path.to_owned(), source };
+    let info: SetInfo =
+        serde_json::from_str(&text(&path)?).map_err(|source| damaged(&path, source))?;
+    if info.version > VERSION {
+        return Err(StoreError::Version { path, found: info.version });
+    }
+    let path = dir.join(format!("{name}.jsonl"));
+    let records = text(&path)?
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()
+        .map_err(|source| damaged(&path, source))?;
+    Ok(MeasuredSet { info, records })
+}
+
+/// The text of a regular file: opening a pipe would block and reading a device never end.
+fn text(path: &Path) -> Result<String, StoreError> {
+    let read = || {
+        let about = fs::symlink_metadata(path)?;
+        if !about.is_file() || about.len() > MAX_BYTES {
+            return Err(io::Error::other("not a regular file of at most 1 GiB"));
+        }
+        let mut text = String::new();
+        File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    read().map_err(|source| StoreError::Io { path: path.to_owned(), source })
+}
