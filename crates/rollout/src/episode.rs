@@ -90,6 +90,11 @@ impl<R: Runtime> Shared<R> {
             Ok(events) => attempt::answer(&play, events).await,
             Err(error) => return Played::without_events(&error),
         };
+        // A server that is slow, busy or dead says nothing about the policy.
+        if attempt.outcome == Outcome::Deadline && policy.awaits_server() {
+            let cause = "the time limit was reached while the inference server sampled".into();
+            attempt.outcome = Outcome::Infrastructure { cause, fault: Fault::ModelServer };
+        }
         let segments = policy.segments();
         // Its slot in the sampler's cache is free while the answer is graded.
         policy.release();

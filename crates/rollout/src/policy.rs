@@ -40,6 +40,8 @@ pub struct PolicyModel<S: Sampler> {
     conversation: u64,
     stream: Mutex<TokenStream>,
     released: AtomicBool,
+    /// Whether a response is being sampled. Stays set where the episode ends meanwhile.
+    sampling: AtomicBool,
 }
 
 impl<S: Sampler> fmt::Debug for PolicyModel<S> {
@@ -76,12 +78,18 @@ impl<S: Sampler> PolicyModel<S> {
             conversation,
             stream: Mutex::default(),
             released: AtomicBool::new(false),
+            sampling: AtomicBool::new(false),
         }
     }
 
     /// Takes the tokens of the episode so far.
     pub fn segments(&self) -> Vec<Segment> {
         self.stream().finish()
+    }
+
+    /// Whether the episode ended while another process sampled a response.
+    pub(crate) fn awaits_server(&self) -> bool {
+        self.sampler.is_remote() && self.sampling.load(Ordering::Relaxed)
     }
 
     /// Frees the conversation's slot in the sampler.
@@ -172,7 +180,10 @@ impl<S: Sampler> Model for PolicyModel<S> {
         };
         let sample = self.sample_request(&text, start, request)?;
         let (prompt, max_tokens) = (sample.tokens.len(), sample.max_tokens);
-        let sampled = self.sampler.sample(sample).await.map_err(failed)?;
+        self.sampling.store(true, Ordering::Relaxed);
+        let sampled = self.sampler.sample(sample).await;
+        self.sampling.store(false, Ordering::Relaxed);
+        let sampled = sampled.map_err(failed)?;
         check(&sampled, max_tokens)?;
         let text = self.stream().push_response(&self.codec, &sampled);
         let mut splitter = match start {

@@ -264,6 +264,10 @@ impl Sampler for HttpSampler {
 
     /// Servers cache prefixes by themselves.
     fn release(&self, _conversation: u64) {}
+
+    fn is_remote(&self) -> bool {
+        true
+    }
 }
 
 /// Why an attempt failed.

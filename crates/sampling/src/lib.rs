@@ -68,6 +68,11 @@ pub trait Sampler: Send + Sync + 'static {
 
     /// Frees what is cached for a conversation. A later request of the same conversation is still served.
     fn release(&self, conversation: u64);
+
+    /// Whether another process samples, whose delays and failures say nothing about the policy.
+    fn is_remote(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Sampler> Sampler for Arc<S> {
@@ -89,6 +94,10 @@ impl<S: Sampler> Sampler for Arc<S> {
 
     fn release(&self, conversation: u64) {
         S::release(self, conversation);
+    }
+
+    fn is_remote(&self) -> bool {
+        S::is_remote(self)
     }
 }
 

@@ -112,8 +112,12 @@ fn line(event: RunEvent<'_>) -> Option<String> {
 fn measured(metrics: &Metrics) -> String {
     let error = metrics.get("success_se").map_or_else(String::new, |se| format!(" ± {se:.3}"));
     let value = |name: &str| metrics.get(name).unwrap_or(0.0);
+    let failed = match value("episodes_left") {
+        0.0 => String::new(),
+        failed => format!(", {failed} of them without a score: the infrastructure failed"),
+    };
     format!(
-        "success {:.3}{error}, score {:.3}, turns {:.2}, tokens {:.0}, {} episodes",
+        "success {:.3}{error}, score {:.3}, turns {:.2}, tokens {:.0}, {} episodes{failed}",
         value("success"),
         value("raw_reward_mean"),
         value("turns_mean"),

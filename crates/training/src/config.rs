@@ -320,6 +320,7 @@ impl RlConfig {
         if let Some(sampler) = &config.sampler {
             sampler.check()?;
             check("steps", config.steps, config.steps == 0, ONLY_SAMPLED)?;
+            check("from", "given", config.from.is_none(), NO_FROM)?;
         }
         config.rollout.check()?;
         config.reward.check()?;
@@ -360,6 +361,9 @@ impl SftConfig {
         Ok(config)
     }
 }
+
+/// What `from` has to be with a server.
+const NO_FROM: &str = "absent with `[sampler]`, whose server has its own weights";
 
 /// What is possible with a server.
 const ONLY_SAMPLED: &str = "0 with `[sampler]`, since a server's weights cannot be updated: validate its model with 0, \

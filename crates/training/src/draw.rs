@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use problems::Problem;
-use rollout::Group;
+use rollout::{Group, Rollout};
 use serde::{Deserialize, Serialize};
 
 use crate::{checkpoint::Position, config, metrics::Metrics, shuffle::ShuffledIndices};
@@ -144,14 +144,18 @@ impl ProblemDraw {
     pub(crate) fn record(&self, groups: &[Group], position: &mut Position) {
         for group in groups {
             let Some(name) = self.bucket_of.get(&group.problem) else { continue };
-            let scores: Vec<f64> =
-                group.present().filter_map(|rollout| rollout.raw_reward).collect();
-            if scores.is_empty() {
+            let count = group.present().count();
+            if count == 0 {
                 continue;
             }
-            let right = scores.iter().filter(|score| **score >= self.threshold).count();
+            // A right answer that earns nothing, since its episode reached a limit, is no pass.
+            let passed = |rollout: &&Rollout| {
+                rollout.raw_reward.is_some_and(|score| score >= self.threshold)
+                    && rollout.reward.is_some_and(|reward| reward > 0.0)
+            };
+            let passes = group.present().filter(passed).count();
             let bucket = position.buckets.entry(name.clone()).or_default();
-            bucket.rate += MOMENTUM * (right as f64 / scores.len() as f64 - bucket.rate);
+            bucket.rate += MOMENTUM * (passes as f64 / count as f64 - bucket.rate);
             bucket.groups += 1;
         }
     }

@@ -101,6 +101,12 @@ fn pass_rates_follow_what_was_played() {
         draw.record(&[group(&problems[70], &[0.0, 0.0])], &mut position);
     }
     assert!(!INFORMATIVE.contains(&position.buckets["join/5"].rate));
+    // A right answer that earned nothing, because its episode reached a limit, is no pass.
+    let mut limited = group(&problems[70], &[1.0, 1.0]);
+    limited.members.iter_mut().for_each(|member| member.reward = Some(0.0));
+    let before = position.buckets["join/5"].rate;
+    draw.record(&[limited], &mut position);
+    assert!(position.buckets["join/5"].rate < before);
 }
 
 #[test]

@@ -87,7 +87,9 @@ fn collect_files(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Res
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (path, kind) = (entry.path(), entry.file_type()?);
-        if kind.is_dir() && depth < MAX_DEPTH {
+        // Held-out episodes of a training run must not be trained on.
+        let held_out = entry.file_name().to_string_lossy().starts_with("validation-");
+        if kind.is_dir() && depth < MAX_DEPTH && !held_out {
             collect_files(&path, depth + 1, files)?;
         } else if kind.is_file() && is_recording(&path) {
             if files.len() >= MAX_FILES {
@@ -161,6 +163,10 @@ fn from_events(lines: &[Line]) -> Result<Vec<Message>, String> {
 }
 
 fn from_trajectory(record: &Trajectory, task: &Task) -> Result<Vec<Message>, String> {
+    match record.metadata.get("outcome").and_then(serde_json::Value::as_str) {
+        None | Some("submitted") => {}
+        Some(other) => return Err(format!("the episode was not submitted: {other}")),
+    }
     let stored = record.metadata.get("messages").cloned();
     let stored: Option<Vec<Message>> =
         stored.and_then(|stored| serde_json::from_value(stored).ok());

@@ -129,8 +129,15 @@ pub(crate) fn collect<S: Sampler, R: Runtime>(
     // Several times as many as are played at once: the last episodes of a batch leave slots unused.
     let batch = slots.saturating_mul(4).div_ceil(members).max(config.rollout.problems);
     let played = pending.chunks(batch).try_for_each(|batch| {
-        let Batch { scores, metrics } =
-            collector.play(batch, &dir.join(format!("part-{part:06}")))?;
+        let played = collector.play(batch, &dir.join(format!("part-{part:06}")));
+        let Batch { scores, metrics } = match played {
+            // A few bad problems must not keep a run with others from its end.
+            Err(TrainError::Play(error @ RolloutError::AllFailed { .. })) if step > 0 => {
+                services.note(&error_text::one_line(&error));
+                return Ok(());
+            }
+            played => played?,
+        };
         scores.iter().for_each(|score| summary.add(score));
         (part, step) = (part + 1, step + batch.len() as u64);
         let event = RunEvent::Step { step, steps: all, metrics: &metrics };

@@ -180,6 +180,9 @@ pub(crate) struct Start<'a> {
     head_precision: HeadPrecision,
 }
 
+/// The default of `algorithm.length`, where episodes may be as long: about the sampled tokens of an episode.
+const DEFAULT_LENGTH: usize = 1024;
+
 /// The settings that were resolved when a run started.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -189,9 +192,21 @@ pub(crate) struct Origin {
     /// The step of the run it started from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from_step: Option<u64>,
+    /// The precision of logits; absent in runs of versions in which it was that of computation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head_precision: Option<HeadPrecision>,
 }
 
 impl Origin {
+    /// The constant that losses are divided by where the configuration does not set it, for episodes of at most this
+    /// many tokens. Runs of older versions keep theirs.
+    pub(crate) fn default_length(self, max_tokens: usize) -> usize {
+        match self.head_precision {
+            Some(_) => max_tokens.min(DEFAULT_LENGTH),
+            None => max_tokens,
+        }
+    }
+
     /// That of a run; `None` where the run has not started.
     pub(crate) fn read(run: &Path) -> Result<Option<Self>, TrainError> {
         Ok(run::read_json(run, FILE)?)
@@ -247,6 +262,7 @@ impl Start<'_> {
             (None, from) => Origin {
                 precision: Precision::of(machine.kind),
                 from_step: from.map(|run| saved_step(run, self.from_step)).transpose()?,
+                head_precision: Some(self.head_precision),
             },
         };
         Ok((origin, machine))
@@ -254,7 +270,7 @@ impl Start<'_> {
 
     /// A trainer with the initial weights of the run. A run with a checkpoint does not need them: it loads its own.
     pub(crate) fn trainer(&self, origin: Origin, machine: Machine) -> Result<Trainer, TrainError> {
-        let net = self.network(machine, self.lora)?;
+        let net = self.network(origin, machine, self.lora)?;
         let mut trainer = trainer(net, self.optimizer)?;
         if Checkpoints::read_only(self.output).steps()?.is_empty()
             && let Some(weights) = self.weights_of_other_run(origin)?
@@ -272,9 +288,9 @@ impl Start<'_> {
     ) -> Result<Network, TrainError> {
         match self.weights_of_other_run(origin)? {
             // A new adapter changes nothing yet.
-            None => self.network(machine, None),
+            None => self.network(origin, machine, None),
             Some(weights) => {
-                let net = self.network(machine, self.lora)?;
+                let net = self.network(origin, machine, self.lora)?;
                 copy_weights(&net, &weights)?;
                 Ok(net)
             }
@@ -283,11 +299,13 @@ impl Start<'_> {
 
     fn network(
         &self,
+        origin: Origin,
         machine: Machine,
         lora: Option<&LoraSettings>,
     ) -> Result<Network, TrainError> {
         let net = network(self.model, machine, lora, self.seed)?;
-        Ok(net.with_head_precision(self.head_precision.into()))
+        let precision = origin.head_precision.unwrap_or(HeadPrecision::Model);
+        Ok(net.with_head_precision(precision.into()))
     }
 
     /// The weights of the run named by `from`, if any.

@@ -164,14 +164,26 @@ fn exports_have_the_precision_of_the_run() {
         let (run, trainer) = begin(&config).unwrap();
         save(run.path(), &trainer, 1, 0.1);
         let origin = Origin::read(run.path()).unwrap();
-        assert_eq!(origin, Some(Origin { precision: settled, from_step: None }));
+        let head_precision = Some(HeadPrecision::default());
+        assert_eq!(origin, Some(Origin { precision: settled, from_step: None, head_precision }));
         assert_eq!(trained_network(run.path(), None).unwrap().net.trainable()[0].1.kind(), kind);
     }
     // As a GPU would have resolved it.
     let config = config(dir.path(), "auto", &["precision=auto"]);
     let directory = RunDirectory::open(&config.output, &config).unwrap();
-    Origin { precision: Precision::Bf16, from_step: None }.write(&directory).unwrap();
+    Origin { precision: Precision::Bf16, from_step: None, head_precision: None }
+        .write(&directory)
+        .unwrap();
     let net = trained_network(directory.path(), None).unwrap().net;
     assert_eq!(net.trainable()[0].1.kind(), Kind::BFloat16);
     assert_eq!(Start::from(&config).resolve().unwrap().1.kind, Kind::BFloat16);
+}
+
+#[test]
+fn runs_of_older_versions_keep_their_numbers() {
+    let older: Origin = serde_json::from_str(r#"{"precision":"f32"}"#).unwrap();
+    assert_eq!((older.head_precision, older.default_length(65_536)), (None, 65_536));
+    let head_precision = Some(HeadPrecision::default());
+    let newer = Origin { head_precision, ..older };
+    assert_eq!((newer.default_length(65_536), newer.default_length(500)), (1024, 500));
 }

@@ -11,6 +11,7 @@ use std::{
 use attempt::LimitSettings;
 use lis_rollout::{
     End, EngineParts, Mode, Reward, Rollout, RolloutEngine, RolloutError, RolloutSettings,
+    SampleError, SampleRequest, Sampled, Sampler,
 };
 use problems::{Command, Grader, Task};
 use sandbox_native::NativeRuntime;
@@ -34,6 +35,50 @@ async fn played(script: Script, limits: LimitSettings) -> Rollout {
     let request = request(&[problem("one", 42)], 1);
     let mut groups = engine.run(&Arc::new(script), &request, |_| {}).await.unwrap();
     groups.remove(0).members.remove(0)
+}
+
+/// A sampler that never answers.
+struct Silent {
+    remote: bool,
+}
+
+impl Sampler for Silent {
+    fn context(&self) -> usize {
+        4096
+    }
+
+    async fn sample(&self, _: SampleRequest) -> Result<Sampled, SampleError> {
+        std::future::pending().await
+    }
+
+    fn release(&self, _: u64) {}
+
+    fn is_remote(&self) -> bool {
+        self.remote
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_in_time_is_no_wrong_answer() {
+    in_time(async {
+        let time = Some(Duration::from_millis(100));
+        let limits = LimitSettings { time, ..LimitSettings::default() };
+        let mut settings = RolloutSettings { mode: Mode::Llm, ..limited(limits) };
+        settings.retry.tries = 1;
+        for remote in [true, false] {
+            let (codec, settings, reward) = (bytes(), settings.clone(), Reward::Grader);
+            let parts = EngineParts { codec, task: task(), settings, reward, runtime: None };
+            let engine: RolloutEngine<NativeRuntime> = RolloutEngine::new(parts).unwrap();
+            let request = request(&[problem("one", 42)], 1);
+            match (remote, engine.run(&Arc::new(Silent { remote }), &request, |_| {}).await) {
+                (true, Err(RolloutError::AllFailed { cause, .. })) => {
+                    assert!(cause.contains("inference server"), "{cause}");
+                }
+                (false, Ok(groups)) => assert_eq!(groups[0].members[0].end, End::Timeout),
+                (_, other) => panic!("{remote}: {:?}", other.err()),
+            }
+        }
+    });
 }
 
 #[test]

@@ -85,6 +85,10 @@ fn values_out_of_range_are_rejected_by_key() {
     assert!(refused(&MINIMAL.replace("steps = 3", "steps = 2000000")).contains("`steps`"));
     assert!(refused(&MINIMAL.replace("steps = 3", "steps = 0")).contains("`data.validation`"));
     assert!(refused(&" ".repeat(MAX_CONFIG_BYTES + 1)).contains("bytes"));
+    let server = "[sampler]\nurl = \"http://localhost/v1\"\nmodel = \"m\"\n";
+    let measured =
+        MINIMAL.replace("steps = 3", "steps = 0\nfrom = \"run\"").replace("train", "validation");
+    assert!(refused(&format!("{measured}{server}")).contains("`from`"));
 }
 
 #[test]

@@ -51,9 +51,6 @@ impl From<HeadPrecision> for policy::HeadPrecision {
     }
 }
 
-/// The default of `algorithm.length`, where episodes may be as long: about the sampled tokens of an episode.
-const DEFAULT_LENGTH: usize = 1024;
-
 /// The algorithm, see the file of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlgorithmName {
@@ -139,8 +136,8 @@ impl AlgorithmSettings {
     }
 
     /// The algorithm, where episodes have at most `max_tokens` tokens.
-    pub fn objective(&self, max_tokens: usize) -> Box<dyn Objective> {
-        let length = self.length.unwrap_or(max_tokens.min(DEFAULT_LENGTH) as f64).max(1.0);
+    pub fn objective(&self, default_length: usize) -> Box<dyn Objective> {
+        let length = self.length.unwrap_or(default_length as f64).max(1.0);
         let with_overrides = |own: Surrogate| Surrogate {
             clip: Clip {
                 low: self.clip_low.unwrap_or(own.clip.low),

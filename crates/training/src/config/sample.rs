@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ConfigError, DeviceName, HeadPrecision, LoraSettings, OptimizerSettings, Precision,
+    ConfigError, DeviceName, HeadPrecision, LoraSettings, NO_FROM, OptimizerSettings, Precision,
     RolloutSettings, SamplerSettings, check, default_task, parse,
 };
 
@@ -80,7 +80,7 @@ impl SampleConfig {
         check("data.threshold", data.threshold, threshold, "above 0 and at most 1")?;
         config.sampler.as_ref().map_or(Ok(()), SamplerSettings::check)?;
         let one = config.sampler.is_none() || config.from.is_none();
-        check("from", "given", one, "absent with `[sampler]`, whose server has its own weights")?;
+        check("from", "given", one, NO_FROM)?;
         config.rollout.check()?;
         config.lora.as_ref().map_or(Ok(()), LoraSettings::check)?;
         Ok(config)

@@ -50,7 +50,7 @@ impl<'a, R: Runtime> Run<'a, R> {
             .map_err(FileError::new("remove results of later steps in", path))?;
         let settings = engine_settings(config, trainer.net(), &sets);
         let engine = Arc::new(Engine::start(trainer.net(), settings)?);
-        let objective = config.algorithm.objective(config.rollout.tokens);
+        let objective = config.algorithm.objective(origin.default_length(config.rollout.tokens));
         let step = progress.position.step;
         // Before any episode is played: out-of-memory is reported at once.
         if machine.device.is_cuda() && step < config.steps {
