@@ -59,6 +59,11 @@ pub(crate) async fn complete<M: Model>(
     if request.ends == Ends::Heeded {
         request.stop_tokens.extend(model.ends());
     }
+    let (tokens, context) = (request.prompt.len(), model.context());
+    // Before it is queued: what cannot be served shall not hold memory until its turn.
+    if tokens >= context {
+        return Err(SampleError::TooLong { tokens, context }.into());
+    }
     let completion = Completion::new(name, model.clone(), &request);
     let delivery = request.delivery;
     let slot = app.admission.enqueue(permit)?;
@@ -86,7 +91,8 @@ enum Progress {
 impl Running {
     /// Starts the generation as soon as admission allows.
     fn start(model: TokenModel, request: CompletionsRequest, slot: QueueSlot) -> Self {
-        static CONVERSATION: AtomicU64 = AtomicU64::new(1);
+        // The upper half: a sampler may also serve rollouts of its own process, which count from the bottom.
+        static CONVERSATION: AtomicU64 = AtomicU64::new(1 << 63);
         let (sender, events) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             let _permit = slot.run().await;

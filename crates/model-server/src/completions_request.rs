@@ -2,8 +2,14 @@
 //!
 //! Unknown fields are ignored. Known fields that are not supported are refused instead of silently ignored.
 
+use std::fmt;
+
 use sampling::SamplingParams;
-use serde_json::{Value, json};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::{Map, Value, json};
 
 use crate::{
     api_error::ApiError,
@@ -49,14 +55,12 @@ pub(crate) struct Shown {
 const DEFAULT_MAX_TOKENS: usize = 16;
 /// Maximum tokens that end a response.
 const MAX_STOPS: usize = 256;
-/// Maximum values of a request: the tokens of the longest contexts.
-const MAX_VALUES: usize = 2_000_000;
+/// Maximum values of a request besides the ids of its prompt.
+const MAX_VALUES: usize = 100_000;
 
 /// Parses a body.
 pub(crate) fn parse(body: &[u8]) -> Result<CompletionsRequest, ApiError> {
-    ValueBudget::of(MAX_VALUES).spend(body)?;
-    let value: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiError::request(format_args!("is not JSON: {error}")))?;
+    let (parsed, value) = split(body)?;
     let fields = Fields::of(&value, "")?;
     reject_unsupported(&fields)?;
     let stop_tokens = ids(&fields, "stop_token_ids")?;
@@ -66,7 +70,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<CompletionsRequest, ApiError> {
     }
     Ok(CompletionsRequest {
         model: fields.text("model")?.unwrap_or_default().trim().to_owned(),
-        prompt: prompt(&fields)?,
+        prompt: prompt(&fields, parsed)?,
         max_tokens: max_tokens(&fields)?,
         params: params(&fields)?,
         stop_tokens,
@@ -78,6 +82,68 @@ pub(crate) fn parse(body: &[u8]) -> Result<CompletionsRequest, ApiError> {
         },
         delivery: delivery(&fields)?,
     })
+}
+
+/// The ids of the prompt and the other fields. Ids are parsed as such: a prompt is long, and a generic value takes many times
+/// the memory of a number. Where the prompt is not a list of ids, it is left among the fields, to be named as wrong.
+fn split(body: &[u8]) -> Result<(Option<Vec<u32>>, Value), ApiError> {
+    let not_json =
+        |error: serde_json::Error| ApiError::request(format_args!("is not JSON: {error}"));
+    match serde_json::from_slice::<Prompt>(body) {
+        Ok(Prompt { prompt }) => {
+            ValueBudget::of(MAX_VALUES + prompt.len()).spend(body)?;
+            let others = serde_json::from_slice(body).map_err(|error| match error.is_data() {
+                true => ApiError::request("must be an object"),
+                false => not_json(error),
+            });
+            let Others(fields) = others?;
+            Ok((Some(prompt), Value::Object(fields)))
+        }
+        Err(error) => {
+            ValueBudget::of(MAX_VALUES).spend(body).map_err(|too_many| match error.is_data() {
+                true => ApiError::field("prompt", format_args!("cannot be read: {error}")),
+                false => too_many,
+            })?;
+            Ok((None, serde_json::from_slice(body).map_err(not_json)?))
+        }
+    }
+}
+
+/// The prompt of a body, and nothing else of it.
+#[derive(Deserialize)]
+struct Prompt {
+    prompt: Vec<u32>,
+}
+
+/// The fields of a body without its prompt.
+struct Others(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Others {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Others;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Others, A::Error> {
+                let mut fields = Map::new();
+                while let Some(key) = all.next_key::<String>()? {
+                    if key == "prompt" {
+                        all.next_value::<IgnoredAny>()?;
+                    } else {
+                        fields.insert(key, all.next_value()?);
+                    }
+                }
+                Ok(Others(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
+    }
 }
 
 /// Rejects known fields that are not supported.
@@ -114,12 +180,17 @@ fn reject_unsupported(fields: &Fields<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn prompt(fields: &Fields<'_>) -> Result<Vec<u32>, ApiError> {
-    if let Value::String(_) = fields.need("prompt")? {
-        let why = "must be a list of token ids; /v1/chat/completions takes text";
-        return Err(fields.error("prompt", why));
-    }
-    let prompt = ids(fields, "prompt")?;
+fn prompt(fields: &Fields<'_>, parsed: Option<Vec<u32>>) -> Result<Vec<u32>, ApiError> {
+    let prompt = match parsed {
+        Some(parsed) => parsed,
+        None => {
+            if let Value::String(_) = fields.need("prompt")? {
+                let why = "must be a list of token ids; /v1/chat/completions takes text";
+                return Err(fields.error("prompt", why));
+            }
+            ids(fields, "prompt")?
+        }
+    };
     if prompt.is_empty() {
         return Err(fields.error("prompt", "must not be empty"));
     }
@@ -222,5 +293,28 @@ mod tests {
     fn a_prompt_may_be_longer_than_a_chat() {
         let long = format!("{{\"prompt\": [{}1]}}", "1,".repeat(1 << 17));
         assert_eq!(parse(long.as_bytes()).unwrap().prompt.len(), (1 << 17) + 1);
+        let wrong = parse(long.replace("1]", "-1]").as_bytes()).unwrap_err().json();
+        assert_eq!(wrong["error"]["param"], "prompt");
+    }
+
+    #[test]
+    fn only_the_prompt_may_be_long() {
+        let values = "{\"\":0},".repeat(MAX_VALUES / 2);
+        for key in ["x", "stop", "logit_bias"] {
+            let body = format!("{{\"prompt\": [1], \"{key}\": [{values}0]}}");
+            let error = parse(body.as_bytes()).unwrap_err().json();
+            let message = error["error"]["message"].as_str().unwrap();
+            assert!(message.contains("values"), "{key}: {message}");
+        }
+        // Of a prompt that is repeated, the last counts, as of any other field.
+        let twice = parse(br#"{"prompt": [1], "prompt": [2]}"#).unwrap();
+        assert_eq!(twice.prompt, [2]);
+    }
+
+    #[test]
+    fn what_is_not_an_object_is_refused() {
+        for body in ["", "[1]", "[[1]]", "7", "{\"prompt\": [1]", "{\"prompt\": [1]} x"] {
+            assert!(parse(body.as_bytes()).is_err(), "{body}");
+        }
     }
 }

@@ -39,6 +39,17 @@ pub trait EventSink {
 
     /// Whether nothing was generated so far.
     fn is_empty(&self) -> bool;
+
+    /// How much was generated so far. Where this is known, a server is silent while it does not grow, whatever events the
+    /// server sends meanwhile.
+    fn generated(&self) -> Option<usize> {
+        None
+    }
+
+    /// The length in bytes beyond which an answer cannot be one to the request.
+    fn max_bytes(&self) -> usize {
+        usize::MAX
+    }
 }
 
 /// Assembles a response from a vendor's events.
@@ -157,6 +168,7 @@ pub(crate) async fn receive(
     let mut body = AnswerBody::Unknown;
     let mut events = Vec::new();
     let mut last_content = Instant::now();
+    let (max_bytes, mut bytes) = (assembler.max_bytes(), 0);
     loop {
         let limit = if assembler.is_complete() { TRAILING.min(silence) } else { silence };
         let chunk = match answer.chunk(limit.saturating_sub(last_content.elapsed())).await {
@@ -165,11 +177,20 @@ pub(crate) async fn receive(
             Err(_) if assembler.is_complete() => break,
             Err(error) => return Err(error),
         };
+        bytes += chunk.len();
+        if bytes > max_bytes {
+            let why = format!("it is longer than {max_bytes} bytes, too long for the request");
+            return Err(Error::Protocol(why));
+        }
+        let is_begun = !matches!(body, AnswerBody::Unknown);
         body.push(&chunk, &mut events).map_err(|why| http.protocol_error(&why))?;
-        // Comments and pings keep a connection open but carry no content.
-        if matches!(body, AnswerBody::Document(_)) || events.iter().any(Event::has_content) {
+        // A document is sent when it is complete: the limit holds for all of it, not for each piece.
+        if !is_begun && matches!(body, AnswerBody::Document(_)) {
             last_content = Instant::now();
         }
+        // Comments and pings keep a connection open but carry no content.
+        let has_content = events.iter().any(Event::has_content);
+        let before = assembler.generated();
         for event in events.drain(..) {
             match take(http, &event, assembler)? {
                 Progress::More => {}
@@ -179,6 +200,13 @@ pub(crate) async fn receive(
                     return check_end(assembler);
                 }
             }
+        }
+        let is_progress = match (before, assembler.generated()) {
+            (Some(before), Some(after)) => after > before,
+            _ => has_content,
+        };
+        if is_progress {
+            last_content = Instant::now();
         }
     }
     // What follows the end of the response may be cut off without harm.

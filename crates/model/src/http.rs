@@ -97,10 +97,14 @@ impl Http {
 
     /// The server's list of models, as it sent it. Servers may list fewer than they have, or have no list.
     pub(crate) async fn list(&self) -> Result<Value, Error> {
+        // In total: a list is short.
+        let listed = timeout(self.endpoint.silence, self.fetch_list()).await;
+        listed.map_err(|_| Error::Silence(self.endpoint.silence))?
+    }
+
+    async fn fetch_list(&self) -> Result<Value, Error> {
         let request = self.client.get(self.models_url.clone()).headers(self.headers.clone());
-        let sent = timeout(self.endpoint.silence, request.send()).await;
-        let response = sent.map_err(|_| Error::Silence(self.endpoint.silence))?;
-        let response = response.map_err(|source| self.transport_error(source))?;
+        let response = request.send().await.map_err(|source| self.transport_error(source))?;
         let answer = Answer { http: self, response, read: 0 };
         let mut answer = answer.check_status().await.map_err(|refusal| {
             self.error(&Refusal { path: self.models_url.path().to_owned(), ..refusal })

@@ -170,7 +170,8 @@ impl ResultsDir {
         }
     }
 
-    /// Reads all attempts, in the order of their names. A file that cannot be read does not hide the rest.
+    /// Reads all attempts, in the order of their names. A file that cannot be read does not hide the rest. A copy under
+    /// another name is an error: the attempt would count twice, and saving the copy would replace the original.
     pub fn attempts(&self) -> Result<impl Iterator<Item = Result<AttemptRecord, Error>>, Error> {
         let mut found: Vec<Result<PathBuf, Error>> = Vec::new();
         let all = self.path.join("attempts");
@@ -190,7 +191,17 @@ impl ResultsDir {
             }
         }
         let directory = self.clone();
-        Ok(found.into_iter().map(move |path| directory.read_attempt(&path?)))
+        Ok(found.into_iter().map(move |path| {
+            let path = path?;
+            let attempt = directory.read_attempt(&path)?;
+            match directory.attempt_path(&attempt.key) == path {
+                true => Ok(attempt),
+                false => Err(malformed(
+                    &path,
+                    &"its attempt has another file: a duplicate of another, or renamed",
+                )),
+            }
+        }))
     }
 
     /// Reads the attempt in a file of the run.

@@ -144,6 +144,20 @@ fn an_attempt_of_another_key_is_not_taken_for_this_one() {
     fs::rename(folder.attempt_path(&one.key), folder.attempt_path(&other.key)).unwrap();
     let error = folder.attempt(&other.key).unwrap_err();
     assert!(error.to_string().contains("another attempt"), "{error}");
+    let read: Vec<_> = folder.attempts().unwrap().collect();
+    assert!(matches!(&read[..], [Err(Error::Malformed { .. })]), "{read:?}");
+}
+
+#[test]
+fn a_copy_is_not_another_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = ResultsDir::new(dir.path());
+    folder.save(&attempt("a", 0)).unwrap();
+    let path = folder.attempt_path(&attempt("a", 0).key);
+    fs::copy(&path, path.with_file_name("a-copy.0.json")).unwrap();
+    let read: Vec<_> = folder.attempts().unwrap().collect();
+    let [Err(error), Ok(_)] = &read[..] else { panic!("{read:?}") };
+    assert!(error.to_string().contains("a-copy.0.json"), "{error}");
 }
 
 #[test]

@@ -67,6 +67,6 @@ impl Wanted<'_> {
 
     /// Servers take a signed number.
     fn seed(&self) -> u64 {
-        self.params.seed >> 1
+        self.params.seed & i64::MAX.unsigned_abs()
     }
 }

@@ -83,6 +83,12 @@ pub enum InvalidResponse {
         /// Tokens requested.
         requested: usize,
     },
+    /// It has more tokens than requested.
+    #[error("it has more than the requested {requested} tokens")]
+    Long {
+        /// Tokens requested.
+        requested: usize,
+    },
     /// The callback on tokens panicked.
     #[error("the callback on sampled tokens panicked")]
     Panicked,
@@ -90,6 +96,9 @@ pub enum InvalidResponse {
 
 /// Servers keep a few tokens of their context free.
 const CONTEXT_SLACK: usize = 16;
+
+/// Servers that decode several tokens at once may send a few more than requested.
+const LENGTH_SLACK: usize = 16;
 
 /// vLLM sends this for a probability of 0.
 const LOG_OF_ZERO: f64 = -9999.0;
@@ -139,6 +148,11 @@ impl Collector {
         &self.tokens
     }
 
+    /// How many tokens arrived so far, with or without their log-probability.
+    pub(crate) fn received(&self) -> usize {
+        self.tokens.len() + self.ids.len().max(self.values.len())
+    }
+
     /// How many tokens are still requested.
     pub(crate) fn remaining(&self) -> usize {
         self.limits.max_tokens - self.tokens.len()
@@ -177,7 +191,14 @@ impl Collector {
             self.values.pop_front();
             self.add(token, value)?;
         }
-        Ok(())
+        if self.is_ended() {
+            self.restart();
+        }
+        let requested = self.limits.max_tokens;
+        match self.received() > requested.saturating_add(LENGTH_SLACK) {
+            true => Err(InvalidResponse::Long { requested }),
+            false => Ok(()),
+        }
     }
 
     fn add(&mut self, token: u32, value: f64) -> Result<(), InvalidResponse> {
@@ -320,6 +341,16 @@ mod tests {
         assert_eq!(with(&[1], &[-1.0], Finish::Stop), Err(InvalidResponse::OtherEnd(1)));
         let short = InvalidResponse::Short { tokens: 1, requested: 9 };
         assert_eq!(with(&[1], &[-1.0], Finish::Length), Err(short));
+    }
+
+    #[test]
+    fn ids_without_logprobs_do_not_pile_up() {
+        let long = InvalidResponse::Long { requested: 9 };
+        assert_eq!(collector(9).push([1; 26], []), Err(long.clone()));
+        assert_eq!(collector(9).push([], [-0.5; 26]), Err(long));
+        assert_eq!(collector(9).push([1; 25], []), Ok(()));
+        // What follows the end is dropped.
+        assert_eq!(collector(9).push([1; 99], [-0.5; 99]), Ok(()));
     }
 
     #[test]

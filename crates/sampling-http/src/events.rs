@@ -2,6 +2,11 @@
 //!
 //! A violation ends the exchange and is kept apart from the transport's errors: repeating the request does not mend it.
 
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
 use model::{Error, EventSink, Progress};
 use serde_json::Value;
 
@@ -9,6 +14,30 @@ use crate::{
     Api,
     collect::{Collector, Finish, InvalidResponse},
 };
+
+/// When a server last sent a token, of whatever response.
+#[derive(Debug)]
+pub(crate) struct LastToken(Mutex<Instant>);
+
+impl LastToken {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+
+    fn update(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(crate) fn is_before(&self, instant: Instant) -> bool {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) < instant
+    }
+}
+
+/// Bytes of an answer besides its tokens, and those of each token of the prompt and of the response: ids, log-probabilities,
+/// text, and the frame of an event of its own.
+const ANSWER_BYTES: usize = 64 << 10;
+const PROMPT_TOKEN_BYTES: usize = 16;
+const TOKEN_BYTES: usize = 2 << 10;
 
 /// One attempt at a response.
 pub(crate) struct Events<'a> {
@@ -19,12 +48,19 @@ pub(crate) struct Events<'a> {
     prompt_seen: bool,
     finished: bool,
     violation: Option<InvalidResponse>,
+    last_token: &'a LastToken,
 }
 
 impl<'a> Events<'a> {
-    pub(crate) fn new(api: Api, sample: &'a mut Collector, prompt: &'a [u32]) -> Self {
+    pub(crate) fn new(
+        api: Api,
+        sample: &'a mut Collector,
+        prompt: &'a [u32],
+        last_token: &'a LastToken,
+    ) -> Self {
         sample.restart();
-        Self { api, sample, prompt, prompt_seen: false, finished: false, violation: None }
+        let (prompt_seen, finished, violation) = (false, false, None);
+        Self { api, sample, prompt, prompt_seen, finished, violation, last_token }
     }
 
     /// What is wrong with the answer, if anything.
@@ -111,7 +147,12 @@ impl<'a> Events<'a> {
 
 impl EventSink for Events<'_> {
     fn push(&mut self, json: &Value) -> Result<Progress, Error> {
-        let stopped = match self.read(json) {
+        let before = self.sample.tokens().len();
+        let read = self.read(json);
+        if self.sample.tokens().len() > before {
+            self.last_token.update();
+        }
+        let stopped = match read {
             Ok(stopped) => stopped,
             Err(violation) => {
                 self.violation = Some(violation);
@@ -143,6 +184,16 @@ impl EventSink for Events<'_> {
 
     fn is_empty(&self) -> bool {
         self.sample.tokens().is_empty()
+    }
+
+    fn generated(&self) -> Option<usize> {
+        Some(self.sample.received())
+    }
+
+    fn max_bytes(&self) -> usize {
+        let prompt = self.prompt.len().saturating_mul(PROMPT_TOKEN_BYTES);
+        let response = self.sample.remaining().saturating_mul(TOKEN_BYTES);
+        ANSWER_BYTES.saturating_add(prompt).saturating_add(response)
     }
 }
 
@@ -199,7 +250,8 @@ mod tests {
     fn read(api: Api, events: &[Value]) -> Result<SampleEnd, InvalidResponse> {
         let limits = Limits { prompt: 2, max_tokens: 3, context: 100, vocabulary: 50 };
         let mut sample = Collector::new(limits, vec![7], None);
-        let mut sink = Events::new(api, &mut sample, &PROMPT);
+        let last_token = LastToken::new();
+        let mut sink = Events::new(api, &mut sample, &PROMPT, &last_token);
         for event in events {
             if sink.push(event).unwrap() != Progress::More {
                 break;

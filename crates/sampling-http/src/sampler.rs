@@ -3,10 +3,7 @@
 //! A response that breaks off is continued from its last token: what was sampled so far is still a sample. Completions are
 //! always streamed, so that a silent server is noticed and a response that ends early stops the server's work.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Instant,
-};
+use std::time::Instant;
 
 use model::{Error, JsonClient};
 use sampling::{SampleError, SampleRequest, Sampled, Sampler, SamplingParams};
@@ -17,7 +14,7 @@ use crate::{
     Api, InvalidResponse, LogprobsKind, ServerSettings,
     body::Wanted,
     collect::{Collector, Limits},
-    events::Events,
+    events::{Events, LastToken},
 };
 
 /// A server cannot be used as a sampler.
@@ -68,7 +65,7 @@ pub struct HttpSampler {
     context: usize,
     logprobs: LogprobsKind,
     permits: Semaphore,
-    last_success: Mutex<Instant>,
+    last_token: LastToken,
     /// Why the server is considered gone.
     gone: watch::Sender<Option<String>>,
 }
@@ -101,9 +98,9 @@ impl HttpSampler {
             }
         };
         let permits = Semaphore::new(settings.concurrency.clamp(1, Semaphore::MAX_PERMITS));
-        let last_success = Mutex::new(Instant::now());
+        let last_token = LastToken::new();
         let gone = watch::Sender::new(None);
-        Ok(Self { client, settings, context, logprobs, permits, last_success, gone })
+        Ok(Self { client, settings, context, logprobs, permits, last_token, gone })
     }
 
     /// The same sampler with sequences of at most this many tokens.
@@ -123,7 +120,7 @@ impl HttpSampler {
     }
 
     /// Waits until the server is considered gone, and returns why: a request failed in every attempt, and no other one
-    /// succeeded meanwhile. From then on all requests fail at once. Never returns while the server works.
+    /// received a token meanwhile. From then on all requests fail at once. Never returns while the server works.
     pub async fn gone(&self) -> String {
         let mut gone = self.gone.subscribe();
         loop {
@@ -140,7 +137,7 @@ impl HttpSampler {
     async fn collect(&self, request: SampleRequest) -> Result<Sampled, SampleError> {
         let limits = self.check(&request)?;
         let _permit = self.permits.acquire().await.map_err(|_| SampleError::Stopped)?;
-        let start = Instant::now();
+        let mut failing_since = Instant::now();
         let SampleRequest { tokens, params, stop_tokens, until, .. } = request;
         let mut sample = Collector::new(limits, stop_tokens, until);
         let mut attempt = 1;
@@ -151,10 +148,7 @@ impl HttpSampler {
             let before = sample.tokens().len();
             let error = match self.attempt(&tokens, params, &mut sample).await {
                 Ok(()) => match sample.take() {
-                    Some(sampled) => {
-                        *lock(&self.last_success) = Instant::now();
-                        return Ok(sampled);
-                    }
+                    Some(sampled) => return Ok(sampled),
                     None => Error::Cut("the response ended without a reason".into()),
                 },
                 Err(Failure::Invalid(InvalidResponse::Panicked)) => {
@@ -170,18 +164,23 @@ impl HttpSampler {
             // A server that makes progress is not given up.
             if sample.tokens().len() > before {
                 attempt = 1;
+                failing_since = Instant::now();
             }
             if !error.is_transient() {
                 return Err(failed(ServerError::Server(error)));
             }
             if attempt >= self.settings.retry.attempts {
-                return Err(self.give_up(error, attempt, start));
+                return Err(self.give_up(error, attempt, failing_since));
             }
             let wait = self.settings.retry.wait(attempt, &error);
             let why = error.chain();
             tracing::warn!(attempt, ?wait, error = %why, "sampling failed, retrying");
-            attempt += 1;
             tokio::time::sleep(wait).await;
+            // Not from the failure itself: when a server dies, other requests receive their last tokens a moment later.
+            if attempt == 1 {
+                failing_since = Instant::now();
+            }
+            attempt += 1;
         }
     }
 
@@ -195,7 +194,10 @@ impl HttpSampler {
         let mut prompt = tokens.to_vec();
         prompt.extend_from_slice(sample.tokens());
         // The same noise must not be drawn again for other tokens.
-        let seed = params.seed.wrapping_add(sample.tokens().len() as u64);
+        let seed = match sample.tokens().len() {
+            0 => params.seed,
+            tokens => seeded::derive(params.seed, &[tokens as u64]),
+        };
         let stop_tokens = sample.stop_tokens().to_vec();
         let wanted = Wanted {
             model: &self.settings.endpoint.model,
@@ -208,7 +210,7 @@ impl HttpSampler {
             Api::Completions => wanted.completions(),
             Api::Generate => wanted.generate(),
         };
-        let mut events = Events::new(self.settings.api, sample, &prompt);
+        let mut events = Events::new(self.settings.api, sample, &prompt, &self.last_token);
         let exchanged = self.client.post(body, &mut events).await;
         match events.violation() {
             Some(why) => Err(Failure::Invalid(why)),
@@ -238,9 +240,9 @@ impl HttpSampler {
         Ok(Limits { prompt: tokens, max_tokens, context, vocabulary })
     }
 
-    /// The error after the last attempt. The server is gone unless it has served others since `start`.
-    fn give_up(&self, error: Error, attempts: u32, start: Instant) -> SampleError {
-        if *lock(&self.last_success) < start {
+    /// The error after the last attempt. The server is gone unless it has sent others a token while it failed here.
+    fn give_up(&self, error: Error, attempts: u32, failing_since: Instant) -> SampleError {
+        if self.last_token.is_before(failing_since) {
             let why = error.chain();
             tracing::error!(error = %why, attempts, "the sampler's server is gone");
             self.gone.send_replace(Some(why));
@@ -278,10 +280,6 @@ enum Failure {
 
 fn failed(error: ServerError) -> SampleError {
     SampleError::Failed(Box::new(error))
-}
-
-fn lock(instant: &Mutex<Instant>) -> std::sync::MutexGuard<'_, Instant> {
-    instant.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The entry of the model in a server's list.

@@ -39,7 +39,14 @@ impl Remote {
     ) -> Result<Self, TrainError> {
         let codec = ChatCodec::load(settings.tokenizer.as_deref().unwrap_or(model))?;
         let server = settings.server(codec.vocabulary().size());
-        let sampler = services.tokio.block_on(HttpSampler::connect(server))?.limited_to(tokens);
+        let sampler = services.tokio.block_on(HttpSampler::connect(server))?;
+        let context = sampler.context();
+        if context < tokens {
+            services.note(&format!(
+                "the server takes {context} tokens, fewer than the {tokens} that an episode may have: longer episodes end early"
+            ));
+        }
+        let sampler = sampler.limited_to(tokens);
         let (context, name) = (sampler.context(), &settings.model);
         let what = format!("`{name}` at {}, {context} tokens per episode", settings.url);
         Ok(Self { sampler: Arc::new(sampler), codec: Arc::new(codec), what })

@@ -92,7 +92,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("sampling", &[]),
     // The connections, retries and errors of the chat clients. Tests serve a sampler to it.
-    ("sampling-http", &["model", "model-server", "sampling"]),
+    ("sampling-http", &["model", "model-server", "sampling", "seeded"]),
     ("sandbox", &["error-text"]),
     ("sandbox-conformance", &["error-text", "sandbox"]),
     ("sandbox-docker", &["sandbox"]),

@@ -1,12 +1,14 @@
-//! Finds and reads the measured sets of a run. Files may come from elsewhere: sizes are bounded, and only regular files are
-//! opened.
+//! Finds and reads the measured sets of a run. Files may come from elsewhere: sizes are bounded, only regular files are
+//! opened, and no link below the run is followed.
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs,
     io::{self, Read},
     path::{Path, PathBuf},
 };
+
+use results::open_below;
 
 use super::{EpisodeRecord, SetInfo, UNNAMED, VERSION};
 
@@ -59,7 +61,11 @@ pub enum StoreError {
 
 /// The directory of the results of a step.
 pub fn step_directory(run: &Path, step: u64) -> PathBuf {
-    run.join(DIRECTORY).join(format!("step-{step:06}"))
+    run.join(DIRECTORY).join(step_name(step))
+}
+
+fn step_name(step: u64) -> String {
+    format!("step-{step:06}")
 }
 
 /// The measured sets of a run: by name, the steps at which each was measured.
@@ -110,7 +116,7 @@ impl Validations {
 
     /// Reads a set at a step.
     pub fn read(&self, name: &str, step: u64) -> Result<MeasuredSet, StoreError> {
-        read(&step_directory(&self.run, step), name)
+        read(&self.run, &Path::new(DIRECTORY).join(step_name(step)), name)
     }
 }
 
@@ -123,7 +129,11 @@ impl MeasuredSet {
 
 /// The steps of a run that have results, with their directories.
 fn steps(run: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let entries = match fs::read_dir(run.join(DIRECTORY)) {
+    let all = run.join(DIRECTORY);
+    if all.is_symlink() {
+        return Err(io::Error::other("its results are behind a link, and links are not followed"));
+    }
+    let entries = match fs::read_dir(all) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
@@ -132,23 +142,27 @@ fn steps(run: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         let entry = entry?;
         let name = entry.file_name();
         let step = name.to_str().and_then(|name| name.strip_prefix("step-")?.parse().ok());
-        if let Some(step) = step.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        // Another spelling of a number would count a step twice.
+        let is_step = |step: &u64| {
+            name == *step_name(*step) && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        };
+        if let Some(step) = step.filter(is_step) {
             steps.push((step, entry.path()));
         }
     }
     Ok(steps)
 }
 
-fn read(dir: &Path, name: &str) -> Result<MeasuredSet, StoreError> {
-    let path = dir.join(format!("{name}.json"));
-    let damaged = |path: &Path, source| StoreError::Damaged { path: path.to_owned(), source };
+fn read(run: &Path, below: &Path, name: &str) -> Result<MeasuredSet, StoreError> {
+    let path = below.join(format!("{name}.json"));
+    let damaged = |path: &Path, source| StoreError::Damaged { path: run.join(path), source };
     let info: SetInfo =
-        serde_json::from_str(&text(&path)?).map_err(|source| damaged(&path, source))?;
+        serde_json::from_str(&text(run, &path)?).map_err(|source| damaged(&path, source))?;
     if info.version > VERSION {
-        return Err(StoreError::Version { path, found: info.version });
+        return Err(StoreError::Version { path: run.join(path), found: info.version });
     }
-    let path = dir.join(format!("{name}.jsonl"));
-    let records = text(&path)?
+    let path = below.join(format!("{name}.jsonl"));
+    let records = text(run, &path)?
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()
@@ -156,16 +170,51 @@ fn read(dir: &Path, name: &str) -> Result<MeasuredSet, StoreError> {
     Ok(MeasuredSet { info, records })
 }
 
-/// The text of a regular file: opening a pipe would block and reading a device never end.
-fn text(path: &Path) -> Result<String, StoreError> {
+/// The text of a file below a run.
+fn text(run: &Path, path: &Path) -> Result<String, StoreError> {
     let read = || {
-        let about = fs::symlink_metadata(path)?;
-        if !about.is_file() || about.len() > MAX_BYTES {
-            return Err(io::Error::other("not a regular file of at most 1 GiB"));
+        let file = open_below(run, path)?;
+        if file.metadata()?.len() > MAX_BYTES {
+            return Err(io::Error::other("it is longer than 1 GiB"));
         }
         let mut text = String::new();
-        File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+        file.take(MAX_BYTES).read_to_string(&mut text)?;
         Ok(text)
     };
-    read().map_err(|source| StoreError::Io { path: path.to_owned(), source })
+    read().map_err(|source| StoreError::Io { path: run.join(path), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn only_steps_as_they_are_written_are_found() {
+        let run = tempfile::tempdir().unwrap();
+        for name in ["step-000001", "step-1", "step-+00001", "step-1000000"] {
+            let dir = run.path().join(DIRECTORY).join(name);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("set.json"), "{}").unwrap();
+        }
+        let found = Validations::find(run.path()).unwrap();
+        assert_eq!(found.sets()["set"], [1, 1_000_000]);
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let (run, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(other.path().join("set.json"), "secret").unwrap();
+        let step = step_directory(run.path(), 1);
+        fs::create_dir_all(&step).unwrap();
+        symlink(other.path().join("set.json"), step.join("set.json")).unwrap();
+        let found = Validations::find(run.path()).unwrap();
+        let Err(StoreError::Io { source, .. }) = found.read("set", 1) else { panic!() };
+        assert!(source.to_string().contains("a link"), "{source}");
+        // Nor is a directory that is one.
+        let linked = tempfile::tempdir().unwrap();
+        symlink(run.path().join(DIRECTORY), linked.path().join(DIRECTORY)).unwrap();
+        assert!(matches!(Validations::find(linked.path()), Err(StoreError::Io { .. })));
+    }
 }

@@ -1,6 +1,7 @@
 //! Servers that are busy, break off, stall or die.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -57,7 +58,9 @@ async fn a_response_that_breaks_off_is_continued() {
     let requests = server.requests();
     assert_eq!(requests[1].body["prompt"], serde_json::json!([1, 2, 3, 13, 14, 15]));
     assert_eq!(requests[1].body["max_tokens"], 17);
-    assert_ne!(requests[0].body["seed"], requests[1].body["seed"]);
+    let seeds: HashSet<u64> =
+        requests.iter().map(|request| request.body["seed"].as_u64().unwrap()).collect();
+    assert_eq!((requests.len(), seeds.len()), (3, 3), "no noise is drawn twice");
 }
 
 #[tokio::test]
@@ -96,7 +99,10 @@ async fn one_bad_request_does_not_condemn_the_server() {
         Some(7) => Answer::error(500, "assertion failed"),
         _ => answer(received, 2),
     });
-    let sampler = Arc::new(sampler(&server).await);
+    let mut settings = settings(server.base_url());
+    settings.retry.first_wait = Duration::from_millis(20);
+    settings.retry.max_wait = Duration::from_millis(40);
+    let sampler = HttpSampler::connect(settings).await.unwrap();
     let bad = sampler.sample(request(7, None));
     let good = async {
         for _ in 0..20 {
@@ -107,6 +113,48 @@ async fn one_bad_request_does_not_condemn_the_server() {
     let (bad, ()) = tokio::join!(bad, good);
     assert!(matches!(server_error(bad.unwrap_err()), ServerError::Server(_)));
     sampler.sample(request(5, None)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_streaming_to_others_is_not_gone() {
+    let server = answering(|received| match received.body["max_tokens"].as_u64() {
+        Some(7) => Answer::busy(0),
+        // In ten pieces.
+        _ => answer(received, 40).every(Duration::from_millis(40)),
+    });
+    let mut settings = settings(server.base_url());
+    settings.retry.first_wait = Duration::from_millis(60);
+    settings.retry.max_wait = Duration::from_millis(120);
+    let sampler = HttpSampler::connect(settings).await.unwrap();
+    let (bad, good) =
+        tokio::join!(sampler.sample(request(7, None)), sampler.sample(request(50, None)));
+    assert!(matches!(server_error(bad.unwrap_err()), ServerError::Server(_)));
+    assert_eq!((good.unwrap().tokens.len(), sampler.failure()), (41, None));
+}
+
+#[tokio::test]
+async fn only_tokens_end_a_silence() {
+    let document = format!("{{{}", " ".repeat(2000));
+    for drip in
+        [Answer::events("data: {\"choices\": []}\n\n".repeat(20)), Answer::status(200, document)]
+    {
+        // Sent in ten pieces: each is in time, all of them are not.
+        let server = answering(move |_| drip.clone().every(Duration::from_millis(100)));
+        let mut settings = settings(server.base_url());
+        settings.retry.attempts = 1;
+        let sampler = HttpSampler::connect(settings).await.unwrap();
+        let error = sampler.sample(request(20, None)).await.unwrap_err();
+        let ServerError::Server(error) = server_error(error) else { panic!() };
+        assert!(matches!(error, model::Error::Silence(_)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_for_its_request_is_not_read() {
+    let server = answering(|_| Answer::status(200, [b'['; 200_000]));
+    let error = sampler(&server).await.sample(request(20, None)).await.unwrap_err();
+    let ServerError::Server(error) = server_error(error) else { panic!() };
+    assert!(error.chain().contains("too long for the request"), "{}", error.chain());
 }
 
 #[tokio::test]
