@@ -90,9 +90,9 @@ pub(crate) async fn run(
     let (runtime, model, context, sandbox, start) = opened.inspect_err(|_| run.discard())?;
     run.settings.model.context = context;
     let (file, image) = (run.events.try_clone()?, run.start.image());
-    let owner = Owner::new(settings.home()?, &run.image_prefix, run.dir.path());
-    let recorder = Recorder::new(file, &console, &runtime, run.image_prefix.clone(), image)?;
-    let recorder = recorder.owned_by(owner);
+    let owner = Owner::new(settings.home()?, run.dir.path());
+    let name = run.image_prefix.clone();
+    let recorder = Recorder::new(file, &console, &runtime, name, owner, image)?;
     if let Some(settings) = run.reconfigured.clone() {
         recorder.record(Event::Reconfigured { settings })?;
     }

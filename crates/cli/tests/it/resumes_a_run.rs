@@ -214,6 +214,48 @@ fn saved_files_go_with_the_directory_of_their_run() {
 }
 
 #[test]
+fn runs_with_the_same_settings_keep_their_own_files() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = listing();
+    for _ in 0..2 {
+        let output =
+            run(&home, &server.base_url(), ["Do it", "--max-turns", "1"]).output().unwrap();
+        assert_eq!(code(&output), 3, "{}", err(&output));
+    }
+    let folders: Vec<_> =
+        fs::read_dir(home.file("out")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [kept, removed] = folders.as_slice() else { panic!("{folders:?}") };
+    let image = |folder: &Path| {
+        let saved = events(folder).into_iter().rfind(|event| event["kind"] == "saved").unwrap();
+        saved["image"].as_str().unwrap().to_owned()
+    };
+    let gone = image(removed);
+    // Both names begin with the same code.
+    assert_eq!(gone[..20], image(kept)[..20]);
+    fs::remove_dir_all(removed).unwrap();
+    let pruned = home.json(["image", "prune", "--json"]);
+    assert_eq!(pruned["images"], serde_json::json!([gone]));
+    // A copy that is resumed to its end leaves the files that the original needs.
+    let copy = home.file("copy");
+    fs::create_dir(&copy).unwrap();
+    for name in ["events.jsonl", "run.json"] {
+        fs::copy(kept.join(name), copy.join(name)).unwrap();
+    }
+    for folder in [&copy, kept] {
+        let mut resumed = home.command(["run", "--max-turns", "9", "--resume"]);
+        let output = resumed.arg(folder).output().unwrap();
+        assert_eq!(
+            (code(&output), out(&output).as_str()),
+            (0, "one two deep\n"),
+            "{}",
+            err(&output)
+        );
+    }
+    assert_eq!(home.json(["image", "list", "--json"]), serde_json::json!([]));
+    assert_eq!(fs::read_dir(home.state().join("runs")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_run_out_of_time_goes_on_with_more() {
     let Some(home) = Home::with_sandboxes() else { return };
     let server = MockServer::start().unwrap();

@@ -17,6 +17,8 @@ use std::{
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 
+use super::processes;
+
 /// Bytes charged for an entry besides its blocks.
 const PER_ENTRY: u64 = 256;
 /// More entries than this count as a violation: they would take too long to measure.
@@ -196,18 +198,20 @@ impl Sum {
     /// Adds deleted files that are still open.
     fn add_deleted(&mut self) {
         let mut seen = HashSet::new();
-        for pid in super::processes::numbers().into_iter().filter(|pid| *pid != 1) {
-            for fd in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
-                self.entries += 1;
-                let Ok(meta) = fs::metadata(fd.path()) else { continue };
-                if !meta.is_file() || meta.nlink() != 0 || !seen.insert((meta.dev(), meta.ino())) {
-                    continue;
-                }
-                // Files in memory count as memory.
-                let target = fs::read_link(fd.path()).unwrap_or_default();
-                if !target.starts_with("/dev") && !target.to_string_lossy().starts_with("/memfd:") {
-                    self.bytes = self.bytes.saturating_add(meta.blocks() * 512);
-                }
+        let others = processes::numbers().into_iter().filter(|pid| *pid != 1);
+        for file in others.flat_map(processes::open_files) {
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES {
+                return;
+            }
+            let Ok(meta) = fs::metadata(&file) else { continue };
+            if !meta.is_file() || meta.nlink() != 0 || !seen.insert((meta.dev(), meta.ino())) {
+                continue;
+            }
+            // Files in memory count as memory.
+            let target = fs::read_link(&file).unwrap_or_default();
+            if !target.starts_with("/dev") && !target.to_string_lossy().starts_with("/memfd:") {
+                self.bytes = self.bytes.saturating_add(meta.blocks() * 512);
             }
         }
     }

@@ -12,6 +12,7 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     os::unix::fs::MetadataExt,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -76,19 +77,67 @@ fn start_of(pid: i32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// Where a process belongs; `None` for a zombie.
+/// Where a process belongs; `None` for one that has ended.
+///
+/// A process whose main thread has ended looks like a zombie while its other threads go on. Its namespace and its open
+/// files are then found with them.
 fn place_of(pid: i32) -> Option<Place> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may contain anything, including parentheses.
-    let rest = stat.rsplit_once(") ")?.1;
-    let mut fields = rest.split(' ');
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    // After the process group.
-    let session = fields.nth(1)?.parse().ok()?;
-    let namespace = fs::metadata(format!("/proc/{pid}/ns/uts")).ok();
-    let namespace = namespace.as_ref().map(Namespace::of);
-    (state != "Z" && state != "X").then_some(Place { parent, session, namespace })
+    let Stat { state, parent, session, threads } = Stat::parse(&stat)?;
+    let has_main = !matches!(state, "Z" | "X");
+    if !has_main && threads < 2 {
+        return None;
+    }
+    let namespace =
+        |dir: String| fs::metadata(dir + "/ns/uts").ok().map(|about| Namespace::of(&about));
+    let namespace = match has_main {
+        true => namespace(format!("/proc/{pid}")),
+        false => threads_of(pid).find_map(|thread| namespace(format!("/proc/{pid}/task/{thread}"))),
+    };
+    Some(Place { parent, session, namespace })
+}
+
+/// What `/proc/PID/stat` tells about a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat<'a> {
+    /// That of the main thread.
+    state: &'a str,
+    parent: i32,
+    session: i32,
+    /// Those that exist, the main thread included until the process is reaped.
+    threads: u32,
+}
+
+impl<'a> Stat<'a> {
+    fn parse(stat: &'a str) -> Option<Self> {
+        // The name in parentheses may contain anything, including parentheses.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let state = fields.next()?;
+        let parent = fields.next()?.parse().ok()?;
+        // After the process group.
+        let session = fields.nth(1)?.parse().ok()?;
+        let threads = fields.nth(13)?.parse().ok()?;
+        Some(Self { state, parent, session, threads })
+    }
+}
+
+/// The ids of the threads of a process.
+fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The open files of a process, as links in `/proc`.
+pub(crate) fn open_files(pid: i32) -> impl Iterator<Item = PathBuf> {
+    let list = |dir: String| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path())
+    };
+    let mut of_main = list(format!("/proc/{pid}/fd")).peekable();
+    // The main thread has none once it has ended.
+    let others = of_main.peek().is_none().then(|| threads_of(pid));
+    let of_others = others.into_iter().flatten();
+    of_main.chain(of_others.flat_map(move |thread| list(format!("/proc/{pid}/task/{thread}/fd"))))
 }
 
 /// Which processes are killed.
@@ -229,6 +278,16 @@ mod tests {
         assert_eq!(killed(scope(&none)), [10, 11, 12]);
         assert_eq!(killed(scope(&HashSet::from([10]))), [12]);
         assert_eq!(killed(Scope::AllBut(&HashSet::from([10]))), [11, 12, 20, 21, 31, 32]);
+    }
+
+    #[test]
+    fn a_name_does_not_change_what_is_read() {
+        let rest = "Z 18181 18180 4937 0 -1 4227084 584 0 2 0 0 0 0 0 20 0 3 0 3088106 0 0";
+        let read = Stat { state: "Z", parent: 18181, session: 4937, threads: 3 };
+        for name in ["perl", "a b", ") R 1 1 1 1 1"] {
+            assert_eq!(Stat::parse(&format!("18334 ({name}) {rest}")).as_ref(), Some(&read));
+        }
+        assert_eq!(Stat::parse("18334 (perl) Z 18181"), None);
     }
 
     #[test]

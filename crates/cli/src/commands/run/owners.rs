@@ -1,7 +1,8 @@
-//! Which run directory the saved files of a run belong to, so that images of runs that are gone can be removed.
+//! Which run directories need an image with saved files, so that images of runs that are gone can be removed.
 //!
-//! `HOME/runs/CODE` holds the path of a run directory. CODE is that of the names of its images, `run-CODE-NAME`, see
-//! [`Seal::image_prefix`](super::seal::Seal::image_prefix). The file exists while an image may.
+//! `HOME/runs/IMAGE.DIGEST` holds the path of a run directory whose record names the image; DIGEST is that of the path.
+//! Runs with the same settings, and copies of a run directory, so have notes of their own. A note is written before its
+//! image and removed after it.
 
 use std::{
     collections::BTreeMap,
@@ -11,54 +12,75 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Digits of the code.
-const DIGITS: usize = 16;
+use sha2::{Digest, Sha256};
+
+use super::seal;
+
+/// Bytes of the digest in the name of a note.
+const DIGEST: usize = 8;
 /// The longest path that is read, in bytes.
 const MAX_PATH: usize = 4096;
 
-/// The record of one run directory.
+/// The notes of one run directory.
 #[derive(Debug)]
 pub(crate) struct Owner {
-    file: PathBuf,
+    notes: PathBuf,
     directory: PathBuf,
 }
 
 impl Owner {
-    /// The owner of images whose names begin with this.
-    pub(crate) fn new(home: &Path, image_prefix: &str, directory: &Path) -> Option<Self> {
-        let file = records(home).join(code_of(image_prefix)?);
-        Some(Self { file, directory: directory.to_owned() })
+    /// The owner of the images that are saved for this run directory.
+    pub(crate) fn new(home: &Path, directory: &Path) -> Self {
+        Self { notes: notes(home), directory: directory.to_owned() }
     }
 
-    /// Notes where the run directory is. A failure costs no more than a manual removal.
-    pub(crate) fn note(&self) {
-        if let Some(parent) = self.file.parent() {
-            let _ = fs::create_dir_all(parent).and_then(|()| {
-                atomic_file::write(&self.file, self.directory.as_os_str().as_bytes())
-            });
+    /// Notes that the directory needs an image. A failure costs no more than a manual removal.
+    pub(crate) fn note(&self, image: &str) {
+        if let Some(file) = self.file(image) {
+            let _ = fs::create_dir_all(&self.notes)
+                .and_then(|()| atomic_file::write(file, self.directory.as_os_str().as_bytes()));
         }
     }
 
-    /// Removes the note: the run has no images.
-    pub(crate) fn forget(&self) {
-        let _ = fs::remove_file(&self.file);
+    /// Removes the note: the directory does not need the image.
+    pub(crate) fn forget(&self, image: &str) {
+        if let Some(file) = self.file(image) {
+            let _ = fs::remove_file(file);
+        }
+    }
+
+    /// Whether another directory that exists, a copy, needs the image.
+    pub(crate) fn shares(&self, image: &str) -> bool {
+        all(&self.notes).into_iter().filter(|note| note.image.as_deref() == Some(image)).any(
+            |note| note.directory().is_some_and(|dir| dir != self.directory && !is_missing(&dir)),
+        )
+    }
+
+    /// The file of the note; `None` for an image that is none of ours: a record may name anything.
+    fn file(&self, image: &str) -> Option<PathBuf> {
+        let is_plain = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'-');
+        let digest = Sha256::digest(self.directory.as_os_str().as_bytes());
+        let name = format!("{image}.{}", seal::hex(&digest[..DIGEST]));
+        (image.starts_with("run-") && image.bytes().all(is_plain)).then(|| self.notes.join(name))
     }
 }
 
-/// The images among these whose run directory is gone, and whose notes are no longer needed with them. Images without a
-/// note are left alone, as are directories that cannot be looked at.
+/// The images among these that only directories which are gone needed, and the notes of such directories. Images without
+/// a note are left alone.
 pub(crate) fn ownerless<'a>(home: &Path, images: impl Iterator<Item = &'a str>) -> Ownerless {
-    let mut gone: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut gone: BTreeMap<String, bool> = BTreeMap::new();
     let mut found = Ownerless::default();
-    for image in images {
-        let Some(code) = code_of(image) else { continue };
-        let is_gone = *gone.entry(code).or_insert_with(|| is_gone(&records(home).join(code)));
+    for note in all(&notes(home)) {
+        let is_gone = note.directory().is_some_and(|directory| is_gone(&directory));
         if is_gone {
-            found.images.push(image.to_owned());
+            found.notes.push(note.file);
+        }
+        if let Some(image) = note.image {
+            *gone.entry(image).or_insert(true) &= is_gone;
         }
     }
-    let notes = fs::read_dir(records(home)).into_iter().flatten().flatten();
-    found.notes = notes.map(|note| note.path()).filter(|note| is_gone(note)).collect();
+    found.images =
+        images.filter(|image| gone.get(*image) == Some(&true)).map(str::to_owned).collect();
     found
 }
 
@@ -78,49 +100,124 @@ impl Ownerless {
     }
 }
 
-fn records(home: &Path) -> PathBuf {
+/// A note that exists.
+struct Note {
+    file: PathBuf,
+    /// Unknown for a note of an earlier version, which kept one for all runs with the same settings.
+    image: Option<String>,
+}
+
+impl Note {
+    /// The directory in it. An unreadable note says nothing.
+    fn directory(&self) -> Option<PathBuf> {
+        let directory = PathBuf::from(OsString::from_vec(fs::read(&self.file).ok()?));
+        (directory.as_os_str().len() <= MAX_PATH && directory.is_absolute()).then_some(directory)
+    }
+}
+
+fn notes(home: &Path) -> PathBuf {
     home.join("runs")
 }
 
-/// The code in the name of an image.
-fn code_of(image: &str) -> Option<&str> {
-    let (code, _) = image.strip_prefix("run-")?.split_once('-')?;
-    let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    (code.len() == DIGITS && code.bytes().all(hex)).then_some(code)
+/// The notes in this directory, but for those that are being written.
+fn all(notes: &Path) -> Vec<Note> {
+    let entries = fs::read_dir(notes).into_iter().flatten().flatten();
+    let notes = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let image = name.rsplit_once('.').map(|(image, _)| image.to_owned());
+        (!name.starts_with('.')).then(|| Note { file: entry.path(), image })
+    });
+    notes.collect()
 }
 
-/// Whether the directory in a note is gone. An unreadable note says nothing.
-fn is_gone(note: &Path) -> bool {
-    let Ok(bytes) = fs::read(note) else { return false };
-    let directory = PathBuf::from(OsString::from_vec(bytes));
-    if directory.as_os_str().len() > MAX_PATH || !directory.is_absolute() {
-        return false;
-    }
+/// Whether a directory was removed. On a disk that is not mounted, the directory that held it is missing as well.
+fn is_gone(directory: &Path) -> bool {
+    is_missing(directory) && directory.parent().is_some_and(Path::is_dir)
+}
+
+/// Whether a directory is certainly not there.
+fn is_missing(directory: &Path) -> bool {
     let missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
-    fs::symlink_metadata(&directory).is_err_and(missing)
+    fs::symlink_metadata(directory).is_err_and(missing)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Images of runs with the same settings.
+    const A: &str = "run-00000000000000aa-20260101-120000-7-1";
+    const B: &str = "run-00000000000000aa-20260101-120000-2-8-1";
+    const C: &str = "run-00000000000000aa-20260101-120001-9-1-end";
+
+    fn pruned(home: &Path) -> Vec<String> {
+        let found = ownerless(home, [A, B, C, "base"].into_iter());
+        found.forget();
+        found.images
+    }
+
+    fn count(home: &Path) -> usize {
+        all(&notes(home)).len()
+    }
+
     #[test]
     fn only_images_of_runs_known_to_be_gone_are_removed() {
-        let home = tempfile::tempdir().unwrap();
-        let run = tempfile::tempdir().unwrap();
-        let (here, gone, unknown) =
-            ("run-00000000000000aa-x-1", "run-00000000000000bb-x-1", "run-00000000000000cc-x-1");
-        Owner::new(home.path(), here, run.path()).unwrap().note();
-        let owner = Owner::new(home.path(), gone, &run.path().join("removed")).unwrap();
-        owner.note();
-        let images = [here, gone, unknown, "base", "run-short-x", "run-00000000000000BB-x"];
-        let found = ownerless(home.path(), images.into_iter());
-        assert_eq!(found.images, [gone]);
-        found.forget();
-        assert_eq!(ownerless(home.path(), images.into_iter()), Ownerless::default());
-        owner.note();
-        owner.forget();
-        assert_eq!(ownerless(home.path(), images.into_iter()), Ownerless::default());
-        assert!(Owner::new(home.path(), "base", run.path()).is_none());
+        let (home, runs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (home, runs) = (home.path(), runs.path());
+        let (here, gone) = (Owner::new(home, runs), Owner::new(home, &runs.join("removed")));
+        here.note(A);
+        gone.note(B);
+        // Not a name of ours, whatever a record says.
+        for image in ["base", "run-x/../../y", "run-x.y"] {
+            gone.note(image);
+        }
+        assert_eq!(count(home), 2);
+        assert_eq!(pruned(home), [B], "C has no note");
+        assert_eq!((pruned(home), count(home)), (Vec::new(), 1));
+        // Of another run with the same settings.
+        gone.note(B);
+        gone.forget(B);
+        gone.forget(A);
+        assert_eq!((pruned(home), count(home)), (Vec::new(), 1));
+        here.forget(A);
+        assert_eq!(count(home), 0);
+    }
+
+    #[test]
+    fn a_disk_that_is_not_mounted_is_not_gone() {
+        let (home, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        Owner::new(home.path(), &disk.path().join("out/run")).note(A);
+        assert_eq!((pruned(home.path()), count(home.path())), (Vec::new(), 1));
+        fs::create_dir(disk.path().join("out")).unwrap();
+        assert_eq!((pruned(home.path()), count(home.path())), (vec![A.to_owned()], 0));
+    }
+
+    #[test]
+    fn an_image_stays_for_the_last_copy_of_its_run() {
+        let (home, runs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let home = home.path();
+        let paths = ["one", "two"].map(|name| runs.path().join(name));
+        let [one, two] = paths.each_ref().map(|path| {
+            fs::create_dir(path).unwrap();
+            Owner::new(home, path)
+        });
+        one.note(A);
+        assert!(!one.shares(A));
+        two.note(A);
+        assert!(one.shares(A) && two.shares(A) && !one.shares(B));
+        fs::remove_dir(&paths[1]).unwrap();
+        assert!(!one.shares(A) && two.shares(A));
+        assert_eq!((pruned(home), count(home)), (Vec::new(), 1));
+        fs::remove_dir(&paths[0]).unwrap();
+        assert_eq!((pruned(home), count(home)), (vec![A.to_owned()], 0));
+    }
+
+    #[test]
+    fn a_note_of_an_earlier_version_names_no_image() {
+        let (home, runs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(notes(home.path())).unwrap();
+        let note = notes(home.path()).join("00000000000000aa");
+        fs::write(&note, runs.path().join("gone").as_os_str().as_bytes()).unwrap();
+        assert_eq!((pruned(home.path()), note.exists()), (Vec::new(), false));
     }
 }

@@ -236,7 +236,7 @@ pub(crate) struct Recorder<'a> {
     runtime: &'a AnyRuntime,
     /// The prefix of the images with the sandbox's files.
     name: String,
-    owner: Option<Owner>,
+    owner: Owner,
     saved: Mutex<Saved>,
 }
 
@@ -249,8 +249,6 @@ struct Saved {
     turn: Option<u32>,
     /// Images that are of no use, but may exist: replaced ones, and ones whose saving was interrupted.
     stale: Vec<String>,
-    /// Whether an image stays for another process.
-    kept: bool,
     next: Option<Instant>,
 }
 
@@ -261,43 +259,43 @@ impl<'a> Recorder<'a> {
         console: &'a Console,
         runtime: &'a AnyRuntime,
         name: String,
+        owner: Owner,
         image: Option<String>,
     ) -> io::Result<Self> {
         let events = EventFile::new(file)?;
-        let saved = Mutex::new(Saved { image, ..Saved::default() });
-        Ok(Self { events, console, runtime, name, owner: None, saved })
-    }
-
-    /// Notes the owner of saved files while there are some.
-    pub(crate) fn owned_by(self, owner: Option<Owner>) -> Self {
-        // The directory may have been moved since an earlier process saved files.
-        if self.saved().image.is_some() {
-            owner.iter().for_each(Owner::note);
+        // The directory may have been moved or copied since.
+        if let Some(image) = &image {
+            owner.note(image);
         }
-        Self { owner, ..self }
+        let saved = Mutex::new(Saved { image, ..Saved::default() });
+        Ok(Self { events, console, runtime, name, owner, saved })
     }
 
     /// Keeps the saved files for another process.
     pub(crate) fn keep_image(&self) {
-        let mut saved = self.saved();
-        saved.kept = saved.image.take().is_some();
+        self.saved().image = None;
     }
 
     /// Removes saved files that are not needed. Images that a sandbox still uses cannot be removed.
     pub(crate) async fn remove_images(&self) {
-        let Saved { image, stale, kept, .. } = std::mem::take(&mut *self.saved());
-        let mut all_gone = !kept;
+        let Saved { image, stale, .. } = std::mem::take(&mut *self.saved());
         for image in image.into_iter().chain(stale) {
-            all_gone &= self.runtime.forget(&image).await;
+            self.forget(&image).await;
         }
-        if all_gone {
-            self.owner.iter().for_each(Owner::forget);
+    }
+
+    /// Removes an image, unless a copy of the run directory needs it; returns whether this run is done with it.
+    async fn forget(&self, image: &str) -> bool {
+        let is_done = self.owner.shares(image) || self.runtime.forget(image).await;
+        if is_done {
+            self.owner.forget(image);
         }
+        is_done
     }
 
     /// Saves the sandbox's files after this turn, in place of those saved before; returns whether that worked.
     async fn save(&self, turn: u32, image: String, sandbox: &AnySandbox) -> bool {
-        self.owner.iter().filter(|_| self.saved().turn.is_none()).for_each(Owner::note);
+        self.owner.note(&image);
         self.saved().stale.push(image.clone());
         let kept = tokio::time::timeout(MAX_SAVE, sandbox.snapshot(&image)).await;
         if !matches!(kept, Ok(Ok(())))
@@ -314,7 +312,7 @@ impl<'a> Recorder<'a> {
             former
         };
         if let Some(former) = former
-            && self.runtime.forget(&former).await
+            && self.forget(&former).await
         {
             self.saved().stale.retain(|stale| *stale != former);
         }

@@ -1,8 +1,9 @@
 //! Exhausting resources: the sandbox reaches its limits; the host and other sandboxes are not affected.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sandbox::{ByteSize, Cause, Limits, Process, Runtime, Sandbox, ShellCommand, Spec};
+use sandbox_conformance::skip;
 
 use super::{
     Ground, SCRIPT, ok, on_both, on_the_host, perl, perl_behind, perl_outside, program, sh_within,
@@ -66,6 +67,69 @@ fn deleted_files_count() {
             !output.stdout.text().contains("held"),
             "150 MB were held, of 20 allowed: {output:?}"
         );
+    });
+}
+
+/// A Perl program that does this in a thread, once its main thread has ended: it looks like a zombie then. `None` where
+/// Perl has no threads.
+fn without_main_thread(body: &str) -> Option<String> {
+    if perl_outside("use threads; print 'threads'") != "threads" {
+        skip("perl-threads", "Perl has no threads here");
+        return None;
+    }
+    let end_main_thread = format!("syscall({}, 0)", libc::SYS_exit);
+    let wait = r#"my $state = ''; until ($state eq 'Z') { select(undef, undef, undef, 0.01);
+        open(my $f, '<', "/proc/$$/stat") or die; ($state) = <$f> =~ /.*\) (.)/ }"#;
+    Some(format!(
+        "use threads; $| = 1; threads->create(sub {{ {wait} {body} }}); {end_main_thread}"
+    ))
+}
+
+/// A process whose main thread has ended is killed as any other: at a timeout, and when files are frozen.
+#[test]
+fn ending_the_main_thread_does_not_escape_a_kill() {
+    on_the_host(async |h| {
+        let beat = r#"open(my $held, '>', '/testbed/held');
+            while (1) { open(my $f, '>', '/testbed/beat'); select(undef, undef, undef, 0.01) }"#;
+        let Some(beat) = without_main_thread(beat) else { return };
+        let sandbox = h.sandbox().await;
+        super::store(&sandbox, "/tmp/beat.pl", &beat).await;
+        let timeout = Duration::from_secs(1);
+        // Fails if it never ran.
+        let silence = "rm /testbed/beat && sleep 0.2 && ls /testbed";
+        let output = sh_within(&sandbox, "perl /tmp/beat.pl", timeout).await;
+        assert_eq!(output.cause, Some(Cause::Timeout), "{output:?}");
+        assert_eq!(ok(&sandbox, silence).await, "held\n", "it survived a shell command");
+        let process = Process::new(["perl", "/tmp/beat.pl"]);
+        program(&sandbox, &Process { timeout: Some(timeout), ..process }).await;
+        assert_eq!(ok(&sandbox, silence).await, "held\n", "it survived a program");
+        let behind =
+            "perl /tmp/beat.pl >/dev/null 2>&1 & until [ -e /testbed/beat ]; do sleep 0.01; done";
+        ok(&sandbox, behind).await;
+        soon("freeze", sandbox.freeze()).await.unwrap();
+    });
+}
+
+/// Nor does it lift the disk limit, for files with a name or without.
+#[test]
+fn ending_the_main_thread_does_not_lift_the_disk_limit() {
+    on_the_host(async |h| {
+        let fill = r#"for (1..20) { open(my $f, '>', "/testbed/fill$_"); print $f "\0" x 15000000; close $f;
+            select(undef, undef, undef, 0.15) } print "all\n""#;
+        let hold = r#"my @held; for (1..10) { open(my $f, '>', '/testbed/x'); unlink '/testbed/x';
+            print $f "\0" x 15000000; push @held, $f; select(undef, undef, undef, 0.15) } print "all\n""#;
+        for body in [fill, hold] {
+            let Some(program) = without_main_thread(body) else { return };
+            let sandbox = h.create(&small_disk(h)).await;
+            super::store(&sandbox, "/tmp/write.pl", &program).await;
+            let output = sh_within(&sandbox, "perl /tmp/write.pl", SCRIPT).await;
+            assert_eq!(output.cause, Some(Cause::Disk), "{output:?}");
+            assert!(!output.stdout.text().contains("all"), "{output:?}");
+            let count = "ls /testbed | wc -l";
+            let files = ok(&sandbox, count).await;
+            assert_eq!(ok(&sandbox, &format!("sleep 0.4; {count}")).await, files, "it writes on");
+            soon("destroy", sandbox.destroy()).await.unwrap();
+        }
     });
 }
 
