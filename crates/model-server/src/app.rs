@@ -6,7 +6,7 @@ use axum::{
     Router,
     body::Body,
     extract::{Path, State},
-    http::{HeaderValue, Method, Response, StatusCode, Uri, header},
+    http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header},
     middleware,
     routing::{get, post},
 };
@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 
 use crate::{
     ServeOptions, Served,
-    admission::Admission,
+    admission::{Admission, MemoryPermit},
     api_error::ApiError,
-    chat, completion, completions,
+    body, chat, completion, completions,
     gate::{self, Gate, HEALTH},
+    generation::broken,
 };
 
 /// State shared by all requests.
@@ -32,6 +33,19 @@ pub(crate) struct App<M> {
 }
 
 impl<M: Model> App<M> {
+    /// The parsed body of a request, with the permit for its memory. Parsing a long body takes time and must not block
+    /// the runtime. The permit is held for as long as the body exists, even if the client disconnects.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        request: Request<Body>,
+        parse: fn(&[u8]) -> Result<T, ApiError>,
+    ) -> Result<(T, MemoryPermit), ApiError> {
+        let (body, permit) = body::receive(request, &self.options, &self.admission).await?;
+        let reading = tokio::task::spawn_blocking(move || (parse(&body), permit));
+        let (parsed, permit) = reading.await.map_err(|_| broken())?;
+        Ok((parsed?, permit))
+    }
+
     /// The index of the model with this name; the first one where the client names none.
     pub(crate) fn find(&self, name: &str) -> Result<usize, ApiError> {
         if name.is_empty() {

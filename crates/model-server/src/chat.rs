@@ -14,10 +14,9 @@ use crate::{
     Images, Served,
     api_error::ApiError,
     app::{App, json},
-    body,
     chat_request::{ChatRequest, Delivery, parse},
     completion::CompletionHeader,
-    generation::{Generation, broken},
+    generation::Generation,
     holdback::Calls,
     stream,
 };
@@ -27,12 +26,7 @@ pub(crate) async fn complete<M: Model>(
     State(app): State<Arc<App<M>>>,
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
-    let (body, permit) = body::receive(request, &app.options, &app.admission).await?;
-    // Parsing a long body takes time and must not block the runtime. The memory permit is held for as long as the body
-    // exists, even if the client disconnects.
-    let reading = tokio::task::spawn_blocking(move || (parse(&body), permit));
-    let (chat, permit) = reading.await.map_err(|_| broken())?;
-    let mut chat = chat?;
+    let (mut chat, permit) = app.read(request, parse).await?;
     let which = app.find(&chat.model)?;
     let served = app.models.get(which).ok_or_else(|| unknown(&chat.model))?;
     if served.images == Images::Refused && chat.messages.iter().any(has_image) {

@@ -28,7 +28,7 @@ use crate::{
     admission::QueueSlot,
     api_error::ApiError,
     app::{App, json},
-    body, chat,
+    chat,
     chat_request::{Delivery, StreamUsage},
     completions_request::{CompletionsRequest, Ends, parse},
     completions_response::{Completion, Pair},
@@ -42,10 +42,7 @@ pub(crate) async fn complete<M: Model>(
     State(app): State<Arc<App<M>>>,
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
-    let (body, permit) = body::receive(request, &app.options, &app.admission).await?;
-    let reading = tokio::task::spawn_blocking(move || (parse(&body), permit));
-    let (parsed, permit) = reading.await.map_err(|_| broken())?;
-    let mut request = parsed?;
+    let (mut request, permit) = app.read(request, parse).await?;
     let served =
         app.models.get(app.find(&request.model)?).ok_or_else(|| chat::unknown(&request.model))?;
     let model = served.tokens.clone().ok_or_else(|| {
