@@ -1,5 +1,5 @@
 // Causal attention over packed sequences (varlen flash attention), which tch does not offer. Part of the library of
-// graph.cpp; the same rules hold.
+// graph.cpp; the same rules hold. Needs compute capability 8.0.
 
 #include <ATen/ops/_flash_attention_forward.h>
 
@@ -26,7 +26,7 @@ void* lis_attention_packed(const void* queries, const void* keys, const void* va
   } catch (const std::exception& thrown) {
     lis_fail(thrown.what());
   } catch (...) {
-    lis_fail("an exception of no known kind");
+    lis_fail("unknown exception");
   }
   return nullptr;
 }

@@ -665,7 +665,7 @@ extern "C" __global__ void sample_token(const Row* rows, const Logit* logits, co
 #pragma unroll
     for (int step = 16; step > 0; step >>= 1) sum += __shfl_xor_sync(FULL, sum, step);
     double wanted = sum * row.uniform, passed = 0.0, base = 0.0;
-    int found = chunks - 1;
+    int found = -1;
     for (int i = 0; i < chunks; i += 32) {
       double own = weight(i + lane), upto = passed + warp_scan(own);
       u32 above = __ballot_sync(FULL, upto > wanted);
@@ -675,13 +675,6 @@ extern "C" __global__ void sample_token(const Row* rows, const Logit* logits, co
         base = __shfl_sync(FULL, upto - own, winner);
         break;
       }
-      // Where rounding leaves none, the last chunk with any weight.
-      u32 some = __ballot_sync(FULL, own > 0.0);
-      if (some) {
-        int winner = 31 - __clz(some);
-        found = i + winner;
-        base = __shfl_sync(FULL, upto - own, winner);
-      }
       passed = __shfl_sync(FULL, upto, 31);
     }
     if (lane == 0) {
@@ -690,20 +683,20 @@ extern "C" __global__ void sample_token(const Row* rows, const Logit* logits, co
       total = sum;
       top_of_all = top;
       chosen = found;
-      token = row.greedy > 0.5 ? (best == 0x7fffffff ? 0 : best) : -1;
+      // Where rounding leaves no chunk, the likeliest token of all.
+      token = row.greedy > 0.5 || found < 0 ? best : -1;
     }
   }
   __syncthreads();
-  if (row.greedy <= 0.5) {
+  // The same for all threads: none writes before all have read it.
+  if (token < 0) {
     float values[8];
     chunk_logits(values, logits, chosen, factor);
     double mine = 0.0, shares[8];
-    int fallback = -1;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       shares[i] = (double)__expf(values[i] - top_of_all);
       mine += shares[i];
-      if (shares[i] > 0.0) fallback = chosen * CHUNK + threadIdx.x * 8 + i;
     }
     double upto = warp_scan(mine);
     if (lane == 31) warps[warp] = upto;
@@ -711,12 +704,9 @@ extern "C" __global__ void sample_token(const Row* rows, const Logit* logits, co
     double passed = before;
     for (int i = 0; i < warp; i++) passed += warps[i];
     upto += passed;
-    double all = before;
-    for (int i = 0; i < 8; i++) all += warps[i];
-    bool some = all > target;
-    if (some && upto > target && upto - mine <= target) {
+    if (upto > target && upto - mine <= target) {
       double sum = upto - mine;
-      int found = fallback;
+      int found = -1;
 #pragma unroll
       for (int i = 7; i >= 0; i--) {
         double below = sum;
@@ -726,11 +716,13 @@ extern "C" __global__ void sample_token(const Row* rows, const Logit* logits, co
       }
       atomicMax(&token, found);
     }
-    if (!some) atomicMax(&token, fallback);
     __syncthreads();
   }
   if (threadIdx.x == 0) {
-    int drawn = token < 0 ? 0 : token;
+    // The sums of both kernels are rounded differently. A target that falls between two tokens or behind the last one
+    // means the likeliest token of the chunk: the next or last one may be all but impossible.
+    int drawn = token < 0 ? parts[chosen].best : token;
+    if (drawn == 0x7fffffff) drawn = 0;
     out[index] = (double)drawn;
     out[gridDim.x + index] = (double)(logit(logits[drawn]) * factor - top_of_all) - log(total);
   }

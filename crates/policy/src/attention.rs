@@ -2,16 +2,47 @@
 //! Several sequences may begin with the same tokens, the prefix, which are then there once: the rest of each attends to
 //! the prefix and to itself.
 //!
-//! On a GPU in 16 bits one fused kernel computes all sequences. Elsewhere they are computed one after another, which gives
-//! the same numbers up to rounding. Knows no projections and no positions.
+//! On a GPU with matrix instructions in 16 bits one fused kernel computes all sequences. Elsewhere they are computed one
+//! after another, which gives the same numbers up to rounding. Knows no projections and no positions.
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::error::TchResult;
-use crate::graph::Cuda;
+use crate::graph::{Cuda, CudaError};
 
 /// The widest head of the fused kernel; widths must be multiples of 8.
 const MAX_FUSED_HEAD: i64 = 256;
+
+/// How attention over a batch is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionPath {
+    /// All sequences in one fused kernel.
+    Packed,
+    /// One sequence after another.
+    Each,
+}
+
+/// The fused kernel for heads of this width and element type on a device, or why it cannot be used.
+pub(crate) fn packed(head_dim: i64, kind: Kind, device: Device) -> Result<Cuda, CudaError> {
+    if !device.is_cuda() {
+        return Err(CudaError::NotOnDevice);
+    }
+    suitable(head_dim, kind).map_err(CudaError::Unsuitable)?;
+    Cuda::with_matrix_instructions(device)
+}
+
+/// Whether the fused kernel is made for heads of this width and element type.
+fn suitable(head_dim: i64, kind: Kind) -> Result<(), &'static str> {
+    let checks = [
+        (matches!(kind, Kind::BFloat16 | Kind::Half), "the network is not in 16 bits"),
+        (head_dim % 8 == 0, "the size of a head is not a multiple of 8"),
+        (head_dim <= MAX_FUSED_HEAD, "the size of a head is above 256"),
+    ];
+    match checks.into_iter().find(|(met, _)| !met) {
+        Some((_, why)) => Err(why),
+        None => Ok(()),
+    }
+}
 
 /// The layout of packed sequences.
 #[derive(Debug)]
@@ -56,15 +87,18 @@ impl Packing {
         device: Device,
     ) -> TchResult<Self> {
         let mut packing = Self { sequences, device, fused: None };
-        let fits = head_dim % 8 == 0 && head_dim <= MAX_FUSED_HEAD;
-        if device.is_cuda()
-            && fits
-            && matches!(kind, Kind::BFloat16 | Kind::Half)
-            && let Ok(cuda) = Cuda::load()
-        {
+        if let Ok(cuda) = packed(head_dim, kind, device) {
             packing.fused = Some(packing.fuse(cuda)?);
         }
         Ok(packing)
+    }
+
+    /// How attention is computed.
+    pub(crate) fn path(&self) -> AttentionPath {
+        match &self.fused {
+            Some(_) => AttentionPath::Packed,
+            None => AttentionPath::Each,
+        }
     }
 
     /// `count` sequences of the same length that share nothing.
@@ -211,4 +245,25 @@ fn one(queries: &Tensor, keys: &Tensor, values: &Tensor) -> TchResult<Tensor> {
         None::<f64>,
         shared && !repeat,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fused_kernel_is_for_heads_in_16_bits() {
+        assert_eq!(suitable(64, Kind::BFloat16), Ok(()));
+        assert_eq!(suitable(256, Kind::Half), Ok(()));
+        for (head_dim, kind) in [(64, Kind::Float), (20, Kind::Half), (264, Kind::BFloat16)] {
+            assert!(suitable(head_dim, kind).is_err(), "{head_dim} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn on_the_cpu_sequences_are_computed_one_after_another() {
+        let sequences = Packing::regular(2, 3);
+        let packing = Packing::new(sequences, 64, Kind::BFloat16, Device::Cpu).unwrap();
+        assert_eq!(packing.path(), AttentionPath::Each);
+    }
 }

@@ -3,7 +3,7 @@
 
 use tch::{TchError, Tensor};
 
-use crate::attention::{Packing, Sequence};
+use crate::attention::{self, AttentionPath, Packing, Sequence};
 use crate::error::TchResult;
 use crate::net::Network;
 
@@ -95,7 +95,20 @@ pub enum BatchError {
     Torch(#[source] TchError),
 }
 
+impl TokenBatch {
+    /// How attention over it is computed.
+    pub fn attention_path(&self) -> AttentionPath {
+        self.packing.path()
+    }
+}
+
 impl Network {
+    /// Why attention over a batch is computed one sequence after another; `None` where one fused kernel computes all.
+    pub fn packed_attention_disabled_reason(&self) -> Option<String> {
+        let found = attention::packed(self.shape().head_dim, self.kind(), self.device());
+        found.err().map(|error| error.to_string())
+    }
+
     /// Packs sequences for this network, on its device. They share nothing.
     pub fn batch(&self, rows: &[Row<'_>]) -> Result<TokenBatch, BatchError> {
         let groups: Vec<RowGroup<'_>> =

@@ -5,16 +5,17 @@
 #![expect(unsafe_code, reason = "a library loaded at run time has no safe interface")]
 
 use std::{
+    collections::BTreeMap,
     ffi::{CStr, CString, c_char, c_int, c_longlong, c_uint, c_ulonglong, c_void},
     fs::File,
     io::Write as _,
     os::fd::AsRawFd as _,
     ptr::NonNull,
-    sync::OnceLock,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use rustix::fs::MemfdFlags;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 /// The library; empty where this crate was compiled without CUDA headers.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/graph.so"));
@@ -36,10 +37,23 @@ pub enum CudaError {
     /// The embedded library cannot be loaded.
     #[error("cannot load the library for CUDA graphs: {0}")]
     NotLoaded(String),
+    /// The network is on the CPU.
+    #[error("the network is not on a CUDA device")]
+    NotOnDevice,
+    /// The device lacks matrix instructions for 16 bits.
+    #[error("the device has compute capability {}.{}, and {MATRIX_CAPABILITY}.0 is needed", .0.0, .0.1)]
+    Capability((i32, i32)),
+    /// The shape or precision of the network does not suit.
+    #[error("{0}")]
+    Unsuitable(&'static str),
     /// A CUDA call failed.
     #[error("CUDA failed: {0}")]
     Failed(String),
 }
+
+/// The first compute capability with asynchronous copies and matrix instructions for bfloat16, which our own kernels and
+/// libtorch's packed attention use.
+const MATRIX_CAPABILITY: i32 = 8;
 
 /// Loads libtorch's CUDA part, so that `tch` sees the devices. Must be called before anything else uses CUDA through
 /// `tch`: libtorch checks only once.
@@ -72,9 +86,10 @@ pub(crate) struct Cuda {
     graph_replay: unsafe extern "C" fn(*mut c_void) -> c_int,
     graph_free: unsafe extern "C" fn(*mut c_void),
     memory_free: unsafe extern "C" fn(c_int, *mut c_ulonglong) -> c_int,
+    device_capability: Capability,
     module_compile: Compile,
-    module_free: unsafe extern "C" fn(*mut c_void),
-    kernel_find: unsafe extern "C" fn(*mut c_void, *const c_char, c_int) -> *mut c_void,
+    module_free: unsafe extern "C" fn(c_int, *mut c_void),
+    kernel_find: Find,
     kernel_launch: Launch,
     attention_packed: PackedAttention,
     error: unsafe extern "C" fn() -> *const c_char,
@@ -82,14 +97,43 @@ pub(crate) struct Cuda {
 
 type Compile =
     unsafe extern "C" fn(c_int, *const c_char, *const *const c_char, c_int) -> *mut c_void;
-type Launch =
-    unsafe extern "C" fn(*mut c_void, *const c_uint, c_uint, c_uint, *mut *mut c_void) -> c_int;
+type Capability = unsafe extern "C" fn(c_int, *mut c_int, *mut c_int) -> c_int;
+type Find = unsafe extern "C" fn(c_int, *mut c_void, *const c_char, c_int) -> *mut c_void;
+type Launch = unsafe extern "C" fn(
+    c_int,
+    *mut c_void,
+    *const c_uint,
+    c_uint,
+    c_uint,
+    *mut *mut c_void,
+) -> c_int;
 
 impl Cuda {
     /// Loads the library, once per process.
     pub(crate) fn load() -> Result<Self, CudaError> {
         static LOADED: OnceLock<Result<Cuda, CudaError>> = OnceLock::new();
         LOADED.get_or_init(load).clone()
+    }
+
+    /// Loads the library for a device with matrix instructions, which is checked once per device.
+    pub(crate) fn with_matrix_instructions(device: Device) -> Result<Self, CudaError> {
+        static CHECKED: Mutex<BTreeMap<usize, Result<Cuda, CudaError>>> =
+            Mutex::new(BTreeMap::new());
+        let Device::Cuda(number) = device else { return Err(CudaError::NotOnDevice) };
+        let mut checked = CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let check = || {
+            let cuda = Self::load()?;
+            has_matrix_instructions(cuda.capability(number)?).map(|()| cuda)
+        };
+        checked.entry(number).or_insert_with(check).clone()
+    }
+
+    /// The compute capability of a device: its major and minor number.
+    fn capability(self, device: usize) -> Result<(i32, i32), CudaError> {
+        let (device, mut major, mut minor) = (index(device)?, 0, 0);
+        // SAFETY: the pointers are to numbers that outlive the call.
+        let status = unsafe { (self.device_capability)(device, &raw mut major, &raw mut minor) };
+        self.checked(status).map(|()| (major, minor))
     }
 
     /// Gives the calling thread its own stream on this device.
@@ -171,7 +215,7 @@ impl Cuda {
         device: usize,
         source: &str,
         definitions: &[String],
-    ) -> Result<Module, CudaError> {
+    ) -> Result<Arc<Module>, CudaError> {
         let text =
             |text: String| CString::new(text).map_err(|error| CudaError::Failed(error.to_string()));
         let options: Vec<CString> =
@@ -183,7 +227,7 @@ impl Cuda {
         let module =
             unsafe { (self.module_compile)(device, source.as_ptr(), pointers.as_ptr(), count) };
         let module = NonNull::new(module).ok_or_else(|| self.last_error())?;
-        Ok(Module { module, cuda: self })
+        Ok(Arc::new(Module { module, device, cuda: self }))
     }
 
     fn checked(self, status: c_int) -> Result<(), CudaError> {
@@ -222,9 +266,18 @@ impl Drop for Graph {
     }
 }
 
+/// Whether a device of this compute capability has matrix instructions for 16 bits.
+fn has_matrix_instructions(capability: (i32, i32)) -> Result<(), CudaError> {
+    match capability.0 >= MATRIX_CAPABILITY {
+        true => Ok(()),
+        false => Err(CudaError::Capability(capability)),
+    }
+}
+
 /// Compiled kernels, on one device.
 pub(crate) struct Module {
     module: NonNull<c_void>,
+    device: c_int,
     cuda: Cuda,
 }
 
@@ -236,32 +289,34 @@ unsafe impl Sync for Module {}
 impl Module {
     /// A kernel of this module, which is launched with `threads` per block and `shared` bytes of dynamic shared memory.
     pub(crate) fn kernel(
-        &self,
+        self: &Arc<Self>,
         name: &CStr,
         threads: u32,
         shared: u32,
     ) -> Result<Kernel, CudaError> {
         let bytes = index(shared as usize)?;
         // SAFETY: the module is loaded, and the name is a C string.
-        let found = unsafe { (self.cuda.kernel_find)(self.module.as_ptr(), name.as_ptr(), bytes) };
+        let found = unsafe {
+            (self.cuda.kernel_find)(self.device, self.module.as_ptr(), name.as_ptr(), bytes)
+        };
         let kernel = NonNull::new(found).ok_or_else(|| self.cuda.last_error())?;
-        Ok(Kernel { kernel, threads, shared, cuda: self.cuda })
+        Ok(Kernel { kernel, threads, shared, module: Arc::clone(self) })
     }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from `module_compile` and is freed only here.
-        unsafe { (self.cuda.module_free)(self.module.as_ptr()) }
+        // SAFETY: the pointer came from `module_compile` and is freed only here, when no kernel refers to it.
+        unsafe { (self.cuda.module_free)(self.device, self.module.as_ptr()) }
     }
 }
 
-/// A kernel. Used only as long as its module is loaded.
+/// A kernel. Its module stays loaded as long as it lives.
 pub(crate) struct Kernel {
     kernel: NonNull<c_void>,
     threads: u32,
     shared: u32,
-    cuda: Cuda,
+    module: Arc<Module>,
 }
 
 // SAFETY: as for `Module`.
@@ -282,9 +337,18 @@ pub(crate) enum Arg<'a> {
 }
 
 impl Kernel {
-    /// Launches the kernel on this thread's stream, without waiting for it. The caller passes what the kernel's
-    /// parameters are, and tensors that are large enough.
-    pub(crate) fn launch(&self, grid: [u32; 3], args: &[Arg<'_>]) -> Result<(), CudaError> {
+    /// Launches the kernel on this thread's stream of its device, without waiting for it. Whatever device is current stays
+    /// so.
+    ///
+    /// # Safety
+    ///
+    /// - `args` are the kernel's parameters in number, order and type: a tensor for every pointer, of the element type it
+    ///   points to.
+    /// - All tensors are contiguous, on the kernel's device, and as large as the kernel accesses them with this `grid`,
+    ///   and so is all memory whose addresses are in them.
+    /// - That memory is neither freed nor used by another stream until the kernel has ended. Tensors of libtorch that
+    ///   were allocated on this thread's stream may be dropped: libtorch reuses their memory in the order of the stream.
+    pub(crate) unsafe fn launch(&self, grid: [u32; 3], args: &[Arg<'_>]) -> Result<(), CudaError> {
         // Every argument is in the lowest bytes of eight, which is where the driver reads it.
         let values: Vec<u64> = args
             .iter()
@@ -297,9 +361,12 @@ impl Kernel {
             .collect();
         let mut pointers: Vec<*mut c_void> =
             values.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect();
-        // SAFETY: the kernel is loaded; the driver copies the arguments before the call returns, and only reads them.
+        let cuda = self.module.cuda;
+        // SAFETY: the module is loaded; the driver copies the arguments before the call returns, and only reads them; what
+        // they mean to the kernel is the caller's promise.
         let status = unsafe {
-            (self.cuda.kernel_launch)(
+            (cuda.kernel_launch)(
+                self.module.device,
                 self.kernel.as_ptr(),
                 grid.as_ptr(),
                 self.threads,
@@ -307,7 +374,7 @@ impl Kernel {
                 pointers.as_mut_ptr(),
             )
         };
-        self.cuda.checked(status)
+        cuda.checked(status)
     }
 }
 
@@ -353,16 +420,17 @@ fn load() -> Result<Cuda, CudaError> {
                 NonNull<c_void>,
                 unsafe extern "C" fn(c_int, *mut c_ulonglong) -> c_int,
             >(find(c"lis_memory_free")?),
+            device_capability: std::mem::transmute::<NonNull<c_void>, Capability>(find(
+                c"lis_device_capability",
+            )?),
             module_compile: std::mem::transmute::<NonNull<c_void>, Compile>(find(
                 c"lis_module_compile",
             )?),
-            module_free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(
-                find(c"lis_module_free")?,
-            ),
-            kernel_find: std::mem::transmute::<
+            module_free: std::mem::transmute::<
                 NonNull<c_void>,
-                unsafe extern "C" fn(*mut c_void, *const c_char, c_int) -> *mut c_void,
-            >(find(c"lis_kernel_find")?),
+                unsafe extern "C" fn(c_int, *mut c_void),
+            >(find(c"lis_module_free")?),
+            kernel_find: std::mem::transmute::<NonNull<c_void>, Find>(find(c"lis_kernel_find")?),
             kernel_launch: std::mem::transmute::<NonNull<c_void>, Launch>(find(
                 c"lis_kernel_launch",
             )?),
@@ -404,5 +472,28 @@ fn loader_error() -> String {
         true => "no reason given".to_owned(),
         // SAFETY: not null, so a C string, as above.
         false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrix_instructions_came_with_capability_8() {
+        for old in [(6, 1), (7, 0), (7, 5)] {
+            let error = has_matrix_instructions(old).unwrap_err().to_string();
+            assert!(error.contains(&format!("{}.{}", old.0, old.1)), "{error}");
+            assert!(error.contains("8.0 is needed"), "{error}");
+        }
+        for new in [(8, 0), (8, 9), (9, 0), (12, 0)] {
+            assert!(has_matrix_instructions(new).is_ok(), "{new:?}");
+        }
+    }
+
+    #[test]
+    fn the_cpu_has_no_kernels() {
+        let refused = Cuda::with_matrix_instructions(Device::Cpu);
+        assert!(matches!(refused, Err(CudaError::NotOnDevice)), "{refused:?}");
     }
 }

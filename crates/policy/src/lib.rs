@@ -39,6 +39,7 @@ mod save;
 mod shape;
 mod tensor_file;
 
+pub use attention::AttentionPath;
 pub use backward::{Accumulated, Checkpointing};
 pub use batch::{BatchError, Row, RowGroup, TokenBatch};
 pub use config::ConfigError;
@@ -48,7 +49,9 @@ pub use head::{HeadPrecision, Scored};
 pub use load::LoadError;
 pub use lora::{LoraConfig, LoraError, TARGETS, Target};
 pub use net::{Network, RandomError};
-pub use sampler::{CudaGraphs, Engine, EngineError, EngineSettings, EngineStats, PrefixSharing};
+pub use sampler::{
+    AdapterPath, CudaGraphs, Engine, EngineError, EngineSettings, EngineStats, PrefixSharing,
+};
 pub use save::SaveError;
 pub use shape::{Architecture, Output, Scaling, Shape, ShapeError};
 pub use tensor_file::{TensorFile, TensorFileError, write_tensors};

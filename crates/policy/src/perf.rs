@@ -16,7 +16,7 @@ use crate::{
     shape::{Architecture, Output, Scaling, Shape},
 };
 
-pub use check::{Agreement, CheckSettings, Memory, check};
+pub use check::{Agreement, CheckSettings, Memory, SamplerPath, check};
 pub use decode::{Decoded, Decoding, decoding};
 
 /// Tokens and the time they took.
@@ -50,6 +50,8 @@ pub struct Generated {
     pub stats: EngineStats,
     /// Why CUDA graphs were not used; `None` where they were.
     pub graphs_disabled_reason: Option<String>,
+    /// Why our own kernels were not used; `None` where they were.
+    pub kernels_disabled_reason: Option<String>,
     /// The memory of the engine besides the network in bytes, by its own estimate.
     pub memory: u64,
 }
@@ -158,7 +160,7 @@ pub fn generation(net: &Network, what: &Generation) -> Result<Generated, PerfErr
         memory_limit: None,
         prefix_sharing: PrefixSharing::Off,
     };
-    let memory = Engine::memory(net.shape(), net.kind(), &settings);
+    let memory = Engine::memory(net, &settings);
     let engine = Engine::start(net, settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(round(&engine, net.shape(), what, 0))?;
@@ -169,6 +171,7 @@ pub fn generation(net: &Network, what: &Generation) -> Result<Generated, PerfErr
         rate,
         stats: engine.stats(),
         graphs_disabled_reason: engine.graphs_disabled_reason(),
+        kernels_disabled_reason: engine.kernels_disabled_reason().map(str::to_owned),
         memory,
     })
 }

@@ -1,8 +1,11 @@
 //! The batched sampler. One thread owns the key-value cache and continues all sequences together (continuous batching);
 //! a conversation's next request evaluates only what was added since the last one.
 //!
-//! Start reading at [`Engine`], then `thread.rs` (the loop), `plan.rs` (what a step evaluates) and `evaluator.rs` (how).
-//! Knows tokens and a network, no text, no rewards and no files.
+//! Start reading at [`Engine`], then `thread.rs` (the loop), `slot.rs` (a conversation), `plan.rs` (what a step evaluates) and
+//! `step.rs` (the two ways to compute it). With libtorch's operations: `evaluator.rs` and `pick.rs`. With our own kernels:
+//! `fused.rs` and `forward.rs`, over the pages of `store.rs` and `pages.rs`, which `reserve.rs` distributes. Both:
+//! `weights.rs`, `share.rs` (common prefixes) and `cuda_graphs.rs`. Knows tokens and a network, no text, no rewards and no
+//! files.
 
 mod buckets;
 mod cuda_graphs;
@@ -12,6 +15,7 @@ mod fused;
 mod pages;
 mod pick;
 mod plan;
+mod reserve;
 mod settings;
 mod share;
 mod slot;
@@ -34,9 +38,16 @@ use sampling::{OnToken, SampleError, SampleRequest, Sampled, Sampler, SamplingPa
 use tch::{Device, Kind, TchError, Tensor};
 use tokio::sync::oneshot;
 
-use crate::{kernels::Kernels, lora::LoraConfig, net::Network, shape::Shape};
+use crate::{
+    graph::Cuda,
+    kernels::{self, Kernels},
+    lora::LoraConfig,
+    net::Network,
+    shape::Shape,
+};
 
 pub use settings::{CudaGraphs, EngineError, EngineSettings, PrefixSharing};
+pub use weights::AdapterPath;
 
 use thread::{Message, Request};
 pub(crate) use weights::logit_kind;
@@ -45,13 +56,17 @@ use weights::{AdapterWeights, Weights};
 /// The maximum number of slots.
 const MAX_SLOTS: usize = 4096;
 
+/// An adapter is merged where room is left for this part of the conversations at full length. With less, waiting for
+/// memory would cost more than the products with its factors.
+const WITH_MERGED: usize = 4;
+
 /// The valid temperatures besides 0.
 const TEMPERATURES: std::ops::RangeInclusive<f64> = 0.001..=100.0;
 
 /// What an engine has done so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineStats {
-    /// Evaluated prompt tokens, without those that were cached.
+    /// Evaluated prompt tokens, without those that were cached, each once even where it was evaluated again.
     pub prompt_tokens: u64,
     /// Sampled tokens.
     pub sampled_tokens: u64,
@@ -61,6 +76,9 @@ pub struct EngineStats {
     pub replayed_steps: u64,
     /// Conversations that hold a slot now.
     pub cached_conversations: u64,
+    /// How often a response lost its part of the cache to an older one, and was evaluated again. Only with our own
+    /// kernels, where memory is short.
+    pub evictions: u64,
 }
 
 /// The handle of the sampler, usable from any thread. Dropping it ends the sampler's thread and frees the cache; responses
@@ -84,6 +102,7 @@ struct Source {
     adapter: Option<LoraConfig>,
     /// The adapter of each layer, as it is or merged; the thread shares these tensors.
     lora: Vec<AdapterWeights>,
+    /// With which an adapter is merged; `None` where it is not.
     kernels: Option<Arc<Kernels>>,
 }
 
@@ -95,21 +114,23 @@ struct Shared {
     steps: AtomicU64,
     replayed_steps: AtomicU64,
     cached_conversations: AtomicU64,
+    evictions: AtomicU64,
     /// Why CUDA graphs are not used.
     graphs_disabled_reason: Mutex<Option<String>>,
 }
 
 impl Engine {
-    /// Starts an engine for a network. Its weights are shared. An adapter is copied, or, for our own kernels, merged into a
-    /// copy of what it adapts.
+    /// Starts an engine for a network. Its weights are shared. An adapter is copied, or, for our own kernels where memory
+    /// allows it, merged into a copy of what it adapts.
     pub fn start(net: &Network, settings: EngineSettings) -> Result<Self, EngineError> {
         let shape = net.shape().clone();
         check(&shape, &settings)?;
         let kernels = Kernels::new(net).map(Arc::new);
         let kernels_disabled_reason = kernels.as_ref().err().map(ToString::to_string);
         let kernels = kernels.ok();
-        let weights = Weights::of(net, kernels.as_deref())?;
-        let source = Source::of(net, &weights, kernels.clone());
+        let merging = kernels.clone().filter(|_| merges(net, &settings));
+        let weights = Weights::of(net, merging.as_deref())?;
+        let source = Source::of(net, &weights, merging);
         synchronize(net.device());
         let (messages, inbox) = mpsc::channel();
         let (ready, started) = mpsc::channel();
@@ -137,21 +158,27 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The device memory in bytes that an engine needs at most besides the network: the whole cache exactly, temporary
-    /// tensors by estimate. With our own kernels, memory follows the conversations there are.
-    pub fn memory(shape: &Shape, kind: Kind, settings: &EngineSettings) -> u64 {
-        evaluator::memory(shape, kind, settings.slots, settings.context)
+    /// The device memory in bytes that an engine needs at most besides the network: the whole cache exactly, a copy with
+    /// the adapter merged where our own kernels may be used, and temporary tensors by estimate. With our own kernels,
+    /// memory follows the conversations there are.
+    pub fn memory(net: &Network, settings: &EngineSettings) -> u64 {
+        evaluator::memory(net.shape(), net.kind(), settings.slots, settings.context)
+            .saturating_add(merged_memory(net))
     }
 
-    /// The memory in bytes with which our own kernels can cache this many sequences of full length.
-    pub(crate) fn paged_memory(
-        shape: &Shape,
-        kind: Kind,
-        settings: &EngineSettings,
-        sequences: u64,
-    ) -> u64 {
+    /// The memory in bytes with which our own kernels can cache this many sequences of full length, with the adapter
+    /// merged.
+    pub(crate) fn paged_memory(net: &Network, settings: &EngineSettings, sequences: u64) -> u64 {
+        let (shape, kind) = (net.shape(), net.kind());
         let one = fused::sequence_memory(shape, kind, settings.context);
-        fused::fixed_memory(shape, kind, settings.slots).saturating_add(one * sequences)
+        fused::fixed_memory(shape, kind, settings.slots)
+            .saturating_add(one.saturating_mul(sequences))
+            .saturating_add(merged_memory(net))
+    }
+
+    /// The least memory in bytes with which our own kernels start: room for one sequence, and the adapter not merged.
+    pub(crate) fn least_memory(net: &Network, settings: &EngineSettings) -> u64 {
+        Self::paged_memory(net, settings, 1).saturating_sub(merged_memory(net))
     }
 
     /// The maximum number of tokens of a sequence, prompt and response together.
@@ -224,6 +251,7 @@ impl Engine {
             steps: value(&self.shared.steps),
             replayed_steps: value(&self.shared.replayed_steps),
             cached_conversations: value(&self.shared.cached_conversations),
+            evictions: value(&self.shared.evictions),
         }
     }
 
@@ -235,6 +263,12 @@ impl Engine {
     /// Why steps are computed with libtorch's operations instead of our own kernels; `None` where they are not.
     pub fn kernels_disabled_reason(&self) -> Option<&str> {
         self.kernels_disabled_reason.as_deref()
+    }
+
+    /// How the adapter of the network is applied.
+    pub fn adapter_path(&self) -> AdapterPath {
+        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        source.lora.first().map_or(AdapterPath::None, AdapterWeights::path)
     }
 
     fn send(&self, message: Message) -> Option<()> {
@@ -326,6 +360,31 @@ impl Drop for Engine {
             // A panicked thread has freed everything.
             let _ = thread.join();
         }
+    }
+}
+
+/// The bytes of the copies with the adapter of a network merged, where our own kernels may be used.
+fn merged_memory(net: &Network) -> u64 {
+    match net.device().is_cuda() && kernels::suitable(net.shape(), net.kind()).is_ok() {
+        true => weights::merged_memory(net.shape(), net.kind(), net.lora()),
+        false => 0,
+    }
+}
+
+/// Whether there is memory to merge the adapter of a network.
+fn merges(net: &Network, settings: &EngineSettings) -> bool {
+    let limit = settings.memory_limit.unwrap_or(u64::MAX);
+    let sequences = settings.slots.div_ceil(WITH_MERGED) as u64;
+    Engine::paged_memory(net, settings, sequences) <= free_memory(net.device()).min(limit)
+}
+
+/// The free memory of a device in bytes. Where it is unknown, allocation is attempted.
+fn free_memory(device: Device) -> u64 {
+    match device {
+        Device::Cuda(index) => {
+            Cuda::load().and_then(|cuda| cuda.free_memory(index)).unwrap_or(u64::MAX)
+        }
+        _ => u64::MAX,
     }
 }
 

@@ -161,4 +161,25 @@ impl Shape {
     pub fn key_rows(&self) -> i64 {
         self.kv_heads * self.head_dim
     }
+
+    /// The memory of a copy of a token's keys and values, relative to all that a training pass stores of a token: its
+    /// share of what limits the length of a pass, by estimate.
+    pub fn copy_cost(&self) -> f64 {
+        // Inputs of both parts and their norms; queries, keys, values and what they attend to; gate, up and their product.
+        let copied = 2 * self.key_rows();
+        let stored = 4 * self.hidden + 2 * self.query_rows() + copied + 4 * self.intermediate;
+        copied as f64 / stored.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::perf;
+
+    #[test]
+    fn copies_cost_little_where_heads_share_keys() {
+        let cost = |name: &str| perf::named_shape(name).unwrap().copy_cost();
+        assert!((0.005..0.02).contains(&cost("qwen2.5-1.5b")), "{}", cost("qwen2.5-1.5b"));
+        assert!((0.05..0.1).contains(&cost("qwen3-0.6b")), "{}", cost("qwen3-0.6b"));
+    }
 }

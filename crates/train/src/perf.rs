@@ -36,9 +36,11 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
         cuda_graphs: graphs(args),
     };
     let generated = perf::generation(&net, &what)?;
-    if let Some(why) = &generated.graphs_disabled_reason {
-        note(&format!("CUDA graphs are disabled: {why}"));
+    disabled("CUDA graphs are", generated.graphs_disabled_reason.as_deref());
+    if machine.device.is_cuda() {
+        disabled("the sampler's own kernels are", generated.kernels_disabled_reason.as_deref());
     }
+    let packed_attention = packed_attention(&net);
     let adapted = args.rank.map(|rank| adapted(rank, &what, machine)).transpose()?;
     let trained = training(args, net, machine)?;
     let numbers = [
@@ -52,6 +54,8 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
     let python = args.python.as_deref();
     let eager = python.map(|python| eager(python, &numbers, machine)).transpose()?;
     let mut object = object(machine, &generated, trained, eager.as_ref());
+    object["own_kernels"] = json!(generated.kernels_disabled_reason.is_none());
+    object["packed_attention"] = json!(packed_attention);
     if let Some(rate) = adapted {
         object["adapted_generation_tokens_per_s"] = json!(rate.per_second());
     }
@@ -60,6 +64,22 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
         false => lines(machine, &object)?,
     }
     Ok(())
+}
+
+/// Reports why something is not used.
+fn disabled(what: &str, why: Option<&str>) {
+    if let Some(why) = why {
+        note(&format!("{what} disabled: {why}"));
+    }
+}
+
+/// Whether training computes attention over packed sequences; reports why not on a GPU.
+fn packed_attention(net: &Network) -> bool {
+    let why = net.packed_attention_disabled_reason();
+    if net.device().is_cuda() {
+        disabled("packed attention is", why.as_deref());
+    }
+    why.is_none()
 }
 
 /// Whether to use CUDA graphs.

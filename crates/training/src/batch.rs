@@ -57,21 +57,48 @@ impl SharedRows {
     pub fn computed(&self, rows: &[Row]) -> usize {
         self.shared + self.rows.iter().map(|at| rows[*at].needed() - self.shared).sum::<usize>()
     }
+
+    /// The tokens whose keys and values are copied: the prefix, for every row that goes on after it.
+    fn copied(&self, rows: &[Row]) -> usize {
+        match self.rows.len() {
+            0 | 1 => 0,
+            _ => {
+                let longer = self.rows.iter().filter(|at| rows[**at].needed() > self.shared);
+                self.shared * longer.count()
+            }
+        }
+    }
 }
 
-/// Groups rows into passes of at most `budget` computed tokens, or of one row. Rows without trained tokens are in none.
+/// What a pass may cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PassBudget {
+    /// The maximum number of computed tokens, where nothing is copied.
+    pub tokens: usize,
+    /// The memory of a copied token relative to a computed one.
+    pub copy_cost: f64,
+}
+
+impl PassBudget {
+    /// The cost of a group, in computed tokens.
+    fn cost(&self, group: &SharedRows, rows: &[Row]) -> usize {
+        group.computed(rows) + (group.copied(rows) as f64 * self.copy_cost).ceil() as usize
+    }
+}
+
+/// Groups rows into passes within the budget, or of one row. Rows without trained tokens are in none.
 ///
 /// Rows that begin alike, as the episodes of one problem do, are in one pass if it has room, and share their prefix. The
 /// result depends only on tokens and indices, so that the same rows always give the same passes.
-pub fn plan(rows: &[Row], budget: usize) -> Vec<Vec<SharedRows>> {
+pub fn plan(rows: &[Row], budget: PassBudget) -> Vec<Vec<SharedRows>> {
     let mut groups: Vec<SharedRows> =
         share(rows).into_iter().flat_map(|group| fitting(rows, group, budget)).collect();
     groups.sort_by_key(|group| (std::cmp::Reverse(group.computed(rows)), group.rows.clone()));
     let mut passes: Vec<(usize, Vec<SharedRows>)> = Vec::new();
     for group in groups {
-        let tokens = group.computed(rows);
+        let tokens = budget.cost(&group, rows);
         // First fit, longest first: nearly as few passes as there can be.
-        match passes.iter_mut().find(|(used, _)| used + tokens <= budget) {
+        match passes.iter_mut().find(|(used, _)| used + tokens <= budget.tokens) {
             Some((used, pass)) => {
                 *used += tokens;
                 pass.push(group);
@@ -125,22 +152,18 @@ fn find(leads_to: &mut [usize], mut at: usize) -> usize {
     at
 }
 
-/// Splits a group into parts of at most `budget` computed tokens, each with its own copy of the prefix, or of one row.
-fn fitting(rows: &[Row], group: SharedRows, budget: usize) -> Vec<SharedRows> {
+/// Splits a group into parts within the budget, each with its own copy of the prefix, or of one row.
+fn fitting(rows: &[Row], group: SharedRows, budget: PassBudget) -> Vec<SharedRows> {
     let mut parts: Vec<SharedRows> = Vec::new();
-    let mut left = 0;
     for at in group.rows {
-        let own = rows[at].needed() - group.shared;
-        match parts.last_mut() {
-            Some(part) if own <= left => {
-                left -= own;
-                part.rows.push(at);
+        if let Some(part) = parts.last_mut() {
+            part.rows.push(at);
+            if budget.cost(part, rows) <= budget.tokens {
+                continue;
             }
-            _ => {
-                left = budget.saturating_sub(group.shared + own);
-                parts.push(SharedRows { shared: group.shared, rows: vec![at] });
-            }
+            part.rows.pop();
         }
+        parts.push(SharedRows { shared: group.shared, rows: vec![at] });
     }
     for part in &mut parts {
         if part.rows.len() == 1 {
@@ -217,6 +240,10 @@ mod tests {
         Row { tokens, trained, ..Row::default() }
     }
 
+    fn plan(rows: &[Row], tokens: usize) -> Vec<Vec<SharedRows>> {
+        super::plan(rows, PassBudget { tokens, copy_cost: 0.0 })
+    }
+
     fn planned(rows: &[Row], budget: usize) -> Vec<Vec<(usize, Vec<usize>)>> {
         let passes = plan(rows, budget).into_iter();
         passes
@@ -253,6 +280,34 @@ mod tests {
             planned(&rows, 9),
             [[(0, vec![0])], [(0, vec![1])], [(0, vec![2])], [(0, vec![3])]]
         );
+    }
+
+    #[test]
+    fn copies_of_a_prefix_count() {
+        let rows = ["promptAa", "promptBb", "promptCc", "promptDd", "prompt"].map(text);
+        let sizes = |tokens: usize, copy_cost: f64| -> Vec<Vec<usize>> {
+            let passes = super::plan(&rows, PassBudget { tokens, copy_cost });
+            passes.iter().map(|pass| pass.iter().map(|group| group.rows.len()).collect()).collect()
+        };
+        // The prefix is computed once, for the row that ends with it too, and copied to four.
+        assert_eq!(sizes(14, 0.0), [[5]]);
+        assert_eq!(sizes(14 + 12, 0.5), [[5]]);
+        assert!(sizes(14 + 11, 0.5).iter().all(|pass| pass.iter().sum::<usize>() < 5));
+        assert_eq!(sizes(16, 0.5), [[2], [3]]);
+        assert_eq!(sizes(8, 1.0), [[1], [1], [1], [1], [1]], "one row always fits");
+        // Whatever is shared, nothing is lost, and nothing costs more than the budget.
+        for tokens in 8..40 {
+            let budget = PassBudget { tokens, copy_cost: 0.3 };
+            let passes = super::plan(&rows, budget);
+            let cost = |pass: &Vec<SharedRows>| -> usize {
+                pass.iter().map(|group| budget.cost(group, &rows)).sum()
+            };
+            assert!(passes.iter().all(|pass| cost(pass) <= tokens), "{tokens}: {passes:?}");
+            let mut all: Vec<usize> =
+                passes.iter().flatten().flat_map(|group| group.rows.clone()).collect();
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3, 4]);
+        }
     }
 
     #[test]

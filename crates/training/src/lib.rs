@@ -62,7 +62,7 @@ mod trainer;
 mod validation;
 
 pub use adamw::{AdamW, Optimizer, OptimizerState, OptimizerStateError, StepOutcome};
-pub use batch::{Packed, Row, SharedRows, plan};
+pub use batch::{Packed, PassBudget, Row, SharedRows, plan};
 pub use checkpoint::{CheckpointError, Checkpoints, Position};
 pub use config::*;
 pub use data::DataError;

@@ -50,6 +50,10 @@ pub fn sft<R: Runtime>(
     let directory = RunDirectory::open(&config.output, config)?;
     let keep = selection::resolve(&config.data, &directory, started)?;
     origin.write(&directory)?;
+    let unpacked = trainer.net().packed_attention_disabled_reason();
+    if let Some(why) = unpacked.filter(|_| machine.device.is_cuda()) {
+        services.note(&format!("packed attention is disabled: {why}"));
+    }
     let episodes =
         match load_episodes(config, keep, &directory, &task, &codec, trainer.net(), services) {
             Err(TrainError::Play(RolloutError::Cancelled)) => return Ok(RunOutcome::Stopped(0)),

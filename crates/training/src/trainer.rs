@@ -8,7 +8,7 @@ use tch::{Kind, TchError, Tensor, no_grad};
 
 use crate::{
     adamw::{AdamW, Optimizer, OptimizerState, OptimizerStateError, StepOutcome},
-    batch::{Packed, Row, SharedRows, plan},
+    batch::{Packed, PassBudget, Row, SharedRows, plan},
     objective::{Logprobs, Objective, kl_estimate, log_ratio},
 };
 
@@ -38,7 +38,7 @@ pub struct ImportanceSampling {
 pub struct Trainer {
     net: Network,
     optimizer: Optimizer,
-    /// The maximum number of computed tokens in one pass.
+    /// The maximum number of computed tokens in one pass, copies of shared ones counted by their memory.
     tokens_per_pass: usize,
     checkpointing: Checkpointing,
     /// Divides the logits, as the sampler does.
@@ -258,7 +258,7 @@ impl Trainer {
     ) -> Result<(Sums, usize), StepError> {
         let mut sums = Sums::new(self.net.device()).map_err(StepError::Torch)?;
         let mut computed = 0;
-        for pass in plan(rows, budget) {
+        for pass in plan(rows, pass_budget(&self.net, budget)) {
             let batch = to_batch(&self.net, rows, &pass)?;
             let together: Vec<&Row> = in_order(&pass).map(|at| &rows[at]).collect();
             let packed = Packed::new(&together, self.net.device()).map_err(StepError::Torch)?;
@@ -289,7 +289,7 @@ fn score(
     temperature: f64,
 ) -> Result<Vec<Vec<f32>>, StepError> {
     let mut scores: Vec<Vec<f32>> = rows.iter().map(|row| vec![0.0; row.tokens.len()]).collect();
-    for pass in plan(rows, budget) {
+    for pass in plan(rows, pass_budget(net, budget)) {
         let batch = to_batch(net, rows, &pass)?;
         let numbers = read_logprobs(net, &batch, temperature).map_err(StepError::Torch)?;
         let places = in_order(&pass)
@@ -299,6 +299,11 @@ fn score(
         }
     }
     Ok(scores)
+}
+
+/// The budget of a pass of a network.
+fn pass_budget(net: &Network, tokens: usize) -> PassBudget {
+    PassBudget { tokens, copy_cost: net.shape().copy_cost() }
 }
 
 /// Copies the log-probabilities of a batch to the host.

@@ -155,8 +155,9 @@ const IN_TESTS: [&str; 6] = [
 /// What needs libtorch and is left out of a plain build.
 const WITH_TORCH: [&str; 3] = ["policy", "train", "training"];
 
-/// Where `unsafe` code is allowed: in the native runtime, and where CUDA graphs are loaded.
-const UNSAFE: [&str; 2] = ["crates/sandbox-native/", "crates/policy/src/graph.rs"];
+/// Where `unsafe` code is allowed: in the native runtime, and where CUDA graphs are loaded and kernels launched.
+const UNSAFE: [&str; 3] =
+    ["crates/sandbox-native/", "crates/policy/src/graph.rs", "crates/policy/src/kernels.rs"];
 
 /// The name of a package without the prefix that our libraries share: the name of its directory.
 fn short(package: &str) -> &str {

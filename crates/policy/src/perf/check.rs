@@ -9,7 +9,7 @@ use crate::{
     error::TchResult,
     layer::Layer,
     net::Network,
-    sampler::{CudaGraphs, Engine, EngineSettings, PrefixSharing},
+    sampler::{AdapterPath, CudaGraphs, Engine, EngineSettings, PrefixSharing},
 };
 
 use super::PerfError;
@@ -23,6 +23,8 @@ pub struct CheckSettings {
     pub slots: usize,
     /// The maximum length of a conversation, in tokens.
     pub context: usize,
+    /// The maximum length of the first prompt of a conversation, in tokens.
+    pub prompt: usize,
     /// Turns of each.
     pub turns: usize,
     /// Tokens per response.
@@ -45,6 +47,19 @@ impl CheckSettings {
     fn new_tokens(&self) -> usize {
         (self.context / (4 * self.turns).max(1)).clamp(1, 40)
     }
+
+    /// The length of the first prompt of a conversation, which differs from those of others.
+    pub(crate) fn prompt_length(&self, row: usize) -> usize {
+        let reserved = self.turns * (self.response_tokens() + self.new_tokens());
+        let most = self.context.saturating_sub(reserved).max(2).min(self.prompt.max(1));
+        1 + (row * row * 37 + row * 11) % most
+    }
+
+    /// The length of a response of a conversation.
+    pub(crate) fn response_length(&self, row: usize, turn: usize) -> usize {
+        let tokens = self.response_tokens();
+        1 + (tokens * (row + turn) / 3) % tokens
+    }
 }
 
 /// The memory of an engine.
@@ -52,8 +67,11 @@ impl CheckSettings {
 pub enum Memory {
     /// All that is free.
     Free,
-    /// Enough for about two conversations of full length, so that others are evicted and evaluated again.
+    /// Enough for about two conversations of full length besides a merged adapter, so that others are evicted and
+    /// evaluated again.
     Scarce,
+    /// The least with which our own kernels start: room for one conversation, and none to merge an adapter.
+    Least,
 }
 
 /// How the log-probabilities of sampled tokens differ from those of training.
@@ -73,6 +91,19 @@ pub struct Agreement {
     pub logprob: f64,
     /// The mean of `ratio - 1 - ln(ratio)`, an estimate of the divergence from the sampler to training.
     pub kl: f64,
+    /// How often a response was evicted.
+    pub evictions: u64,
+    /// How the sampler computed; `None` before anything was checked.
+    pub path: Option<SamplerPath>,
+}
+
+/// How a sampler computed its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplerPath {
+    /// Whether with our own kernels.
+    pub own_kernels: bool,
+    /// How it applied the network's adapter.
+    pub adapter: AdapterPath,
 }
 
 /// Samples with an engine and evaluates the same tokens as training does.
@@ -84,10 +115,11 @@ pub fn check(net: &Network, settings: &CheckSettings) -> Result<Agreement, PerfE
         memory_limit: None,
         prefix_sharing: settings.prefix_sharing,
     };
-    if settings.memory == Memory::Scarce {
-        let limit = Engine::paged_memory(net.shape(), net.kind(), &engine_settings, 2);
-        engine_settings.memory_limit = Some(limit);
-    }
+    engine_settings.memory_limit = match settings.memory {
+        Memory::Free => None,
+        Memory::Scarce => Some(Engine::paged_memory(net, &engine_settings, 2)),
+        Memory::Least => Some(Engine::least_memory(net, &engine_settings)),
+    };
     let engine = Engine::start(net, engine_settings)?;
     let mut conversations: Vec<Conversation> =
         (0..settings.conversations).map(|row| Conversation::new(net, row, settings)).collect();
@@ -95,9 +127,14 @@ pub fn check(net: &Network, settings: &CheckSettings) -> Result<Agreement, PerfE
     for turn in 0..settings.turns {
         runtime.block_on(play(&engine, net, &mut conversations, turn, settings))?;
     }
+    let path = SamplerPath {
+        own_kernels: engine.kernels_disabled_reason().is_none(),
+        adapter: engine.adapter_path(),
+    };
+    let evictions = engine.stats().evictions;
     drop(engine);
     let reference = in_kind(net, Kind::Float)?;
-    let mut agreement = Agreement::default();
+    let mut agreement = Agreement { evictions, path: Some(path), ..Agreement::default() };
     for conversation in &conversations {
         let (trained, exact) = (conversation.trained(net)?, conversation.trained(&reference)?);
         agreement.add(&conversation.logprobs, &trained);
@@ -160,9 +197,7 @@ struct Conversation {
 impl Conversation {
     /// Of a length that differs from others; every second one begins as the first.
     fn new(net: &Network, row: usize, settings: &CheckSettings) -> Self {
-        let reserved = settings.turns * (settings.response_tokens() + settings.new_tokens());
-        let most = settings.context.saturating_sub(reserved).max(2);
-        let length = 1 + (row * row * 37 + row * 11) % most;
+        let length = settings.prompt_length(row);
         let common = if row.is_multiple_of(2) { length * 3 / 4 } else { 0 };
         let mut tokens = text(net, 0, common);
         tokens.extend(text(net, row + 1, length - common));
@@ -207,7 +242,7 @@ async fn play(
     turn: usize,
     settings: &CheckSettings,
 ) -> Result<(), PerfError> {
-    let (mut responses, tokens) = (Vec::new(), settings.response_tokens());
+    let mut responses = Vec::new();
     for (row, conversation) in conversations.iter_mut().enumerate() {
         if turn > 0 {
             conversation
@@ -216,7 +251,7 @@ async fn play(
         responses.push(engine.sample(SampleRequest {
             conversation: row as u64,
             tokens: conversation.tokens.as_slice().into(),
-            max_tokens: 1 + (tokens * (row + turn) / 3) % tokens,
+            max_tokens: settings.response_length(row, turn),
             params: SamplingParams { temperature: 1.0, top_p: 1.0, top_k: None, seed: row as u64 },
             stop_tokens: Vec::new(),
             until: None,

@@ -9,7 +9,7 @@ use sampling::{Flow, SampleError, SampleRequest, SamplingParams, Until};
 
 use crate::{
     net::Network,
-    sampler::{CudaGraphs, Engine, EngineSettings, PrefixSharing},
+    sampler::{AdapterPath, CudaGraphs, Engine, EngineSettings, PrefixSharing},
 };
 
 use super::{PerfError, Rate};
@@ -48,6 +48,8 @@ pub struct Decoded {
     pub graphs_disabled_reason: Option<String>,
     /// Why our own kernels were not used; `None` where they were.
     pub kernels_disabled_reason: Option<String>,
+    /// How the adapter was applied.
+    pub adapter: AdapterPath,
 }
 
 impl Decoded {
@@ -94,6 +96,7 @@ pub fn decoding(net: &Network, what: &Decoding) -> Result<Decoded, PerfError> {
         refresh,
         graphs_disabled_reason: engine.graphs_disabled_reason(),
         kernels_disabled_reason: engine.kernels_disabled_reason().map(str::to_owned),
+        adapter: engine.adapter_path(),
     })
 }
 

@@ -1,5 +1,5 @@
 //! The forward pass with our own kernels: matrix products by libtorch, everything between them in one kernel each. Tokens
-//! of all sequences are rows side by side, without padding.
+//! of all sequences are rows side by side, without padding. An adapter that is not merged is added to the products.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{
     error::TchResult,
-    kernels::{Joined, Kernels},
+    kernels::{Attention, Joined, Kernels, Pages},
     rope::Tables,
     shape::Shape,
 };
 
 use super::{
     store::PageStore,
-    weights::{LayerWeights, Weights},
+    weights::{LayerWeights, LowRank, Weights},
 };
 
 /// The network, and the memory of its passes.
@@ -135,7 +135,7 @@ impl Forward {
         rows: &Tensor,
         attend: Attend<'_>,
         buffers: &mut Buffers,
-        pages: crate::kernels::Pages<'_>,
+        pages: Pages<'_>,
     ) -> TchResult<()> {
         let Buffers { x, normed, qkv, attended, .. } = buffers;
         self.kernels.rms_norm(x, &layer.input_norm, normed)?;
@@ -143,22 +143,34 @@ impl Forward {
             Some(bias) => bias.f_addmm_out(qkv, normed, &layer.qkv)?,
             None => normed.f_mm_out(qkv, &layer.qkv)?,
         };
+        let lora = layer.factors();
+        add(lora.and_then(|lora| lora.qkv.as_ref()), qkv, normed)?;
         let norms = layer.head_norms.as_ref().map(|(queries, keys)| (queries, keys));
         self.kernels.rotate(rows, qkv, [&self.rope.cos, &self.rope.sin], norms, pages)?;
+        let attention = Attention { rows, qkv, pages, out: attended };
         match attend {
-            Attend::One => self.kernels.attend_one(rows, qkv, pages, attended, &self.joined)?,
-            Attend::Many(tiles) => self.kernels.attend_many(rows, qkv, pages, attended, tiles)?,
+            Attend::One => self.kernels.attend_one(&attention, &self.joined)?,
+            Attend::Many(tiles) => self.kernels.attend_many(&attention, tiles)?,
         }
-        x.f_addmm_(attended, &layer.output).map(drop)
+        let _ = x.f_addmm_(attended, &layer.output)?;
+        add(lora.and_then(|lora| lora.output.as_ref()), x, attended)
     }
 
     fn feed_forward(&self, layer: &LayerWeights, buffers: &mut Buffers) -> TchResult<()> {
         let Buffers { x, normed, fused, inner, .. } = buffers;
         self.kernels.rms_norm(x, &layer.post_norm, normed)?;
+        let lora = layer.factors();
         let _ = normed.f_mm_out(fused, &layer.gate_up)?;
+        add(lora.and_then(|lora| lora.gate_up.as_ref()), fused, normed)?;
         self.kernels.gate(fused, inner)?;
-        x.f_addmm_(inner, &layer.down).map(drop)
+        let _ = x.f_addmm_(inner, &layer.down)?;
+        add(lora.and_then(|lora| lora.down.as_ref()), x, inner)
     }
+}
+
+/// Adds what an adapter makes of `x`, in place.
+fn add(low_rank: Option<&LowRank>, out: &mut Tensor, x: &Tensor) -> TchResult<()> {
+    low_rank.map_or(Ok(()), |low_rank| low_rank.add(out, x))
 }
 
 impl Buffers {

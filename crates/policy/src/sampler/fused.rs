@@ -1,5 +1,5 @@
 //! The sampler on a GPU with our own kernels: a paged cache, steps over the active sequences only, and prefill without
-//! padding. Decides who gets pages when memory is short.
+//! padding.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use super::{
     forward::{Attend, Buffers, Forward, SampleBuffers},
     pages::pages_of,
     pick::Draw,
-    plan::{self, Row, is_decoding, is_prefilling},
-    share,
+    plan::{self, Row},
+    reserve, share,
     slot::Slot,
     step::Evaluated,
     store::{PageStore, page_memory},
@@ -36,6 +36,8 @@ pub(super) struct Fused {
     input: Tensor,
     buffers: Buffers,
     sampled: SampleBuffers,
+    /// Responses that lost their pages to older ones so far.
+    evictions: u64,
 }
 
 /// The sizes of an engine.
@@ -68,13 +70,19 @@ impl Fused {
             buffers: forward.buffers(rows as i64)?,
             sampled: forward.sample_buffers(rows as i64)?,
             forward,
+            evictions: 0,
         })
     }
 
-    /// One decode step: one token of every sequence that has only a few pending.
-    pub(super) fn decode(&mut self, slots: &mut [Slot]) -> TchResult<Evaluated> {
-        self.return_pages(slots);
-        let active = self.reserve_one(slots)?;
+    /// One decode step: one token of every sequence that has only a few pending and gets a page for it; `None` where none
+    /// does.
+    pub(super) fn decode(&mut self, slots: &mut [Slot]) -> TchResult<Option<Evaluated>> {
+        let reserved = reserve::decode(&mut self.store, slots)?;
+        self.evictions += reserved.evictions;
+        let active = reserved.chosen;
+        if active.is_empty() {
+            return Ok(None);
+        }
         let mut numbers = Vec::with_capacity(step_rows(active.len()) * ROW);
         let mut rows = Vec::new();
         for (index, page) in active {
@@ -101,7 +109,7 @@ impl Fused {
             forward.sample(&input, &buffers.x, &sampled)
         })?;
         let (output, logits) = (sampled.output()?, sampled.logits);
-        Ok(Evaluated { output, logits, rows, kind })
+        Ok(Some(Evaluated { output, logits, rows, kind }))
     }
 
     /// One prefill: new text of some sequences; `None` where none can be evaluated now.
@@ -110,8 +118,9 @@ impl Fused {
         slots: &mut [Slot],
         waiting: &[bool],
     ) -> TchResult<Option<Evaluated>> {
-        self.return_pages(slots);
-        let chosen = self.reserve_many(slots, waiting)?;
+        let reserved = reserve::prefill(&mut self.store, slots, waiting, PREFILL_TOKENS)?;
+        self.evictions += reserved.evictions;
+        let chosen = reserved.chosen;
         if chosen.is_empty() {
             return Ok(None);
         }
@@ -122,7 +131,7 @@ impl Fused {
             let begin = slot.tokens.len();
             let first = numbers.len() / ROW;
             for (position, token) in (begin..).zip(slot.take_pending(part)) {
-                let page = self.store.page(index, position)?.ok_or_else(full)?;
+                let page = self.store.page(index, position)?.ok_or_else(not_reserved)?;
                 numbers.extend(fields(token, position, index, page, Draw::IDLE));
             }
             let (end, tile) = (numbers.len() / ROW, self.forward.tile_tokens());
@@ -147,16 +156,12 @@ impl Fused {
         Ok(Some(Evaluated { output, logits, rows, kind: StepKind::Eager }))
     }
 
-    /// Has slots share what others have evaluated already, and returns the number of tokens.
-    pub(super) fn share(&mut self, slots: &mut [Slot]) -> TchResult<usize> {
-        let mut shared = 0;
+    /// Has slots share what others have evaluated already.
+    pub(super) fn share(&mut self, slots: &mut [Slot]) -> TchResult<()> {
         for (span, to) in share::share(slots) {
-            for to in to {
-                self.store.share(span.from, to, span.end)?;
-                shared += span.end - span.begin;
-            }
+            to.iter().try_for_each(|to| self.store.share(span.from, *to, span.end))?;
         }
-        Ok(shared)
+        Ok(())
     }
 
     /// Takes over new weights, or changes of those there are. Everything cached is dropped.
@@ -175,6 +180,11 @@ impl Fused {
         self.store.clear();
     }
 
+    /// Responses that lost their pages to older ones so far.
+    pub(super) fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
     /// Why CUDA graphs are not used.
     pub(super) fn graphs_disabled_reason(&self) -> Option<&str> {
         self.graph_cache.reason()
@@ -188,121 +198,6 @@ impl Fused {
         let mut buffers = self.forward.buffers((numbers.len() / ROW) as i64)?;
         self.forward.layers(&input, Attend::Many(&tiles), &mut buffers, &self.store)?;
         Ok(buffers.x)
-    }
-
-    /// Gives up pages of tokens that slots have no more.
-    fn return_pages(&mut self, slots: &[Slot]) {
-        for (index, slot) in slots.iter().enumerate() {
-            self.store.truncate(index, slot.tokens.len() + slot.pending());
-        }
-    }
-
-    /// The slots of a decode step, and the pages of their tokens. Where memory is short, what is idle is evicted, then
-    /// the responses that began last: these continue later, from the same tokens.
-    fn reserve_one(&mut self, slots: &mut [Slot]) -> TchResult<Vec<(usize, i64)>> {
-        let mut active: Vec<usize> =
-            (0..slots.len()).filter(|&index| slots.get(index).is_some_and(is_decoding)).collect();
-        active.sort_by_key(|&index| slots.get(index).map(|slot| slot.begun));
-        let mut reserved = Vec::with_capacity(active.len());
-        for index in active {
-            // It may have been evicted in favor of an older one.
-            while let Some(slot) = slots.get(index).filter(|slot| is_decoding(slot)) {
-                if let Some(page) = self.store.page(index, slot.tokens.len())? {
-                    reserved.push((index, page));
-                    break;
-                }
-                if !self.evict_idle(slots) && !self.evict_youngest(slots, None) {
-                    return Err(full());
-                }
-            }
-        }
-        reserved.sort_unstable_by_key(|(index, _)| *index);
-        Ok(reserved)
-    }
-
-    /// The slots of a prefill, and how many tokens of each, shortest first. Each has room for all its new tokens.
-    fn reserve_many(
-        &mut self,
-        slots: &mut [Slot],
-        waiting: &[bool],
-    ) -> TchResult<Vec<(usize, usize)>> {
-        let is_waiting = |index: usize| waiting.get(index).copied().unwrap_or_default();
-        let ready = |(index, slot): &(usize, &Slot)| is_prefilling(slot) && !is_waiting(*index);
-        let mut candidates: Vec<(usize, usize)> = slots
-            .iter()
-            .enumerate()
-            .filter(ready)
-            .map(|(index, slot)| (slot.pending(), index))
-            .collect();
-        candidates.sort_unstable();
-        let (mut chosen, mut left) = (Vec::new(), PREFILL_TOKENS);
-        for &(pending, index) in &candidates {
-            if left == 0 {
-                break;
-            }
-            if self.reserve(slots, index)? {
-                chosen.push((index, pending.min(left)));
-                left -= pending.min(left);
-            }
-        }
-        let stuck = chosen.is_empty() && !slots.iter().any(is_decoding);
-        let oldest = candidates
-            .iter()
-            .min_by_key(|(_, index)| slots.get(*index).map(|slot| slot.begun))
-            .filter(|_| stuck);
-        if let Some(&(pending, index)) = oldest {
-            while !self.reserve(slots, index)? {
-                if !self.evict_youngest(slots, Some(index)) {
-                    return Err(full());
-                }
-            }
-            chosen.push((index, pending.min(PREFILL_TOKENS)));
-        }
-        Ok(chosen)
-    }
-
-    /// Makes room for all pending tokens of a slot, if need be by evicting what is idle.
-    fn reserve(&mut self, slots: &mut [Slot], index: usize) -> TchResult<bool> {
-        let Some(slot) = slots.get(index) else { return Ok(false) };
-        let (begin, end) = (slot.tokens.len(), slot.tokens.len() + slot.pending());
-        loop {
-            if self.store.reserve(index, begin, end)? {
-                return Ok(true);
-            }
-            if !self.evict_idle(slots) {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Evicts the slot without a response that was used least recently; false where there is none with pages.
-    fn evict_idle(&mut self, slots: &mut [Slot]) -> bool {
-        let store = &self.store;
-        let idle = slots
-            .iter_mut()
-            .enumerate()
-            .filter(|(index, slot)| slot.running.is_none() && store.has_pages(*index))
-            .min_by_key(|(_, slot)| (slot.conversation.is_some(), slot.last_used));
-        let Some((index, slot)) = idle else { return false };
-        slot.tokens.clear();
-        self.store.truncate(index, 0);
-        true
-    }
-
-    /// Evicts the response that began last, which is evaluated again later; false where there is none with pages.
-    fn evict_youngest(&mut self, slots: &mut [Slot], except: Option<usize>) -> bool {
-        let store = &self.store;
-        let youngest = slots
-            .iter_mut()
-            .enumerate()
-            .filter(|(index, slot)| {
-                slot.running.is_some() && store.has_pages(*index) && Some(*index) != except
-            })
-            .max_by_key(|(_, slot)| slot.begun);
-        let Some((index, slot)) = youngest else { return false };
-        slot.invalidate();
-        self.store.truncate(index, 0);
-        true
     }
 }
 
@@ -322,11 +217,11 @@ fn fields(token: u32, position: usize, slot: usize, page: i64, draw: Draw) -> [i
     [i64::from(token), position as i64, slot as i64, page, uniform, inverse_temperature, greedy, 0]
 }
 
-fn full() -> tch::TchError {
-    tch::TchError::Torch("out of memory: the cache has no room for one conversation".to_owned())
+fn not_reserved() -> tch::TchError {
+    tch::TchError::Shape("a token has no page".to_owned())
 }
 
-/// The device memory in bytes that is needed besides pages, weights included only where an adapter is merged.
+/// The device memory in bytes that is needed besides pages and weights.
 pub(super) fn fixed_memory(shape: &Shape, kind: Kind, slots: usize) -> u64 {
     let number = |value: i64| u64::try_from(value).unwrap_or_default();
     let wide = kind.elt_size_in_bytes() as u64;

@@ -97,13 +97,25 @@ impl PageLists {
             self.slots.get_mut(slot)?.push(page);
             return Some(Writable::Own(page));
         };
-        if self.owners.get(page as usize).is_some_and(|owners| *owners == 1) {
+        if !self.is_shared(page) {
             return Some(Writable::Own(page));
         }
         let to = self.take()?;
         *self.slots.get_mut(slot)?.get_mut(index)? = to;
         self.leave(page);
         Some(Writable::Copied { from: page, to })
+    }
+
+    /// The pages that a slot takes when tokens `begin..end` are written, the copy of a shared page included. The slot must
+    /// have the pages of all tokens before `begin`, and none after.
+    pub(super) fn missing(&self, slot: usize, begin: usize, end: usize) -> usize {
+        let pages = self.of(slot);
+        let shared = pages.get(begin / PAGE).is_some_and(|page| self.is_shared(*page));
+        pages_of(end).saturating_sub(pages.len()) + usize::from(shared && begin < end)
+    }
+
+    fn is_shared(&self, page: PageId) -> bool {
+        self.owners.get(page as usize).is_some_and(|owners| *owners > 1)
     }
 
     fn take(&mut self) -> Option<PageId> {

@@ -65,3 +65,25 @@ fn a_full_cache_changes_nothing() {
     lists.clear();
     assert_eq!((lists.total(), lists.of(0).len()), (0, 0));
 }
+
+#[test]
+fn the_pages_of_new_tokens_are_counted_with_the_copy_of_a_shared_one() {
+    let mut lists = lists(8);
+    assert_eq!(lists.missing(0, 0, 1), 1);
+    assert_eq!(lists.missing(0, 0, 3 * PAGE), 3);
+    write(&mut lists, 0, PAGE + 5);
+    assert_eq!(lists.missing(0, PAGE + 5, 2 * PAGE), 0, "its own page has room");
+    assert_eq!(lists.missing(0, PAGE + 5, 2 * PAGE + 1), 1);
+    lists.share(0, 1, PAGE + 5);
+    assert_eq!(lists.missing(1, PAGE + 5, 2 * PAGE), 1, "the shared page is copied");
+    assert_eq!(lists.missing(1, PAGE + 5, PAGE + 5), 0, "nothing is written");
+    lists.truncate(1, PAGE);
+    assert_eq!(lists.missing(1, PAGE, 2 * PAGE), 1, "a full shared page is only read");
+    for (slot, begin, end) in [(0, PAGE + 5, 3 * PAGE), (1, PAGE, PAGE + 1), (2, 0, 2)] {
+        let (missing, free) = (lists.missing(slot, begin, end), lists.free());
+        for position in begin..end {
+            lists.writable(slot, position).unwrap();
+        }
+        assert_eq!(free - lists.free(), missing, "{slot}");
+    }
+}

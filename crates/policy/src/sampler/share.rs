@@ -23,7 +23,7 @@ pub(super) fn share(slots: &mut [Slot]) -> BTreeMap<Span, Vec<usize>> {
         (0..slots.len()).filter_map(|to| Some((to, span(slots, to)?))).collect();
     for (to, span) in found {
         if let Some(slot) = slots.get_mut(to) {
-            slot.take_pending(span.end - span.begin);
+            slot.skip_pending(span.end - span.begin);
         }
         spans.entry(span).or_default().push(to);
     }
@@ -46,11 +46,15 @@ fn span(slots: &[Slot], to: usize) -> Option<Span> {
     (end >= begin + MIN_SHARED).then_some(Span { from, begin, end })
 }
 
-/// Whether a slot should wait with its prefill: an earlier slot is about to evaluate what this one can then copy.
+/// Whether a slot should wait with its prefill: one whose response began earlier is about to evaluate what this one can
+/// then copy. The oldest never waits.
 pub(super) fn should_wait(slots: &[Slot], to: usize) -> bool {
     let Some(slot) = slots.get(to) else { return false };
-    let before = slots.iter().take(to).filter(|other| is_prefilling(other));
-    let mut promising = before.filter(|other| promising(slot, |at| other.token(at)));
+    let earlier = |(index, other): &(usize, &Slot)| (other.begun, *index) < (slot.begun, to);
+    let before = slots.iter().enumerate().filter(earlier).map(|(_, other)| other);
+    let mut promising = before
+        .filter(|other| is_prefilling(other))
+        .filter(|other| promising(slot, |at| other.token(at)));
     promising.any(|other| common(&mut other.all(), slot) >= slot.tokens.len() + MIN_SHARED)
 }
 

@@ -63,3 +63,12 @@ fn what_came_after_the_common_part_is_not_copied() {
     let parts = share(&mut slots);
     assert_eq!(parts, [(Span { from: 0, begin: 64, end: 100 }, vec![1])].into());
 }
+
+#[test]
+fn the_response_that_began_first_waits_for_nobody() {
+    let mut slots: Vec<Slot> = (0..3).map(|n| slot(u64::from(n), &text(100, n), 0)).collect();
+    for (slot, begun) in slots.iter_mut().zip([7, 9, 4]) {
+        slot.begun = begun;
+    }
+    assert_eq!([0, 1, 2].map(|to| should_wait(&slots, to)), [true, true, false]);
+}

@@ -3,6 +3,7 @@
 
 use std::{
     collections::VecDeque,
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -27,6 +28,8 @@ pub(super) struct Slot {
     pub(super) begun: u64,
     /// The response in progress.
     pub(super) running: Option<Running>,
+    /// Evaluated prompt tokens that are not in the statistics yet.
+    evaluated: u64,
 }
 
 /// A response in progress.
@@ -34,6 +37,8 @@ pub(super) struct Running {
     to: ReplyTo,
     /// Tokens to evaluate: the rest of the prompt, then always the token sampled last.
     pub(super) pending: VecDeque<u32>,
+    /// The positions of the prompt that were neither evaluated nor copied before: from the first of these to its end.
+    unread: Range<usize>,
     response: Sampled,
     max_tokens: usize,
     pub(super) params: SamplingParams,
@@ -92,6 +97,7 @@ impl Slot {
         self.running = Some(Running {
             to,
             pending,
+            unread: common..request.tokens.len(),
             response: Sampled { tokens: Vec::new(), logprobs: Vec::new(), end: SampleEnd::Length },
             max_tokens: request.max_tokens.min(context.saturating_sub(request.tokens.len())),
             params: request.params,
@@ -150,6 +156,32 @@ impl Slot {
 
     /// Moves up to `limit` pending tokens to the cache, and returns them for evaluation.
     pub(super) fn take_pending(&mut self, limit: usize) -> Vec<u32> {
+        let taken = self.move_pending(limit);
+        let end = self.tokens.len();
+        if let Some(running) = &mut self.running {
+            // What was evicted and is evaluated again is not counted twice.
+            let read = end.min(running.unread.end).saturating_sub(running.unread.start);
+            running.unread.start += read;
+            self.evaluated += read as u64;
+        }
+        taken
+    }
+
+    /// Moves up to `limit` pending tokens to the cache, which are copied there instead of evaluated.
+    pub(super) fn skip_pending(&mut self, limit: usize) {
+        self.move_pending(limit);
+        let end = self.tokens.len();
+        if let Some(running) = &mut self.running {
+            running.unread.start = end.clamp(running.unread.start, running.unread.end);
+        }
+    }
+
+    /// The prompt tokens that were evaluated since the last call, each once however often it is evaluated.
+    pub(super) fn take_evaluated(&mut self) -> u64 {
+        std::mem::take(&mut self.evaluated)
+    }
+
+    fn move_pending(&mut self, limit: usize) -> Vec<u32> {
         let Some(running) = &mut self.running else { return Vec::new() };
         let taken: Vec<u32> = running.pending.drain(..limit.min(running.pending.len())).collect();
         self.tokens.extend(&taken);

@@ -136,3 +136,27 @@ fn who_leaves_frees_the_seat() {
     slot.cancel_if_dropped();
     assert!(slot.running.is_none());
 }
+
+#[test]
+fn each_token_of_a_prompt_is_counted_once() {
+    let mut slot = Slot::default();
+    let tokens: Vec<u32> = (10..110).collect();
+    let (_, _answer) = started(&mut slot, request(1, &tokens));
+    // Copied, evicted, copied again: more is copied than there ever was to evaluate.
+    let counted = [10, 0, 0].map(|expected| {
+        slot.skip_pending(60);
+        assert_eq!(slot.take_evaluated(), 0, "a copy is not evaluated");
+        slot.take_pending(10);
+        slot.invalidate();
+        (slot.take_evaluated(), expected)
+    });
+    assert!(counted.iter().all(|(counted, expected)| counted == expected), "{counted:?}");
+    slot.take_pending(100);
+    assert_eq!(slot.take_evaluated(), 30);
+    slot.push_token(4, -0.5);
+    slot.take_pending(1);
+    assert_eq!(slot.take_evaluated(), 0, "a sampled token is not of the prompt");
+    slot.invalidate();
+    slot.take_pending(200);
+    assert_eq!(slot.take_evaluated(), 0);
+}

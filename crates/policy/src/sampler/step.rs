@@ -43,10 +43,10 @@ pub(super) struct Plain {
 }
 
 impl Backend {
-    /// One decode step: one token of every sequence that has only a few pending.
-    pub(super) fn decode(&mut self, slots: &mut [Slot]) -> TchResult<Evaluated> {
+    /// One decode step: one token of every sequence that has only a few pending; `None` where none has room for it.
+    pub(super) fn decode(&mut self, slots: &mut [Slot]) -> TchResult<Option<Evaluated>> {
         match self {
-            Self::Plain(plain) => plain.decode(slots),
+            Self::Plain(plain) => plain.decode(slots).map(Some),
             Self::Fused(fused) => fused.decode(slots),
         }
     }
@@ -63,8 +63,8 @@ impl Backend {
         }
     }
 
-    /// Shares common prefixes, and returns the number of tokens that need not be evaluated.
-    pub(super) fn share(&mut self, slots: &mut [Slot]) -> TchResult<usize> {
+    /// Shares common prefixes, which then need not be evaluated.
+    pub(super) fn share(&mut self, slots: &mut [Slot]) -> TchResult<()> {
         match self {
             Self::Plain(plain) => plain.share(slots),
             Self::Fused(fused) => fused.share(slots),
@@ -101,6 +101,14 @@ impl Backend {
         if let Self::Fused(fused) = self {
             slots.iter_mut().for_each(|slot| slot.tokens.clear());
             fused.clear();
+        }
+    }
+
+    /// Responses that lost their part of the cache to older ones so far.
+    pub(super) fn evictions(&self) -> u64 {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Fused(fused) => fused.evictions(),
         }
     }
 
@@ -152,13 +160,8 @@ impl Plain {
         Ok(Some(Evaluated { output, logits, rows, kind: StepKind::Eager }))
     }
 
-    fn share(&mut self, slots: &mut [Slot]) -> TchResult<usize> {
-        let mut copied = 0;
-        for (span, to) in share::share(slots) {
-            self.evaluator.copy(&span, &to)?;
-            copied += (span.end - span.begin) * to.len();
-        }
-        Ok(copied)
+    fn share(&mut self, slots: &mut [Slot]) -> TchResult<()> {
+        share::share(slots).iter().try_for_each(|(span, to)| self.evaluator.copy(span, to))
     }
 
     fn refresh(&mut self, weights: Option<Weights>) -> TchResult<()> {

@@ -14,21 +14,26 @@ use super::pages::{PageId, PageLists, Writable, pages_of};
 /// The size of a chunk in bytes, about.
 const CHUNK_BYTES: usize = 1 << 29;
 
+/// Allocates a tensor of these sizes.
+type Allocate = Box<dyn Fn(&[i64]) -> TchResult<Tensor> + Send>;
+
 /// Pages, and the table by which kernels find them.
 pub(super) struct PageStore {
     lists: PageLists,
     /// Each `[layers, pages, 2 * kv_heads, PAGE, head_dim]`.
     chunks: Vec<Tensor>,
+    allocate: Allocate,
     pages_per_chunk: usize,
     /// The maximum number of pages.
     limit: usize,
+    /// Whether the device had no memory for another chunk. The others are used until all are dropped.
+    exhausted: bool,
     /// The bytes of a page in one layer.
     page_bytes: usize,
     /// `[slots, max_pages]`: addresses of pages in the first layer.
     table: Tensor,
     max_pages: usize,
     shape: Shape,
-    options: (Kind, Device),
 }
 
 impl PageStore {
@@ -47,13 +52,14 @@ impl PageStore {
         Ok(Self {
             lists: PageLists::new(slots),
             chunks: Vec::new(),
+            allocate: Box::new(move |sizes| Tensor::f_empty(sizes, options)),
             pages_per_chunk: fitting.clamp(1, all),
             limit: all,
+            exhausted: false,
             page_bytes,
             table: Tensor::f_zeros([slots as i64, max_pages as i64], (Kind::Int64, options.1))?,
             max_pages,
             shape: shape.clone(),
-            options,
         })
     }
 
@@ -73,10 +79,11 @@ impl PageStore {
         self.lists.truncate(slot, tokens);
     }
 
-    /// Drops all pages and their memory.
+    /// Drops all pages and their memory. What the device had no memory for is tried again afterwards.
     pub(super) fn clear(&mut self) {
         self.lists.clear();
         self.chunks.clear();
+        self.exhausted = false;
     }
 
     /// Has `to` share the first tokens of `from`.
@@ -88,17 +95,26 @@ impl PageStore {
         row.f_narrow(0, 0, addresses.len() as i64)?.f_copy_(&Tensor::f_from_slice(&addresses)?)
     }
 
-    /// Makes room for tokens `begin..end` of a slot, all or nothing.
-    pub(super) fn reserve(&mut self, slot: usize, begin: usize, end: usize) -> TchResult<bool> {
+    /// Makes room for tokens `begin..end` of a slot, all or nothing, and only where `spare` more pages are left for others.
+    pub(super) fn reserve(
+        &mut self,
+        slot: usize,
+        begin: usize,
+        end: usize,
+        spare: usize,
+    ) -> TchResult<bool> {
         // What lies beyond belonged to other tokens.
         self.lists.truncate(slot, begin);
         let own = self.lists.of(slot).len();
-        // The first page may be shared, and then has to be copied.
-        let needed = pages_of(end).saturating_sub(own) + 1;
+        let needed = self.lists.missing(slot, begin, end);
         while self.lists.free() < needed {
             if !self.grow()? {
                 return Ok(false);
             }
+        }
+        // After growing, which may have failed.
+        if self.lists.free() + self.growth() < needed + spare {
+            return Ok(false);
         }
         for position in [begin].into_iter().chain((own * PAGE..end).step_by(PAGE)) {
             if self.page(slot, position)?.is_none() {
@@ -124,28 +140,39 @@ impl PageStore {
         }
     }
 
-    /// Allocates another chunk; false where there is no room for it.
+    /// Allocates another chunk; false where there is no room for it. A device without memory is no failure: the pages
+    /// there are can be used in turn.
     fn grow(&mut self) -> TchResult<bool> {
-        let total = self.lists.total();
-        // Whatever the limit, there is room for one sequence, and one page to copy to.
-        if total > self.max_pages && total + self.pages_per_chunk > self.limit {
+        if self.growth() == 0 {
             return Ok(false);
         }
         let Shape { layers, kv_heads, head_dim, .. } = self.shape;
         // All chunks have the same size: the distance of layers is part of recorded steps.
         let sizes = [layers, self.pages_per_chunk as i64, 2 * kv_heads, PAGE as i64, head_dim];
-        match Tensor::f_empty(sizes, self.options) {
+        match (self.allocate)(&sizes) {
             Ok(chunk) => {
                 self.chunks.push(chunk);
                 self.lists.add(self.pages_per_chunk);
                 Ok(true)
             }
-            Err(error) if out_of_memory(&error) && total > self.max_pages => {
-                self.limit = total;
+            Err(error) if out_of_memory(&error) => {
+                self.exhausted = true;
                 Ok(false)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The number of pages that may still be allocated.
+    fn growth(&self) -> usize {
+        if self.exhausted {
+            return 0;
+        }
+        let total = self.lists.total();
+        let within = self.limit.saturating_sub(total) / self.pages_per_chunk;
+        // Whatever the limit, there is room for one sequence, and one page to copy to.
+        let least = (self.max_pages + 1).saturating_sub(total).div_ceil(self.pages_per_chunk);
+        within.max(least) * self.pages_per_chunk
     }
 
     fn address(&self, page: PageId) -> i64 {
@@ -179,3 +206,7 @@ fn page_bytes(shape: &Shape, kind: Kind) -> usize {
 fn layers(shape: &Shape) -> usize {
     usize::try_from(shape.layers).unwrap_or(1)
 }
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+pub(super) mod tests;

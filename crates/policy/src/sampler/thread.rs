@@ -24,7 +24,7 @@ use crate::{
 use super::{
     EngineError, EngineSettings, PrefixSharing, Shared,
     cuda_graphs::{GraphCache, StepKind},
-    evaluator,
+    evaluator, free_memory,
     fused::{self, Fused, Sizes},
     pick::{TruncatedRow, sample_truncated},
     plan::{self, Row},
@@ -99,14 +99,11 @@ impl<'a> Worker<'a> {
             Device::Cuda(index) => {
                 Cuda::load().and_then(|cuda| cuda.own_stream(index).map(|()| cuda))
             }
-            _ => Err(CudaError::Failed("the network is not on a CUDA device".to_owned())),
+            _ => Err(CudaError::NotOnDevice),
         };
-        let free = match (&cuda, device) {
-            // Where the free memory is unknown, allocation is attempted.
-            (Ok(cuda), Device::Cuda(index)) => cuda.free_memory(index).unwrap_or(u64::MAX),
-            _ => u64::MAX,
-        };
-        let available = free.min(settings.memory_limit.unwrap_or(u64::MAX));
+        // What is merged is allocated already.
+        let limit = settings.memory_limit.unwrap_or(u64::MAX);
+        let available = free_memory(device).min(limit.saturating_sub(weights.merged_memory()));
         let EngineSettings { slots, context, .. } = *settings;
         let graph_cache = GraphCache::new(cuda, settings.cuda_graphs);
         let backend = match kernels {
@@ -204,10 +201,8 @@ impl<'a> Worker<'a> {
             let Some(slot) = self.slots.get_mut(index) else { continue };
             slot.last_used = self.clock;
             slot.begun = self.clock;
-            let tokens =
-                slot.begin(sample, to, self.context, self.prefix_sharing == PrefixSharing::On);
+            slot.begin(sample, to, self.context, self.prefix_sharing == PrefixSharing::On);
             slot.report_to(on_token);
-            self.shared.prompt_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
         }
         self.waiting = later;
         let cached = self.slots.iter().filter(|slot| slot.conversation.is_some()).count();
@@ -232,6 +227,8 @@ impl<'a> Worker<'a> {
     /// One decode step: evaluates one token of every sequence that has only a few pending.
     fn decode(&mut self) -> TchResult<()> {
         let evaluated = self.backend.decode(&mut self.slots)?;
+        self.publish_counts();
+        let Some(evaluated) = evaluated else { return Ok(()) };
         let replayed = u64::from(evaluated.kind == StepKind::Replayed);
         self.shared.replayed_steps.fetch_add(replayed, Ordering::Relaxed);
         self.shared.steps.fetch_add(1, Ordering::Relaxed);
@@ -243,15 +240,23 @@ impl<'a> Worker<'a> {
     fn prefill(&mut self) -> TchResult<()> {
         let sharing = self.prefix_sharing == PrefixSharing::On;
         if sharing {
-            let shared = self.backend.share(&mut self.slots)?;
-            self.shared.prompt_tokens.fetch_sub(shared as u64, Ordering::Relaxed);
+            self.backend.share(&mut self.slots)?;
         }
         let should_wait = |to| sharing && share::should_wait(&self.slots, to);
         let waiting: Vec<bool> = (0..self.slots.len()).map(should_wait).collect();
-        match self.backend.prefill(&mut self.slots, &waiting)? {
+        let evaluated = self.backend.prefill(&mut self.slots, &waiting)?;
+        self.publish_counts();
+        match evaluated {
             Some(evaluated) => self.deliver(&evaluated),
             None => Ok(()),
         }
+    }
+
+    /// Called before responses are delivered: their receivers may read the statistics.
+    fn publish_counts(&mut self) {
+        let evaluated: u64 = self.slots.iter_mut().map(Slot::take_evaluated).sum();
+        self.shared.prompt_tokens.fetch_add(evaluated, Ordering::Relaxed);
+        self.shared.evictions.store(self.backend.evictions(), Ordering::Relaxed);
     }
 
     /// Delivers sampled tokens to the responses that wait for one.

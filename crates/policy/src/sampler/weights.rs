@@ -1,15 +1,16 @@
 //! The weights in the layout of the sampler: transposed views of the network's tensors, so that changes in place are
-//! visible. An adapter is either copied as it is, or merged into a copy of the weights it adapts (for our own kernels).
-//! Merging rounds with dither: rounded to nearest, the small changes of a few training steps would be lost.
+//! visible. An adapter is either copied as it is, or, for our own kernels where memory allows it, merged into a copy of the
+//! weights it adapts. Merging rounds with dither: rounded to nearest, the small changes of a few training steps would be
+//! lost.
 
 use tch::{Kind, Tensor};
 
 use crate::{
-    error::TchResult,
+    error::{TchResult, out_of_memory},
     head::HeadPrecision,
     kernels::Kernels,
     layer::Layer,
-    lora::{LayerAdapter, Target},
+    lora::{LayerAdapter, LoraConfig, Target},
     net::Network,
     shape::Shape,
 };
@@ -80,24 +81,59 @@ pub(super) struct LowRank {
     b: Tensor,
 }
 
+/// How an engine applies the adapter of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdapterPath {
+    /// The network has none.
+    None,
+    /// Merged into a copy of the weights: fast, and takes the memory of what is adapted.
+    Merged,
+    /// Its two factors are multiplied in every step.
+    Factors,
+}
+
 /// The alignment of rows, in 16-bit elements, that fast GPU kernels need.
 const WIDTH: i64 = 8;
 
 impl Weights {
-    /// The weights of a network. With kernels, an adapter is merged.
+    /// The weights of a network. With kernels, an adapter is merged, unless there is no memory for it.
     pub(super) fn of(net: &Network, kernels: Option<&Kernels>) -> TchResult<Self> {
+        let layers = |kernels: Option<&Kernels>| {
+            let layers = net.layers.iter();
+            layers
+                .map(|layer| LayerWeights::of(layer, &net.shape, kernels))
+                .collect::<TchResult<_>>()
+        };
+        let layers = match layers(kernels) {
+            Err(error) if kernels.is_some() && out_of_memory(&error) => layers(None)?,
+            layers => layers?,
+        };
         Ok(Self {
             embedding: net.embedding.f_detach()?,
-            layers: net
-                .layers
-                .iter()
-                .map(|layer| LayerWeights::of(layer, &net.shape, kernels))
-                .collect::<TchResult<_>>()?,
+            layers,
             norm: net.norm.f_detach()?,
             head: net.output_weight().f_detach()?.f_tr()?,
             logits: logit_kind(net),
         })
     }
+
+    /// The bytes of the copies with the adapter merged.
+    pub(super) fn merged_memory(&self) -> u64 {
+        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
+        let layers = self.layers.iter();
+        layers.flat_map(|layer| layer.adapter.merged()).map(bytes).sum()
+    }
+}
+
+/// The bytes that copies of what an adapter adapts take, where it is merged.
+pub(super) fn merged_memory(shape: &Shape, kind: Kind, lora: Option<&LoraConfig>) -> u64 {
+    let adapted = |target: &Target| lora.is_some_and(|lora| lora.targets.contains(target));
+    let numbers = |targets: &&[Target]| -> i64 {
+        targets.iter().map(|target| target.sides(shape)).map(|(columns, rows)| columns * rows).sum()
+    };
+    let layer: i64 =
+        PROJECTIONS.iter().filter(|targets| targets.iter().any(adapted)).map(numbers).sum();
+    u64::try_from(shape.layers * layer).unwrap_or_default() * kind.elt_size_in_bytes() as u64
 }
 
 impl Weights {
@@ -176,6 +212,26 @@ impl AdapterWeights {
         }
     }
 
+    /// How it is applied.
+    pub(super) fn path(&self) -> AdapterPath {
+        match self {
+            Self::Merged(_) if self.merged().next().is_some() => AdapterPath::Merged,
+            Self::Factors(lora) if lora.all().into_iter().flatten().next().is_some() => {
+                AdapterPath::Factors
+            }
+            _ => AdapterPath::None,
+        }
+    }
+
+    /// The copies with the adapter merged.
+    fn merged(&self) -> impl Iterator<Item = &Tensor> {
+        let merged = match self {
+            Self::Factors(_) => None,
+            Self::Merged(merged) => Some(&merged.projections),
+        };
+        merged.into_iter().flatten().flatten()
+    }
+
     /// A second handle to the same tensors.
     pub(super) fn shared(&self) -> Self {
         match self {
@@ -231,18 +287,23 @@ fn bases(layer: &Layer) -> [&Tensor; 4] {
 impl LoraWeights {
     fn of(adapted: &LayerAdapter, shape: &Shape) -> TchResult<Self> {
         let low_rank = |targets| LowRank::of(adapted, targets, shape);
+        let [qkv, output, gate_up, down] = PROJECTIONS;
         Ok(Self {
-            qkv: low_rank(&[Target::Query, Target::Key, Target::Value])?,
-            output: low_rank(&[Target::Output])?,
-            gate_up: low_rank(&[Target::Gate, Target::Up])?,
-            down: low_rank(&[Target::Down])?,
+            qkv: low_rank(qkv)?,
+            output: low_rank(output)?,
+            gate_up: low_rank(gate_up)?,
+            down: low_rank(down)?,
         })
     }
 
     /// Copies the current values of an adapter, in place.
     pub(super) fn refresh(&self, adapted: &LayerAdapter, shape: &Shape) -> TchResult<()> {
-        let all = [&self.qkv, &self.output, &self.gate_up, &self.down];
-        all.into_iter().flatten().try_for_each(|low_rank| low_rank.refresh(adapted, shape))
+        let mut all = self.all().into_iter().flatten();
+        all.try_for_each(|low_rank| low_rank.refresh(adapted, shape))
+    }
+
+    fn all(&self) -> [Option<&LowRank>; 4] {
+        [&self.qkv, &self.output, &self.gate_up, &self.down].map(Option::as_ref)
     }
 
     /// A second handle to the same tensors.
@@ -325,6 +386,34 @@ mod tests {
             output: Output::Tied,
             positions: 64,
         }
+    }
+
+    #[test]
+    fn what_is_merged_is_counted() {
+        let config = |targets: &[Target]| LoraConfig {
+            rank: 2,
+            alpha: 6.0,
+            targets: targets.to_vec(),
+            seed: 1,
+        };
+        let shape = Shape { layers: 3, ..shape() };
+        let bytes = |lora: Option<&LoraConfig>| merged_memory(&shape, Kind::BFloat16, lora);
+        assert_eq!(bytes(None), 0);
+        // Queries, keys and values are one tensor, of which all is copied.
+        assert_eq!(bytes(Some(&config(&[Target::Key]))), 3 * (32 + 2 * 16) * 32 * 2);
+        let all = (32 + 2 * 16) * 32 + 32 * 32 + 3 * 48 * 32;
+        assert_eq!(bytes(Some(&config(&crate::TARGETS))), 3 * all * 2);
+    }
+
+    #[test]
+    fn without_kernels_the_factors_are_used() {
+        let mut net = Network::random(shape(), 3, Device::Cpu, Kind::Float).unwrap();
+        let path = |net: &Network| Weights::of(net, None).unwrap().layers[0].adapter.path();
+        assert_eq!(path(&net), AdapterPath::None);
+        let targets = vec![Target::Down];
+        net.add_lora(&LoraConfig { rank: 2, alpha: 6.0, targets, seed: 1 }).unwrap();
+        assert_eq!(path(&net), AdapterPath::Factors);
+        assert_eq!(Weights::of(&net, None).unwrap().merged_memory(), 0);
     }
 
     #[test]

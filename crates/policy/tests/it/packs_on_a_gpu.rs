@@ -1,9 +1,11 @@
-//! On a GPU in 16 bits, packed sequences with shared prefixes give the scores and gradients of the CPU in 32 bits, up to
-//! rounding; and how long learning takes there.
+//! On a GPU in 16 bits, packed sequences with shared prefixes are computed by one fused kernel, which gives the scores and
+//! gradients of the CPU in 32 bits, up to rounding.
 
 use std::time::Instant;
 
-use lis_policy::{Checkpointing, LoraConfig, Network, Row, RowGroup, Shape, TARGETS, perf};
+use lis_policy::{
+    AttentionPath, Checkpointing, LoraConfig, Network, Row, RowGroup, Shape, TARGETS, perf,
+};
 use tch::{Device, Kind, Tensor};
 
 use crate::needs::has_cuda;
@@ -69,6 +71,7 @@ impl Texts {
 /// The log-probabilities and the gradients of the adapter, all in one tensor each, on the CPU.
 fn results(net: &Network, groups: &[RowGroup<'_>]) -> (Tensor, Tensor) {
     let batch = net.batch_groups(groups).unwrap();
+    assert_eq!(batch.attention_path(), expected_path(net));
     let loss = |scored: &lis_policy::Scored| scored.logprob.f_mean(Kind::Float);
     let found = net.accumulate(&batch, 1.0, Checkpointing::Off, loss).unwrap();
     let gradients: Vec<Tensor> = net
@@ -81,6 +84,13 @@ fn results(net: &Network, groups: &[RowGroup<'_>]) -> (Tensor, Tensor) {
         })
         .collect();
     (found.scored.logprob.to_device(Device::Cpu), Tensor::cat(&gradients, 0))
+}
+
+/// How attention has to be computed: with the fused kernel on a GPU.
+fn expected_path(net: &Network) -> AttentionPath {
+    let why = net.packed_attention_disabled_reason();
+    assert_eq!(why.is_none(), net.device().is_cuda(), "{why:?}");
+    if net.device().is_cuda() { AttentionPath::Packed } else { AttentionPath::Each }
 }
 
 /// The distance of two vectors, relative to the length of the second.
@@ -105,7 +115,13 @@ fn the_fused_kernel_gives_the_numbers_of_the_cpu() {
 }
 
 #[test]
-fn learning_takes_seconds_on_a_gpu() {
+fn on_the_cpu_the_reason_is_reported() {
+    let why = small(Device::Cpu, Kind::Float).packed_attention_disabled_reason().unwrap();
+    assert!(why.contains("not on a CUDA device"), "{why}");
+}
+
+#[test]
+fn a_real_network_computes_what_is_shared_once() {
     if !has_cuda() {
         return;
     }
@@ -113,28 +129,23 @@ fn learning_takes_seconds_on_a_gpu() {
     let gpu = adapted(perf::random(shape, Device::Cuda(0), Kind::BFloat16).unwrap());
     // 4 problems of 8 episodes each: an eighth of a step of 256 episodes of 2,000 tokens, half of them prompt.
     let texts = Texts::new(4, 8, 1000, 1000, 151_936);
-    for share in [false, true] {
-        let time = || {
-            let begun = Instant::now();
-            let (mut computed, mut scored) = (0, 0);
-            for group in texts.groups(share).chunks(if share { 1 } else { 8 }) {
-                let batch = gpu.batch_groups(group).unwrap();
-                let loss = |scored: &lis_policy::Scored| scored.logprob.f_mean(Kind::Float);
-                gpu.accumulate(&batch, 1.0, Checkpointing::Off, loss).unwrap();
-                computed += batch.computed;
-                scored += batch.scored;
-            }
-            tch::Cuda::synchronize(0);
-            (begun.elapsed().as_secs_f64(), computed, scored)
-        };
-        time();
-        let (seconds, computed, scored) = time();
-        let rate = computed as f64 / seconds;
-        println!(
-            "share {share}: {computed} tokens computed, {scored} scored, {seconds:.2} s ({rate:.0} tokens/s); 256 \
-             episodes take {:.1} s",
-            8.0 * seconds
-        );
-        assert!(8.0 * seconds < 20.0, "{seconds}");
-    }
+    let [(alone, separate), (shared, together)] = [false, true].map(|share| {
+        let begun = Instant::now();
+        let (mut computed, mut losses) = (0, Vec::new());
+        for group in texts.groups(share).chunks(if share { 1 } else { 8 }) {
+            let batch = gpu.batch_groups(group).unwrap();
+            assert_eq!(batch.attention_path(), AttentionPath::Packed);
+            let loss = |scored: &lis_policy::Scored| scored.logprob.f_mean(Kind::Float);
+            let found = gpu.accumulate(&batch, 1.0, Checkpointing::Off, loss).unwrap();
+            losses.push(found.loss.double_value(&[]));
+            computed += batch.computed;
+        }
+        tch::Cuda::synchronize(0);
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("share {share}: {computed} tokens in {seconds:.2} s, warm-up included");
+        (computed, losses)
+    });
+    assert_eq!(alone - shared, 4 * 7 * 1000, "each prompt is computed once");
+    let worst = separate.iter().zip(&together).map(|(one, other)| (one - other).abs());
+    assert!(worst.fold(0.0, f64::max) < 0.02, "{separate:?} {together:?}");
 }

@@ -5,11 +5,10 @@ use std::{io::Write, path::Path};
 
 use anyhow::Context;
 use policy::{
-    CudaGraphs, LoraConfig, Network, PrefixSharing, TARGETS,
+    AdapterPath, CudaGraphs, LoraConfig, Network, PrefixSharing, TARGETS,
     perf::{self, Agreement, CheckSettings, Decoded, Decoding, Memory},
 };
 use serde_json::{Value, json};
-use startup::note;
 use training::{Machine, Precision};
 
 use crate::{args::PerfArgs, progress};
@@ -77,14 +76,8 @@ fn measure(args: &PerfArgs, net: Network, machine: Machine) -> anyhow::Result<Va
         cuda_graphs: super::graphs(args),
     };
     let decoded = perf::decoding(&net, &what)?;
-    for (what, why) in [
-        ("CUDA graphs are", &decoded.graphs_disabled_reason),
-        ("the sampler's own kernels are", &decoded.kernels_disabled_reason),
-    ] {
-        if let Some(why) = why {
-            note(&format!("{what} disabled: {why}"));
-        }
-    }
+    super::disabled("CUDA graphs are", decoded.graphs_disabled_reason.as_deref());
+    super::disabled("the sampler's own kernels are", decoded.kernels_disabled_reason.as_deref());
     let shape = net.shape().clone();
     drop(net);
     let mut object = object(&what, &decoded);
@@ -124,21 +117,33 @@ fn object(what: &Decoding, decoded: &Decoded) -> Value {
         "refresh_ms": decoded.refresh * 1e3,
         "cuda_graphs": decoded.graphs_disabled_reason.is_none(),
         "own_kernels": decoded.kernels_disabled_reason.is_none(),
+        "adapter": adapter(decoded.adapter),
     })
+}
+
+/// The name of how an adapter is applied.
+fn adapter(path: AdapterPath) -> &'static str {
+    match path {
+        AdapterPath::None => "none",
+        AdapterPath::Merged => "merged",
+        AdapterPath::Factors => "factors",
+    }
 }
 
 /// Compares the probabilities of the sampler with those of training.
 fn check(args: &PerfArgs, net: &Network) -> anyhow::Result<Value> {
     let mut all = Vec::new();
     let mut worst = 0f64;
+    let packed_attention = super::packed_attention(net);
     for (conversations, prefix_sharing, cuda_graphs, memory) in [
         (args.slots, PrefixSharing::Off, super::graphs(args), Memory::Free),
         (args.slots, PrefixSharing::On, super::graphs(args), Memory::Free),
         (args.slots, PrefixSharing::On, super::graphs(args), Memory::Scarce),
+        (args.slots, PrefixSharing::On, super::graphs(args), Memory::Least),
         (3, PrefixSharing::On, CudaGraphs::Off, Memory::Free),
     ] {
         // Only pages can be evicted.
-        if memory == Memory::Scarce && !net.device().is_cuda() {
+        if memory != Memory::Free && !net.device().is_cuda() {
             continue;
         }
         let slots = (conversations * 3 / 4).max(1);
@@ -148,6 +153,7 @@ fn check(args: &PerfArgs, net: &Network) -> anyhow::Result<Value> {
                 conversations,
                 slots,
                 context: args.context,
+                prompt: args.context,
                 turns: 3,
                 tokens: args.reply,
                 cuda_graphs,
@@ -156,13 +162,20 @@ fn check(args: &PerfArgs, net: &Network) -> anyhow::Result<Value> {
             },
         )?;
         let Agreement { tokens, mean, worst: largest, logprob, kl, .. } = agreement;
-        let Agreement { sampler_error, training_error, .. } = agreement;
+        let Agreement { sampler_error, training_error, evictions, path, .. } = agreement;
         let ratio = sampler_error / training_error.max(SMALL);
         worst = if ratio.is_finite() { worst.max(ratio) } else { f64::INFINITY };
         all.push(json!({
             "conversations": conversations,
             "prefixes": if prefix_sharing == PrefixSharing::On { "shared" } else { "separate" },
-            "memory": if memory == Memory::Scarce { "scarce" } else { "free" },
+            "memory": match memory {
+                Memory::Free => "free",
+                Memory::Scarce => "scarce",
+                Memory::Least => "least",
+            },
+            "own_kernels": path.is_some_and(|path| path.own_kernels),
+            "adapter": path.map(|path| adapter(path.adapter)),
+            "evictions": evictions,
             "tokens": tokens,
             "mean_difference": mean,
             "largest_difference": largest,
@@ -177,7 +190,7 @@ fn check(args: &PerfArgs, net: &Network) -> anyhow::Result<Value> {
         "the sampler's errors are {worst:.1} times those of training: {}",
         json!(all)
     );
-    Ok(json!({ "checks": all }))
+    Ok(json!({ "checks": all, "packed_attention": packed_attention }))
 }
 
 fn lines(object: &Value) -> anyhow::Result<()> {
@@ -188,11 +201,13 @@ fn lines(object: &Value) -> anyhow::Result<()> {
         let number = |name: &str| one[name].as_f64().unwrap_or(f64::NAN);
         writeln!(
             out,
-            "{} conversations, prefixes {}, memory {}: log-probabilities of {} tokens differ from training by {:.5} on average, \
-             {:.4} at most; KL {:.2e}; errors against single precision: sampler {:.5}, training {:.5}",
+            "{} conversations, prefixes {}, memory {}, {}, {} evictions: log-probabilities of {} tokens differ from training \
+             by {:.5} on average, {:.4} at most; KL {:.2e}; errors against single precision: sampler {:.5}, training {:.5}",
             one["conversations"],
             one["prefixes"].as_str().unwrap_or_default(),
             one["memory"].as_str().unwrap_or_default(),
+            if one["own_kernels"] == true { "own kernels" } else { "libtorch's operations" },
+            one["evictions"],
             one["tokens"],
             number("mean_difference"),
             number("largest_difference"),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use policy::{CudaGraphs, Engine, EngineSettings, Network, PrefixSharing};
+use policy::{AdapterPath, CudaGraphs, Engine, EngineSettings, Network, PrefixSharing};
 use problems::{Problem, Task};
 use rollout::ChatCodec;
 use sandbox::Runtime;
@@ -57,11 +57,8 @@ impl<'a, R: Runtime> Run<'a, R> {
             let context = config.rollout.tokens.min(positions(trainer.net()));
             trainer.check_memory(context, loss_kind(config, &*objective))?;
         }
-        if let Some(why) = engine.graphs_disabled_reason().filter(|_| machine.device.is_cuda()) {
-            services.note(&format!("CUDA graphs are disabled: {why}"));
-        }
-        if let Some(why) = engine.kernels_disabled_reason().filter(|_| machine.device.is_cuda()) {
-            services.note(&format!("the sampler's own kernels are disabled: {why}"));
+        if machine.device.is_cuda() {
+            paths(&engine, trainer.net()).iter().for_each(|note| services.note(note));
         }
         let what = format!("{} parameters on {}", trainer.parameter_count(), machine.describe());
         let steps = config.steps;
@@ -89,6 +86,24 @@ impl<'a, R: Runtime> Run<'a, R> {
             rollouts: Some(rollouts),
         })
     }
+}
+
+/// What of a GPU is not used, and why.
+fn paths(engine: &Engine, net: &Network) -> Vec<String> {
+    let kernels = engine.kernels_disabled_reason();
+    let disabled = [
+        ("CUDA graphs are", engine.graphs_disabled_reason()),
+        ("the sampler's own kernels are", kernels.map(str::to_owned)),
+        ("packed attention is", net.packed_attention_disabled_reason()),
+    ];
+    let disabled = disabled.into_iter();
+    let mut notes: Vec<String> =
+        disabled.filter_map(|(what, why)| Some(format!("{what} disabled: {}", why?))).collect();
+    if kernels.is_none() && engine.adapter_path() == AdapterPath::Factors {
+        let why = "there is no memory for a copy of the weights; sampling is slower";
+        notes.push(format!("the adapter is not merged for sampling: {why}"));
+    }
+    notes
 }
 
 /// The problems to train on.
