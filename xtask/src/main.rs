@@ -3,6 +3,7 @@
 //! It knows commands and files only. It links no crate of the product, so it compiles in seconds and works
 //! when they do not.
 
+mod attack;
 mod daemon;
 mod docs;
 mod llama;
@@ -29,6 +30,7 @@ usage: cargo xtask COMMAND
   check    formatting, clippy, unit tests, architecture rules; nothing installed, a few minutes
   test     setup, then every check and every test; as root, some tests again as an ordinary user
   ci       the same as test
+  attack   attack sandboxes on this machine, as root also as an ordinary user; prints what was tried and how it ended
   docs     regenerate the generated pages, build the API documentation and print its address
 
 Downloads are kept in $LIS_CACHE (default: $XDG_CACHE_HOME/llm-in-sandbox or ~/.cache/llm-in-sandbox), builds in
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         ["setup"] => setup::setup(&paths).map(|()| ExitCode::SUCCESS),
         ["check"] => Ok(test::check(&paths)),
         ["test" | "ci"] => test::test(&paths),
+        ["attack"] => attack::attack(&paths),
         ["docs"] => docs::docs(&paths).map(|()| ExitCode::SUCCESS),
         ["help" | "--help" | "-h"] => {
             eprint!("{USAGE}");

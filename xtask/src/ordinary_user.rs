@@ -14,12 +14,27 @@ use anyhow::{Context, Result};
 
 use crate::{machine, paths::Paths, rootfs, run::run, test::cargo};
 
-/// The packages whose tests run. They are selected from a build of the whole workspace: built alone, they have other
-/// features, and llama.cpp would be built again.
-const PACKAGES: &str = "package(lis-sandbox-native) | package(llm-in-sandbox)";
+/// Which tests run, as arguments of the test runner.
+pub(crate) struct Selection {
+    /// What is built and passed on.
+    pub(crate) archived: &'static [&'static str],
+    /// Which of these run.
+    pub(crate) run: &'static [&'static str],
+    /// What they must find here, so that no test skips itself unnoticed; separated by commas.
+    pub(crate) required: &'static str,
+}
 
-/// What the user's tests must find here, so that no test skips itself unnoticed.
-const REQUIRED: &str = "overlay,userns,rootless";
+/// The tests of sandboxes and of the program. They are selected from a build of the whole workspace: built alone, they
+/// have other features, and llama.cpp would be built again.
+pub(crate) const ALL: Selection = Selection {
+    archived: &[
+        "--workspace",
+        "--filterset",
+        "package(lis-sandbox-native) | package(llm-in-sandbox)",
+    ],
+    run: &[],
+    required: "overlay,userns,rootless",
+};
 
 /// A user and group id that own nothing on this machine.
 const USER: u32 = 12345;
@@ -30,7 +45,7 @@ pub(crate) fn workspace(home: &Path) -> PathBuf {
 }
 
 /// Runs the tests with everything they need below `home`, which is created.
-pub(crate) fn run_tests(paths: &Paths, home: &Path) -> Result<()> {
+pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
     let workspace = workspace(home);
     let rootfs = home.join("rootfs");
     let archive = home.join("tests.tar.zst");
@@ -38,7 +53,8 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path) -> Result<()> {
         fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
     run(cargo(paths, "nextest")
-        .args(["archive", "--workspace", "--zstd-level", "1", "--filterset", PACKAGES])
+        .args(["archive", "--zstd-level", "1"])
+        .args(tests.archived)
         .arg("--archive-file")
         .arg(&archive))?;
     run(Command::new("cp")
@@ -50,12 +66,14 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path) -> Result<()> {
     fs::copy(runner_program()?, &runner).context("copying the test runner")?;
     run(Command::new("chown").args(["--recursive", &format!("{USER}:{USER}")]).arg(home))?;
 
-    // Opened here, because the user may not read its directory.
-    let system = fs::File::open(paths.rootfs_archive()).context("opening the root file system")?;
-    run(as_user(home).arg("tar").args(rootfs::UNPACK).arg(&rootfs).stdin(system))?;
-    run(as_user(home)
-        .arg(format!("LIS_TEST_ROOTFS={}", rootfs.display()))
-        .arg(format!("LIS_REQUIRE={REQUIRED}"))
+    let mut command = as_user(home);
+    // Opened here, because the user may not read its directory. Without it, tests skip themselves visibly.
+    if let Ok(system) = fs::File::open(paths.rootfs_archive()) {
+        run(as_user(home).arg("tar").args(rootfs::UNPACK).arg(&rootfs).stdin(system))?;
+        command.arg(format!("LIS_TEST_ROOTFS={}", rootfs.display()));
+    }
+    run(command
+        .arg(format!("LIS_REQUIRE={}", tests.required))
         // Where snapshots are; the path they were built at may not be readable.
         .arg(format!("INSTA_WORKSPACE_ROOT={}", workspace.display()))
         .arg(&runner)
@@ -64,7 +82,8 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path) -> Result<()> {
         .arg("--extract-to")
         .arg(home.join("built"))
         .arg("--workspace-remap")
-        .arg(&workspace))
+        .arg(&workspace)
+        .args(tests.run))
 }
 
 /// `env` as the user with an empty environment: variables and a program follow.

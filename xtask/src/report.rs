@@ -14,7 +14,7 @@ use anyhow::Result;
 use crate::results::Results;
 
 /// Where the test runner writes its results, below the workspace; set in `.config/nextest.toml`.
-const RESULTS: &str = "target/nextest/default/junit.xml";
+pub(crate) const RESULTS: &str = "target/nextest/default/junit.xml";
 
 /// The steps so far.
 #[derive(Default)]

@@ -17,6 +17,43 @@ pub(crate) struct Results {
     pub(crate) skips: BTreeMap<String, usize>,
 }
 
+/// How one test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It passed.
+    Passed,
+    /// It failed.
+    Failed,
+    /// It returned early and printed why.
+    Skipped(String),
+}
+
+/// Reads how each test ended, by its name, from a JUnit file.
+pub(crate) fn verdicts(file: &Path) -> Result<BTreeMap<String, Verdict>> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("the test runner did not write {}", file.display()))?;
+    Ok(cases(&text).map(|(name, verdict)| (name.to_owned(), verdict)).collect())
+}
+
+/// The test cases of a JUnit file: name and verdict.
+fn cases(junit: &str) -> impl Iterator<Item = (&str, Verdict)> {
+    junit.split("<testcase ").skip(1).map(|case| {
+        let name = case.split_once("name=\"").map_or("", |(_, rest)| rest);
+        let name = name.split_once('"').map_or(name, |(name, _)| name);
+        let skip = case.lines().find_map(|line| {
+            let (before, reason) = line.split_once("skip: ")?;
+            let at_the_start = before.trim().is_empty() || before.ends_with('>');
+            at_the_start.then_some(reason)
+        });
+        let verdict = match skip {
+            _ if case.contains("<failure") || case.contains("<error") => Verdict::Failed,
+            Some(reason) => Verdict::Skipped(plain(reason)),
+            None => Verdict::Passed,
+        };
+        (name, verdict)
+    })
+}
+
 impl Results {
     /// Reads a JUnit file.
     pub(crate) fn read(file: &Path) -> Result<Self> {
@@ -36,18 +73,11 @@ impl Results {
 
     fn parse(junit: &str) -> Self {
         let mut results = Self::default();
-        for case in junit.split("<testcase ").skip(1) {
-            let skip = case.lines().find_map(|line| {
-                let (before, reason) = line.split_once("skip: ")?;
-                let at_the_start = before.trim().is_empty() || before.ends_with('>');
-                at_the_start.then_some(reason)
-            });
-            if case.contains("<failure") || case.contains("<error") {
-                results.failed += 1;
-            } else if let Some(reason) = skip {
-                *results.skips.entry(plain(reason)).or_default() += 1;
-            } else {
-                results.passed += 1;
+        for (_, verdict) in cases(junit) {
+            match verdict {
+                Verdict::Passed => results.passed += 1,
+                Verdict::Failed => results.failed += 1,
+                Verdict::Skipped(reason) => *results.skips.entry(reason).or_default() += 1,
             }
         }
         results
@@ -80,6 +110,10 @@ test three ... ok
         let skips = [("no \"docker\" here".to_owned(), 1), ("not root".to_owned(), 1)];
         let expected = Results { passed: 1, failed: 1, skips: skips.into() };
         assert_eq!(Results::parse(junit), expected);
+        let names: Vec<_> = cases(junit).collect();
+        assert_eq!(names[0], ("one", Verdict::Passed));
+        assert_eq!(names[1], ("two", Verdict::Failed));
+        assert_eq!(names[3], ("four", Verdict::Skipped("not root".into())));
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
         let home = daemon.scratch().join("user");
         let workspace = ordinary_user::workspace(&home);
         report.tests("tests as an ordinary user", &workspace, || {
-            ordinary_user::run_tests(paths, &home)
+            ordinary_user::run_tests(paths, &home, &ordinary_user::ALL)
         });
     }
     report.step("the Docker daemon stops", || {

@@ -41,6 +41,7 @@ fn of_sandbox(error: &sandbox::Error) -> Option<&'static str> {
         sandbox::Error::Unsupported { feature, .. } => match feature {
             Feature::Image(ImageRef::Host) => Some("use --image debian:12, or --runtime native"),
             Feature::Network(_) => Some("use --runtime native, or --network none or full"),
+            Feature::DiskQuota(_) => Some("see `llm-in-sandbox doctor`, or omit --disk-quota"),
             Feature::NativeRuntime => Some("use --runtime docker"),
             Feature::FullProtection => Some("see `llm-in-sandbox doctor`, or omit --strict"),
             _ => None,

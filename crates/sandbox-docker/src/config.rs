@@ -121,6 +121,20 @@ fn host_config(spec: &Spec, quota: DiskQuota) -> Result<HostConfig, Error> {
     })
 }
 
+/// Fails where the disk limit cannot be enforced as requested.
+pub(crate) fn check_quota(spec: &Spec, bounds_disk: bool) -> Result<(), Error> {
+    let reason = match spec.disk_quota {
+        sandbox::DiskQuota::Strict if !bounds_disk => "this daemon's storage has no quota",
+        sandbox::DiskQuota::Memory => "a container's files are stored by the daemon",
+        _ => return Ok(()),
+    };
+    Err(Error::Unsupported {
+        feature: Feature::DiskQuota(spec.disk_quota),
+        reason: reason.into(),
+        remedy: "overlay2 on xfs mounted with pquota has the quota `strict`".into(),
+    })
+}
+
 fn network_mode(network: &Network) -> Result<&'static str, Error> {
     match network {
         Network::None => Ok("none"),

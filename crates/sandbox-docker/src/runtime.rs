@@ -166,11 +166,13 @@ impl Runtime for DockerRuntime {
 
     async fn create(&self, spec: &Spec) -> Result<DockerSandbox, Error> {
         spec.validate()?;
+        config::check_quota(spec, self.bounds_disk())?;
         let image = config::image_name(&spec.image, self.default_image.as_deref())?;
         match create(self.recipe(spec, &image)).await {
             // The storage driver's quota does not work on its file system: continue without, and report that.
             Err(error) if self.bounds_disk() && failure::is_missing_quota(&error) => {
                 self.quota.store(false, Ordering::Relaxed);
+                config::check_quota(spec, false)?;
                 create(self.recipe(spec, &image)).await
             }
             result => result,

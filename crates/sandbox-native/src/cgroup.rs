@@ -1,14 +1,14 @@
-//! Control groups of version 1, version 2 or none: what this machine offers, and one group per sandbox.
+//! Control groups of version 1, version 2 or none: what this machine offers to sandboxes. `groups` has those in use.
+
+mod groups;
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File, OpenOptions},
-    io,
-    os::fd::OwnedFd,
+    fs::{self, File},
     path::{Path, PathBuf},
 };
 
-use sandbox::Limits;
+pub(crate) use self::groups::{Counters, Entrance, Group, Groups};
 
 /// Prefix of the name of every group.
 pub(crate) const PREFIX: &str = "lis-";
@@ -90,36 +90,13 @@ impl Cgroups {
         }
     }
 
-    /// Creates a group with these limits. On an error nothing is left behind.
-    pub(crate) fn create(&self, id: &str, limits: &Limits) -> io::Result<Group> {
-        let name = format!("{PREFIX}{id}");
-        let mut group = Group { dirs: Vec::new(), v2: self.v2.is_some() };
-        let made = match &self.v2 {
-            Some(parent) => group.add_v2(&parent.join(&name), &self.held(limits)),
-            None => self.v1.iter().try_for_each(|(controller, parent)| {
-                group.add_v1(controller, &parent.join(&name), limits)
-            }),
-        };
-        match made {
-            Ok(()) => Ok(group),
-            Err(error) => {
-                group.remove();
-                Err(error)
-            }
-        }
+    /// Whether a limit on memory covers the buffers of sockets.
+    pub(crate) fn limits_sockets(&self) -> bool {
+        let v1 = self.v1.iter().find(|(name, _)| *name == "memory");
+        self.v2.is_some() || v1.is_some_and(|(_, dir)| dir.join(SOCKET_LIMIT).exists())
     }
 
-    /// The limits that the usable controllers can enforce.
-    fn held(&self, limits: &Limits) -> Limits {
-        Limits {
-            memory: limits.memory.filter(|_| self.has("memory")),
-            pids: limits.pids.filter(|_| self.has("pids")),
-            cpus: limits.cpus.filter(|_| self.has("cpu")),
-            disk: None,
-        }
-    }
-
-    /// The directories of groups whose name starts with this.
+    /// The directories of groups whose name starts with this. On version 2 one may have groups inside.
     pub(crate) fn named(&self, start: &str) -> Vec<PathBuf> {
         let parents = self.v2.iter().chain(self.v1.iter().map(|(_, dir)| dir));
         let mut found = Vec::new();
@@ -179,139 +156,8 @@ fn can_make_groups(dir: &Path) -> bool {
         && accessat(CWD, dir.join("cgroup.procs"), Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// The groups of one sandbox.
-#[derive(Debug)]
-pub(crate) struct Group {
-    /// Controller (or "v2") and directory.
-    dirs: Vec<(&'static str, PathBuf)>,
-    v2: bool,
-}
-
-/// How a new process enters a group.
-pub(crate) enum Entrance {
-    /// It is cloned into this directory.
-    Directory(OwnedFd),
-    /// It writes `0` to each of these files itself.
-    ///
-    /// Moving a single task, through `tasks`, avoids a global lock of the kernel: microseconds instead of milliseconds.
-    Files(Vec<OwnedFd>),
-}
-
-/// The kernel's counter files, where it has them.
-pub(crate) struct Counters {
-    /// Processes killed because of the memory limit.
-    pub(crate) memory: Option<OwnedFd>,
-    /// Forks refused because of the process limit.
-    pub(crate) pids: Option<OwnedFd>,
-    /// Peak memory use.
-    pub(crate) peak: Option<OwnedFd>,
-    /// Memory in use now.
-    pub(crate) current: Option<OwnedFd>,
-}
-
-impl Group {
-    fn add_v2(&mut self, dir: &Path, limits: &Limits) -> io::Result<()> {
-        fs::create_dir(dir)?;
-        self.dirs.push(("v2", dir.to_owned()));
-        let set = |name: &str, value: String| write_existing(&dir.join(name), &value);
-        if let Some(memory) = limits.memory {
-            set("memory.max", memory.bytes().to_string())?;
-            // Absent where swap accounting is off.
-            let _ = set("memory.swap.max", "0".into());
-        }
-        if let Some(pids) = limits.pids {
-            set("pids.max", (u64::from(pids) + RESERVED_PIDS).to_string())?;
-        }
-        if let Some(cpus) = limits.cpus {
-            set("cpu.max", format!("{} {PERIOD_US}", quota(cpus)))?;
-        }
-        Ok(())
-    }
-
-    fn add_v1(&mut self, controller: &'static str, dir: &Path, limits: &Limits) -> io::Result<()> {
-        fs::create_dir(dir)?;
-        self.dirs.push((controller, dir.to_owned()));
-        let set = |name: &str, value: String| write_existing(&dir.join(name), &value);
-        match controller {
-            "memory" => {
-                if let Some(memory) = limits.memory {
-                    set("memory.limit_in_bytes", memory.bytes().to_string())?;
-                    let _ = set("memory.memsw.limit_in_bytes", memory.bytes().to_string());
-                }
-            }
-            "pids" => {
-                if let Some(pids) = limits.pids {
-                    set("pids.max", (u64::from(pids) + RESERVED_PIDS).to_string())?;
-                }
-            }
-            "cpu" => {
-                if let Some(cpus) = limits.cpus {
-                    set("cpu.cfs_period_us", PERIOD_US.to_string())?;
-                    set("cpu.cfs_quota_us", quota(cpus).to_string())?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Opens what a new process needs to enter the group.
-    pub(crate) fn entrance(&self) -> io::Result<Entrance> {
-        if self.v2 {
-            let dir = &self.dirs[0].1;
-            return Ok(Entrance::Directory(File::open(dir)?.into()));
-        }
-        let open = |(_, dir): &(_, PathBuf)| -> io::Result<OwnedFd> {
-            Ok(OpenOptions::new().write(true).open(dir.join("tasks"))?.into())
-        };
-        self.dirs.iter().map(open).collect::<io::Result<_>>().map(Entrance::Files)
-    }
-
-    /// Opens the kernel's counters of the group.
-    pub(crate) fn counters(&self) -> Counters {
-        let find = |controller: &str, file: &str| {
-            let dir = self.dirs.iter().find(|(name, _)| *name == controller || *name == "v2");
-            dir.and_then(|(_, dir)| File::open(dir.join(file)).ok()).map(OwnedFd::from)
-        };
-        let (memory, peak, current) = match self.v2 {
-            true => ("memory.events", "memory.peak", "memory.current"),
-            false => ("memory.oom_control", "memory.max_usage_in_bytes", "memory.usage_in_bytes"),
-        };
-        Counters {
-            memory: find("memory", memory),
-            pids: find("pids", "pids.events"),
-            peak: find("memory", peak),
-            current: find("memory", current),
-        }
-    }
-
-    /// Removes the groups, which must have no processes; returns whether they are gone.
-    pub(crate) fn remove(&mut self) -> bool {
-        self.dirs.retain(|(_, dir)| match fs::remove_dir(dir) {
-            Ok(()) => false,
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
-        });
-        self.dirs.is_empty()
-    }
-}
-
-/// Not counted against the caller's limit: PID 1, the shell, its sleeping copy and a file worker.
-const RESERVED_PIDS: u64 = 4;
-const PERIOD_US: u64 = 100_000;
-
-fn quota(cpus: f64) -> u64 {
-    ((cpus * PERIOD_US as f64) as u64).max(1000)
-}
-
-/// Writes a control file. `fs::write` would try to create a missing one and hide the cause.
-fn write_existing(file: &Path, value: &str) -> io::Result<()> {
-    use io::Write;
-    let wrap = |error: io::Error| {
-        io::Error::new(error.kind(), format!("writing {value} to {}: {error}", file.display()))
-    };
-    let mut file = OpenOptions::new().write(true).open(file).map_err(wrap)?;
-    file.write_all(value.as_bytes()).map_err(wrap)
-}
+/// Version 1: the limit on the buffers of sockets, TCP and UDP alike.
+const SOCKET_LIMIT: &str = "memory.kmem.tcp.limit_in_bytes";
 
 /// The number in a file that has nothing else in it.
 pub(crate) fn number_in(file: &File) -> Option<u64> {

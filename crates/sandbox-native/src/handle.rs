@@ -576,11 +576,11 @@ impl Sandbox for NativeSandbox {
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]
     async fn fork(&self) -> Result<Self, Error> {
         let id = self.shared.next_id();
-        let dirs = self.shared.prepare(&id, self.plan.overlays.len()).await?;
-        let mut prepared = Prepared { shared: &self.shared, id: Some(id.clone()) };
+        let plan = Plan { id: id.clone(), uppers: Uppers::Prepared, ..self.plan.clone() };
+        let dirs = self.shared.prepare(&plan).await?;
+        let mut prepared = Prepared { shared: &self.shared, id: Some(id) };
         self.files(Path::new("/"), FileTask::CopyUppers, dirs).await?;
         prepared.id = None;
-        let plan = Plan { id, uppers: Uppers::Prepared, ..self.plan.clone() };
         self.shared.create(plan, self.spec.clone(), self.lease.clone()).await
     }
 

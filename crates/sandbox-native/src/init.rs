@@ -3,9 +3,11 @@
 //! It has rights over the sandbox's own namespaces and nothing else; by the time it runs it cannot reach the host's file
 //! system. It has one thread with one loop, [`Server::poll_once`].
 
+mod command;
 mod disk;
 mod files;
 mod freeze;
+mod ipc;
 mod pipes;
 mod processes;
 mod program;
@@ -24,17 +26,18 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, WaitOptions, WaitStatus, wait},
 };
-use sandbox::{Cause, Status, TerminalSize};
+use sandbox::{Cause, DiskQuota, Status, TerminalSize};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::files::read_list;
 use self::{disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell};
 use crate::{
-    cgroup::{self, Counters},
+    cgroup::{self, Counters, Entrance},
     diagnostics,
     harden::Hardening,
     mounts::{Failure, PrivateMounts, Step},
     plan::{NetworkPlan, Plan},
+    reserve,
     spawner::WireFailure,
     sys::{self, SingleThreaded},
     wire::{self, WireError, WirePath},
@@ -140,7 +143,11 @@ pub(crate) struct Init<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     /// The writable directories of the overlays, in the order of the plan.
     pub(crate) uppers: &'a [OwnedFd],
+    /// The image of the file system they are on, where it is one of the sandbox's own.
+    pub(crate) image: Option<&'a OwnedFd>,
     pub(crate) counters: &'a Counters,
+    /// Into the control group of commands.
+    pub(crate) commands: &'a Entrance,
     pub(crate) own: PrivateMounts,
     pub(crate) hardening: Hardening,
     pub(crate) plan: Plan,
@@ -220,7 +227,8 @@ impl<'a> Server<'a> {
         };
         let pipes = init.own.pipes.try_clone().step("opening our pipes")?;
         let programs = Programs::new().step("opening the sandbox's namespace")?;
-        let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()));
+        let quota = init.plan.disk_quota;
+        let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()), quota);
         Ok(Self {
             init,
             child_exits,
@@ -239,7 +247,7 @@ impl<'a> Server<'a> {
         let busy = self.something_runs();
         let wait = match self.unreaped {
             true => Some(Duration::ZERO),
-            false => busy.then(|| self.disk.due_in()).flatten(),
+            false => busy.then(|| self.disk.due_in()),
         };
         let timeout = wait.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
@@ -292,7 +300,7 @@ impl<'a> Server<'a> {
         let id = request.id;
         match request.task {
             Task::Shell => {
-                self.disk.begin();
+                self.disk.begin(self.init.uppers);
                 let counts_before = self.events.read();
                 let started = self.shell.start(id, fds, &self.init, counts_before);
                 match started {
@@ -303,7 +311,7 @@ impl<'a> Server<'a> {
                 }
             }
             Task::Program { argv, env, workdir, terminal } => {
-                self.disk.begin();
+                self.disk.begin(self.init.uppers);
                 let counts_before = self.events.read();
                 let workdir = workdir.map(PathBuf::from);
                 let spec = program::ProgramSpec { argv, env, workdir, terminal };
@@ -318,7 +326,7 @@ impl<'a> Server<'a> {
             }
             Task::Kill { running } => self.kill(running, Some(Cause::Timeout)),
             Task::Files(task) => {
-                self.disk.begin();
+                self.disk.begin(self.init.uppers);
                 match self.workers.start(id, task, fds, &self.init) {
                     Ok(()) => Ok(()),
                     Err(error) => self.refuse(id, &error),
@@ -371,12 +379,12 @@ impl<'a> Server<'a> {
             }
             let full = io::Error::from_raw_os_error(libc::ENOSPC);
             let killed = io::Error::other("the file worker was killed");
-            let over = self.disk.over(self.init.uppers, disk::Check::AtEnd);
+            let over = self.disk.over(self.init.uppers, &disk::Check::AtEnd);
             return self.refuse(id, if over { &full } else { &killed });
         }
         if let Some(program) = self.programs.ended(pid) {
             let status = to_status(status);
-            let cause = self.events.since(program.counts_before).or(self.disk_cause(status));
+            let cause = self.cause(program.counts_before, status);
             return self.end(program.id, status, cause, false);
         }
         // The shell may have reported the end of its command before it died.
@@ -385,7 +393,7 @@ impl<'a> Server<'a> {
         }
         if let Some((id, counts_before, lost)) = self.shell.process_ended(pid) {
             let status = to_status(status);
-            let cause = self.events.since(counts_before).or(self.disk_cause(status));
+            let cause = self.cause(counts_before, status);
             return self.end(id, status, cause, lost);
         }
         // An orphan.
@@ -394,8 +402,24 @@ impl<'a> Server<'a> {
 
     fn shell_ended(&mut self, id: u32, status: Status) -> io::Result<()> {
         let counts_before = self.shell.commit();
-        let cause = self.events.since(counts_before).or(self.disk_cause(status));
+        let cause = self.cause(counts_before, status);
         self.end(id, status, cause, false)
+    }
+
+    /// The limit that a command which just ended has reached.
+    fn cause(&mut self, counts_before: LimitCounts, status: Status) -> Option<Cause> {
+        let reached = self.events.since(counts_before);
+        if reached == Some(Cause::Oom) && self.is_memory_full() {
+            ipc::remove_unattached();
+        }
+        reached.or(self.disk_cause(status))
+    }
+
+    /// Whether hardly any memory is left, although the kernel has killed what was too large.
+    fn is_memory_full(&self) -> bool {
+        let used = self.events.current.as_ref().and_then(cgroup::number_in);
+        let limit = self.init.plan.limits.memory.map(|limit| limit.bytes());
+        used.zip(limit).is_some_and(|(used, limit)| used > limit / 4 * 3)
     }
 
     /// Kills everything a running command started, and reports it as ended because of `cause`.
@@ -423,7 +447,8 @@ impl<'a> Server<'a> {
     }
 
     fn check_disk(&mut self) -> io::Result<()> {
-        if self.disk.over(self.init.uppers, disk::Check::WhenDue) {
+        self.stop_if_host_is_full();
+        if self.disk.over(self.init.uppers, &disk::Check::WhenDue) {
             let running = self.shell.running_id().into_iter().chain(self.programs.ids());
             for id in running.collect::<Vec<_>>() {
                 self.kill(id, Some(Cause::Disk))?;
@@ -431,6 +456,21 @@ impl<'a> Server<'a> {
             self.kill_writers();
         }
         Ok(())
+    }
+
+    /// Ends the sandbox before it takes the last space of the host's file system: its files are then removed.
+    fn stop_if_host_is_full(&self) {
+        let file = match self.init.plan.disk_quota {
+            DiskQuota::Measured => self.init.uppers.first(),
+            DiskQuota::Strict => self.init.image,
+            // It takes no space there.
+            DiskQuota::Memory => None,
+        };
+        let Some(file) = file else { return };
+        if let Some(shortage) = reserve::shortage(file, self.init.plan.disk_reserve) {
+            diagnostics::report(&format!("it was stopped because {shortage}"));
+            sys::exit_now(1)
+        }
     }
 
     /// Kills file workers and background processes of earlier commands, once the limit is passed: the writer is unknown.
@@ -448,7 +488,7 @@ impl<'a> Server<'a> {
             true => disk::Check::Now,
             false => disk::Check::AtEnd,
         };
-        let over = self.disk.over(self.init.uppers, check);
+        let over = self.disk.over(self.init.uppers, &check);
         if over && !self.shell.is_running() && !self.programs.any() {
             // Short commands, one after another, must not keep a writer in the background from being noticed.
             self.kill_writers();

@@ -90,7 +90,7 @@ pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
         let name = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // Its processes died with their spawner, but perhaps only just. While a group stays, so does the directory,
         // without which the group would never be found again.
-        let groups = cgroups.named(&format!("{PREFIX}{name}-"));
+        let groups = cgroups.named(&format!("{PREFIX}{name}"));
         if !groups.iter().all(|group| remove_group(group)) {
             continue;
         }
@@ -113,18 +113,29 @@ fn remove_ownerless(groups: &[PathBuf]) {
             .entry(caller.to_owned())
             .or_insert_with_key(|caller| Path::new("/proc").join(caller).exists());
         if !*lives && !is_young(group) {
+            for inside in inside(group) {
+                let _ = fs::remove_dir(inside);
+            }
             let _ = fs::remove_dir(group);
         }
     }
 }
 
-/// The process id in the name of a control group, `lis-PROCESS-RANDOM-NUMBER`.
+/// The groups in a control group: version 2 has one per spawner, with those of its sandboxes inside.
+fn inside(group: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.map(|entry| entry.path())
+}
+
+/// The process id in the name of a control group: `lis-PROCESS-RANDOM`, and with `-NUMBER` or `-init` after it.
 fn caller_of(group: &str) -> Option<&str> {
     let mut parts = group.strip_prefix(PREFIX)?.split('-');
-    let (caller, random, number) = (parts.next()?, parts.next()?, parts.next()?);
+    let (caller, random, rest) = (parts.next()?, parts.next()?, parts.next());
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hex = random.len() == 8 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (digits(caller) && hex && digits(number) && parts.next().is_none()).then_some(caller)
+    let known = rest.is_none_or(|rest| rest == "init" || digits(rest));
+    (digits(caller) && hex && known && parts.next().is_none()).then_some(caller)
 }
 
 /// Whether a directory was changed so recently that its owner may not be done with it.
@@ -133,8 +144,12 @@ fn is_young(dir: &Path) -> bool {
     made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < GRACE))
 }
 
-/// Removes a control group whose last processes may still be exiting.
+/// Removes a control group, and those in it, whose last processes may still be exiting.
 fn remove_group(group: &Path) -> bool {
+    inside(group).all(|group| remove_empty(&group)) && remove_empty(group)
+}
+
+fn remove_empty(group: &Path) -> bool {
     for _ in 0..500 {
         match fs::remove_dir(group) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -174,9 +189,11 @@ mod tests {
 
     #[test]
     fn groups_are_known_by_their_names() {
-        assert_eq!(caller_of("lis-4015-8dcbf0c6-12"), Some("4015"));
+        for own in ["lis-4015-8dcbf0c6-12", "lis-4015-8dcbf0c6", "lis-4015-8dcbf0c6-init"] {
+            assert_eq!(caller_of(own), Some("4015"), "{own}");
+        }
         for foreign in
-            ["lis-4015", "lis-4015-8dcbf0c6", "lis-x-8dcbf0c6-1", "lis-1-2-3", "lis-1-8dcbf0c6-1-1"]
+            ["lis-4015", "lis-x-8dcbf0c6-1", "lis-1-2-3", "lis-1-8dcbf0c6-1-1", "lis-1-8dcbf0c6-x"]
         {
             assert_eq!(caller_of(foreign), None, "{foreign}");
         }

@@ -50,6 +50,7 @@ mod protection;
 mod proxy;
 mod pump;
 mod reexec;
+mod reserve;
 mod runtime;
 mod spawner;
 mod sys;

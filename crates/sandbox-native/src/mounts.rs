@@ -68,8 +68,15 @@ const DEVICES: [(&str, u32, u32); 6] = [
 ];
 
 /// Parts of `/proc` that describe, or act on, the whole machine.
-const HIDDEN: [&str; 4] = ["/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list"];
-const READ_ONLY: [&str; 4] = ["/proc/sys", "/proc/bus", "/proc/fs", "/proc/irq"];
+const HIDDEN: [&str; 6] = [
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+];
+const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure"];
 
 /// How owners of files map to the users of a sandbox.
 pub(crate) enum Owners<'a> {
@@ -147,17 +154,17 @@ impl Shared {
         }
     }
 
-    /// Prepares the overlays of one sandbox for its PID 1 to mount.
+    /// Prepares the overlays of one sandbox for its PID 1 to mount. Their writable directories are in `dir`.
     pub(crate) fn overlays(
         &mut self,
-        id: &str,
+        dir: &Path,
         overlays: &[Overlay],
         owners: &Owners<'_>,
     ) -> Result<Vec<OverlayMount>, Failure> {
         let mut ready = Vec::with_capacity(overlays.len());
         for (i, overlay) in overlays.iter().enumerate() {
             let target = Path::new("/").join(&overlay.target);
-            let upper = PathBuf::from(format!("state/{id}/u{i}"));
+            let upper = dir.join(format!("u{i}"));
             let lowers = overlay.lowers.iter().map(|lower| self.layer(lower, owners));
             let lowers = match lowers.collect::<Result<Vec<_>, _>>() {
                 // Other mounts lie inside. An overlay would show what they cover, which an unprivileged user must not see.
@@ -177,8 +184,10 @@ impl Shared {
                 fs::create_dir(&at).step("creating a mount point")?;
             }
             let options = format!(
-                "lowerdir={},upperdir=state/{id}/u{i},workdir=state/{id}/w{i},userxattr,volatile",
-                lowers.join(":")
+                "lowerdir={},upperdir={},workdir={},userxattr,volatile",
+                lowers.join(":"),
+                upper.display(),
+                dir.join(format!("w{i}")).display()
             );
             ready.push(OverlayMount { at, target, options: Some(options), upper });
         }
@@ -348,8 +357,9 @@ fn own_devices(memory: Option<u64>) -> Result<OwnedFd, Failure> {
     mount_remount(PRIVATE_DIR, flags | MountFlags::BIND | MountFlags::RDONLY, "")
         .step("making the private directory read-only")?;
     let pts = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount("devpts", "/dev/pts", "devpts", pts, Some(c"newinstance,ptmxmode=0666,mode=0620"))
-        .step("mounting /dev/pts")?;
+    // Of the terminals that all users of the machine have together.
+    let options = c"newinstance,ptmxmode=0666,mode=0620,max=64";
+    mount("devpts", "/dev/pts", "devpts", pts, Some(options)).step("mounting /dev/pts")?;
     Ok(pipes)
 }
 
@@ -362,9 +372,9 @@ const COUNTED: [(&str, &str); 10] = [
     ("max_pid_namespaces", "0"),
     ("max_net_namespaces", "0"),
     ("max_ipc_namespaces", "0"),
-    // PID 1 gives one to every program, see `init::processes`; commands cannot create any.
+    // Every program gets one of each, see `init::processes` and `init::command`; commands cannot create any.
     ("max_uts_namespaces", "4096"),
-    ("max_cgroup_namespaces", "0"),
+    ("max_cgroup_namespaces", "4096"),
     ("max_time_namespaces", "0"),
 ];
 

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use image::Rootfs;
-use sandbox::{Limits, Network, Spec};
+use sandbox::{ByteSize, DiskQuota, Limits, Network, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::environ;
@@ -19,6 +19,10 @@ pub(crate) struct Plan {
     pub(crate) overlays: Vec<Overlay>,
     /// Resource limits.
     pub(crate) limits: Limits,
+    /// How the disk limit is enforced.
+    pub(crate) disk_quota: DiskQuota,
+    /// Bytes that stay free on the file system with the sandbox's files, where they are not chosen automatically.
+    pub(crate) disk_reserve: Option<ByteSize>,
     /// Network access.
     pub(crate) network: NetworkPlan,
     /// Port of the proxy on loopback, where the network is proxied.
@@ -128,6 +132,8 @@ pub(crate) fn plan(id: String, spec: &Spec, base: &Base) -> Plan {
         image: spec.image.to_string(),
         overlays,
         limits: spec.limits.clone(),
+        disk_quota: spec.disk_quota,
+        disk_reserve: spec.disk_reserve,
         network,
         proxy_port,
         forwarded,

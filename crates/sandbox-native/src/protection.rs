@@ -1,11 +1,11 @@
 //! The protection report of a native sandbox.
 
-use sandbox::{Layer, LayerState, Protection};
+use sandbox::{DiskQuota, Layer, LayerState, Protection};
 
 use crate::{
     cgroup::CgroupVersion,
     plan::{NetworkPlan, Plan},
-    spawner::{HostSupport, Storage, Users},
+    spawner::{CrashHandler, HostSupport, Storage, Users},
 };
 
 /// The report for one sandbox.
@@ -17,30 +17,10 @@ pub(crate) fn report(support: &HostSupport, plan: &Plan) -> Protection {
         Enforced,
         "user, mount, pid, ipc, uts and cgroup namespaces of its own",
     );
-    let (state, detail) = match support.users {
-        Users::Shifted => {
-            (Enforced, "users inside have no rights outside; layers are mounted id-mapped")
-        }
-        Users::Subordinate => {
-            (Enforced, "root inside is the calling user; others are subordinate users")
-        }
-        Users::Single => (
-            Partial,
-            "root inside is the calling user and the only user; install uidmap and give the user a range \
-             in /etc/subuid and /etc/subgid for more",
-        ),
-        Users::SameAsHost => (
-            Partial,
-            "root inside has the number of root outside, without its capabilities; Linux 5.19 or newer \
-             would shift it",
-        ),
-    };
+    let (state, detail) = users(support);
     report.push(Layer::Users, state, detail);
-    report.push(
-        Layer::SystemCalls,
-        Enforced,
-        "seccomp filter, no new privileges, small capability set",
-    );
+    let (state, detail) = system_calls(support);
+    report.push(Layer::SystemCalls, state, detail);
     let version = match support.cgroups {
         CgroupVersion::V2 => "cgroup v2",
         CgroupVersion::V1 => "cgroup v1",
@@ -64,6 +44,14 @@ pub(crate) fn report(support: &HostSupport, plan: &Plan) -> Protection {
     ] {
         match (requested, held(controller)) {
             (false, _) => report.push(layer, Missing, "not requested"),
+            (true, true) if controller == "memory" && !support.limits_sockets => report.push(
+                layer,
+                Partial,
+                format!("{version}: the buffers of sockets are not limited by this kernel"),
+            ),
+            (true, true) if controller == "memory" && support.cgroups == CgroupVersion::V1 => {
+                report.push(layer, Enforced, "cgroup v1; a quarter more for the buffers of sockets")
+            }
             (true, true) => report.push(layer, Enforced, version),
             (true, false) if controller == "cpu" => {
                 report.push(layer, Missing, format!("{version}: {otherwise}"));
@@ -71,6 +59,7 @@ pub(crate) fn report(support: &HostSupport, plan: &Plan) -> Protection {
             (true, false) => report.push(layer, Partial, format!("{version}: {otherwise}")),
         }
     }
+    add_first_process(&mut report, held("cpu") && held("memory"));
     add_disk(&mut report, support, plan);
     match plan.network {
         NetworkPlan::Isolated => report.push(Layer::Network, Enforced, "loopback only"),
@@ -84,20 +73,83 @@ pub(crate) fn report(support: &HostSupport, plan: &Plan) -> Protection {
     report
 }
 
+/// Who the users of a sandbox are.
+fn users(support: &HostSupport) -> (LayerState, &'static str) {
+    use LayerState::{Enforced, Partial};
+    match support.users {
+        Users::Shifted => {
+            (Enforced, "users inside have no rights outside; layers are mounted id-mapped")
+        }
+        Users::Subordinate => {
+            (Enforced, "root inside is the calling user; others are subordinate users")
+        }
+        Users::Single => (
+            Partial,
+            "root inside is the calling user and the only user; install uidmap and give the user a range \
+             in /etc/subuid and /etc/subgid for more",
+        ),
+        Users::SameAsHost => (
+            Partial,
+            "root inside has the number of root outside, without its capabilities; Linux 5.19 or newer \
+             would shift it",
+        ),
+    }
+}
+
+/// What keeps commands from the kernel's riskier parts.
+fn system_calls(support: &HostSupport) -> (LayerState, &'static str) {
+    use LayerState::{Enforced, Partial};
+    match support.crash_handler {
+        CrashHandler::NotStarted => {
+            (Enforced, "seccomp filter, no new privileges, small capability set")
+        }
+        CrashHandler::Started => (
+            Partial,
+            "a crash inside starts this machine's program for core dumps; raise your hard limit on core \
+             dumps above 0",
+        ),
+    }
+}
+
+fn add_first_process(report: &mut Protection, separate: bool) {
+    match separate {
+        true => report.push(
+            Layer::FirstProcess,
+            LayerState::Enforced,
+            "control group of its own: commands can neither starve it nor have it killed",
+        ),
+        false => report.push(
+            Layer::FirstProcess,
+            LayerState::Partial,
+            "no control group of its own: commands run at a lower priority, and are killed first when memory \
+             runs out",
+        ),
+    }
+}
+
 fn add_disk(report: &mut Protection, support: &HostSupport, plan: &Plan) {
-    use LayerState::{Missing, Partial};
+    use LayerState::{Enforced, Missing, Partial};
     match (plan.limits.disk, support.storage) {
         (None, _) => report.push(Layer::DiskLimit, Missing, "not requested"),
+        (Some(_), _) if plan.disk_quota == DiskQuota::Strict => {
+            report.push(Layer::DiskLimit, Enforced, "a file system of its own, of this size")
+        }
+        (Some(_), _) if plan.disk_quota == DiskQuota::Memory => report.push(
+            Layer::DiskLimit,
+            Enforced,
+            "a file system in memory, of this size; what is written counts as memory",
+        ),
         (Some(_), Storage::Disk) => report.push(
             Layer::DiskLimit,
             Partial,
-            "a single file cannot exceed it; all files are measured every 50 ms, and the command is killed",
+            "files are measured while commands run, which are killed past it; deleted files that are only \
+             mapped or on their way between processes are not seen",
         ),
         (Some(_), Storage::Memory) => report.push(
             Layer::DiskLimit,
             Partial,
-            "measured every 50 ms; files are stored in memory because the state directory's file system \
-             cannot hold an overlay",
+            "measured as files are written; they are stored in memory because the state directory's file \
+             system cannot hold an overlay",
         ),
     }
 }

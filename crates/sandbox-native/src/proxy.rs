@@ -189,12 +189,9 @@ enum Body {
 fn parse(head: &[u8]) -> Result<Request, Refusal> {
     let text =
         std::str::from_utf8(head).map_err(|_| Refusal::Malformed("the request is not text"))?;
-    let mut lines = text.split("\r\n");
-    let mut first = lines.next().unwrap_or_default().split(' ');
-    let (Some(method), Some(target), Some(version)) = (first.next(), first.next(), first.next())
-    else {
-        return Err(Refusal::Malformed("the request line is not one"));
-    };
+    let mut lines = text.split("\r\n").take_while(|line| !line.is_empty());
+    let (method, target, version) = request_line(lines.next().unwrap_or_default())?;
+    let fields = lines.map(field).collect::<Result<Vec<_>, _>>()?;
     if method == "CONNECT" {
         let (host, port) = split_port(target, None)?;
         return Ok(Request { host, port, mode: Mode::Tunnel });
@@ -211,11 +208,9 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
     let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
     let mut rewritten =
         format!("{method} {path} {version}\r\nHost: {authority}\r\nConnection: close\r\n");
-    let mut body = Body::Length(0);
-    for line in lines.take_while(|line| !line.is_empty()) {
-        let (name, value) =
-            line.split_once(':').ok_or(Refusal::Malformed("a header line has no colon"))?;
-        match name.to_ascii_lowercase().as_str() {
+    let mut body = None;
+    for (name, value) in fields {
+        let framing = match name.to_ascii_lowercase().as_str() {
             "host"
             | "connection"
             | "proxy-connection"
@@ -224,19 +219,62 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
             | "upgrade" => {
                 continue;
             }
-            "content-length" if body != Body::UntilClosed => {
-                let length = value.trim().parse();
-                body =
-                    Body::Length(length.map_err(|_| Refusal::Malformed("a bad content length"))?);
-            }
-            "transfer-encoding" => body = Body::UntilClosed,
-            _ => {}
+            "content-length" => Some(Body::Length(length(value)?)),
+            "transfer-encoding" => Some(Body::UntilClosed),
+            _ => None,
+        };
+        if framing.is_some() && body.is_some() {
+            return Err(Refusal::Malformed("the length of the body is given twice"));
         }
-        rewritten.push_str(line);
-        rewritten.push_str("\r\n");
+        body = framing.or(body);
+        rewritten.push_str(&format!("{name}:{value}\r\n"));
     }
     rewritten.push_str("\r\n");
+    let body = body.unwrap_or(Body::Length(0));
     Ok(Request { host, port, mode: Mode::Forward { head: rewritten.into_bytes(), body } })
+}
+
+/// Splits the first line. Whatever another reader could take for something else is refused, here and in [`field`].
+fn request_line(line: &str) -> Result<(&str, &str, &str), Refusal> {
+    let mut words = line.split(' ');
+    match (words.next(), words.next(), words.next(), words.next()) {
+        (Some(method), Some(target), Some(version @ ("HTTP/1.0" | "HTTP/1.1")), None)
+            if is_token(method) && !target.contains(char::is_control) =>
+        {
+            Ok((method, target, version))
+        }
+        _ => Err(Refusal::Malformed("the request line is not one")),
+    }
+}
+
+/// Splits a header line into name and value. A lone line feed or carriage return, which some servers take for the end of
+/// the line, is among the control characters.
+fn field(line: &str) -> Result<(&str, &str), Refusal> {
+    let (name, value) =
+        line.split_once(':').ok_or(Refusal::Malformed("a header line has no colon"))?;
+    if !is_token(name) {
+        return Err(Refusal::Malformed("the name of a header is not one"));
+    }
+    match value.contains(|c: char| c.is_control() && c != '\t') {
+        true => Err(Refusal::Malformed("a header has a control character")),
+        false => Ok((name, value)),
+    }
+}
+
+/// The value of a content length: digits only.
+fn length(value: &str) -> Result<u64, Refusal> {
+    let bad = Refusal::Malformed("a bad content length");
+    let digits = value.trim_matches([' ', '\t']);
+    match digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => digits.parse().map_err(|_| bad),
+        false => Err(bad),
+    }
+}
+
+/// Whether a text is a method or the name of a header, as HTTP defines them.
+fn is_token(text: &str) -> bool {
+    let mark = |byte: u8| b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || mark(byte))
 }
 
 fn split_port(authority: &str, default: Option<u16>) -> Result<(String, u16), Refusal> {

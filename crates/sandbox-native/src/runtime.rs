@@ -15,7 +15,9 @@ use std::{
 
 use image::{Lease, Rootfs, Store};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sandbox::{Error, ImageRef, Network, Runtime, SandboxInfo, Spec, UnknownImage};
+use sandbox::{
+    DiskQuota, Error, Feature, ImageRef, Network, Runtime, SandboxInfo, Spec, UnknownImage,
+};
 use tokio::{io::Interest, process::Command, sync::Mutex};
 
 use crate::{
@@ -228,6 +230,14 @@ impl Shared {
         spec: Spec,
         lease: Option<Lease>,
     ) -> Result<NativeSandbox, Error> {
+        if let (DiskQuota::Strict, Some(missing)) = (plan.disk_quota, &self.support.no_strict_quota)
+        {
+            return Err(Error::Unsupported {
+                feature: Feature::DiskQuota(plan.disk_quota),
+                reason: missing.clone(),
+                remedy: "the quota `measured` needs nothing".into(),
+            });
+        }
         let make = |request| SpawnerRequest::Create { request, plan: Box::new(plan.clone()) };
         let (_, fds) = self.request(make).await?;
         let socket = fds.into_iter().next().ok_or_else(missing_descriptor)?;
@@ -273,8 +283,8 @@ impl Shared {
     }
 
     /// Creates the writable directories of a sandbox that will be created later.
-    pub(crate) async fn prepare(&self, id: &str, overlays: usize) -> Result<Vec<OwnedFd>, Error> {
-        let make = |request| SpawnerRequest::Prepare { request, id: id.to_owned(), overlays };
+    pub(crate) async fn prepare(&self, plan: &Plan) -> Result<Vec<OwnedFd>, Error> {
+        let make = |request| SpawnerRequest::Prepare { request, plan: Box::new(plan.clone()) };
         self.request(make).await.map(|(_, fds)| fds)
     }
 

@@ -3,10 +3,12 @@
 //! It serves one caller over the socket at its standard input. When that socket closes, for whatever reason, it kills
 //! every sandbox, removes their files and exits.
 
+mod counted;
 mod create;
 mod identity;
 mod remove;
 mod serve;
+mod volume;
 
 use std::{os::fd::AsFd, path::PathBuf, process::ExitCode};
 
@@ -42,10 +44,8 @@ pub(crate) enum SpawnerRequest {
     Prepare {
         /// Number of the request.
         request: u32,
-        /// The sandbox's name.
-        id: String,
-        /// Number of directories.
-        overlays: usize,
+        /// The sandbox that will be created.
+        plan: Box<Plan>,
     },
     /// Destroy a sandbox, or a prepared one.
     Destroy {
@@ -131,6 +131,21 @@ pub(crate) struct HostSupport {
     pub(crate) controllers: Vec<String>,
     /// Where the sandboxes' files are stored.
     pub(crate) storage: Storage,
+    /// What is missing for a strict disk quota, if anything is.
+    pub(crate) no_strict_quota: Option<String>,
+    /// Whether a limit on memory covers the buffers of sockets.
+    pub(crate) limits_sockets: bool,
+    /// Whether a crash inside starts a program of the host.
+    pub(crate) crash_handler: CrashHandler,
+}
+
+/// What the host does when a process in a sandbox crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CrashHandler {
+    /// Nothing.
+    NotStarted,
+    /// It starts its program for core dumps: the caller's limit on core dumps is 0 and cannot be raised to 1.
+    Started,
 }
 
 /// Who the users of a sandbox are on the host.

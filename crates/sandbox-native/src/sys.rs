@@ -113,6 +113,38 @@ pub(crate) fn clone3(
     Ok(Cloned::Parent { pid: pid as i32, pidfd })
 }
 
+/// The kernel's `struct sched_attr`, up to the fields that all versions have.
+#[repr(C)]
+#[derive(Default)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Asks for little time at once, and therefore soon, whenever this process wakes up; its children ask for the usual
+/// amount. Kernels before 6.12 ignore it.
+pub(crate) fn be_scheduled_promptly() {
+    /// The shortest that can be requested, in nanoseconds.
+    const SLICE: u64 = 100_000;
+    let attributes = SchedulingAttributes {
+        size: size_of::<SchedulingAttributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: libc::SCHED_FLAG_RESET_ON_FORK as u64,
+        nice: rustix::process::nice(0).unwrap_or(0),
+        runtime: SLICE,
+        ..SchedulingAttributes::default()
+    };
+    // SAFETY: `attributes` is a sched_attr of the size stored in it and outlives the call, which only reads it. 0 is this
+    // process.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
 /// In PID 1: stops every other process of the sandbox, in one step that no fork escapes. Does nothing elsewhere, where
 /// it would stop the processes of the host.
 pub(crate) fn stop_all() {
@@ -229,6 +261,79 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
         check(libc::c_long::from(fd))?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
+}
+
+/// Whether two threads have the same descriptors; `false` where the kernel does not tell.
+pub(crate) fn share_descriptors(one: i32, other: i32) -> bool {
+    const KCMP_FILES: libc::c_int = 2;
+    // SAFETY: kcmp takes integers and changes nothing.
+    one == other || unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, 0, 0) } == 0
+}
+
+/// The number of a loop device that is not in use.
+pub(crate) fn free_loop_device(control: BorrowedFd<'_>) -> io::Result<i32> {
+    const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
+    // SAFETY: LOOP_CTL_GET_FREE takes no argument.
+    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+    check(libc::c_long::from(number)).map(|number| number as i32)
+}
+
+/// The kernel's `struct loop_config`.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    device: u64,
+    inode: u64,
+    real_device: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encryption: [u32; 2],
+    flags: u32,
+    names: [u8; 128],
+    key: [u8; 32],
+    init: [u64; 2],
+    reserved: [u64; 8],
+}
+
+/// Attaches a file to a loop device, which is freed when nothing uses it any more.
+pub(crate) fn attach_loop_device(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+    const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+    const AUTOCLEAR: u32 = 4;
+    const DIRECT_IO: u32 = 16;
+    // SAFETY: LoopConfig is a struct of integers and arrays of them, for which all zeroes is a valid value.
+    let mut config: LoopConfig = unsafe { std::mem::zeroed() };
+    config.fd = file.as_raw_fd() as u32;
+    // The size of a block of the file system, without which direct I/O is not possible everywhere.
+    config.block_size = 4096;
+    config.flags = AUTOCLEAR | DIRECT_IO;
+    // SAFETY: LOOP_CONFIGURE reads a loop_config, which `config` is, and it outlives the call.
+    check(libc::c_long::from(unsafe {
+        libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config)
+    }))?;
+    Ok(())
+}
+
+/// A kind of System V object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IpcKind {
+    SharedMemory,
+    Queue,
+    Semaphores,
+}
+
+/// Removes a System V object of this ipc namespace, if it exists and this process may.
+pub(crate) fn remove_ipc(kind: IpcKind, id: i32) {
+    // SAFETY: IPC_RMID takes integers and ignores the pointer, or the further argument in case of semaphores. Memory
+    // that a process is attached to stays until it detaches.
+    unsafe {
+        match kind {
+            IpcKind::SharedMemory => libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()),
+            IpcKind::Queue => libc::msgctl(id, libc::IPC_RMID, std::ptr::null_mut()),
+            IpcKind::Semaphores => libc::semctl(id, 0, libc::IPC_RMID),
+        }
+    };
 }
 
 /// Replaces this process by a program found in the environment's `PATH`. Returns only on failure.

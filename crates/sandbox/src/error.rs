@@ -3,7 +3,7 @@
 
 use std::{error::Error as StdError, fmt, io, path::PathBuf};
 
-use crate::{ImageRef, Network, SpecError, Status};
+use crate::{DiskQuota, ImageRef, Network, SpecError, Status};
 
 /// The sandbox could not be created or used.
 ///
@@ -171,6 +171,8 @@ pub enum Feature {
     Image(ImageRef),
     /// This network policy.
     Network(Network),
+    /// This way to enforce the disk limit.
+    DiskQuota(DiskQuota),
     /// [`Sandbox::freeze`](crate::Sandbox::freeze).
     Freeze,
     /// Enforcing every requested layer of protection.
@@ -184,6 +186,7 @@ impl fmt::Display for Feature {
             Self::NativeRuntime => f.write_str("the native runtime"),
             Self::Image(image) => write!(f, "a sandbox from the image `{image}`"),
             Self::Network(network) => write!(f, "the network policy `{network}`"),
+            Self::DiskQuota(quota) => write!(f, "the disk quota `{quota}`"),
             Self::Freeze => f.write_str("making a sandbox's files read-only"),
             Self::FullProtection => f.write_str("full protection"),
         }

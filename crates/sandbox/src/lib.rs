@@ -27,6 +27,7 @@
 pub mod archive;
 mod capture;
 mod capture_buffer;
+mod disk;
 mod error;
 mod exec;
 mod files;
@@ -39,6 +40,7 @@ mod spec;
 
 pub use capture::{Capture, Captured, OutputCap};
 pub use capture_buffer::CaptureBuffer;
+pub use disk::{DiskQuota, ParseDiskQuotaError};
 pub use error::{Error, Feature, RequestError, UnknownImage};
 pub use exec::{
     Cause, ExecOutput, Exit, Input, Output, Process, ShellCommand, Status, Streams, TerminalSize,

@@ -79,6 +79,8 @@ layers! {
     CpuLimit = "cpu limit",
     /// The number of processes is bounded.
     ProcessLimit = "process limit",
+    /// The process that serves the caller inside the sandbox cannot be starved or killed by commands.
+    FirstProcess = "first process",
     /// Bytes written are bounded.
     DiskLimit = "disk limit",
     /// The network is restricted.

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::ByteSize;
+use crate::{ByteSize, DiskQuota};
 
 /// Everything a runtime needs to create a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,13 @@ pub struct Spec {
     pub image: ImageRef,
     /// Resource limits.
     pub limits: Limits,
+    /// How the disk limit is enforced.
+    #[serde(skip_serializing_if = "DiskQuota::is_default")]
+    pub disk_quota: DiskQuota,
+    /// Free bytes of the file system with the sandbox's files below which it is stopped, and none created. `None` stands
+    /// for 1 GiB, or a hundredth of the file system if that is less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_reserve: Option<ByteSize>,
     /// Network access.
     pub network: Network,
     /// Environment variables, added to a minimal default environment.
@@ -32,6 +39,8 @@ impl Default for Spec {
         Self {
             image: ImageRef::Host,
             limits: Limits::default(),
+            disk_quota: DiskQuota::default(),
+            disk_reserve: None,
             network: Network::None,
             env: Vec::new(),
             workdir: PathBuf::from("/testbed"),
@@ -52,6 +61,9 @@ pub enum SpecError {
         /// The valid range.
         why: &'static str,
     },
+    /// There is no disk limit for a file system of that size.
+    #[error("the disk quota `{0}` needs a disk limit")]
+    Quota(DiskQuota),
     /// The working directory is not an absolute path.
     #[error("the working directory `{0}` is not an absolute path; write it as /testbed")]
     Workdir(PathBuf),
@@ -77,6 +89,9 @@ impl Spec {
     /// Checks what does not depend on the machine.
     pub fn validate(&self) -> Result<(), SpecError> {
         self.limits.validate()?;
+        if self.disk_quota != DiskQuota::Measured && self.limits.disk.is_none() {
+            return Err(SpecError::Quota(self.disk_quota));
+        }
         let text = self.workdir.to_str().is_some_and(|text| !text.contains('\0'));
         if !self.workdir.is_absolute() || !text {
             return Err(SpecError::Workdir(self.workdir.clone()));
@@ -415,10 +430,29 @@ mod tests {
         assert!(with(Limits { cpus: Some(f64::NAN), ..Limits::default() }).is_err());
         assert!(with(Limits { pids: Some(1), ..Limits::default() }).is_err());
         assert!(with(Limits { disk: Some(ByteSize(0)), ..Limits::default() }).is_err());
+        let unlimited = Limits { disk: None, ..Limits::default() };
+        let spec = Spec { limits: unlimited, disk_quota: DiskQuota::Strict, ..Spec::default() };
+        assert_eq!(spec.validate(), Err(SpecError::Quota(DiskQuota::Strict)));
         let spec = Spec { workdir: "testbed".into(), ..Spec::default() };
         assert!(matches!(spec.validate(), Err(SpecError::Workdir(_))));
         let spec = Spec { env: vec![("A=B".into(), "c".into())], ..Spec::default() };
         assert!(matches!(spec.validate(), Err(SpecError::Env(_))));
+    }
+
+    #[test]
+    fn files_of_older_versions_have_no_disk_quota() {
+        let old = serde_json::to_value(Spec::default()).unwrap();
+        assert!(old.get("disk_quota").is_none() && old.get("disk_reserve").is_none(), "{old}");
+        let spec = Spec {
+            disk_quota: DiskQuota::Strict,
+            disk_reserve: Some(ByteSize::mib(5)),
+            ..Spec::default()
+        };
+        let stored = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<Spec>(&stored).unwrap(), spec);
+        for quota in DiskQuota::ALL {
+            assert_eq!(quota.to_string().parse(), Ok(quota));
+        }
     }
 
     #[test]

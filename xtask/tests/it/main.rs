@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the workspace has failed")]
 
 mod arrows;
+mod attacks;
 mod files;
 mod options;
 mod walks;

@@ -1,10 +1,10 @@
 //! The arguments that describe a sandbox.
 
 use clap::{Args, ValueEnum};
-use sandbox::{ByteSize, ImageRef, Network};
+use sandbox::{ByteSize, DiskQuota, ImageRef, Network};
 use serde::{Deserialize, Serialize};
 
-use super::values::{self, Limit, Variable};
+use super::values::{self, Limit, Reserve, Variable};
 
 /// The sandbox to create.
 #[derive(Debug, Args)]
@@ -34,6 +34,14 @@ pub(crate) struct SandboxArgs {
     /// Limit of data written to files, such as 500M; `none` for no limit
     #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = values::size, allow_hyphen_values = true)]
     pub(crate) disk: Limit<ByteSize>,
+    /// How the disk limit is enforced: files are measured; or the kernel refuses more, on a file system of this size
+    /// (needs root) or in memory
+    #[arg(long, value_name = "measured|strict|memory", default_value_t)]
+    pub(crate) disk_quota: DiskQuota,
+    /// Free disk space to leave on this machine, such as 5G; sandboxes are stopped below it. `auto` is 1G, or 1 % of the
+    /// disk if that is less
+    #[arg(long, value_name = "SIZE|auto|none", default_value = "auto", value_parser = values::reserve)]
+    pub(crate) disk_reserve: Reserve,
     /// Network access: none, full, or only these hosts over HTTP and HTTPS. `*.name` allows subdomains, `name:8080`
     /// another port
     #[arg(long, value_name = "none|full|allow=HOST,...", default_value = "none")]

@@ -16,6 +16,18 @@ pub(crate) fn size(text: &str) -> Result<Limit<ByteSize>, ParseSizeError> {
     limit(text, ByteSize::from_str)
 }
 
+/// Disk space to leave free; `None` is chosen by the runtime.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reserve(pub(crate) Option<ByteSize>);
+
+/// Parses a size, `auto` or `none`.
+pub(crate) fn reserve(text: &str) -> Result<Reserve, ParseSizeError> {
+    match text {
+        "auto" => Ok(Reserve(None)),
+        _ => size(text).map(|Limit(size)| Reserve(Some(size.unwrap_or(ByteSize(0))))),
+    }
+}
+
 /// Parses a number of cores.
 pub(crate) fn cpus(text: &str) -> Result<Limit<f64>, String> {
     limit(text, |text| {

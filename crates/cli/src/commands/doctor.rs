@@ -7,7 +7,7 @@ mod show;
 
 use std::time::Instant;
 
-use sandbox::{Layer, LayerReport, LayerState, Network, Protection, Runtime, Sandbox, Spec};
+use sandbox::{DiskQuota, Layer, LayerReport, LayerState, Protection, Runtime, Sandbox, Spec};
 use sandbox_docker::DockerRuntime;
 use serde::Serialize;
 
@@ -44,7 +44,18 @@ struct Native {
     /// Until another sandbox.
     start_ms: Option<f64>,
     networks: Vec<Mode>,
+    disk_quotas: Vec<Quota>,
     protection: Option<Protection>,
+}
+
+/// A way to enforce the disk limit.
+#[derive(Serialize)]
+struct Quota {
+    disk_quota: DiskQuota,
+    works: bool,
+    error: Option<String>,
+    /// Until a sandbox with it.
+    start_ms: Option<f64>,
 }
 
 /// A network policy.
@@ -117,7 +128,7 @@ async fn native(settings: &Settings) -> Native {
             return found;
         }
     };
-    match try_sandbox(&runtime, Network::None).await {
+    match try_sandbox(&runtime, &Spec::default()).await {
         Ok(protection) => {
             found.works = true;
             found.first_start_ms = Some(began.elapsed().as_secs_f64() * 1e3);
@@ -131,7 +142,7 @@ async fn native(settings: &Settings) -> Native {
     for (name, policy) in [("none", "none"), ("allow", "allow=example.com"), ("full", "full")] {
         let began = Instant::now();
         let outcome = match policy.parse() {
-            Ok(network) => try_sandbox(&runtime, network).await,
+            Ok(network) => try_sandbox(&runtime, &Spec { network, ..Spec::default() }).await,
             Err(error) => Err(anyhow::Error::new(error)),
         };
         if name == "none" && outcome.is_ok() {
@@ -140,12 +151,19 @@ async fn native(settings: &Settings) -> Native {
         let error = outcome.err().map(|error| exit::describe(&error));
         found.networks.push(Mode { network: name, works: error.is_none(), error });
     }
+    for disk_quota in DiskQuota::ALL {
+        let began = Instant::now();
+        let outcome = try_sandbox(&runtime, &Spec { disk_quota, ..Spec::default() }).await;
+        let start_ms = outcome.is_ok().then(|| began.elapsed().as_secs_f64() * 1e3);
+        let error = outcome.err().map(|error| exit::describe(&error));
+        found.disk_quotas.push(Quota { disk_quota, works: error.is_none(), error, start_ms });
+    }
     found
 }
 
-/// Creates and removes a sandbox with the default limits; returns what it enforced.
-async fn try_sandbox(runtime: &AnyRuntime, network: Network) -> anyhow::Result<Protection> {
-    let made = runtime.create(&Spec { network, ..Spec::default() }).await?;
+/// Creates and removes a sandbox; returns what it enforced.
+async fn try_sandbox(runtime: &AnyRuntime, spec: &Spec) -> anyhow::Result<Protection> {
+    let made = runtime.create(spec).await?;
     let protection = made.protection().clone();
     made.destroy().await?;
     Ok(protection)
@@ -176,10 +194,21 @@ fn advice(findings: &Findings) -> Vec<String> {
     let mut advice = Vec::new();
     let layers = findings.native.protection.iter().flat_map(|protection| &protection.layers);
     for layer in findings.machine.iter().chain(layers) {
-        // A partial disk limit is the best this runtime has.
+        // The measured disk limit has advice of its own.
         if layer.state != LayerState::Enforced && layer.layer != Layer::DiskLimit {
             advice.push(format!("{}: {}", layer.layer, layer.detail));
         }
+    }
+    let works =
+        |quota| findings.native.disk_quotas.iter().any(|q| q.disk_quota == quota && q.works);
+    if works(DiskQuota::Strict) {
+        advice.push("disk limit: --disk-quota strict makes it exact".into());
+    } else if works(DiskQuota::Memory) {
+        advice.push(
+            "disk limit: --disk-quota memory makes it exact, for files that fit into --memory; --disk-quota strict \
+             needs root"
+                .into(),
+        );
     }
     if cfg!(target_os = "linux") && !environment::has_program("mmdebstrap") {
         advice.push("image build: install the package mmdebstrap".into());

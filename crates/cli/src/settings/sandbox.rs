@@ -47,6 +47,8 @@ impl SandboxSettings {
                 pids: args.pids.0,
                 disk: args.disk.0,
             },
+            disk_quota: args.disk_quota,
+            disk_reserve: args.disk_reserve.0,
             network: args.network,
             env: values(args.env)?,
             workdir,

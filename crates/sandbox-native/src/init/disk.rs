@@ -1,92 +1,162 @@
-//! Enforces the disk limit by measuring what the sandbox has written.
+//! Enforces the disk limit, and stops the sandbox before the host's disk is full.
 //!
-//! Most file systems offer no quota for a directory, so the written files are measured while anything runs, including
-//! deleted files that are still open. Measuring takes at most a twentieth of the time. A single file cannot pass the
-//! limit at all: it is also the limit on the file size of every command.
+//! Most file systems offer no quota for a directory, so the written files are measured while anything runs (`walk`). What
+//! the whole file system has lost since the last measurement bounds what the sandbox can have written, and costs one
+//! system call. So files are measured at once when that bound passes the limit, and rarely otherwise: others may have
+//! freed space meanwhile. Measuring takes at most a twentieth of the time, or half of it while the bound passes the limit.
+
+mod walk;
 
 use std::{
-    collections::HashSet,
-    ffi::CString,
-    fs,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::MetadataExt,
-    },
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
+use sandbox::DiskQuota;
 
-use super::processes;
+use self::walk::{Progress, UNKNOWN, Walk};
 
-/// Bytes charged for an entry besides its blocks.
-const PER_ENTRY: u64 = 256;
-/// More entries than this count as a violation: they would take too long to measure.
-const MAX_ENTRIES: u64 = 2_000_000;
-/// Stands for the size of more entries than that.
-const UNKNOWN: u64 = u64::MAX / 2;
-const FIRST_CHECK: Duration = Duration::from_millis(20);
-const MIN_INTERVAL: Duration = Duration::from_millis(50);
+/// How often the free space is looked at while anything runs.
+const TICK: Duration = Duration::from_millis(20);
+/// The shortest time between two measurements that nothing hints at.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// A measurement goes on for this long before PID 1 looks at its requests again.
+const SLICE: Duration = Duration::from_millis(15);
+/// How much longer than it takes to measure PID 1 waits until the next measurement, or the next slice.
 const COST_FACTOR: u32 = 20;
-/// Longest pause between measurements: on a busy machine a measurement takes longer than its work.
-const MAX_INTERVAL: Duration = Duration::from_millis(500);
+/// The same while the limit may have been passed.
+const URGENT_FACTOR: u32 = 1;
 /// A measurement this quick is always done at the end of a command.
 const CHEAP: Duration = Duration::from_millis(50);
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// A file system of the sandbox's own with less free bytes than this is full.
+const FULL: u64 = 128 << 10;
 
 pub(crate) struct DiskWatch {
     limit: Option<u64>,
+    /// The kernel enforces the limit.
+    exact: bool,
     /// Use when the running command started: a command that does not add to it is not to blame.
     baseline: u64,
     used: u64,
+    /// Free space of the file system when the last measurement began; none before the first.
+    free_then: Option<u64>,
+    walk: Option<Measuring>,
+    /// When to look at the free space, or to go on measuring.
     due: Instant,
+    /// When to measure even if nothing hints at it.
+    measure_at: Instant,
     looked: Instant,
+    cost: Duration,
+}
+
+/// A measurement in progress.
+struct Measuring {
+    walk: Walk,
+    /// Free space when it began.
+    free: u64,
+    /// Time spent so far.
     cost: Duration,
 }
 
 /// When to measure.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Check {
-    /// If the next measurement is due.
+    /// If it is time.
     WhenDue,
-    /// Now: the kernel stopped a command at the limit on file size.
+    /// Now, or at least for a slice: the kernel stopped a command at the limit on file size.
     Now,
     /// At the end of a command: now, unless measuring is expensive and was just done.
     AtEnd,
 }
 
+/// What is measured: the real file system, or a test's.
+trait Disk {
+    /// Size and free space of the whole file system.
+    fn space(&self) -> Space;
+    /// Begins to measure the sandbox's own files.
+    fn walk(&self) -> Walk;
+}
+
+/// The space of a file system.
+#[derive(Clone, Copy, Default)]
+struct Space {
+    used: u64,
+    free: u64,
+    /// How many more files fit.
+    files: u64,
+}
+
+impl Space {
+    /// Whether a write has failed for lack of space, or the next one will.
+    fn is_full(self) -> bool {
+        self.free < FULL || self.files == 0
+    }
+}
+
+impl Disk for &[OwnedFd] {
+    fn space(&self) -> Space {
+        let first = self.first().and_then(|upper| rustix::fs::fstatvfs(upper).ok());
+        first.map_or(Space::default(), |stat| Space {
+            used: (stat.f_blocks.saturating_sub(stat.f_bfree)).saturating_mul(stat.f_frsize),
+            free: stat.f_bfree.saturating_mul(stat.f_frsize),
+            files: stat.f_ffree,
+        })
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::new(self)
+    }
+}
+
 impl DiskWatch {
-    pub(crate) fn new(limit: Option<u64>) -> Self {
+    pub(crate) fn new(limit: Option<u64>, quota: DiskQuota) -> Self {
         let now = Instant::now();
-        Self { limit, baseline: 0, used: 0, due: now, looked: now, cost: Duration::ZERO }
+        Self {
+            limit,
+            exact: quota != DiskQuota::Measured,
+            baseline: 0,
+            used: 0,
+            free_then: None,
+            walk: None,
+            due: now,
+            measure_at: now,
+            looked: now,
+            cost: Duration::ZERO,
+        }
     }
 
     /// Notes the start of a command.
-    pub(crate) fn begin(&mut self) {
-        self.baseline = self.used;
-        let now = Instant::now();
-        let first = now + FIRST_CHECK;
-        // A measurement that is due soon is not put off: a writer in the background must not profit from short commands.
-        self.due = if self.due > now { self.due.min(first) } else { first };
+    pub(crate) fn begin(&mut self, uppers: &[OwnedFd]) {
+        self.note_begin(&uppers);
     }
 
-    /// Time until the next measurement; `None` without a limit.
-    pub(crate) fn due_in(&self) -> Option<Duration> {
-        self.limit.map(|_| self.due.saturating_duration_since(Instant::now()))
+    fn note_begin(&mut self, disk: &impl Disk) {
+        if self.exact {
+            self.used = disk.space().used;
+        }
+        self.baseline = self.used;
+        let now = Instant::now();
+        // What is due soon is not put off: a writer in the background must not profit from short commands.
+        self.due = if self.due > now { self.due.min(now + TICK) } else { now + TICK };
+    }
+
+    /// Time until [`Check::WhenDue`] has something to do. Never none: the free space of the host is watched in any case.
+    pub(crate) fn due_in(&self) -> Duration {
+        self.due.saturating_duration_since(Instant::now())
     }
 
     /// Measures if it is time, and returns whether the limit was passed since the command started.
-    pub(crate) fn over(&mut self, uppers: &[OwnedFd], check: Check) -> bool {
-        self.is_over(|| used_by(uppers), check)
+    pub(crate) fn over(&mut self, uppers: &[OwnedFd], check: &Check) -> bool {
+        self.is_over(&uppers, check)
     }
 
     /// Bytes written, measured now unless that is expensive and was just done; `None` if there are too many files to
     /// measure.
     pub(crate) fn used(&mut self, uppers: &[OwnedFd]) -> Option<u64> {
-        let now = Instant::now();
-        if self.is_affordable(now) {
-            self.measure(|| used_by(uppers), now);
+        if self.exact {
+            self.used = Disk::space(&uppers).used;
+        } else if self.is_affordable(Instant::now()) {
+            self.measure(&uppers);
         }
         (self.used < UNKNOWN).then_some(self.used)
     }
@@ -95,180 +165,193 @@ impl DiskWatch {
         self.cost < CHEAP || now.duration_since(self.looked) >= self.cost * COST_FACTOR
     }
 
-    fn measure(&mut self, measure: impl FnOnce() -> u64, start: Instant) {
-        self.used = measure();
-        self.looked = Instant::now();
-        self.cost = self.looked - start;
-        self.due = self.looked + (self.cost * COST_FACTOR).clamp(MIN_INTERVAL, MAX_INTERVAL);
+    /// Measures from the beginning for as long as is cheap; what is left then goes on as a measurement in progress.
+    fn measure(&mut self, disk: &impl Disk) {
+        self.walk = None;
+        self.go_on(disk, CHEAP);
     }
 
-    fn is_over(&mut self, measure: impl FnOnce() -> u64, check: Check) -> bool {
-        let Some(limit) = self.limit else { return false };
+    /// Goes on measuring, or begins. Returns whether a measurement was finished.
+    fn go_on(&mut self, disk: &impl Disk, most: Duration) -> bool {
         let start = Instant::now();
-        let ready = match check {
-            Check::WhenDue => start >= self.due,
-            Check::Now => true,
-            Check::AtEnd => self.is_affordable(start),
+        let begin =
+            || Measuring { walk: disk.walk(), free: disk.space().free, cost: Duration::ZERO };
+        let mut measuring = self.walk.take().unwrap_or_else(begin);
+        let progress = measuring.walk.until(start + most);
+        let now = Instant::now();
+        measuring.cost += now - start;
+        match progress {
+            Progress::Finished(used) => {
+                self.used = used;
+                self.free_then = Some(measuring.free);
+                self.looked = now;
+                self.cost = measuring.cost;
+                self.measure_at = now + (self.cost * COST_FACTOR).max(MIN_INTERVAL);
+                self.due = now + TICK;
+                true
+            }
+            Progress::Unfinished => {
+                let factor = if self.may_be_over(disk) { URGENT_FACTOR } else { COST_FACTOR };
+                self.due = now + (now - start) * factor;
+                self.walk = Some(measuring);
+                false
+            }
+        }
+    }
+
+    /// Whether the file system has lost so much since the last measurement that the sandbox may have passed its limit.
+    fn may_be_over(&self, disk: &impl Disk) -> bool {
+        let lost = self.free_then.map(|then| then.saturating_sub(disk.space().free));
+        let most = lost.map(|lost| self.used.saturating_add(lost));
+        // One that is past its limit already is measured in turn, or it would be all the time.
+        self.limit.is_some_and(|limit| self.used < limit && most.is_none_or(|most| most >= limit))
+    }
+
+    fn is_over(&mut self, disk: &impl Disk, check: &Check) -> bool {
+        let now = Instant::now();
+        let Some(limit) = self.limit.filter(|_| !self.exact) else {
+            if now >= self.due {
+                self.due = now + TICK;
+            }
+            let space = disk.space();
+            // Writes fail by themselves, so nothing has to be killed.
+            return self.exact
+                && match check {
+                    Check::WhenDue => false,
+                    Check::Now => true,
+                    Check::AtEnd => space.is_full() && space.used > self.baseline,
+                };
         };
-        if ready {
-            let due = self.due;
-            self.measure(measure, start);
-            if check == Check::AtEnd {
-                self.due = self.due.min(due);
-            }
-        }
-        (ready || check == Check::AtEnd) && self.used >= limit && self.used > self.baseline
-    }
-}
-
-fn used_by(dirs: &[OwnedFd]) -> u64 {
-    let mut sum = Sum::default();
-    for dir in dirs {
-        sum.add_tree(dir);
-    }
-    sum.add_deleted();
-    if sum.entries > MAX_ENTRIES { UNKNOWN } else { sum.bytes }
-}
-
-#[derive(Default)]
-struct Sum {
-    bytes: u64,
-    entries: u64,
-    /// Inodes of counted files with several links.
-    linked: HashSet<u64>,
-}
-
-impl Sum {
-    /// Adds a tree of any depth, with one open directory at a time.
-    ///
-    /// The way up is `..`, which cannot leave the tree because it is its own mount. A directory that is moved meanwhile
-    /// makes this one sum wrong, nothing more.
-    fn add_tree(&mut self, top: &OwnedFd) {
-        let Ok(mut here) = openat(top, ".", DIRECTORY, Mode::empty()) else { return };
-        let mut pending: Vec<Vec<CString>> = vec![self.add_directory(&here)];
-        while let Some(names) = pending.last_mut() {
-            let next = match names.pop() {
-                Some(name) => openat(&here, name.as_c_str(), DIRECTORY, Mode::empty()),
-                None => {
-                    pending.pop();
-                    if pending.is_empty() {
-                        return;
-                    }
-                    match openat(&here, "..", DIRECTORY, Mode::empty()) {
-                        Ok(above) => here = above,
-                        Err(_) => return,
-                    }
-                    continue;
+        let measured = match check {
+            Check::WhenDue if now < self.due => false,
+            Check::WhenDue => {
+                let begin = now >= self.measure_at || self.may_be_over(disk);
+                if self.walk.is_some() || begin {
+                    self.go_on(disk, SLICE)
+                } else {
+                    self.due = now + TICK;
+                    false
                 }
-            };
-            if let Ok(inner) = next {
-                here = inner;
-                let names = self.add_directory(&here);
-                pending.push(names);
             }
-        }
-    }
-
-    /// Adds the entries of a directory; returns the directories among them.
-    fn add_directory(&mut self, dir: &OwnedFd) -> Vec<CString> {
-        let mut directories = Vec::new();
-        let opened = openat(dir, ".", DIRECTORY, Mode::empty()).and_then(Dir::new);
-        let Ok(mut entries) = opened else { return directories };
-        while let Some(Ok(entry)) = entries.read() {
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
+            Check::Now => {
+                self.measure(disk);
+                true
             }
-            self.entries += 1;
-            if self.entries > MAX_ENTRIES {
-                return Vec::new();
+            Check::AtEnd => {
+                if self.is_affordable(now) {
+                    self.measure(disk);
+                }
+                true
             }
-            let Ok(stat) = statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            if is_dir || stat.st_nlink == 1 || self.linked.insert(stat.st_ino) {
-                self.bytes = self.bytes.saturating_add(stat.st_blocks as u64 * 512 + PER_ENTRY);
-            }
-            if is_dir {
-                directories.push(name.to_owned());
-            }
-        }
-        directories
-    }
-
-    /// Adds deleted files that are still open.
-    fn add_deleted(&mut self) {
-        let mut seen = HashSet::new();
-        let others = processes::numbers().into_iter().filter(|pid| *pid != 1);
-        for file in others.flat_map(processes::open_files) {
-            self.entries += 1;
-            if self.entries > MAX_ENTRIES {
-                return;
-            }
-            let Ok(meta) = fs::metadata(&file) else { continue };
-            if !meta.is_file() || meta.nlink() != 0 || !seen.insert((meta.dev(), meta.ino())) {
-                continue;
-            }
-            // Files in memory count as memory.
-            let target = fs::read_link(&file).unwrap_or_default();
-            if !target.starts_with("/dev") && !target.to_string_lossy().starts_with("/memfd:") {
-                self.bytes = self.bytes.saturating_add(meta.blocks() * 512);
-            }
-        }
+        };
+        measured && self.used >= limit && self.used > self.baseline
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::Cell, fs};
+
     use super::*;
 
-    fn open(dir: &tempfile::TempDir) -> Vec<OwnedFd> {
-        vec![OwnedFd::from(fs::File::open(dir.path()).unwrap())]
+    /// A directory, on a file system with this much free space.
+    struct Fake {
+        dir: tempfile::TempDir,
+        free: Cell<u64>,
+        walks: Cell<u32>,
     }
 
-    fn tree_bytes(dir: &tempfile::TempDir) -> u64 {
-        let mut sum = Sum::default();
-        sum.add_tree(&open(dir)[0]);
-        sum.bytes
+    impl Fake {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            Self { dir, free: Cell::new(1 << 30), walks: Cell::new(0) }
+        }
+
+        fn hold(&self, bytes: usize) {
+            fs::write(self.dir.path().join("f"), vec![1u8; bytes]).unwrap();
+        }
     }
 
-    #[test]
-    fn counts_blocks_once_at_any_depth() {
-        let top = tempfile::tempdir().unwrap();
-        fs::write(top.path().join("a"), vec![1u8; 1 << 20]).unwrap();
-        fs::hard_link(top.path().join("a"), top.path().join("b")).unwrap();
-        let used = tree_bytes(&top);
-        assert!((1 << 20..2 << 20).contains(&used), "{used}");
-        let deep = top.path().join("d/".repeat(1500));
-        fs::create_dir_all(&deep).unwrap();
-        fs::write(deep.join("f"), vec![1u8; 1 << 20]).unwrap();
-        fs::write(top.path().join("z"), vec![1u8; 1 << 20]).unwrap();
-        assert!(tree_bytes(&top) > 3 << 20);
+    impl Disk for Fake {
+        fn space(&self) -> Space {
+            Space { used: (1 << 30) - self.free.get(), free: self.free.get(), files: 100 }
+        }
+
+        fn walk(&self) -> Walk {
+            self.walks.set(self.walks.get() + 1);
+            Walk::of_trees(&[OwnedFd::from(fs::File::open(self.dir.path()).unwrap())])
+        }
     }
+
+    const LIMIT: u64 = 1 << 20;
 
     #[test]
     fn only_growth_past_the_limit_is_a_violation() {
-        let mut watch = DiskWatch::new(Some(100));
-        watch.begin();
-        assert!(!watch.is_over(|| 99, Check::Now));
-        assert!(watch.is_over(|| 100, Check::Now));
-        watch.begin();
-        assert!(!watch.is_over(|| 100, Check::Now), "already full before this command");
-        assert!(!watch.is_over(|| 90, Check::Now), "files may be removed");
-        assert!(watch.is_over(|| 101, Check::Now));
-        assert!(!DiskWatch::new(None).is_over(|| u64::MAX, Check::Now));
+        let disk = Fake::new();
+        let mut watch = DiskWatch::new(Some(LIMIT), DiskQuota::Measured);
+        let mut over = |bytes: usize, begin: bool| {
+            disk.hold(bytes);
+            if begin {
+                watch.note_begin(&disk);
+            }
+            watch.is_over(&disk, &Check::Now)
+        };
+        assert!(!over(900_000, true));
+        assert!(over(1_100_000, false));
+        assert!(!over(1_100_000, true), "already full before this command");
+        assert!(!over(500_000, false), "files may be removed");
+        assert!(over(1_200_000, false));
+        assert!(!DiskWatch::new(None, DiskQuota::Measured).is_over(&disk, &Check::Now));
+    }
+
+    #[test]
+    fn files_are_measured_at_once_when_enough_space_is_lost_and_seldom_otherwise() {
+        let disk = Fake::new();
+        let mut watch = DiskWatch::new(Some(LIMIT), DiskQuota::Measured);
+        watch.note_begin(&disk);
+        assert!(!watch.is_over(&disk, &Check::Now));
+        // As after a long measurement: the next one is far away.
+        watch.measure_at = Instant::now() + Duration::from_secs(3600);
+        let check = |watch: &mut DiskWatch, free: u64| {
+            disk.free.set(free);
+            watch.due = Instant::now();
+            (watch.is_over(&disk, &Check::WhenDue), disk.walks.get())
+        };
+        disk.hold(2 << 20);
+        assert_eq!(check(&mut watch, (1 << 30) - 1000), (false, 1), "not that much was lost");
+        assert_eq!(check(&mut watch, (1 << 30) - 2 * LIMIT), (true, 2));
+        watch.measure_at = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(check(&mut watch, 0), (false, 2), "it is known to be full");
+        watch.measure_at = Instant::now();
+        assert_eq!(check(&mut watch, 0), (true, 3), "it is time");
     }
 
     #[test]
     fn measuring_is_rationed() {
-        let mut watch = DiskWatch::new(Some(100));
-        watch.begin();
-        watch.due = Instant::now() + Duration::from_secs(3600);
-        assert!(!watch.is_over(|| panic!("not due yet"), Check::WhenDue));
-        watch.due = Instant::now();
-        assert!(watch.is_over(|| 200, Check::WhenDue));
-        assert!(watch.due >= watch.looked + MIN_INTERVAL);
+        let disk = Fake::new();
+        disk.hold(2 << 20);
+        let mut watch = DiskWatch::new(Some(LIMIT), DiskQuota::Measured);
+        watch.note_begin(&disk);
+        assert!(!watch.is_over(&disk, &Check::WhenDue), "not due yet");
+        assert!(watch.is_over(&disk, &Check::AtEnd));
+        assert!(watch.measure_at >= watch.looked + MIN_INTERVAL);
         // Right after an expensive measurement its result is used once more.
         watch.cost = CHEAP * 100;
-        assert!(watch.is_over(|| panic!("just measured"), Check::AtEnd));
+        assert!(watch.is_over(&disk, &Check::AtEnd));
+        assert_eq!(disk.walks.get(), 1);
+    }
+
+    #[test]
+    fn a_full_file_system_of_its_own_is_reported_and_nothing_is_measured() {
+        let disk = Fake::new();
+        let mut watch = DiskWatch::new(Some(LIMIT), DiskQuota::Strict);
+        watch.note_begin(&disk);
+        assert!(!watch.is_over(&disk, &Check::AtEnd));
+        disk.free.set(1000);
+        assert!(watch.is_over(&disk, &Check::AtEnd));
+        assert!(!watch.is_over(&disk, &Check::WhenDue), "writes fail by themselves");
+        watch.note_begin(&disk);
+        assert!(!watch.is_over(&disk, &Check::AtEnd), "already full before this command");
+        assert_eq!(disk.walks.get(), 0);
     }
 }

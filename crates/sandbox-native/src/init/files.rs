@@ -130,7 +130,11 @@ fn run_worker(id: u32, task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> bo
             return false;
         }
     };
-    let done = init.hardening.apply().and_then(|()| work(task, &mut fds, init));
+    let done = init
+        .hardening
+        .apply(harden::Confined::FileWorker)
+        .and_then(|()| bound_memory())
+        .and_then(|()| work(task, &mut fds, init));
     let (reply, file) = match done {
         Ok(Outcome::Done(report)) => (Reply::Finished { id, report }, None),
         Ok(Outcome::Opened(file)) => (Reply::Opened { id }, Some(file)),
@@ -138,6 +142,16 @@ fn run_worker(id: u32, task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> bo
     };
     let opened: Vec<_> = file.iter().map(AsFd::as_fd).collect();
     wire::send(fds.socket.as_fd(), &reply, &opened).is_ok()
+}
+
+/// Most memory of a worker. It is not in the group of commands, which could have the kernel kill it, so the limit on
+/// their memory does not hold for it.
+const MAX_MEMORY: u64 = 256 << 20;
+
+fn bound_memory() -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Data).maximum.map_or(MAX_MEMORY, |most| most.min(MAX_MEMORY));
+    Ok(setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
 /// The only descriptors of a worker. It must have no others: a link in the sandbox may lead into `/proc/self/fd`.
@@ -384,7 +398,9 @@ impl OpenDirectory {
         let known = matches!(&self.open, Some((dir, _)) if dir == parent);
         if !known {
             fs::create_dir_all(parent)?;
-            let opened = OwnedFd::from(File::open(parent)?);
+            // As a directory: it may have been replaced by a pipe, which would be waited for.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let opened = openat(CWD, parent, flags, Mode::empty())?;
             if fstatfs(&opened)?.f_type == PROC_SUPER_MAGIC {
                 return Err(io::Error::other("files of /proc can only be written by a command"));
             }

@@ -71,6 +71,22 @@ impl Present {
     }
 }
 
+/// Whether a process has ended or been killed, though it may not be reaped yet.
+pub(crate) fn is_dying(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).map_or(true, |status| is_dead_in(&status))
+}
+
+/// The same, by the content of `/proc/PID/status`.
+fn is_dead_in(status: &str) -> bool {
+    const KILL: u64 = 1 << (libc::SIGKILL - 1);
+    let field = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.unwrap_or_default().trim()
+    };
+    let pending = |name| u64::from_str_radix(field(name), 16).is_ok_and(|set| set & KILL != 0);
+    field("State").starts_with(['Z', 'X']) || pending("SigPnd") || pending("ShdPnd")
+}
+
 /// The start time of a process, in clock ticks since boot.
 fn start_of(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -127,17 +143,25 @@ fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The open files of a process, as links in `/proc`.
+/// The open files of a process, as links in `/proc`: those of every thread, each of which may have its own.
 pub(crate) fn open_files(pid: i32) -> impl Iterator<Item = PathBuf> {
-    let list = |dir: String| {
-        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path())
-    };
-    let mut of_main = list(format!("/proc/{pid}/fd")).peekable();
+    // A directory has two links besides those of the directories in it.
+    let threads = fs::metadata(format!("/proc/{pid}/task")).map_or(1, |meta| meta.nlink() - 2);
+    let others = (threads > 1).then(|| threads_of(pid)).into_iter().flatten();
+    // Threads usually share their descriptors. Where all have their own, some are listed twice.
+    let mut last = pid;
+    let others = others.filter(move |thread| {
+        let known = sys::share_descriptors(*thread, pid) || sys::share_descriptors(*thread, last);
+        if !known {
+            last = *thread;
+        }
+        !known
+    });
     // The main thread has none once it has ended.
-    let others = of_main.peek().is_none().then(|| threads_of(pid));
-    let of_others = others.into_iter().flatten();
-    of_main.chain(of_others.flat_map(move |thread| list(format!("/proc/{pid}/task/{thread}/fd"))))
+    [pid].into_iter().chain(others).flat_map(move |thread| {
+        let entries = fs::read_dir(format!("/proc/{pid}/task/{thread}/fd"));
+        entries.into_iter().flatten().flatten().map(|entry| entry.path())
+    })
 }
 
 /// Which processes are killed.
@@ -278,6 +302,18 @@ mod tests {
         assert_eq!(killed(scope(&none)), [10, 11, 12]);
         assert_eq!(killed(scope(&HashSet::from([10]))), [12]);
         assert_eq!(killed(Scope::AllBut(&HashSet::from([10]))), [11, 12, 20, 21, 31, 32]);
+    }
+
+    #[test]
+    fn a_killed_process_is_dying_before_it_is_gone() {
+        let status = |state: &str, pending: &str| {
+            format!("Name:\tbash\nState:\t{state}\nSigPnd:\t0000000000000000\nShdPnd:\t{pending}\n")
+        };
+        assert!(!is_dead_in(&status("S (sleeping)", "0000000000000000")));
+        assert!(!is_dead_in(&status("S (sleeping)", "0000000000010000")));
+        assert!(is_dead_in(&status("S (sleeping)", "0000000000000100")));
+        assert!(is_dead_in(&status("Z (zombie)", "0000000000000000")));
+        assert!(is_dying(i32::MAX), "it does not exist");
     }
 
     #[test]

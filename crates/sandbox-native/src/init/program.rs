@@ -17,7 +17,7 @@ use rustix::{
 use sandbox::TerminalSize;
 
 use super::{
-    Init, LimitCounts,
+    Init, LimitCounts, command,
     processes::{self, Namespace, Scope},
 };
 use crate::{
@@ -89,7 +89,7 @@ impl Programs {
     /// processes is ever elsewhere.
     fn fork(&self, init: &Init<'_>) -> io::Result<(Fork, Held)> {
         unshare(UnshareFlags::NEWUTS)?;
-        let forked = Held::open().and_then(|held| Ok((sys::fork(init.single)?, held)));
+        let forked = Held::open().and_then(|held| Ok((command::fork(init)?, held)));
         if matches!(forked, Ok((Fork::Child, _))) {
             return forked;
         }
@@ -170,6 +170,7 @@ fn become_program(spec: &ProgramSpec, streams: &[OwnedFd], init: &Init<'_>) -> i
         if spec.terminal.is_some() {
             sys::take_terminal(io::stdin().as_fd())?;
         }
+        command::enter(init)?;
         harden::prefer_for_killing(init.own.proc.as_fd());
         diagnostics::report_nowhere();
         // SAFETY: this child of PID 1 ends by `execute` or, in `start`, by `exit_now`. Until then it uses the plan, the
@@ -177,7 +178,7 @@ fn become_program(spec: &ProgramSpec, streams: &[OwnedFd], init: &Init<'_>) -> i
         // `start`, not used again.
         unsafe { sys::close_from(3) }?;
         sys::reset_signals();
-        init.hardening.apply()?;
+        init.hardening.apply(harden::Confined::Command)?;
         // After the hardening, so that links are followed with no more rights than a command's.
         std::env::set_current_dir(spec.workdir.as_ref().unwrap_or(&init.plan.workdir))
     };

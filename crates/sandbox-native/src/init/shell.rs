@@ -19,7 +19,7 @@ use rustix::process::Signal;
 use sandbox::Status;
 
 use super::{
-    Init, LimitCounts,
+    Init, LimitCounts, command,
     pipes::{Pipes, drain},
     processes::{self, Present, Scope},
     program::Programs,
@@ -34,6 +34,9 @@ use crate::{
 /// gone exits instead of spinning.
 const LOOP: &str = "while :; do while builtin read -r _lis </dev/.lis/k; do builtin eval \"$_lis\"; done; \
                     [ -p /dev/.lis/k ] || builtin exit 98; done";
+
+/// How often reports are read before other events are handled.
+const MAX_READS: usize = 16;
 
 pub(crate) struct Shell {
     pipes: Pipes,
@@ -148,38 +151,29 @@ impl Shell {
     pub(crate) fn read_status(&mut self) -> Option<(u32, Status)> {
         let bash = self.bash.as_mut()?;
         let mut buffer = [0u8; 4096];
-        while let Ok(n @ 1..) = bash.status.read(&mut buffer) {
+        // Bounded: another process may write faster than this reads. What is left is read after other events.
+        for _ in 0..MAX_READS {
+            let Ok(n @ 1..) = bash.status.read(&mut buffer) else { break };
             bash.unread.extend_from_slice(&buffer[..n]);
             // The shell's reports are short, so this was written by another process.
             if bash.unread.len() > 1 << 16 {
                 bash.unread.clear();
             }
         }
-        while let Some(end) = bash.unread.iter().position(|b| *b == b'\n') {
-            let line: Vec<u8> = bash.unread.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
-            let mut words = line.split_whitespace();
-            let (Some(kind), Some(number), Some(value)) =
-                (words.next(), words.next(), words.next())
-            else {
-                continue;
-            };
-            let Some(running) = &mut bash.running else { continue };
-            // A former shell may still report on an earlier command.
-            if number.parse() != Ok(running.number) {
-                continue;
-            }
-            match (kind, value.parse::<i32>()) {
-                // The first report is the copy's own; a later one was forged by the command.
-                ("b", Ok(pid)) if pid > 1 && !running.copy_known => {
-                    running.copy_known = true;
-                    running.copy = Some(pid);
-                }
-                ("s", Ok(code)) => return Some((running.id, Status::Exited(code))),
-                _ => {}
+        // Removed in one step: shifting the rest for each of thousands of lines would take long.
+        let mut read = 0;
+        let mut ended = None;
+        while ended.is_none()
+            && let Some(length) = bash.unread[read..].iter().position(|b| *b == b'\n')
+        {
+            let line = String::from_utf8_lossy(&bash.unread[read..read + length]);
+            read += length + 1;
+            if let Some(running) = &mut bash.running {
+                ended = running.reported(&line).map(|code| (running.id, Status::Exited(code)));
             }
         }
-        None
+        bash.unread.drain(..read);
+        ended
     }
 
     /// Handles the normal end of a command: kills the copy.
@@ -247,7 +241,8 @@ impl Shell {
         // Control lines for the dead shell must not reach its successor.
         drain(&mut bash.control);
         match running.copy {
-            Some(copy) if running.wake.write_all(b"go\n").is_ok() => {
+            // Whoever killed the shell may have killed its copy as well.
+            Some(copy) if !processes::is_dying(copy) && running.wake.write_all(b"go\n").is_ok() => {
                 bash.pid = copy;
                 bash.woken = Some((running.number, running.wake));
             }
@@ -271,11 +266,33 @@ impl Shell {
     }
 }
 
+impl Running {
+    /// Handles a line of the shell's reports; returns the exit code if it reports the end of this command.
+    fn reported(&mut self, line: &str) -> Option<i32> {
+        let mut words = line.split_whitespace();
+        let (kind, number, value) = (words.next()?, words.next()?, words.next()?);
+        // A former shell may still report on an earlier command.
+        if number.parse() != Ok(self.number) {
+            return None;
+        }
+        match (kind, value.parse::<i32>()) {
+            // The first report is the copy's own; a later one was forged by the command.
+            ("b", Ok(pid)) if pid > 1 && !self.copy_known => {
+                self.copy_known = true;
+                self.copy = Some(pid);
+                None
+            }
+            ("s", Ok(code)) => Some(code),
+            _ => None,
+        }
+    }
+}
+
 impl BashProcess {
     fn launch(pipes: &Pipes, init: &Init<'_>) -> io::Result<Self> {
         let control = pipes.both_ways("k")?;
         let status = pipes.both_ways("s")?;
-        let pid = match sys::fork(init.single)? {
+        let pid = match command::fork(init)? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
                 let error = become_shell(init);
@@ -300,13 +317,14 @@ impl BashProcess {
 fn become_shell(init: &Init<'_>) -> io::Error {
     let prepare = || -> io::Result<()> {
         let _ = rustix::process::setsid();
+        command::enter(init)?;
         harden::prefer_for_killing(init.own.proc.as_fd());
         diagnostics::report_nowhere();
         // SAFETY: this child of PID 1 ends by `execute` or, in `launch`, by `exit_now`. Until then it uses the plan and
         // the hardening only, which hold no descriptors.
         unsafe { sys::close_from(3) }?;
         sys::reset_signals();
-        init.hardening.apply()?;
+        init.hardening.apply(harden::Confined::Command)?;
         // After the hardening, so that links are followed with no more rights than a command's.
         std::env::set_current_dir(&init.plan.workdir)
     };
@@ -355,5 +373,21 @@ fn open(pipes: &Pipes, number: u32, script: OwnedFd) -> io::Result<Opened> {
 fn forget(pipes: &Pipes, number: u32) {
     for kind in ["b", "c", "o", "e"] {
         pipes.remove(&format!("{kind}{number}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endless_reports_are_read_in_parts() {
+        let open = |path| File::options().read(true).write(true).open(path).unwrap();
+        let (control, status) = (open("/dev/null"), open("/dev/zero"));
+        let bash =
+            BashProcess { pid: 2, control, status, unread: vec![], running: None, woken: None };
+        let pipes = Pipes::new(open("/dev/null").into());
+        let mut shell = Shell { pipes, bash: Some(bash), lost: false, commands: 0 };
+        assert!(shell.read_status().is_none());
     }
 }

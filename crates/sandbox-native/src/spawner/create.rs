@@ -7,13 +7,17 @@ use std::{
 };
 
 use crate::{
-    cgroup::{Cgroups, Counters, Entrance, Group},
+    cgroup::{Counters, Entrance, Group, Groups},
     diagnostics,
     harden::{CgroupLimit, Hardening, ResourceLimits},
     init::{self, Init},
     mounts::{self, Failure, OverlayMount, Shared, Step},
     plan::{NetworkPlan, Plan, Uppers},
-    spawner::identity::{self, Identity},
+    spawner::{
+        counted::Shares,
+        identity::{self, Identity},
+        volume::{self, Volume},
+    },
     sys::{self, SingleThreaded},
     wire,
 };
@@ -22,7 +26,7 @@ use crate::{
 pub(crate) struct Running {
     /// Process id of its PID 1 on the host. Valid until the spawner reaps it.
     pub(crate) pid: i32,
-    /// Its control groups.
+    /// The control groups of its commands.
     pub(crate) group: Group,
 }
 
@@ -30,9 +34,11 @@ pub(crate) struct Running {
 pub(crate) struct Creator<'a> {
     pub(crate) single: SingleThreaded,
     pub(crate) identity: &'a Identity,
-    pub(crate) cgroups: &'a Cgroups,
+    pub(crate) groups: &'a Groups,
     pub(crate) shared: &'a mut Shared,
     pub(crate) filter: &'a [libc::sock_filter],
+    /// The number of files that all processes of the machine can have open.
+    pub(crate) file_max: u64,
     pub(crate) state: &'a Path,
     /// A pidfd of the spawner itself.
     pub(crate) spawner: &'a OwnedFd,
@@ -44,13 +50,17 @@ impl Creator<'_> {
     /// On an error the caller removes the sandbox's directory.
     pub(crate) fn create(&mut self, plan: &Plan) -> Result<(Running, OwnedFd), Failure> {
         if plan.uppers == Uppers::Fresh {
-            make_uppers(self.state, &plan.id, plan.overlays.len())
-                .step("creating the sandbox's directory")?;
+            volume::make_uppers(self.state, plan, self.identity.shifted_root())?;
         }
-        let overlays = self.shared.overlays(&plan.id, &plan.overlays, &self.identity.owners())?;
+        let (dir, owners) = (volume::uppers(plan), self.identity.owners());
+        let overlays = self.shared.overlays(&dir, &plan.overlays, &owners)?;
         let mut group =
-            self.cgroups.create(&plan.id, &plan.limits).step("creating the control group")?;
-        match self.start(plan, &overlays, &group) {
+            self.groups.add(&plan.id, &plan.limits).step("creating the control group")?;
+        let started = self.start(plan, &overlays, &group);
+        if Volume::of(plan).is_some() {
+            volume::release(&plan.id);
+        }
+        match started {
             Ok((pid, socket)) => Ok((Running { pid, group }, socket)),
             Err(failure) => {
                 group.remove();
@@ -65,7 +75,8 @@ impl Creator<'_> {
         overlays: &[OverlayMount],
         group: &Group,
     ) -> Result<(i32, OwnedFd), Failure> {
-        let entrance = group.entrance().step("opening the control group")?;
+        let entrance = self.groups.entrance().step("opening the control group")?;
+        let commands = group.entrance().step("opening the control group")?;
         let (host, inside) = wire::pair().step("creating a socket")?;
         let (go, go_sender) = rustix::pipe::pipe().step("creating a pipe")?;
         let mut flags = libc::CLONE_NEWUSER
@@ -80,13 +91,25 @@ impl Creator<'_> {
             Entrance::Directory(fd) => Some(fd.as_fd()),
             Entrance::Files(_) => None,
         };
-        match sys::clone3(self.single, flags, directory).step("starting the sandbox")? {
+        let clone = || sys::clone3(self.single, flags, directory);
+        match self.identity.clone_as_creator(clone).step("starting the sandbox")? {
             sys::Cloned::Child => {
                 drop((host, go_sender));
                 let spawner = self.spawner;
                 let single = self.single;
-                let process =
-                    NewProcess { single, plan, overlays, group, entrance, go, inside, spawner };
+                let shares = self.identity.shares();
+                let process = NewProcess {
+                    single,
+                    plan,
+                    overlays,
+                    group,
+                    entrance,
+                    commands,
+                    go,
+                    inside,
+                    spawner,
+                    shares,
+                };
                 process.run(self.hardening(plan))
             }
             sys::Cloned::Parent { pid, .. } => {
@@ -107,22 +130,12 @@ impl Creator<'_> {
 
     fn hardening(&self, plan: &Plan) -> Hardening {
         let held = |controller| {
-            if self.cgroups.has(controller) { CgroupLimit::Enforced } else { CgroupLimit::Missing }
+            let has = self.groups.hierarchies().has(controller);
+            if has { CgroupLimit::Enforced } else { CgroupLimit::Missing }
         };
-        let limits = ResourceLimits::new(&plan.limits, held("memory"), held("pids"));
+        let limits = ResourceLimits::new(&plan.limits, held("memory"), held("pids"), self.file_max);
         Hardening::new(self.filter.to_vec(), limits, plan.network)
     }
-}
-
-/// Creates the writable directories of a sandbox.
-pub(crate) fn make_uppers(state: &Path, id: &str, overlays: usize) -> io::Result<()> {
-    let dir = state.join(id);
-    fs::create_dir(&dir)?;
-    for i in 0..overlays {
-        fs::create_dir(dir.join(format!("u{i}")))?;
-        fs::create_dir(dir.join(format!("w{i}")))?;
-    }
-    Ok(())
 }
 
 /// A new process, before it serves as PID 1.
@@ -131,15 +144,20 @@ struct NewProcess<'a> {
     plan: &'a Plan,
     overlays: &'a [OverlayMount],
     group: &'a Group,
+    /// Into the group of PID 1.
     entrance: Entrance,
+    /// Into the group of commands.
+    commands: Entrance,
     go: OwnedFd,
     inside: OwnedFd,
     spawner: &'a OwnedFd,
+    shares: Shares,
 }
 
 impl NewProcess<'_> {
     fn run(self, hardening: Hardening) -> ! {
-        let NewProcess { single, plan, overlays, .. } = self;
+        let NewProcess { single, plan, overlays, shares, .. } = self;
+        shares.apply();
         let mut kept = match self.keep_descriptors() {
             Ok(kept) => kept,
             Err(error) => {
@@ -165,7 +183,12 @@ impl NewProcess<'_> {
                 Vec::new()
             }
         };
+        let (commands, is_directory) = match self.commands {
+            Entrance::Files(files) => (files, false),
+            Entrance::Directory(directory) => (vec![directory], true),
+        };
         let counters = self.group.counters();
+        let image = volume::open_image(&self.plan.id);
         let uppers = self.overlays.iter().map(|overlay| mounts::detached(&overlay.upper));
         let uppers = uppers.collect::<io::Result<Vec<_>>>()?;
         let counts = [
@@ -178,13 +201,15 @@ impl NewProcess<'_> {
             counters.pids.iter().len(),
             counters.peak.iter().len(),
             counters.current.iter().len(),
+            commands.len(),
+            image.iter().len(),
         ];
         let all = [self.inside, self.go, self.spawner.try_clone()?]
             .into_iter()
             .chain(entrance)
             .chain(uppers);
         let all = all.chain(counters.memory).chain(counters.pids).chain(counters.peak);
-        let all = all.chain(counters.current);
+        let all = all.chain(counters.current).chain(commands).chain(image);
         // SAFETY: this is a copy of the spawner that becomes PID 1. It ends by `exit_now`, in `NewProcess::run` or in
         // `init::run`, without returning to the spawner's code, so none of the spawner's descriptors is used or dropped
         // here again; those needed are all in the list. `plan`, `overlays` and `group` hold paths only.
@@ -204,6 +229,11 @@ impl NewProcess<'_> {
                 peak: groups[7].next(),
                 current: groups[8].next(),
             },
+            commands: match is_directory {
+                true => Entrance::Directory(groups[9].next().ok_or_else(missing)?),
+                false => Entrance::Files(groups[9].by_ref().collect()),
+            },
+            image: groups[10].next(),
         })
     }
 }
@@ -216,6 +246,8 @@ struct ProcessFds {
     entrance: Vec<OwnedFd>,
     uppers: Vec<OwnedFd>,
     counters: Counters,
+    commands: Entrance,
+    image: Option<OwnedFd>,
 }
 
 impl ProcessFds {
@@ -233,6 +265,7 @@ impl ProcessFds {
         for file in self.entrance.drain(..) {
             rustix::io::write(file, b"0").step("entering the control group")?;
         }
+        sys::be_scheduled_promptly();
         identity::become_root().step("becoming root of the sandbox")?;
         // The sandbox dies with the spawner, whose only thread is its parent. Must follow the change of user, which resets
         // it.
@@ -245,8 +278,6 @@ impl ProcessFds {
         }
         // Not permitted with a single-user map, where there are no groups to drop.
         let _ = rustix::thread::set_thread_groups(&[]);
-        identity::unshare(rustix::thread::UnshareFlags::NEWCGROUP)
-            .step("creating a control group namespace")?;
         // No process inside may trace PID 1 or read its memory, even if root inside is root outside.
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
             .step("protecting PID 1")?;
@@ -266,7 +297,9 @@ impl ProcessFds {
             single,
             socket: self.socket.as_fd(),
             uppers: &self.uppers,
+            image: self.image.as_ref(),
             counters: &self.counters,
+            commands: &self.commands,
             own,
             hardening,
             plan: plan.clone(),

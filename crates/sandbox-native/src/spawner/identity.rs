@@ -1,51 +1,127 @@
 //! The user that runs the spawner, and the users of the host that those of a sandbox are mapped to.
 
 use std::{
+    cell::Cell,
     fs, io,
     os::fd::{AsFd, OwnedFd},
     process::Command,
 };
 
-use rustix::thread::{CapabilitySet, UnshareFlags};
+use rustix::{
+    process::{DumpableBehavior, Uid, set_dumpable_behavior},
+    thread::{CapabilitiesSecureBits, CapabilitySet, UnshareFlags},
+};
 
-use super::Users;
+use super::{
+    Users,
+    counted::{self, CallerLimits, Shares},
+};
 use crate::{
     mounts::{Failure, Owners, Step},
     sys::{self, Fork, SingleThreaded},
 };
 
-/// First user id of sandboxes created by root: above the ranges that distributions assign.
+/// First user id of sandboxes created by root: above the ranges that distributions assign. Each spawner has a range of its
+/// own, as a rule: the kernel counts descriptors in flight and the memory of pipes by user.
 const SHIFTED_ROOT: u32 = 2_000_000_000;
+const RANGES: u32 = 32_768;
 const USERS: u32 = 65_536;
+/// The users that create the namespaces of sandboxes where root runs the spawner: as many, from this one on.
+const CREATORS: u32 = 1_900_000_000;
+const MAX_CREATORS: u32 = 1 << 26;
 
 /// The spawner's identity, once it has entered its namespaces.
 pub(crate) struct Identity {
     users: Users,
-    /// A user namespace with the map of the sandboxes, for id-mapped mounts.
-    template: Option<OwnedFd>,
+    template: Option<Template>,
     count: u32,
+    creators: Option<Creators>,
+    shares: Shares,
+}
+
+/// A user namespace with the map of the sandboxes, for id-mapped mounts.
+struct Template {
+    userns: OwnedFd,
+    /// The host's user id of their root.
+    root: u32,
+}
+
+/// The users that create the namespaces of sandboxes, each in turn. The kernel counts for the creator what is taken inside:
+/// signals, message queues, watched files, namespaces. With one creator for all, a sandbox could take everything.
+struct Creators {
+    first: u32,
+    count: u32,
+    next: Cell<u32>,
+    /// The spawner's own user.
+    own: Uid,
+}
+
+impl Creators {
+    /// `None` where this process cannot change its user and keep its rights.
+    fn new(users: Users) -> Option<Self> {
+        let (first, count) = match users {
+            Users::Shifted | Users::SameAsHost => (CREATORS, MAX_CREATORS),
+            Users::Subordinate => (1, USERS - 1),
+            Users::Single => return None,
+        };
+        let bits = rustix::thread::capabilities_secure_bits().ok()?;
+        let bits = bits | CapabilitiesSecureBits::NO_SETUID_FIXUP;
+        rustix::thread::set_capabilities_secure_bits(bits).ok()?;
+        // Other spawners begin elsewhere, as a rule.
+        let begin = std::process::id().wrapping_mul(1021) % count;
+        let own = rustix::process::geteuid();
+        Some(Self { first, count, next: Cell::new(begin), own })
+    }
+
+    fn next(&self) -> Uid {
+        let next = self.next.get();
+        self.next.set((next + 1) % self.count);
+        Uid::from_raw(self.first + next)
+    }
 }
 
 impl Identity {
     /// Acquires the rights to create sandboxes: root has them, other users get them in a user namespace.
     pub(crate) fn assume(single: SingleThreaded) -> Result<Self, Failure> {
+        let limits = CallerLimits::read();
         if has_mount_rights() {
             unshare(UnshareFlags::NEWNS).step("creating a mount namespace")?;
-            return Self::as_root(single);
+            let root = SHIFTED_ROOT + std::process::id() % RANGES * USERS;
+            let userns = template_namespace(single, root, USERS);
+            let userns = userns.step("creating a user namespace")?;
+            return Ok(match can_shift(&userns) {
+                true => Self::new(Users::Shifted, Some(Template { userns, root }), USERS, &limits),
+                false => Self::new(Users::SameAsHost, None, USERS, &limits),
+            });
         }
+        counted::halve();
         let count = enter_user_namespace(single)?;
         let users = if count > 1 { Users::Subordinate } else { Users::Single };
-        Ok(Self { users, template: None, count })
+        Ok(Self::new(users, None, count, &limits))
     }
 
-    fn as_root(single: SingleThreaded) -> Result<Self, Failure> {
-        match template_namespace(single, SHIFTED_ROOT, USERS) {
-            Ok(userns) if can_shift(&userns) => {
-                Ok(Self { users: Users::Shifted, template: Some(userns), count: USERS })
-            }
-            Ok(_) => Ok(Self { users: Users::SameAsHost, template: None, count: USERS }),
-            Err(error) => Err(error).step("creating a user namespace"),
+    fn new(users: Users, template: Option<Template>, count: u32, limits: &CallerLimits) -> Self {
+        let shares = Shares::prepare(users, limits);
+        Self { users, template, count, creators: Creators::new(users), shares }
+    }
+
+    /// What a sandbox may take of what the kernel counts by user.
+    pub(crate) fn shares(&self) -> Shares {
+        self.shares
+    }
+
+    /// Clones a process into new namespaces, as the next creator. The new process still is that user.
+    pub(crate) fn clone_as_creator(
+        &self,
+        clone: impl FnOnce() -> io::Result<sys::Cloned>,
+    ) -> io::Result<sys::Cloned> {
+        let Some(creators) = &self.creators else { return clone() };
+        become_user(creators.next())?;
+        let cloned = clone();
+        if !matches!(cloned, Ok(sys::Cloned::Child)) {
+            become_user(creators.own)?;
         }
+        cloned
     }
 
     /// Who the users of a sandbox are on the host.
@@ -56,14 +132,26 @@ impl Identity {
     /// How layers are mounted.
     pub(crate) fn owners(&self) -> Owners<'_> {
         match &self.template {
-            Some(userns) => Owners::Shifted { userns: userns.as_fd(), root: SHIFTED_ROOT },
+            Some(Template { userns, root }) => {
+                Owners::Shifted { userns: userns.as_fd(), root: *root }
+            }
             None => Owners::Same,
         }
     }
 
+    /// Whether the spawner has root's rights.
+    pub(crate) fn is_root(&self) -> bool {
+        matches!(self.users, Users::Shifted | Users::SameAsHost)
+    }
+
+    /// The user of the host that is root in every sandbox, where that is not the spawner's own.
+    pub(crate) fn shifted_root(&self) -> Option<u32> {
+        self.template.as_ref().map(|template| template.root)
+    }
+
     /// Writes the user map of a process in a new user namespace.
     pub(crate) fn map(&self, pid: i32) -> io::Result<()> {
-        let outside = if self.template.is_some() { SHIFTED_ROOT } else { 0 };
+        let outside = self.template.as_ref().map_or(0, |template| template.root);
         write_maps(pid, outside, self.count)
     }
 }
@@ -173,9 +261,16 @@ fn enter_user_namespace(single: SingleThreaded) -> Result<u32, Failure> {
     Ok(1)
 }
 
+/// Changes the effective user. That makes a process one that its own user may not inspect, but this one, and the one
+/// it clones, have to be found in `/proc`.
+fn become_user(user: Uid) -> io::Result<()> {
+    rustix::thread::set_thread_res_uid(None, user, None)?;
+    Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
 /// Becomes root of a user namespace that was just entered.
 pub(crate) fn become_root() -> io::Result<()> {
-    use rustix::process::{Gid, Uid};
+    use rustix::process::Gid;
     rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
     Ok(rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)
 }

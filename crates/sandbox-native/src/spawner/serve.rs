@@ -16,15 +16,17 @@ use rustix::{
 use sandbox::SandboxInfo;
 
 use super::{
-    HostSupport, Identity, SpawnerReply, SpawnerRequest, Storage,
-    create::{Creator, Running, make_uppers},
+    CrashHandler, HostSupport, Identity, SpawnerReply, SpawnerRequest, Storage, counted,
+    create::{Creator, Running},
     remove::{Effort, remove_tree},
+    volume,
 };
 use crate::{
-    cgroup::{Cgroups, Group},
+    cgroup::{Cgroups, Group, Groups},
     diagnostics, harden, leftovers,
     mounts::{Failure, Shared, Step},
     plan::Plan,
+    reserve,
     sys::{self, Fork, SingleThreaded},
     wire,
 };
@@ -45,9 +47,10 @@ pub(crate) struct Spawner {
     _lock: fs::File,
     single: SingleThreaded,
     identity: Identity,
-    cgroups: Cgroups,
+    groups: Groups,
     shared: Shared,
     filter: Vec<libc::sock_filter>,
+    file_max: u64,
     running: HashMap<String, Running>,
     prepared: HashSet<String>,
     /// Sandboxes being destroyed, with the requests to answer once they are gone.
@@ -64,6 +67,9 @@ impl Spawner {
     pub(crate) fn begin(run_dir: PathBuf, single: SingleThreaded) -> Result<Self, Failure> {
         // Signals of the caller's terminal, such as Ctrl-C, are for the caller alone.
         let _ = rustix::process::setsid();
+        // The root of a sandbox must be readable for all its users, whatever the caller's mask.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        let crash_handler = crash_handler();
         let child_exits = sys::child_signals().step("watching children")?;
         let me = rustix::process::getpid();
         let own = rustix::process::pidfd_open(me, rustix::process::PidfdFlags::empty());
@@ -77,6 +83,11 @@ impl Spawner {
             remove_traces(&run_dir);
         }
         let (identity, shared, storage, removed) = prepared?;
+        let run = run_dir.file_name().unwrap_or_default().to_string_lossy();
+        let groups = Groups::create(cgroups, &run, identity.shifted_root())
+            .step("creating the control groups of all sandboxes")
+            .inspect_err(|_| remove_traces(&run_dir))?;
+        let cgroups = groups.hierarchies();
         let support = HostSupport {
             users: identity.users(),
             cgroups: cgroups.version(),
@@ -86,6 +97,9 @@ impl Spawner {
                 .map(ToString::to_string)
                 .collect(),
             storage,
+            limits_sockets: cgroups.limits_sockets(),
+            crash_handler,
+            no_strict_quota: volume::missing(identity.is_root(), storage),
         };
         let caller = io::stdin();
         // A caller that is already gone is noticed by the loop.
@@ -98,9 +112,10 @@ impl Spawner {
             _lock: lock,
             single,
             identity,
-            cgroups,
+            groups,
             shared,
             filter,
+            file_max: file_max(),
             running: HashMap::new(),
             prepared: HashSet::new(),
             dying: HashMap::new(),
@@ -180,12 +195,10 @@ impl Spawner {
                 Ok(socket) => self.answer(&SpawnerReply::Created { request }, &[socket]),
                 Err(failure) => self.fail(request, failure),
             },
-            SpawnerRequest::Prepare { request, id, overlays } => {
-                match self.prepare_uppers(&id, overlays) {
-                    Ok(dirs) => self.answer(&SpawnerReply::Prepared { request }, &dirs),
-                    Err(failure) => self.fail(request, failure),
-                }
-            }
+            SpawnerRequest::Prepare { request, plan } => match self.prepare_uppers(&plan) {
+                Ok(dirs) => self.answer(&SpawnerReply::Prepared { request }, &dirs),
+                Err(failure) => self.fail(request, failure),
+            },
             SpawnerRequest::Destroy { request, id } => self.destroy(request, id),
             SpawnerRequest::Prune { request } => match prune(&self.run_dir) {
                 Ok(more) => {
@@ -202,16 +215,20 @@ impl Spawner {
 
     fn create(&mut self, plan: &Plan) -> Result<OwnedFd, Failure> {
         let info = leftovers::info(&plan.id, &plan.image, rustix::process::getppid());
-        let made = leftovers::write_info(&self.run_dir, &info)
-            .step("writing the sandbox's record")
+        let made = self
+            .check_reserve(plan)
+            .and_then(|()| {
+                leftovers::write_info(&self.run_dir, &info).step("writing the sandbox's record")
+            })
             .and_then(|()| {
                 let state = self.run_dir.join("state");
                 let mut creator = Creator {
                     single: self.single,
                     identity: &self.identity,
-                    cgroups: &self.cgroups,
+                    groups: &self.groups,
                     shared: &mut self.shared,
                     filter: &self.filter,
+                    file_max: self.file_max,
                     state: &state,
                     spawner: &self.own,
                 };
@@ -231,18 +248,34 @@ impl Spawner {
         }
     }
 
-    fn prepare_uppers(&mut self, id: &str, overlays: usize) -> Result<Vec<OwnedFd>, Failure> {
-        self.prepared.insert(id.to_owned());
-        let made = make_uppers(&self.run_dir.join("state"), id, overlays).and_then(|()| {
+    /// Fails where so little disk space is left that the sandbox would be stopped at once.
+    fn check_reserve(&self, plan: &Plan) -> Result<(), Failure> {
+        let state = fs::File::open(&self.run_dir).step("opening the state directory")?;
+        match reserve::shortage(state, plan.disk_reserve) {
+            None => Ok(()),
+            Some(shortage) => {
+                let error = io::Error::new(io::ErrorKind::StorageFull, shortage.to_string());
+                Err(error).step("creating a sandbox")
+            }
+        }
+    }
+
+    fn prepare_uppers(&mut self, plan: &Plan) -> Result<Vec<OwnedFd>, Failure> {
+        self.prepared.insert(plan.id.clone());
+        let (state, root) = (self.run_dir.join("state"), self.identity.shifted_root());
+        let made = self.check_reserve(plan);
+        let made = made.and_then(|()| volume::make_uppers(&state, plan, root)).and_then(|()| {
             // Through the id-mapped mount, so that owners are those seen inside.
-            let open = |i| crate::mounts::detached(Path::new(&format!("state/{id}/u{i}")));
-            (0..overlays).map(open).collect::<io::Result<Vec<_>>>()
+            let dir = volume::uppers(plan);
+            let open = |i| crate::mounts::detached(&dir.join(format!("u{i}")));
+            let opened = (0..plan.overlays.len()).map(open).collect::<io::Result<Vec<_>>>();
+            opened.step("opening the sandbox's directory")
         });
         if made.is_err() {
-            let tree = self.move_to_trash(id);
+            let tree = self.move_to_trash(&plan.id);
             self.remove_files(&tree);
         }
-        made.step("creating the sandbox's directory")
+        made
     }
 
     fn destroy(&mut self, request: u32, id: String) {
@@ -301,6 +334,7 @@ impl Spawner {
     /// Removes a sandbox's record and moves its files to the trash; returns where the files are now.
     fn move_to_trash(&self, id: &str) -> PathBuf {
         leftovers::remove_info(&self.run_dir, id);
+        volume::release(id);
         let (from, to) = (self.run_dir.join("state").join(id), self.run_dir.join("trash").join(id));
         match fs::rename(&from, &to) {
             Ok(()) => to,
@@ -345,8 +379,29 @@ impl Spawner {
             self.retry_groups();
             self.reap();
         }
+        for _ in 0..MAX_TRIES {
+            if self.groups.remove() {
+                break;
+            }
+            std::thread::sleep(RETRY);
+        }
         remove_traces(&self.run_dir);
     }
+}
+
+/// Keeps crashes inside from starting the host's program for core dumps, where there is one.
+fn crash_handler() -> CrashHandler {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    match counted::forbid_core_dumps() || !pattern.starts_with('|') {
+        true => CrashHandler::NotStarted,
+        false => CrashHandler::Started,
+    }
+}
+
+/// The number of files that all processes of the machine can have open.
+fn file_max() -> u64 {
+    let text = fs::read_to_string("/proc/sys/fs/file-max").unwrap_or_default();
+    text.trim().parse().unwrap_or(u64::MAX)
 }
 
 /// Removes the spawner's own directory, after detaching its mounts.

@@ -15,7 +15,7 @@ use crate::args::{
 };
 
 /// Options that cannot be changed when a run is resumed.
-const FIXED_ON_RESUME: [&str; 24] = [
+const FIXED_ON_RESUME: [&str; 26] = [
     "tasks",
     "task",
     "data",
@@ -37,6 +37,8 @@ const FIXED_ON_RESUME: [&str; 24] = [
     "cpus",
     "pids",
     "disk",
+    "disk_quota",
+    "disk_reserve",
     "network",
     "tool_format",
     "strict",

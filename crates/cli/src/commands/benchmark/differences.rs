@@ -14,7 +14,7 @@ use crate::{console::sanitize, exit::UsageError};
 const MAX_SHOWN: usize = 80;
 
 /// Options by the path of their setting below `settings`. A longer path belongs to the same option.
-const OPTIONS: [(&[&str], &str); 28] = [
+const OPTIONS: [(&[&str], &str); 30] = [
     (&["sampling", "temperature"], "--temperature"),
     (&["sampling", "top_p"], "--top-p"),
     (&["sampling", "top_k"], "--top-k"),
@@ -43,6 +43,8 @@ const OPTIONS: [(&[&str], &str); 28] = [
     (&["sandbox", "limits", "cpus"], "--cpus"),
     (&["sandbox", "limits", "pids"], "--pids"),
     (&["sandbox", "limits", "disk"], "--disk"),
+    (&["sandbox", "disk_quota"], "--disk-quota"),
+    (&["sandbox", "disk_reserve"], "--disk-reserve"),
 ];
 
 /// Names the options that differ; other errors stay as they are.
@@ -109,7 +111,7 @@ fn describe(difference: &Difference, program: &str) -> String {
 fn shown(path: &[&str], value: &Value) -> String {
     let text = match (path.last(), value) {
         (_, Value::Null) => "not set".to_owned(),
-        (Some(&"memory" | &"disk"), Value::Number(_)) => {
+        (Some(&"memory" | &"disk" | &"disk_reserve"), Value::Number(_)) => {
             ByteSize::deserialize(value).map_or_else(|_| value.to_string(), |size| size.to_string())
         }
         (Some(&"image"), _) => ImageRef::deserialize(value)

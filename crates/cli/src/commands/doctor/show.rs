@@ -50,6 +50,14 @@ fn native(text: &mut String, native: &Native, color: Color) {
         let _ = writeln!(text, "{}", layers(&protection.layers, color));
     }
     networks(text, &native.networks);
+    let quotas = native.disk_quotas.iter().map(|quota| match &quota.error {
+        None => format!("{} ({})", quota.disk_quota, ms(quota.start_ms)),
+        Some(error) => format!("{} (no: {error})", quota.disk_quota),
+    });
+    let quotas: Vec<_> = quotas.collect();
+    if !quotas.is_empty() {
+        let _ = writeln!(text, "  disk quota: {}", quotas.join(", "));
+    }
 }
 
 fn docker(text: &mut String, docker: &Docker, color: Color) {

@@ -106,8 +106,8 @@ mod linux {
                 image: ImageRef::Name("build".into()),
                 limits: Limits { memory: None, cpus: None, pids: Some(MAX_PROCESSES), disk: None },
                 network: Network::Full,
-                env: Vec::new(),
                 workdir,
+                ..Spec::default()
             };
             let sandbox = tokio::select! {
                 created = self.runtime.create_on(&spec, rootfs) => created?,

@@ -12,7 +12,7 @@ use crate::args::{
 };
 
 /// Options that cannot be changed when an episode is resumed.
-const FIXED_ON_RESUME: [&str; 19] = [
+const FIXED_ON_RESUME: [&str; 21] = [
     "task",
     "task_file",
     "query",
@@ -30,6 +30,8 @@ const FIXED_ON_RESUME: [&str; 19] = [
     "cpus",
     "pids",
     "disk",
+    "disk_quota",
+    "disk_reserve",
     "network",
     "strict",
 ];

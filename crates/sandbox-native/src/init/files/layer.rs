@@ -134,11 +134,37 @@ fn copy_content(source: &OwnedFd, copied: &OwnedFd, size: u64) -> io::Result<()>
         let (mut read, mut write) = (start, start);
         while read < end {
             let chunk = usize::try_from(end - read).unwrap_or(usize::MAX).min(1 << 30);
-            if copy_file_range(source, Some(&mut read), copied, Some(&mut write), chunk)? == 0 {
-                return Ok(());
+            match copy_file_range(source, Some(&mut read), copied, Some(&mut write), chunk) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                // Each has a file system of its own.
+                Err(Errno::XDEV) => {
+                    copy_bytes(source, copied, read..end)?;
+                    read = end;
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         at = end.max(start + 1);
+    }
+    Ok(())
+}
+
+/// Copies a range of one file to the same range of another.
+fn copy_bytes(source: &OwnedFd, copied: &OwnedFd, range: std::ops::Range<u64>) -> io::Result<()> {
+    let mut buffer = vec![0u8; 1 << 17];
+    let mut at = range.start;
+    while at < range.end {
+        let most = buffer.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+        let read = rustix::io::pread(source, &mut buffer[..most], at)?;
+        let mut written = 0;
+        while written < read {
+            written += rustix::io::pwrite(copied, &buffer[written..read], at + written as u64)?;
+        }
+        if read == 0 {
+            break;
+        }
+        at += read as u64;
     }
     Ok(())
 }

@@ -15,7 +15,8 @@ fn kernel_switches_cannot_be_written() {
                 &sandbox,
                 "touch /tmp/control; for f in /tmp/control $(find /proc/sys -type f 2>/dev/null) \
                  /proc/sysrq-trigger /proc/kmsg /proc/kcore /proc/mtrr /proc/irq/*/smp_affinity \
-                 /proc/bus/pci/*/* /proc/fs/*/*/* /proc/acpi/* /proc/scsi/* /proc/dynamic_debug/control; do \
+                 /proc/bus/pci/*/* /proc/fs/*/*/* /proc/acpi/* /proc/scsi/* /proc/dynamic_debug/control \
+                 /proc/pressure/*; do \
                  if [ -f \"$f\" ] && { : >>\"$f\"; } 2>/dev/null; then echo \"$f\"; fi; done",
             )
             .await;
@@ -36,7 +37,7 @@ fn kernel_secrets_cannot_be_read() {
         let sandbox = h.sandbox().await;
         let seen = ok(
             &sandbox,
-            "for f in /proc/kcore /proc/keys /proc/timer_list /proc/kmsg /proc/vmallocinfo /proc/slabinfo \
+            "for f in /proc/cmdline /proc/config.gz /proc/kcore /proc/keys /proc/timer_list /proc/kmsg /proc/vmallocinfo /proc/slabinfo \
              /proc/kpageflags /dev/mem /dev/kmem /dev/kmsg /dev/port /dev/fuse /dev/kvm /dev/userfaultfd; do \
              n=$(timeout 2 head -c 64 $f 2>/dev/null | wc -c); [ $n = 0 ] || echo $f; done; \
              grep -v '^0\\{16\\} ' /proc/kallsyms 2>/dev/null | head -1; \

@@ -8,12 +8,15 @@
 )]
 
 mod descriptors;
+mod disk;
 mod exhaustion;
 mod images;
 mod kernel;
 mod links;
 mod proxy;
+mod shared;
 mod sockets;
+mod starvation;
 mod syscalls;
 mod tampering;
 

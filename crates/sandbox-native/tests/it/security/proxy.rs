@@ -164,6 +164,41 @@ fn requests_cannot_be_smuggled() {
     });
 }
 
+/// A request that servers may read in another way than the proxy is refused: line ends, names and fields must be exact.
+#[test]
+fn ambiguous_requests_are_refused() {
+    on_the_host(async |h| {
+        let named = Server::start().await;
+        let a = named.port;
+        let sandbox = allowing(h, &format!("allow=localhost:{a}")).await;
+        let line = format!("GET http://localhost:{a}/ HTTP/1.1\r\n");
+        let requests = [
+            format!("{line}X: y\nHost: other.invalid\r\n\r\n"),
+            format!("{line}X: y\rHost: other.invalid\r\n\r\n"),
+            format!("{line}X: y\0Host: other.invalid\r\n\r\n"),
+            format!("{line}Host : other.invalid\r\n\r\n"),
+            format!("{line}X: y\r\n Host: other.invalid\r\n\r\n"),
+            format!("{line}: other.invalid\r\n\r\n"),
+            format!("{line}Content-Length: 4\r\nContent-Length: 0\r\n\r\n"),
+            format!("{line}Content-Length: +4\r\n\r\nabcd"),
+            format!("{line}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            format!("GET http://localhost:{a}/\nHost:other.invalid HTTP/1.1\r\n\r\n"),
+            format!("GET http://localhost:{a}/ HTTP/1.1\nHost:other.invalid\r\n\r\n"),
+            format!("GET http://localhost:{a}/ HTTP/1.1 HTTP/1.1\r\n\r\n"),
+            format!("GET http://localhost:{a}/ HTTP/9.9\r\n\r\n"),
+            format!("G\tET http://localhost:{a}/ HTTP/1.1\r\n\r\n"),
+            format!("CONNECT localhost:{a} HTTP/1.1\r\nX: y\nHost: other.invalid\r\n\r\n"),
+        ];
+        let answers = send(&sandbox, &requests).await;
+        for (request, answer) in requests.iter().zip(&answers) {
+            assert_eq!(answer, "[HTTP/1.1 400 Bad Request]", "{request:?}");
+        }
+        assert_eq!((answers.len(), named.hits()), (requests.len(), 0));
+        let control = format!("{line}X-Some_name.1: a\tb \u{e9}\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(send(&sandbox, &[control]).await, ["[HTTP/1.1 200 OK]"]);
+    });
+}
+
 /// Junk, floods and half requests leave the proxy as it was.
 #[test]
 fn junk_does_not_break_the_proxy() {

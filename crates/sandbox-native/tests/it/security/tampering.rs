@@ -3,7 +3,7 @@
 //! A command may break its own shell and files. It must not block the caller, affect a later command's result, or survive
 //! the sandbox.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sandbox::{Limits, Process, Sandbox, ShellCommand, Spec, Status};
 
@@ -68,6 +68,36 @@ fn tampering_with_the_pipes_does_not_block_the_caller() {
             let command = ShellCommand::new(attack).timeout(Duration::from_secs(1));
             let _ = soon(attack, sandbox.shell(&command)).await;
             is_answered(sandbox, attack).await;
+        }
+    });
+}
+
+/// A directory that becomes a pipe while files are copied into it is an error, not a wait.
+#[test]
+fn a_pipe_in_place_of_a_directory_blocks_no_copy() {
+    on_the_host(async |h| {
+        let sandbox = h.sandbox().await;
+        // 2: RENAME_EXCHANGE.
+        perl_behind(
+            &sandbox,
+            &format!(
+                "$| = 1; use POSIX; mkdir '/testbed/a'; POSIX::mkfifo('/testbed/p', 0600); my ($a, $p) = ('/testbed/a', '/testbed/p'); \
+                 print qq(ready\n); my $t = time; while (time - $t < 60) {{ syscall({}, -100, $a, -100, $p, 2) }}",
+                libc::SYS_renameat2
+            ),
+        )
+        .await;
+        let from = tempfile::tempdir().unwrap();
+        let file = from.path().join("f");
+        std::fs::write(&file, "x").unwrap();
+        let start = Instant::now();
+        for _ in 0..400 {
+            let copy = sandbox.copy_in(&file, "/testbed/a/f".as_ref());
+            let copied = tokio::time::timeout(Duration::from_secs(10), copy).await;
+            assert!(copied.is_ok(), "the copy waits for a pipe");
+            if start.elapsed() > Duration::from_secs(3) {
+                break;
+            }
         }
     });
 }

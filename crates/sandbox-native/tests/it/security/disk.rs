@@ -1,0 +1,207 @@
+//! Passing the disk limit: files that no measurement finds, measurements that never end, and a host that runs full.
+
+use std::time::{Duration, Instant};
+
+use sandbox::{
+    ByteSize, Cause, DiskQuota, Error, Layer, LayerState, Limits, Runtime, Sandbox, ShellCommand,
+    Spec,
+};
+use sandbox_conformance::skip;
+
+use super::{Ground, SCRIPT, ok, on_the_host, perl_outside, sh_within, soon, store};
+
+/// What the sandboxes of this test hold on the host's disk.
+fn stored(h: &Ground<'_>) -> u64 {
+    let used = perl_outside(&format!("print `du -s -B1 {} 2>/dev/null`", h.home.display()));
+    used.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+const LIMIT: u64 = 50 << 20;
+
+fn limited(h: &Ground<'_>, disk_quota: DiskQuota) -> Spec {
+    let limits = Limits {
+        disk: Some(ByteSize(LIMIT)),
+        memory: Some(ByteSize::mib(400)),
+        ..Limits::default()
+    };
+    Spec { limits, disk_quota, ..h.spec() }
+}
+
+/// Deleted files count whichever thread has them open.
+#[test]
+fn files_open_in_one_thread_only_count() {
+    on_the_host(async |h| {
+        if perl_outside("use threads; print 'threads'") != "threads" {
+            return skip("perl-threads", "Perl has no threads here");
+        }
+        let sandbox = h.create(&limited(h, DiskQuota::Measured)).await;
+        // From then on the thread has a table of descriptors of its own.
+        let apart = format!("syscall({}, 900, 901, 2) == 0 or die", libc::SYS_close_range);
+        let hold = format!(
+            r#"use threads; threads->create(sub {{ {apart}; my @held;
+                for (1..10) {{ open(my $f, '>', '/testbed/x') or die; unlink '/testbed/x';
+                    print $f "\0" x 15000000; push @held, $f; select(undef, undef, undef, 0.15) }}
+                print "all\n" }})->join"#
+        );
+        store(&sandbox, "/tmp/hold.pl", &hold).await;
+        let output = sh_within(&sandbox, "perl /tmp/hold.pl", SCRIPT).await;
+        assert_eq!(output.cause, Some(Cause::Disk), "{output:?}");
+        assert!(!output.stdout.text().contains("all"), "{output:?}");
+    });
+}
+
+/// Very many files and busy loops do not keep a measurement from being made in time.
+#[test]
+fn many_files_and_busy_loops_do_not_lift_the_limit() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&limited(h, DiskQuota::Measured)).await;
+        ok(&sandbox, "mkdir m; cd m; perl -e 'for (1..20000) { open(my $f, q(>), $_) }'; cd ..")
+            .await;
+        let write = "for i in {1..100}; do (while :; do :; done) & done
+            for i in {1..16}; do head -c 15000000 /dev/zero > fill$i; done; echo all; kill $(jobs -p)";
+        let start = Instant::now();
+        let output = sh_within(&sandbox, write, SCRIPT).await;
+        assert_eq!(output.cause, Some(Cause::Disk), "{output:?}");
+        assert!(!output.stdout.text().contains("all"), "{:?}: {output:?}", start.elapsed());
+        assert!(stored(h) < LIMIT + (100 << 20), "{} bytes are stored", stored(h));
+    });
+}
+
+/// Perl that hides 30 MiB of a deleted file in this way, eight times.
+fn hide(how: &str) -> String {
+    format!(
+        r#"use Socket; $| = 1; my @keep; my $written = 0;
+        for (1..8) {{ open(my $f, '+>', '/testbed/x') or last; unlink '/testbed/x';
+            for (1..30) {{ syswrite($f, "\0" x 1048576) // last; $written++ }} {how} }}
+        print "ready\n"; sleep 60"#
+    )
+}
+
+fn in_flight() -> String {
+    let send = format!(
+        r#"socketpair(my $a, my $b, AF_UNIX, SOCK_DGRAM, 0) or die; push @keep, $a, $b;
+        my $m = pack("Qiii x4", 20, 1, 1, fileno($f)); my $d = "x";
+        my $iov = pack("QQ", unpack("Q", pack("P", $d)), 1);
+        my $h = pack("Q I x4 Q Q Q Q i x4", 0, 0, unpack("Q", pack("P", $iov)), 1, unpack("Q", pack("P", $m)), length $m, 0);
+        syscall({}, fileno($a), $h, 0) > 0 or die "not sent: $!"; close $f;"#,
+        libc::SYS_sendmsg
+    );
+    hide(&send)
+}
+
+fn mapped() -> String {
+    let map = format!(
+        r#"syscall({}, 0, 4096, 1, 1, fileno($f), 0) > 0 or die "not mapped: $!"; close $f;"#,
+        libc::SYS_mmap
+    );
+    hide(&map)
+}
+
+fn allocated() -> String {
+    format!(
+        r#"$| = 1; open(my $f, '>', '/testbed/x'); syscall({}, fileno($f), 1, 0, 240 << 20); print "ready\n"; sleep 60"#,
+        libc::SYS_fallocate
+    )
+}
+
+/// Under a strict quota nothing that hides files from measurements takes more space than the limit.
+#[test]
+fn a_strict_quota_holds_whatever_hides_the_files() {
+    on_the_host(async |h| {
+        let spec = limited(h, DiskQuota::Strict);
+        let before = stored(h);
+        for attack in [in_flight(), mapped(), allocated()] {
+            let sandbox = match soon("create", h.runtime.create(&spec)).await {
+                Err(Error::Unsupported { reason, .. }) => return skip("strict-quota", &reason),
+                created => created.unwrap(),
+            };
+            assert_eq!(sandbox.protection().state(&Layer::DiskLimit), LayerState::Enforced);
+            store(&sandbox, "/tmp/attack.pl", &attack).await;
+            // Its own file system may be full.
+            let start = "perl /tmp/attack.pl >/dev/shm/ready 2>&1 </dev/null &
+                for i in {1..500}; do [ -s /dev/shm/ready ] && break; sleep 0.02; done; cat /dev/shm/ready";
+            assert_eq!(ok(&sandbox, start).await, "ready\n");
+            // The files are written, and not only kept in memory.
+            let _ = sh_within(&sandbox, "sync -f /testbed", SCRIPT).await;
+            let taken = stored(h) - before;
+            assert!(taken < LIMIT + (8 << 20), "{taken} bytes: {attack}");
+            soon("destroy", sandbox.destroy()).await.unwrap();
+        }
+    });
+}
+
+/// A sandbox with a file system of its own works as any other: reaching its limit is reported, removed files free their
+/// space, and copies and forks have the same limit.
+#[test]
+fn a_file_system_of_its_own_is_like_any_other() {
+    on_the_host(async |h| {
+        for quota in [DiskQuota::Strict, DiskQuota::Memory] {
+            let spec = limited(h, quota);
+            let sandbox = match soon("create", h.runtime.create(&spec)).await {
+                Err(Error::Unsupported { reason, .. }) => {
+                    skip("strict-quota", &reason);
+                    continue;
+                }
+                created => created.unwrap(),
+            };
+            store(&sandbox, "/testbed/kept", "text").await;
+            let fill = "head -c 100M /dev/zero > /testbed/fill";
+            let output = sh_within(&sandbox, fill, SCRIPT).await;
+            assert_eq!(output.cause, Some(Cause::Disk), "{quota}: {output:?}");
+            let size = ok(&sandbox, "stat -c %s fill").await;
+            let size: u64 = size.trim().parse().unwrap();
+            assert!((LIMIT * 9 / 10..=LIMIT + (4 << 20)).contains(&size), "{quota}: {size} fit");
+            assert_eq!(ok(&sandbox, "rm fill; echo fits > f; cat f kept").await, "fits\ntext");
+            assert!(sandbox.usage().await.unwrap().disk.unwrap() < ByteSize(LIMIT / 2));
+            ok(&sandbox, "chown 7:8 f; mkdir -p a/b; ln -s ../f a/l").await;
+            let fork = soon("fork", sandbox.fork()).await.unwrap();
+            assert_eq!(ok(&fork, "cat a/l; stat -c %u:%g f").await, "fits\n7:8\n");
+            let output = sh_within(&fork, fill, SCRIPT).await;
+            assert_eq!(output.cause, Some(Cause::Disk), "{quota}: {output:?}");
+            soon("destroy", fork.destroy()).await.unwrap();
+            soon("destroy", sandbox.destroy()).await.unwrap();
+        }
+    });
+}
+
+/// Sandboxes are stopped, and none is created, where they would take the last space of the host's disk.
+#[test]
+fn the_host_keeps_its_reserve() {
+    on_the_host(async |h| {
+        let reserve = |bytes: u64| Spec {
+            disk_reserve: Some(ByteSize(bytes)),
+            ..limited(h, DiskQuota::Measured)
+        };
+        let Err(error) = h.runtime.create(&reserve(1 << 60)).await.map(drop) else {
+            panic!("no disk is that large");
+        };
+        let error = error.chain();
+        assert!(error.contains("have to stay free"), "{error}");
+    });
+    // A file system that nothing else writes to.
+    let home = tempfile::Builder::new().prefix("lis-test-").tempdir_in("/dev/shm").unwrap();
+    let started = async || {
+        let runtime = crate::support::start(home.path().to_owned()).await?;
+        Ok(sandbox_conformance::Harness::new(
+            std::sync::Arc::new(runtime),
+            sandbox::ImageRef::Host,
+            sandbox_conformance::Capabilities::all(),
+        ))
+    };
+    sandbox_conformance::run(started, async |h| {
+        let free =
+            perl_outside("my ($free) = `df -B1 --output=avail /dev/shm` =~ /(\\d+)/; print $free");
+        let reserve = free.parse::<u64>().unwrap() - (30 << 20);
+        let limits = Limits { memory: Some(ByteSize::mib(400)), ..Limits::default() };
+        let disk_reserve = Some(ByteSize(reserve));
+        let sandbox = h.create(&Spec { limits, disk_reserve, ..h.spec() }).await;
+        ok(&sandbox, "echo fine").await;
+        let fill = ShellCommand::new(
+            "for i in {1..10}; do head -c 10M /dev/zero > f$i; sleep 0.1; done; sleep 20",
+        );
+        match soon("fill", sandbox.shell(&fill.timeout(Duration::from_secs(30)))).await {
+            Err(Error::Gone(reason)) => assert!(reason.contains("have to stay free"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    });
+}

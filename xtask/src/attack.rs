@@ -1,0 +1,206 @@
+//! The attacks on sandboxes, each with the promise it tries to break and its result on this machine.
+//!
+//! The promises are the doc comments of the tests, so the table cannot differ from what is tried.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    machine,
+    ordinary_user::{self, Selection},
+    paths::Paths,
+    report::RESULTS,
+    results::{Verdict, verdicts},
+    run::run,
+    test::cargo,
+};
+
+/// Where the attacks are.
+const SOURCES: &str = "crates/sandbox-native/tests/it/security";
+
+/// The tests that attack, and nothing else.
+const ATTACKS: Selection = Selection {
+    archived: &["--package", "lis-sandbox-native"],
+    run: &["--filterset", "test(/^security::/)"],
+    required: "",
+};
+
+/// Attacks sandboxes and prints a line for each attack.
+pub(crate) fn attack(paths: &Paths) -> Result<ExitCode> {
+    let attacks = attacks(&paths.root.join(SOURCES))?;
+    let mut runs = Vec::new();
+    let root = machine::ids()?.0 == 0;
+    let me = if root { "root" } else { "you" };
+    runs.push((
+        me,
+        results(&paths.root, || {
+            let mut tests = cargo(paths, "nextest");
+            tests.args(["run", "--no-fail-fast"]).args(ATTACKS.archived).args(ATTACKS.run);
+            let rootfs = paths.rootfs_dir();
+            if rootfs.exists() {
+                tests.env("LIS_TEST_ROOTFS", rootfs);
+            }
+            run(&mut tests)
+        })?,
+    ));
+    if root {
+        let scratch = Scratch::create()?;
+        let home = scratch.0.join("user");
+        let workspace = ordinary_user::workspace(&home);
+        let results = results(&workspace, || ordinary_user::run_tests(paths, &home, &ATTACKS))?;
+        runs.push(("user", results));
+    }
+    let (text, held) = table(&attacks, &runs);
+    std::io::stdout().write_all(text.as_bytes()).context("printing the table")?;
+    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+type Verdicts = BTreeMap<String, Verdict>;
+
+/// Runs the test runner in a workspace and reads how each test ended. That some failed is part of the result.
+fn results(workspace: &Path, work: impl FnOnce() -> Result<()>) -> Result<Verdicts> {
+    let file = workspace.join(RESULTS);
+    // Results of an earlier run must not be mistaken for this one's.
+    let _ = fs::remove_file(&file);
+    let done = work();
+    // A runner that failed early wrote nothing; its own error tells more.
+    verdicts(&file).or_else(|error| done.and(Err(error)))
+}
+
+/// A directory that other users may enter, removed in the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn create() -> Result<Self> {
+        let dir = PathBuf::from(format!("/var/tmp/lis-attack-{}", std::process::id()));
+        fs::create_dir(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One attack: the test and what it promises.
+#[derive(Debug, PartialEq, Eq)]
+struct Attack {
+    test: String,
+    promise: String,
+}
+
+/// The attacks in these sources, by file.
+fn attacks(sources: &Path) -> Result<Vec<Attack>> {
+    let entries =
+        fs::read_dir(sources).with_context(|| format!("reading {}", sources.display()))?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    files.sort();
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
+        let module = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text =
+            fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        found.extend(attacks_in(&module, &text));
+    }
+    Ok(found)
+}
+
+fn attacks_in(module: &str, source: &str) -> Vec<Attack> {
+    let mut found = Vec::new();
+    let (mut promise, mut is_test) = (String::new(), false);
+    for line in source.lines() {
+        if let Some(text) = line.strip_prefix("/// ") {
+            promise = format!("{promise} {text}").trim_start().to_owned();
+        } else if line == "#[test]" {
+            is_test = true;
+        } else if !line.starts_with("#[") {
+            let name = line.strip_prefix("fn ").and_then(|rest| rest.split_once('('));
+            if let Some((name, _)) = name.filter(|_| is_test) {
+                let test = format!("security::{module}::{name}");
+                found.push(Attack { test, promise: std::mem::take(&mut promise) });
+            }
+            (promise, is_test) = (String::new(), false);
+        }
+    }
+    found
+}
+
+/// The table, and whether every promise held.
+fn table(attacks: &[Attack], runs: &[(&str, Verdicts)]) -> (String, bool) {
+    let mut text = String::new();
+    let mut skips: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut held, mut broken) = (0, 0);
+    for (row, Attack { test, promise }) in attacks.iter().enumerate() {
+        let _ = writeln!(text, "\n{:>3}  {promise}\n     {test}", row + 1);
+        for (who, verdicts) in runs {
+            let result = match verdicts.get(test) {
+                Some(Verdict::Passed) => "held",
+                Some(Verdict::Failed) => "BROKEN",
+                Some(Verdict::Skipped(reason)) => {
+                    *skips.entry(reason).or_default() += 1;
+                    let _ = writeln!(text, "     {who}: not fully tried: {reason}");
+                    continue;
+                }
+                None => "not tried",
+            };
+            match result {
+                "held" => held += 1,
+                "BROKEN" => broken += 1,
+                _ => {}
+            }
+            let _ = writeln!(text, "     {who}: {result}");
+        }
+    }
+    let skipped: usize = skips.values().sum();
+    let _ = writeln!(text, "\n{held} held, {broken} broken, {skipped} not fully tried");
+    (text, broken == 0 && held > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "//! A file.\n\n/// A helper.\nfn helper() {}\n\n/// Nothing leaves\n/// the sandbox.\n\
+                          #[cfg(unix)]\n#[test]\nfn nothing_leaves() {\n}\n\n#[test]\nfn bare() {}\n";
+
+    #[test]
+    fn promises_are_the_comments_of_tests() {
+        let found = attacks_in("links", SOURCE);
+        let attack =
+            |test: &str, promise: &str| Attack { test: test.into(), promise: promise.into() };
+        assert_eq!(
+            found,
+            [
+                attack("security::links::nothing_leaves", "Nothing leaves the sandbox."),
+                attack("security::links::bare", ""),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_promise_is_shown_and_fails() {
+        let attacks = attacks_in("links", SOURCE);
+        let verdict = |verdict| Verdicts::from([(attacks[0].test.clone(), verdict)]);
+        let skipped = Verdict::Skipped("no root file system".into());
+        let runs = [("root", verdict(Verdict::Passed)), ("user", verdict(skipped))];
+        let (text, held) = table(&attacks, &runs);
+        assert!(held && text.contains("  1  Nothing leaves the sandbox.\n"), "{text}");
+        assert!(
+            text.contains("     root: held\n     user: not fully tried: no root file system\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("1 held, 0 broken, 1 not fully tried\n"), "{text}");
+        let (text, held) = table(&attacks, &[("root", verdict(Verdict::Failed))]);
+        assert!(!held && text.contains("root: BROKEN"), "{text}");
+    }
+}
