@@ -12,6 +12,7 @@ mod leak;
 mod network;
 mod patterns;
 mod script;
+mod self_check;
 mod shares;
 mod shell;
 mod style;
@@ -32,9 +33,9 @@ mod shell_tests;
 #[cfg(test)]
 mod style_tests;
 
-pub use capability::{Capabilities, Counts, Use, Uses, capabilities, uses};
+pub use capability::{Capabilities, Counts, Use, Uses, capabilities, runs_program, uses};
 pub use leak::{Leak, LeakReason, leaks};
 pub use shares::{Memory, Shares};
 pub use style::{AnswerStyle, StylePattern, StyleSummary};
 pub use target::LeakTarget;
-pub use turn::{Call, Turn, recorded, turns};
+pub use turn::{Call, Turn, plain_response, recorded, turns};

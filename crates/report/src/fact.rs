@@ -49,7 +49,8 @@ pub struct Fact {
 impl Fact {
     /// Reduces an attempt. `events` is its trajectory, `known_as` the public names of its benchmark.
     pub fn of(mut attempt: AttemptRecord, events: Option<&[Line]>, known_as: &[String]) -> Self {
-        let turns = events.map(analysis::turns);
+        let is_plain = attempt.key.mode == Mode::Llm;
+        let turns = events.filter(|_| !is_plain).map(analysis::turns);
         let target = LeakTarget {
             known_as,
             problem_statement: &attempt.problem_statement,
@@ -60,11 +61,12 @@ impl Fact {
         let leaks_total = leaks.len();
         leaks.truncate(MOST_LEAKS);
         let capabilities = turns.as_deref().map(analysis::capabilities);
-        let without_sandbox = attempt.key.mode == Mode::Llm
-            && attempt.is_answered()
-            && !attempt.answer.trim().is_empty();
         let content = content(&attempt);
-        let style = without_sandbox.then(|| AnswerStyle::of(&attempt.answer));
+        // A task may take only a part of the response as the answer.
+        let response = events.and_then(analysis::plain_response);
+        let response = response.filter(|text| !text.is_empty()).unwrap_or(&attempt.answer);
+        let counts = is_plain && attempt.is_answered() && !response.trim().is_empty();
+        let style = counts.then(|| AnswerStyle::of(response));
         let cause = cause(&attempt);
         let failed = attempt.score.is_none_or(|score| score < PASS);
         let cut = |text: &str, most| if failed { excerpt(text, most) } else { String::new() };

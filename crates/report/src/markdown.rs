@@ -60,7 +60,7 @@ fn cell(cell: &Cell) -> String {
 }
 
 /// Escapes whatever could be markup. Underscores within words stay: they are not markup there.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';
     let mut rest = text.chars().peekable();

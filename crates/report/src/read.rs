@@ -167,11 +167,8 @@ impl Reader<'_> {
     }
 
     fn events(&self, source: &mut Source, key: &AttemptKey) -> Option<Vec<Line>> {
-        if key.mode == Mode::Llm {
-            return None;
-        }
         if !self.folder.trajectory_path(key).exists() {
-            source.without_events += 1;
+            source.without_events += usize::from(key.mode == Mode::Sandbox);
             return None;
         }
         let read = self.folder.events(key);

@@ -1,6 +1,6 @@
 //! One episode as an HTML page for reading: task, turns, tool calls and their results, files, outcome, usage and grade.
 //!
-//! Start at [`page`]. Everything in an episode is hostile: texts are escaped, invisible and reordering characters are
+//! Start at [`page`]; [`BesidePage`] shows episodes of two runs in columns. Everything in an episode is hostile: texts are escaped, invisible and reordering characters are
 //! spelled out, and the page has a bounded size whatever the size of the trajectory. Images are part of it; it needs no
 //! other file and no script, and its content security policy forbids loading anything. Reads and writes no files.
 //!
@@ -17,6 +17,8 @@
 //! assert!(html.contains("wc -l x") && html.contains("&lt;3&gt; x"));
 //! ```
 
+mod beside;
+mod beside_markdown;
 mod call;
 mod cut;
 mod facts;
@@ -31,6 +33,8 @@ use results::{AttemptKey, AttemptRecord, Judgement};
 use trajectory::Trajectory;
 
 pub use self::{
+    beside::BesidePage,
+    beside_markdown::beside_markdown,
     html::page,
     index::{IndexRow, index},
     notice::{Notice, notices},

@@ -112,9 +112,15 @@ fn line(event: RunEvent<'_>) -> Option<String> {
 fn measured(metrics: &Metrics) -> String {
     let error = metrics.get("success_se").map_or_else(String::new, |se| format!(" ± {se:.3}"));
     let value = |name: &str| metrics.get(name).unwrap_or(0.0);
-    let failed = match value("episodes_left") {
-        0.0 => String::new(),
-        failed => format!(", {failed} of them without a score: the infrastructure failed"),
+    let failed = match (value("episodes_left"), value("problems_left")) {
+        (0.0, _) => String::new(),
+        (failed, problems) => {
+            let problems = match problems {
+                0.0 => String::new(),
+                problems => format!(", and {problems} problems have no other"),
+            };
+            format!(", {failed} of them without a score: the infrastructure failed{problems}")
+        }
     };
     format!(
         "success {:.3}{error}, score {:.3}, turns {:.2}, tokens {:.0}, {} episodes{failed}",

@@ -279,6 +279,14 @@ pub enum ConfigError {
         /// The override.
         given: String,
     },
+    /// An override names a validation set that does not exist.
+    #[error("{given:?} names no validation set; there are {}", known.join(", "))]
+    NoSet {
+        /// The override.
+        given: String,
+        /// The names of the sets.
+        known: Vec<String>,
+    },
     /// A validation set cannot be used.
     #[error("validation set `{name}`")]
     Set {
@@ -421,40 +429,67 @@ fn parse<T: DeserializeOwned>(text: &str, overrides: &[String]) -> Result<T, Con
     for given in overrides {
         let bad = || ConfigError::Override { given: given.clone() };
         let (key, value) = given.split_once('=').ok_or_else(bad)?;
-        set(&mut table, key.trim(), value.trim()).ok_or_else(bad)?;
+        set(&mut table, key.trim(), value.trim()).map_err(|why| match why {
+            Unset::Key => bad(),
+            Unset::Name(known) => ConfigError::NoSet { given: given.clone(), known },
+        })?;
     }
     table.try_into().map_err(toml)
 }
 
+/// Why a key cannot be set.
+enum Unset {
+    /// It is not a key.
+    Key,
+    /// No table of a list has this name; these exist.
+    Name(Vec<String>),
+}
+
 /// Sets the value of a dotted key; what is not a TOML value is taken as a string.
-fn set(table: &mut toml::Table, key: &str, value: &str) -> Option<()> {
+fn set(table: &mut toml::Table, key: &str, value: &str) -> Result<(), Unset> {
     let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"));
     let parsed = parsed.ok().and_then(|mut table| table.remove("value"));
     let value = parsed.unwrap_or_else(|| toml::Value::String(value.to_owned()));
-    let mut parts: Vec<&str> = key.splitn(MAX_DEPTH + 1, '.').collect();
-    if parts.len() > MAX_DEPTH {
-        return None;
-    }
-    let last = parts.pop().filter(|last| !last.is_empty())?;
-    let mut parts = parts.into_iter();
+    let parts: Vec<&str> = key.splitn(MAX_DEPTH + 1, '.').collect();
+    let (last, mut parts) = match &parts[..] {
+        [parts @ .., last] if parts.len() < MAX_DEPTH && !last.is_empty() => (*last, parts),
+        _ => return Err(Unset::Key),
+    };
     let mut inner = table;
-    while let Some(part) = parts.next() {
-        let below = inner.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        inner = match below {
-            toml::Value::Array(tables) => named(tables, parts.next()?)?,
-            below => below.as_table_mut()?,
+    while let [part, rest @ ..] = parts {
+        let below = inner.entry(*part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        (inner, parts) = match below {
+            toml::Value::Array(tables) => named(tables, rest)?,
+            below => (below.as_table_mut().ok_or(Unset::Key)?, rest),
         };
     }
     inner.insert(last.to_owned(), value);
-    Some(())
+    Ok(())
 }
 
-/// The table of this `name` in a list of tables.
-fn named<'a>(tables: &'a mut [toml::Value], name: &str) -> Option<&'a mut toml::Table> {
-    let mut tables = tables.iter_mut().filter_map(toml::Value::as_table_mut);
-    tables.find(|table| table.get("name").and_then(toml::Value::as_str) == Some(name))
+/// The table of a list whose `name` is the first of these parts of a key, and the parts that follow. A name may itself
+/// have dots: the longest one is meant.
+fn named<'t, 'k>(
+    tables: &'t mut [toml::Value],
+    parts: &'k [&'k str],
+) -> Result<(&'t mut toml::Table, &'k [&'k str]), Unset> {
+    let name = |table: &toml::Value| Some(table.get("name")?.as_str()?.to_owned());
+    let known: Vec<String> = tables.iter().filter_map(name).collect();
+    let lengths = (1..=parts.len()).rev();
+    let found = lengths
+        .filter_map(|length| {
+            let wanted = parts[..length].join(".");
+            let at = tables.iter().position(|table| name(table).as_deref() == Some(&wanted))?;
+            Some((at, length))
+        })
+        .next();
+    let (at, length) = found.ok_or(Unset::Name(known))?;
+    let table = tables[at].as_table_mut().ok_or(Unset::Key)?;
+    Ok((table, &parts[length..]))
 }
 
+#[cfg(test)]
+mod keys_tests;
 #[cfg(test)]
 #[path = "config/config_tests.rs"]
 mod tests;

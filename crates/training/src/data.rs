@@ -24,10 +24,12 @@ pub enum DataError {
     #[error("cannot read rows")]
     Rows(#[from] RowsError),
     /// There are no problems.
-    #[error("`{key}` has no problems: list files with rows that can be graded")]
+    #[error("`{key}` has no problems{}; list files with rows that can be graded", because(skipped))]
     Empty {
         /// The configuration key of the files.
         key: String,
+        /// Why rows were skipped; none where there are no rows.
+        skipped: Vec<String>,
     },
     /// There are too few problems.
     #[error(
@@ -41,6 +43,16 @@ pub enum DataError {
         /// The number a step needs.
         wanted: usize,
     },
+}
+
+/// The number of skipped rows, with the first reason.
+fn because(skipped: &[String]) -> String {
+    match skipped {
+        [] => ": the files have no rows".to_owned(),
+        [first, ..] => {
+            format!(": all {} rows are skipped, the first because of {first}", skipped.len())
+        }
+    }
 }
 
 /// The built-in task of this name, or the one in this folder.
@@ -69,12 +81,15 @@ pub(crate) fn problems(
         }
         answered
     });
+    let found = rows.problems.len();
+    if found == 0 {
+        return Err(DataError::Empty { key: key.to_owned(), skipped: why });
+    }
     let mut notes = Vec::new();
     if !why.is_empty() {
         notes.push(format!("{} rows of `{key}` are skipped", why.len()));
         notes.extend(why.into_iter().take(LISTED));
     }
-    let found = rows.problems.len();
     match found < least {
         true => Err(DataError::Few { key: key.to_owned(), found, wanted: least }),
         false => Ok((rows.problems, notes)),
@@ -108,6 +123,28 @@ mod tests {
         assert!(notes.iter().any(|note| note.contains("row 2")), "{notes:?}");
         let error = problems(&task, &[path], "data.train", 2).unwrap_err();
         assert!(error.to_string().contains("has 1 problems"), "{error}");
+    }
+
+    #[test]
+    fn files_without_problems_say_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        let task = task("instruct_pretrain").unwrap();
+        let fails = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            problems(&task, std::slice::from_ref(&path), "data.problems", 1)
+                .unwrap_err()
+                .to_string()
+        };
+        let text = fails("");
+        assert!(text.contains("`data.problems` has no problems: the files have no rows"), "{text}");
+        let row = "{\"id\":\"b\",\"problem_statement\":\"?\",\"qa_type\":\"Free-form\",\"domain\":\"math\"}\n";
+        let text = fails(row);
+        assert!(
+            text.contains("all 1 rows are skipped, the first because of ")
+                && text.contains("row 1"),
+            "{text}"
+        );
     }
 
     #[test]

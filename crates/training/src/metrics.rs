@@ -32,6 +32,14 @@ impl Metrics {
         self.0.push((name.into(), value));
     }
 
+    /// Changes the value of a metric, or adds it.
+    pub fn set(&mut self, name: &str, value: f64) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value,
+            None => self.add(name, value),
+        }
+    }
+
     /// Appends all metrics of `other`.
     pub fn extend(&mut self, other: &Self) {
         self.0.extend(other.0.iter().cloned());
@@ -81,8 +89,11 @@ impl Serialize for Line<'_> {
 pub(crate) struct MetricsWriter {
     lines: File,
     events: EventFile,
-    validated: Option<u64>,
+    validated: Validated,
 }
+
+/// The last step with validation metrics, and their names.
+type Validated = Option<(u64, Vec<String>)>;
 
 impl MetricsWriter {
     /// Opens the files of a run that continues after a step, or starts; lines of later steps are removed.
@@ -94,9 +105,10 @@ impl MetricsWriter {
         Ok(Self { lines, events, validated })
     }
 
-    /// The last step with validation metrics at the time of opening.
-    pub(crate) fn validated(&self) -> Option<u64> {
-        self.validated
+    /// The names of the validation metrics of a step at the time of opening.
+    pub(crate) fn validated(&self, step: u64) -> &[String] {
+        let of_step = self.validated.as_ref().filter(|(at, _)| *at == step);
+        of_step.map(|(_, names)| names.as_slice()).unwrap_or_default()
     }
 
     /// Appends a step.
@@ -110,7 +122,7 @@ impl MetricsWriter {
 
 /// Removes the lines of later steps, and a partial line of a killed process. Returns the last remaining step with
 /// validation metrics.
-fn remove_after(path: &Path, after: Option<u64>) -> io::Result<Option<u64>> {
+fn remove_after(path: &Path, after: Option<u64>) -> io::Result<Validated> {
     let text = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -121,17 +133,20 @@ fn remove_after(path: &Path, after: Option<u64>) -> io::Result<Option<u64>> {
         }
     };
     let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
-    let (mut kept, mut validated) = (0, None);
+    let (mut kept, mut validated): (usize, Validated) = (0, None);
     for line in complete.split_inclusive('\n') {
         let metrics: Option<Map<String, Value>> = serde_json::from_str(line).ok();
         let Some(metrics) = metrics else { break };
         let step = metrics.get("step").and_then(Value::as_u64);
-        if step.is_none() || step > after {
-            break;
-        }
+        let Some(step) = step.filter(|step| Some(*step) <= after) else { break };
         kept += line.len();
-        if metrics.keys().any(|name| name.starts_with(VALIDATION)) {
-            validated = step;
+        let names = metrics.into_iter().map(|(name, _)| name);
+        let names: Vec<String> = names.filter(|name| name.starts_with(VALIDATION)).collect();
+        match &mut validated {
+            _ if names.is_empty() => {}
+            // A step that was validated in two processes has two lines.
+            Some((at, known)) if *at == step => known.extend(names),
+            validated => *validated = Some((step, names)),
         }
     }
     if kept < text.len() {
@@ -173,6 +188,12 @@ mod tests {
         fs::write(&path, "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st").unwrap();
         MetricsWriter::open(dir.path(), Some(2)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n");
+        let of_set =
+            "{\"step\":1,\"validation/a/success\":0.5}\n{\"step\":1,\"validation/b/success\":1}\n";
+        fs::write(&path, of_set).unwrap();
+        let opened = MetricsWriter::open(dir.path(), Some(1)).unwrap();
+        assert_eq!(opened.validated(1), ["validation/a/success", "validation/b/success"]);
+        assert!(opened.validated(0).is_empty());
         fs::write(&path, "{\"step\":1}\nnonsense\n{\"step\":2}\n").unwrap();
         MetricsWriter::open(dir.path(), Some(2)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"step\":1}\n");

@@ -84,9 +84,9 @@ struct Run<'a, R: Runtime> {
 impl<R: Runtime> Run<'_, R> {
     /// Takes all remaining steps.
     fn train(&mut self) -> Result<(), TrainError> {
-        // Also where a former process was stopped during the validation.
+        // Also where a former process was stopped during the validation, or this is the last step only now.
         let step = self.progress.position.step;
-        if self.is_validation_due() && self.metrics.validated() != Some(step) {
+        if self.validation.is_missing(step, self.metrics.validated(step)) {
             let metrics = self.validate()?;
             self.log(step, &metrics)?;
         }

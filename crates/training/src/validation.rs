@@ -66,9 +66,6 @@ pub(crate) fn load<R: Runtime>(
         let key = settings.data_key();
         let (problems, notes) = data::problems(&task, &files, &key, 0)?;
         notes.iter().for_each(|note| services.note(note));
-        if problems.is_empty() {
-            return Err(DataError::Empty { key });
-        }
         let most = match settings.settings.problems {
             0 => usize::MAX,
             most => most,
@@ -163,6 +160,15 @@ impl<R: Runtime> Validation<R> {
     /// Whether a set is due after a step: before the first, every few, and after the last.
     pub(crate) fn is_due(&self, step: u64) -> bool {
         self.due(step).next().is_some()
+    }
+
+    /// Whether a set that is due after a step was not measured then, given the names of the metrics logged for it. Sets
+    /// become due later where a resumed run has fewer steps than before.
+    pub(crate) fn is_missing(&self, step: u64, logged: &[String]) -> bool {
+        self.due(step).any(|set| {
+            let prefix = format!("{}/", set.metric_prefix());
+            !logged.iter().any(|name| name.starts_with(&prefix))
+        })
     }
 
     fn due(&self, step: u64) -> impl Iterator<Item = &ValidationSet<R>> {

@@ -4,6 +4,7 @@
 
 mod args;
 mod compare;
+mod episodes;
 
 use std::{
     env, fs, iter,

@@ -186,6 +186,79 @@ fn a_run_is_compared_with_its_beginning_and_with_another() {
 }
 
 #[test]
+fn what_models_did_is_compared_and_shown_side_by_side() {
+    let home = Home::new();
+    for (run, command, score) in
+        [("a", "python3 -c 'print(sum(range(9)))'", 1.0), ("b", "cat notes.txt", 0.0)]
+    {
+        measure(&home, run, 0, "small", &[score; 3], 1);
+        let place = home.file(&format!("{run}/validation/step-000000/small.jsonl"));
+        let text = fs::read_to_string(&place).unwrap();
+        let text: String = text
+            .lines()
+            .enumerate()
+            .map(|(at, line)| {
+                let mut record: Value = serde_json::from_str(line).unwrap();
+                record["events"] = serde_json::json!(format!("episodes/{at}.jsonl"));
+                format!("{record}\n")
+            })
+            .collect();
+        write(&place, text);
+        let call = serde_json::json!({"id": "1", "name": "execute_bash", "arguments": {"command": command}});
+        let started = serde_json::json!({"v": 1, "at": 0, "kind": "started", "problem_statement": "<b>Count</b>",
+            "messages": [], "model": "m"});
+        let replied = serde_json::json!({"v": 1, "at": 0, "kind": "replied", "turn": 1, "stop": "end", "usage": {},
+            "message": {"text": "</script>\u{1b}[2J", "calls": [call]}, "millis": 1});
+        for at in 0..2 {
+            write(
+                &home.file(&format!("{run}/episodes/{at}.jsonl")),
+                format!("{started}\n{replied}\n"),
+            );
+        }
+    }
+    let found = home.run(["train", "compare", "a", "b", "--analyses"]);
+    let text = out(&found);
+    assert!(text.contains("### Use of the sandbox, by the paper's patterns"), "{text}");
+    assert!(
+        text.contains(
+            "| small | 2 | 0.0% → 0.0%, +0.0 | 0.0% → 100.0%, +100.0 | 100.0% → 0.0%, -100.0 |"
+        ),
+        "{text}"
+    );
+    assert!(
+        err(&found).contains("the events of 1 episodes of the first and 1 of the second"),
+        "{}",
+        err(&found)
+    );
+    let json: Value = home.json(["train", "compare", "a", "b", "--analyses", "--json"]);
+    assert_eq!(json[0]["sets"][0]["analyses"]["capabilities"][0]["paper"]["computation"], 2);
+    let shown = ["train", "compare", "a", "b", "--episodes", "small:lost:1,small/p1"];
+    let found = home.run(shown);
+    assert_eq!(out(&found).matches("### small / p").count(), 2, "{}", err(&found));
+    let found = home.run([&shown[..], &["--output", "pairs.html"]].concat());
+    assert_eq!(code(&found), 0, "{}", err(&found));
+    let page = fs::read_to_string(home.file("pairs.html")).unwrap();
+    assert!(
+        page.contains("&lt;/script&gt;<i>\\x1b</i>[2J") && page.contains("cat notes.txt"),
+        "{page}"
+    );
+    for (more, why) in [
+        (&["--episodes", "small/nothing"][..], "has no problem `nothing`"),
+        (&["--episodes", "small:gained"], "no problem of validation set `small` was gained"),
+        (&["--episodes", "other/p1"], "no validation set `other`"),
+        (&["--episodes", "small"], "is not SET/ID"),
+        (&["--episodes", "small/p1", "--output", "pairs.pdf"], ".html or .md"),
+        (&["--output", "pairs.html"], "--episodes"),
+    ] {
+        let found = home.run([&["train", "compare", "a", "b"], more].concat());
+        assert_eq!(code(&found), 2, "{more:?}");
+        assert!(err(&found).contains(why), "{more:?}: {}", err(&found));
+    }
+    let three = home.run(["train", "compare", "a", "b", "a", "--episodes", "small/p1"]);
+    assert!(err(&three).contains("two runs side by side"), "{}", err(&three));
+}
+
+#[test]
 fn comparisons_that_are_not_possible_are_explained() {
     let home = Home::new();
     measure(&home, "a", 3, "gsm8k", &[1.0], 4);

@@ -8,10 +8,10 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    command::{Command, Input},
+    command::{Command, Input, is_python},
     network::wanted,
     patterns::{
-        CALCULATING, CALCULATORS, FETCHING, FILES, FILTERS, FINDERS, LOOPS, PACKAGES,
+        CALCULATING, CALCULATORS, FETCHING, FILES, FILTERS, FINDERS, INTERPRETERS, LOOPS, PACKAGES,
         PAPER_COMPUTATION, PAPER_EXTERNAL, PAPER_FILE, PROGRAMMED,
     },
     script::{Language, Script, written},
@@ -117,6 +117,16 @@ pub fn capabilities(turns: &[Turn<'_>]) -> Capabilities {
         all.extended.count(extended);
     }
     all
+}
+
+/// Whether a turn writes or runs a program: a text in a programming language other than shell, or an interpreter. Unlike
+/// computation it says nothing of what the program does, and includes plain arithmetic and sums over files.
+pub fn runs_program(turn: &Turn<'_>) -> bool {
+    let script = Script::of(turn);
+    let is_interpreter = |command: &Command| {
+        is_python(&command.name) || INTERPRETERS.contains(&command.name.as_str())
+    };
+    !script.programs.is_empty() || script.commands.iter().any(is_interpreter)
 }
 
 /// Classifies a turn.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Call, Capabilities, Turn, Use, capabilities, uses};
+use super::{Call, Capabilities, Turn, Use, capabilities, runs_program, uses};
 
 fn object(value: Value) -> Map<String, Value> {
     let Value::Object(map) = value else { panic!("{value}") };
@@ -207,4 +207,22 @@ fn rates_are_of_all_turns() {
     all += all;
     assert_eq!((all.paper.turns, all.extended.file), (8, 6));
     assert_eq!(Capabilities::default().paper.file_rate(), 0.0);
+}
+
+#[test]
+fn programs_of_any_kind_are_known() {
+    for (command, expected) in [
+        ("python3 - <<'PY'\nprint(2 + 3)\nPY", true),
+        ("awk -F, '{s += $2} END {print s}' a.csv", true),
+        ("sudo /usr/bin/python3.11 solve.py", true),
+        ("cat > solve.py <<'EOF'\nprint(1)\nEOF", true),
+        ("head -n 4 notes.txt | grep python", false),
+        ("printf '%s' '4' > answer.txt", false),
+        ("cat > notes.md <<'EOF'\nrun python3\nEOF", false),
+    ] {
+        let arguments = object(json!({"command": command}));
+        let calls = vec![Call { tool: "execute_bash", arguments: &arguments }];
+        let turn = Turn { number: 1, calls, ..Turn::default() };
+        assert_eq!(runs_program(&turn), expected, "{command}");
+    }
 }

@@ -302,3 +302,9 @@ pub(super) const PROGRAMMED: [&str; 9] =
 /// Commands that calculate.
 pub(super) const CALCULATORS: [&str; 9] =
     ["bc", "dc", "factor", "seq", "gp", "octave", "maxima", "sage", "calc"];
+
+/// Interpreters of programs besides Python.
+pub(super) const INTERPRETERS: [&str; 12] = [
+    "awk", "gawk", "mawk", "node", "perl", "php", "ruby", "Rscript", "julia", "lua", "octave",
+    "sqlite3",
+];

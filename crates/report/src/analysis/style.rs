@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::words::is_word;
+use super::{self_check, words::is_word};
 
 /// A counted pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -67,6 +67,9 @@ pub struct AnswerStyle {
     pub words: u64,
     /// Occurrences of each pattern, in the order of [`StylePattern::ALL`].
     pub counts: [u64; 9],
+    /// Places where the answer checks its own result.
+    #[serde(default)]
+    pub self_checks: u64,
 }
 
 impl AnswerStyle {
@@ -95,6 +98,11 @@ impl AnswerStyle {
         self.count(StylePattern::Verification) > 0
     }
 
+    /// Whether the answer checks its own result, or announces it.
+    pub fn checks_itself(&self) -> bool {
+        self.self_checks > 0
+    }
+
     /// Whether the answer has a visible structure: a heading, or two lines or sentences of one sequence.
     pub fn is_structured(&self) -> bool {
         use StylePattern::{Bullet, Heading, Numbered, Sequence, Step};
@@ -121,7 +129,9 @@ impl AnswerStyle {
         for _ in body.matches("\\boxed{") {
             self.add(StylePattern::Conclusion);
         }
-        self.phrases(&spoken(body));
+        let words = spoken(body);
+        self.self_checks += self_check::count(&words);
+        self.phrases(&words);
     }
 
     /// Counts phrases in lower-case words; `.` stands for the end of a sentence.
@@ -157,6 +167,9 @@ pub struct StyleSummary {
     pub words: u64,
     /// Answers that mention verification.
     pub verifying: u64,
+    /// Answers that check their own result.
+    #[serde(default)]
+    pub self_checking: u64,
     /// Answers with a visible structure.
     pub structured: u64,
     /// Occurrences of each pattern in total, in the order of [`StylePattern::ALL`].
@@ -171,6 +184,7 @@ impl StyleSummary {
             all.answers += 1;
             all.words += answer.words;
             all.verifying += u64::from(answer.verifies());
+            all.self_checking += u64::from(answer.checks_itself());
             all.structured += u64::from(answer.is_structured());
             all.counts.iter_mut().zip(answer.counts).for_each(|(sum, count)| *sum += count);
         }
@@ -185,6 +199,11 @@ impl StyleSummary {
     /// Share of answers that mention verification.
     pub fn verifying_share(&self) -> f64 {
         share(self.verifying, self.answers)
+    }
+
+    /// Share of answers that check their own result.
+    pub fn self_checking_share(&self) -> f64 {
+        share(self.self_checking, self.answers)
     }
 
     /// Share of answers with a visible structure.

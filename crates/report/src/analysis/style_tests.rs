@@ -64,3 +64,54 @@ fn many_answers_are_summed_up() {
     assert!((all.verifying_share() - 2.0 / 3.0).abs() < 1e-12);
     assert_eq!(StyleSummary::default().per_thousand_words(StylePattern::Step), 0.0);
 }
+
+#[test]
+fn checks_of_the_own_result_are_told_from_words_of_checking() {
+    for (text, expected) in [
+        ("Let's confirm this with Python code.", 1),
+        ("Now, let us quickly check if 12 is right.", 1),
+        ("We verify our calculations, then check the result again.", 2),
+        ("This confirms that x = 3.", 1),
+        ("To double-check this: plugging back gives 3.", 2),
+        ("A biopsy confirms the diagnosis; this test is to confirm it.", 0),
+        ("Check if the number is prime. The loop checks each divisor.", 0),
+        ("Let me see. Check in at the hotel.", 0),
+        ("```\n# let's verify this\n```", 0),
+    ] {
+        assert_eq!(AnswerStyle::of(text).self_checks, expected, "{text}");
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Labels {
+    responses: Vec<Labelled>,
+}
+
+#[derive(serde::Deserialize)]
+struct Labelled {
+    text: String,
+    checks_itself: bool,
+    structured: bool,
+}
+
+/// Agreement with 42 responses labelled by reading them. `docs/analyses.md` quotes these numbers.
+#[test]
+fn labels_and_patterns_agree_as_documented() {
+    let labels: Labels =
+        serde_json::from_str(include_str!("../../tests/data/style-labels.json")).unwrap();
+    let styles: Vec<(AnswerStyle, &Labelled)> =
+        labels.responses.iter().map(|it| (AnswerStyle::of(&it.text), it)).collect();
+    let table = |found: fn(&AnswerStyle) -> bool, label: fn(&Labelled) -> bool| {
+        let count = |is: bool, labelled: bool| {
+            let same = |(style, it): &&(AnswerStyle, &Labelled)| {
+                found(style) == is && label(it) == labelled
+            };
+            styles.iter().filter(same).count()
+        };
+        // Found and labelled, found only, labelled only, neither.
+        [count(true, true), count(true, false), count(false, true), count(false, false)]
+    };
+    assert_eq!(table(AnswerStyle::verifies, |it| it.checks_itself), [8, 16, 0, 18]);
+    assert_eq!(table(AnswerStyle::checks_itself, |it| it.checks_itself), [7, 0, 1, 34]);
+    assert_eq!(table(AnswerStyle::is_structured, |it| it.structured), [17, 2, 0, 23]);
+}

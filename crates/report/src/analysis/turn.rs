@@ -56,6 +56,18 @@ pub fn turns(lines: &[Line]) -> Vec<Turn<'_>> {
     turns
 }
 
+/// The text of the last response of an episode, as generated: of a plain call, the whole response, of which a task may
+/// take only a part as the answer.
+pub fn plain_response(lines: &[Line]) -> Option<&str> {
+    lines.iter().rev().find_map(|line| match &line.event {
+        Event::Responded(response) => {
+            let message = &response.message;
+            Some(message.raw.as_deref().unwrap_or(&message.text))
+        }
+        _ => None,
+    })
+}
+
 /// The turns of a recorded episode. Steps with the same `turn` belong together; without `turn`, as in the reference's
 /// files, each step is a turn.
 pub fn recorded(record: &Trajectory) -> Vec<Turn<'_>> {

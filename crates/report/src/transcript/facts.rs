@@ -81,7 +81,7 @@ fn outcome(episode: &Episode<'_>) -> String {
     format!("<span class=\"chip {class}\">{}</span>", isolated(&excerpt(text, FACT)))
 }
 
-fn score(score: Option<f64>) -> String {
+pub(super) fn score(score: Option<f64>) -> String {
     match score {
         Some(score) => {
             let class = if score >= 1.0 {
@@ -194,7 +194,7 @@ fn plain(value: &Value) -> String {
         .unwrap_or_else(|| serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-fn part(out: &mut String, name: &str, text: &str, room: Room<'_>) {
+pub(super) fn part(out: &mut String, name: &str, text: &str, room: Room<'_>) {
     let _ = write!(out, "<h3 class=\"label\">{}</h3><div class=\"box\">", isolated(name));
     match text.trim().is_empty() {
         true => out.push_str("<p class=\"cut\">empty</p>"),

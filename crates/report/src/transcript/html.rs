@@ -5,7 +5,7 @@ use std::fmt::Write;
 use plot::{Images, Page, count};
 use serde::Deserialize;
 use serde_json::Value;
-use trajectory::{Content, Message, Step, Usage};
+use trajectory::{Content, Message, Step, Trajectory, Usage};
 
 use super::{
     Episode, Notice, call,
@@ -26,6 +26,8 @@ const ROOM: usize = 32 << 10;
 const TITLE: usize = 120;
 /// Initial messages and files that are shown.
 const MESSAGES: usize = 20;
+/// Images of these messages that are shown, or named where they do not fit.
+const PROMPT_IMAGES: usize = 20;
 const FILES: usize = 500;
 
 /// Renders an episode as one HTML page of at most about 8 MB, and 16 MB more where it has images.
@@ -108,24 +110,46 @@ fn task(episode: &Episode<'_>, room: Room<'_>, gallery: &mut Gallery) -> String 
         _ => &episode.trajectory.problem_statement,
     };
     write(&mut out, Look::Prose, statement, room);
-    let messages = episode.trajectory.metadata.get("messages");
+    prompt(&mut out, episode.trajectory, room, gallery);
+    out
+}
+
+/// Writes the initial messages, folded.
+pub(super) fn prompt(
+    out: &mut String,
+    trajectory: &Trajectory,
+    room: Room<'_>,
+    gallery: &mut Gallery,
+) {
+    let messages = trajectory.metadata.get("messages");
     let messages: Vec<Message> =
         messages.and_then(|messages| Vec::deserialize(messages).ok()).unwrap_or_default();
-    if !messages.is_empty() {
-        let number = counted(messages.len(), "message");
-        let _ = write!(out, "<details class=\"prompt\"><summary>Prompt: {number}</summary>");
-        for message in messages.iter().take(MESSAGES) {
-            let (role, text) = message_text(message);
-            let _ = write!(out, "<h3 class=\"label\">{role}</h3><div class=\"box\">");
-            write(&mut out, Look::Code, &text, room);
-            for data in images(message) {
-                gallery.recorded(&mut out, "the prompt", data);
-            }
-            out.push_str("</div>");
-        }
-        out.push_str("</details>\n");
+    if messages.is_empty() {
+        return;
     }
-    out
+    let number = counted(messages.len(), "message");
+    let _ = write!(out, "<details class=\"prompt\"><summary>Prompt: {number}</summary>");
+    let mut left = PROMPT_IMAGES;
+    for message in messages.iter().take(MESSAGES) {
+        let (role, text) = message_text(message);
+        let _ = write!(out, "<h3 class=\"label\">{role}</h3><div class=\"box\">");
+        write(out, Look::Code, &text, room);
+        for data in images(message).take(left) {
+            gallery.recorded(out, "the prompt", data);
+        }
+        let hidden = images(message).count().saturating_sub(left);
+        left = left.saturating_sub(images(message).count());
+        if hidden > 0 {
+            let more = counted(hidden, "more image");
+            let _ = write!(out, "<p class=\"cut\">{more} of the prompt: not shown.</p>");
+        }
+        out.push_str("</div>");
+    }
+    if messages.len() > MESSAGES {
+        let more = counted(messages.len() - MESSAGES, "more message");
+        let _ = write!(out, "<p class=\"cut\">{more}: not shown.</p>");
+    }
+    out.push_str("</details>\n");
 }
 
 /// The images of a message, in base64.
@@ -213,8 +237,22 @@ fn write_turn(
         turn.title(),
         call_facts(response)
     );
+    turn_body(out, turn, (episode.notices, episode.pictures), alone, room, gallery);
+    out.push_str("</article>\n");
+}
+
+/// Writes a turn without its heading. Steps have anchors and numbers of their own where they are not `alone`.
+pub(super) fn turn_body(
+    out: &mut String,
+    turn: &Turn<'_>,
+    (all_notices, pictures): (&[Notice], &[Picture]),
+    alone: bool,
+    room: Room<'_>,
+    gallery: &mut Gallery,
+) {
+    let [response, ..] = turn.steps else { return };
     let is_here = |number: u32| Some(u64::from(number)) == turn.number;
-    notices(out, episode.notices.iter().filter(|notice| is_here(notice.turn)));
+    notices(out, all_notices.iter().filter(|notice| is_here(notice.turn)));
     if !response.reasoning_content.trim().is_empty() {
         out.push_str("<div class=\"reasoning\"><p class=\"label\">Reasoning</p>");
         write(out, Look::Prose, response.reasoning_content.trim(), room);
@@ -236,14 +274,13 @@ fn write_turn(
         let more = counted(turn.steps.len() - turn.shown().len(), "more step");
         let _ = writeln!(out, "<p class=\"notice\">{more} of this turn: not shown.</p>");
     }
-    for Picture { name, data, .. } in episode.pictures.iter().filter(|it| is_here(it.turn)) {
+    for Picture { name, data, .. } in pictures.iter().filter(|it| is_here(it.turn)) {
         gallery.recorded(out, name, data);
     }
-    out.push_str("</article>\n");
 }
 
 /// Duration, tokens and cost of a call to the model.
-fn call_facts(step: &Step) -> String {
+pub(super) fn call_facts(step: &Step) -> String {
     let known = |key: &str| step.metadata.get(key);
     let mut parts = Vec::new();
     let seconds = known("exec_time").and_then(Value::as_f64);

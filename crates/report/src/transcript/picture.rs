@@ -70,7 +70,11 @@ pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The number of pixels, where the header of the format says it in a fixed place.
+/// Bytes of a JPEG file that are searched for its size, and segments that are skipped.
+const JPEG_HEAD: usize = 1 << 20;
+const JPEG_SEGMENTS: usize = 1000;
+
+/// The number of pixels, where the header of the format says it.
 fn pixels(bytes: &[u8]) -> Option<u64> {
     match media_type(bytes)? {
         "image/png" => {
@@ -83,6 +87,48 @@ fn pixels(bytes: &[u8]) -> Option<u64> {
                 |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
             Some(u64::from(number(6)?) * u64::from(number(8)?))
         }
+        "image/jpeg" => jpeg_pixels(bytes.get(..JPEG_HEAD).unwrap_or(bytes)),
+        "image/webp" => webp_pixels(bytes),
+        _ => None,
+    }
+}
+
+/// The size in the frame header of a JPEG file: segments are skipped until there is one.
+fn jpeg_pixels(bytes: &[u8]) -> Option<u64> {
+    let number = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    let mut at = 2;
+    for _ in 0..JPEG_SEGMENTS {
+        let (0xff, marker) = (*bytes.get(at)?, *bytes.get(at + 1)?) else { return None };
+        match marker {
+            // Fill bytes, and markers without a length.
+            0xff => at += 1,
+            0x01 | 0xd0..=0xd8 => at += 2,
+            // The frame, of whatever coding; C4, C8 and CC are tables.
+            0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
+                return Some(u64::from(number(at + 5)?) * u64::from(number(at + 7)?));
+            }
+            0xd9 | 0xda => return None,
+            _ => at += 2 + usize::from(number(at + 2)?.max(2)),
+        }
+    }
+    None
+}
+
+/// The size in the first chunk of a WebP file: lossy, lossless or extended.
+fn webp_pixels(bytes: &[u8]) -> Option<u64> {
+    let chunk = bytes.get(12..16)?;
+    let bytes = bytes.get(20..30)?;
+    let three = |at: usize| {
+        u64::from(bytes[at]) | u64::from(bytes[at + 1]) << 8 | u64::from(bytes[at + 2]) << 16
+    };
+    let two = |at: usize| (u64::from(bytes[at]) | u64::from(bytes[at + 1]) << 8) & 0x3fff;
+    match chunk {
+        b"VP8 " => Some(two(6) * two(8)),
+        b"VP8L" => {
+            let sizes = u64::from(u32::from_le_bytes(bytes[1..5].try_into().ok()?));
+            Some(((sizes & 0x3fff) + 1) * ((sizes >> 14 & 0x3fff) + 1))
+        }
+        b"VP8X" => Some((three(4) + 1) * (three(7) + 1)),
         _ => None,
     }
 }
@@ -178,6 +224,34 @@ mod tests {
         assert_eq!(out.matches("is not shown").count(), 4);
         gallery.recorded(&mut out, "view", &BASE64_STANDARD.encode(png(2, 2)));
         assert!(out.contains("src=\"data:image/png;base64,iVBOR"), "{out}");
+    }
+
+    #[test]
+    fn sizes_are_read_from_the_headers() {
+        let jpeg = |more: &[u8], frame: [u8; 4]| {
+            let mut bytes = vec![0xff, 0xd8];
+            bytes.extend(more);
+            bytes.extend([0xff, 0xc2, 0, 17, 8]);
+            bytes.extend(frame);
+            bytes
+        };
+        let segment = [0xff, 0xe0, 0, 4, 1, 2, 0xff, 0xff, 0xfe, 0, 2];
+        assert_eq!(pixels(&jpeg(&segment, [0, 3, 1, 0])), Some(3 * 256));
+        assert_eq!(pixels(&jpeg(&segment, [0xff, 0xff, 0xff, 0xff])), Some(0xffff * 0xffff));
+        // Without a frame within reach the size is unknown.
+        assert_eq!(pixels(&[0xff, 0xd8, 0xff, 0xda, 0, 0]), None);
+        assert_eq!(pixels(&[&[0xff, 0xd8][..], &[0xff; 5000]].concat()), None);
+        assert_eq!(pixels(&[&[0xff, 0xd8][..], &[0xff, 0xe0, 0, 0].repeat(5000)].concat()), None);
+        let webp = |kind: &[u8; 4], data: [u8; 10]| {
+            [b"RIFF\0\0\0\0WEBP", &kind[..], &[10, 0, 0, 0], &data].concat()
+        };
+        assert_eq!(pixels(&webp(b"VP8 ", [0, 0, 0, 0x9d, 1, 0x2a, 4, 0, 3, 0x40])), Some(12));
+        assert_eq!(pixels(&webp(b"VP8L", [0x2f, 4, 0x80, 0, 0, 0, 0, 0, 0, 0])), Some(5 * 3));
+        assert_eq!(
+            pixels(&webp(b"VP8X", [0, 0, 0, 0, 0xff, 0xff, 0xff, 1, 0, 0])),
+            Some((1 << 24) * 2)
+        );
+        assert_eq!(pixels(b"RIFF\0\0\0\0WEBPVP8X"), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use trajectory::{Step, Trajectory};
 use super::cut::weight;
 
 /// Bytes of all texts of the turns on a page.
-const BUDGET: usize = 4 << 20;
+pub(super) const BUDGET: usize = 4 << 20;
 /// Bytes of one text, from what is comfortable down to what is still of use.
 const ROOMS: [usize; 8] = [64 << 10, 32 << 10, 16 << 10, 8 << 10, 4 << 10, 2 << 10, 1 << 10, 512];
 /// Bytes of markup around a text.
@@ -79,12 +79,17 @@ pub(super) struct Plan {
 
 /// Decides how much is shown: all turns, with shorter texts if need be; if they are too many, the first and the last.
 pub(super) fn plan(turns: &[Turn<'_>]) -> Plan {
+    plan_within(turns, BUDGET)
+}
+
+/// The same with another number of bytes for all texts.
+pub(super) fn plan_within(turns: &[Turn<'_>], budget: usize) -> Plan {
     let weights: Vec<Vec<usize>> = turns.iter().map(weights).collect();
     let cost = |turn: &Vec<usize>, room: usize| -> usize {
         turn.iter().map(|weight| *weight.min(&room) + MARKUP).sum()
     };
     let all = |room: usize| weights.iter().map(|turn| cost(turn, room)).sum::<usize>();
-    if let Some(room) = ROOMS.into_iter().find(|room| all(*room) <= BUDGET) {
+    if let Some(room) = ROOMS.into_iter().find(|room| all(*room) <= budget) {
         return Plan { room, head: turns.len(), tail: 0 };
     }
     let room = ROOMS[ROOMS.len() - 1];
@@ -93,7 +98,7 @@ pub(super) fn plan(turns: &[Turn<'_>]) -> Plan {
         let from_end = tail < head;
         let next = if from_end { turns.len() - 1 - tail } else { head };
         sum += cost(&weights[next], room);
-        if sum > BUDGET {
+        if sum > budget {
             break;
         }
         *(if from_end { &mut tail } else { &mut head }) += 1;

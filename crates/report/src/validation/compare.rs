@@ -11,7 +11,10 @@ use std::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{EpisodeRecord, MeasuredSet, StoreError, Validations};
+use super::{
+    EpisodeRecord, MAX_PAIRS, MeasuredSet, SetAnalyses, StoreError, Validations,
+    analyses::{analyses, correct_over_sets},
+};
 use crate::stats::{Paired, Scores, Test, holm, mean, paired, paired_average};
 
 /// What is compared.
@@ -66,6 +69,8 @@ pub struct CompareOptions {
     pub by: Option<Breakdown>,
     /// Only these sets; empty for all.
     pub sets: Vec<String>,
+    /// Whether to compare also what models did, which reads the events of all episodes.
+    pub analyses: bool,
 }
 
 /// Two points cannot be compared.
@@ -100,6 +105,36 @@ pub enum CompareError {
     Once {
         /// The run.
         run: PathBuf,
+    },
+    /// Both points are the same.
+    #[error("both sides are the validation of {} after step {step}; choose another step or run", run.display())]
+    Same {
+        /// The run.
+        run: PathBuf,
+        /// The step.
+        step: u64,
+    },
+    /// A set has no such problem at both points.
+    #[error("validation set `{set}` has no problem `{id}` at both points")]
+    NoProblem {
+        /// The set.
+        set: String,
+        /// The id.
+        id: String,
+    },
+    /// No problem of a set changed in this direction.
+    #[error("no problem of validation set `{set}` was {how}")]
+    NoneChanged {
+        /// The set.
+        set: String,
+        /// `gained` or `lost`.
+        how: &'static str,
+    },
+    /// Too many problems are chosen.
+    #[error("{many} problems are chosen, and at most {MAX_PAIRS} can be shown")]
+    TooManyProblems {
+        /// How many.
+        many: usize,
     },
     /// The points have no set in common.
     #[error("there is no validation set in common: {} has {}, {} has {}", runs[0].display(), sets[0].join(", "), runs[1].display(), sets[1].join(", "))]
@@ -152,6 +187,9 @@ pub struct Compared {
     /// The same by kind or level of problem.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<MetricMeans>,
+    /// What models did, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub analyses: Option<SetAnalyses>,
 }
 
 /// Problems of one kind or level.
@@ -220,7 +258,7 @@ pub fn compare(
         };
         common = true;
         let measured = [runs[0].read(name, first)?, runs[1].read(name, second)?];
-        match compared(name, [first, second], &measured, options) {
+        match compared(name, [first, second], &measured, &runs, options) {
             Some((set, pairs)) => {
                 sets.push(set);
                 all.push(pairs);
@@ -229,12 +267,17 @@ pub fn compare(
         }
     }
     if !common {
-        return Err(match base.run == other.run {
-            true => CompareError::Once { run: base.run.clone() },
-            false => nothing_in_common(points, &runs),
+        return Err(match (base.run == other.run, other.step) {
+            // Others than this step are there.
+            (true, Step::At(step)) if runs[0].steps().len() > 1 => {
+                CompareError::Same { run: base.run.clone(), step }
+            }
+            (true, _) => CompareError::Once { run: base.run.clone() },
+            (false, _) => nothing_in_common(points, &runs),
         });
     }
     correct(sets.iter_mut().map(|set| &mut set.score));
+    correct_over_sets(&mut sets);
     let pairs: Vec<&[Scores]> = all.iter().map(Vec::as_slice).collect();
     let average = paired_average(&pairs).filter(|_| sets.len() > 1);
     let means = [0, 1].map(|at| mean(sets.iter().map(|set| set.score.means[at])).unwrap_or(0.0));
@@ -263,7 +306,7 @@ impl Validations {
             let known = self.sets().keys().cloned().collect();
             return Err(CompareError::NoSet { run: run(), set: set.clone(), known });
         }
-        let steps: BTreeSet<u64> = self.sets().values().flatten().copied().collect();
+        let steps = self.steps();
         match point.step {
             Step::At(step) if !steps.contains(&step) => Err(CompareError::NoStep {
                 run: run(),
@@ -272,6 +315,24 @@ impl Validations {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// All steps at which a set was measured.
+    fn steps(&self) -> BTreeSet<u64> {
+        self.sets().values().flatten().copied().collect()
+    }
+
+    /// The step of a set at a point.
+    pub(super) fn step_of_point(&self, point: &Point, set: &str) -> Result<u64, CompareError> {
+        self.check(point, &[set.to_owned()])?;
+        self.step_of(set, point.step).ok_or_else(|| CompareError::NoStep {
+            run: point.run.clone(),
+            step: match point.step {
+                Step::At(step) => step,
+                Step::First | Step::Last => 0,
+            },
+            known: self.sets()[set].iter().map(u64::to_string).collect(),
+        })
     }
 
     /// The step of a set that is meant.
@@ -286,23 +347,19 @@ impl Validations {
 }
 
 /// The episodes of a problem at both points.
-type Pair<'a> = [Vec<&'a EpisodeRecord>; 2];
+pub(super) type Pair<'a> = [Vec<&'a EpisodeRecord>; 2];
 
 /// Compares a set; `None` where the points have no problem in common. Also returns the values of each problem.
 fn compared(
     name: &str,
     steps: [u64; 2],
     measured: &[MeasuredSet; 2],
+    runs: &[Validations; 2],
     options: &CompareOptions,
 ) -> Option<(Compared, Vec<Scores>)> {
-    let [base, other] = [&measured[0], &measured[1]].map(by_problem);
-    let mut pairs: Vec<Pair<'_>> = Vec::new();
-    for (id, episodes) in &base {
-        if let Some(same) = other.get(id) {
-            pairs.push([episodes.clone(), same.clone()]);
-        }
-    }
-    let of_metric = |episode: &EpisodeRecord| options.metric.of(episode);
+    let [base, other] = [&measured[0], &measured[1]].map(|set| by_problem(set).len());
+    let pairs = pairs(measured);
+    let of_metric = |episode: &&EpisodeRecord| options.metric.of(episode);
     let scores = values(&pairs, of_metric);
     let mut groups: BTreeMap<String, Vec<Scores>> = BTreeMap::new();
     for (pair, scores) in pairs.iter().zip(&scores) {
@@ -323,15 +380,26 @@ fn compared(
         set: name.to_owned(),
         steps,
         settings: changes(measured),
-        unpaired: [base.len() - pairs.len(), other.len() - pairs.len()],
+        unpaired: [base - pairs.len(), other - pairs.len()],
         failed: [failed(&measured[0]), failed(&measured[1])],
         score: Difference::of(&scores)?,
         turns: valid(|episode| f64::from(episode.turns))?,
         response_tokens: valid(|episode| episode.response_tokens as f64)?,
         environment_tokens: valid(|episode| episode.environment_tokens as f64)?,
         groups,
+        analyses: options.analyses.then(|| {
+            let modes = [0, 1].map(|at| measured[at].mode());
+            analyses(runs, modes, &pairs)
+        }),
     };
     Some((set, scores))
+}
+
+/// The problems that both points have, in the order of their ids.
+pub(super) fn pairs(measured: &[MeasuredSet; 2]) -> Vec<Pair<'_>> {
+    let [base, mut other] = [&measured[0], &measured[1]].map(by_problem);
+    let both = |(id, episodes)| Some([episodes, other.remove(&id)?]);
+    base.into_iter().filter_map(both).collect()
 }
 
 /// The episodes of each problem. Problems are the same where id and text are.
@@ -344,8 +412,8 @@ fn by_problem(set: &MeasuredSet) -> BTreeMap<(&str, &str), Vec<&EpisodeRecord>> 
 }
 
 /// A value of the episodes of each problem.
-fn values(pairs: &[Pair<'_>], of: impl Fn(&EpisodeRecord) -> Option<f64>) -> Vec<Scores> {
-    let side = |episodes: &[&EpisodeRecord]| episodes.iter().filter_map(|e| of(e)).collect();
+pub(super) fn values<T>(pairs: &[[Vec<T>; 2]], of: impl Fn(&T) -> Option<f64>) -> Vec<Scores> {
+    let side = |episodes: &[T]| episodes.iter().filter_map(&of).collect();
     pairs.iter().map(|[base, other]| (side(base), side(other))).collect()
 }
 
@@ -363,7 +431,7 @@ fn changes(measured: &[MeasuredSet; 2]) -> Vec<SettingChange> {
 }
 
 impl Metric {
-    fn of(self, episode: &EpisodeRecord) -> Option<f64> {
+    pub(super) fn of(self, episode: &EpisodeRecord) -> Option<f64> {
         match self {
             Self::Score => episode.score,
             Self::Success => episode.score.map(|_| f64::from(u8::from(episode.success))),
@@ -383,7 +451,7 @@ impl Breakdown {
 
 impl Difference {
     /// The difference of problems' values; `None` where no problem has values at both points.
-    fn of(problems: &[Scores]) -> Option<Self> {
+    pub(super) fn of(problems: &[Scores]) -> Option<Self> {
         let found = paired(problems)?;
         let both = || problems.iter().filter(|(base, other)| !base.is_empty() && !other.is_empty());
         let average = |values: &[f64]| mean(values.iter().copied()).unwrap_or(0.0);
@@ -408,7 +476,7 @@ impl Difference {
 }
 
 /// Corrects the p-values of a family of comparisons.
-fn correct<'a>(family: impl Iterator<Item = &'a mut Difference>) {
+pub(super) fn correct<'a>(family: impl Iterator<Item = &'a mut Difference>) {
     let family: Vec<&mut Difference> = family.collect();
     let corrected = holm(&family.iter().map(|one| one.p).collect::<Vec<_>>());
     family.into_iter().zip(corrected).for_each(|(one, p)| one.p_corrected = p);

@@ -193,6 +193,10 @@ fn what_is_missing_is_named() {
     let run = |step| place.point("run", step);
     let last = run(Step::Last);
     assert!(fails(&run(Step::First), &last, &[]).contains("measured once only"));
+    place.write("steps", 0, "set", &scored(&[1], 2), 6);
+    place.write("steps", 9, "set", &scored(&[1], 2), 6);
+    let [first, zero] = [Step::First, Step::At(0)].map(|step| place.point("steps", step));
+    assert!(fails(&first, &zero, &[]).contains("both sides are the validation of"));
     assert!(
         fails(&last, &run(Step::At(7)), &[])
             .contains("no validation after step 7; it has them after 0")

@@ -74,6 +74,11 @@ impl EpisodeRecord {
         }
         self
     }
+
+    /// Whether it ended at a limit: of turns, tokens or time.
+    pub fn reached_limit(&self) -> bool {
+        matches!(self.end.as_str(), "max_turns" | "truncated" | "timeout")
+    }
 }
 
 fn truncate(text: &mut String, most: usize) {

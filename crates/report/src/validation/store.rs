@@ -9,14 +9,19 @@ use std::{
 };
 
 use results::open_below;
+use serde::Deserialize;
+use trajectory::{Line, Mode};
 
 use super::{EpisodeRecord, SetInfo, UNNAMED, VERSION};
 
 /// The directory in a run.
 const DIRECTORY: &str = "validation";
 
-/// The largest file, in bytes.
+/// The largest file of a set, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
+
+/// The largest file of events, in bytes.
+const MAX_EVENT_BYTES: u64 = 64 << 20;
 
 /// Results cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -118,12 +123,30 @@ impl Validations {
     pub fn read(&self, name: &str, step: u64) -> Result<MeasuredSet, StoreError> {
         read(&self.run, &Path::new(DIRECTORY).join(step_name(step)), name)
     }
+
+    /// Whether the events of an episode exist.
+    pub(super) fn has_events(&self, episode: &EpisodeRecord) -> bool {
+        let path = episode.events.as_deref();
+        path.is_some_and(|path| open_below(&self.run, Path::new(path)).is_ok())
+    }
+
+    /// Reads the events of an episode.
+    pub fn events(&self, episode: &EpisodeRecord) -> io::Result<Vec<Line>> {
+        let path = episode.events.as_deref().ok_or(io::ErrorKind::NotFound)?;
+        let text = bounded_text(&self.run, Path::new(path), MAX_EVENT_BYTES)?;
+        trajectory::read(&text).map_err(io::Error::other)
+    }
 }
 
 impl MeasuredSet {
     /// The name of the files of a set.
     pub fn file_name(name: Option<&str>) -> &str {
         name.unwrap_or(UNNAMED)
+    }
+
+    /// Whether its episodes have a sandbox, where its settings say so.
+    pub fn mode(&self) -> Option<Mode> {
+        Mode::deserialize(self.info.settings.get("mode")?).ok()
     }
 }
 
@@ -172,16 +195,18 @@ fn read(run: &Path, below: &Path, name: &str) -> Result<MeasuredSet, StoreError>
 
 /// The text of a file below a run.
 fn text(run: &Path, path: &Path) -> Result<String, StoreError> {
-    let read = || {
-        let file = open_below(run, path)?;
-        if file.metadata()?.len() > MAX_BYTES {
-            return Err(io::Error::other("it is longer than 1 GiB"));
-        }
-        let mut text = String::new();
-        file.take(MAX_BYTES).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    read().map_err(|source| StoreError::Io { path: run.join(path), source })
+    bounded_text(run, path, MAX_BYTES)
+        .map_err(|source| StoreError::Io { path: run.join(path), source })
+}
+
+fn bounded_text(run: &Path, path: &Path, most: u64) -> io::Result<String> {
+    let file = open_below(run, path)?;
+    if file.metadata()?.len() > most {
+        return Err(io::Error::other(format!("it is longer than {} MiB", most >> 20)));
+    }
+    let mut text = String::new();
+    file.take(most).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -9,4 +9,5 @@ mod finds_true_effects;
 mod reads_runs;
 mod renders_episodes;
 mod renders_reports;
+mod shows_episodes_side_by_side;
 mod shows_hostile_texts;

@@ -9,7 +9,7 @@ use trajectory::{Action, Step, Trajectory};
 /// A page of a hostile record is not larger.
 const LARGEST: usize = 8 << 20;
 
-const NASTY: [&str; 9] = [
+pub(crate) const NASTY: [&str; 9] = [
     "</script><img src=x onerror=alert(1)>",
     "\"><svg onload=alert(1)>",
     "<!-- --!> <![CDATA[ ]]> </style></pre></details></title>",
@@ -60,7 +60,7 @@ fn attempt(grade: Value) -> AttemptRecord {
 }
 
 /// Checks that every tag is one of ours, with our attributes only, and that nothing is loaded.
-fn check_page(page: &str) {
+pub(crate) fn check_page(page: &str) {
     let policy = "default-src 'none'; style-src 'sha256-";
     assert!(page.contains(policy), "no policy");
     let body = page.split_once("</style>").unwrap().1;

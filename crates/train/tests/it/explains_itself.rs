@@ -90,37 +90,3 @@ fn examples_are_configurations() {
     }
     assert!(seen >= 10);
 }
-
-#[test]
-fn every_key_is_documented() {
-    let page = fs::read_to_string(root().join("docs/training.md")).unwrap();
-    let rl = "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\nsteps = 1\n[data]\ntrain = [\"t\"]\n\
-              draw = \"pass-rate\"\n[rollout]\nobservation = 999\n[reward]\npartial = false\n[lora]\n";
-    let sft = "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n\
-               keep = \"correct\"\nthreshold = 0.5\n";
-    let sample =
-        "model = \"m\"\nfrom = \"f\"\noutput = \"o\"\n[data]\nproblems = [\"t\"]\nlimit = 1\n";
-    let rl = serde_json::to_value(RlConfig::parse(rl, &[]).unwrap()).unwrap();
-    let server = "model = \"m\"\noutput = \"o\"\n[data]\nproblems = [\"t\"]\n[sampler]\nurl = \"http://x\"\nmodel = \"m\"\n\
-                  tokenizer = \"t\"\nlogprobs = \"raw\"\ncontext = 9\napi_key_env = \"K\"\n";
-    let server = serde_json::to_value(SampleConfig::parse(server, &[]).unwrap()).unwrap();
-    let sft = serde_json::to_value(SftConfig::parse(sft, &[]).unwrap()).unwrap();
-    let sample = serde_json::to_value(SampleConfig::parse(sample, &[]).unwrap()).unwrap();
-    let mut keys = Vec::new();
-    for config in [rl, sft, sample, server] {
-        gather(&config, &mut keys);
-    }
-    assert!(keys.len() > 40 && keys.iter().any(|key| key == "from"));
-    for key in keys {
-        let named =
-            [format!("`{key}`"), format!("`[{key}]`")].iter().any(|name| page.contains(name));
-        assert!(named, "docs/training.md says nothing of `{key}`");
-    }
-}
-
-fn gather(value: &serde_json::Value, keys: &mut Vec<String>) {
-    for (key, value) in value.as_object().into_iter().flatten() {
-        keys.push(key.clone());
-        gather(value, keys);
-    }
-}

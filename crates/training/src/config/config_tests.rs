@@ -117,28 +117,6 @@ fn greedy_validation_is_allowed() {
 }
 
 #[test]
-fn optional_keys_are_documented_too() {
-    let page = include_str!("../../../../docs/training.md");
-    let settings = ["from=\"f\"", "lora.rank=4", "rollout.overlong=\"keep\""].map(String::from);
-    let sft = "model = \"m\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n";
-    let rl = serde_json::to_value(RlConfig::parse(MINIMAL, &settings).unwrap()).unwrap();
-    let sft = serde_json::to_value(SftConfig::parse(sft, &settings).unwrap()).unwrap();
-    let mut keys = Vec::new();
-    let mut left = vec![&rl, &sft];
-    while let Some(value) = left.pop() {
-        for (key, value) in value.as_object().into_iter().flatten() {
-            keys.push(key.as_str());
-            left.push(value);
-        }
-    }
-    assert!(keys.contains(&"from"));
-    for key in keys {
-        let named = page.contains(&format!("`{key}`")) || page.contains(&format!("`[{key}]`"));
-        assert!(named, "docs/training.md does not mention `{key}`");
-    }
-}
-
-#[test]
 fn overrides_take_precedence() {
     let overrides =
         ["optimiser.rate=1e-5", "model=elsewhere/x", "rollout.tokens=77", "lora.rank=4"];

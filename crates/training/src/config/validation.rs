@@ -294,22 +294,6 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_set_is_documented() {
-        let all = "format = \"native\"\nturns = 2\ntokens_per_reply = 9\nobservation = 300\n\
-                   command_timeout = 1.0\ntimeout = 2.0\n";
-        let config = parse(&format!("{SETS}{all}"), &[]).unwrap();
-        let written = serde_json::to_value(&config).unwrap();
-        let set = written["validation"][1].as_object().unwrap();
-        assert_eq!(set.len(), 16);
-        let page = include_str!("../../../../docs/training.md");
-        let (_, section) = page.split_once("`[[validation]]`, instead of").unwrap();
-        for key in set.keys() {
-            let shared = ["every", "problems", "members", "sampling"].contains(&key.as_str());
-            assert!(shared || section.contains(&format!("`{key}`")), "{key}");
-        }
-    }
-
-    #[test]
     fn one_set_keeps_its_old_form() {
         let config = parse("[validation]\nevery = 5\n", &["data.validation=[\"v\"]"]).unwrap();
         let [set] = &config.validation_sets()[..] else { panic!() };
@@ -322,8 +306,13 @@ mod tests {
     fn overrides_name_a_set() {
         let config = parse(SETS, &["validation.math.problems=7"]).unwrap();
         assert_eq!(config.validation_sets()[0].settings.problems, 7);
-        let error = parse(SETS, &["validation.maths.problems=7"]).unwrap_err();
-        assert!(matches!(error, ConfigError::Override { .. }), "{error}");
+        let dotted = SETS.replace("math-plain", "math.v2");
+        let overrides = ["validation.math.v2.problems=8", "validation.math.v2.sampling.top_k=3"];
+        let config = parse(&dotted, &[&overrides[..], &["steps=0"]].concat()).unwrap();
+        let set = &config.validation_sets()[1].settings;
+        assert_eq!((set.problems, set.sampling.top_k), (8, 3));
+        let error = parse(SETS, &["validation.maths.problems=7"]).unwrap_err().to_string();
+        assert!(error.ends_with("names no validation set; there are math, math-plain"), "{error}");
     }
 
     #[test]

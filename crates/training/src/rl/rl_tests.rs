@@ -195,6 +195,28 @@ fn named_sets_are_measured_together_and_every_episode_is_kept() {
 }
 
 #[test]
+fn sets_are_measured_at_the_end_of_a_run_that_is_shortened() {
+    let dir = place();
+    let sets = "validation=[{name = \"often\", data = [\"DIR/rows.jsonl\"], every = 1}, \
+                {name = \"rarely\", data = [\"DIR/rows.jsonl\"], every = 9}]";
+    let blocked = dir.path().join("run/episodes/step-000002-0");
+    fs::create_dir_all(blocked.parent().unwrap()).unwrap();
+    fs::write(&blocked, "no directory").unwrap();
+    run(&dir, &[sets]).unwrap_err();
+    let measured = |set: &str| {
+        let found = report::validation::Validations::find(&dir.path().join("run")).unwrap();
+        found.sets()[set].clone()
+    };
+    assert_eq!((measured("often"), measured("rarely")), (vec![0, 1], vec![0]));
+    for _ in 0..2 {
+        run(&dir, &[sets, "steps=1"]).unwrap();
+        assert_eq!((measured("often"), measured("rarely")), (vec![0, 1], vec![0, 1]));
+        let of_rarely = |line: &&serde_json::Value| line.get("validation/rarely/success").is_some();
+        assert_eq!(lines(&dir, "run").iter().filter(of_rarely).count(), 2);
+    }
+}
+
+#[test]
 fn results_of_steps_that_are_repeated_are_removed() {
     let dir = place();
     let validated =

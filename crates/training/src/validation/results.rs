@@ -8,7 +8,7 @@ use report::{
     stats,
     validation::{EpisodeRecord, MeasuredSet, SetInfo, VERSION, step_directory},
 };
-use rollout::{Group, Rollout};
+use rollout::{End, Group, Rollout};
 use serde_json::{Map, Value, json};
 
 use crate::{config::ResolvedSet, episodes, metrics::Metrics};
@@ -54,19 +54,49 @@ impl Settings<'_> {
     }
 }
 
-/// The metrics of a set, with the standard errors of its means, clustered by problem.
+/// A mean of a set: its name, its value for an episode, and whether its standard error is a metric too.
+type Mean = (&'static str, fn(&Rollout) -> Option<f64>, bool);
+
+/// The means over problems.
+const MEANS: [Mean; 12] = [
+    ("reward_mean", |played| played.reward, false),
+    ("raw_reward_mean", score, true),
+    ("success", success, true),
+    ("turns_mean", |played| valid(played, f64::from(played.turns)), false),
+    ("response_tokens_mean", |played| valid(played, played.response_tokens as f64), false),
+    ("env_tokens_mean", |played| valid(played, played.environment_tokens as f64), false),
+    ("prompt_tokens_mean", |played| valid(played, played.prompt_tokens as f64), false),
+    ("end/submitted", |played| ended(played, End::Submitted), false),
+    ("end/max_turns", |played| ended(played, End::MaxTurns), false),
+    ("end/truncated", |played| ended(played, End::Truncated), false),
+    ("end/timeout", |played| ended(played, End::Timeout), false),
+    ("end/no_calls", |played| ended(played, End::NoCalls), false),
+];
+
+/// The metrics of a set. Means are over problems, each by the mean of its episodes with a score, and so have the standard
+/// errors clustered by problem that comparisons use: a lost episode does not shift weight to other problems.
 pub(super) fn metrics(groups: &[Group]) -> Metrics {
     let mut metrics = episodes::metrics(groups);
-    for (name, of) in
-        [("raw_reward_mean", score as fn(&Rollout) -> Option<f64>), ("success", success)]
-    {
+    for (name, of, has_error) in MEANS {
         let problems = groups.iter().map(|group| group.members.iter().filter_map(of).collect());
-        let error = stats::clustered(&problems.collect::<Vec<Vec<f64>>>());
-        if let Some(se) = error.and_then(|estimate| estimate.se) {
+        let Some(found) = stats::clustered(&problems.collect::<Vec<Vec<f64>>>()) else { continue };
+        metrics.set(name, found.mean);
+        if let Some(se) = found.se.filter(|_| has_error) {
             metrics.add(format!("{name}_se"), se);
         }
     }
+    let is_lost = |group: &&Group| group.members.iter().all(|played| score(played).is_none());
+    metrics.add("problems_left", groups.iter().filter(is_lost).count() as f64);
     metrics
+}
+
+/// A value of an episode that did not fail on our side.
+fn valid(played: &Rollout, value: f64) -> Option<f64> {
+    played.reward.map(|_| value)
+}
+
+fn ended(played: &Rollout, end: End) -> Option<f64> {
+    valid(played, f64::from(u8::from(played.end == end)))
 }
 
 fn score(played: &Rollout) -> Option<f64> {
@@ -186,4 +216,36 @@ pub(crate) fn remove_after(run: &Path, step: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::episodes::tests::scored;
+
+    #[test]
+    fn a_lost_episode_does_not_shift_the_mean() {
+        let group = |scores: &[Option<f64>]| Group {
+            problem: "p".into(),
+            members: scores
+                .iter()
+                .map(|score| Rollout { raw_reward: *score, reward: *score, ..scored(0.0) })
+                .collect(),
+        };
+        let groups = [
+            group(&[Some(1.0), None, None, None]),
+            group(&[Some(0.0), Some(0.0), Some(0.0), Some(0.0)]),
+            group(&[None; 4]),
+        ];
+        let found = metrics(&groups);
+        let value = |name: &str| found.get(name).unwrap();
+        // Over episodes it would be a fifth.
+        assert_eq!(
+            (value("success"), value("raw_reward_mean"), value("reward_mean")),
+            (0.5, 0.5, 0.5)
+        );
+        assert_eq!(value("success_se"), 0.5);
+        assert_eq!((value("episodes_left"), value("problems_left")), (7.0, 1.0));
+        assert_eq!(found.iter().filter(|(name, _)| *name == "success").count(), 1);
+    }
 }

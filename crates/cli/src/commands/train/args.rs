@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use curves::Smoothing;
+use report::validation::{EpisodeChoice, ProblemChoice};
 
 /// Subcommands of `train`.
 #[derive(Debug, Subcommand)]
@@ -23,9 +24,14 @@ figure. A run in progress is plotted up to its last step.")]
   llm-in-sandbox train compare runs/rloo
   llm-in-sandbox train compare runs/base runs/rloo@40 --by kind
   llm-in-sandbox train compare runs/rloo --set gsm8k --json
+  llm-in-sandbox train compare runs/base runs/rloo --analyses
+  llm-in-sandbox train compare runs/base runs/rloo --output pairs.html \\
+      --episodes gsm8k/test-7,small:gained:3,small:lost
 
 One run is compared with its own first validation, several with the first of
-them. RUN@STEP chooses a validation; default: the last.")]
+them. RUN@STEP chooses a validation; default: the last. --episodes takes ids
+(SET/ID), or the first problems whose score rose (SET:gained) or fell
+(SET:lost): three of them, or SET:lost:N.")]
     Compare(CompareArgs),
     /// Train a model by reinforcement learning in sandboxes
     #[command(
@@ -103,6 +109,16 @@ pub(crate) struct CompareArgs {
     /// Compare this validation set only; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) set: Vec<String>,
+    /// Compare also limits, use of the sandbox and style of plain responses, from the events of episodes
+    #[arg(long)]
+    pub(crate) analyses: bool,
+    /// Show episodes of two runs side by side instead: SET/ID, SET:gained[:N] or SET:lost[:N]
+    #[arg(long, value_name = "EPISODES", value_delimiter = ',', value_parser = episode_choice)]
+    #[arg(conflicts_with_all = ["analyses", "by", "set", "json"])]
+    pub(crate) episodes: Vec<EpisodeChoice>,
+    /// File for the episodes, .html or .md; default: Markdown on standard output
+    #[arg(long, value_name = "FILE", requires = "episodes")]
+    pub(crate) output: Option<PathBuf>,
     /// Print the comparisons as one JSON array
     #[arg(long)]
     pub(crate) json: bool,
@@ -121,6 +137,35 @@ pub(crate) enum MetricArg {
 pub(crate) enum ByArg {
     Kind,
     Level,
+}
+
+/// Parses a choice of episodes. Names of sets contain neither `/` nor `:`.
+pub(crate) fn episode_choice(text: &str) -> Result<EpisodeChoice, String> {
+    const DEFAULT: usize = 3;
+    let choice = || {
+        let at = text.find(['/', ':'])?;
+        let (set, rest) = (&text[..at], &text[at + 1..]);
+        let problems = match (text.as_bytes()[at], rest.split_once(':').unwrap_or((rest, ""))) {
+            (b'/', _) => ProblemChoice::Id(rest.to_owned()),
+            (_, ("gained", most)) => ProblemChoice::Gained(number(most, DEFAULT)?),
+            (_, ("lost", most)) => ProblemChoice::Lost(number(most, DEFAULT)?),
+            _ => return None,
+        };
+        let named = !set.is_empty() && !rest.is_empty();
+        named.then(|| EpisodeChoice { set: set.to_owned(), problems })
+    };
+    choice().ok_or_else(|| {
+        format!(
+            "`{text}` is not SET/ID, SET:gained or SET:lost, such as gsm8k/test-7 or gsm8k:lost:5"
+        )
+    })
+}
+
+fn number(text: &str, default: usize) -> Option<usize> {
+    match text {
+        "" => Some(default),
+        text => text.parse().ok().filter(|number| *number > 0),
+    }
 }
 
 /// Parses a smoothing factor.

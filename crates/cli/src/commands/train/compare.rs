@@ -7,13 +7,14 @@ use report::{
     stats::Test,
     validation::{
         Breakdown, CompareOptions, Compared, Comparison, Difference, Metric, Point, Step, compare,
+        markdown,
     },
 };
 use serde_json::Value;
 
 use super::{
     args::{ByArg, CompareArgs, MetricArg},
-    one_line,
+    episodes, one_line,
 };
 use crate::{
     console::output,
@@ -22,10 +23,14 @@ use crate::{
 
 /// Runs `train compare`.
 pub(super) fn run(args: &CompareArgs) -> Result<Exit> {
+    if !args.episodes.is_empty() {
+        return episodes::run(args);
+    }
     let options = CompareOptions {
         metric: args.metric.into(),
         by: args.by.map(Breakdown::from),
         sets: args.set.clone(),
+        analyses: args.analyses,
     };
     let mut comparisons = Vec::new();
     for [base, other] in points(args) {
@@ -46,7 +51,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit> {
 }
 
 /// The first and the last validation of a single run; otherwise each run with the first.
-fn points(args: &CompareArgs) -> Vec<[Point; 2]> {
+pub(super) fn points(args: &CompareArgs) -> Vec<[Point; 2]> {
     match &args.runs[..] {
         [run] => {
             let last = Point::parse(run, Step::Last);
@@ -78,6 +83,10 @@ fn text(found: &Comparison) -> String {
     for set in found.sets.iter().filter(|set| !set.groups.is_empty()) {
         lines.push(String::new());
         lines.push(groups(set, found.metric));
+    }
+    let analyses = markdown(found);
+    if !analyses.is_empty() {
+        lines.extend([String::new(), analyses.trim_end().to_owned()]);
     }
     lines.join("\n")
 }
@@ -211,6 +220,14 @@ fn note_losses(found: &Comparison) {
                 one_line(&set.set)
             ));
         }
+        let [first, second] = set.analyses.as_ref().map_or([0, 0], |found| found.unread);
+        if first + second > 0 {
+            output::note(&format!(
+                "{}: the events of {first} episodes of the first and {second} of the second cannot be read; tables that need \
+                 them leave these out",
+                one_line(&set.set)
+            ));
+        }
         let [first, second] = set.failed;
         if first + second > 0 {
             output::note(&format!(
@@ -273,6 +290,9 @@ mod tests {
             metric: MetricArg::Score,
             by: None,
             set: Vec::new(),
+            analyses: false,
+            episodes: Vec::new(),
+            output: None,
             json: false,
         };
         let steps = |runs: &[&str]| {
