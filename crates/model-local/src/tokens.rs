@@ -91,8 +91,12 @@ impl Sampler for LocalModel {
             output,
         };
         self.shared.engine.submit(job).map_err(|_| SampleError::Stopped)?;
-        let mut sampled =
-            Sampled { tokens: Vec::new(), logprobs: Vec::new(), end: SampleEnd::Length };
+        let mut sampled = Sampled {
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+            versions: Vec::new(),
+            end: SampleEnd::Length,
+        };
         while let Some(output) = outputs.recv().await {
             match output {
                 Output::Token(token, logprob) => {

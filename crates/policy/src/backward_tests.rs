@@ -4,7 +4,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::Checkpointing;
 use crate::batch::{BatchError, Row, RowGroup, TokenBatch};
-use crate::head::{HeadPrecision, LogitLimits, Scored};
+use crate::head::{Head, HeadPrecision, LogitLimits, Projection, Scored};
 use crate::lora::{LoraConfig, Target};
 use crate::net::Network;
 use crate::shape::{Architecture, Output, Scaling, Shape};
@@ -286,11 +286,32 @@ fn logits_in_single_precision_lose_less() {
     let wanted =
         hidden.to_kind(Kind::Double).linear(&weight.to_kind(Kind::Double), None::<&Tensor>);
     let error = |precision| {
-        let logits = crate::head::Projection { weight, precision }.logits(&hidden).unwrap();
+        let logits = Projection { weight, precision }.logits(&hidden).unwrap();
         (logits.to_kind(Kind::Double) - &wanted).abs().max().double_value(&[])
     };
     let (single, model) = (error(HeadPrecision::F32), error(HeadPrecision::Model));
     assert!(single < 1e-4 && model > 1e-2, "{single} {model}");
     let settled = narrow.with_head_precision(HeadPrecision::Model);
     assert_eq!(settled.head_precision(), HeadPrecision::Model);
+}
+
+#[test]
+fn the_gradient_of_a_confident_token_is_not_rounded_away() {
+    let net = tiny(Architecture::Llama, Output::Own);
+    let batch = net.batch(&[Row { tokens: &[1, 2], scored: &[false, true] }]).unwrap();
+    // The logit of token 2 is the first number of the hidden state, all others are 0.
+    let options = (Kind::BFloat16, Device::Cpu);
+    let (weight, hidden) = (Tensor::zeros([20, 8], options), Tensor::zeros([2, 8], options));
+    let _ = weight.get(2).get(0).fill_(1.0);
+    let _ = hidden.get(0).get(0).fill_(12.0);
+    let rest = 19.0 * (-12f64).exp() / (1.0 + 19.0 * (-12f64).exp());
+    for stored in [0, 1000] {
+        let projection = Projection { weight: &weight, precision: HeadPrecision::F32 };
+        let limits = LogitLimits { chunk: 60, stored };
+        let (head, scored) = Head::forward(projection, &hidden, &batch, 1.0, limits).unwrap();
+        assert!((scored.logprob.double_value(&[0]) + rest).abs() < 1e-6);
+        let gradient = head.backward(&Tensor::from_slice(&[1f32])).unwrap();
+        let found = gradient.double_value(&[0, 0]);
+        assert!((found / rest - 1.0).abs() < 0.01, "{found} instead of {rest}");
+    }
 }

@@ -59,7 +59,7 @@ impl Projection<'_> {
 pub(crate) struct LogitLimits {
     /// Logits in single precision per chunk.
     pub(crate) chunk: i64,
-    /// Logits that may be stored until the backward pass; those beyond are recomputed.
+    /// Probabilities that may be stored until the backward pass; those beyond are recomputed.
     pub(crate) stored: i64,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Head<'a> {
 struct Chunk {
     start: i64,
     rows: i64,
-    /// Logits before the temperature, `[rows, vocabulary]`, where stored.
+    /// The probabilities of all tokens, `[rows, vocabulary]`, where stored.
     stored: Option<Tensor>,
 }
 
@@ -105,20 +105,17 @@ impl<'a> Head<'a> {
         let (mut logprobs, mut entropies) = (Vec::new(), Vec::new());
         for start in (0..count).step_by(step as usize) {
             let rows = step.min(count - start);
-            let raw = head.logits(start, rows)?;
-            let scores = head.scores(&raw)?;
             // One fused kernel; a sum of exponentials would write all logits twice.
-            let all = scores.f_log_softmax(-1, None::<Kind>)?;
+            let mut all = head.scores(start, rows)?.f_log_softmax(-1, None::<Kind>)?;
             let targets = batch.targets.f_narrow(0, start, rows)?.f_unsqueeze(1)?;
             logprobs.push(all.f_gather(1, &targets, false)?.f_squeeze_dim(1)?);
-            let mean = all.f_exp()?.f_mul_(&all)?.f_sum_dim_intlist(
-                [1i64].as_slice(),
-                false,
-                None::<Kind>,
-            )?;
-            entropies.push(mean.f_neg()?);
+            // Every pass over the vocabulary counts: the entropy follows from the probabilities alone, and so does the
+            // gradient.
+            let probabilities = all.f_exp_()?;
+            let terms = probabilities.f_special_entr()?;
+            entropies.push(terms.f_sum_dim_intlist([1i64].as_slice(), false, None::<Kind>)?);
             left -= rows * vocabulary;
-            head.chunks.push(Chunk { start, rows, stored: (left >= 0).then_some(raw) });
+            head.chunks.push(Chunk { start, rows, stored: (left >= 0).then_some(probabilities) });
         }
         let scored = Scored { logprob: head.joined(&logprobs)?, entropy: head.joined(&entropies)? };
         Ok((head, scored))
@@ -137,16 +134,20 @@ impl<'a> Head<'a> {
         let sizes = [self.batch.computed as i64, weight.size2()?.1];
         let mut by_hidden = Tensor::f_zeros(sizes, (wide, weight.device()))?;
         for chunk in &self.chunks {
-            let raw = match &chunk.stored {
-                Some(raw) => raw.shallow_clone(),
-                None => self.logits(chunk.start, chunk.rows)?,
+            let probabilities = match &chunk.stored {
+                Some(probabilities) => probabilities.shallow_clone(),
+                None => self.scores(chunk.start, chunk.rows)?.f_softmax(-1, None::<Kind>)?,
             };
             let rows = |tensor: &Tensor| tensor.f_narrow(0, chunk.start, chunk.rows);
             let outer = rows(&by_logprob)?;
             let targets = rows(&self.batch.targets)?.f_unsqueeze(1)?;
-            let mut by_scores =
-                self.scores(&raw)?.f_softmax(-1, None::<Kind>)?.f_mul_(&outer.f_neg()?)?;
-            let by_scores = by_scores.f_scatter_add_(1, &targets, &outer)?.f_to_kind(kind)?;
+            // Multiplied and rounded in one pass. The target's is `1 - p`, which has to be rounded once as well.
+            let sizes = probabilities.size();
+            let mut by_scores = Tensor::f_empty(sizes, (kind, weight.device()))?;
+            let _ = probabilities.f_mul_out(&by_scores, &outer.f_neg()?)?;
+            let certain = probabilities.f_gather(1, &targets, false)?;
+            let of_targets = certain.f_neg()?.f_add_scalar(1.0)?.f_mul(&outer)?.f_to_kind(kind)?;
+            let by_scores = by_scores.f_scatter_(1, &targets, &of_targets)?;
             let part = by_scores.f_matmul(weight)?.f_to_kind(wide)?;
             let _ = by_hidden.f_index_add_(0, &rows(&self.batch.from)?, &part)?;
             if let Some(by_weight) = &mut by_weight {
@@ -162,15 +163,11 @@ impl<'a> Head<'a> {
         Ok(by_hidden)
     }
 
-    /// The logits of some scored tokens, before the temperature.
-    fn logits(&self, start: i64, rows: i64) -> TchResult<Tensor> {
-        self.projection.logits(&self.hidden.f_narrow(0, start, rows)?)
-    }
-
-    /// Logits divided by the temperature, in at least single precision.
-    fn scores(&self, raw: &Tensor) -> TchResult<Tensor> {
-        let scores = raw.f_to_kind(wide(raw.kind()))?;
-        if self.temperature == 1.0 { Ok(scores) } else { scores.f_div_scalar(self.temperature) }
+    /// The logits of some scored tokens, divided by the temperature, in at least single precision.
+    fn scores(&self, start: i64, rows: i64) -> TchResult<Tensor> {
+        let raw = self.projection.logits(&self.hidden.f_narrow(0, start, rows)?)?;
+        let mut scores = raw.f_to_kind(wide(raw.kind()))?;
+        if self.temperature == 1.0 { Ok(scores) } else { scores.f_div_scalar_(self.temperature) }
     }
 
     /// The values of all chunks, `[scored]`.

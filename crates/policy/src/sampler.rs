@@ -28,7 +28,7 @@ use std::{
     future::Future,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
         mpsc,
     },
     thread::JoinHandle,
@@ -49,7 +49,7 @@ use crate::{
 pub use settings::{CudaGraphs, EngineError, EngineSettings, PrefixSharing};
 pub use weights::AdapterPath;
 
-use thread::{Message, Request};
+use thread::{Message, Pause, Request};
 pub(crate) use weights::logit_kind;
 use weights::{AdapterWeights, Weights};
 
@@ -115,6 +115,8 @@ struct Shared {
     replayed_steps: AtomicU64,
     cached_conversations: AtomicU64,
     evictions: AtomicU64,
+    /// Updates of the weights so far.
+    version: AtomicU32,
     /// Why CUDA graphs are not used.
     graphs_disabled_reason: Mutex<Option<String>>,
 }
@@ -216,29 +218,54 @@ impl Engine {
         let _ = self.send(Message::Release(conversation));
     }
 
-    /// Announces that the weights of the network have changed, or replaces it by another one of the same shape: the
-    /// cache is cleared. Call this after every update; it waits for the current step. Weights must not change while
-    /// responses are being sampled.
+    /// Announces that the weights of the network have changed, or replaces it by another one of the same shape. Call
+    /// this after every update.
+    ///
+    /// Waits for the current step, and counts one more [version](Self::version). Everything cached is stale from then
+    /// on: the next token of a response in progress follows from all its tokens, evaluated again with the new weights.
+    /// Weights that are shared must not change while responses are being sampled: see [`Self::hold`].
     pub fn refresh(&self, net: &Network) -> Result<(), EngineError> {
         if *net.shape() != self.shape || logit_kind(net) != self.logits {
             return Err(EngineError::OtherShape);
         }
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        let weights = match source.is_of(net) {
-            true => {
-                source.refresh(net)?;
-                None
-            }
-            false => {
-                let kernels = source.kernels.clone();
-                let weights = Weights::of(net, kernels.as_deref())?;
-                *source = Source::of(net, &weights, kernels);
-                Some(weights)
-            }
-        };
+        // The thread must not read an adapter that is being written, and the device cannot be waited for while a graph
+        // is recorded.
+        self.hold()?;
+        let updated = source.update(net);
         synchronize(net.device());
+        let (weights, failed) = match updated {
+            Ok(weights) => (weights, None),
+            // Sampling continues: a caller that ignores the error must not wait for responses forever.
+            Err(error) => (None, Some(error)),
+        };
         let (done, answer) = mpsc::channel();
         self.send(Message::Refresh(weights, done)).ok_or(EngineError::Stopped)?;
+        answer.recv().map_err(|_| EngineError::Stopped)??;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Announces that the network is about to be trained while responses are being sampled: memory that they do not
+    /// need is returned, and no CUDA graphs are recorded until the next [`Self::refresh`], since libtorch cannot free
+    /// memory meanwhile.
+    pub fn prepare_update(&self) -> Result<(), EngineError> {
+        self.pause(Pause::Recording)
+    }
+
+    /// Stops sampling after the current step, until the next [`Self::refresh`]. Requests wait. Call this before weights
+    /// that the engine shares are changed: those of a network without an adapter.
+    pub fn hold(&self) -> Result<(), EngineError> {
+        self.pause(Pause::Sampling)
+    }
+
+    /// The number of refreshes so far: the version of the weights that the next token is sampled with.
+    pub fn version(&self) -> u32 {
+        self.shared.version.load(Ordering::Relaxed)
+    }
+
+    fn pause(&self, pause: Pause) -> Result<(), EngineError> {
+        let (done, answer) = mpsc::channel();
+        self.send(Message::Pause(pause, done)).ok_or(EngineError::Stopped)?;
         Ok(answer.recv().map_err(|_| EngineError::Stopped)??)
     }
 
@@ -346,10 +373,18 @@ impl Source {
         self.norm.data_ptr() == net.norm.data_ptr() && self.adapter.as_ref() == net.lora()
     }
 
-    fn refresh(&self, net: &Network) -> Result<(), TchError> {
-        let mut layers = net.layers.iter().zip(&self.lora);
-        let kernels = self.kernels.as_deref();
-        layers.try_for_each(|(layer, adapter)| adapter.refresh(layer, &net.shape, kernels))
+    /// Takes over the weights of a network: those the thread has to use instead, or `None` where it shares them.
+    fn update(&mut self, net: &Network) -> Result<Option<Weights>, TchError> {
+        if self.is_of(net) {
+            let mut layers = net.layers.iter().zip(&self.lora);
+            let kernels = self.kernels.as_deref();
+            layers.try_for_each(|(layer, adapter)| adapter.refresh(layer, &net.shape, kernels))?;
+            return Ok(None);
+        }
+        let kernels = self.kernels.clone();
+        let weights = Weights::of(net, kernels.as_deref())?;
+        *self = Self::of(net, &weights, kernels);
+        Ok(Some(weights))
     }
 }
 

@@ -72,7 +72,8 @@ pub fn demonstration(
         let mut tokens = codec.tokens(&said)?;
         tokens.extend(codec.closing());
         let end = if codec.closing().is_some() { SampleEnd::Token } else { SampleEnd::Length };
-        stream.push_response(codec, &Sampled { logprobs: vec![0.0; tokens.len()], tokens, end });
+        let (logprobs, versions) = (vec![0.0; tokens.len()], Vec::new());
+        stream.push_response(codec, &Sampled { logprobs, tokens, versions, end });
         let tokens = stream.tokens().len();
         if tokens > max_tokens {
             return Err(DemonstrationError::TooLong { tokens, max_tokens });

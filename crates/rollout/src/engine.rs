@@ -9,15 +9,12 @@ use attempt::{Cancelled, Mode, Sandboxes};
 use model::ToolSpec;
 use problems::{Grader, Problem, Task};
 use sandbox::{ImageRef, Runtime};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task::{Id, JoinSet},
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ChatCodec, End, Group, Reward, Rollout, RolloutError, RolloutSettings, Sampler, SamplingParams,
-    episode::Member, scripted::ScriptedSampler, seed,
+    ChatCodec, End, Group, OpenGroups, Reward, Rollout, RolloutError, RolloutSettings, Sampler,
+    SamplingParams, episode::Member, open_groups::Ended, scripted::ScriptedSampler, seed,
 };
 
 /// The parts of a rollout engine.
@@ -122,52 +119,57 @@ impl<R: Runtime> RolloutEngine<R> {
         &self,
         sampler: &Arc<S>,
         request: &RolloutRequest,
+        on_rollout: impl FnMut(&Rollout) + Send,
+    ) -> Result<Vec<Group>, RolloutError> {
+        self.run_beside(sampler, request, &mut OpenGroups::default(), usize::MAX, on_rollout).await
+    }
+
+    /// Begins groups beside those that are open, and returns once `enough` of all are complete, or all. Like
+    /// [`Self::run`], but returns the complete ones in the order in which they began, and leaves the others open.
+    ///
+    /// Limits on sandboxes and episodes hold for all together: a group that waits for them begins when an open one
+    /// ends. Where one is cancelled, all are.
+    pub async fn run_beside<S: Sampler>(
+        &self,
+        sampler: &Arc<S>,
+        request: &RolloutRequest,
+        open: &mut OpenGroups,
+        enough: usize,
         mut on_rollout: impl FnMut(&Rollout) + Send,
     ) -> Result<Vec<Group>, RolloutError> {
         if let Some(dir) = &request.events {
             let failed = |source| RolloutError::Events { path: dir.clone(), source };
             std::fs::create_dir_all(dir).map_err(failed)?;
         }
-        let mut tasks = JoinSet::new();
-        let mut members: HashMap<Id, (usize, Member)> = HashMap::new();
-        for (group, member) in self.members(request) {
-            let (shared, sampler) = (Arc::clone(&self.shared), Arc::clone(sampler));
-            let (own, cancel) = (member.clone(), request.cancel.clone());
-            let task = tasks.spawn(async move { shared.rollout(&sampler, &own, cancel).await });
-            members.insert(task.id(), (group, member));
-        }
-        let mut groups: Vec<Group> = request
+        let numbers: Vec<u64> = request
             .problems
             .iter()
-            .map(|problem| Group { problem: problem.id.clone(), members: Vec::new() })
+            .map(|problem| open.begin(problem, request.step, request.cancel.child_token()))
             .collect();
-        let mut cancelled = false;
-        while let Some(joined) = tasks.join_next_with_id().await {
-            let (id, done) = match joined {
-                Ok((id, done)) => (id, Ok(done)),
-                Err(panic) => (panic.id(), Err(panic)),
+        for (group, member) in self.members(request) {
+            let Some(&number) = numbers.get(group) else { continue };
+            let (shared, sampler) = (Arc::clone(&self.shared), Arc::clone(sampler));
+            open.spawn(number, member, |member, cancel| async move {
+                shared.rollout(&sampler, &member, cancel).await
+            });
+        }
+        loop {
+            let ended = match open.awaits(enough) {
+                true => open.next().await,
+                // What has ended meanwhile is taken as well.
+                false => open.try_next(),
             };
-            let Some((group, member)) = members.remove(&id) else { continue };
-            let rollout = match done {
-                Ok(Ok(rollout)) => rollout,
-                Ok(Err(Cancelled)) => {
-                    cancelled = true;
-                    continue;
+            match ended {
+                Some(Ended::Played(rollout)) => on_rollout(rollout),
+                Some(Ended::Dropped) => {}
+                Some(Ended::Cancelled) => {
+                    open.close().await;
+                    return Err(RolloutError::Cancelled);
                 }
-                Err(panic) => Rollout::lost(&member, format!("the rollout panicked: {panic}")),
-            };
-            on_rollout(&rollout);
-            if let Some(group) = groups.get_mut(group) {
-                group.members.push(rollout);
+                None => break,
             }
         }
-        if cancelled {
-            return Err(RolloutError::Cancelled);
-        }
-        for group in &mut groups {
-            group.members.sort_by_key(|rollout| rollout.member);
-        }
-        unless_all_failed(groups)
+        unless_all_failed(open.take_complete())
     }
 
     fn members(&self, request: &RolloutRequest) -> impl Iterator<Item = (usize, Member)> {

@@ -17,6 +17,7 @@ mod early_stop;
 mod engine;
 mod episode;
 mod error;
+mod open_groups;
 mod policy;
 mod rollout;
 mod scripted;
@@ -30,6 +31,7 @@ pub use codec::{ChatCodec, CodecError};
 pub use demonstration::{DemonstrationError, demonstration};
 pub use engine::{EngineParts, RolloutEngine, RolloutRequest};
 pub use error::RolloutError;
+pub use open_groups::OpenGroups;
 pub use policy::PolicyModel;
 pub use rollout::{End, Group, Loss, Rollout, Segment};
 pub use sampling::{

@@ -219,9 +219,11 @@ impl<S: Sampler> Model for PolicyModel<S> {
 
 /// Checks what will be trained on: a sampler that miscounts would spoil every later step.
 fn check(sampled: &Sampled, max_tokens: usize) -> Result<(), Error> {
-    let Sampled { tokens, logprobs, .. } = sampled;
+    let Sampled { tokens, logprobs, versions, .. } = sampled;
     let wrong = if tokens.len() != logprobs.len() {
         format!("{} tokens and {} log-probabilities", tokens.len(), logprobs.len())
+    } else if !versions.is_empty() && versions.len() != tokens.len() {
+        format!("{} tokens and {} versions", tokens.len(), versions.len())
     } else if tokens.len() > max_tokens {
         format!("{} tokens where {max_tokens} were requested", tokens.len())
     } else if let Some(logprob) = logprobs.iter().find(|logprob| !logprob.is_finite()) {

@@ -14,12 +14,20 @@ pub struct Segment {
     pub sampled: Vec<bool>,
     /// The log-probability with which each token was sampled; 0 where it was not.
     pub logprobs: Vec<f32>,
+    /// The version of the policy that sampled each token, as the sampler counts them; 0 where it was not sampled.
+    pub versions: Vec<u32>,
 }
 
 impl Segment {
     /// Tokens the policy sampled.
     pub fn response_tokens(&self) -> usize {
         self.sampled.iter().filter(|sampled| **sampled).count()
+    }
+
+    /// Tokens that another version of the policy sampled.
+    pub fn tokens_of_others(&self, version: u32) -> usize {
+        let versions = self.sampled.iter().zip(&self.versions);
+        versions.filter(|(sampled, other)| **sampled && **other != version).count()
     }
 
     /// Tokens before the first that the policy sampled.

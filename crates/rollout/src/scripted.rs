@@ -43,7 +43,7 @@ impl Sampler for ScriptedSampler {
         };
         tokens.truncate(request.max_tokens);
         let logprobs = vec![0.0; tokens.len()];
-        Ok(Sampled { tokens, logprobs, end })
+        Ok(Sampled { tokens, logprobs, versions: Vec::new(), end })
     }
 
     fn release(&self, _: u64) {}

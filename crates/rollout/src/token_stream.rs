@@ -46,6 +46,7 @@ impl TokenStream {
         self.pieces.push(Piece { text: new.to_owned(), origin: Origin::Environment });
         self.segment.logprobs.extend(tokens.iter().map(|_| 0.0));
         self.segment.sampled.extend(tokens.iter().map(|_| false));
+        self.segment.versions.extend(tokens.iter().map(|_| 0));
         self.segment.tokens.extend(tokens);
         Ok(())
     }
@@ -62,6 +63,9 @@ impl TokenStream {
         self.segment.tokens.extend_from_slice(&sampled.tokens);
         self.segment.logprobs.extend_from_slice(&sampled.logprobs);
         self.segment.sampled.extend(sampled.tokens.iter().map(|_| true));
+        self.segment.versions.extend_from_slice(&sampled.versions);
+        // A sampler whose weights never change has no versions.
+        self.segment.versions.resize(self.segment.tokens.len(), 0);
         self.responses += 1;
         text
     }
@@ -89,6 +93,7 @@ impl TokenStream {
         segment.tokens.truncate(last + 1);
         segment.sampled.truncate(last + 1);
         segment.logprobs.truncate(last + 1);
+        segment.versions.truncate(last + 1);
         self.finished.push(segment);
     }
 

@@ -16,7 +16,7 @@ fn assistant(text: &str) -> Message {
 
 fn sampled(tokens: Vec<u32>, end: SampleEnd) -> Sampled {
     let logprobs = (1..=tokens.len()).map(|number| -(number as f32)).collect();
-    Sampled { tokens, logprobs, end }
+    Sampled { tokens, logprobs, versions: Vec::new(), end }
 }
 
 fn reply(codec: &ChatCodec, text: &str, end: SampleEnd) -> Sampled {
@@ -65,9 +65,29 @@ fn a_conversation_that_goes_on_stays_one_segment() {
     assert_eq!(said(&codec, &segments[0]), ["two<|im_end|>", "fo", "six"]);
     let lengths = [segments[0].tokens.len(), segments[0].sampled.len(), segments[0].logprobs.len()];
     assert!(lengths.iter().all(|length| *length == lengths[0]), "{lengths:?}");
+    assert_eq!(segments[0].versions, vec![0; lengths[0]]);
     for (sampled, logprob) in segments[0].sampled.iter().zip(&segments[0].logprobs) {
         assert_eq!(*sampled, *logprob < 0.0);
     }
+}
+
+#[test]
+fn every_sampled_token_has_the_version_of_its_policy() {
+    let codec = codec();
+    let mut stream = TokenStream::default();
+    let mut messages = vec![Message::user("one")];
+    hear(&mut stream, &codec, &messages);
+    let two = reply(&codec, "two", SampleEnd::Until);
+    stream.push_response(&codec, &Sampled { versions: vec![4, 4, 5], ..two });
+    messages.extend([assistant("two"), Message::user("three")]);
+    hear(&mut stream, &codec, &messages);
+    let four = reply(&codec, "four", SampleEnd::Until);
+    stream.push_response(&codec, &Sampled { versions: vec![5; 4], ..four });
+    let segment = stream.finish().remove(0);
+    let versions: Vec<u32> = segment.versions.iter().copied().filter(|of| *of > 0).collect();
+    assert_eq!(versions, [4, 4, 5, 5, 5, 5, 5]);
+    assert_eq!(segment.versions.len(), segment.tokens.len());
+    assert_eq!([4, 5, 6].map(|version| segment.tokens_of_others(version)), [5, 2, 7]);
 }
 
 #[test]

@@ -257,7 +257,7 @@ impl Collector {
         let end = self.end?;
         let (tokens, logprobs) =
             (std::mem::take(&mut self.tokens), std::mem::take(&mut self.logprobs));
-        Some(Sampled { tokens, logprobs, end })
+        Some(Sampled { tokens, logprobs, versions: Vec::new(), end })
     }
 }
 

@@ -17,7 +17,7 @@
 //!     async fn sample(&self, request: SampleRequest) -> Result<Sampled, SampleError> {
 //!         let tokens = vec![7; request.max_tokens];
 //!         let logprobs = vec![0.0; tokens.len()];
-//!         Ok(Sampled { tokens, logprobs, end: SampleEnd::Length })
+//!         Ok(Sampled { tokens, logprobs, versions: Vec::new(), end: SampleEnd::Length })
 //!     }
 //!
 //!     fn release(&self, _conversation: u64) {}
@@ -155,6 +155,9 @@ pub struct Sampled {
     /// The log-probability of each token at the requested temperature (at 1 where that is 0), before `top_p` and
     /// `top_k`.
     pub logprobs: Vec<f32>,
+    /// The version of the weights that sampled each token: the number of updates since the sampler started. Empty where
+    /// weights never change.
+    pub versions: Vec<u32>,
     /// Why the continuation ended.
     pub end: SampleEnd,
 }

@@ -45,6 +45,10 @@ pub struct Position {
     /// What is known of each bucket of problems, where problems are drawn by pass rate.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub buckets: BTreeMap<String, Bucket>,
+    /// The problems whose groups were still being played, by their index in the data. A resumed run plays them again in
+    /// its next step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carried: Vec<usize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -326,7 +330,7 @@ mod tests {
         assert!(checkpoints.last().unwrap().is_none());
         let bucket = Bucket { rate: 0.1 + 0.2, groups: 3, drawn: 7 };
         let buckets = BTreeMap::from([("count/3".to_owned(), bucket)]);
-        let position = Position { step: 4, drawn: 99, buckets };
+        let position = Position { step: 4, drawn: 99, buckets, carried: vec![3, 8] };
         checkpoints.save(&position, &state(0.3)).unwrap();
         let (found, loaded) = checkpoints.last().unwrap().unwrap();
         assert_eq!((found, loaded.steps), (position, 3));

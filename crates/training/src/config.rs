@@ -338,6 +338,11 @@ impl RlConfig {
         config.algorithm.check()?;
         let redraws = config.algorithm.resample > 0 && config.data.draw == Draw::PassRate;
         check("algorithm.resample", config.algorithm.resample, !redraws, NO_RESAMPLE)?;
+        if config.rollout.carries_groups() {
+            let (algorithm, share) = (&config.algorithm, config.rollout.close_at);
+            check("rollout.close_at", share, algorithm.importance.is_some(), NEEDS_IMPORTANCE)?;
+            check("algorithm.resample", algorithm.resample, algorithm.resample == 0, NO_ROUNDS)?;
+        }
         config.optimizer.check()?;
         config.check_validation()?;
         config.checkpoints.check()?;
@@ -363,6 +368,7 @@ impl SftConfig {
             "between 1 and 65536",
         )?;
         config.rollout.check()?;
+        config.rollout.check_without_updates()?;
         config.optimizer.check()?;
         config.checkpoints.check()?;
         config.lora.as_ref().map_or(Ok(()), LoraSettings::check)?;
@@ -379,6 +385,13 @@ const ONLY_SAMPLED: &str = "0 with `[sampler]`, since a server's weights cannot 
 
 /// Both avoid groups without spread: one before they are played, the other after.
 const NO_RESAMPLE: &str = "0 where `data.draw` is pass-rate, which replaces it";
+
+/// What makes tokens of an older policy usable.
+const NEEDS_IMPORTANCE: &str = "1 (off) without `algorithm.importance`: episodes that are carried into the next step have \
+     tokens of an older policy, which importance weights correct for; set it, for example to 2";
+
+/// Rounds are played one after the other, each to its end.
+const NO_ROUNDS: &str = "0 where `rollout.close_at` is below 1; use `data.draw = \"pass-rate\"`";
 
 /// The maximum number of steps of a run.
 const MAX_STEPS: u64 = 1_000_000;

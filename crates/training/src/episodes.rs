@@ -3,7 +3,7 @@
 //! Knows the result of a rollout and the advantages of an algorithm. Computes no loss.
 
 use report::analysis::{Capabilities, capabilities, turns};
-use rollout::{End, Group, Loss, Rollout};
+use rollout::{End, Group, Loss, Rollout, Segment};
 
 use crate::{
     batch::Row,
@@ -164,6 +164,17 @@ pub fn metrics(groups: &[Group]) -> Metrics {
     metrics.add("groups", groups.len() as f64);
     metrics.add("groups_with_spread", spread as f64);
     metrics
+}
+
+/// The share of sampled tokens that another version of the policy than this one sampled.
+pub(crate) fn off_policy_share(groups: &[Group], version: u32) -> f64 {
+    let segments = || {
+        let members = groups.iter().flat_map(|group| &group.members);
+        members.flat_map(|played| &played.segments)
+    };
+    let all: usize = segments().map(Segment::response_tokens).sum();
+    let others: usize = segments().map(|segment| segment.tokens_of_others(version)).sum();
+    others as f64 / all.max(1) as f64
 }
 
 fn indicator(is: bool) -> f64 {

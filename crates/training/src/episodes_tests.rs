@@ -1,7 +1,5 @@
 //! Rows and metrics of fabricated groups.
 
-use rollout::Segment;
-
 use super::*;
 use crate::{grpo_plus_plus::GrpoPlusPlus, rloo::Rloo};
 
@@ -11,6 +9,7 @@ fn segment(prompt: usize, sampled: usize) -> Segment {
         tokens: (0..length as u32).collect(),
         sampled: (0..length).map(|at| at >= prompt).collect(),
         logprobs: vec![-0.5; length],
+        versions: vec![0; length],
     }
 }
 
@@ -100,4 +99,19 @@ fn metrics_are_means_over_valid_episodes() {
     assert!((get("valid_call_rate") - 0.5).abs() < 1e-12);
     assert_eq!(get("end/submitted"), 1.0);
     assert_eq!(super::metrics(&[]).get("reward_mean"), Some(0.0));
+}
+
+#[test]
+fn tokens_of_an_older_policy_are_counted() {
+    let mut groups = [group(&[Some(1.0), Some(0.0)]), group(&[Some(0.0); 2])];
+    let all: usize =
+        groups.iter().flat_map(|group| &group.members).map(|p| p.response_tokens).sum();
+    for segment in groups[1].members.iter_mut().flat_map(|played| &mut played.segments) {
+        // Only what was sampled counts.
+        segment.versions = segment.sampled.iter().map(|_| 3).collect();
+    }
+    let older: usize = groups[1].members.iter().map(|played| played.response_tokens).sum();
+    assert_eq!(off_policy_share(&groups, 0), older as f64 / all as f64);
+    assert_eq!(off_policy_share(&groups, 3), 1.0 - older as f64 / all as f64);
+    assert_eq!(off_policy_share(&[], 3), 0.0);
 }

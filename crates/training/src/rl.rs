@@ -10,8 +10,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use policy::{Engine, Network};
 use problems::Problem;
-use rollout::{Group, Rollout, RolloutEngine, RolloutError, RolloutRequest};
-use sampling::SamplingParams;
+use rollout::{Group, OpenGroups, Rollout, RolloutEngine, RolloutError, RolloutRequest};
 use sandbox::Runtime;
 
 use crate::{
@@ -79,6 +78,8 @@ struct Run<'a, R: Runtime> {
     reference: Option<Network>,
     engine: Arc<Engine>,
     rollouts: Option<RolloutEngine<R>>,
+    /// Groups that are played beyond the step that began them.
+    open: OpenGroups,
 }
 
 impl<R: Runtime> Run<'_, R> {
@@ -106,10 +107,17 @@ impl<R: Runtime> Run<'_, R> {
         let _span = tracing::info_span!("step", step).entered();
         let mut metrics = Metrics::default();
         let mut stopwatch = Stopwatch::start();
+        let before = self.engine.stats().sampled_tokens;
         let (groups, position) = self.roll_out(&mut metrics)?;
         let seconds = stopwatch.lap();
-        let tokens = metrics.get("response_tokens_mean").unwrap_or(0.0)
-            * metrics.get("episodes").unwrap_or(0.0);
+        let tokens = match self.config.rollout.carries_groups() {
+            // Some episodes began earlier, others have not ended.
+            true => (self.engine.stats().sampled_tokens - before) as f64,
+            false => {
+                metrics.get("response_tokens_mean").unwrap_or(0.0)
+                    * metrics.get("episodes").unwrap_or(0.0)
+            }
+        };
         metrics.add("tokens_per_s", tokens / seconds.max(1e-9));
         metrics.add("seconds/play", seconds);
         self.train_on(step, &groups, &mut metrics)?;
@@ -152,20 +160,22 @@ impl<R: Runtime> Run<'_, R> {
         let wanted = self.config.rollout.problems;
         let mut position = self.progress.position.clone();
         position.step += 1;
-        let mut taken = HashSet::new();
+        let mut taken: HashSet<usize> = self.open_problems().collect();
+        let in_play = taken.len();
+        // What was in play when a former process ended begins again.
+        let mut drawn: Vec<usize> = std::mem::take(&mut position.carried);
+        drawn.retain(|at| *at < self.problems.len() && taken.insert(*at));
+        drawn.truncate(wanted.saturating_sub(in_play));
         let mut groups: Vec<Group> = Vec::new();
         for round in 0..=self.config.algorithm.resample {
             let with_spread = groups.iter().filter(|group| group.has_spread()).count();
-            let missing = wanted.saturating_sub(with_spread);
-            let drawn = self.draw.draw(missing, self.problems.len(), &mut taken, &mut position);
-            if drawn.is_empty() {
+            let missing = wanted.saturating_sub(with_spread + in_play + drawn.len());
+            let new = self.draw.draw(missing, self.problems.len(), &mut taken, &mut position);
+            drawn.extend(new);
+            if drawn.is_empty() && self.open.is_empty() {
                 break;
             }
-            let problems = drawn.iter().map(|at| Arc::clone(&self.problems[*at])).collect();
-            let name = format!("step-{:06}-{round}", position.step);
-            let params = self.config.rollout.sampling.params(self.config.seed);
-            let members = self.config.rollout.members;
-            match self.play(problems, members, position.step, params, &name, "training") {
+            match self.play(&std::mem::take(&mut drawn), position.step, round) {
                 // A few bad problems must not end a step that has others.
                 Err(TrainError::Play(error @ RolloutError::AllFailed { .. })) if round > 0 => {
                     self.services.note(&format!(
@@ -178,6 +188,7 @@ impl<R: Runtime> Run<'_, R> {
             }
         }
         metrics.extend(&episodes::metrics(&groups));
+        self.carry(&groups, &mut position, metrics);
         self.draw.record(&groups, &mut position);
         metrics.extend(&self.draw.metrics(&position));
         if metrics.get("turns_mean") == Some(0.0) {
@@ -190,27 +201,26 @@ impl<R: Runtime> Run<'_, R> {
         Ok((select(groups, wanted), position))
     }
 
-    /// Plays `members` episodes of each problem and reports progress. `name` is the directory of their event logs.
-    fn play(
-        &self,
-        problems: Vec<Arc<Problem>>,
-        members: usize,
-        step: u64,
-        params: SamplingParams,
-        name: &str,
-        what: &str,
-    ) -> Result<Vec<Group>, TrainError> {
+    /// Plays groups of these problems beside those that are open, until the step closes, and reports progress.
+    fn play(&mut self, drawn: &[usize], step: u64, round: usize) -> Result<Vec<Group>, TrainError> {
         let Some(rollouts) = &self.rollouts else { return Ok(Vec::new()) };
-        let all = problems.len() * members;
+        let settings = &self.config.rollout;
+        let (members, what) = (settings.members, "training");
+        let all = self.open.missing() + drawn.len() * members;
         let _span = tracing::info_span!("rollout", what, episodes = all).entered();
+        let name = format!("step-{step:06}-{round}");
         let events = self.directory.path().join("episodes").join(name);
         let request = RolloutRequest {
-            problems,
+            problems: drawn.iter().map(|at| Arc::clone(&self.problems[*at])).collect(),
             members: u32::try_from(members).unwrap_or(u32::MAX),
             step,
-            params,
+            params: settings.sampling.params(self.config.seed),
             events: Some(events.clone()),
             cancel: self.services.cancel.clone(),
+        };
+        let enough = match settings.carries_groups() {
+            true => settings.groups_to_close(),
+            false => usize::MAX,
         };
         let mut scores = ScoreWriter::create(&events);
         let (mut done, observer) = (0, self.services.observer);
@@ -219,10 +229,39 @@ impl<R: Runtime> Run<'_, R> {
             done += 1;
             observer.on_event(RunEvent::Rollout { done, all, what });
         };
-        let playing = rollouts.run(&self.engine, &request, on_episode);
+        let open = &mut self.open;
+        let playing = rollouts.run_beside(&self.engine, &request, open, enough, on_episode);
         let played = self.services.tokio.block_on(playing).map_err(TrainError::Play)?;
         scores.finish()?;
         Ok(played)
+    }
+
+    /// The indices of the problems whose groups are open.
+    fn open_problems(&self) -> impl Iterator<Item = usize> {
+        let index =
+            |open: &Arc<Problem>| self.problems.iter().position(|all| Arc::ptr_eq(all, open));
+        self.open.problems().filter_map(index)
+    }
+
+    /// Carries the groups that are open when a step closes into the next, but for those that have been carried before:
+    /// they would be trained on two updates after their first tokens.
+    fn carry(&mut self, groups: &[Group], position: &mut Position, metrics: &mut Metrics) {
+        if !self.config.rollout.carries_groups() {
+            return;
+        }
+        let dropped = self.open.drop_before(position.step);
+        if dropped > 0 {
+            self.services.note(&format!(
+                "step {}: {dropped} groups of the step before are not complete yet and are dropped; a higher \
+                 `rollout.close_at` or a lower `rollout.timeout` keeps them",
+                position.step
+            ));
+        }
+        position.carried = self.open_problems().collect();
+        metrics.add("carried_groups", self.open.len() as f64);
+        metrics.add("dropped_groups", dropped as f64);
+        let share = episodes::off_policy_share(groups, self.engine.version());
+        metrics.add("off_policy_tokens", share);
     }
 
     /// Trains on groups, in one optimizer step or in several.
@@ -232,6 +271,9 @@ impl<R: Runtime> Run<'_, R> {
         groups: &[Group],
         metrics: &mut Metrics,
     ) -> Result<(), TrainError> {
+        if !self.open.is_empty() {
+            self.engine.prepare_update()?;
+        }
         let settings = &self.config.algorithm;
         let keep = if self.reference.is_some() { Keep::All } else { Keep::WithAdvantage };
         let mut batches = Vec::new();
@@ -245,8 +287,17 @@ impl<R: Runtime> Run<'_, R> {
         let learning_rate = self.config.optimizer.learning_rate_at(step, self.config.steps);
         let loss = loss_kind(self.config, &*self.objective);
         let mut all = Vec::new();
+        let engine = &self.engine;
+        // The sampler has its own copy of an adapter; all other weights are the trainer's.
+        let holds = !self.open.is_empty() && self.config.lora.is_none();
         for rows in (0..settings.epochs()).flat_map(|_| &batches) {
-            let stats = self.trainer.step(rows, learning_rate, loss)?;
+            let hold = || {
+                if holds {
+                    // A sampler that has stopped reads nothing; the refresh reports it.
+                    let _ = engine.hold();
+                }
+            };
+            let stats = self.trainer.step_with(rows, learning_rate, loss, hold)?;
             if let Some(why) = stats.skipped {
                 let why = if rows.is_empty() { NO_SPREAD } else { why };
                 self.services.note(&format!("step {step}: the weights are unchanged: {why}"));
@@ -292,8 +343,9 @@ impl<R: Runtime> Run<'_, R> {
         self.progress.save(&self.trainer, self.services)
     }
 
-    /// Removes the sandboxes that were created in advance.
+    /// Ends open groups, and removes the sandboxes that were created in advance.
     fn close(&mut self) {
+        self.services.tokio.block_on(self.open.close());
         if let Some(rollouts) = self.rollouts.take()
             && let Err(error) = self.services.tokio.block_on(rollouts.close())
         {

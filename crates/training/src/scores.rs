@@ -54,9 +54,17 @@ impl Score {
     }
 }
 
-/// Writes the scores of a directory of event logs.
+/// Writes the scores of a directory of event logs, and of episodes that began in others.
 #[derive(Debug)]
 pub(crate) struct ScoreWriter {
+    dir: PathBuf,
+    file: ScoreFile,
+    /// The files of other directories.
+    others: HashMap<PathBuf, ScoreFile>,
+}
+
+#[derive(Debug)]
+struct ScoreFile {
     path: PathBuf,
     file: io::Result<File>,
 }
@@ -66,24 +74,47 @@ impl ScoreWriter {
     pub(crate) fn create(dir: &Path) -> Self {
         let path = dir.join(FILE);
         let file = fs::create_dir_all(dir).and_then(|()| File::create(&path));
+        let file = ScoreFile { path, file };
+        Self { dir: dir.to_owned(), file, others: HashMap::new() }
+    }
+
+    /// Appends an episode to the file beside its event log. After a failure nothing more is written to that file.
+    pub(crate) fn add(&mut self, played: &Rollout) {
+        let Some(score) = Score::of(played) else { return };
+        match played.file.as_deref().and_then(Path::parent) {
+            Some(dir) if dir != self.dir => {
+                let open = || ScoreFile::append(dir);
+                self.others.entry(dir.to_owned()).or_insert_with(open).add(&score);
+            }
+            _ => self.file.add(&score),
+        }
+    }
+
+    /// Whether everything was written.
+    pub(crate) fn finish(self) -> Result<(), crate::FileError> {
+        let mut files = std::iter::once(self.file).chain(self.others.into_values());
+        files.try_for_each(|ScoreFile { path, file }| {
+            file.map(drop).map_err(crate::FileError::new("write", &path))
+        })
+    }
+}
+
+impl ScoreFile {
+    fn append(dir: &Path) -> Self {
+        let path = dir.join(FILE);
+        let file = File::options().append(true).create(true).open(&path);
         Self { path, file }
     }
 
-    /// Appends an episode. After a failure nothing more is written.
-    pub(crate) fn add(&mut self, played: &Rollout) {
-        let (Ok(file), Some(score)) = (&mut self.file, Score::of(played)) else { return };
-        let line = serde_json::to_vec(&score).map_err(io::Error::from).map(|mut line| {
+    fn add(&mut self, score: &Score) {
+        let Ok(file) = &mut self.file else { return };
+        let line = serde_json::to_vec(score).map_err(io::Error::from).map(|mut line| {
             line.push(b'\n');
             line
         });
         if let Err(error) = line.and_then(|line| file.write_all(&line)) {
             self.file = Err(error);
         }
-    }
-
-    /// Whether everything was written.
-    pub(crate) fn finish(self) -> Result<(), crate::FileError> {
-        self.file.map(drop).map_err(crate::FileError::new("write", &self.path))
     }
 }
 

@@ -177,6 +177,17 @@ impl Trainer {
         learning_rate: f64,
         loss: LossKind<'_>,
     ) -> Result<StepStats, StepError> {
+        self.step_with(rows, learning_rate, loss, || {})
+    }
+
+    /// Like [`Self::step`], and calls `before_update` once gradients are computed and before weights change.
+    pub fn step_with(
+        &mut self,
+        rows: &[Row],
+        learning_rate: f64,
+        loss: LossKind<'_>,
+        before_update: impl FnOnce(),
+    ) -> Result<StepStats, StepError> {
         let (sums, computed_tokens) = self.with_smaller_passes(rows, |trainer, budget| {
             trainer.optimizer.zero_grad();
             trainer.passes(rows, budget, loss)
@@ -202,6 +213,7 @@ impl Trainer {
             stats.skipped = Some("the loss is not finite");
             return Ok(stats);
         }
+        before_update();
         match self.optimizer.step(learning_rate).map_err(StepError::Torch)? {
             StepOutcome::Taken(norm) => stats.grad_norm = norm,
             StepOutcome::Skipped => stats.skipped = Some("the gradient is not finite"),

@@ -71,7 +71,8 @@ impl SamplerTrait for Fixed {
         self.running.fetch_add(1, Ordering::SeqCst);
         let _running = Running(self.running.clone());
         let all = self.text.bytes().map(|byte| u32::from(byte) + 1).chain([END]);
-        let mut sampled = Sampled { tokens: vec![], logprobs: vec![], end: SampleEnd::Length };
+        let mut sampled =
+            Sampled { tokens: vec![], logprobs: vec![], versions: vec![], end: SampleEnd::Length };
         for token in all.take(request.max_tokens) {
             tokio::time::sleep(self.pause).await;
             sampled.tokens.push(token);

@@ -14,6 +14,8 @@ use super::CudaGraphs;
 pub(super) struct GraphCache {
     cuda: Option<Cuda>,
     enabled: bool,
+    /// Whether nothing is recorded for now.
+    paused: bool,
     graphs: HashMap<usize, Graph>,
     /// Sizes that could not be recorded, possibly for lack of memory.
     failed: HashSet<usize>,
@@ -40,7 +42,7 @@ impl GraphCache {
         };
         let enabled = reason.is_none();
         let (graphs, failed) = (HashMap::new(), HashSet::new());
-        Self { cuda: cuda.ok(), enabled, graphs, failed, reason }
+        Self { cuda: cuda.ok(), enabled, paused: false, graphs, failed, reason }
     }
 
     /// Why graphs are not used; `None` where they are.
@@ -62,7 +64,8 @@ impl GraphCache {
             }
         }
         launch()?;
-        if let Some(cuda) = self.cuda.filter(|_| self.enabled && !self.failed.contains(&size)) {
+        let records = self.enabled && !self.paused && !self.failed.contains(&size);
+        if let Some(cuda) = self.cuda.filter(|_| records) {
             self.record(cuda, size, launch);
         }
         Ok(StepKind::Eager)
@@ -91,8 +94,14 @@ impl GraphCache {
         }
     }
 
-    /// Allows failed sizes to be recorded again.
-    pub(super) fn retry_failed(&mut self) {
+    /// Records nothing more, while libtorch may have to free memory in another thread: it cannot during a recording.
+    pub(super) fn pause_recording(&mut self) {
+        self.paused = true;
+    }
+
+    /// Records again, also sizes that failed before.
+    pub(super) fn resume_recording(&mut self) {
+        self.paused = false;
         self.failed.clear();
     }
 

@@ -166,13 +166,24 @@ impl Fused {
 
     /// Takes over new weights, or changes of those there are. Everything cached is dropped.
     pub(super) fn refresh(&mut self, weights: Option<Weights>) -> TchResult<()> {
-        self.graph_cache.retry_failed();
+        self.graph_cache.resume_recording();
         if let Some(weights) = weights {
             self.graph_cache.clear();
             self.forward.weights = weights;
         }
         self.store.clear();
         self.graph_cache.wait()
+    }
+
+    /// Waits for what was launched.
+    pub(super) fn wait(&self) -> TchResult<()> {
+        self.graph_cache.wait()
+    }
+
+    /// Leaves memory to the training of the network.
+    pub(super) fn prepare_update(&mut self, slots: &mut [Slot]) {
+        self.graph_cache.pause_recording();
+        reserve::give_back(&mut self.store, slots);
     }
 
     /// Drops the memory of all pages.

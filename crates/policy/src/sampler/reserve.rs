@@ -43,6 +43,18 @@ pub(super) fn decode(store: &mut PageStore, slots: &mut [Slot]) -> TchResult<Res
     Ok(Reserved { chosen, evictions: pool.evictions })
 }
 
+/// Gives back the memory of all pages where most are of conversations that have ended. Those that continue are few, and
+/// are evaluated again.
+pub(super) fn give_back(store: &mut PageStore, slots: &mut [Slot]) {
+    let ended = |slot: &&mut Slot| slot.conversation.is_none() && slot.running.is_none();
+    slots.iter_mut().filter(ended).for_each(|slot| slot.tokens.clear());
+    let pool = Pool::new(store, slots);
+    if pool.store.is_mostly_free() {
+        pool.store.clear();
+        pool.slots.iter_mut().for_each(Slot::invalidate);
+    }
+}
+
 /// The slots of a prefill of at most `limit` tokens, and how many tokens of each: the oldest response, then the shortest
 /// texts. Each has room for all its pending tokens. Slots that are `waiting` are left out.
 pub(super) fn prefill(

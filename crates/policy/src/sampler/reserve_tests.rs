@@ -84,8 +84,8 @@ fn a_short_response_never_takes_the_page_of_an_older_one() {
     // Nor does it later, when it is evaluated again.
     slots[0].take_pending(1);
     slots[1].take_pending(1);
-    slots[0].push_token(1, -1.0);
-    slots[1].push_token(1, -1.0);
+    slots[0].push_token(1, -1.0, 0);
+    slots[1].push_token(1, -1.0, 0);
     let reserved = decode(&mut store, &mut slots).unwrap();
     check(&store, &slots, &reserved.chosen, |_| 1);
     assert_eq!((chosen(&reserved), reserved.evictions), (vec![0, 1], 0));
@@ -102,6 +102,29 @@ fn an_older_response_that_is_prefilling_keeps_its_pages() {
     let reserved = prefill(&mut store, &mut slots, &[], 1000).unwrap();
     check(&store, &slots, &reserved.chosen, |tokens| *tokens);
     assert_eq!((chosen(&reserved), reserved.evictions), (vec![1], 0));
+}
+
+#[test]
+fn memory_is_given_back_where_most_of_it_is_of_conversations_that_have_ended() {
+    let mut store = stores::store(4, 3 * PAGE, 12, 1);
+    let all = [(1, 3 * PAGE, 3 * PAGE - 1), (2, 40, 39), (3, 3 * PAGE, 9), (4, 2 * PAGE, PAGE)];
+    let (mut slots, _responses) = slots(&mut store, &all);
+    let has_pages = |store: &PageStore| [0, 1, 2, 3].map(|slot| store.has_pages(slot));
+    // One has ended, and another is between turns: most pages are in use.
+    slots[3].running = None;
+    slots[3].release();
+    slots[1].running = None;
+    give_back(&mut store, &mut slots);
+    assert_eq!(has_pages(&store), [true, true, true, false]);
+    assert_eq!((slots[0].tokens.len(), slots[1].tokens.len()), (3 * PAGE - 1, 39));
+    // The largest ends. A conversation that is released while its response is sampled is not lost.
+    slots[0].running = None;
+    slots[0].release();
+    slots[2].release();
+    give_back(&mut store, &mut slots);
+    assert_eq!((has_pages(&store), stores::available(&store)), ([false; 4], 12));
+    assert_eq!((slots[1].tokens.len(), slots[2].tokens.len()), (0, 0));
+    assert_eq!(slots[2].pending(), 3 * PAGE, "all of it is evaluated again");
 }
 
 #[test]
@@ -171,7 +194,7 @@ fn simulate(
         let slot = &mut slots[index];
         slot.take_pending(tokens);
         if slot.pending() == 0 {
-            slot.push_token(7, -1.0);
+            slot.push_token(7, -1.0, 0);
         }
     };
     loop {

@@ -98,7 +98,12 @@ impl Slot {
             to,
             pending,
             unread: common..request.tokens.len(),
-            response: Sampled { tokens: Vec::new(), logprobs: Vec::new(), end: SampleEnd::Length },
+            response: Sampled {
+                tokens: Vec::new(),
+                logprobs: Vec::new(),
+                versions: Vec::new(),
+                end: SampleEnd::Length,
+            },
             max_tokens: request.max_tokens.min(context.saturating_sub(request.tokens.len())),
             params: request.params,
             stop_tokens: request.stop_tokens,
@@ -127,13 +132,12 @@ impl Slot {
         self.conversation = None;
     }
 
-    /// Drops the cache after a change of weights: all tokens have to be evaluated again.
+    /// Drops the cache, as after a change of weights: all tokens of a response in progress have to be evaluated again.
     pub(super) fn invalidate(&mut self) {
         let cached = std::mem::take(&mut self.tokens);
-        if let Some(running) = &mut self.running {
-            for token in cached.into_iter().rev() {
-                running.pending.push_front(token);
-            }
+        let Some(running) = &mut self.running else { return };
+        for token in cached.into_iter().rev() {
+            running.pending.push_front(token);
         }
     }
 
@@ -188,10 +192,10 @@ impl Slot {
         taken
     }
 
-    /// Appends a sampled token to the response, and sends it where that ends it.
-    pub(super) fn push_token(&mut self, token: u32, logprob: f32) {
+    /// Appends a token, sampled with weights of this version, to the response, and sends it where that ends it.
+    pub(super) fn push_token(&mut self, token: u32, logprob: f32, version: u32) {
         let Some(mut running) = self.running.take() else { return };
-        match running.add(token, logprob) {
+        match running.add(token, logprob, version) {
             Ok(None) => self.running = Some(running),
             Ok(Some(end)) => {
                 let response = Sampled { end, ..running.response };
@@ -216,12 +220,18 @@ impl Slot {
 }
 
 impl Running {
-    fn add(&mut self, token: u32, logprob: f32) -> Result<Option<SampleEnd>, SampleError> {
+    fn add(
+        &mut self,
+        token: u32,
+        logprob: f32,
+        version: u32,
+    ) -> Result<Option<SampleEnd>, SampleError> {
         if !logprob.is_finite() {
             return Err(SampleError::NotFinite);
         }
         self.response.tokens.push(token);
         self.response.logprobs.push(logprob);
+        self.response.versions.push(version);
         if let Some(on_token) = &mut self.on_token {
             catch_unwind(AssertUnwindSafe(|| on_token(token, logprob)))
                 .map_err(|_| SampleError::Panicked)?;

@@ -50,13 +50,18 @@ fn only_what_is_new_is_read() {
     let mut slot = Slot::default();
     let (read, mut response) = started(&mut slot, request(1, &[1, 2, 3]));
     assert_eq!((read, slot.take_pending(99)), (3, vec![1, 2, 3]));
-    slot.push_token(4, -0.5);
+    slot.push_token(4, -0.5, 0);
     assert_eq!(slot.take_pending(99), [4]);
-    slot.push_token(9, -0.25);
+    slot.push_token(9, -0.25, 0);
     let response = response.try_recv().unwrap().unwrap();
     assert_eq!(
         response,
-        Sampled { tokens: vec![4, 9], logprobs: vec![-0.5, -0.25], end: SampleEnd::Token }
+        Sampled {
+            tokens: vec![4, 9],
+            logprobs: vec![-0.5, -0.25],
+            versions: vec![0, 0],
+            end: SampleEnd::Token
+        }
     );
     assert_eq!(slot.tokens, [1, 2, 3, 4], "the last token was never evaluated");
     assert_eq!(started(&mut slot, request(1, &[1, 2, 3, 4, 9, 5])).0, 2);
@@ -78,7 +83,7 @@ fn a_reply_ends_at_its_length_or_where_the_listener_says() {
     let (_, mut response) = started(&mut slot, request(1, &[1]));
     for token in [2, 3, 4] {
         slot.take_pending(1);
-        slot.push_token(token, -1.0);
+        slot.push_token(token, -1.0, 0);
     }
     assert_eq!(response.try_recv().unwrap().unwrap().end, SampleEnd::Length);
     let until: Until = Box::new(|token: u32| if token == 3 { Flow::Stop } else { Flow::Continue });
@@ -86,7 +91,7 @@ fn a_reply_ends_at_its_length_or_where_the_listener_says() {
         started(&mut slot, SampleRequest { until: Some(until), ..request(1, &[1]) });
     for token in [2, 3] {
         slot.take_pending(1);
-        slot.push_token(token, -1.0);
+        slot.push_token(token, -1.0, 0);
     }
     let response = response.try_recv().unwrap().unwrap();
     assert_eq!((response.tokens, response.end), (vec![2, 3], SampleEnd::Until));
@@ -98,7 +103,7 @@ fn the_context_bounds_a_reply() {
     let (to, mut response) = oneshot::channel();
     slot.begin(request(1, &[1, 2, 3]), to, 4, false);
     slot.take_pending(3);
-    slot.push_token(5, -1.0);
+    slot.push_token(5, -1.0, 0);
     let response = response.try_recv().unwrap().unwrap();
     assert_eq!((response.tokens, response.end), (vec![5], SampleEnd::Length));
 }
@@ -107,13 +112,13 @@ fn the_context_bounds_a_reply() {
 fn what_is_no_number_or_panics_is_an_error_of_its_reply_alone() {
     let mut slot = Slot::default();
     let (_, mut response) = started(&mut slot, request(1, &[1]));
-    slot.push_token(2, f32::NAN);
+    slot.push_token(2, f32::NAN, 0);
     assert!(matches!(response.try_recv().unwrap(), Err(SampleError::NotFinite)));
     let until: Until =
         Box::new(|_: u32| -> Flow { std::panic::resume_unwind(Box::new("on purpose")) });
     let (_, mut response) =
         started(&mut slot, SampleRequest { until: Some(until), ..request(1, &[1]) });
-    slot.push_token(2, -1.0);
+    slot.push_token(2, -1.0, 0);
     assert!(matches!(response.try_recv().unwrap(), Err(SampleError::Panicked)));
 }
 
@@ -153,7 +158,7 @@ fn each_token_of_a_prompt_is_counted_once() {
     assert!(counted.iter().all(|(counted, expected)| counted == expected), "{counted:?}");
     slot.take_pending(100);
     assert_eq!(slot.take_evaluated(), 30);
-    slot.push_token(4, -0.5);
+    slot.push_token(4, -0.5, 0);
     slot.take_pending(1);
     assert_eq!(slot.take_evaluated(), 0, "a sampled token is not of the prompt");
     slot.invalidate();

@@ -71,6 +71,23 @@ impl Backend {
         }
     }
 
+    /// Waits for what was launched.
+    pub(super) fn wait(&self) -> TchResult<()> {
+        match self {
+            Self::Plain(plain) => plain.graph_cache.wait(),
+            Self::Fused(fused) => fused.wait(),
+        }
+    }
+
+    /// Leaves memory to the training of the network: records no graphs until the next refresh, and returns pages where
+    /// most are unused.
+    pub(super) fn prepare_update(&mut self, slots: &mut [Slot]) {
+        match self {
+            Self::Plain(plain) => plain.graph_cache.pause_recording(),
+            Self::Fused(fused) => fused.prepare_update(slots),
+        }
+    }
+
     /// Takes over new weights, or changes of those there are, and drops everything cached.
     pub(super) fn refresh(&mut self, weights: Option<Weights>) -> TchResult<()> {
         match self {
@@ -165,7 +182,7 @@ impl Plain {
     }
 
     fn refresh(&mut self, weights: Option<Weights>) -> TchResult<()> {
-        self.graph_cache.retry_failed();
+        self.graph_cache.resume_recording();
         if let Some(weights) = weights {
             self.graph_cache.clear();
             self.evaluator.weights = weights;

@@ -74,6 +74,11 @@ impl PageStore {
         !self.lists.of(slot).is_empty()
     }
 
+    /// Whether most pages are unused.
+    pub(super) fn is_mostly_free(&self) -> bool {
+        2 * self.lists.free() > self.lists.total()
+    }
+
     /// Gives up the pages of a slot beyond this many tokens.
     pub(super) fn truncate(&mut self, slot: usize, tokens: usize) {
         self.lists.truncate(slot, tokens);

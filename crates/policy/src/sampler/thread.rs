@@ -47,8 +47,19 @@ pub(super) enum Message {
     Sample(Request),
     /// Frees the slot of a conversation.
     Release(u64),
+    /// Pauses something until the next refresh, after the current step.
+    Pause(Pause, Sender<Result<(), TchError>>),
     /// The weights have changed; `Some` where they are other tensors.
     Refresh(Option<Weights>, Sender<Result<(), TchError>>),
+}
+
+/// What is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// The recording of CUDA graphs; memory that is not needed is returned.
+    Recording,
+    /// All steps.
+    Sampling,
 }
 
 /// Serves requests until all senders are gone. First reports whether it could start.
@@ -84,6 +95,10 @@ struct Worker<'a> {
     clock: u64,
     /// Decode steps since the last prefill.
     since_prefill: usize,
+    /// Updates of the weights so far.
+    version: u32,
+    /// Whether there are no steps until the next refresh.
+    is_held: bool,
 }
 
 impl<'a> Worker<'a> {
@@ -132,6 +147,8 @@ impl<'a> Worker<'a> {
             prefix_sharing: settings.prefix_sharing,
             clock: 0,
             since_prefill: 0,
+            version: 0,
+            is_held: false,
         };
         worker.publish_graph_state();
         Ok(worker)
@@ -141,6 +158,8 @@ impl<'a> Worker<'a> {
         loop {
             if self.is_idle() {
                 self.rest();
+            }
+            if self.is_held || self.is_idle() {
                 let Ok(message) = inbox.recv() else { return };
                 self.handle(message);
             }
@@ -150,6 +169,9 @@ impl<'a> Worker<'a> {
                     Err(std::sync::mpsc::TryRecvError::Empty) => break,
                     Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
                 }
+            }
+            if self.is_held {
+                continue;
             }
             self.slots.iter_mut().for_each(Slot::cancel_if_dropped);
             self.waiting.retain(|request| !request.to.is_closed());
@@ -179,9 +201,19 @@ impl<'a> Worker<'a> {
                     self.slots.iter_mut().filter(|slot| slot.conversation == Some(conversation));
                 owned.for_each(Slot::release);
             }
+            // The sending thread waits for the answers to these.
+            Message::Pause(pause, done) => {
+                match pause {
+                    Pause::Recording => self.backend.prepare_update(&mut self.slots),
+                    Pause::Sampling => self.is_held = true,
+                }
+                let _ = done.send(self.backend.wait());
+            }
             Message::Refresh(weights, done) => {
                 self.slots.iter_mut().for_each(Slot::invalidate);
-                // The refreshing thread waits for this.
+                self.version += 1;
+                self.shared.version.store(self.version, Ordering::Relaxed);
+                self.is_held = false;
                 let _ = done.send(self.backend.refresh(weights));
             }
         }
@@ -288,7 +320,7 @@ impl<'a> Worker<'a> {
             slot.last_used = self.clock;
             // Counted first: the receiver of the response may read the statistics.
             self.shared.sampled_tokens.fetch_add(1, Ordering::Relaxed);
-            slot.push_token(token, logprob);
+            slot.push_token(token, logprob, self.version);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 
 mod agrees_with_llama_cpp;
 mod agrees_with_transformers;
+mod continues_across_updates;
 mod needs;
 mod packs_on_a_gpu;
 mod refuses_bad_weights;

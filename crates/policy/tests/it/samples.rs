@@ -15,7 +15,7 @@ use tch::{Device, Kind, Tensor};
 
 const VOCABULARY: u32 = 301;
 
-fn shape(architecture: Architecture) -> Shape {
+pub(crate) fn shape(architecture: Architecture) -> Shape {
     Shape {
         architecture,
         hidden: 48,
@@ -34,7 +34,7 @@ fn shape(architecture: Architecture) -> Shape {
 }
 
 /// A random network whose logits differ enough that rounding is irrelevant, and depend on every earlier token.
-fn net_on(architecture: Architecture, device: Device, kind: Kind) -> Network {
+pub(crate) fn net_on(architecture: Architecture, device: Device, kind: Kind) -> Network {
     net_of(shape(architecture), device, kind)
 }
 
@@ -57,7 +57,7 @@ fn net_of(shape: Shape, device: Device, kind: Kind) -> Network {
     net
 }
 
-fn net(architecture: Architecture) -> Network {
+pub(crate) fn net(architecture: Architecture) -> Network {
     net_on(architecture, Device::Cpu, Kind::Float)
 }
 
@@ -75,16 +75,16 @@ fn engine(net: &Network, slots: usize, length: usize) -> Engine {
     .unwrap()
 }
 
-fn prompt(seed: u32, length: usize) -> Vec<u32> {
+pub(crate) fn prompt(seed: u32, length: usize) -> Vec<u32> {
     (0..length as u32)
         .map(|place| (seed * 7919 + place * place * 31 + place * 17) % VOCABULARY)
         .collect()
 }
 
-const GREEDY: SamplingParams =
+pub(crate) const GREEDY: SamplingParams =
     SamplingParams { temperature: 0.0, top_p: 1.0, top_k: None, seed: 0 };
 
-fn request(
+pub(crate) fn request(
     conversation: u64,
     tokens: &[u32],
     max_tokens: usize,
@@ -100,13 +100,13 @@ fn request(
     }
 }
 
-fn wait<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime
         .block_on(async { tokio::time::timeout(Duration::from_secs(100), future).await.unwrap() })
 }
 
-fn sampled(engine: &Engine, request: SampleRequest) -> Sampled {
+pub(crate) fn sampled(engine: &Engine, request: SampleRequest) -> Sampled {
     wait(engine.sample(request)).unwrap()
 }
 
@@ -124,7 +124,12 @@ fn naively(net: &Network, prompt: &[u32], most: usize) -> Vec<u32> {
 }
 
 /// The log-probabilities of a response, as training computes them.
-fn scored(net: &Network, prompt: &[u32], response: &[u32], temperature: f64) -> Vec<f32> {
+pub(crate) fn scored(
+    net: &Network,
+    prompt: &[u32],
+    response: &[u32],
+    temperature: f64,
+) -> Vec<f32> {
     let tokens = [prompt, response].concat();
     let marks: Vec<bool> = (0..tokens.len()).map(|place| place >= prompt.len()).collect();
     let batch = net.batch(&[Row { tokens: &tokens, scored: &marks }]).unwrap();
@@ -132,7 +137,7 @@ fn scored(net: &Network, prompt: &[u32], response: &[u32], temperature: f64) -> 
     Vec::<f32>::try_from(&all).unwrap()
 }
 
-fn close(ours: &[f32], theirs: &[f32], tolerance: f32) {
+pub(crate) fn close(ours: &[f32], theirs: &[f32], tolerance: f32) {
     assert_eq!(ours.len(), theirs.len());
     let worst =
         ours.iter().zip(theirs).map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max);

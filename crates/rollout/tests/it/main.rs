@@ -4,6 +4,7 @@
 
 mod fails_well;
 mod keeps_tokens;
+mod leaves_groups_open;
 mod plays_groups;
 mod plays_plainly;
 mod script;

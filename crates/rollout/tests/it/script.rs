@@ -98,7 +98,7 @@ impl Sampler for Script {
             }
         };
         let logprobs = (0..tokens.len()).map(logprob).collect();
-        Ok(Sampled { tokens, logprobs, end })
+        Ok(Sampled { tokens, logprobs, versions: Vec::new(), end })
     }
 
     fn release(&self, conversation: u64) {

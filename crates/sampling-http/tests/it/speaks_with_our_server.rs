@@ -28,7 +28,7 @@ impl Sampler for Counting {
             false => SampleEnd::Length,
         };
         let logprobs = tokens.iter().map(|token| -1.0 / *token as f32).collect();
-        Ok(Sampled { tokens, logprobs, end })
+        Ok(Sampled { tokens, logprobs, versions: Vec::new(), end })
     }
 
     fn release(&self, _: u64) {}

@@ -4,6 +4,7 @@
 //! turns that into a failure.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod carries_stragglers;
 mod collects_episodes;
 mod explains_itself;
 mod exports_models;

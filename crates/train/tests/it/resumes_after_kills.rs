@@ -44,6 +44,29 @@ fn timeless(line: &Value) -> Value {
     line
 }
 
+/// Starts the program and kills it this long after it has taken some steps more; false where it ended before.
+pub(crate) fn run_and_kill(
+    toy: &Toy,
+    args: &[&str],
+    run: &str,
+    steps: usize,
+    wait: Duration,
+) -> bool {
+    let before = toy.whole_lines(run);
+    let mut child = toy.command(args).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + LONGEST;
+    while toy.whole_lines(run) < before + steps && child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "no step in {LONGEST:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(wait);
+    let killed = child.try_wait().unwrap().is_none();
+    // It may have exited already.
+    let _ = child.kill();
+    child.wait().unwrap();
+    killed
+}
+
 #[test]
 fn killed_runs_come_to_the_same_losses() {
     if !has_sandboxes() {
@@ -57,20 +80,8 @@ fn killed_runs_come_to_the_same_losses() {
     let mut kills = 0;
     // So many steps further, and then anywhere within the next: no machine is too slow or too fast for that.
     for (steps, wait) in [(0, 300), (1, 0), (1, 20), (1, 150), (1, 400)] {
-        let before = toy.whole_lines("killed");
-        let mut child = toy.command(&args).stderr(std::process::Stdio::null()).spawn().unwrap();
-        let deadline = Instant::now() + LONGEST;
-        while toy.whole_lines("killed") < before + steps && child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "no step in {LONGEST:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        std::thread::sleep(Duration::from_millis(wait));
-        if child.try_wait().unwrap().is_none() {
-            kills += 1;
-        }
-        // It may have exited already.
-        let _ = child.kill();
-        child.wait().unwrap();
+        let wait = Duration::from_millis(wait);
+        kills += usize::from(run_and_kill(&toy, &args, "killed", steps, wait));
     }
     assert!(kills > 1, "only {kills} kills came before the end");
     toy.succeeds(&args);

@@ -42,7 +42,7 @@ fn new_keys_at_their_defaults_look_like_an_older_configuration() {
     let value = serde_json::to_value(&config).unwrap();
     assert_eq!(config.rollout.observation, attempt::Settings::default().output_chars);
     assert!(value["rollout"].get("observation").is_none() && value.get("reward").is_none());
-    assert!(value["data"].get("draw").is_none());
+    assert!(value["data"].get("draw").is_none() && value["rollout"].get("close_at").is_none());
 }
 
 #[test]
@@ -51,6 +51,30 @@ fn problems_are_not_drawn_by_pass_rate_and_resampled() {
     assert!(RlConfig::parse(&drawn, &[]).is_ok());
     let error = refused(&format!("{drawn}[algorithm]\nresample = 1\n"));
     assert!(error.contains("algorithm.resample") && error.contains("pass-rate"), "{error}");
+}
+
+#[test]
+fn steps_that_close_early_need_importance_weights_and_one_round() {
+    let closing = |more: &str| format!("{MINIMAL}[rollout]\nclose_at = 0.75\n[algorithm]\n{more}");
+    let error = refused(&closing(""));
+    assert!(
+        error.contains("rollout.close_at") && error.contains("algorithm.importance"),
+        "{error}"
+    );
+    let error = refused(&closing("importance = 2.0\nresample = 1\n"));
+    assert!(error.contains("algorithm.resample") && error.contains("close_at"), "{error}");
+    let config = RlConfig::parse(&closing("importance = 2.0\n"), &[]).unwrap();
+    assert_eq!(config.rollout.groups_to_close(), 6);
+    let value = serde_json::to_value(&config).unwrap();
+    assert_eq!(value["rollout"]["close_at"], 0.75);
+    let groups = |problems, close_at| {
+        RolloutSettings { problems, close_at, ..RolloutSettings::default() }.groups_to_close()
+    };
+    let found = [(10, 0.7), (8, 0.9), (1, 0.5), (3, 1e-9), (8, 1.0)].map(|(n, at)| groups(n, at));
+    assert_eq!(found, [7, 8, 1, 1, 8]);
+    let sft = "model = \"m\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n";
+    let error = SftConfig::parse(&format!("{sft}[rollout]\nclose_at = 0.5\n"), &[]).unwrap_err();
+    assert!(error.to_string().contains("rollout.close_at"), "{error}");
 }
 
 #[test]
@@ -65,6 +89,8 @@ fn values_out_of_range_are_rejected_by_key() {
         ("[rollout.sampling]\ntemperature = 1e-4", "rollout.sampling.temperature"),
         ("[validation.sampling]\ntemperature = 11", "validation.sampling.temperature"),
         ("[rollout]\ntimeout = -1", "rollout.timeout"),
+        ("[rollout]\nclose_at = 0.0", "rollout.close_at"),
+        ("[rollout]\nclose_at = nan", "rollout.close_at"),
         ("[rollout]\nformat = \"auto\"", "rollout.format"),
         ("[rollout]\nobservation = 0", "rollout.observation"),
         ("[reward]\nturn_cost = -0.1", "reward.turn_cost"),

@@ -97,6 +97,9 @@ pub struct RolloutSettings {
     pub sandboxes: usize,
     /// Sequences the sampler continues concurrently; 0 for as many as there are concurrent episodes.
     pub slots: usize,
+    /// The share of a step's groups with which it closes; the others join the next step. Default 1, for all.
+    #[serde(skip_serializing_if = "is_one")]
+    pub close_at: f64,
     /// The image of sandboxes: `host`, or one in the store.
     pub image: String,
     /// Memory limit of a sandbox, in MiB.
@@ -121,6 +124,7 @@ impl Default for RolloutSettings {
             timeout: 5400.0,
             sandboxes: 64,
             slots: 0,
+            close_at: 1.0,
             image: "host".to_owned(),
             memory: 1024,
         }
@@ -131,6 +135,18 @@ impl RolloutSettings {
     /// Episodes per step.
     pub fn episodes(&self) -> usize {
         self.problems * self.members
+    }
+
+    /// The number of groups with which a step closes.
+    pub fn groups_to_close(&self) -> usize {
+        // A share such as 0.7 of 10 must not become 8 by rounding.
+        let groups = (self.close_at * self.problems as f64 - 1e-9).ceil();
+        (groups as usize).clamp(1, self.problems)
+    }
+
+    /// Whether episodes may continue in the step after their own.
+    pub fn carries_groups(&self) -> bool {
+        self.close_at < 1.0
     }
 
     /// The settings of the rollout engine; `overlong` is the default of the algorithm.
@@ -189,6 +205,12 @@ impl RolloutSettings {
         }
     }
 
+    /// Checks what a run without updates of the weights cannot have.
+    pub(super) fn check_without_updates(&self) -> Result<(), ConfigError> {
+        let must = "1 (off) except in `rl`, whose steps it closes early";
+        check("rollout.close_at", self.close_at, !self.carries_groups(), must)
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let in_range = |count: usize| (1..=MAX_EPISODES).contains(&count);
         check("rollout.problems", self.problems, in_range(self.problems), "between 1 and 65536")?;
@@ -202,6 +224,8 @@ impl RolloutSettings {
             "between 1 and 65536",
         )?;
         check("rollout.slots", self.slots, self.slots <= MAX_EPISODES, "at most 65536")?;
+        let share = self.close_at > 0.0 && self.close_at <= 1.0;
+        check("rollout.close_at", self.close_at, share, "above 0 and at most 1")?;
         check("rollout.turns", self.turns, self.turns > 0, "above 0")?;
         check("rollout.tokens", self.tokens, self.tokens > 1, "above 1")?;
         check(
@@ -238,9 +262,14 @@ impl RolloutSettings {
     }
 }
 
-/// Older configurations have no such key: a run with the default has to look the same.
+// Older configurations have no such keys: a run with the defaults has to look the same.
+
 fn is_default_observation(characters: &usize) -> bool {
     *characters == DEFAULT_OBSERVATION
+}
+
+fn is_one(share: &f64) -> bool {
+    *share == 1.0
 }
 
 /// Validation on held-out problems.

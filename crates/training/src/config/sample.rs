@@ -82,6 +82,7 @@ impl SampleConfig {
         let one = config.sampler.is_none() || config.from.is_none();
         check("from", "given", one, NO_FROM)?;
         config.rollout.check()?;
+        config.rollout.check_without_updates()?;
         config.lora.as_ref().map_or(Ok(()), LoraSettings::check)?;
         Ok(config)
     }

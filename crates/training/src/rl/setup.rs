@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use policy::{AdapterPath, CudaGraphs, Engine, EngineSettings, Network, PrefixSharing};
 use problems::{Problem, Task};
-use rollout::ChatCodec;
+use rollout::{ChatCodec, OpenGroups};
 use sandbox::Runtime;
 
 use super::{Run, loss_kind};
@@ -84,6 +84,7 @@ impl<'a, R: Runtime> Run<'a, R> {
             reference,
             engine,
             rollouts: Some(rollouts),
+            open: OpenGroups::default(),
         })
     }
 }
