@@ -2,11 +2,15 @@
 """Runs the small tasks with a model and counts right answers.
 
     python3 examples/small-tasks/score.py --program llm-in-sandbox -- --model NAME --base-url URL --tool-format fenced
+    python3 examples/small-tasks/score.py -- --seed 1 --max-turns 6
+    python3 examples/small-tasks/score.py -- --seed 1 --max-turns 6 --adapter none
     python3 examples/small-tasks/score.py --plain URL --plain-model NAME
 
-Everything after `--` goes to `llm-in-sandbox run`. With `--plain` there is no sandbox: the model at the server gets the
+Everything after `--` goes to `llm-in-sandbox run`; without a model it uses the default one, with its own adapter if it has
+one and `--adapter none` is not given. With `--plain` there is no sandbox: the model at the server gets the
 task with its files in one message, and the last line of its reply is its answer. An answer is right if it equals the
-expected one, without regard to blanks around it. Prints one line a task and the score by kind at the end.
+expected one, without regard to blanks around it. Prints one line a task, and at the end the score by kind and the model
+with its adapter.
 """
 
 import argparse
@@ -38,7 +42,8 @@ def in_sandbox(args, row):
         result = json.loads(done.stdout)
     except json.JSONDecodeError:
         raise SystemExit(f"{row['id']}: {done.stderr.strip()}") from None
-    return (result["answer"] or "").strip(), result["outcome"], result["spent"]["turns"]
+    model = result["model"] + (f" with the adapter {result['adapter']}" if result.get("adapter") else "")
+    return (result["answer"] or "").strip(), result["outcome"], result["spent"]["turns"], model
 
 
 def plain(args, row):
@@ -50,7 +55,7 @@ def plain(args, row):
     with urllib.request.urlopen(request, timeout=900) as response:
         choice = json.load(response)["choices"][0]
     lines = [line.strip() for line in choice["message"]["content"].strip().splitlines()]
-    return (lines or [""])[-1], choice["finish_reason"], 1
+    return (lines or [""])[-1], choice["finish_reason"], 1, f"{args.plain_model or 'the model'} without a sandbox"
 
 
 def main():
@@ -65,11 +70,12 @@ def main():
     parser.add_argument("options", nargs="*", help="options of `llm-in-sandbox run`, after --")
     args = parser.parse_args()
     rows = [json.loads(line) for line in args.tasks.read_text().splitlines()][: args.limit]
-    right, all_of = collections.Counter(), collections.Counter()
+    right, all_of, models = collections.Counter(), collections.Counter(), set()
     answer_one = plain if args.plain else in_sandbox
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         results = pool.map(lambda row: answer_one(args, row), rows)
-        for row, (answer, outcome, turns) in zip(rows, results):
+        for row, (answer, outcome, turns, model) in zip(rows, results):
+            models.add(model)
             good = answer == row["ground_truth"]
             right[row["kind"]] += good
             all_of[row["kind"]] += 1
@@ -77,7 +83,7 @@ def main():
             print(f"{verdict}  {row['id']:<14} {outcome:<14} {turns:>3} turns  {answer[:60]!r}", flush=True)
     for kind in all_of:
         print(f"{kind:<12} {right[kind]}/{all_of[kind]}")
-    print(f"{'all':<12} {sum(right.values())}/{sum(all_of.values())}")
+    print(f"{'all':<12} {sum(right.values())}/{sum(all_of.values())}  {', '.join(sorted(models))}")
 
 
 main()

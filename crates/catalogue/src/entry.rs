@@ -43,6 +43,25 @@ pub struct Model {
     pub default: bool,
     /// Where it comes from, in the order in which sources are tried.
     pub sources: Vec<Source>,
+    /// The adapter it is used with by default. Its content is given to the store, see [`crate::Store::with_adapters`].
+    #[serde(default)]
+    pub adapter: Option<Adapter>,
+}
+
+/// A LoRA adapter that belongs to a model.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adapter {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its file.
+    pub size: u64,
+    /// The hash of its file.
+    pub sha256: Sha256Hex,
+    /// The licence of its weights.
+    pub licence: String,
+    /// How it was made, in one line.
+    pub origin: String,
 }
 
 /// A source of the file.
@@ -163,6 +182,12 @@ impl Model {
         ensure((1..=MAX_SIZE).contains(&self.size), "size")?;
         ensure(is_text(&self.licence), "licence")?;
         ensure(is_text(&self.description), "description")?;
+        if let Some(adapter) = &self.adapter {
+            ensure(is_word(&adapter.name), "name of its adapter")?;
+            ensure((1..=MAX_SIZE).contains(&adapter.size), "size of its adapter")?;
+            ensure(is_text(&adapter.licence), "licence of its adapter")?;
+            ensure(is_text(&adapter.origin), "origin of its adapter")?;
+        }
         for source in &self.sources {
             match source {
                 Source::Hub(hub) => {
@@ -217,6 +242,7 @@ mod tests {
         assert_eq!(catalogue.default_model().unwrap().name, "qwen2.5-coder-1.5b");
         let qwen = catalogue.get("qwen2.5-coder-1.5b").unwrap();
         assert_eq!(qwen.size, 1_117_320_768);
+        assert_eq!(qwen.adapter.as_ref().unwrap().name, "qwen2.5-coder-1.5b-rl");
         assert!(
             qwen.sources
                 .iter()
@@ -259,6 +285,28 @@ mod tests {
         assert!(matches!(twice, Err(CatalogueError::Twice(_))));
         let defaults = with(|model| model["default"] = true.into());
         assert!(matches!(defaults, Err(CatalogueError::Defaults)));
+    }
+
+    #[test]
+    fn an_adapter_is_checked_like_its_model() {
+        let adapter = |change: fn(&mut serde_json::Value)| {
+            with(|model| {
+                model["adapter"] = serde_json::json!({
+                    "name": "tuned", "size": 5, "sha256": "0".repeat(64), "licence": "MIT",
+                    "origin": "Trained.",
+                });
+                change(&mut model["adapter"]);
+            })
+        };
+        let list = adapter(|_| ()).unwrap();
+        assert_eq!(list.models()[1].adapter.as_ref().unwrap().name, "tuned");
+        assert_eq!(Catalogue::built_in().unwrap().models()[1].adapter, None);
+        assert!(adapter(|one| one["name"] = "../x".into()).is_err());
+        assert!(adapter(|one| one["size"] = 0.into()).is_err());
+        assert!(adapter(|one| one["sha256"] = "x".into()).is_err());
+        assert!(adapter(|one| one["licence"] = "".into()).is_err());
+        assert!(adapter(|one| one["origin"] = "\u{1b}[2J".into()).is_err());
+        assert!(adapter(|one| one["path"] = "x".into()).is_err());
     }
 
     #[test]

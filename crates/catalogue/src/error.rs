@@ -60,6 +60,27 @@ pub enum Error {
         /// Each source that was tried and why it failed.
         tried: Vec<Failure>,
     },
+    /// Neither the store nor the program has the content of an adapter.
+    #[error(
+        "the adapter of the model `{name}` with sha256 {sha256} is neither stored nor part of this program; it belongs to \
+         another version"
+    )]
+    NoAdapter {
+        /// The model.
+        name: String,
+        /// The hash of the adapter.
+        sha256: Sha256Hex,
+    },
+    /// The content of an adapter that was given to the store has another hash than the list says.
+    #[error("the adapter `{name}` of this program has the sha256 {found} instead of {expected}")]
+    WrongAdapter {
+        /// The adapter.
+        name: String,
+        /// The hash of the list.
+        expected: Sha256Hex,
+        /// The hash it has.
+        found: Sha256Hex,
+    },
     /// The list of models is invalid.
     #[error("bad list of models")]
     Catalogue(#[from] CatalogueError),
@@ -82,7 +103,7 @@ impl Error {
 
     /// Whether the caller's input is at fault, rather than the machine or the network.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Unknown { .. } | Self::Missing { .. })
+        matches!(self, Self::Unknown { .. } | Self::Missing { .. } | Self::NoAdapter { .. })
     }
 }
 

@@ -1,7 +1,8 @@
 //! The directory that holds model files: what is stored, whether it is verified, and its removal.
 //!
 //! `DIR/NAME/FILE` is a complete file, `FILE.partial` beside it the start of one. `verified.json` records which content
-//! was verified, and `wheels/` holds packages while they are downloaded. Downloading is in `pull.rs`.
+//! was verified, and `wheels/` holds packages while they are downloaded. Downloading is in `pull.rs`, adapters are in
+//! `adapter.rs`.
 
 use std::{
     fs, io,
@@ -13,6 +14,7 @@ use hub::Sha256Hex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    adapter::AdapterContent,
     entry::{Catalogue, Model},
     error::Error,
     lock::DirLock,
@@ -27,6 +29,7 @@ const MAX_RECORD: u64 = 4096;
 pub struct Store {
     dir: PathBuf,
     catalogue: Catalogue,
+    pub(crate) adapters: &'static [AdapterContent],
 }
 
 /// A model of the list and how much of it is stored.
@@ -76,7 +79,12 @@ impl Store {
 
     /// A store of the models of another list.
     pub fn with(dir: impl Into<PathBuf>, catalogue: Catalogue) -> Self {
-        Self { dir: dir.into(), catalogue }
+        Self { dir: dir.into(), catalogue, adapters: &[] }
+    }
+
+    /// Adds the contents of adapters that the list names. The store writes them to files when they are used.
+    pub fn with_adapters(self, adapters: &'static [AdapterContent]) -> Self {
+        Self { adapters, ..self }
     }
 
     /// The list of models.
@@ -203,6 +211,6 @@ pub(crate) fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     }
 }
 
-fn is_missing(error: &io::Error) -> bool {
+pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

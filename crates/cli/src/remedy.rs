@@ -22,6 +22,7 @@ fn of(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     None.or_else(|| cause.downcast_ref().and_then(of_sandbox))
         .or_else(|| cause.downcast_ref().and_then(of_store))
         .or_else(|| of_named(cause))
+        .or_else(|| cause.downcast_ref().and_then(of_catalogue))
         .or_else(|| cause.downcast_ref().and_then(of_benchmark))
         .or_else(|| cause.downcast_ref().and_then(of_model))
         .or_else(|| cause.downcast_ref().and_then(of_hub))
@@ -106,6 +107,15 @@ fn of_store(error: &image::Error) -> Option<&'static str> {
         image::Error::ContainsStore { .. } => {
             Some("import another directory, or set LLM_IN_SANDBOX_HOME to one outside of it")
         }
+        _ => None,
+    }
+}
+
+fn of_catalogue(error: &catalogue::Error) -> Option<&'static str> {
+    match error {
+        catalogue::Error::NoAdapter { .. } => Some(
+            "use that version, or give --adapter none, or an adapter of your own with --adapter FILE",
+        ),
         _ => None,
     }
 }
@@ -253,6 +263,9 @@ mod tests {
         let (program, differences) = (String::new(), Vec::new());
         let differs = benchmark::Error::SettingsDiffer { path: path(), program, differences };
         assert!(remedy(&differs.into()).contains("--output"));
+        let (name, sha256) = ("m".into(), catalogue::Sha256Hex::of_bytes(b""));
+        let gone = catalogue::Error::NoAdapter { name, sha256 };
+        assert!(remedy(&gone.into()).contains("--adapter none"));
         let nothing = benchmark::Error::NothingToGrade { path: path() };
         assert!(remedy(&nothing.into()).contains("--resume"));
         let message = || "no".to_owned();

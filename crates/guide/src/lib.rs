@@ -37,6 +37,7 @@
 //! - [`lis_model_server`](../lis_model_server/index.html): an OpenAI-compatible endpoint in front of any `Model`.
 //! - [`lis_chat_template`](../lis_chat_template/index.html): a conversation as the text a model was trained on.
 //! - [`lis_catalogue`](../lis_catalogue/index.html): models by name: sizes, hashes, sources, downloads.
+//! - [`lis_adapters`](../lis_adapters/index.html): the adapters that are part of the program, as bytes.
 //! - [`lis_gguf`](../lis_gguf/index.html): GGUF files: metadata and tensors, read within bounds.
 //! - [`lis_vocabulary`](../lis_vocabulary/index.html): text to token ids and back.
 //! - [`lis_hub`](../lis_hub/index.html): files from the Hugging Face hub, with resumed downloads.

@@ -23,6 +23,11 @@ impl Sha256Hex {
         Ok(Self::of(hasher))
     }
 
+    /// The hash of bytes in memory.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self::of(Sha256::new_with_prefix(bytes))
+    }
+
     /// The hash that a hasher has arrived at.
     pub(crate) fn of(hasher: Sha256) -> Self {
         Self(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())

@@ -78,6 +78,16 @@ pub enum LoadError {
         /// llama.cpp's message.
         why: String,
     },
+    /// The adapter is damaged, or was made for another model.
+    #[error("the adapter {adapter} cannot be used with the model {model}: {why}")]
+    Adapter {
+        /// The file of the adapter.
+        adapter: PathBuf,
+        /// The file of the model.
+        model: PathBuf,
+        /// llama.cpp's message.
+        why: String,
+    },
     /// llama.cpp was built for other processors.
     #[error(
         "this processor does not support {0}, which the program was built for; build it here with RUSTFLAGS=\"-C \
@@ -243,7 +253,7 @@ fn serve(order: &Order<'_>, ready: &mpsc::SyncSender<Ready>, inbox: &mpsc::Recei
             return;
         }
     };
-    match make_context(&model, adapter.as_mut(), length, options) {
+    match make_context(&model, adapter.as_mut(), length, order) {
         Err(error) => {
             report(Err(error));
         }
@@ -319,10 +329,15 @@ fn open(order: &Order<'_>) -> Result<(Arc<LlamaModel>, Option<LlamaLoraAdapter>)
         None => None,
         Some(file) => {
             let (adapter, why) = log::capture_errors(|| model.lora_adapter_init(file));
-            Some(adapter.map_err(|_| refused(file, why))?)
+            Some(adapter.map_err(|_| unusable(file, path, why))?)
         }
     };
     Ok((Arc::new(model), adapter))
+}
+
+fn unusable(adapter: &Path, model: &Path, why: Option<String>) -> LoadError {
+    let why = why.unwrap_or_else(|| "llama.cpp gives no reason".into());
+    LoadError::Adapter { adapter: adapter.to_owned(), model: model.to_owned(), why }
 }
 
 fn explained(error: &LlamaModelLoadError) -> Option<String> {
@@ -357,8 +372,9 @@ fn make_context<'m>(
     model: &'m LlamaModel,
     adapter: Option<&mut LlamaLoraAdapter>,
     length: u32,
-    options: &Options,
+    order: &Order<'_>,
 ) -> Result<LlamaContext<'m>, LoadError> {
+    let options = order.options;
     let sequences = options.sequences.get();
     let cannot_allocate = |why: Option<String>| LoadError::CannotAllocate {
         sequences,
@@ -387,10 +403,7 @@ fn make_context<'m>(
     let mut context = context.ok_or_else(|| cannot_allocate(why))?;
     if let (Some(adapter), Some(path)) = (adapter, &options.adapter) {
         let (set, why) = log::capture_errors(|| context.lora_adapter_set(adapter, 1.0));
-        set.map_err(|error| LoadError::Refused {
-            path: path.clone(),
-            why: why.unwrap_or_else(|| error.to_string()),
-        })?;
+        set.map_err(|error| unusable(path, order.path, why.or_else(|| Some(error.to_string()))))?;
     }
     Ok(context)
 }

@@ -50,6 +50,12 @@ pub trait EventSink {
     fn max_bytes(&self) -> usize {
         usize::MAX
     }
+
+    /// The number of JSON values beyond which one event cannot belong to an answer. A parsed value takes many times the bytes
+    /// of its text.
+    fn max_values(&self) -> usize {
+        usize::MAX
+    }
 }
 
 /// Assembles a response from a vendor's events.
@@ -274,6 +280,25 @@ impl AnswerBody {
     }
 }
 
+/// The number of values that a JSON text has at most, counted up to one more than `most`: each but the first follows one of
+/// these marks.
+fn values(text: &[u8], most: usize) -> usize {
+    let (mut values, mut quoted, mut escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' | b':' if !quoted => values += 1,
+            _ => {}
+        }
+        if values > most {
+            break;
+        }
+    }
+    values
+}
+
 fn take(http: &Http, event: &Event, assembler: &mut impl EventSink) -> Result<Progress, Error> {
     let data = event.data.trim();
     if data == "[DONE]" {
@@ -281,6 +306,11 @@ fn take(http: &Http, event: &Event, assembler: &mut impl EventSink) -> Result<Pr
     }
     if data.is_empty() {
         return Ok(Progress::More);
+    }
+    let most = assembler.max_values();
+    if values(data.as_bytes(), most) > most {
+        let why = format!("one event has more than {most} values, too many for the request");
+        return Err(http.protocol_error(&why));
     }
     let failed = event.name == "error";
     let json: Value = match serde_json::from_str(data) {
@@ -296,4 +326,19 @@ fn take(http: &Http, event: &Event, assembler: &mut impl EventSink) -> Result<Pr
         return Err(http.error(&Refusal::in_stream(&json)));
     }
     assembler.push(&json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::values;
+
+    #[test]
+    fn values_are_counted_outside_strings() {
+        for (text, expected) in
+            [("1", 1), ("[1,2]", 3), (r#"{"a":[],"b":"x,y[{:\",\\"}"#, 6), (r#"["\\",1]"#, 3)]
+        {
+            assert_eq!(values(text.as_bytes(), 100), expected, "{text}");
+        }
+        assert_eq!(values("[".repeat(1 << 20).as_bytes(), 10), 11);
+    }
 }

@@ -39,6 +39,12 @@ const ANSWER_BYTES: usize = 64 << 10;
 const PROMPT_TOKEN_BYTES: usize = 16;
 const TOKEN_BYTES: usize = 2 << 10;
 
+/// The same in JSON values of one event: a server may repeat the prompt, and sends of a token its id, its log-probability,
+/// its text, its position and the most likely others.
+const EVENT_VALUES: usize = 1 << 10;
+const PROMPT_TOKEN_VALUES: usize = 4;
+const TOKEN_VALUES: usize = 64;
+
 /// One attempt at a response.
 pub(crate) struct Events<'a> {
     api: Api,
@@ -194,6 +200,12 @@ impl EventSink for Events<'_> {
         let prompt = self.prompt.len().saturating_mul(PROMPT_TOKEN_BYTES);
         let response = self.sample.remaining().saturating_mul(TOKEN_BYTES);
         ANSWER_BYTES.saturating_add(prompt).saturating_add(response)
+    }
+
+    fn max_values(&self) -> usize {
+        let prompt = self.prompt.len().saturating_mul(PROMPT_TOKEN_VALUES);
+        let response = self.sample.remaining().saturating_mul(TOKEN_VALUES);
+        EVENT_VALUES.saturating_add(prompt).saturating_add(response)
     }
 }
 

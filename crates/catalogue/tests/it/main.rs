@@ -8,6 +8,7 @@
 
 mod fake_hub;
 mod fake_pip;
+mod keeps_adapters;
 mod pulls_from_packages;
 mod pulls_from_the_hub;
 mod shares_one_store;

@@ -17,10 +17,10 @@ use crate::{
 };
 
 /// A small disk that goes with the test.
-struct Disk(tempfile::TempDir);
+pub(crate) struct Disk(tempfile::TempDir);
 
 impl Disk {
-    fn new(size: &std::ffi::CStr) -> Option<Self> {
+    pub(crate) fn new(size: &std::ffi::CStr) -> Option<Self> {
         let dir = tempfile::Builder::new().prefix("lis-disk-").tempdir().unwrap();
         match mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), size) {
             Ok(()) => Some(Self(dir)),
@@ -31,7 +31,7 @@ impl Disk {
         }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }

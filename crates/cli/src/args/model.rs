@@ -1,6 +1,6 @@
 //! Arguments that choose a model and how it is called, with the spellings of the reference package as aliases.
 
-use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use model::ToolFormat;
@@ -105,15 +105,30 @@ pub(crate) enum Forcing {
 #[derive(Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Local model")]
 pub(crate) struct LocalArgs {
-    /// LoRA adapter for the model, as a GGUF file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) adapter: Option<PathBuf>,
+    /// LoRA adapter: a GGUF file, or none [default: the model's own, see `model list`]
+    #[arg(long, value_name = "FILE|none")]
+    pub(crate) adapter: Option<AdapterArg>,
     /// Context window in tokens [default: the model's, at most 16384]
     #[arg(long, value_name = "N", alias = "context")]
     pub(crate) context_tokens: Option<NonZeroU32>,
     /// Threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroU32>,
+}
+
+/// Which adapter, as the user says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AdapterArg {
+    /// No adapter, not even the model's own.
+    None,
+    /// A GGUF file.
+    File(PathBuf),
+}
+
+impl From<OsString> for AdapterArg {
+    fn from(text: OsString) -> Self {
+        if text == "none" { Self::None } else { Self::File(text.into()) }
+    }
 }
 
 /// The protocol of a server.

@@ -97,6 +97,18 @@ struct Described<'a> {
     state: &'static str,
     have: u64,
     path: Option<PathBuf>,
+    /// The adapter it is used with by default, which is part of the program.
+    adapter: Option<DescribedAdapter<'a>>,
+}
+
+/// The adapter of a listed model as JSON shows it.
+#[derive(Serialize)]
+struct DescribedAdapter<'a> {
+    name: &'a str,
+    size: u64,
+    sha256: String,
+    licence: &'a str,
+    origin: &'a str,
 }
 
 fn describe<'a>(listed: &Listed<'a>) -> Described<'a> {
@@ -117,25 +129,42 @@ fn describe<'a>(listed: &Listed<'a>) -> Described<'a> {
         state,
         have,
         path,
+        adapter: model.adapter.as_ref().map(|adapter| DescribedAdapter {
+            name: &adapter.name,
+            size: adapter.size,
+            sha256: adapter.sha256.to_string(),
+            licence: &adapter.licence,
+            origin: &adapter.origin,
+        }),
     }
 }
 
 fn table(listed: &[Listed<'_>]) -> String {
     let heading = ["NAME", "SIZE", "STATE", "LICENCE", "ABOUT"].map(str::to_owned).to_vec();
-    let row = |listed: &Listed<'_>| {
+    let rows = |listed: &Listed<'_>| {
         let model = describe(listed);
         let state = match &listed.state {
             State::Partial { have } => format!("partial, {}%", have * 100 / model.size),
             _ => model.state.to_owned(),
         };
         let default = if model.default { " (default)" } else { "" };
-        vec![
+        let row = vec![
             format!("{}{default}", model.name),
             HumanBytes(model.size).to_string(),
             state,
             model.licence.to_owned(),
             model.description.to_owned(),
-        ]
+        ];
+        let adapter = model.adapter.map(|adapter| {
+            vec![
+                format!("  adapter {}", adapter.name),
+                HumanBytes(adapter.size).to_string(),
+                "included".to_owned(),
+                adapter.licence.to_owned(),
+                adapter.origin.to_owned(),
+            ]
+        });
+        [Some(row), adapter].into_iter().flatten().collect::<Vec<_>>()
     };
-    output::table(&[vec![heading], listed.iter().map(row).collect()].concat())
+    output::table(&[vec![heading], listed.iter().flat_map(rows).collect()].concat())
 }

@@ -21,7 +21,7 @@ use crate::{
     args::sandbox::RuntimeKind,
     console::output,
     exit::{Exit, UsageError},
-    model::{LocalSettings, ModelFile},
+    model::{LocalSettings, ModelFile, store},
     runtime::AnyRuntime,
     settings::Settings,
 };
@@ -86,6 +86,7 @@ fn cpus() -> u32 {
 struct ModelReport {
     machine: Machine,
     model: String,
+    adapter: Option<String>,
     load_s: f64,
     here: perf::model::TokenRates,
     server: Option<perf::model::TokenRates>,
@@ -94,20 +95,20 @@ struct ModelReport {
 
 async fn model(args: PerfModelArgs, settings: &Settings) -> Result<Exit> {
     let file = match &args.model {
-        None => {
-            let (file, hint) = ModelFile::default_model(settings)?;
-            output::note(&hint);
-            file
-        }
+        None => ModelFile::default_model()?,
         Some(name) => ModelFile::named(name).ok_or_else(|| {
             UsageError(format!(
                 "--model: `{name}` is not a local model; write local:NAME or FILE.gguf"
             ))
         })?,
     };
+    let local = LocalSettings::new(file, args.local, NonZeroU32::MIN, &store::catalogue()?);
+    if let Some(hint) = local.hint(args.model.is_none(), settings)? {
+        output::note(&hint);
+    }
+    let name = local.file.name();
     let began = Instant::now();
-    let name = file.name();
-    let loaded = LocalSettings::new(file, args.local, NonZeroU32::MIN).load(settings).await?;
+    let loaded = local.load(settings).await?;
     let load_s = (began.elapsed().as_secs_f64() * 1e5).round() / 1e5;
     let server = args.server.as_deref().map(|url| OpenAi::new(Endpoint::new(&name, url)));
     let server = server.transpose()?;
@@ -115,6 +116,7 @@ async fn model(args: PerfModelArgs, settings: &Settings) -> Result<Exit> {
     let report = ModelReport {
         machine: Machine::current(),
         model: name,
+        adapter: local.adapter.as_ref().map(ToString::to_string),
         load_s,
         here: figures.model,
         server: figures.server,

@@ -6,15 +6,18 @@ use std::{
 };
 
 use anyhow::Context;
+use catalogue::Catalogue;
 #[cfg(feature = "local")]
 use catalogue::Store;
 use indicatif::HumanBytes;
 use model_server::TokenModel;
 use serde::{Deserialize, Serialize};
 
-use super::store;
+use super::{adapter::Adapter, store};
 use crate::{args::model::LocalArgs, exit::UsageError, settings::Settings};
 
+#[cfg(feature = "local")]
+use super::adapter::OpenAdapter;
 #[cfg(feature = "local")]
 pub(crate) use model_local::LocalModel;
 
@@ -25,7 +28,7 @@ const PREFIX: &str = "local:";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LocalSettings {
     pub(crate) file: ModelFile,
-    pub(crate) adapter: Option<PathBuf>,
+    pub(crate) adapter: Option<Adapter>,
     pub(crate) context: Option<NonZeroU32>,
     pub(crate) threads: Option<NonZeroU32>,
     /// Concurrent conversations.
@@ -56,20 +59,11 @@ impl ModelFile {
         })
     }
 
-    /// The default model, and a line that announces it.
-    pub(crate) fn default_model(settings: &Settings) -> anyhow::Result<(Self, String)> {
-        let home = settings.home()?;
-        let store = store::open(home)?;
-        let model =
-            store.catalogue().default_model().context("the list of models has no default")?;
-        let hint = format!(
-            "no model given: using the local model {} ({}, stored in {}); choose another with --model local:NAME, \
-             FILE.gguf or the name of a server's model",
-            model.name,
-            HumanBytes(model.size),
-            home.join("models").display(),
-        );
-        Ok((Self::Listed(model.name.clone()), hint))
+    /// The default model.
+    pub(crate) fn default_model() -> anyhow::Result<Self> {
+        let catalogue = store::catalogue()?;
+        let model = catalogue.default_model().context("the list of models has no default")?;
+        Ok(Self::Listed(model.name.clone()))
     }
 
     /// The model's name in recorded settings.
@@ -91,18 +85,66 @@ fn absolute(path: &str) -> PathBuf {
 }
 
 impl LocalSettings {
-    /// Combines a file with arguments.
-    pub(crate) fn new(file: ModelFile, args: LocalArgs, sequences: NonZeroU32) -> Self {
-        let adapter = args.adapter.map(|path| std::path::absolute(&path).unwrap_or(path));
+    /// Combines a model with arguments. Without `--adapter`, the model's own is used.
+    pub(crate) fn new(
+        file: ModelFile,
+        args: LocalArgs,
+        sequences: NonZeroU32,
+        catalogue: &Catalogue,
+    ) -> Self {
+        let adapter = Adapter::choose(args.adapter, &file, catalogue);
         Self { file, adapter, context: args.context_tokens, threads: args.threads, sequences }
     }
 
-    /// Applies arguments to recorded settings.
-    pub(crate) fn override_with(&mut self, args: LocalArgs) {
-        let given = Self::new(self.file.clone(), args, self.sequences);
-        self.adapter = given.adapter.or_else(|| self.adapter.take());
-        self.context = given.context.or(self.context);
-        self.threads = given.threads.or(self.threads);
+    /// Applies arguments to recorded settings. Without `--adapter`, the recorded one is used, or none.
+    pub(crate) fn override_with(&mut self, args: LocalArgs, catalogue: &Catalogue) {
+        if args.adapter.is_some() {
+            self.adapter = Adapter::choose(args.adapter, &self.file, catalogue);
+        }
+        self.context = args.context_tokens.or(self.context);
+        self.threads = args.threads.or(self.threads);
+    }
+
+    /// The model's name, and the adapter it is used with.
+    pub(crate) fn title(&self) -> String {
+        match &self.adapter {
+            None => self.file.name(),
+            Some(adapter) => format!("{} with the adapter {adapter}", self.file.name()),
+        }
+    }
+
+    /// A line about what the user did not choose: the model, where it is the default, and its own adapter.
+    pub(crate) fn hint(
+        &self,
+        is_default: bool,
+        settings: &Settings,
+    ) -> anyhow::Result<Option<String>> {
+        let own = match &self.adapter {
+            Some(Adapter::Bundled { name, .. }) => Some(name),
+            Some(Adapter::File(_)) | None => None,
+        };
+        let name = self.file.name();
+        if !is_default {
+            let line = |adapter| {
+                format!("{name} is used with its adapter {adapter}; --adapter none turns it off")
+            };
+            return Ok(own.map(line));
+        }
+        let (home, catalogue) = (settings.home()?, store::catalogue()?);
+        let size = catalogue.get(&name).map_or(0, |model| model.size);
+        let (with, without) = match own {
+            Some(adapter) => (
+                format!(" with its adapter {adapter}"),
+                ", or use it without the adapter with --adapter none",
+            ),
+            None => (String::new(), ""),
+        };
+        Ok(Some(format!(
+            "no model given: using the local model {name} ({}, stored in {}){with}; choose another with \
+             --model local:NAME, FILE.gguf or the name of a server's model{without}",
+            HumanBytes(size),
+            home.join("models").display(),
+        )))
     }
 
     /// Loads the model, after pulling it if it is missing.
@@ -112,25 +154,48 @@ impl LocalSettings {
             ModelFile::At(path) => path.clone(),
             ModelFile::Listed(name) => pulled(name, settings).await?,
         };
+        let store = || store::open(settings.home()?);
+        self.load_file(path, store).await
+    }
+
+    /// Loads the model from a file, and its adapter from a store.
+    #[cfg(feature = "local")]
+    pub(super) async fn load_file(
+        &self,
+        path: PathBuf,
+        store: impl FnOnce() -> anyhow::Result<Store>,
+    ) -> anyhow::Result<LocalModel> {
+        let adapter = match &self.adapter {
+            Some(adapter) => Some(OpenAdapter::open(adapter, &self.file, store).await?),
+            None => None,
+        };
         let options = model_local::Options {
             threads: self.threads,
             context: self.context,
             sequences: self.sequences,
-            adapter: self.adapter.clone(),
+            adapter: adapter.as_ref().map(|adapter| adapter.path().to_owned()),
         };
         let name = self.file.name();
         let (mut waiting, done) = Waiting::new();
         let cancel = waiting.cancel.clone();
         let loading = tokio::task::spawn_blocking(move || {
             let loaded = LocalModel::load_cancellable(&name, &path, &options, &cancel);
+            // llama.cpp has read it.
+            drop(adapter);
             drop(done);
             loaded
         });
         let loaded = loading.await.context("the loading thread failed")?;
         waiting.done = None;
         loaded.map_err(|error| {
-            // Another file or number helps against all of these.
-            UsageError(crate::exit::describe(&error.into())).into()
+            let remedy = match error {
+                model_local::LoadError::Adapter { .. } => {
+                    "; give one that was made for this model with --adapter FILE, or use none with --adapter none"
+                }
+                // Another file or number helps against all of these.
+                _ => "",
+            };
+            UsageError(crate::exit::describe(&error.into()) + remedy).into()
         })
     }
 }

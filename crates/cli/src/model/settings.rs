@@ -13,9 +13,9 @@ use model::{Price, Prices, Sampling, Secret, ToolFormat};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{LocalSettings, ModelFile};
+use super::{Adapter, LocalSettings, ModelFile, store};
 use crate::{
-    args::model::{Forcing, Images, LocalArgs, ModelArgs, Provider},
+    args::model::{AdapterArg, Forcing, Images, LocalArgs, ModelArgs, Provider},
     console::output,
     exit::UsageError,
     settings::{Settings, config::Config, environment},
@@ -52,7 +52,7 @@ pub(crate) struct ModelSettings {
     pub(crate) price: Option<Price>,
     /// Context window in tokens, if it is known.
     pub(crate) context: Option<u64>,
-    /// A note for a user who chose no model.
+    /// A note for a user who chose no model, or not its adapter.
     #[serde(skip)]
     pub(crate) hint: Option<String>,
 }
@@ -105,8 +105,9 @@ impl ModelSettings {
         }
         let base_url = args.base_url.or_else(|| config.base_url.clone());
         let base_url = base_url.or_else(|| environment.base_url.clone());
+        let adapter = config.adapter.clone().or_else(|| environment.adapter.clone());
         let Chosen { name, location, hint } =
-            choose(name, base_url, args.provider, args.local, settings)?;
+            choose(name, base_url, args.provider, args.local, adapter, settings)?;
         let tool_format = match args.tool_format {
             ToolFormat::Auto => ToolFormat::suggested(&name),
             chosen => chosen,
@@ -217,31 +218,36 @@ impl ModelSettings {
                         "--provider: this run uses a local model; choose another with --model";
                     return Err(UsageError(text.into()).into());
                 }
-                plan.override_with(local);
+                plan.override_with(local, &store::catalogue()?);
                 return Ok(());
             }
             ModelLocation::InProcess(_) => (None, None),
         };
         let (url, provider) = (url.or(old_url), provider.or(old_provider));
         let name = model.unwrap_or_else(|| self.name.clone());
-        let chosen = choose(Some(name), url, provider, local, settings)?;
-        self.settle(chosen);
+        let adapter_given = local.adapter.is_some();
+        let chosen = choose(Some(name), url, provider, local, None, settings)?;
+        self.settle(chosen, adapter_given);
         Ok(())
     }
 
     /// Keeps what the user set for the previous model, but not its defaults.
-    fn settle(&mut self, chosen: Chosen) {
+    fn settle(&mut self, chosen: Chosen, adapter_given: bool) {
         let previous = std::mem::replace(&mut self.location, chosen.location);
         let name = std::mem::replace(&mut self.name, chosen.name);
         match (previous, &mut self.location) {
             (ModelLocation::InProcess(previous), ModelLocation::InProcess(now)) => {
                 now.context = now.context.or(previous.context);
                 now.threads = now.threads.or(previous.threads);
-                if let (Some(adapter), None) = (&previous.adapter, &now.adapter) {
-                    output::note(&format!(
+                match previous.adapter {
+                    _ if adapter_given => {}
+                    // The same model: with the adapter it had, or without one.
+                    adapter if previous.file == now.file => now.adapter = adapter,
+                    Some(Adapter::File(path)) => output::note(&format!(
                         "the adapter {} belongs to the previous model and is not used; give another with --adapter",
-                        adapter.display()
-                    ));
+                        path.display()
+                    )),
+                    Some(Adapter::Bundled { .. }) | None => {}
                 }
             }
             (ModelLocation::Server { .. }, ModelLocation::InProcess(_)) => {
@@ -255,6 +261,22 @@ impl ModelSettings {
         }
         if self.name != name && self.tool_format == ToolFormat::suggested(&name) {
             self.tool_format = ToolFormat::suggested(&self.name);
+        }
+    }
+
+    /// The model's name, and the adapter it is used with.
+    pub(crate) fn title(&self) -> String {
+        match &self.location {
+            ModelLocation::InProcess(local) => local.title(),
+            ModelLocation::Server { .. } => self.name.clone(),
+        }
+    }
+
+    /// The adapter of a local model.
+    pub(crate) fn adapter(&self) -> Option<&Adapter> {
+        match &self.location {
+            ModelLocation::InProcess(local) => local.adapter.as_ref(),
+            ModelLocation::Server { .. } => None,
         }
     }
 
@@ -301,31 +323,30 @@ struct Chosen {
     hint: Option<String>,
 }
 
-/// Chooses the model. With neither a name nor a server, it is the default local model.
+/// Chooses the model. With neither a name nor a server, it is the default local model. `adapter` is that of the settings
+/// file or the environment, for local models.
 fn choose(
     name: Option<String>,
     url: Option<String>,
     provider: Option<Provider>,
-    local: LocalArgs,
+    mut local: LocalArgs,
+    adapter: Option<AdapterArg>,
     settings: &Settings,
 ) -> anyhow::Result<Chosen> {
-    let mut hint = None;
     let file = match &name {
         Some(name) if url.is_some() || provider.is_some() => ModelFile::prefixed(name),
         Some(name) => ModelFile::named(name),
-        None if url.is_none() && provider.is_none() => {
-            let (file, note) = ModelFile::default_model(settings)?;
-            hint = Some(note);
-            Some(file)
-        }
+        None if url.is_none() && provider.is_none() => Some(ModelFile::default_model()?),
         None => {
             let text = "no model given; use --model NAME, llm_name in a settings file, or LLM_NAME";
             return Err(UsageError(text.into()).into());
         }
     };
     if let Some(file) = file {
-        let name = file.name();
-        let location = ModelLocation::InProcess(LocalSettings::new(file, local, NonZeroU32::MIN));
+        local.adapter = local.adapter.or(adapter);
+        let local = LocalSettings::new(file, local, NonZeroU32::MIN, &store::catalogue()?);
+        let hint = local.hint(name.is_none(), settings)?;
+        let (name, location) = (local.file.name(), ModelLocation::InProcess(local));
         return Ok(Chosen { name, location, hint });
     }
     if local != LocalArgs::default() {
@@ -346,7 +367,7 @@ fn choose(
     Ok(Chosen {
         name,
         location: ModelLocation::Server { provider, base_url: checked_url(&url)? },
-        hint,
+        hint: None,
     })
 }
 

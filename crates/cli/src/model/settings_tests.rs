@@ -108,6 +108,70 @@ fn the_same_file_elsewhere_keeps_what_was_said_of_it() {
     assert_eq!(moved.sampling.temperature, Some(LOCAL_TEMPERATURE));
 }
 
+const LISTED: &str = "--model local:qwen2.5-coder-1.5b";
+
+/// The adapter of the default model, if it has one.
+fn own_adapter() -> Option<Adapter> {
+    let own = store::catalogue().unwrap().default_model().unwrap().adapter.clone();
+    own.map(|own| Adapter::Bundled { name: own.name, sha256: own.sha256 })
+}
+
+#[test]
+fn a_listed_model_has_its_own_adapter_until_the_user_says_otherwise() {
+    let file = || Some(Adapter::File("/m/a.gguf".into()));
+    let cases = [("", own_adapter()), ("--adapter none", None), ("--adapter /m/a.gguf", file())];
+    for (given, adapter) in cases {
+        let plan = planned(&format!("{LISTED} {given}"));
+        assert_eq!(here(&plan).adapter, adapter, "{given}");
+        let is_named = own_adapter().is_some() && given.is_empty();
+        assert_eq!(plan.hint.is_some_and(|hint| hint.contains("--adapter none")), is_named);
+    }
+    assert_eq!(here(&planned("--model /m/tiny-135m.gguf")).adapter, None);
+}
+
+#[test]
+fn the_settings_file_and_the_environment_choose_an_adapter_for_local_models() {
+    let adapter = |text: &str| Some(AdapterArg::from(std::ffi::OsString::from(text)));
+    let plan = |line: &str, file: Option<AdapterArg>, variable: Option<AdapterArg>| {
+        let mut environment = Environment::default();
+        environment.model.adapter = variable;
+        let config = Config { adapter: file, ..Config::default() };
+        let settings = Settings::new(environment, false);
+        ModelSettings::check(args(line), &config, &settings).unwrap().0
+    };
+    let chosen = |line, file, variable| here(&plan(line, file, variable)).adapter.clone();
+    let at = |path: &str| Some(Adapter::File(path.into()));
+    assert_eq!(chosen(LISTED, None, adapter("none")), None);
+    assert_eq!(chosen(LISTED, adapter("/m/f.gguf"), adapter("none")), at("/m/f.gguf"));
+    let line = format!("{LISTED} --adapter /m/a.gguf");
+    assert_eq!(chosen(&line, adapter("/m/f.gguf"), adapter("none")), at("/m/a.gguf"));
+    // They say nothing about models of servers, where the option is refused.
+    assert!(matches!(
+        plan(SERVER, adapter("/m/f.gguf"), adapter("none")).location,
+        ModelLocation::Server { .. }
+    ));
+    let settings = Settings::new(Environment::default(), false);
+    let line = args(&format!("{SERVER} --adapter none"));
+    let error = ModelSettings::check(line, &Config::default(), &settings).unwrap_err();
+    assert!(error.to_string().contains("--adapter"), "{error}");
+}
+
+#[test]
+fn a_run_keeps_the_adapter_it_had() {
+    let none = format!("{LISTED} --adapter none");
+    for again in ["", LISTED] {
+        assert_eq!(here(&resumed(LISTED, again).unwrap()).adapter, own_adapter(), "{again}");
+        assert_eq!(here(&resumed(&none, again).unwrap()).adapter, None, "{again}");
+    }
+    let other = resumed(&none, "--adapter /m/a.gguf").unwrap();
+    assert_eq!(here(&other).adapter, Some(Adapter::File("/m/a.gguf".into())));
+    let with = format!("{LISTED} --adapter /m/a.gguf");
+    assert_eq!(here(&resumed(&with, "--adapter none").unwrap()).adapter, None);
+    assert_eq!(here(&resumed(&with, "--model local:smollm2-135m").unwrap()).adapter, None);
+    assert_eq!(here(&resumed(&none, "--model local:smollm2-135m").unwrap()).adapter, None);
+    assert_eq!(here(&resumed(SERVER, LISTED).unwrap()).adapter, own_adapter());
+}
+
 #[test]
 fn what_follows_from_the_place_changes_with_it() {
     let local = "--model /m/tiny-135m.gguf";

@@ -2,14 +2,27 @@
 
 use std::path::Path;
 
-use catalogue::{PullOptions, Pulled, SourceKind, Stage, Store};
+use catalogue::{Catalogue, PullOptions, Pulled, SourceKind, Stage, Store};
 
 use crate::console::progress::ProgressView;
 
 /// Opens the store below the state directory.
 pub(crate) fn open(home: &Path) -> anyhow::Result<Store> {
-    Ok(Store::open(home.join("models"))?)
+    Ok(Store::with(home.join("models"), catalogue()?).with_adapters(ADAPTERS))
 }
+
+/// The list of models.
+pub(crate) fn catalogue() -> anyhow::Result<Catalogue> {
+    Ok(Catalogue::built_in().map_err(catalogue::Error::from)?)
+}
+
+/// The adapters of this program.
+#[cfg(feature = "local")]
+const ADAPTERS: &[catalogue::AdapterContent] = adapters::ADAPTERS;
+
+/// Without local models there is no use for them.
+#[cfg(not(feature = "local"))]
+const ADAPTERS: &[catalogue::AdapterContent] = &[];
 
 /// Pulls a model with a progress view, unless it is stored; from one source, or from any.
 pub(crate) async fn pull(

@@ -3,6 +3,7 @@
 //! Precedence is decided where settings are combined.
 
 use std::{
+    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -10,7 +11,7 @@ use std::{
 use model::Secret;
 use serde::Deserialize;
 
-use crate::{console::output, exit::UsageError};
+use crate::{args::model::AdapterArg, console::output, exit::UsageError};
 
 /// The largest settings file, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
@@ -26,6 +27,7 @@ const AT_HOME: [&str; 3] =
 pub(crate) struct Config {
     pub(crate) model: Option<String>,
     pub(crate) base_url: Option<String>,
+    pub(crate) adapter: Option<AdapterArg>,
     pub(crate) api_key: Option<Secret>,
     pub(crate) prompt_config: Option<PathBuf>,
 }
@@ -35,6 +37,7 @@ pub(crate) struct Config {
 struct File {
     llm_name: Option<String>,
     llm_base_url: Option<String>,
+    llm_adapter: Option<String>,
     api_key: Option<String>,
     prompt_config: Option<PathBuf>,
     #[serde(flatten)]
@@ -79,8 +82,8 @@ impl Config {
     fn parse(text: &str) -> Result<Self, String> {
         // The parser quotes the line with the error, which may contain the key.
         let file: Option<File> = serde_saphyr::from_str(text).map_err(|_| {
-            "it is not YAML of the form `key: value` with the keys llm_name, llm_base_url, api_key, \
-             prompt_config"
+            "it is not YAML of the form `key: value` with the keys llm_name, llm_base_url, \
+             llm_adapter, api_key, prompt_config"
                 .to_owned()
         })?;
         let file = file.unwrap_or_default();
@@ -92,6 +95,7 @@ impl Config {
         Ok(Self {
             model: filled(file.llm_name),
             base_url: filled(file.llm_base_url),
+            adapter: filled(file.llm_adapter).map(|text| AdapterArg::from(OsString::from(text))),
             api_key: filled(file.api_key).map(|key| Secret::new(&key)),
             prompt_config: file.prompt_config.filter(|path| !path.as_os_str().is_empty()),
         })
@@ -109,6 +113,10 @@ mod tests {
         assert_eq!(config.model.as_deref(), Some("openai/m"));
         assert_eq!(config.base_url.as_deref(), Some("http://x/v1"));
         assert_eq!(config.prompt_config, None);
+        let adapter = |text: &str| Config::parse(text).unwrap().adapter;
+        assert_eq!(adapter("llm_adapter: none\n"), Some(AdapterArg::None));
+        assert_eq!(adapter("llm_adapter: a.gguf\n"), Some(AdapterArg::File("a.gguf".into())));
+        assert_eq!(adapter("llm_adapter:\n"), None);
         assert!(Config::parse("").unwrap().model.is_none());
         assert!(Config::parse("llm_name: \"\"\n").unwrap().model.is_none());
     }

@@ -8,7 +8,10 @@ use std::{
 
 use model::Secret;
 
-use crate::{args::model::Provider, exit::UsageError};
+use crate::{
+    args::model::{AdapterArg, Provider},
+    exit::UsageError,
+};
 
 /// State directory.
 pub(crate) const HOME: &str = "LLM_IN_SANDBOX_HOME";
@@ -24,6 +27,8 @@ const TERM: &str = "TERM";
 const LLM_NAME: &str = "LLM_NAME";
 /// Its server.
 const LLM_BASE_URL: &str = "LLM_BASE_URL";
+/// The adapter of a local model, or `none`.
+const LLM_ADAPTER: &str = "LLM_ADAPTER";
 /// The key, whichever vendor's.
 const LLM_API_KEY: &str = "LLM_API_KEY";
 /// The key for servers that speak OpenAI's protocol.
@@ -54,6 +59,7 @@ pub(crate) struct Environment {
 pub(crate) struct ModelVariables {
     pub(crate) name: Option<String>,
     pub(crate) base_url: Option<String>,
+    pub(crate) adapter: Option<AdapterArg>,
     pub(crate) key: Option<Secret>,
     pub(crate) openai_key: Option<Secret>,
     pub(crate) anthropic_key: Option<Secret>,
@@ -66,6 +72,7 @@ impl ModelVariables {
         Self {
             name: text(LLM_NAME),
             base_url: text(LLM_BASE_URL),
+            adapter: variable(LLM_ADAPTER).map(AdapterArg::from),
             key: key(LLM_API_KEY),
             openai_key: key(OPENAI_API_KEY),
             anthropic_key: key(ANTHROPIC_API_KEY),

@@ -232,10 +232,10 @@ fn what_models_did_is_compared_and_shown_side_by_side() {
     );
     let json: Value = home.json(["train", "compare", "a", "b", "--analyses", "--json"]);
     assert_eq!(json[0]["sets"][0]["analyses"]["capabilities"][0]["paper"]["computation"], 2);
-    let shown = ["train", "compare", "a", "b", "--episodes", "small:lost:1,small/p1"];
+    let shown = ["train", "compare", "a", "b", "--side-by-side", "small:lost:1,small/p1"];
     let found = home.run(shown);
     assert_eq!(out(&found).matches("### small / p").count(), 2, "{}", err(&found));
-    let found = home.run([&shown[..], &["--output", "pairs.html"]].concat());
+    let found = home.run([&shown[..], &["--page", "pairs.html"]].concat());
     assert_eq!(code(&found), 0, "{}", err(&found));
     let page = fs::read_to_string(home.file("pairs.html")).unwrap();
     assert!(
@@ -243,19 +243,19 @@ fn what_models_did_is_compared_and_shown_side_by_side() {
         "{page}"
     );
     for (more, why) in [
-        (&["--episodes", "small/nothing"][..], "has no problem `nothing`"),
-        (&["--episodes", "small:gained"], "no problem of validation set `small` was gained"),
-        (&["--episodes", "other/p1"], "no validation set `other`"),
-        (&["--episodes", "small"], "is not SET/ID"),
-        (&["--episodes", "small/p1", "--output", "pairs.pdf"], ".html or .md"),
-        (&["--output", "pairs.html"], "--episodes"),
+        (&["--side-by-side", "small/nothing"][..], "has no problem `nothing`"),
+        (&["--side-by-side", "small:gained"], "no problem of validation set `small` was gained"),
+        (&["--side-by-side", "other/p1"], "no validation set `other`"),
+        (&["--side-by-side", "small"], "is not SET/ID"),
+        (&["--side-by-side", "small/p1", "--page", "pairs.pdf"], ".html or .md"),
+        (&["--page", "pairs.html"], "--side-by-side"),
     ] {
         let found = home.run([&["train", "compare", "a", "b"], more].concat());
         assert_eq!(code(&found), 2, "{more:?}");
         assert!(err(&found).contains(why), "{more:?}: {}", err(&found));
     }
-    let three = home.run(["train", "compare", "a", "b", "a", "--episodes", "small/p1"]);
-    assert!(err(&three).contains("two runs side by side"), "{}", err(&three));
+    let three = home.run(["train", "compare", "a", "b", "a", "--side-by-side", "small/p1"]);
+    assert!(err(&three).contains("shows two runs"), "{}", err(&three));
 }
 
 #[test]

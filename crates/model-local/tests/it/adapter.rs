@@ -77,6 +77,9 @@ async fn an_adapter_changes_what_the_model_says() {
     }
     assert_eq!(said[0], said[1], "an adapter of zeros changes nothing");
     assert_ne!(said[0], said[2], "the adapter was not applied");
-    let refused = load(model, Some(&foreign)).map(|_| ()).unwrap_err().to_string();
-    assert!(refused.contains("foreign.gguf"), "{refused}");
+    let refused = load(model, Some(&foreign)).map(|_| ()).unwrap_err();
+    let LoadError::Adapter { why, .. } = &refused else { panic!("{refused}") };
+    assert!(why.contains("wrong base model"), "{why}");
+    let refused = refused.to_string();
+    assert!(refused.contains("foreign.gguf") && refused.contains("model"), "{refused}");
 }

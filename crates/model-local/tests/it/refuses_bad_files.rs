@@ -94,5 +94,5 @@ fn an_adapter_that_is_none() {
     fs::write(&path, head(&model, 10_000)).unwrap();
     let options = Options { adapter: Some(path), ..Options::default() };
     let error = LocalModel::load("adapted", &model, &options).unwrap_err();
-    assert!(matches!(error, LoadError::Refused { .. }), "{error}");
+    assert!(matches!(error, LoadError::Adapter { .. }), "{error}");
 }

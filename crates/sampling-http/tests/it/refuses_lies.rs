@@ -102,3 +102,17 @@ async fn a_server_without_token_ids_is_named_as_such() {
     let cause = std::error::Error::source(&*source).unwrap().to_string();
     assert!(cause.contains("does not support `return_token_ids`"), "{cause}");
 }
+
+#[tokio::test]
+async fn an_event_of_many_small_values_is_refused_before_it_is_parsed() {
+    // 20 tokens of 2 KiB each: few enough bytes, far too many values.
+    let server = answering(|_| {
+        let many = format!("[{}0]", "0,".repeat(15_000));
+        Answer::status(200, format!("{{\"choices\":[{{\"index\":0,\"padding\":{many}}}]}}"))
+    });
+    let error = sampler(&server).await.sample(request(20, None)).await.unwrap_err();
+    let SampleError::Failed(source) = error else { panic!("{error}") };
+    let causes = std::iter::successors(std::error::Error::source(&*source), |cause| cause.source());
+    let text = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    assert!(text.contains("too many for the request"), "{text}");
+}

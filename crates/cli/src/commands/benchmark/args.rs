@@ -146,7 +146,7 @@ pub(crate) struct BenchmarkArgs {
     /// Same as `--runtime docker --image NAME`
     #[arg(long, alias = "docker_image", hide = true)]
     pub(crate) docker_image: Option<String>,
-    /// YAML file with llm_name, llm_base_url, api_key, as for `run`
+    /// YAML file with llm_name, llm_base_url, llm_adapter, api_key, as for `run`
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
     /// Print one JSON object at the end instead of the table

@@ -110,6 +110,7 @@ fn describe(difference: &Difference, program: &str) -> String {
 /// A value as a user would write it.
 fn shown(path: &[&str], value: &Value) -> String {
     let text = match (path.last(), value) {
+        (Some(&"adapter"), Value::Null) => "none".to_owned(),
         (_, Value::Null) => "not set".to_owned(),
         (Some(&"memory" | &"disk" | &"disk_reserve"), Value::Number(_)) => {
             ByteSize::deserialize(value).map_or_else(|_| value.to_string(), |size| size.to_string())
@@ -158,6 +159,12 @@ mod tests {
                 json!(0.5),
                 Value::Null,
                 "--temperature was 0.5, now it is not set",
+            ),
+            (
+                &["settings", "local", "adapter"],
+                Value::Null,
+                json!("tuned@00"),
+                "--adapter was none, now it is `tuned@00`",
             ),
             (
                 &["settings", "caps", "time"],

@@ -5,7 +5,7 @@ use problems::Grader;
 
 use super::{args::JudgeArgs, settings::BenchmarkSettings, show::JudgeState};
 use crate::{
-    args::model::ModelArgs,
+    args::model::{AdapterArg, LocalArgs, ModelArgs},
     model::{ModelFile, ModelLocation, ModelSettings, Secrets, strip_vendor},
     settings::Settings,
 };
@@ -69,13 +69,17 @@ fn recorded(name: &str) -> String {
 }
 
 impl JudgeArgs {
-    /// The settings of the judge's model. It is retried as often as the model under test.
+    /// The settings of the judge's model. It is retried as often as the model under test. A local model judges without
+    /// its own adapter, which was trained for other work.
     pub(crate) fn model_settings(
         &self,
         model: &ModelSettings,
         settings: &Settings,
     ) -> anyhow::Result<(ModelSettings, Secrets)> {
+        let is_local = self.judge_model.as_deref().and_then(ModelFile::named).is_some();
+        let adapter = (is_local && self.judge_base_url.is_none()).then_some(AdapterArg::None);
         let args = ModelArgs {
+            local: LocalArgs { adapter, ..LocalArgs::default() },
             retries: Some(model.retries),
             model: self.judge_model.clone(),
             base_url: self.judge_base_url.clone(),
@@ -94,8 +98,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        args::model::{Forcing, Images, LocalArgs, Provider},
-        model::LocalSettings,
+        args::model::{Forcing, Images, Provider},
+        model::{LocalSettings, store},
     };
 
     fn plan(name: &str, location: ModelLocation) -> ModelSettings {
@@ -144,6 +148,7 @@ mod tests {
             file,
             LocalArgs::default(),
             NonZeroU32::MIN,
+            &store::catalogue().unwrap(),
         ));
         let q = plan("q", location);
         let judge =

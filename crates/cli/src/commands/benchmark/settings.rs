@@ -1,12 +1,7 @@
 //! The settings of a benchmark run, resolved and checked: flags over the settings file over the environment over defaults.
 //! They are recorded with the run and read back to resume it; secrets are kept apart.
 
-use std::{
-    collections::BTreeSet,
-    num::NonZeroU32,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, num::NonZeroU32, path::Path, time::Duration};
 
 use attempt::{Capability, Documents, LimitSettings};
 use benchmark::{Concurrency, TaskRows};
@@ -27,7 +22,7 @@ use crate::{
     },
     commands::run::{Compact, FOREVER, max_response_tokens, seal, vision},
     exit::UsageError,
-    model::{ModelLocation, ModelSettings, Secrets},
+    model::{Adapter, ModelLocation, ModelSettings, Secrets},
     settings::{Settings, sandbox::SandboxSettings},
 };
 
@@ -234,6 +229,7 @@ impl BenchmarkSettings {
             "mode": benchmark::reference_mode(&self.modes),
             "llm_name": self.model.name,
             "llm_base_url": base_url,
+            "adapter": self.model.adapter().map(ToString::to_string),
             "docker_image": self.sandbox.spec.image.to_string(),
             "max_steps": self.limits.turns,
             "temperature": self.model.sampling.temperature,
@@ -383,7 +379,7 @@ struct FixedSettings<'a> {
     forced: Forcing,
     images: Images,
     extra_body: &'a Map<String, Value>,
-    local: Option<FixedLocal<'a>>,
+    local: Option<FixedLocal>,
     #[serde(rename = "caps")]
     limits: &'a LimitSettings,
     command_timeout: Option<Duration>,
@@ -394,8 +390,8 @@ struct FixedSettings<'a> {
 
 /// The same for an in-process model.
 #[derive(Serialize)]
-struct FixedLocal<'a> {
-    adapter: &'a Option<PathBuf>,
+struct FixedLocal {
+    adapter: Option<String>,
     context: Option<NonZeroU32>,
 }
 
@@ -403,9 +399,10 @@ impl<'a> FixedSettings<'a> {
     fn of(settings: &'a BenchmarkSettings) -> Self {
         let BenchmarkSettings { model, limits, sandbox, .. } = settings;
         let local = match &model.location {
-            ModelLocation::InProcess(local) => {
-                Some(FixedLocal { adapter: &local.adapter, context: local.context })
-            }
+            ModelLocation::InProcess(local) => Some(FixedLocal {
+                adapter: local.adapter.as_ref().map(Adapter::id),
+                context: local.context,
+            }),
             ModelLocation::Server { .. } => None,
         };
         Self {

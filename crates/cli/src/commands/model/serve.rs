@@ -12,7 +12,7 @@ use crate::{
     args::model::Forcing,
     console::output,
     exit::{Exit, UsageError},
-    model::{LocalSettings, ModelFile, token_model},
+    model::{LocalSettings, ModelFile, store, token_model},
     settings::{Settings, environment},
 };
 
@@ -43,15 +43,16 @@ pub(crate) async fn run(
     let listener = TcpListener::bind(at).await.map_err(|error| {
         UsageError(format!("cannot listen on {at}: {error}; choose another --port or --host"))
     })?;
+    // A model that was named is announced below, once it is served.
+    let is_default = args.name.is_none();
     let file = match args.name {
-        None => {
-            let (file, hint) = ModelFile::default_model(settings)?;
-            output::note(&hint);
-            file
-        }
+        None => ModelFile::default_model()?,
         Some(name) => ModelFile::named(&name).unwrap_or(ModelFile::Listed(name)),
     };
-    let plan = LocalSettings::new(file, args.local, args.concurrency);
+    let plan = LocalSettings::new(file, args.local, args.concurrency, &store::catalogue()?);
+    if let Some(hint) = plan.hint(is_default, settings)?.filter(|_| is_default) {
+        output::note(&hint);
+    }
     let model = tokio::select! {
         model = plan.load(settings) => model?,
         exit = signals.cancelled() => return Ok(exit),
@@ -65,7 +66,7 @@ pub(crate) async fn run(
     let served =
         Served { images: Images::Refused, tokens, ..Served::new(model, DEFAULT_MAX_TOKENS) };
     let at = listener.local_addr()?;
-    output::note(&format!("serving {} at http://{at}/v1; stop with Ctrl-C", plan.file.name()));
+    output::note(&format!("serving {} at http://{at}/v1; stop with Ctrl-C", plan.title()));
     let options = ServeOptions {
         api_key,
         max_running: usize::try_from(args.concurrency.get()).unwrap_or(usize::MAX),

@@ -98,10 +98,15 @@ pub(super) fn benchmark(report: &BenchmarkReport) -> String {
 
 /// Formats `perf model`.
 pub(super) fn model(report: &ModelReport) -> String {
-    let ModelReport { machine, model, load_s, here, server, second_turn } = report;
+    let ModelReport { machine, model, adapter, load_s, here, server, second_turn } = report;
+    let with = adapter.as_ref().map(|adapter| format!(" with the adapter {adapter}"));
+    let with = with.unwrap_or_default();
     let mut lines = vec![
         heading(machine),
-        format!("{model}, loaded in {load_s:.2} s; a prompt of {} tokens", here.prompt_tokens),
+        format!(
+            "{model}{with}, loaded in {load_s:.2} s; a prompt of {} tokens",
+            here.prompt_tokens
+        ),
     ];
     let row = |what: &str, here: f64, server: Option<f64>| match server {
         None => format!("{what:<26} {here:>8.1}"),

@@ -126,7 +126,7 @@ pub(crate) struct PromptArgs {
     /// YAML file with prompts: system_prompt, instance_prompt, working_dir, input_dir, output_dir
     #[arg(long, value_name = "FILE", alias = "prompt_config")]
     pub(crate) prompt_config: Option<PathBuf>,
-    /// YAML file with llm_name, llm_base_url, api_key, prompt_config [else: $LLM_IN_SANDBOX_CONFIG,
+    /// YAML file with llm_name, llm_base_url, llm_adapter, api_key, prompt_config [else: $LLM_IN_SANDBOX_CONFIG,
     /// ./llm-in-sandbox.yaml, ./llm_in_sandbox.yaml, ~/.config/llm-in-sandbox/config.yaml,
     /// ~/.llm-in-sandbox/config.yaml, ~/.llm-in-sandbox.yaml]
     #[arg(long, value_name = "FILE")]

@@ -284,7 +284,7 @@ impl PreparedRun {
         };
         // The record decides where a key is sent.
         let model = &run.settings.model;
-        run.note(&format!("resuming with {} at {}", model.name, model.location));
+        run.note(&format!("resuming with {} at {}", model.title(), model.location));
         Ok(run)
     }
 }

@@ -33,6 +33,9 @@ pub(crate) struct Summary {
     answer: Option<String>,
     task: String,
     model: String,
+    /// The adapter of a local model: a name in `model list`, or a path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapter: Option<String>,
     spent: Spent,
     /// The directory of the run.
     directory: String,
@@ -93,6 +96,7 @@ impl Summary {
             answer: attempt::answer_of(&files.join("answer.txt")),
             task: run.settings.task.clone(),
             model: run.settings.model.name.clone(),
+            adapter: run.settings.model.adapter().map(ToString::to_string),
             spent: ended.spent,
             directory: lossy(run.dir.path()),
             file_count: found.len(),

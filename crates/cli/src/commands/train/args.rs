@@ -25,12 +25,12 @@ figure. A run in progress is plotted up to its last step.")]
   llm-in-sandbox train compare runs/base runs/rloo@40 --by kind
   llm-in-sandbox train compare runs/rloo --set gsm8k --json
   llm-in-sandbox train compare runs/base runs/rloo --analyses
-  llm-in-sandbox train compare runs/base runs/rloo --output pairs.html \\
-      --episodes gsm8k/test-7,small:gained:3,small:lost
+  llm-in-sandbox train compare runs/base runs/rloo --page pairs.html \\
+      --side-by-side gsm8k/test-7,small:gained:3,small:lost
 
 One run is compared with its own first validation, several with the first of
-them. RUN@STEP chooses a validation; default: the last. --episodes takes ids
-(SET/ID), or the first problems whose score rose (SET:gained) or fell
+them. RUN@STEP chooses a validation; default: the last. --side-by-side takes
+problems (SET/ID), or the first ones whose score rose (SET:gained) or fell
 (SET:lost): three of them, or SET:lost:N.")]
     Compare(CompareArgs),
     /// Train a model by reinforcement learning in sandboxes
@@ -113,12 +113,12 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) analyses: bool,
     /// Show episodes of two runs side by side instead: SET/ID, SET:gained[:N] or SET:lost[:N]
-    #[arg(long, value_name = "EPISODES", value_delimiter = ',', value_parser = episode_choice)]
+    #[arg(long, value_name = "PROBLEMS", value_delimiter = ',', value_parser = episode_choice)]
     #[arg(conflicts_with_all = ["analyses", "by", "set", "json"])]
-    pub(crate) episodes: Vec<EpisodeChoice>,
+    pub(crate) side_by_side: Vec<EpisodeChoice>,
     /// File for the episodes, .html or .md; default: Markdown on standard output
-    #[arg(long, value_name = "FILE", requires = "episodes")]
-    pub(crate) output: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "side_by_side")]
+    pub(crate) page: Option<PathBuf>,
     /// Print the comparisons as one JSON array
     #[arg(long)]
     pub(crate) json: bool,

@@ -23,7 +23,7 @@ use crate::{
 
 /// Runs `train compare`.
 pub(super) fn run(args: &CompareArgs) -> Result<Exit> {
-    if !args.episodes.is_empty() {
+    if !args.side_by_side.is_empty() {
         return episodes::run(args);
     }
     let options = CompareOptions {
@@ -291,8 +291,8 @@ mod tests {
             by: None,
             set: Vec::new(),
             analyses: false,
-            episodes: Vec::new(),
-            output: None,
+            side_by_side: Vec::new(),
+            page: None,
             json: false,
         };
         let steps = |runs: &[&str]| {

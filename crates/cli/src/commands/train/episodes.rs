@@ -1,4 +1,4 @@
-//! `train compare --episodes`: episodes of two runs side by side, as one HTML page or as Markdown.
+//! `train compare --side-by-side`: episodes of two runs side by side, as one HTML page or as Markdown.
 
 use std::path::Path;
 
@@ -23,17 +23,15 @@ enum Form {
 
 /// Writes or prints the chosen episodes.
 pub(super) fn run(args: &CompareArgs) -> Result<Exit> {
-    let form = form(args.output.as_deref())?;
+    let form = form(args.page.as_deref())?;
     let [[base, other]] = &points(args)[..] else {
-        return Err(
-            UsageError("--episodes shows two runs side by side: name one or two".into()).into()
-        );
+        return Err(UsageError("--side-by-side shows two runs: name one or two".into()).into());
     };
-    let found = EpisodePairs::find([base, other], args.metric.into(), &args.episodes);
+    let found = EpisodePairs::find([base, other], args.metric.into(), &args.side_by_side);
     let found = found.map_err(|error| UsageError(exit::describe(&error.into())))?;
     let labels = labels([base, other]);
     let text = render(form, &found, [&labels[0], &labels[1]]);
-    match &args.output {
+    match &args.page {
         Some(path) => {
             let cannot = || format!("cannot write {}", path.display());
             atomic_file::write(path, &text).with_context(cannot)?;
@@ -45,13 +43,13 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn form(output: Option<&Path>) -> Result<Form> {
-    let Some(path) = output else { return Ok(Form::Markdown) };
+fn form(page: Option<&Path>) -> Result<Form> {
+    let Some(path) = page else { return Ok(Form::Markdown) };
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("html" | "htm") => Ok(Form::Html),
         Some("md") => Ok(Form::Markdown),
         _ => {
-            let why = format!("--output {}: the name must end in .html or .md", path.display());
+            let why = format!("--page {}: the name must end in .html or .md", path.display());
             Err(UsageError(why).into())
         }
     }
@@ -77,7 +75,9 @@ fn render(form: Form, found: &EpisodePairs, labels: [&str; 2]) -> String {
 /// The names of the runs; where they are the same, with their place.
 fn labels(points: [&Point; 2]) -> [String; 2] {
     let name = |point: &Point| {
-        let run = point.run.canonicalize().unwrap_or_else(|_| point.run.clone());
+        // `.` has no name of its own.
+        let absolute = || point.run.canonicalize().unwrap_or_else(|_| point.run.clone());
+        let run = if point.run.file_name().is_some() { point.run.clone() } else { absolute() };
         one_line(&run.file_name().unwrap_or(run.as_os_str()).to_string_lossy())
     };
     match points.map(name) {

@@ -148,6 +148,7 @@ fn options_of_local_models_are_refused_for_servers() {
         (["--context", "4096"], "--context-tokens"),
         (["--force-calls", "yes"], "--force-calls"),
         (["--adapter", "a.gguf"], "--adapter"),
+        (["--adapter", "none"], "--adapter"),
     ] {
         let server = ["run", "task", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"];
         let output = home.run([&server[..], &args].concat());
@@ -166,6 +167,34 @@ fn the_default_model_is_told_about_unless_nobody_wants_to_hear() {
         assert_ne!(code(&output), 0);
         let said = err(&output);
         assert_eq!(said.matches("no model given").count(), told, "{said}");
+    }
+}
+
+#[test]
+fn the_default_models_own_adapter_is_told_about_where_it_is_used() {
+    let home = Home::new();
+    let list = home.json(["model", "list", "--json"]);
+    let models = list.as_array().unwrap();
+    let default = models.iter().find(|model| model["default"] == true).unwrap();
+    let own = default["adapter"]["name"].as_str();
+    let table = home.ok(["model", "list"]);
+    assert_eq!(own.is_some_and(|own| table.contains(&format!("adapter {own}"))), own.is_some());
+    let said = |args: &[&str], variable: &str| {
+        // There is no such daemon, so that nothing is fetched.
+        let mut command = home.command(["run", "task", "--runtime", "docker"]);
+        command.env("DOCKER_HOST", "unix:///nowhere").env("LLM_ADAPTER", variable);
+        let output = command.args(args).output().unwrap();
+        assert_ne!(code(&output), 0);
+        err(&output)
+    };
+    let named = ["--model", "local:qwen2.5-coder-1.5b"];
+    for model in [&[][..], &named] {
+        let with = said(model, "");
+        assert_eq!(own.is_some_and(|own| with.contains(&format!("adapter {own}"))), own.is_some());
+        assert_eq!(with.contains("--adapter none"), own.is_some(), "{with}");
+        for without in [said(&[model, &["--adapter", "none"]].concat(), ""), said(model, "none")] {
+            assert!(!without.contains("adapter"), "{without}");
+        }
     }
 }
 
