@@ -122,7 +122,7 @@ impl Collected {
         let is_of_the_host = |kind| {
             matches!(kind, PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
         };
-        matches!(error, Error::Gone(_)) || kinds.any(is_of_the_host)
+        error.is_gone() || kinds.any(is_of_the_host)
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     Harness,
-    support::{ok, process_ok, run_process, running},
+    support::{ok, process_ok, run_process, running, wait_for},
 };
 
 /// No character of an argument means anything on the way.
@@ -229,5 +229,7 @@ pub async fn background_child_does_not_hold_a_process<R: Runtime>(h: &Harness<R>
     let said = process_ok(&sandbox, &["bash", "-c", "sleep 37001 & echo left"]).await;
     assert_eq!(said, "left\n");
     assert!(start.elapsed() < Duration::from_secs(60), "took {:?}", start.elapsed());
-    assert_eq!(running(&sandbox, "sleep 37001").await, 1);
+    // The child may not have become `sleep` yet.
+    let lives = async || running(&sandbox, "sleep 37001").await == 1;
+    wait_for("the child runs", Duration::from_secs(20), lives).await;
 }

@@ -40,7 +40,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 impl Numbered for Reply {
     fn number(&self) -> Option<u32> {
         match self {
-            Self::Ready | Self::NotReady(_) | Self::Diagnostic(_) => None,
+            Self::Ready | Self::NotReady(_) | Self::Stopped(_) | Self::Diagnostic(_) => None,
             Self::Started { id }
             | Self::Ended { id, .. }
             | Self::Opened { id }
@@ -48,6 +48,13 @@ impl Numbered for Reply {
             | Self::Refused { id, .. }
             | Self::Peak { id, .. }
             | Self::Usage { id, .. } => Some(*id),
+        }
+    }
+
+    fn stop_reason(&self) -> Option<&str> {
+        match self {
+            Self::Stopped(why) => Some(why),
+            _ => None,
         }
     }
 
@@ -219,7 +226,10 @@ impl NativeSandbox {
 
     /// The error for a PID 1 that has ended, with what it reported.
     fn gone(&self) -> Error {
-        Error::Gone(self.link.log().explain("its first process has ended"))
+        match self.link.stopped() {
+            Some(why) => Error::HostFull(why.to_owned()),
+            None => Error::Gone(self.link.log().explain("its first process has ended")),
+        }
     }
 
     async fn start(

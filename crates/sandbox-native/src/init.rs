@@ -115,6 +115,8 @@ pub(crate) enum Reply {
     Peak { id: u32, bytes: Option<u64> },
     /// Memory and written files in bytes, where they are counted.
     Usage { id: u32, memory: Option<u64>, disk: Option<u64> },
+    /// PID 1 ends the sandbox, because the host's file system is nearly full.
+    Stopped(String),
     /// PID 1 or a file worker is about to end because of a bug, or failed where no request waits for it.
     Diagnostic(String),
 }
@@ -468,7 +470,7 @@ impl<'a> Server<'a> {
         };
         let Some(file) = file else { return };
         if let Some(shortage) = reserve::shortage(file, self.init.plan.disk_reserve) {
-            diagnostics::report(&format!("it was stopped because {shortage}"));
+            let _ = self.reply(&Reply::Stopped(shortage.to_string()), &[]);
             sys::exit_now(1)
         }
     }

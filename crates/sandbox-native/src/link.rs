@@ -5,7 +5,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -23,6 +23,11 @@ use crate::{diagnostics::LogTail, sys, wire};
 pub(crate) trait Numbered: DeserializeOwned + Send + 'static {
     /// The number of the request it answers; `None` for an unsolicited message.
     fn number(&self) -> Option<u32>;
+
+    /// Why the other side stops by its own decision.
+    fn stop_reason(&self) -> Option<&str> {
+        None
+    }
 
     /// The text of an unsolicited diagnostic message.
     fn diagnostic(&self) -> Option<&str> {
@@ -43,6 +48,8 @@ pub(crate) struct Link<M: Numbered> {
     next: AtomicU32,
     /// What the other side reported about itself.
     log: LogTail,
+    /// Why it has stopped, if it said so.
+    stopped: Arc<OnceLock<String>>,
     reader: JoinHandle<()>,
 }
 
@@ -53,14 +60,20 @@ impl<M: Numbered> Link<M> {
         let socket = Arc::new(sys::watch(socket)?);
         let waiting: Arc<Waiting<M>> = Arc::new(Mutex::new(Some(HashMap::new())));
         let log = LogTail::default();
-        let reader = read_all(Arc::clone(&socket), Arc::clone(&waiting), log.clone());
-        let reader = tokio::spawn(reader);
-        Ok(Self { socket, waiting, next: AtomicU32::new(1), log, reader })
+        let stopped = Arc::new(OnceLock::new());
+        let noted = (log.clone(), Arc::clone(&stopped));
+        let reader = tokio::spawn(read_all(Arc::clone(&socket), Arc::clone(&waiting), noted));
+        Ok(Self { socket, waiting, next: AtomicU32::new(1), log, stopped, reader })
     }
 
     /// What the other side reported about itself.
     pub(crate) fn log(&self) -> &LogTail {
         &self.log
+    }
+
+    /// Why the other side has stopped, if it did so by its own decision.
+    pub(crate) fn stopped(&self) -> Option<&str> {
+        self.stopped.get().map(String::as_str)
     }
 
     /// Registers a new request.
@@ -124,7 +137,7 @@ impl<M: Numbered> Drop for Call<'_, M> {
 async fn read_all<M: Numbered>(
     socket: Arc<AsyncFd<OwnedFd>>,
     waiting: Arc<Waiting<M>>,
-    log: LogTail,
+    (log, stopped): (LogTail, Arc<OnceLock<String>>),
 ) {
     loop {
         let received =
@@ -133,6 +146,9 @@ async fn read_all<M: Numbered>(
         if let Some(text) = message.diagnostic() {
             log.push(text);
             tracing::warn!("PID 1: {text}");
+        }
+        if let Some(why) = message.stop_reason() {
+            let _ = stopped.set(why.to_owned());
         }
         let sender = message.number().and_then(|id| lock(&waiting).as_ref()?.get(&id).cloned());
         if let Some(sender) = sender {

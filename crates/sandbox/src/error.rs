@@ -75,6 +75,9 @@ pub enum Error {
     /// people.
     #[error("the sandbox is gone: {0}")]
     Gone(String),
+    /// The sandbox was stopped and is gone, because the machine's disk is nearly full: not a fault of what ran in it.
+    #[error("the sandbox was stopped: {0}")]
+    HostFull(String),
     /// A program that has to succeed for the sandbox to be usable failed.
     #[error("`{command}` failed in the sandbox with exit code {}", status.code())]
     Command {
@@ -203,6 +206,11 @@ impl Error {
     /// This error and its sources, outermost first, separated by colons.
     pub fn chain(&self) -> String {
         error_text::chain(self)
+    }
+
+    /// Whether the sandbox does not exist any more.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone(_) | Self::HostFull(_))
     }
 
     /// Whether the caller's input is at fault, rather than the machine. Repeating the request is then no use.

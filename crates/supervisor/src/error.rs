@@ -129,6 +129,7 @@ pub(crate) enum Failure {
         error: SystemError,
     },
     Gone(String),
+    HostFull(String),
     Io {
         what: String,
         error: SystemError,
@@ -193,6 +194,7 @@ impl From<&sandbox::Error> for Failure {
                 Self::Io { what: what.clone(), error }
             }
             E::Gone(why) => Self::Gone(why.clone()),
+            E::HostFull(why) => Self::HostFull(why.clone()),
             other if other.is_usage() => Self::Rejected(other.chain()),
             other => {
                 let error = SystemError { code: None, text: other.chain() };
@@ -226,6 +228,7 @@ impl From<Failure> for Error {
             }
             Failure::Denied { what, error } => E::Denied { what, source: error.into() },
             Failure::Gone(why) => E::Gone(why),
+            Failure::HostFull(why) => E::HostFull(why),
             Failure::Io { what, error } => E::Io { what, source: error.into() },
         })
     }
@@ -248,6 +251,7 @@ mod tests {
             E::HostPath { path: "/y".into(), source: io::Error::other("odd") },
             E::Denied { what: "cloning".into(), source: missing() },
             E::Gone("killed".into()),
+            E::HostFull("no space".into()),
             E::Io { what: "mounting".into(), source: missing() },
             E::Service { what: "saving".into(), source: "no space".into() },
             E::BadRequest(sandbox::RequestError::NoProgram),

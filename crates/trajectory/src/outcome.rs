@@ -80,7 +80,7 @@ pub enum Fault {
     ModelRequest,
     /// The sandbox failed, or could not be created.
     Sandbox,
-    /// A record could not be written.
+    /// A record could not be written, or the machine's disk is nearly full.
     Storage,
     /// What the problem asks for cannot be provided, such as its image.
     Problem,

@@ -118,7 +118,11 @@ impl<M: Model, S: Sandbox, J: Journal<S>> Episode<'_, M, S, J> {
         self.spent.tool_ms = self.spent.tool_ms.saturating_add(millis);
         let outcome = match result? {
             Ok(outcome) => outcome,
-            Err(error) => return Break(Outcome::infrastructure(Fault::Sandbox, &error)),
+            Err(error) => {
+                let full = matches!(error, sandbox::Error::HostFull(_));
+                let fault = if full { Fault::Storage } else { Fault::Sandbox };
+                return Break(Outcome::infrastructure(fault, &error));
+            }
         };
         let mut observation = match outcome {
             ToolOutcome::Observed(observation) => {

@@ -147,7 +147,7 @@ type Spilled = Result<PathBuf, String>;
 async fn spill<S: Sandbox>(file: &Path, raw: &[u8], sandbox: &S) -> Result<Spilled, Error> {
     match sandbox.write_file(file, raw).await {
         Ok(()) => Ok(Ok(file.to_owned())),
-        Err(error @ Error::Gone(_)) => Err(error),
+        Err(error) if error.is_gone() => Err(error),
         // The command has run: the model gets its result, and the reason why the file is missing.
         Err(error) => Ok(Err(model_error(&error).unwrap_or_else(|| error.to_string()))),
     }

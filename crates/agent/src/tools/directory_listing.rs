@@ -45,7 +45,7 @@ pub(crate) async fn list_directory<S: Sandbox>(
                 shown(&below).iter().for_each(|entry| listing.line(entry, 1));
                 listing.left_out(below.len(), 1);
             }
-            Err(error @ Error::Gone(_)) => return Err(error),
+            Err(error) if error.is_gone() => return Err(error),
             Err(error) => listing.note(&model_error(&error).unwrap_or_else(|| error.to_string())),
         }
     }

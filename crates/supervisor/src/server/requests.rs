@@ -265,7 +265,7 @@ async fn info<S: Sandbox>(entry: &Entry<S>, activity: Activity) -> Info {
     };
     let (usage, gone) = match timeout(USAGE_TIMEOUT, usage).await {
         Ok(Ok(usage)) => (usage, false),
-        Ok(Err(error)) => (Usage::default(), matches!(error, sandbox::Error::Gone(_))),
+        Ok(Err(error)) => (Usage::default(), error.is_gone()),
         Err(_) => (Usage::default(), false),
     };
     let busy = activity.operations > 0;

@@ -208,7 +208,7 @@ fn other_processes_keep_their_priority() {
                $try->('priority of a user', {priority}, 2, 0, 10); $try->('input', {input}, 1, $p, 3 << 13);
                $try->('input of a user', {input}, 3, 0, 3 << 13); syscall({affinity}, $p, 8, $one);
                print 'processors: ', $mask->() eq $before ? 1 : 'done', "\n"; kill 'KILL', $p; print "own\n";
-               $try->('own priority', {priority}, 0, 0, 3); $try->('own group', {priority}, 1, 0, 4);
+               $try->('own priority', {priority}, 0, 0, 18); $try->('own group', {priority}, 1, 0, 19);
                $try->('own input', {input}, 1, 0, 3 << 13); $try->('own scheduler', {scheduler}, 0, 3, $param);
                $try->('own attributes', {attributes}, 0, $idle, 0); $try->('own processors', {affinity}, 0, 8, $one);"#,
             scheduler = libc::SYS_sched_setscheduler,
