@@ -26,15 +26,28 @@ pub(crate) struct Selection {
 
 /// The tests of sandboxes and of the program. They are selected from a build of the whole workspace: built alone, they
 /// have other features, and llama.cpp would be built again.
+///
+/// All run that start sandboxes, or whose files and processes have the rights of the user. Left out is what is the same for
+/// every user: parsing, formatting and computing, rows of data whose sandboxes other tests start as well, and what needs a
+/// model or a daemon that this user lacks.
 pub(crate) const ALL: Selection = Selection {
     archived: &[
         "--workspace",
         "--filterset",
         "package(lis-sandbox-native) | package(llm-in-sandbox)",
     ],
-    run: &[],
+    run: &[
+        "--filterset",
+        "package(lis-sandbox-native) | package(llm-in-sandbox) & not (\
+         kind(bin) & not test(/^(commands::(run|sandbox)|settings|episode_pages)::/) \
+         | test(/^(completes_commands|grades|real_model|reports|trains|uses_docker)::/) \
+         | test(/^benchmarks::(compares|real_rows)::/))",
+    ],
     required: "overlay,userns,rootless",
 };
+
+/// How often a benchmark is killed: as root it is killed more often, and the moments do not depend on the user.
+const KILLS: u32 = 10;
 
 /// A user and group id that own nothing on this machine.
 const USER: u32 = 12345;
@@ -59,7 +72,7 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result
         .arg(&archive))?;
     run(Command::new("cp")
         .arg("--recursive")
-        .args([".config", "Cargo.toml", "crates"])
+        .args([".config", "Cargo.toml", "README.md", "crates", "docs", "examples"])
         .arg(&workspace)
         .current_dir(&paths.root))?;
     let runner = home.join("cargo-nextest");
@@ -74,6 +87,8 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result
     }
     run(command
         .arg(format!("LIS_REQUIRE={}", tests.required))
+        .arg(format!("LIS_KILLS={KILLS}"))
+        .arg(variable("LIS_SHARED", &paths.root.join("../shared")))
         // Where snapshots are; the path they were built at may not be readable.
         .arg(format!("INSTA_WORKSPACE_ROOT={}", workspace.display()))
         .arg(&runner)
@@ -88,11 +103,6 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result
 
 /// `env` as the user with an empty environment: variables and a program follow.
 fn as_user(home: &Path) -> Command {
-    let variable = |name: &str, value: &Path| {
-        let mut text = OsString::from(format!("{name}="));
-        text.push(value);
-        text
-    };
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid", &USER.to_string(), "--regid", &USER.to_string(), "--clear-groups"])
@@ -103,6 +113,13 @@ fn as_user(home: &Path) -> Command {
         .arg(variable("TMPDIR", &home.join("tmp")))
         .current_dir(home);
     command
+}
+
+/// `NAME=VALUE`.
+fn variable(name: &str, value: &Path) -> OsString {
+    let mut text = OsString::from(format!("{name}="));
+    text.push(value);
+    text
 }
 
 /// The test runner's program, where cargo finds it.

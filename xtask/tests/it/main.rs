@@ -16,9 +16,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The workspace.
+/// The workspace, as the test runner names it: the directory it was built in may belong to another checkout.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    let dir = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&dir).parent().unwrap().to_owned()
 }
 
 /// Every text file of the workspace, as a path below it and its contents, without build outputs and version

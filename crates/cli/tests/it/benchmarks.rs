@@ -25,7 +25,7 @@ use testkit::{Answer, Call, MockServer, Received, calls, say};
 
 use crate::{
     episodes::json as read_json,
-    support::{Home, err, setting, skip, write},
+    support::{self, Home, err, setting, skip, write},
 };
 
 /// `benchmark` with a model at this server, into `out`; the rest of the arguments follow.
@@ -156,8 +156,7 @@ fn text(value: &Value) -> String {
 
 /// A file of the shared data; announces a skip where there is none.
 fn shared(path: &str) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let file = root.join("shared").join(path);
+    let file = support::shared(path);
     if file.exists() {
         return Some(file);
     }

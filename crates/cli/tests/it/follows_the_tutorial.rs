@@ -2,11 +2,11 @@
 //!
 //! A scripted model takes the place of the reader's. Numbers may differ; a line `...` stands for any lines.
 
-use std::{env, ffi::OsString, os::unix::fs::symlink, path::Path, process::Command};
+use std::{env, ffi::OsString, os::unix::fs::symlink, process::Command};
 
 use testkit::{Keep, MockServer, Received, bash, submit};
 
-use crate::support::{Home, program, skip};
+use crate::support::{Home, crate_path, program, skip};
 
 const PAGE: &str = include_str!("../../../../docs/tutorial.md");
 
@@ -68,7 +68,7 @@ fn every_command_prints_what_the_page_shows() {
         return skip("pip", "this machine's pip does not work in a sandbox");
     }
     let server = MockServer::answering_and(Keep::Counts, act).unwrap();
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let examples = crate_path("../../examples");
     symlink(examples, home.file("examples")).unwrap();
     let mut path: OsString = program().parent().unwrap().into();
     path.push(":");

@@ -3,13 +3,12 @@
 use std::{
     fmt::Write as _,
     io::{BufRead, BufReader, Write},
-    path::Path,
     process::Stdio,
 };
 
 use serde_json::Value;
 
-use crate::support::{Home, Running, code, err, out, refusal, setting, skip, write};
+use crate::support::{Home, Running, code, crate_path, err, out, refusal, setting, skip, write};
 
 const LINE: &str = r#"{"id": 1, "gold": "3/4", "pred": "\\boxed{0.75}"}"#;
 
@@ -185,8 +184,7 @@ fn intervals_inequalities_and_symbols_are_read_as_by_the_original() {
         return skip("math-verify", "LIS_TEST_MATH_VERIFY names no directory with math-verify");
     };
     let home = Home::new();
-    let crate_dir = setting("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
-    let cases = Path::new(&crate_dir).join("../grade/tests/data/math_notation.jsonl");
+    let cases = crate_path("../grade/tests/data/math_notation.jsonl");
     let cases = std::fs::read_to_string(cases).unwrap();
     let some: Vec<&str> = cases.lines().step_by(9).collect();
     write(&home.file("cases.jsonl"), some.join("\n"));

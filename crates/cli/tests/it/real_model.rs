@@ -7,13 +7,12 @@ mod local;
 
 use std::{
     io::{BufRead, BufReader},
-    path::Path,
     process::{Child, Command, Stdio},
 };
 
 use crate::{
     episodes::{check_record, run},
-    support::{Home, code, err, out, setting, skip},
+    support::{Home, code, crate_path, err, out, setting, skip},
 };
 
 /// The server; it ends with the test.
@@ -29,11 +28,11 @@ impl Server {
             skip("llama", "LIS_TEST_GGUF and LIS_TEST_LLAMA name no model and no server");
             return None;
         };
-        let script =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real-server/llama_server.py");
+        let script = crate_path("tests/real-server/llama_server.py");
         let mut child = Command::new("/usr/bin/python3")
             .arg(script)
             .arg(model)
+            .arg("2")
             .env("PYTHONPATH", package)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,13 +1,11 @@
 //! A recorded episode can be looked at and carried out once more.
 
-use std::path::Path;
-
 use serde_json::Value;
 use testkit::{MockServer, bash, say, submit};
 
 use crate::{
     episodes::{folder, run},
-    support::{Home, code, err, out, skip},
+    support::{Home, code, err, out, shared, skip},
 };
 
 fn recorded(home: &Home, command: &str) {
@@ -76,7 +74,7 @@ fn what_comes_out_differently_is_shown() {
 
 #[test]
 fn records_of_the_first_implementation_are_shown() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/trajectories");
+    let dir = shared("data/trajectories");
     let Ok(entries) = std::fs::read_dir(&dir) else {
         return skip("shared", "the recorded episodes of ../shared are not here");
     };

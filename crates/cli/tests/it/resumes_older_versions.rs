@@ -13,14 +13,12 @@ use testkit::{Answer, MockServer, Received, bash, say, submit};
 
 use crate::{
     episodes::json,
-    support::{Home, code, err, out, setting},
+    support::{Home, code, crate_path, err, out},
 };
 
 /// A copy of the old files and of the key that signed them.
 fn old_files(home: &Home) -> PathBuf {
-    // The test runner may have moved the workspace.
-    let crate_dir = setting("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
-    let data = Path::new(&crate_dir).join("tests/data/version-0.1.0");
+    let data = crate_path("tests/data/version-0.1.0");
     let to = home.file("old");
     copy(&data, &to);
     fs::create_dir_all(home.state()).unwrap();

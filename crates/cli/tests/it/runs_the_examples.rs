@@ -4,10 +4,10 @@ use std::{fs, path::PathBuf, process::Command};
 
 use testkit::{MockServer, bash, submit};
 
-use crate::support::{Home, program};
+use crate::support::{Home, crate_path, program};
 
 fn repository() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+    crate_path("../..")
 }
 
 /// The commands in the table, as they are written.

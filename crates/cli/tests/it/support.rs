@@ -38,6 +38,19 @@ pub(crate) fn setting(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
 
+/// A path below the directory of this crate, as the test runner names it: the directory it was built in may belong to
+/// another checkout, or be one that this user may not read.
+pub(crate) fn crate_path(below: &str) -> PathBuf {
+    let dir = setting("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&dir).join(below)
+}
+
+/// A path in the folder of real data that may lie beside the workspace.
+pub(crate) fn shared(below: &str) -> PathBuf {
+    let folder = setting("LIS_SHARED").map_or_else(|| crate_path("../../../shared"), PathBuf::from);
+    folder.join(below)
+}
+
 /// A place for state that goes with the test.
 pub(crate) struct Home {
     dir: TempDir,

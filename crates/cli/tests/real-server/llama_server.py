@@ -1,4 +1,4 @@
-"""A real llama.cpp server for tests: `llama_server.py MODEL.gguf`.
+"""A real llama.cpp server for tests: `llama_server.py MODEL.gguf THREADS`.
 
 Prints its address as one line, serves the OpenAI protocol, and ends when standard input closes, so that
 it never outlives the test that started it.
@@ -15,8 +15,8 @@ params.port = 0
 params.n_ctx = 8192
 params.n_parallel = 1
 params.n_predict = 2048
-params.cpuparams.n_threads = 2
-params.cpuparams_batch.n_threads = 2
+params.cpuparams.n_threads = int(sys.argv[2])
+params.cpuparams_batch.n_threads = int(sys.argv[2])
 params.use_jinja = True
 params.warmup = False
 params.sampling.seed = 1

@@ -1,10 +1,10 @@
 //! Shared data, and skipping tests.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A file of the shared data; `None` with a skip message where the folder is missing.
 pub(crate) fn shared_data(name: &str) -> Option<PathBuf> {
-    let partial = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let partial = || crate_dir().join("../../../shared");
     let shared = variable("LIS_SHARED").map_or_else(partial, PathBuf::from);
     let path = shared.join("data/context").join(name);
     if !path.is_file() {
@@ -20,6 +20,11 @@ pub(crate) fn skip(capability: &str, reason: &str) {
     let required = required.split(',').any(|name| name.trim() == capability);
     assert!(!required, "{capability} is required but missing: {reason}");
     eprintln!("skip: {capability}: {reason}");
+}
+
+/// The directory of this crate, as the test runner names it: the one it was built in may belong to another checkout.
+fn crate_dir() -> PathBuf {
+    variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
 }
 
 /// An environment variable of the test run.

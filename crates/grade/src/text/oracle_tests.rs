@@ -21,8 +21,9 @@ fn rows(text: &str) -> Vec<Value> {
 
 /// The rows of a shared file; prints a skip and returns `None` where it is missing.
 fn shared(name: &str) -> Vec<Value> {
-    let folder = variable("LIS_SHARED")
-        .unwrap_or_else(|| format!("{}/../../../shared", env!("CARGO_MANIFEST_DIR")));
+    // The directory it was built in may belong to another checkout.
+    let crate_dir = variable("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    let folder = variable("LIS_SHARED").unwrap_or_else(|| format!("{crate_dir}/../../../shared"));
     match fs::read_to_string(Path::new(&folder).join("cases/nlp").join(name)) {
         Ok(text) => rows(&text),
         Err(_) => {

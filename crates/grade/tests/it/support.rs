@@ -24,7 +24,7 @@ pub(crate) fn shared_cases(name: &str) -> Option<Vec<Value>> {
 
 /// The lines of one of our own files.
 pub(crate) fn own_cases(name: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    let path = crate_dir().join("tests/data").join(name);
     values(&fs::read_to_string(path).unwrap())
 }
 
@@ -32,8 +32,13 @@ fn values(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// The directory of this crate, as the test runner names it: the one it was built in may belong to another checkout.
+fn crate_dir() -> PathBuf {
+    variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
+}
+
 fn shared() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let beside = || crate_dir().join("../../../shared");
     variable("LIS_SHARED").map_or_else(beside, PathBuf::from)
 }
 

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 use lis_model_local::{LoadError, LocalModel, Options};
 use trajectory::Message;
 
-use crate::support::{ask, tiny_file};
+use crate::support::{ask, options, tiny_file};
 
 const RANK: u64 = 2;
 
@@ -47,11 +47,7 @@ fn text(bytes: &mut Vec<u8>, text: &str) {
 }
 
 fn load(model: &Path, adapter: Option<&Path>) -> Result<LocalModel, LoadError> {
-    let options = Options {
-        context: std::num::NonZeroU32::new(512),
-        adapter: adapter.map(Path::to_owned),
-        ..Options::default()
-    };
+    let options = Options { adapter: adapter.map(Path::to_owned), ..options(512, 1) };
     LocalModel::load("tiny", model, &options)
 }
 

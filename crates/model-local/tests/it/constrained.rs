@@ -4,7 +4,7 @@ use model::{Before, Body, Sampling, Shape, ToolSpec};
 use serde_json::{Value, json};
 use trajectory::{Message, Stop};
 
-use crate::support::{ask_as, greedy, load};
+use crate::support::{ask_as, greedy, load_tiny};
 
 fn hermes() -> Shape {
     let parameters = json!({
@@ -37,7 +37,7 @@ fn fenced() -> Shape {
 
 #[tokio::test]
 async fn calls_are_well_formed_even_where_none_is_wanted() {
-    let Some(model) = load(1) else { return };
+    let Some(model) = load_tiny(1) else { return };
     let mut ended = 0;
     let wishes = ["Hello, how are you?", "Write a haiku. No code.", "Print 1 five times."];
     for (seed, wish) in wishes.iter().enumerate() {
@@ -48,7 +48,7 @@ async fn calls_are_well_formed_even_where_none_is_wanted() {
             ..Sampling::default()
         };
         let messages = [Message::user(*wish)];
-        let response = ask_as(&model, &messages, 150, &sampling, &model::Silent).await.unwrap();
+        let response = ask_as(&model, &messages, 100, &sampling, &model::Silent).await.unwrap();
         if response.stop == Stop::Length {
             continue;
         }
@@ -67,7 +67,7 @@ async fn calls_are_well_formed_even_where_none_is_wanted() {
 
 #[tokio::test]
 async fn a_reply_holds_one_block_of_commands_and_ends_with_it() {
-    let Some(model) = load(1) else { return };
+    let Some(model) = load_tiny(1) else { return };
     let sampling = Sampling { shape: Some(fenced()), ..greedy() };
     let wish = "Show a python block that prints 1, and then a JSON block.";
     let messages = [Message::user(wish)];

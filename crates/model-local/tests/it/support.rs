@@ -47,12 +47,17 @@ pub(crate) fn load_tiny(sequences: u32) -> Option<LocalModel> {
 }
 
 fn load_file(name: &str, file: &Path, sequences: u32) -> LocalModel {
-    let options = Options {
-        context: NonZeroU32::new(CONTEXT),
+    LocalModel::load(name, file, &options(CONTEXT, sequences)).unwrap()
+}
+
+/// One thread: other tests run meanwhile, and several threads would mostly wait for each other.
+pub(crate) fn options(context: u32, sequences: u32) -> Options {
+    Options {
+        threads: NonZeroU32::new(1),
+        context: NonZeroU32::new(context),
         sequences: NonZeroU32::new(sequences).unwrap(),
         ..Options::default()
-    };
-    LocalModel::load(name, file, &options).unwrap()
+    }
 }
 
 /// Greedy, deterministic sampling.

@@ -5,25 +5,16 @@
 
 use std::{
     fs,
-    num::NonZeroU32,
     path::Path,
     time::{Duration, Instant},
 };
 
-use lis_model_local::{Cancel, LoadError, LocalModel, Options};
+use lis_model_local::{Cancel, LoadError, LocalModel};
 use model::{Before, Body, Error, Model, Request, Sampling, Shape, Silent};
 use tokio::time::timeout;
 use trajectory::{Assistant, Message, Stop};
 
-use crate::support::{ask, ask_as, greedy, tiny_file};
-
-fn options(context: u32, sequences: u32) -> Options {
-    Options {
-        context: NonZeroU32::new(context),
-        sequences: NonZeroU32::new(sequences).unwrap(),
-        ..Options::default()
-    }
-}
+use crate::support::{ask, ask_as, greedy, options, tiny_file};
 
 fn load(path: &Path, context: u32, sequences: u32) -> LocalModel {
     LocalModel::load("tiny", path, &options(context, sequences)).unwrap()

@@ -20,20 +20,28 @@ use serde_json::{Map, Value};
 
 use super::{Digested, LARGEST_ROW, Reading, RowsError, lines};
 
-/// The most bytes of all columns together, which are read into memory.
-const MAX_COLUMNS: usize = 512 << 20;
+/// How many bytes a file may make us keep.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// Of one row.
+    pub(super) row: usize,
+    /// Of all columns together, which are read into memory.
+    pub(super) columns: usize,
+}
+
+const BOUNDS: Bounds = Bounds { row: LARGEST_ROW, columns: 512 << 20 };
 /// How many bytes of a file tell its format.
 const PEEKED: usize = 1 << 18;
 
 pub(super) fn read(path: &Path, reading: &mut Reading<'_>) -> Result<(), RowsError> {
-    read_columns(path, reading, MAX_COLUMNS)
+    read_within(path, reading, BOUNDS)
 }
 
-/// Reads a file. `columns` is the most bytes its columns may have together.
-pub(super) fn read_columns(
+/// Reads a file.
+pub(super) fn read_within(
     path: &Path,
     reading: &mut Reading<'_>,
-    columns: usize,
+    bounds: Bounds,
 ) -> Result<(), RowsError> {
     let failed = |source| RowsError::Io { path: path.to_owned(), source };
     if are_lines(File::open(path).map_err(failed)?).map_err(failed)? {
@@ -45,9 +53,9 @@ pub(super) fn read_columns(
     if file.fill_buf().map_err(failed)?.starts_with(b"\xef\xbb\xbf") {
         file.consume(3);
     }
-    let left = Cell::new(LARGEST_ROW);
+    let left = Cell::new(bounds.row);
     let mut reader = serde_json::Deserializer::from_reader(Bounded { inner: file, left: &left });
-    let whole = Whole { reading, left: &left, columns };
+    let whole = Whole { reading, left: &left, bounds };
     let result = (&mut reader).deserialize_any(whole).and_then(|()| reader.end());
     drop(reader);
     reading.digest = digest;
@@ -87,7 +95,7 @@ impl<R: Read> Read for Bounded<'_, R> {
 struct Whole<'a, 'b, 'c> {
     reading: &'a mut Reading<'c>,
     left: &'b Cell<usize>,
-    columns: usize,
+    bounds: Bounds,
 }
 
 impl<'de> Visitor<'de> for Whole<'_, '_, '_> {
@@ -101,20 +109,20 @@ impl<'de> Visitor<'de> for Whole<'_, '_, '_> {
         let mut number = 0;
         while let Some(row) = rows.next_element::<Value>()? {
             number += 1;
-            self.left.set(LARGEST_ROW);
+            self.left.set(self.bounds.row);
             self.reading.row(number, row);
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { reading, left, columns: most } = self;
+        let Self { reading, left, bounds } = self;
         let mut columns = Map::new();
         let mut found = false;
-        left.set(most);
+        left.set(bounds.columns);
         while let Some(key) = map.next_key::<String>()? {
             if key == "data" {
-                map.next_value_seed(Whole { reading: &mut *reading, left, columns: most })?;
+                map.next_value_seed(Whole { reading: &mut *reading, left, bounds })?;
                 found = true;
             } else {
                 columns.insert(key, map.next_value()?);

@@ -115,8 +115,22 @@ fn json_comes_in_four_shapes() {
     let ragged = json!({"id": ["a"], "problem_statement": []}).to_string();
     assert!(refusal("rows.json", ragged).contains("column `problem_statement` has 0 values"));
     assert!(refusal("rows.json", "[".repeat(100_000)).contains("recursion"));
-    let long = format!("[\"{}\"]", "x".repeat(LARGEST_ROW));
-    assert!(refusal("rows.json", long).contains("too long"));
+}
+
+#[test]
+fn a_row_of_json_has_a_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    // The file is read in pieces of a quarter of that.
+    let bounds = json::Bounds { row: 1 << 20, columns: 1 << 20 };
+    let read = |length: usize| {
+        let path = file(&dir, "rows.json", format!("[\"{}\"]", "x".repeat(length)));
+        let check = |_: &Problem| -> Result<(), RowError> { Ok(()) };
+        let mut reading = Reading::new(&check);
+        json::read_within(&path, &mut reading, bounds).map(|()| reading.finish())
+    };
+    assert_eq!(read(bounds.row / 2).unwrap().bad.len(), 1, "a row, but not an object");
+    let error = error_text::chain(&read(bounds.row).unwrap_err());
+    assert!(error.contains("too long"), "{error}");
 }
 
 #[test]
@@ -128,7 +142,8 @@ fn columns_have_one_bound_together() {
     let read = |most| {
         let check = |_: &Problem| -> Result<(), RowError> { Ok(()) };
         let mut reading = Reading::new(&check);
-        json::read_columns(&path, &mut reading, most).map(|()| reading.finish())
+        let bounds = json::Bounds { row: LARGEST_ROW, columns: most };
+        json::read_within(&path, &mut reading, bounds).map(|()| reading.finish())
     };
     assert_eq!(ids(&read(columns.len()).unwrap()), ["a"]);
     assert!(matches!(read(columns.len() - 10), Err(RowsError::Json { .. })));

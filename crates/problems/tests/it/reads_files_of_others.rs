@@ -1,11 +1,13 @@
 //! Parquet as Python writes it: dictionaries, nulls, lists, structs, several row groups.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lis_problems::Task;
 
+use crate::support::crate_dir;
+
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    crate_dir().join("tests/data").join(name)
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Paths of test data, and how a test reports that it is skipped.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A file of the shared real rows; `None`, with a notice, where the folder is missing.
 pub(crate) fn shared_rows(name: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let beside = || crate_dir().join("../../../shared");
     let shared = variable("LIS_SHARED").map_or_else(beside, PathBuf::from);
     let path = shared.join("data/tasks").join(name);
     if !path.is_file() {
@@ -16,7 +16,12 @@ pub(crate) fn shared_rows(name: &str) -> Option<PathBuf> {
 
 /// A task of the examples.
 pub(crate) fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tasks").join(name)
+    crate_dir().join("../../examples/tasks").join(name)
+}
+
+/// The directory of this crate, as the test runner names it: the one it was built in may belong to another checkout.
+pub(crate) fn crate_dir() -> PathBuf {
+    variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
 }
 
 /// Announces that a test does not run, or fails it where `LIS_REQUIRE` asks for the capability.

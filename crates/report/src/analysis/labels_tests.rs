@@ -114,8 +114,9 @@ fn pairs(found: Use, labelled: Use) -> [(&'static str, bool, bool); 3] {
 
 /// The folder of real episodes beside the workspace, where it exists.
 fn shared() -> Option<String> {
-    let folder = variable("LIS_SHARED")
-        .unwrap_or_else(|| format!("{}/../../../shared", env!("CARGO_MANIFEST_DIR")));
+    // The directory it was built in may belong to another checkout.
+    let crate_dir = variable("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    let folder = variable("LIS_SHARED").unwrap_or_else(|| format!("{crate_dir}/../../../shared"));
     let folder = format!("{folder}/data/trajectories");
     if Path::new(&folder).is_dir() {
         return Some(folder);

@@ -44,11 +44,14 @@ fn start() -> Option<Server> {
         eprintln!("skip: llama: LIS_TEST_TINY_GGUF and LIS_TEST_LLAMA name no model and no server");
         return None;
     };
-    let script =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/real-server/llama_server.py");
+    // The directory it was built in may belong to another checkout.
+    let crate_dir = setting("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    let script = Path::new(&crate_dir).join("../cli/tests/real-server/llama_server.py");
     let mut child = Command::new("/usr/bin/python3")
         .arg(script)
         .arg(model)
+        // Other tests run meanwhile.
+        .arg("1")
         .env("PYTHONPATH", package)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

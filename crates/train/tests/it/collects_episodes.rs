@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::support::{Toy, copy, has_sandboxes, row};
+use crate::support::{Toy, copy, crate_path, has_sandboxes, row};
 
 const SAMPLE: &str = r#"
 model = "DIR/model"
@@ -90,7 +90,7 @@ fn a_model_plays_every_problem_as_often_as_asked_and_only_once() {
 /// A directory with the model and task of an older run, and one submitted trajectory for each of these scores.
 fn recorded(scores: &[Option<f64>]) -> Toy {
     let toy = Toy::empty();
-    let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/older-run"));
+    let data = crate_path("tests/data/older-run");
     for name in ["model", "task"] {
         copy(&data.join(name), &toy.path(name));
     }

@@ -1,13 +1,13 @@
 //! Help, documentation and examples say what the program does.
 
-use std::{fs, path::Path};
+use std::{fs, path::PathBuf};
 
 use training::{RlConfig, SampleConfig, SftConfig};
 
-use crate::support::Toy;
+use crate::support::{Toy, crate_path};
 
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+fn root() -> PathBuf {
+    crate_path("../..")
 }
 
 #[test]

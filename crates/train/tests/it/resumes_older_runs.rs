@@ -3,14 +3,12 @@
 //! `tests/data/older-run` is a run of four steps as a kill after step 2 left it, but for `metrics.jsonl`, which holds all
 //! four steps: the last two are removed on resume and have to come out the same.
 
-use std::path::Path;
-
-use crate::support::{Toy, copy};
+use crate::support::{Toy, copy, crate_path};
 
 #[test]
 fn a_run_of_the_first_version_resumes_exactly() {
     let toy = Toy::empty();
-    copy(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/older-run")), &toy.path(""));
+    copy(&crate_path("tests/data/older-run"), &toy.path(""));
     let expected = toy.metrics("run");
     toy.succeeds(&["sft", "sft.toml"]);
     let found = toy.metrics("run");

@@ -160,7 +160,14 @@ pub(crate) fn has_sandboxes() -> bool {
     allowed
 }
 
-#[expect(clippy::disallowed_methods, reason = "LIS_REQUIRE is for tests")]
+/// A path below the directory of this crate, as the test runner names it: the one it was built in may belong to another
+/// checkout.
+pub(crate) fn crate_path(below: &str) -> PathBuf {
+    let dir = variable("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&dir).join(below)
+}
+
+#[expect(clippy::disallowed_methods, reason = "test runs are configured by the environment")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -1,18 +1,15 @@
 //! The example tasks from end to end: a repository whose tests decide, and receipts a command checks.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
 use testkit::{Answer, Keep, MockServer, Received, bash, calls, say, submit};
 
 use super::{Script, attempts, benched, group, rows, text};
-use crate::support::{Home, err, refusal, skip, write};
+use crate::support::{Home, crate_path, err, refusal, skip, write};
 
 fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tasks").join(name)
+    crate_path("../../examples/tasks").join(name)
 }
 
 /// A home whose sandboxes have these programs.

@@ -13,7 +13,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Home, Running, code, err, out, setting, skip};
+use crate::support::{Home, Running, code, crate_path, err, out, setting, skip};
 
 fn tiny() -> Option<PathBuf> {
     let found = setting("LIS_TEST_TINY_GGUF").map(PathBuf::from);
@@ -41,8 +41,7 @@ fn the_readmes_first_command_answers() {
         return skip("gguf", "LIS_TEST_GGUF names no model");
     };
     put(&home, "qwen2.5-coder-1.5b", Path::new(&model));
-    let readme =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let readme = fs::read_to_string(crate_path("../../README.md")).unwrap();
     let line = readme.lines().find(|line| line.starts_with("llm-in-sandbox run ")).unwrap();
     let task = line.split('"').nth(1).unwrap();
     assert!(line.ends_with('"'), "it wants more than a task: {line}");
@@ -61,7 +60,7 @@ fn the_adapter_that_comes_along_solves_what_it_was_made_for() {
     let Some(model) = setting("LIS_TEST_GGUF") else {
         return skip("gguf", "LIS_TEST_GGUF names no model");
     };
-    let adapters = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../adapters"));
+    let adapters = crate_path("../../adapters");
     let page = fs::read_to_string(adapters.join("README.md")).unwrap();
     let task = page.lines().find(|line| line.starts_with("llm-in-sandbox run ")).unwrap();
     let task = task.split('"').nth(1).unwrap();
@@ -329,7 +328,8 @@ fn a_model_that_cannot_call_tools_is_made_to() {
         let args = ["run", "Say hello.", "--json", "--max-turns", "2", "--seed", "3"];
         let mut command = home.command(args);
         command.args(["--force-calls", "yes", "--tool-format", format, "--model"]).arg(&tiny);
-        let output = command.args(["--max-tokens-per-call", "300"]).output().unwrap();
+        let output =
+            command.args(["--max-tokens-per-call", "300", "--threads", "1"]).output().unwrap();
         let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
         let dir = summary["directory"].as_str().unwrap();
         let events = fs::read_to_string(Path::new(dir).join("events.jsonl")).unwrap();
