@@ -43,7 +43,7 @@ async fn instructions_in_common_are_read_once() {
     let Some(model) = load_tiny(3) else { return };
     let rules: String = (0..20).map(|n| format!("Rule {n}: be kind to box {n}.\n")).collect();
     let asked = |before: &str, question: &str| {
-        let user = Message::user(before.repeat(10) + question);
+        let user = Message::user(before.repeat(25) + question);
         [Message::System { text: rules.clone() }, user]
     };
     let first = asked("I like cheese. ", "What is the capital of France? One word.");

@@ -1,9 +1,10 @@
 //! One conversation: responses stream, end where they should, and the next turn reads only what is new.
 
+use lis_model_local::LocalModel;
 use model::{Error, Sampling};
 use trajectory::{Message, Stop};
 
-use crate::support::{CONTEXT, Recorder, ask, ask_as, greedy, load, load_tiny};
+use crate::support::{Recorder, ask, ask_as, greedy, load, load_tiny, options, tiny_file};
 
 #[tokio::test]
 async fn a_reply_streams() {
@@ -77,18 +78,20 @@ async fn the_next_turn_evaluates_only_what_is_new() {
 
 #[tokio::test]
 async fn a_conversation_too_long_is_refused_with_its_numbers() {
-    let Some(model) = load_tiny(1) else { return };
-    let long = [Message::user("word ".repeat(3000))];
+    let Some(path) = tiny_file() else { return };
+    let context = 512;
+    let model = LocalModel::load("tiny", &path, &options(context, 1)).unwrap();
+    let long = [Message::user("word ".repeat(800))];
     match ask(&model, &long, 100).await {
         Err(Error::Overflow { numbers, .. }) => {
-            assert_eq!(numbers.context, Some(CONTEXT.into()));
-            assert!(numbers.prompt.unwrap() > 3000, "{numbers:?}");
+            assert_eq!(numbers.context, Some(context.into()));
+            assert!(numbers.prompt.unwrap() > 800, "{numbers:?}");
         }
         other => panic!("{other:?}"),
     }
-    let almost = [Message::user("word ".repeat(1900))];
+    let almost = [Message::user("word ".repeat(350))];
     let response = ask(&model, &almost, 100_000).await.unwrap();
-    assert!(response.usage.input + response.usage.output <= CONTEXT.into(), "{:?}", response.usage);
+    assert!(response.usage.input + response.usage.output <= context.into(), "{:?}", response.usage);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use model::{Delta, Error, Listener, Model, Request, Response, Sampling};
 use trajectory::Message;
 
 /// Tokens of a conversation in these tests.
-pub(crate) const CONTEXT: u32 = 2048;
+const CONTEXT: u32 = 2048;
 
 /// The file of an instructed model, Qwen2.5-Coder 1.5B: for what depends on the quality of responses.
 pub(crate) fn file() -> Option<PathBuf> {

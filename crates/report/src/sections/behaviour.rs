@@ -97,9 +97,9 @@ pub(super) fn capabilities(report: &Report) -> Section {
 /// Style of answers without a sandbox.
 pub(super) fn answers(report: &Report) -> Section {
     let mut table = Table::new(
-        "Style of answers without a sandbox: the percentage that mention checking the result and that have a visible \
-         structure; then occurrences of each pattern per thousand words.",
-        &["model", "task", ">answers", ">mean words", ">checking", ">structured"],
+        "Style of answers without a sandbox: the percentage with a word of checking, that check their own result, and that \
+         have a visible structure; then occurrences of each pattern per thousand words.",
+        &["model", "task", ">answers", ">mean words", ">checking", ">self-checks", ">structured"],
     );
     table
         .columns
@@ -109,7 +109,8 @@ pub(super) fn answers(report: &Report) -> Section {
         let mut row = vec![Cell::text(&*system.label), Cell::text(&*task.task)];
         let words = found.words as f64 / found.answers.max(1) as f64;
         row.extend([Cell::count(found.answers as usize), Cell::number(words, count(words))]);
-        let shares = [found.verifying_share(), found.structured_share()];
+        let shares =
+            [found.verifying_share(), found.self_checking_share(), found.structured_share()];
         row.extend(shares.map(|share| Cell::number(share, percent(share))));
         let rates = StylePattern::ALL.map(|pattern| found.per_thousand_words(pattern));
         row.extend(rates.map(|rate| Cell::number(rate, format!("{rate:.1}"))));

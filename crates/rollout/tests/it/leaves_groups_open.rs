@@ -6,33 +6,72 @@ use std::{
 };
 
 use lis_rollout::{
-    ChatCodec, Group, OpenGroups, Reward, RolloutError, RolloutRequest, RolloutSettings, Segment,
+    ChatCodec, Group, OpenGroups, Reward, RolloutError, RolloutRequest, RolloutSettings,
+    SampleError, SampleRequest, Sampled, Sampler, Segment,
 };
 use problems::Problem;
 use sandbox::Runtime as _;
 use sandbox_native::NativeRuntime;
+use tokio::sync::Semaphore;
 
 use crate::{
     script::{Heard, Script},
     support::{answering, block, bytes, engine, problem, request, settings, with_runtime},
 };
 
-/// Answers; episodes of problems named `slow` sleep in their sandbox first, those named `slowest` beyond every test, and
-/// those named `bad` fail.
-fn sleepy(codec: &Arc<ChatCodec>) -> Arc<Script> {
-    let play = |heard: &Heard| {
-        if heard.text.contains("(bad") {
-            return Err("there is no such problem".to_owned());
+/// Answers. Episodes of problems named `slow` wait for their first response until they are let go, those named `slowest`
+/// sleep in their sandbox beyond every test, and those named `bad` fail.
+struct Gated {
+    script: Script,
+    codec: Arc<ChatCodec>,
+    gate: Semaphore,
+}
+
+impl Gated {
+    fn new(codec: &Arc<ChatCodec>) -> Arc<Self> {
+        let play = |heard: &Heard| {
+            if heard.text.contains("(bad") {
+                return Err("there is no such problem".to_owned());
+            }
+            let sleeps = heard.text.contains("(slowest");
+            Ok(match heard.turn {
+                0 if sleeps => block("sleep 60"),
+                turn if turn == usize::from(sleeps) => answering("1"),
+                _ => block("submit"),
+            })
+        };
+        let (script, codec) = (Script::new(codec, play), Arc::clone(codec));
+        Arc::new(Self { script, codec, gate: Semaphore::new(0) })
+    }
+
+    /// How often it was asked about a problem.
+    fn asked(&self, problem: &str) -> usize {
+        let asked = self.script.asked.lock().unwrap();
+        let text = |tokens: &Vec<u32>| self.codec.vocabulary().decode(tokens);
+        asked.iter().filter(|(_, tokens)| text(tokens).contains(problem)).count()
+    }
+
+    /// Lets the slow episodes go.
+    fn open(&self) {
+        self.gate.add_permits(1000);
+    }
+}
+
+impl Sampler for Gated {
+    fn context(&self) -> usize {
+        self.script.context()
+    }
+
+    async fn sample(&self, request: SampleRequest) -> Result<Sampled, SampleError> {
+        if self.codec.vocabulary().decode(&request.tokens).contains("(slow)") {
+            let _passed = self.gate.acquire().await;
         }
-        let slow = heard.text.contains("(slow");
-        let seconds = if heard.text.contains("(slowest") { 60.0 } else { 1.2 };
-        Ok(match heard.turn {
-            0 if slow => block(&format!("sleep {seconds}")),
-            turn if turn == usize::from(slow) => answering("1"),
-            _ => block("submit"),
-        })
-    };
-    Arc::new(Script::new(codec, play))
+        self.script.sample(request).await
+    }
+
+    fn release(&self, conversation: u64) {
+        self.script.release(conversation);
+    }
 }
 
 fn problems(names: &[&str]) -> Vec<Arc<Problem>> {
@@ -64,7 +103,7 @@ async fn nothing_is_left(runtime: &Arc<NativeRuntime>) {
 fn slow_groups_join_the_next_step_with_the_tokens_they_would_have_had() {
     with_runtime(|runtime| async move {
         let codec = bytes();
-        let script = sleepy(&codec);
+        let script = Gated::new(&codec);
         let engine = engine(&codec, &runtime, settings(), Reward::Grader);
         let (mut open, heard) = (OpenGroups::default(), Mutex::new(Vec::new()));
         let note =
@@ -76,15 +115,16 @@ fn slow_groups_join_the_next_step_with_the_tokens_they_would_have_had() {
         let left: Vec<&str> = open.problems().map(|problem| problem.id.as_str()).collect();
         assert_eq!((left, open.missing()), (vec!["slow"], 1));
         // It is played on while nobody waits for it.
-        let asked = || script.asked.lock().unwrap().len();
+        script.open();
+        let asked = || script.asked("(");
         let begun = Instant::now();
-        while asked() < 2 + 2 + 3 {
+        while asked() < 3 * 2 {
             assert!(begun.elapsed() < Duration::from_secs(60), "it is not played on");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let next = at(2, &["c"], 1);
         let joined = engine.run_beside(&script, &next, &mut open, 2, note).await.unwrap();
-        assert_eq!(asked(), 2 + 2 + 3 + 2, "the slow group began again");
+        assert_eq!(asked(), 4 * 2, "the slow group began again");
         assert_eq!((names(&joined), open.len()), (vec!["slow", "c"], 0));
         assert_eq!(heard.lock().unwrap().len(), 4);
         // Seeds are those of the step that began it.
@@ -99,7 +139,7 @@ fn slow_groups_join_the_next_step_with_the_tokens_they_would_have_had() {
 fn groups_that_are_too_old_end_alone_and_closing_leaves_nothing() {
     with_runtime(|runtime| async move {
         let codec = bytes();
-        let script = sleepy(&codec);
+        let script = Gated::new(&codec);
         let engine = engine(&codec, &runtime, settings(), Reward::Grader);
         let mut open = OpenGroups::default();
         for (step, batch) in [(1, ["slowest", "a"]), (2, ["slow", "b"])] {
@@ -108,10 +148,23 @@ fn groups_that_are_too_old_end_alone_and_closing_leaves_nothing() {
             assert_eq!(names(&closed), [batch[1]]);
         }
         assert_eq!((open.drop_before(2), open.len()), (1, 1));
-        let third = at(3, &["bad", "c"], 1);
-        let closed = engine.run_beside(&script, &third, &mut open, 2, |_| {}).await.unwrap();
         // A dropped group cancels no other, and one that failed closes no step.
-        assert_eq!(names(&closed), ["slow", "bad", "c"]);
+        let opener = tokio::spawn({
+            let script = Arc::clone(&script);
+            async move {
+                while script.asked("(bad)") < 3 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                script.open();
+            }
+        });
+        let third = at(3, &["bad", "c"], 1);
+        let mut closed = engine.run_beside(&script, &third, &mut open, 2, |_| {}).await.unwrap();
+        opener.await.unwrap();
+        closed.retain(|group| group.problem != "bad");
+        assert_eq!(names(&closed), ["slow", "c"]);
+        open.close().await;
         nothing_is_left(&runtime).await;
         for ends in ["closed", "dropped"] {
             let fourth = at(4, &["slowest", "d"], 2);
@@ -140,8 +193,8 @@ fn groups_that_are_too_old_end_alone_and_closing_leaves_nothing() {
 fn limits_hold_for_old_and_new_groups_together_and_all_are_played() {
     with_runtime(|runtime| async move {
         let codec = bytes();
-        let script = sleepy(&codec);
         for (sandboxes, episodes) in [(2, 0), (8, 2)] {
+            let script = Gated::new(&codec);
             let settings = RolloutSettings { sandboxes, episodes, ..settings() };
             let engine = engine(&codec, &runtime, settings, Reward::Grader);
             let mut open = OpenGroups::default();
@@ -157,7 +210,11 @@ fn limits_hold_for_old_and_new_groups_together_and_all_are_played() {
             let joined = {
                 let playing = engine.run_beside(&script, &second, &mut open, 4, |_| {});
                 let mut playing = std::pin::pin!(playing);
+                let begun = Instant::now();
                 loop {
+                    if begun.elapsed() > Duration::from_millis(200) {
+                        script.open();
+                    }
                     most = most.max(runtime.list().await.unwrap().len());
                     let wait = tokio::time::sleep(Duration::from_millis(3));
                     tokio::select! {
@@ -177,7 +234,7 @@ fn limits_hold_for_old_and_new_groups_together_and_all_are_played() {
 fn stopping_ends_open_groups_too() {
     with_runtime(|runtime| async move {
         let codec = bytes();
-        let script = sleepy(&codec);
+        let script = Gated::new(&codec);
         let engine = engine(&codec, &runtime, settings(), Reward::Grader);
         let cancel = tokio_util::sync::CancellationToken::new();
         let mut open = OpenGroups::default();

@@ -55,13 +55,13 @@ fn the_readmes_first_command_answers() {
 }
 
 #[test]
-fn the_adapter_that_comes_along_solves_what_it_was_made_for() {
+fn the_default_models_own_adapter_solves_what_it_was_made_for() {
     let Some(home) = Home::with_sandboxes() else { return };
     let Some(model) = setting("LIS_TEST_GGUF") else {
         return skip("gguf", "LIS_TEST_GGUF names no model");
     };
-    let adapters = crate_path("../../adapters");
-    let page = fs::read_to_string(adapters.join("README.md")).unwrap();
+    put(&home, "qwen2.5-coder-1.5b", Path::new(&model));
+    let page = fs::read_to_string(crate_path("../../adapters/README.md")).unwrap();
     let task = page.lines().find(|line| line.starts_with("llm-in-sandbox run ")).unwrap();
     let task = task.split('"').nth(1).unwrap();
     let table = home.file("results.csv");
@@ -70,16 +70,16 @@ fn the_adapter_that_comes_along_solves_what_it_was_made_for() {
         "player,team,points\nAmara,red,45\nElif,red,52\nSilas,blue,61\nInga,blue,57\nNoor,red,49\n",
     )
     .unwrap();
-    let adapter = adapters.join("qwen2.5-coder-1.5b-sandbox.gguf");
-    let settings = ["--temperature", "0", "--max-turns", "6"];
-    let [table, adapter, model] =
-        [&table, &adapter, Path::new(&model)].map(|p| p.to_str().unwrap());
-    let files = ["run", task, "--input", table, "--model", model, "--adapter", adapter];
-    let output = home.run(files.into_iter().chain(settings));
+    let settings = ["--temperature", "0", "--max-turns", "6", "--output", "out"];
+    let input = ["run", task, "--input", table.to_str().unwrap()];
+    let output = home.run(input.into_iter().chain(settings));
     assert_eq!((code(&output), out(&output).as_str()), (0, "Elif\n"), "{}", err(&output));
-    // As it was shown: a look, a line of awk, and the end.
+    // As it learnt it: a look, a few lines of Python, and the end.
     let said = err(&output);
-    assert!(said.contains("awk -F,") && said.contains("submitted · 3 turns"), "{said}");
+    assert!(said.contains("python3 -") && said.contains("submitted · 3 turns"), "{said}");
+    let run = fs::read_to_string(home.file("out/run.json")).unwrap();
+    let run: Value = serde_json::from_str(&run).unwrap();
+    assert_eq!(run["adapter"], "qwen2.5-coder-1.5b-rl");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn a_model_that_cannot_call_tools_is_made_to() {
         let mut command = home.command(args);
         command.args(["--force-calls", "yes", "--tool-format", format, "--model"]).arg(&tiny);
         let output =
-            command.args(["--max-tokens-per-call", "300", "--threads", "1"]).output().unwrap();
+            command.args(["--max-tokens-per-call", "120", "--threads", "1"]).output().unwrap();
         let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
         let dir = summary["directory"].as_str().unwrap();
         let events = fs::read_to_string(Path::new(dir).join("events.jsonl")).unwrap();

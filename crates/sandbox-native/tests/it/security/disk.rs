@@ -56,8 +56,8 @@ fn many_files_and_busy_loops_do_not_lift_the_limit() {
     on_the_host(async |h| {
         let sandbox = h.create(&limited(h, DiskQuota::Measured)).await;
         let attack = format!(
-            r#"use Time::HiRes; $| = 1; mkdir 'm'; for (1..15000) {{ open(my $f, '>', "m/$_") }}
-            for (1..150) {{ fork or do {{ 1 while 1 }} }} select(undef, undef, undef, 0.3);
+            r#"use Time::HiRes; $| = 1; mkdir 'm'; for (1..12000) {{ open(my $f, '>', "m/$_") }}
+            for (1..80) {{ fork or do {{ 1 while 1 }} }} select(undef, undef, undef, 0.3);
             for (1..8) {{ open(my $f, '>', "x$_"); syscall({}, fileno($f), 0, 0, 15 << 20) == 0 or die }}
             print Time::HiRes::time(); sleep 20; print " all""#,
             libc::SYS_fallocate
