@@ -163,6 +163,12 @@ impl<R: Runtime> RolloutEngine<R> {
                 Some(Ended::Played(rollout)) => on_rollout(rollout),
                 Some(Ended::Dropped) => {}
                 Some(Ended::Cancelled) => {
+                    open.cancel();
+                    while let Some(ended) = open.next().await {
+                        if let Ended::Played(rollout) = ended {
+                            on_rollout(rollout);
+                        }
+                    }
                     open.close().await;
                     return Err(RolloutError::Cancelled);
                 }

@@ -12,7 +12,7 @@ use problems::Problem;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Group, Rollout, episode::Member};
+use crate::{End, Group, Rollout, episode::Member};
 
 /// Groups whose rollouts are being played, each as a task of the runtime that began it. They are played on while nobody
 /// waits for them. [`Self::close`] ends them and their sandboxes; so does dropping, without waiting.
@@ -67,6 +67,11 @@ impl OpenGroups {
         self.groups.is_empty()
     }
 
+    /// Whether rollouts are being played, those of dropped groups included.
+    pub fn is_playing(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
     /// Their problems, in the order in which they began.
     pub fn problems(&self) -> impl Iterator<Item = &Arc<Problem>> {
         self.groups.values().map(|group| &group.problem)
@@ -92,10 +97,15 @@ impl OpenGroups {
 
     /// Ends all rollouts, and waits until their sandboxes are gone.
     pub async fn close(&mut self) {
-        self.groups.values().for_each(|group| group.cancel.cancel());
+        self.cancel();
         self.groups.clear();
         while self.tasks.join_next().await.is_some() {}
         self.members.clear();
+    }
+
+    /// Tells all rollouts to end. Those that were about to end well still do.
+    pub(crate) fn cancel(&self) {
+        self.groups.values().for_each(|group| group.cancel.cancel());
     }
 
     /// Begins a group without rollouts, and returns its number.
@@ -129,7 +139,8 @@ impl OpenGroups {
     /// Whether less than `enough` groups are complete, and more may be. Those whose rollouts all failed do not count:
     /// they are the first to end, and teach nothing.
     pub(crate) fn awaits(&self, enough: usize) -> bool {
-        let some = |group: &OpenGroup| group.ended.iter().any(|played| played.reward.is_some());
+        let some =
+            |group: &OpenGroup| group.ended.iter().any(|played| played.end != End::Infrastructure);
         let complete = |group: &&OpenGroup| group.missing == 0 && some(group);
         let is_played = self.groups.values().any(|group| group.missing > 0);
         is_played && self.groups.values().filter(complete).count() < enough
@@ -180,5 +191,39 @@ impl OpenGroups {
                 Group { problem: group.problem.id.clone(), members }
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use sampling::SamplingParams;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn groups_that_only_broke_something_close_no_step() {
+        let row = json!({"id": "a", "problem_statement": "?", "ground_truth": "1"});
+        let problem = Arc::new(Problem::from_row(row).unwrap());
+        let params = SamplingParams { temperature: 1.0, top_p: 1.0, top_k: None, seed: 0 };
+        let member = Member { problem: Arc::clone(&problem), number: 0, params, file: None };
+        let mut open = OpenGroups::default();
+        let mut begin = || open.begin(&problem, 1, CancellationToken::new());
+        let (broken, played, slow) = (begin(), begin(), begin());
+        open.spawn(slow, member.clone(), |_, _| pending());
+        // One whose answer broke its grader has a reward, 0.
+        open.spawn(broken, member.clone(), |member, _| async move {
+            Ok(Rollout { reward: Some(0.0), ..Rollout::lost(&member, "broken".into()) })
+        });
+        assert!(matches!(open.next().await, Some(Ended::Played(_))));
+        assert!(open.awaits(1), "the slow group may still be the first that teaches something");
+        open.spawn(played, member, |member, _| async move {
+            Ok(Rollout { end: End::Submitted, ..Rollout::lost(&member, String::new()) })
+        });
+        assert!(matches!(open.next().await, Some(Ended::Played(_))));
+        assert!(!open.awaits(1));
+        assert!(open.is_playing());
     }
 }

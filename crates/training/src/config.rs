@@ -496,7 +496,8 @@ fn named<'t, 'k>(
             Some((at, length))
         })
         .next();
-    let (at, length) = found.ok_or(Unset::Name(known))?;
+    let unknown = if known.is_empty() { Unset::Key } else { Unset::Name(known) };
+    let (at, length) = found.ok_or(unknown)?;
     let table = tables[at].as_table_mut().ok_or(Unset::Key)?;
     Ok((table, &parts[length..]))
 }

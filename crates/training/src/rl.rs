@@ -32,8 +32,8 @@ use crate::{
 };
 
 /// Why a step without rows has nothing to train on.
-const NO_SPREAD: &str = "no group has rewards that differ; a warm start, easier problems or \
-                         `data.draw = \"pass-rate\"` would help";
+const NO_SPREAD: &str =
+    "no group has rewards that differ; a warm start or easier problems would help";
 
 /// Runs reinforcement learning, from the last checkpoint of the run if there is one.
 pub fn rl<R: Runtime>(
@@ -271,7 +271,7 @@ impl<R: Runtime> Run<'_, R> {
         groups: &[Group],
         metrics: &mut Metrics,
     ) -> Result<(), TrainError> {
-        if !self.open.is_empty() {
+        if self.open.is_playing() {
             self.engine.prepare_update()?;
         }
         let settings = &self.config.algorithm;
@@ -289,7 +289,7 @@ impl<R: Runtime> Run<'_, R> {
         let mut all = Vec::new();
         let engine = &self.engine;
         // The sampler has its own copy of an adapter; all other weights are the trainer's.
-        let holds = !self.open.is_empty() && self.config.lora.is_none();
+        let holds = self.open.is_playing() && self.config.lora.is_none();
         for rows in (0..settings.epochs()).flat_map(|_| &batches) {
             let hold = || {
                 if holds {

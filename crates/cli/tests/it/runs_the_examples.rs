@@ -90,5 +90,5 @@ fn the_score_counts_right_answers() {
     command.args(["--", "--model", "mock", "--base-url", &server.base_url()]);
     let output = command.env("LLM_IN_SANDBOX_HOME", home.state()).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.ends_with("arithmetic   1/2\nall          1/2\n"), "{said}");
+    assert!(said.ends_with("arithmetic   1/2\nall          1/2  mock\n"), "{said}");
 }

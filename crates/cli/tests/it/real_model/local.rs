@@ -13,7 +13,10 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Home, Running, code, crate_path, err, out, setting, skip};
+use crate::{
+    episodes,
+    support::{Home, Running, code, crate_path, err, out, setting, skip},
+};
 
 fn tiny() -> Option<PathBuf> {
     let found = setting("LIS_TEST_TINY_GGUF").map(PathBuf::from);
@@ -77,8 +80,7 @@ fn the_default_models_own_adapter_solves_what_it_was_made_for() {
     // As it learnt it: a look, a few lines of Python, and the end.
     let said = err(&output);
     assert!(said.contains("python3 -") && said.contains("submitted · 3 turns"), "{said}");
-    let run = fs::read_to_string(home.file("out/run.json")).unwrap();
-    let run: Value = serde_json::from_str(&run).unwrap();
+    let run = episodes::json(&episodes::folder(&home).join("run.json"));
     assert_eq!(run["adapter"], "qwen2.5-coder-1.5b-rl");
 }
 
