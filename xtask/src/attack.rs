@@ -65,14 +65,25 @@ pub(crate) fn attack(paths: &Paths) -> Result<ExitCode> {
 
 type Verdicts = BTreeMap<String, Verdict>;
 
-/// Runs the test runner in a workspace and reads how each test ended. That some failed is part of the result.
+/// Runs the test runner in a workspace and reads how each test ended. That some failed is part of the result; any other
+/// failure of the runner is an error.
 fn results(workspace: &Path, work: impl FnOnce() -> Result<()>) -> Result<Verdicts> {
     let file = workspace.join(RESULTS);
     // Results of an earlier run must not be mistaken for this one's.
     let _ = fs::remove_file(&file);
     let done = work();
-    // A runner that failed early wrote nothing; its own error tells more.
-    verdicts(&file).or_else(|error| done.and(Err(error)))
+    judge(done, verdicts(&file))
+}
+
+/// The verdicts of a run, unless the runner failed for another reason than a failed test. Its own error tells more than
+/// that it wrote nothing.
+fn judge(done: Result<()>, verdicts: Result<Verdicts>) -> Result<Verdicts> {
+    match verdicts {
+        Ok(verdicts) if verdicts.values().any(|verdict| *verdict == Verdict::Failed) => {
+            Ok(verdicts)
+        }
+        verdicts => done.and(verdicts),
+    }
 }
 
 /// A directory that other users may enter, removed in the end.
@@ -99,7 +110,7 @@ struct Attack {
     promise: String,
 }
 
-/// The attacks in these sources, by file.
+/// The attacks in these sources that are tried on this architecture, by file.
 fn attacks(sources: &Path) -> Result<Vec<Attack>> {
     let entries =
         fs::read_dir(sources).with_context(|| format!("reading {}", sources.display()))?;
@@ -117,29 +128,31 @@ fn attacks(sources: &Path) -> Result<Vec<Attack>> {
 
 fn attacks_in(module: &str, source: &str) -> Vec<Attack> {
     let mut found = Vec::new();
-    let (mut promise, mut is_test) = (String::new(), false);
+    let (mut promise, mut is_test, mut is_here) = (String::new(), false, true);
     for line in source.lines() {
         if let Some(text) = line.strip_prefix("/// ") {
             promise = format!("{promise} {text}").trim_start().to_owned();
         } else if line == "#[test]" {
             is_test = true;
+        } else if let Some(arch) = line.strip_prefix("#[cfg(target_arch = \"") {
+            is_here = arch.strip_suffix("\")]") == Some(std::env::consts::ARCH);
         } else if !line.starts_with("#[") {
             let name = line.strip_prefix("fn ").and_then(|rest| rest.split_once('('));
-            if let Some((name, _)) = name.filter(|_| is_test) {
+            if let Some((name, _)) = name.filter(|_| is_test && is_here) {
                 let test = format!("security::{module}::{name}");
                 found.push(Attack { test, promise: std::mem::take(&mut promise) });
             }
-            (promise, is_test) = (String::new(), false);
+            (promise, is_test, is_here) = (String::new(), false, true);
         }
     }
     found
 }
 
-/// The table, and whether every promise held.
+/// The table, and whether every attack was tried and every promise held. What a test skips on this machine, it says.
 fn table(attacks: &[Attack], runs: &[(&str, Verdicts)]) -> (String, bool) {
     let mut text = String::new();
     let mut skips: BTreeMap<&str, usize> = BTreeMap::new();
-    let (mut held, mut broken) = (0, 0);
+    let (mut held, mut broken, mut untried) = (0, 0, 0);
     for (row, Attack { test, promise }) in attacks.iter().enumerate() {
         let _ = writeln!(text, "\n{:>3}  {promise}\n     {test}", row + 1);
         for (who, verdicts) in runs {
@@ -156,14 +169,17 @@ fn table(attacks: &[Attack], runs: &[(&str, Verdicts)]) -> (String, bool) {
             match result {
                 "held" => held += 1,
                 "BROKEN" => broken += 1,
-                _ => {}
+                _ => untried += 1,
             }
             let _ = writeln!(text, "     {who}: {result}");
         }
     }
     let skipped: usize = skips.values().sum();
-    let _ = writeln!(text, "\n{held} held, {broken} broken, {skipped} not fully tried");
-    (text, broken == 0 && held > 0)
+    let _ = writeln!(
+        text,
+        "\n{held} held, {broken} broken, {skipped} not fully tried, {untried} not tried"
+    );
+    (text, broken == 0 && untried == 0 && held > 0)
 }
 
 #[cfg(test)]
@@ -188,8 +204,30 @@ mod tests {
     }
 
     #[test]
+    fn attacks_on_other_processors_are_left_out() {
+        const ATTACK: &str = "#[test]\nfn calls() {\n";
+        let source = |arch: &str| format!("#[cfg(target_arch = \"{arch}\")]\n{ATTACK}");
+        assert_eq!(attacks_in("syscalls", &source("pdp11")).len(), 0);
+        assert_eq!(attacks_in("syscalls", &source(std::env::consts::ARCH)).len(), 1);
+        assert_eq!(attacks_in("syscalls", &(source("pdp11") + "}\n" + ATTACK)).len(), 1);
+    }
+
+    #[test]
+    fn only_failed_tests_explain_a_runner_that_failed() {
+        let verdicts = |verdict| Ok(Verdicts::from([("links::a".to_owned(), verdict)]));
+        let failed = || Err(anyhow::anyhow!("the runner broke off"));
+        assert!(judge(failed(), verdicts(Verdict::Failed)).is_ok());
+        assert!(judge(Ok(()), verdicts(Verdict::Passed)).is_ok());
+        for read in [verdicts(Verdict::Passed), Err(anyhow::anyhow!("no file"))] {
+            let error = judge(failed(), read).unwrap_err();
+            assert_eq!(error.to_string(), "the runner broke off");
+        }
+    }
+
+    #[test]
     fn a_broken_promise_is_shown_and_fails() {
-        let attacks = attacks_in("links", SOURCE);
+        let mut attacks = attacks_in("links", SOURCE);
+        let other = attacks.split_off(1);
         let verdict = |verdict| Verdicts::from([(attacks[0].test.clone(), verdict)]);
         let skipped = Verdict::Skipped("no root file system".into());
         let runs = [("root", verdict(Verdict::Passed)), ("user", verdict(skipped))];
@@ -199,8 +237,15 @@ mod tests {
             text.contains("     root: held\n     user: not fully tried: no root file system\n"),
             "{text}"
         );
-        assert!(text.ends_with("1 held, 0 broken, 1 not fully tried\n"), "{text}");
+        assert!(text.ends_with("1 held, 0 broken, 1 not fully tried, 0 not tried\n"), "{text}");
+        let first = verdict(Verdict::Passed);
         let (text, held) = table(&attacks, &[("root", verdict(Verdict::Failed))]);
         assert!(!held && text.contains("root: BROKEN"), "{text}");
+        attacks.extend(other);
+        let (text, held) = table(&attacks, &[("root", first)]);
+        assert!(
+            !held && text.ends_with("1 held, 0 broken, 0 not fully tried, 1 not tried\n"),
+            "{text}"
+        );
     }
 }

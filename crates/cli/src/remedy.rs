@@ -114,7 +114,7 @@ fn of_store(error: &image::Error) -> Option<&'static str> {
 fn of_catalogue(error: &catalogue::Error) -> Option<&'static str> {
     match error {
         catalogue::Error::NoAdapter { .. } => Some(
-            "use that version, or give --adapter none, or an adapter of your own with --adapter FILE",
+            "use that version, or give --adapter none or --adapter FILE; a benchmark also needs a new directory then: --output DIR",
         ),
         _ => None,
     }
@@ -265,7 +265,8 @@ mod tests {
         assert!(remedy(&differs.into()).contains("--output"));
         let (name, sha256) = ("m".into(), catalogue::Sha256Hex::of_bytes(b""));
         let gone = catalogue::Error::NoAdapter { name, sha256 };
-        assert!(remedy(&gone.into()).contains("--adapter none"));
+        let gone = remedy(&gone.into());
+        assert!(gone.contains("--adapter none") && gone.contains("--output"), "{gone}");
         let nothing = benchmark::Error::NothingToGrade { path: path() };
         assert!(remedy(&nothing.into()).contains("--resume"));
         let message = || "no".to_owned();

@@ -5,6 +5,7 @@ mod groups;
 use std::{
     collections::BTreeSet,
     fs::{self, File},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -12,6 +13,12 @@ pub(crate) use self::groups::{Counters, Entrance, Group, Groups};
 
 /// Prefix of the name of every group.
 pub(crate) const PREFIX: &str = "lis-";
+
+/// The number of this process's pid namespace, at the end of the name of every group: the process id in the name means
+/// nothing in another one. `None` where it cannot be told.
+pub(crate) fn pid_namespace() -> Option<u64> {
+    fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
+}
 
 /// Controllers that limit a sandbox.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];

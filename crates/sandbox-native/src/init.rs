@@ -181,6 +181,8 @@ struct Server<'a> {
     /// Children may have ended that were not reaped, though no signal will tell.
     unreaped: bool,
     events: Events,
+    /// How many processes had been killed for the lack of memory when memory was last freed.
+    freed_at: u64,
     shell: Shell,
     programs: Programs,
     disk: DiskWatch,
@@ -236,6 +238,7 @@ impl<'a> Server<'a> {
             child_exits,
             unreaped: false,
             events,
+            freed_at: 0,
             shell: Shell::new(Pipes::new(pipes)),
             programs,
             disk,
@@ -302,8 +305,7 @@ impl<'a> Server<'a> {
         let id = request.id;
         match request.task {
             Task::Shell => {
-                self.disk.begin(self.init.uppers);
-                let counts_before = self.events.read();
+                let counts_before = self.begin_command();
                 let started = self.shell.start(id, fds, &self.init, counts_before);
                 match started {
                     Ok([out, err]) => self
@@ -313,8 +315,7 @@ impl<'a> Server<'a> {
                 }
             }
             Task::Program { argv, env, workdir, terminal } => {
-                self.disk.begin(self.init.uppers);
-                let counts_before = self.events.read();
+                let counts_before = self.begin_command();
                 let workdir = workdir.map(PathBuf::from);
                 let spec = program::ProgramSpec { argv, env, workdir, terminal };
                 match self.programs.start(id, &spec, fds, &self.init, counts_before) {
@@ -408,20 +409,35 @@ impl<'a> Server<'a> {
         self.end(id, status, cause, false)
     }
 
+    /// Notes the start of a command.
+    fn begin_command(&mut self) -> LimitCounts {
+        self.disk.begin(self.init.uppers);
+        let counts = self.events.read();
+        self.free_memory(counts);
+        counts
+    }
+
+    /// Frees memory that outlived its processes, if the kernel has killed any for the lack of memory since the last time:
+    /// of a command, or in the background.
+    fn free_memory(&mut self, counts: LimitCounts) {
+        let killed = counts.oom > std::mem::replace(&mut self.freed_at, counts.oom);
+        if killed && let Some(limit) = self.init.plan.limits.memory {
+            ipc::free_memory(limit.bytes(), || self.is_memory_full());
+        }
+    }
+
     /// The limit that a command which just ended has reached.
     fn cause(&mut self, counts_before: LimitCounts, status: Status) -> Option<Cause> {
         let reached = self.events.since(counts_before);
-        if reached == Some(Cause::Oom) && self.is_memory_full() {
-            ipc::remove_unattached();
-        }
+        self.free_memory(self.events.read());
         reached.or(self.disk_cause(status))
     }
 
-    /// Whether hardly any memory is left, although the kernel has killed what was too large.
+    /// Whether much of the memory is used, although the kernel has killed what was too large.
     fn is_memory_full(&self) -> bool {
         let used = self.events.current.as_ref().and_then(cgroup::number_in);
         let limit = self.init.plan.limits.memory.map(|limit| limit.bytes());
-        used.zip(limit).is_some_and(|(used, limit)| used > limit / 4 * 3)
+        used.zip(limit).is_some_and(|(used, limit)| used > limit / 2)
     }
 
     /// Kills everything a running command started, and reports it as ended because of `cause`.
@@ -460,16 +476,19 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Ends the sandbox before it takes the last space of the host's file system: its files are then removed.
-    fn stop_if_host_is_full(&self) {
+    /// Ends the sandbox before it takes the last space of the host's file system: its files are then removed. One that
+    /// does not write is left alone.
+    fn stop_if_host_is_full(&mut self) {
         let file = match self.init.plan.disk_quota {
             DiskQuota::Measured => self.init.uppers.first(),
             DiskQuota::Strict => self.init.image,
             // It takes no space there.
             DiskQuota::Memory => None,
         };
-        let Some(file) = file else { return };
-        if let Some(shortage) = reserve::shortage(file, self.init.plan.disk_reserve) {
+        let shortage = file.and_then(|f| reserve::shortage(f, self.init.plan.disk_reserve));
+        let (lasted, written) = self.disk.note_scarcity(self.init.uppers, shortage.is_some());
+        let Some(shortage) = shortage else { return };
+        if shortage.patience(written).is_some_and(|patience| lasted >= patience) {
             let _ = self.reply(&Reply::Stopped(shortage.to_string()), &[]);
             sys::exit_now(1)
         }

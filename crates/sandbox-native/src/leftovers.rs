@@ -12,12 +12,13 @@ use std::{
 
 use rustix::{
     fs::{FlockOperation, flock},
-    process::Pid,
+    io::Errno,
+    process::{Pid, test_kill_process},
 };
 use sandbox::SandboxInfo;
 
 use crate::{
-    cgroup::{Cgroups, PREFIX},
+    cgroup::{Cgroups, PREFIX, pid_namespace},
     spawner::remove_leftover,
 };
 
@@ -103,16 +104,19 @@ pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
 }
 
 /// Removes the empty ones among these control groups whose caller is dead: their spawner was killed, and the directory by
-/// which they would be found is gone. Groups of running sandboxes have processes, so the kernel keeps them.
+/// which they would be found is gone. The kernel keeps groups with processes only, and those of a live caller can be empty
+/// too: no command runs. Groups of another pid namespace are therefore kept, where this process cannot see the caller.
 fn remove_ownerless(groups: &[PathBuf]) {
-    let mut callers: HashMap<String, bool> = HashMap::new();
+    let Some(here) = pid_namespace() else { return };
+    let mut callers: HashMap<Pid, bool> = HashMap::new();
     for group in groups {
         let name = group.file_name().unwrap_or_default().to_string_lossy();
-        let Some(caller) = caller_of(&name) else { continue };
-        let lives = callers
-            .entry(caller.to_owned())
-            .or_insert_with_key(|caller| Path::new("/proc").join(caller).exists());
-        if !*lives && !is_young(group) {
+        let Some((caller, _)) = caller_of(&name).filter(|(_, namespace)| *namespace == here) else {
+            continue;
+        };
+        let is_dead =
+            *callers.entry(caller).or_insert_with(|| test_kill_process(caller) == Err(Errno::SRCH));
+        if is_dead && !is_young(group) {
             for inside in inside(group) {
                 let _ = fs::remove_dir(inside);
             }
@@ -128,14 +132,18 @@ fn inside(group: &Path) -> impl Iterator<Item = PathBuf> {
     dirs.map(|entry| entry.path())
 }
 
-/// The process id in the name of a control group: `lis-PROCESS-RANDOM`, and with `-NUMBER` or `-init` after it.
-fn caller_of(group: &str) -> Option<&str> {
-    let mut parts = group.strip_prefix(PREFIX)?.split('-');
+/// The process id in the name of a control group, and the pid namespace it is of: `lis-PROCESS-RANDOM.NAMESPACE`, or with
+/// `-NUMBER` or `-init` before the point.
+fn caller_of(group: &str) -> Option<(Pid, u64)> {
+    let (name, namespace) = group.strip_prefix(PREFIX)?.split_once('.')?;
+    let mut parts = name.split('-');
     let (caller, random, rest) = (parts.next()?, parts.next()?, parts.next());
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hex = random.len() == 8 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
     let known = rest.is_none_or(|rest| rest == "init" || digits(rest));
-    (digits(caller) && hex && known && parts.next().is_none()).then_some(caller)
+    let valid = digits(caller) && hex && known && parts.next().is_none();
+    let caller = valid.then(|| caller.parse().ok()).flatten().and_then(Pid::from_raw)?;
+    Some((caller, u64::from_str_radix(namespace, 16).ok()?))
 }
 
 /// Whether a directory was changed so recently that its owner may not be done with it.
@@ -190,12 +198,36 @@ mod tests {
     #[test]
     fn groups_are_known_by_their_names() {
         for own in ["lis-4015-8dcbf0c6-12", "lis-4015-8dcbf0c6", "lis-4015-8dcbf0c6-init"] {
-            assert_eq!(caller_of(own), Some("4015"), "{own}");
+            assert_eq!(caller_of(&format!("{own}.f0")), Pid::from_raw(4015).map(|p| (p, 0xf0)));
+            assert_eq!(caller_of(own), None, "{own} may be of any namespace");
         }
         for foreign in
             ["lis-4015", "lis-x-8dcbf0c6-1", "lis-1-2-3", "lis-1-8dcbf0c6-1-1", "lis-1-8dcbf0c6-x"]
         {
-            assert_eq!(caller_of(foreign), None, "{foreign}");
+            assert_eq!(caller_of(&format!("{foreign}.f0")), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn groups_are_removed_only_if_their_caller_is_known_to_be_dead() {
+        let top = tempfile::tempdir().unwrap();
+        let (here, alive, dead) = (pid_namespace().unwrap(), std::process::id(), i32::MAX);
+        let make = |name: String| {
+            let group = top.path().join(name);
+            fs::create_dir(&group).unwrap();
+            let old = SystemTime::now() - GRACE * 2;
+            fs::File::open(&group).unwrap().set_modified(old).unwrap();
+            group
+        };
+        let gone = ["", "-1", "-init"].map(|end| format!("lis-{dead}-8dcbf0c6{end}.{here:x}"));
+        let kept = [
+            format!("lis-{alive}-8dcbf0c6-1.{here:x}"),
+            format!("lis-{dead}-8dcbf0c6-1.{:x}", here + 1),
+            format!("lis-{dead}-8dcbf0c6-1"),
+        ];
+        let (gone, kept) = (gone.map(make), kept.map(make));
+        remove_ownerless(&[gone.as_slice(), kept.as_slice()].concat());
+        assert!(gone.iter().all(|group| !group.exists()));
+        assert!(kept.iter().all(|group| group.exists()));
     }
 }

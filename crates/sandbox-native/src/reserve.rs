@@ -1,12 +1,17 @@
 //! The free space that sandboxes leave on the file system with their files: the backstop of all disk limits together.
 
-use std::{fmt, os::fd::AsFd};
+use std::{fmt, os::fd::AsFd, time::Duration};
 
 use sandbox::ByteSize;
 
 /// The automatic reserve is the lesser of this and a hundredth of the file system.
 const MOST: u64 = 1 << 30;
 const SHARE: u64 = 100;
+/// A sandbox that has written less than this is not stopped.
+const SPARED: u64 = 1 << 20;
+/// How long one that has written just more than that is left running: meanwhile those that have written more are stopped,
+/// and their files removed.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Less is free than has to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,6 +28,15 @@ impl fmt::Display for Shortage {
             self.left >> 20,
             self.reserve >> 20
         )
+    }
+}
+
+impl Shortage {
+    /// How long after the beginning of the shortage a sandbox is stopped that has written this many bytes: at once if they
+    /// are as many as the reserve, and the later the fewer they are. `None` if it is not stopped at all.
+    pub(crate) fn patience(&self, written: u64) -> Option<Duration> {
+        let share = written as f64 / self.reserve.max(1) as f64;
+        (written >= SPARED).then(|| PATIENCE.mul_f64((1.0 - share).max(0.0)))
     }
 }
 
@@ -52,5 +66,16 @@ mod tests {
         assert_eq!(missing(tib, 0, Some(ByteSize(0))), None);
         let shortage = missing(tib, gib, Some(ByteSize::gib(2))).unwrap();
         assert!(shortage.to_string().contains("1024 MiB left, and 2048 MiB"), "{shortage}");
+    }
+
+    #[test]
+    fn those_that_wrote_most_are_stopped_first() {
+        let shortage = Shortage { left: 0, reserve: 1 << 30 };
+        assert_eq!(shortage.patience(0), None);
+        assert_eq!(shortage.patience(SPARED - 1), None);
+        assert_eq!(shortage.patience(1 << 29), Some(PATIENCE / 2));
+        for much in [1 << 30, u64::MAX] {
+            assert_eq!(shortage.patience(much), Some(Duration::ZERO));
+        }
     }
 }

@@ -320,18 +320,15 @@ pub(crate) fn attach_loop_device(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -
 pub(crate) enum IpcKind {
     SharedMemory,
     Queue,
-    Semaphores,
 }
 
 /// Removes a System V object of this ipc namespace, if it exists and this process may.
 pub(crate) fn remove_ipc(kind: IpcKind, id: i32) {
-    // SAFETY: IPC_RMID takes integers and ignores the pointer, or the further argument in case of semaphores. Memory
-    // that a process is attached to stays until it detaches.
+    // SAFETY: IPC_RMID takes integers and ignores the pointer. Memory that a process is attached to stays until it detaches.
     unsafe {
         match kind {
             IpcKind::SharedMemory => libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()),
             IpcKind::Queue => libc::msgctl(id, libc::IPC_RMID, std::ptr::null_mut()),
-            IpcKind::Semaphores => libc::semctl(id, 0, libc::IPC_RMID),
         }
     };
 }

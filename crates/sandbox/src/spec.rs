@@ -22,8 +22,8 @@ pub struct Spec {
     /// How the disk limit is enforced.
     #[serde(skip_serializing_if = "DiskQuota::is_default")]
     pub disk_quota: DiskQuota,
-    /// Free bytes of the file system with the sandbox's files below which it is stopped, and none created. `None` stands
-    /// for 1 GiB, or a hundredth of the file system if that is less.
+    /// Free bytes of the file system with the sandbox's files below which it is stopped if it writes, and none created.
+    /// `None` stands for 1 GiB, or a hundredth of the file system if that is less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_reserve: Option<ByteSize>,
     /// Network access.

@@ -1,8 +1,11 @@
 //! Arguments that choose a model and how it is called, with the spellings of the reference package as aliases.
 
-use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PathBufValueParser, TypedValueParser},
+};
 use model::ToolFormat;
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +109,7 @@ pub(crate) enum Forcing {
 #[command(next_help_heading = "Local model")]
 pub(crate) struct LocalArgs {
     /// LoRA adapter: a GGUF file, or none [default: the model's own, see `model list`]
-    #[arg(long, value_name = "FILE|none")]
+    #[arg(long, value_name = "FILE|none", value_parser = PathBufValueParser::new().map(AdapterArg::from))]
     pub(crate) adapter: Option<AdapterArg>,
     /// Context window in tokens [default: the model's, at most 16384]
     #[arg(long, value_name = "N", alias = "context")]
@@ -125,9 +128,9 @@ pub(crate) enum AdapterArg {
     File(PathBuf),
 }
 
-impl From<OsString> for AdapterArg {
-    fn from(text: OsString) -> Self {
-        if text == "none" { Self::None } else { Self::File(text.into()) }
+impl From<PathBuf> for AdapterArg {
+    fn from(path: PathBuf) -> Self {
+        if path.as_os_str() == "none" { Self::None } else { Self::File(path) }
     }
 }
 

@@ -21,6 +21,7 @@ use std::{
 use attempt::Documents;
 use benchmark::{Benchmark, Due, Plan, Progress, Regrade, RunOutcome, Scope, TaskRows};
 use results::{Mode, ProblemRequest, ResultsDir, Run, RunSettings, TaskInfo, VERSION};
+use serde::Deserialize;
 use startup::Signals;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +38,7 @@ use crate::{
     commands::run::{Seal, seal},
     console::{counted, output},
     exit::{self, Exit, UsageError, describe},
-    model::{self, AnyModel, Effort, ModelSettings, Secrets},
+    model::{self, AnyModel, Effort, ModelLocation, ModelSettings, Secrets},
     runtime::AnyRuntime,
     settings::Settings,
 };
@@ -58,6 +59,8 @@ pub(crate) async fn run(
         Some(dir) => BenchmarkSettings::resume(dir, args, settings)?,
         None => BenchmarkSettings::check(args, settings)?,
     };
+    let dir = options.dir(&benchmark);
+    keep_adapter(&mut benchmark, &dir, mode, settings)?;
     if let Some(hint) = benchmark.model.hint.take().filter(|_| mode.is_for_people()) {
         output::note(&hint);
     }
@@ -68,8 +71,6 @@ pub(crate) async fn run(
         loaded = loading => loaded?,
         exit = signals.cancelled() => return Ok(exit),
     };
-    let dir = options.resumed.as_ref().or(options.output.as_ref());
-    let dir = ResultsDir::new(dir.cloned().unwrap_or_else(|| default_directory(&benchmark)));
     let seal = seal(settings)?;
     options.check_judge(&judge, &loaded)?;
     let requested = requested_run(&benchmark, &loaded.tasks, judge.name(&benchmark))?;
@@ -149,6 +150,12 @@ impl Options {
         }
     }
 
+    /// The directory of the run.
+    fn dir(&self, benchmark: &BenchmarkSettings) -> ResultsDir {
+        let given = self.resumed.as_ref().or(self.output.as_ref());
+        ResultsDir::new(given.cloned().unwrap_or_else(|| default_directory(benchmark)))
+    }
+
     fn regrade(&self) -> Regrade {
         match self.scope {
             Scope::All => Regrade::No,
@@ -167,6 +174,34 @@ impl Options {
         };
         Err(UsageError(format!("--regrade: name the judge with --judge-model{recorded}")))
     }
+}
+
+/// Continues a run of the same model with the adapter it was started with, unless the user chose one: the default of
+/// another version of the program may be another. Changes nothing with `--resume`, which takes no defaults.
+fn keep_adapter(
+    benchmark: &mut BenchmarkSettings,
+    dir: &ResultsDir,
+    mode: OutputMode,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    // What cannot be read is reported once the settings are compared.
+    let Some(recorded) = dir.run().ok().flatten() else { return Ok(()) };
+    // A run without attempts is started again.
+    let is_started = dir.attempts().is_ok_and(|mut attempts| attempts.next().is_some());
+    let location = recorded.settings.requested.pointer("/model/place");
+    let location = location.and_then(|location| ModelLocation::deserialize(location).ok());
+    let Some(location) = location.filter(|_| is_started) else { return Ok(()) };
+    if benchmark.model.keep_adapter(location, settings)? && mode.is_for_people() {
+        let with = match benchmark.model.adapter() {
+            Some(adapter) => format!("with the adapter {adapter}"),
+            None => "without an adapter".to_owned(),
+        };
+        output::note(&format!(
+            "the run in {} was started {with} and continues so; another --output DIR starts one with the default adapter",
+            dir.path().display()
+        ));
+    }
+    Ok(())
 }
 
 /// The tasks of a run that this command does not load.

@@ -97,7 +97,7 @@ struct Described<'a> {
     state: &'static str,
     have: u64,
     path: Option<PathBuf>,
-    /// The adapter it is used with by default, which is part of the program.
+    /// The adapter it is used with by default.
     adapter: Option<DescribedAdapter<'a>>,
 }
 
@@ -109,6 +109,8 @@ struct DescribedAdapter<'a> {
     sha256: String,
     licence: &'a str,
     origin: &'a str,
+    /// Whether this program contains it; one that was built without local models has none.
+    included: bool,
 }
 
 fn describe<'a>(listed: &Listed<'a>) -> Described<'a> {
@@ -135,6 +137,7 @@ fn describe<'a>(listed: &Listed<'a>) -> Described<'a> {
             sha256: adapter.sha256.to_string(),
             licence: &adapter.licence,
             origin: &adapter.origin,
+            included: store::includes_adapter(&adapter.name),
         }),
     }
 }
@@ -159,7 +162,7 @@ fn table(listed: &[Listed<'_>]) -> String {
             vec![
                 format!("  adapter {}", adapter.name),
                 HumanBytes(adapter.size).to_string(),
-                "included".to_owned(),
+                if adapter.included { "included" } else { "not included" }.to_owned(),
                 adapter.licence.to_owned(),
                 adapter.origin.to_owned(),
             ]

@@ -21,7 +21,7 @@ use crate::{
     args::sandbox::RuntimeKind,
     console::output,
     exit::{Exit, UsageError},
-    model::{LocalSettings, ModelFile, store},
+    model::{LocalSettings, ModelFile},
     runtime::AnyRuntime,
     settings::Settings,
 };
@@ -102,7 +102,7 @@ async fn model(args: PerfModelArgs, settings: &Settings) -> Result<Exit> {
             ))
         })?,
     };
-    let local = LocalSettings::new(file, args.local, NonZeroU32::MIN, &store::catalogue()?);
+    let local = LocalSettings::of_command(file, args.local, NonZeroU32::MIN, settings)?;
     if let Some(hint) = local.hint(args.model.is_none(), settings)? {
         output::note(&hint);
     }

@@ -96,6 +96,17 @@ impl LocalSettings {
         Self { file, adapter, context: args.context_tokens, threads: args.threads, sequences }
     }
 
+    /// The same for a command that runs local models only: without `--adapter`, the environment decides.
+    pub(crate) fn of_command(
+        file: ModelFile,
+        mut args: LocalArgs,
+        sequences: NonZeroU32,
+        settings: &Settings,
+    ) -> anyhow::Result<Self> {
+        args.adapter = args.adapter.or_else(|| settings.model_variables().adapter.clone());
+        Ok(Self::new(file, args, sequences, &store::catalogue()?))
+    }
+
     /// Applies arguments to recorded settings. Without `--adapter`, the recorded one is used, or none.
     pub(crate) fn override_with(&mut self, args: LocalArgs, catalogue: &Catalogue) {
         if args.adapter.is_some() {

@@ -55,6 +55,16 @@ pub(crate) struct ModelSettings {
     /// A note for a user who chose no model, or not its adapter.
     #[serde(skip)]
     pub(crate) hint: Option<String>,
+    /// Nothing in settings that are read from a record.
+    #[serde(skip)]
+    pub(crate) defaults: Defaults,
+}
+
+/// What the user did not choose.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Defaults {
+    model: bool,
+    adapter: bool,
 }
 
 /// Where a model runs.
@@ -106,7 +116,7 @@ impl ModelSettings {
         let base_url = args.base_url.or_else(|| config.base_url.clone());
         let base_url = base_url.or_else(|| environment.base_url.clone());
         let adapter = config.adapter.clone().or_else(|| environment.adapter.clone());
-        let Chosen { name, location, hint } =
+        let Chosen { name, location, hint, defaults } =
             choose(name, base_url, args.provider, args.local, adapter, settings)?;
         let tool_format = match args.tool_format {
             ToolFormat::Auto => ToolFormat::suggested(&name),
@@ -140,6 +150,7 @@ impl ModelSettings {
             cache: args.cache.map(absolute),
             name,
             hint,
+            defaults,
         };
         let given = args.api_key.as_deref().map(Secret::new).or_else(|| config.api_key.clone());
         let secrets = chosen.secrets(given, &args.header, settings)?;
@@ -264,6 +275,30 @@ impl ModelSettings {
         }
     }
 
+    /// Takes the adapter, or none, of a recorded run with the same local model, unless the user chose one. A recorded
+    /// file is not taken: an option named it, and is missing now. Returns whether the default is another.
+    pub(crate) fn keep_adapter(
+        &mut self,
+        recorded: ModelLocation,
+        settings: &Settings,
+    ) -> anyhow::Result<bool> {
+        let (ModelLocation::InProcess(local), ModelLocation::InProcess(recorded)) =
+            (&mut self.location, recorded)
+        else {
+            return Ok(false);
+        };
+        let is_file = matches!(recorded.adapter, Some(Adapter::File(_)));
+        let is_kept = self.defaults.adapter && recorded.file == local.file && !is_file;
+        if !is_kept || recorded.adapter == local.adapter {
+            return Ok(false);
+        }
+        // Another adapter cannot be chosen in this run, so the hint does not offer it.
+        local.adapter = None;
+        self.hint = local.hint(self.defaults.model, settings)?;
+        local.adapter = recorded.adapter;
+        Ok(true)
+    }
+
     /// The model's name, and the adapter it is used with.
     pub(crate) fn title(&self) -> String {
         match &self.location {
@@ -321,6 +356,7 @@ struct Chosen {
     name: String,
     location: ModelLocation,
     hint: Option<String>,
+    defaults: Defaults,
 }
 
 /// Chooses the model. With neither a name nor a server, it is the default local model. `adapter` is that of the settings
@@ -344,10 +380,11 @@ fn choose(
     };
     if let Some(file) = file {
         local.adapter = local.adapter.or(adapter);
+        let defaults = Defaults { model: name.is_none(), adapter: local.adapter.is_none() };
         let local = LocalSettings::new(file, local, NonZeroU32::MIN, &store::catalogue()?);
-        let hint = local.hint(name.is_none(), settings)?;
+        let hint = local.hint(defaults.model, settings)?;
         let (name, location) = (local.file.name(), ModelLocation::InProcess(local));
-        return Ok(Chosen { name, location, hint });
+        return Ok(Chosen { name, location, hint, defaults });
     }
     if local != LocalArgs::default() {
         let text = "--adapter, --threads and --context-tokens apply only to local models: --model local:NAME or FILE.gguf";
@@ -368,6 +405,7 @@ fn choose(
         name,
         location: ModelLocation::Server { provider, base_url: checked_url(&url)? },
         hint: None,
+        defaults: Defaults::default(),
     })
 }
 

@@ -131,7 +131,7 @@ fn a_listed_model_has_its_own_adapter_until_the_user_says_otherwise() {
 
 #[test]
 fn the_settings_file_and_the_environment_choose_an_adapter_for_local_models() {
-    let adapter = |text: &str| Some(AdapterArg::from(std::ffi::OsString::from(text)));
+    let adapter = |text: &str| Some(AdapterArg::from(PathBuf::from(text)));
     let plan = |line: &str, file: Option<AdapterArg>, variable: Option<AdapterArg>| {
         let mut environment = Environment::default();
         environment.model.adapter = variable;
@@ -170,6 +170,53 @@ fn a_run_keeps_the_adapter_it_had() {
     assert_eq!(here(&resumed(&with, "--model local:smollm2-135m").unwrap()).adapter, None);
     assert_eq!(here(&resumed(&none, "--model local:smollm2-135m").unwrap()).adapter, None);
     assert_eq!(here(&resumed(SERVER, LISTED).unwrap()).adapter, own_adapter());
+}
+
+#[test]
+fn the_same_command_continues_with_the_recorded_adapter() {
+    let settings = Settings::new(Environment::default(), false);
+    // The adapter and the hint of a command, where a run with this location is recorded.
+    let kept = |line: &str, recorded: Value| {
+        let mut plan = planned(line);
+        let recorded = serde_json::from_value(recorded).unwrap();
+        let is_other = plan.keep_adapter(recorded, &settings).unwrap();
+        (plan.adapter().cloned(), is_other, plan.hint.is_some())
+    };
+    let location = |file: Value| serde_json::json!({"here": {"file": file, "sequences": 1}});
+    let missing = location(serde_json::json!({"listed": "qwen2.5-coder-1.5b"}));
+    let with = |adapter: Value| {
+        let mut location = missing.clone();
+        location["here"]["adapter"] = adapter;
+        location
+    };
+    let has_own = own_adapter().is_some();
+    for earlier in [missing.clone(), with(Value::Null)] {
+        assert_eq!(kept(LISTED, earlier.clone()), (None, has_own, false));
+        // The user's choice is not changed.
+        let given = format!("{LISTED} --adapter /m/a.gguf");
+        assert_eq!(kept(&given, earlier).0, Some(Adapter::File("/m/a.gguf".into())));
+    }
+    let sha256 = catalogue::Sha256Hex::of_bytes(b"earlier");
+    let earlier = serde_json::json!({"name": "tuned", "sha256": sha256});
+    let bundled = Adapter::Bundled { name: "tuned".into(), sha256 };
+    assert_eq!(kept(LISTED, with(earlier.clone())), (Some(bundled), true, false));
+    assert_eq!(kept(&format!("{LISTED} --adapter none"), with(earlier)).0, None);
+    // Neither another model's, nor a file that an option named.
+    let other = location(serde_json::json!({"listed": "smollm2-135m"}));
+    for unrelated in [
+        other,
+        with("/m/f.gguf".into()),
+        serde_json::json!({"server": {"provider": "openai", "base_url": "http://h:1/v1"}}),
+    ] {
+        assert_eq!(kept(LISTED, unrelated), (own_adapter(), false, has_own));
+    }
+}
+
+#[test]
+fn an_empty_adapter_is_refused() {
+    let line = |adapter| Line::try_parse_from(["run", "--adapter", adapter]);
+    assert!(line("").is_err());
+    assert_eq!(line("none").unwrap().model.local.adapter, Some(AdapterArg::None));
 }
 
 #[test]

@@ -24,6 +24,11 @@ const ADAPTERS: &[catalogue::AdapterContent] = adapters::ADAPTERS;
 #[cfg(not(feature = "local"))]
 const ADAPTERS: &[catalogue::AdapterContent] = &[];
 
+/// Whether this program contains the adapter of this name.
+pub(crate) fn includes_adapter(name: &str) -> bool {
+    ADAPTERS.iter().any(|(included, _)| *included == name)
+}
+
 /// Pulls a model with a progress view, unless it is stored; from one source, or from any.
 pub(crate) async fn pull(
     store: &Store,

@@ -3,7 +3,6 @@
 //! Precedence is decided where settings are combined.
 
 use std::{
-    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -95,7 +94,7 @@ impl Config {
         Ok(Self {
             model: filled(file.llm_name),
             base_url: filled(file.llm_base_url),
-            adapter: filled(file.llm_adapter).map(|text| AdapterArg::from(OsString::from(text))),
+            adapter: filled(file.llm_adapter).map(|text| PathBuf::from(text).into()),
             api_key: filled(file.api_key).map(|key| Secret::new(&key)),
             prompt_config: file.prompt_config.filter(|path| !path.as_os_str().is_empty()),
         })

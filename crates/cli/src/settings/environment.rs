@@ -72,7 +72,7 @@ impl ModelVariables {
         Self {
             name: text(LLM_NAME),
             base_url: text(LLM_BASE_URL),
-            adapter: variable(LLM_ADAPTER).map(AdapterArg::from),
+            adapter: variable(LLM_ADAPTER).map(|text| PathBuf::from(text).into()),
             key: key(LLM_API_KEY),
             openai_key: key(OPENAI_API_KEY),
             anthropic_key: key(ANTHROPIC_API_KEY),

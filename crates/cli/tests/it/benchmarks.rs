@@ -7,6 +7,7 @@ mod checks_first;
 mod compares;
 mod fails_well;
 mod grows;
+mod keeps_the_adapter;
 mod own_tasks;
 mod real_rows;
 mod regrades;

@@ -106,6 +106,7 @@ impl Home {
             .args(args)
             .env("LLM_IN_SANDBOX_HOME", self.state())
             .env_remove("DOCKER_HOST")
+            .env_remove("LLM_ADAPTER")
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -3,11 +3,13 @@
 //! PID 1 is never in a group with its commands, so they can neither use up its processor time nor have the kernel kill it
 //! when their memory runs out. No directory of a sandbox has both processes and groups in it, as version 2 demands:
 //!
-//! - Version 2: `lis-RUN/init` and `lis-RUN/lis-RUN-NUMBER`. A child of PID 1 is cloned right into the group of its sandbox.
+//! - Version 2: `lis-RUN.NS/init` and `lis-RUN.NS/lis-RUN-NUMBER.NS`. A child of PID 1 is cloned right into the group of its sandbox.
 //!   The kernel then asks for write access to `cgroup.procs` of that group and of the common parent; both belong to root of
 //!   the sandbox, who has no other way to them. Moving a process instead takes a lock of the whole kernel: milliseconds.
-//! - Version 1: `lis-RUN-init` (processor only) and `lis-RUN-NUMBER`. A child of PID 1 moves itself, which takes no such
+//! - Version 1: `lis-RUN-init.NS` (processor only) and `lis-RUN-NUMBER.NS`. A child of PID 1 moves itself, which takes no such
 //!   lock. Memory and processes of PID 1 stay where the spawner's are.
+//!
+//! NS is the number of the pid namespace in which RUN names its process; see `leftovers`.
 //!
 //! `memory.oom.group` stays off: it would kill the shell, and with it its state, together with the command that was too
 //! large. `cgroup.kill` is not needed: the death of PID 1 ends everything in its pid namespace.
@@ -21,7 +23,7 @@ use std::{
 
 use sandbox::Limits;
 
-use super::{CONTROLLERS, Cgroups, PREFIX, SOCKET_LIMIT};
+use super::{CONTROLLERS, Cgroups, PREFIX, SOCKET_LIMIT, pid_namespace};
 use crate::mounts;
 
 /// Processor weight of PID 1 and the file workers of all sandboxes together, in weights of one sandbox. They sleep nearly
@@ -38,6 +40,8 @@ const PERIOD_US: u64 = 100_000;
 pub(crate) struct Groups {
     cgroups: Cgroups,
     run: String,
+    /// The end of the name of every group.
+    mark: String,
     /// Those of PID 1 and the file workers; on version 2 their parent first.
     own: Group,
     /// The user of the host that is root in every sandbox, where that is not the spawner's.
@@ -48,7 +52,8 @@ impl Groups {
     /// Creates the groups that all sandboxes of this spawner share. On an error nothing is left behind.
     pub(crate) fn create(cgroups: Cgroups, run: &str, root: Option<u32>) -> io::Result<Self> {
         let own = Group { dirs: Vec::new(), v2: cgroups.v2.is_some() };
-        let mut groups = Self { cgroups, run: run.to_owned(), own, root };
+        let mark = pid_namespace().map_or_else(String::new, |namespace| format!(".{namespace:x}"));
+        let mut groups = Self { cgroups, run: run.to_owned(), mark, own, root };
         match groups.add_own() {
             Ok(()) => Ok(groups),
             Err(error) => {
@@ -59,9 +64,8 @@ impl Groups {
     }
 
     fn add_own(&mut self) -> io::Result<()> {
-        let name = format!("{PREFIX}{}", self.run);
         if let Some(parent) = &self.cgroups.v2 {
-            let top = parent.join(name);
+            let top = parent.join(self.name(&self.run));
             self.own.add("v2", &top)?;
             for controller in CONTROLLERS.iter().filter(|name| self.cgroups.has(name)) {
                 write_existing(&top.join("cgroup.subtree_control"), &format!("+{controller}"))?;
@@ -74,11 +78,15 @@ impl Groups {
                 write_existing(&init.join("cpu.weight"), &weight)?;
             }
         } else if let Some((_, parent)) = self.cgroups.v1.iter().find(|(name, _)| *name == "cpu") {
-            let init = parent.join(format!("{name}-init"));
+            let init = parent.join(self.name(&format!("{}-init", self.run)));
             self.own.add("cpu", &init)?;
             write_existing(&init.join("cpu.shares"), &(WEIGHT_V1 * INIT_WEIGHT).to_string())?;
         }
         Ok(())
+    }
+
+    fn name(&self, id: &str) -> String {
+        format!("{PREFIX}{id}{}", self.mark)
     }
 
     /// Lets PID 1 of a sandbox clone children into a group of version 2.
@@ -104,7 +112,7 @@ impl Groups {
 
     /// Creates the group of a sandbox's commands, with these limits. On an error nothing is left behind.
     pub(crate) fn add(&self, id: &str, limits: &Limits) -> io::Result<Group> {
-        let name = format!("{PREFIX}{id}");
+        let name = self.name(id);
         let mut group = Group { dirs: Vec::new(), v2: self.own.v2 };
         let made = match self.own.dirs.first() {
             Some((_, top)) if self.own.v2 => {

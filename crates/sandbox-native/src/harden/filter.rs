@@ -102,9 +102,9 @@ pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
     let core = condition(1, SeccompCmpOp::Eq, u64::from(libc::RLIMIT_CORE))?;
     let setting = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
     let setting = setting.map_err(io::Error::other)?;
-    let limits = vec![all(vec![another.clone(), setting.clone()])?, all(vec![core, setting])?];
+    let limits = vec![all(vec![another, setting.clone()])?, all(vec![core, setting])?];
     rules.insert(libc::SYS_prlimit64, limits);
-    rules.extend(priorities(&another)?);
+    rules.extend(priorities()?);
     // Injecting input into another terminal.
     let mut ioctls = Vec::new();
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
@@ -135,15 +135,16 @@ fn new_namespaces() -> io::Result<Vec<SeccompRule>> {
     bits.map(|bit| all(vec![condition(0, SeccompCmpOp::MaskedEq(bit), bit)?])).collect()
 }
 
-/// Changing the priority of other processes. File workers belong to the same user as commands, so the kernel would let
-/// commands make them wait without end. A process may change its own, named by 0.
-fn priorities(another: &SeccompCondition) -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
+/// C libraries disagree on its type.
+const PRIO_PROCESS: u32 = 0;
+const IOPRIO_WHO_PROCESS: u32 = 1;
+const IOPRIO_WHO_USER: u64 = 3;
+
+/// Changing the priority of other groups of processes, and of users: the first argument says what the second names. File
+/// workers belong to the same user as commands, so the kernel would let commands make them wait without end. A group may
+/// change its own, named by 0. `first_rules` has the rule for single processes.
+fn priorities() -> io::Result<Vec<(i64, Vec<SeccompRule>)>> {
     let mut rules = Vec::new();
-    for call in [libc::SYS_sched_setattr, libc::SYS_sched_setparam, libc::SYS_sched_setscheduler] {
-        rules.push((call, vec![all(vec![another.clone()])?]));
-    }
-    // The first argument says what the second names: a process, a group of processes, or a user.
-    const IOPRIO_WHO_USER: u64 = 3;
     let by_user =
         [(libc::SYS_setpriority, libc::PRIO_USER as u64), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)];
     for (call, user) in by_user {
@@ -189,6 +190,8 @@ fn first_rules() -> Vec<Rule> {
     let only_setting = vec![equal(1, core), Test::NotNull { arg: 2 }, Test::Null { arg: 3 }];
     let (keep, punch) = (libc::FALLOC_FL_KEEP_SIZE as u32, libc::FALLOC_FL_PUNCH_HOLE as u32);
     let beyond_the_end = Test::Masked { arg: 1, mask: keep | punch, value: keep };
+    let insert = libc::FALLOC_FL_INSERT_RANGE as u32;
+    let inserted = Test::Masked { arg: 1, mask: insert, value: insert };
     let mut rules = vec![
         // A filter cannot see its flags. C libraries fall back to `clone`.
         rule(libc::SYS_clone3, vec![], libc::ENOSYS),
@@ -196,14 +199,29 @@ fn first_rules() -> Vec<Rule> {
         rule(libc::SYS_io_setup, vec![], libc::ENOSYS),
         // Space beyond the end of a file, to which no limit on its size applies. As on a file system without it.
         rule(libc::SYS_fallocate, vec![beyond_the_end], libc::EOPNOTSUPP),
+        // A range inserted into a file, for which its new size is not limited either.
+        rule(libc::SYS_fallocate, vec![inserted], libc::EOPNOTSUPP),
         // Where the machine passes core dumps to a program, only a limit of 1 keeps that from being started. Programs that
         // hold secrets set 0 and end if they may not; they have what they want.
         rule(libc::SYS_setrlimit, vec![equal(0, core)], 0),
         rule(libc::SYS_prlimit64, only_setting, 0),
-        // Of another thread, by its number. Without effect rather than an error: C libraries name a program's own threads
-        // so, and a thread that cannot be bound to a processor runs all the same.
-        rule(libc::SYS_sched_setaffinity, vec![Test::NotZero { arg: 0 }], 0),
     ];
+    // Processors and priority of another thread or process, by its number; see `priorities` for the reason. Without effect
+    // rather than an error: a filter cannot tell a program's own number, by which C libraries name its threads and programs
+    // themselves, and a thread without the priority it asked for runs all the same.
+    for call in [
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setscheduler,
+    ] {
+        rules.push(rule(call, vec![Test::NotZero { arg: 0 }], 0));
+    }
+    let by_number =
+        [(libc::SYS_setpriority, PRIO_PROCESS), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)];
+    for (call, process) in by_number {
+        rules.push(rule(call, vec![equal(0, process), Test::NotZero { arg: 1 }], 0));
+    }
     for request in RESERVING {
         rules.push(rule(libc::SYS_ioctl, vec![equal(1, request)], libc::EOPNOTSUPP));
     }

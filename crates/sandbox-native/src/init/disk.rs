@@ -47,6 +47,18 @@ pub(crate) struct DiskWatch {
     measure_at: Instant,
     looked: Instant,
     cost: Duration,
+    /// The shortage of space on the host's file system, while there is one.
+    scarcity: Option<Scarcity>,
+    /// How long a measurement at the end of a command goes on: [`CHEAP`], less in tests.
+    cheap: Duration,
+}
+
+/// A shortage of space on the host's file system.
+#[derive(Clone, Copy)]
+struct Scarcity {
+    since: Instant,
+    /// Use when it was noticed.
+    used: u64,
 }
 
 /// A measurement in progress.
@@ -122,6 +134,8 @@ impl DiskWatch {
             measure_at: now,
             looked: now,
             cost: Duration::ZERO,
+            scarcity: None,
+            cheap: CHEAP,
         }
     }
 
@@ -150,25 +164,61 @@ impl DiskWatch {
         self.is_over(&uppers, check)
     }
 
-    /// Bytes written, measured now unless that is expensive and was just done; `None` if there are too many files to
-    /// measure.
-    pub(crate) fn used(&mut self, uppers: &[OwnedFd]) -> Option<u64> {
-        if self.exact {
-            self.used = Disk::space(&uppers).used;
-        } else if self.is_affordable(Instant::now()) {
-            self.measure(&uppers);
+    /// Notes whether the host's file system is nearly full. While it is, files are measured even without a limit. Returns
+    /// for how long it has been, and the bytes written since the running command or the shortage began, whichever was
+    /// earlier, as of the last measurement.
+    pub(crate) fn note_scarcity(&mut self, uppers: &[OwnedFd], scarce: bool) -> (Duration, u64) {
+        self.note_scarcity_of(&uppers, scarce)
+    }
+
+    fn note_scarcity_of(&mut self, disk: &impl Disk, scarce: bool) -> (Duration, u64) {
+        if !scarce {
+            self.scarcity = None;
+            return (Duration::ZERO, 0);
         }
-        (self.used < UNKNOWN).then_some(self.used)
+        if self.exact {
+            self.used = disk.space().used;
+        }
+        let now = Instant::now();
+        let begins = Scarcity { since: now, used: self.used };
+        let Scarcity { since, used } = *self.scarcity.get_or_insert(begins);
+        (now - since, self.used.saturating_sub(used.min(self.baseline)))
+    }
+
+    /// Bytes written, measured now unless that is expensive and was just done; `None` if there are too many files to
+    /// measure, or before the first measurement is finished.
+    pub(crate) fn used(&mut self, uppers: &[OwnedFd]) -> Option<u64> {
+        self.used_of(&uppers)
+    }
+
+    fn used_of(&mut self, disk: &impl Disk) -> Option<u64> {
+        if self.exact {
+            self.used = disk.space().used;
+        } else if self.is_affordable(Instant::now()) {
+            self.measure(disk);
+        }
+        let known = self.exact || self.free_then.is_some();
+        (known && self.used < UNKNOWN).then_some(self.used)
     }
 
     fn is_affordable(&self, now: Instant) -> bool {
-        self.cost < CHEAP || now.duration_since(self.looked) >= self.cost * COST_FACTOR
+        let so_far = self.walk.as_ref().map_or(Duration::ZERO, |measuring| measuring.cost);
+        let cost = self.cost.max(so_far);
+        cost < self.cheap || now.duration_since(self.looked) >= cost * COST_FACTOR
     }
 
-    /// Measures from the beginning for as long as is cheap; what is left then goes on as a measurement in progress.
+    /// Measures for as long as is cheap. A measurement in progress is continued, never restarted: it would not end where
+    /// commands are short and files many. What is left then stays in progress.
     fn measure(&mut self, disk: &impl Disk) {
-        self.walk = None;
-        self.go_on(disk, CHEAP);
+        let end = Instant::now() + self.cheap;
+        let continued = self.walk.is_some();
+        if self.go_on(disk, self.cheap) && continued {
+            // It may have missed what was written last.
+            let left = end.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                self.go_on(disk, left);
+            }
+        }
     }
 
     /// Goes on measuring, or begins. Returns whether a measurement was finished.
@@ -191,7 +241,7 @@ impl DiskWatch {
                 true
             }
             Progress::Unfinished => {
-                let factor = if self.may_be_over(disk) { URGENT_FACTOR } else { COST_FACTOR };
+                let factor = if self.is_urgent(disk) { URGENT_FACTOR } else { COST_FACTOR };
                 self.due = now + (now - start) * factor;
                 self.walk = Some(measuring);
                 false
@@ -207,10 +257,29 @@ impl DiskWatch {
         self.limit.is_some_and(|limit| self.used < limit && most.is_none_or(|most| most >= limit))
     }
 
+    /// Whether to measure at once: the limit may be passed, or nothing was measured since the host's space became scarce.
+    fn is_urgent(&self, disk: &impl Disk) -> bool {
+        self.scarcity.is_some_and(|scarcity| self.looked < scarcity.since) || self.may_be_over(disk)
+    }
+
+    /// Goes on measuring if it is time. Returns whether a measurement was finished.
+    fn go_on_if_due(&mut self, disk: &impl Disk, now: Instant) -> bool {
+        if now < self.due {
+            return false;
+        }
+        if self.walk.is_some() || now >= self.measure_at || self.is_urgent(disk) {
+            return self.go_on(disk, SLICE);
+        }
+        self.due = now + TICK;
+        false
+    }
+
     fn is_over(&mut self, disk: &impl Disk, check: &Check) -> bool {
         let now = Instant::now();
         let Some(limit) = self.limit.filter(|_| !self.exact) else {
-            if now >= self.due {
+            if self.scarcity.is_some() && !self.exact {
+                self.go_on_if_due(disk, now);
+            } else if now >= self.due {
                 self.due = now + TICK;
             }
             let space = disk.space();
@@ -223,16 +292,7 @@ impl DiskWatch {
                 };
         };
         let measured = match check {
-            Check::WhenDue if now < self.due => false,
-            Check::WhenDue => {
-                let begin = now >= self.measure_at || self.may_be_over(disk);
-                if self.walk.is_some() || begin {
-                    self.go_on(disk, SLICE)
-                } else {
-                    self.due = now + TICK;
-                    false
-                }
-            }
+            Check::WhenDue => self.go_on_if_due(disk, now),
             Check::Now => {
                 self.measure(disk);
                 true
@@ -339,6 +399,56 @@ mod tests {
         watch.cost = CHEAP * 100;
         assert!(watch.is_over(&disk, &Check::AtEnd));
         assert_eq!(disk.walks.get(), 1);
+    }
+
+    #[test]
+    fn short_commands_do_not_restart_a_long_measurement() {
+        let disk = Fake::new();
+        disk.hold(2 << 20);
+        for i in 0..300 {
+            fs::write(disk.dir.path().join(i.to_string()), "").unwrap();
+        }
+        let mut watch = DiskWatch::new(Some(LIMIT), DiskQuota::Measured);
+        // One batch of entries at a time, so that it takes several commands.
+        watch.cheap = Duration::ZERO;
+        assert_eq!(watch.used_of(&disk), None, "nothing is known yet");
+        let mut commands = 0;
+        while watch.free_then.is_none() {
+            commands += 1;
+            assert!(commands < 5000, "the measurement does not end");
+            watch.note_begin(&disk);
+            let over = watch.is_over(&disk, &Check::AtEnd);
+            assert_eq!(over, watch.free_then.is_some(), "after {commands} commands");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(commands >= 3, "{commands}");
+        assert_eq!(disk.walks.get(), 1);
+        assert!(watch.used_of(&disk).is_some_and(|used| used > 2 << 20));
+    }
+
+    #[test]
+    fn scarce_space_is_blamed_on_those_that_write() {
+        let disk = Fake::new();
+        disk.hold(2 << 20);
+        for limit in [None, Some(LIMIT * 100)] {
+            let mut watch = DiskWatch::new(limit, DiskQuota::Measured);
+            let mut written = |bytes: usize, begin: bool, scarce: bool| {
+                disk.hold(bytes);
+                if begin {
+                    watch.note_begin(&disk);
+                }
+                watch.note_scarcity_of(&disk, scarce);
+                (watch.due, watch.measure_at) = (Instant::now(), Instant::now());
+                watch.is_over(&disk, &Check::WhenDue);
+                watch.note_scarcity_of(&disk, scarce).1
+            };
+            // What was there before is not measured yet.
+            assert!(written(2 << 20, true, true) >= 2 << 20);
+            assert_eq!(written(2 << 20, true, false), 0);
+            assert!(written(2 << 20, true, true) < 1 << 20, "{limit:?}");
+            assert!(written(4 << 20, false, true) > 1 << 20);
+            assert!(written(4 << 20, true, true) > 1 << 20, "by a command before, meanwhile");
+        }
     }
 
     #[test]

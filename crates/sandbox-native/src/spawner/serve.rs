@@ -19,7 +19,7 @@ use super::{
     CrashHandler, HostSupport, Identity, SpawnerReply, SpawnerRequest, Storage, counted,
     create::{Creator, Running},
     remove::{Effort, remove_tree},
-    volume,
+    volume::{self, Volume},
 };
 use crate::{
     cgroup::{Cgroups, Group, Groups},
@@ -138,7 +138,9 @@ impl Spawner {
         let storage = storage_of(&state);
         if storage == Storage::Memory {
             use rustix::mount::{MountFlags, mount};
-            mount("tmpfs", &state, "tmpfs", MountFlags::NOSUID, Some(c"mode=0700"))
+            // A new sandbox opens its directory in it before it has any user but its creator's, who must be able to pass.
+            // The directory above keeps other users out.
+            mount("tmpfs", &state, "tmpfs", MountFlags::NOSUID, Some(c"mode=0755"))
                 .step("mounting a tmpfs for what sandboxes write")?;
         }
         let shared = Shared::prepare(&scratch, &state, &identity.owners())?;
@@ -248,9 +250,13 @@ impl Spawner {
         }
     }
 
-    /// Fails where so little disk space is left that the sandbox would be stopped at once.
+    /// Fails where the file system that would hold the sandbox's files has less space left than has to stay free.
     fn check_reserve(&self, plan: &Plan) -> Result<(), Failure> {
-        let state = fs::File::open(&self.run_dir).step("opening the state directory")?;
+        if let Some(Volume::Memory(_)) = Volume::of(plan) {
+            return Ok(());
+        }
+        let state = self.run_dir.join("state");
+        let state = fs::File::open(state).step("opening the state directory")?;
         match reserve::shortage(state, plan.disk_reserve) {
             None => Ok(()),
             Some(shortage) => {

@@ -5,9 +5,9 @@ use problems::Grader;
 
 use super::{args::JudgeArgs, settings::BenchmarkSettings, show::JudgeState};
 use crate::{
-    args::model::{AdapterArg, LocalArgs, ModelArgs},
+    args::model::{AdapterArg, ModelArgs},
     model::{ModelFile, ModelLocation, ModelSettings, Secrets, strip_vendor},
-    settings::Settings,
+    settings::{Settings, config::Config},
 };
 
 /// Which model judges.
@@ -76,17 +76,16 @@ impl JudgeArgs {
         model: &ModelSettings,
         settings: &Settings,
     ) -> anyhow::Result<(ModelSettings, Secrets)> {
-        let is_local = self.judge_model.as_deref().and_then(ModelFile::named).is_some();
-        let adapter = (is_local && self.judge_base_url.is_none()).then_some(AdapterArg::None);
         let args = ModelArgs {
-            local: LocalArgs { adapter, ..LocalArgs::default() },
             retries: Some(model.retries),
             model: self.judge_model.clone(),
             base_url: self.judge_base_url.clone(),
             api_key_env: self.judge_api_key_env.clone(),
             ..ModelArgs::default()
         };
-        ModelSettings::check(args, &settings.config(None)?, settings)
+        // Not as an argument, which a model at a server would refuse.
+        let config = Config { adapter: Some(AdapterArg::None), ..settings.config(None)? };
+        ModelSettings::check(args, &config, settings)
     }
 }
 
@@ -98,8 +97,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        args::model::{Forcing, Images, Provider},
+        args::model::{Forcing, Images, LocalArgs, Provider},
         model::{LocalSettings, store},
+        settings::environment::Environment,
     };
 
     fn plan(name: &str, location: ModelLocation) -> ModelSettings {
@@ -118,6 +118,7 @@ mod tests {
             price: None,
             context: None,
             hint: None,
+            defaults: Default::default(),
         }
     }
 
@@ -138,6 +139,27 @@ mod tests {
         assert_eq!(JudgeChoice::of(&resumed, &m, None), JudgeChoice::SameModel);
         for (name, url) in [("m", Some("http://x/v1")), ("n", None), ("local:m", None)] {
             assert!(matches!(of(Some(name), url), JudgeChoice::Other(_)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_judge_is_used_without_an_adapter_wherever_it_runs() {
+        let base_url = "http://x/v1".into();
+        let m = plan("m", ModelLocation::Server { provider: Provider::Openai, base_url });
+        let settled = |name: &str, url: Option<&str>| {
+            let mut environment = Environment::default();
+            environment.model.base_url = url.map(str::to_owned);
+            environment.model.adapter = Some(AdapterArg::File("/m/a.gguf".into()));
+            let judge = JudgeArgs { judge_model: Some(name.into()), ..JudgeArgs::default() };
+            judge.model_settings(&m, &Settings::new(environment, false)).unwrap().0
+        };
+        // A server may name its model after a file.
+        let remote = settled("judge-q4.gguf", Some("http://judge/v1"));
+        assert!(matches!(remote.location, ModelLocation::Server { .. }), "{remote:?}");
+        for name in ["judge-q4.gguf", "local:qwen2.5-coder-1.5b"] {
+            let local = settled(name, None);
+            assert!(matches!(local.location, ModelLocation::InProcess(_)), "{local:?}");
+            assert_eq!(local.adapter(), None);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     args::model::Forcing,
     console::output,
     exit::{Exit, UsageError},
-    model::{LocalSettings, ModelFile, store, token_model},
+    model::{LocalSettings, ModelFile, token_model},
     settings::{Settings, environment},
 };
 
@@ -49,7 +49,7 @@ pub(crate) async fn run(
         None => ModelFile::default_model()?,
         Some(name) => ModelFile::named(&name).unwrap_or(ModelFile::Listed(name)),
     };
-    let plan = LocalSettings::new(file, args.local, args.concurrency, &store::catalogue()?);
+    let plan = LocalSettings::of_command(file, args.local, args.concurrency, settings)?;
     if let Some(hint) = plan.hint(is_default, settings)?.filter(|_| is_default) {
         output::note(&hint);
     }

@@ -137,7 +137,7 @@ pub(crate) struct PerfModelArgs {
     /// Model: local:NAME as listed by `model list`, or FILE.gguf [default: the default of `model list`]
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// Server to compare with; must serve the same file with as many threads
+    /// Server to compare with; must serve the same file and the same adapter with as many threads
     #[arg(long, value_name = "URL", alias = "against")]
     pub(crate) server: Option<String>,
     /// Repetitions of each measurement; the best counts

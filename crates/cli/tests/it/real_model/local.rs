@@ -159,7 +159,7 @@ fn options_of_local_models_are_refused_for_servers() {
 }
 
 #[test]
-fn the_default_model_is_told_about_unless_nobody_wants_to_hear() {
+fn the_default_model_is_reported_unless_quiet() {
     let home = Home::new();
     for (quiet, told) in [(&[][..], 1), (&["--quiet"][..], 0)] {
         // There is no such daemon, so that nothing is fetched.
@@ -172,7 +172,7 @@ fn the_default_model_is_told_about_unless_nobody_wants_to_hear() {
 }
 
 #[test]
-fn the_default_models_own_adapter_is_told_about_where_it_is_used() {
+fn the_default_models_own_adapter_is_reported_where_it_is_used() {
     let home = Home::new();
     let list = home.json(["model", "list", "--json"]);
     let models = list.as_array().unwrap();

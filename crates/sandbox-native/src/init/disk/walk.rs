@@ -22,8 +22,12 @@ use crate::init::processes;
 const PER_ENTRY: u64 = 256;
 /// More entries than this count as a violation: they would take too long to measure.
 const MAX_ENTRIES: u64 = 2_000_000;
-/// More directories than this at once, on the way to one, count as a violation: their names would take too much memory.
-const MAX_PENDING: usize = 300_000;
+/// Directories on the way to one, and their names, that take more memory than this count as a violation.
+const MAX_PENDING: usize = 16 << 20;
+/// Memory that a name takes besides its bytes.
+const PER_NAME: usize = 48;
+/// Memory that a level takes besides its names.
+const PER_LEVEL: usize = 128;
 /// Stands for the size of what is too much to measure.
 pub(super) const UNKNOWN: u64 = u64::MAX / 2;
 const DIRECTORY: OFlags =
@@ -131,7 +135,7 @@ impl Tree {
                 Some(Ok(entry)) => {
                     let name = entry.file_name();
                     if name != c"." && name != c".." && sum.add_entry(&self.here, name) {
-                        sum.pending += 1;
+                        sum.pending += PER_NAME + name.to_bytes().len();
                         names.push(name.to_owned());
                     }
                 }
@@ -140,15 +144,17 @@ impl Tree {
             return true;
         }
         if let Some(name) = names.pop() {
-            sum.pending -= 1;
+            sum.pending -= PER_NAME + name.to_bytes().len();
             if let Ok(inner) = openat(&self.here, name.as_c_str(), DIRECTORY, Mode::empty()) {
                 self.entries = entries_of(&inner);
                 self.here = inner;
                 self.pending.push(Vec::new());
+                sum.pending += PER_LEVEL;
             }
             return true;
         }
         self.pending.pop();
+        sum.pending = sum.pending.saturating_sub(PER_LEVEL);
         if self.pending.is_empty() {
             return false;
         }
@@ -168,6 +174,7 @@ fn entries_of(dir: &OwnedFd) -> Option<Dir> {
 struct Sum {
     bytes: u64,
     entries: u64,
+    /// Bytes of memory that directories on the way take.
     pending: usize,
     /// Inodes of counted files with several links.
     linked: HashSet<u64>,

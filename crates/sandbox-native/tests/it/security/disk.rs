@@ -171,19 +171,20 @@ fn a_file_system_of_its_own_is_like_any_other() {
     });
 }
 
-/// Sandboxes are stopped, and none is created, where they would take the last space of the host's disk.
+/// Sandboxes that write are stopped, and none is created, where they would take the last space of the host's disk. Those
+/// that do not write go on.
 #[test]
 fn the_host_keeps_its_reserve() {
     on_the_host(async |h| {
-        let reserve = |bytes: u64| Spec {
-            disk_reserve: Some(ByteSize(bytes)),
-            ..limited(h, DiskQuota::Measured)
-        };
-        let Err(error) = h.runtime.create(&reserve(1 << 60)).await.map(drop) else {
-            panic!("no disk is that large");
+        // No disk is that large.
+        let reserve = |quota| Spec { disk_reserve: Some(ByteSize(1 << 60)), ..limited(h, quota) };
+        let Err(error) = h.runtime.create(&reserve(DiskQuota::Measured)).await.map(drop) else {
+            panic!("there is less space than the reserve");
         };
         let error = error.chain();
         assert!(error.contains("have to stay free"), "{error}");
+        let in_memory = h.create(&reserve(DiskQuota::Memory)).await;
+        assert_eq!(ok(&in_memory, "echo takes no disk space").await, "takes no disk space\n");
     });
     // A file system that nothing else writes to.
     let home = tempfile::Builder::new().prefix("lis-test-").tempdir_in("/dev/shm").unwrap();
@@ -201,12 +202,20 @@ fn the_host_keeps_its_reserve() {
         let reserve = free.parse::<u64>().unwrap() - (30 << 20);
         let limits = Limits { memory: Some(ByteSize::mib(400)), ..Limits::default() };
         let disk_reserve = Some(ByteSize(reserve));
-        let sandbox = h.create(&Spec { limits, disk_reserve, ..h.spec() }).await;
+        let sandbox = h.create(&Spec { limits: limits.clone(), disk_reserve, ..h.spec() }).await;
         ok(&sandbox, "echo fine").await;
         let fill = ShellCommand::new(
             "for i in {1..10}; do head -c 10M /dev/zero > f$i; sleep 0.1; done; sleep 20",
         );
-        match soon("fill", sandbox.shell(&fill.timeout(Duration::from_secs(30)))).await {
+        let other = h.create(&Spec { limits, disk_reserve, ..h.spec() }).await;
+        let fill = fill.timeout(Duration::from_secs(30));
+        let (filled, waited) = tokio::join!(
+            soon("fill", sandbox.shell(&fill)),
+            ok(&other, "kept=1; for i in {1..12}; do sleep 0.2; done; echo waited")
+        );
+        assert_eq!(waited, "waited\n");
+        assert_eq!(ok(&other, "echo $kept").await, "1\n");
+        match filled {
             Err(Error::HostFull(reason)) => {
                 assert!(reason.contains("have to stay free"), "{reason}")
             }

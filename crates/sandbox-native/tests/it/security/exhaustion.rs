@@ -42,13 +42,16 @@ fn a_deep_tree_does_not_lift_the_disk_limit() {
 fn no_file_holds_more_than_the_disk_limit() {
     on_the_host(async |h| {
         let sandbox = h.create(&small_disk(h)).await;
-        // Each call asks for 60 MiB. The mode KEEP_SIZE, alone and with ZERO_RANGE, then the older requests for the same.
+        // Each call asks for 60 MiB. The mode KEEP_SIZE, alone and with ZERO_RANGE, then the older requests for the same,
+        // and INSERT_RANGE, which makes the file so large that reserving needs no more than the usual mode.
         let program = format!(
             r#"$| = 1; my $size = 60 << 20; my $most = 0; open(my $f, '+>', '/testbed/f') or die; my $fd = fileno($f);
                my $area = pack('s s x4 q q l L l4', 0, 0, 0, $size, 0, 0, 0, 0, 0, 0);
                my $look = sub {{ my $held = (stat $f)[12] * 512; $most = $held if $held > $most; truncate($f, 0) }};
                for my $mode (1, 0x11) {{ syscall({0}, $fd, $mode, 0, $size); $look->() }}
                for my $request (0x40305828, 0x4030582a, 0x40305839) {{ ioctl($f, $request, $area); $look->() }}
+               syswrite($f, "x" x 65536); syscall({0}, $fd, 0x20, 0, $size);
+               syscall({0}, $fd, 0, 0, $size) if -s $f > $size; $look->();
                print "$most
 ";"#,
             libc::SYS_fallocate
@@ -69,10 +72,11 @@ fn space_can_be_reserved_within_the_limit() {
             r#"open(my $f, '+>', '/testbed/f') or die; my $fd = fileno($f);
                print syscall({0}, $fd, 0, 0, 1 << 20), ' ', -s '/testbed/f', ' ';
                print syscall({0}, $fd, 3, 0, 65536), ' ', -s '/testbed/f', ' ';
-               print syscall({0}, $fd, 1, 0, 1 << 20), ' ', 0 + $!;"#,
+               for my $mode (1, 0x20) {{ print syscall({0}, $fd, $mode, 0, 1 << 20), ' ', 0 + $!, ' ' }}"#,
             libc::SYS_fallocate
         );
-        let expected = format!("0 1048576 0 1048576 -1 {}", libc::EOPNOTSUPP);
+        let refused = format!("-1 {} ", libc::EOPNOTSUPP);
+        let expected = format!("0 1048576 0 1048576 {refused}{refused}");
         assert_eq!(perl(&sandbox, &program).await, expected);
     });
 }
