@@ -112,7 +112,10 @@ pub(crate) struct CompareArgs {
     /// Compare also limits, use of the sandbox and style of plain responses, from the events of episodes
     #[arg(long)]
     pub(crate) analyses: bool,
-    /// Show episodes of two runs side by side instead: SET/ID, SET:gained[:N] or SET:lost[:N]
+    /// The problems whose episodes are shown side by side.
+    #[arg(
+        help = "Show episodes of two runs side by side instead: SET/ID, SET:gained[:N] or SET:lost[:N]"
+    )]
     #[arg(long, value_name = "PROBLEMS", value_delimiter = ',', value_parser = episode_choice)]
     #[arg(conflicts_with_all = ["analyses", "by", "set", "json"])]
     pub(crate) side_by_side: Vec<EpisodeChoice>,
