@@ -19,7 +19,7 @@ use crate::{
     store::{Store, is_missing},
 };
 
-/// The name of an adapter and the content of its file as [`pack_adapter`] packs it.
+/// The name of an adapter and the content of its file as [`crate::pack_adapter`] packs it.
 pub type AdapterContent = (&'static str, &'static [u8]);
 
 /// After this time a temporary file of a killed process is removed.
