@@ -428,9 +428,9 @@ impl<'a> Server<'a> {
 
     /// The limit that a command which just ended has reached.
     fn cause(&mut self, counts_before: LimitCounts, status: Status) -> Option<Cause> {
-        let reached = self.events.since(counts_before);
-        self.free_memory(self.events.read());
-        reached.or(self.disk_cause(status))
+        let counts = self.events.read();
+        self.free_memory(counts);
+        counts.reached_since(counts_before).or(self.disk_cause(status))
     }
 
     /// Whether much of the memory is used, although the kernel has killed what was too large.
@@ -566,13 +566,14 @@ impl Events {
             pids: self.pids.as_ref().map_or(0, |file| cgroup::count(file, "max")),
         }
     }
+}
 
+impl LimitCounts {
     /// The limit that was reached since then.
-    fn since(&self, then: LimitCounts) -> Option<Cause> {
-        let now = self.read();
-        if now.oom > then.oom {
+    fn reached_since(self, then: Self) -> Option<Cause> {
+        if self.oom > then.oom {
             Some(Cause::Oom)
-        } else if now.pids > then.pids {
+        } else if self.pids > then.pids {
             Some(Cause::Pids)
         } else {
             None
