@@ -14,7 +14,7 @@ mod remedy;
 mod runtime;
 mod settings;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 use startup::{Program, Signals};
@@ -28,6 +28,9 @@ use crate::{
     exit::Exit,
     settings::{Settings, environment::Environment},
 };
+
+/// How long a cancelled copy may take to remove what it has written.
+const LONGEST_REMOVAL: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     let program = Program::new("llm-in-sandbox");
@@ -86,5 +89,8 @@ async fn dispatch(
             Command::Completions(args) => completions::run(&args),
         }
     };
-    running.instrument(span).await
+    let ended = running.instrument(span).await;
+    // A second signal ends the program meanwhile.
+    ::sandbox::archive::until_removed(LONGEST_REMOVAL).await;
+    ended
 }

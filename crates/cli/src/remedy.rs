@@ -39,6 +39,9 @@ fn of_sandbox(error: &sandbox::Error) -> Option<&'static str> {
             "start it, for instance with `systemctl start docker`, or give its address in DOCKER_HOST",
         ),
         sandbox::Error::UnknownImage { image, reason } => of_image(image, reason),
+        sandbox::Error::Stalled { .. } => {
+            Some("if this machine is only slow, give it more time with --stall-timeout")
+        }
         sandbox::Error::Unsupported { feature, .. } => match feature {
             Feature::Image(ImageRef::Host) => Some("use --image debian:12, or --runtime native"),
             Feature::Network(_) => Some("use --runtime native, or --network none or full"),

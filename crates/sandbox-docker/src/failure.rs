@@ -5,7 +5,9 @@
 use std::io;
 
 use bollard::errors::Error as Docker;
-use sandbox::Error;
+use sandbox::{Error, STALL_TIMEOUT};
+
+use crate::deadline::DAEMON_SHARE;
 
 /// Returns a constructor of the error for a failed request, for use in `map_err`.
 pub(crate) fn during(what: impl Into<String>) -> impl FnOnce(Docker) -> Error {
@@ -15,6 +17,11 @@ pub(crate) fn during(what: impl Into<String>) -> impl FnOnce(Docker) -> Error {
             if message.contains("No such container") || message.contains("is not running") =>
         {
             Error::Gone(message.clone())
+        }
+        // The client's own limit, of requests that are not awaited with another.
+        Docker::RequestTimeoutError => {
+            let limit = DAEMON_SHARE * STALL_TIMEOUT;
+            Error::Stalled { waiting_for: format!("the daemon: {what}"), limit }
         }
         _ => Error::Service { what, source: Box::new(error) },
     }

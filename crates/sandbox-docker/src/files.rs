@@ -26,6 +26,11 @@ use crate::{
 /// Exit code of the scripts below where the path is at fault.
 const REFUSED: i32 = 90;
 
+/// Most bytes of an error message that are kept.
+const MAX_MESSAGE: usize = 16 << 10;
+/// Longest listing of a directory in bytes. The caller holds it in memory.
+const MAX_LISTING: usize = 4 << 20;
+
 const REFUSE: &str = r#"refuse() { printf %s "$1" >&2; exit 90; }
 missing() { [[ -L $p ]] && refuse 'the link leads nowhere'; refuse 'there is no such file or directory'; }
 "#;
@@ -65,7 +70,7 @@ impl Inner {
         // The script writes `+` to standard error before the contents; anything else is an error message.
         while let Some(piece) = output.next().await {
             match piece.map_err(during("reading a file"))? {
-                LogOutput::StdErr { message } => stderr.extend_from_slice(&message),
+                LogOutput::StdErr { message } => note(&mut stderr, &message),
                 other => first = other.into_bytes(),
             }
             if !first.is_empty() || stderr == b"+" {
@@ -94,7 +99,7 @@ impl Inner {
         };
         let listen = async {
             while let Some(piece) = output.next().await {
-                stderr.extend_from_slice(piece.map_err(during("writing a file"))?.as_ref());
+                note(&mut stderr, piece.map_err(during("writing a file"))?.as_ref());
             }
             Ok::<(), Error>(())
         };
@@ -109,8 +114,14 @@ impl Inner {
         let (mut out, mut stderr) = (Vec::new(), Vec::new());
         while let Some(piece) = output.next().await {
             match piece.map_err(during("listing a directory"))? {
-                LogOutput::StdErr { message } => stderr.extend_from_slice(&message),
+                LogOutput::StdErr { message } => note(&mut stderr, &message),
                 other => out.extend_from_slice(other.as_ref()),
+            }
+            if out.len() > MAX_LISTING {
+                let text =
+                    "it has too many entries to be listed; a command can count or search them";
+                let source = io::Error::new(io::ErrorKind::FileTooLarge, text);
+                return Err(Error::Path { path: path.into(), source });
             }
         }
         self.check(path, &exec, &stderr).await?;
@@ -146,6 +157,12 @@ impl Inner {
             }),
         }
     }
+}
+
+/// Keeps the start of what a script prints: other processes of the container can write to its streams.
+fn note(stderr: &mut Vec<u8>, message: &[u8]) {
+    let room = MAX_MESSAGE.saturating_sub(stderr.len());
+    stderr.extend_from_slice(&message[..message.len().min(room)]);
 }
 
 fn refused(path: &Path, why: impl Into<String>) -> Error {
@@ -193,7 +210,7 @@ impl AsyncRead for FileStream {
                 return Poll::Ready(Ok(()));
             }
             match std::task::ready!(self.output.as_mut().poll_next(context)) {
-                Some(Ok(LogOutput::StdErr { message })) => self.stderr.extend_from_slice(&message),
+                Some(Ok(LogOutput::StdErr { message })) => note(&mut self.stderr, &message),
                 Some(Ok(other)) => self.piece = other.into_bytes(),
                 Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
                 // An error message of `cat`: the contents are incomplete.

@@ -73,7 +73,7 @@ impl Inner {
             changes: Some(format!("LABEL {LABEL_KIND}={kind}\nENTRYPOINT []\nCMD [\"bash\"]")),
             ..Default::default()
         };
-        let saved = self.docker.commit_container(options, ContainerConfig::default()).await;
+        let saved = self.patient().commit_container(options, ContainerConfig::default()).await;
         match saved {
             Ok(saved) => Ok(saved.id),
             Err(error) if failure::code(&error) == Some(400) => {

@@ -20,6 +20,7 @@
 //! ```
 
 mod config;
+mod deadline;
 mod exec;
 mod failure;
 mod files;

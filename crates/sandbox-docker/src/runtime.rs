@@ -6,7 +6,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use bollard::{
@@ -14,7 +13,7 @@ use bollard::{
     query_parameters::{ListContainersOptions, ListImagesOptions},
 };
 use futures_util::StreamExt;
-use sandbox::{Error, Feature, Runtime, SandboxInfo, Spec, UnknownImage};
+use sandbox::{Error, Feature, Runtime, STALL_TIMEOUT, SandboxInfo, Spec, UnknownImage};
 use tokio::{
     io::AsyncWriteExt,
     sync::{Mutex, RwLock},
@@ -23,6 +22,7 @@ use tracing::Instrument as _;
 
 use crate::{
     config::{self, DiskQuota, LABEL, LABEL_IMAGE, LABEL_KIND, LABEL_OWNER},
+    deadline::{DAEMON_SHARE, LONGEST},
     failure::{self, during},
     fork::{self, ForkImage},
     keeper::Keeper,
@@ -49,9 +49,6 @@ pub struct DockerRuntime {
     quota: AtomicBool,
 }
 
-/// Time limit of a request: saving a large file system takes a while.
-const LONGEST: Duration = Duration::from_secs(900);
-
 impl DockerRuntime {
     /// Connects to a daemon and negotiates the version of its interface. Fails with [`Error::NoDaemon`] if none answers.
     pub async fn connect(options: DockerOptions) -> Result<Self, Error> {
@@ -60,7 +57,9 @@ impl DockerRuntime {
             address: address.clone(),
             source: Box::new(error),
         };
-        let docker = Docker::connect_with_host(&address).map_err(refuse)?.with_timeout(LONGEST);
+        let docker = Docker::connect_with_host(&address)
+            .map_err(refuse)?
+            .with_timeout(DAEMON_SHARE * STALL_TIMEOUT);
         let docker = docker.negotiate_version().await.map_err(refuse)?;
         let info = docker.info().await.map_err(during("inspecting the daemon"))?;
         let xfs = info.driver_status.iter().flatten().any(|pair| {
@@ -105,7 +104,8 @@ impl DockerRuntime {
     pub async fn save_image(&self, name: &str, to: &std::path::Path) -> Result<(), Error> {
         let failed = || Error::io(format!("writing {}", to.display()));
         let mut file = tokio::fs::File::create(to).await.map_err(failed())?;
-        let mut archive = std::pin::pin!(self.docker.export_image(name));
+        let mut archive =
+            std::pin::pin!(self.docker.clone().with_timeout(LONGEST).export_image(name));
         while let Some(piece) = archive.next().await {
             let piece = piece.map_err(during("saving an image"))?;
             file.write_all(&piece).await.map_err(failed())?;
@@ -235,6 +235,7 @@ pub(crate) async fn create(recipe: Recipe) -> Result<DockerSandbox, Error> {
 #[tracing::instrument(level = "debug", skip_all, fields(sandbox, image = recipe.image))]
 async fn create_container(recipe: Recipe) -> Result<DockerSandbox, Error> {
     let Recipe { docker, spec, image, fork, owner, quota } = recipe;
+    let docker = docker.with_timeout(DAEMON_SHARE * spec.stall_timeout);
     let body = config::container(&spec, image, &owner, quota)?;
     let created = docker.create_container(None, body).await.map_err(|error| {
         if failure::is_unknown_image(&error) {

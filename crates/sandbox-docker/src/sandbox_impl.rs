@@ -9,13 +9,14 @@ use bollard::{
 use futures_util::StreamExt;
 use sandbox::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Feature, Input, Process, Protection,
-    Sandbox, ShellCommand, Spec, Streams,
+    Sandbox, ShellCommand, Spec, StallGuard, Streams,
 };
 use tokio::sync::{Mutex, RwLock, oneshot};
 use tracing::Instrument as _;
 
 use crate::{
     config::DiskQuota,
+    deadline::DAEMON_SHARE,
     failure::{self, during},
     fork::{self, ForkImage},
     keeper::{Counters, Keeper, Programs},
@@ -118,17 +119,24 @@ impl Sandbox for DockerSandbox {
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
     async fn read_file(&self, path: &Path) -> Result<Input, Error> {
-        self.inner.read_file(path).await
+        let limit = self.inner.patience();
+        let opened =
+            self.inner.within("a file to be opened", limit, self.inner.read_file(path)).await?;
+        Ok(Box::new(StallGuard::new(opened, limit)))
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
     async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<(), Error> {
-        self.inner.write_file(path, contents).await
+        // Even a slow daemon takes a mebibyte in a second.
+        let limit = self.inner.patience() + Duration::from_secs(contents.len() as u64 >> 20);
+        let written = self.inner.write_file(path, contents);
+        self.inner.within("a file to be written", limit, written).await
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
     async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
-        self.inner.list(path).await
+        let limit = self.inner.patience();
+        self.inner.within("the entries of a directory", limit, self.inner.list(path)).await
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id, path = %path.display()))]
@@ -168,8 +176,10 @@ impl Sandbox for DockerSandbox {
         // Without `one_shot` the daemon would wait a second for a second sample.
         let options = StatsOptions { stream: false, one_shot: true };
         let mut answers = std::pin::pin!(self.inner.docker.stats(&self.inner.id, Some(options)));
-        let answer = answers.next().await.transpose();
-        let answer = answer.map_err(during("reading the memory use"))?;
+        let answer =
+            async { answers.next().await.transpose().map_err(during("reading the memory use")) };
+        let limit = self.inner.patience();
+        let answer = self.inner.within("the memory use", limit, answer).await?;
         // Docker reports the maximum only for version 1 control groups.
         let most = answer.and_then(|answer| answer.memory_stats?.max_usage);
         Ok(most.map(ByteSize))
@@ -178,7 +188,8 @@ impl Sandbox for DockerSandbox {
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.inner.id))]
     async fn destroy(mut self) -> Result<(), Error> {
         self.end = End::Done;
-        self.inner.remove().await?;
+        let limit = DAEMON_SHARE * self.inner.patience();
+        self.inner.within("a container to be removed", limit, self.inner.remove()).await?;
         fork::release(&self.inner.docker, self.inner.take_image()).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Seek},
+    io::{self, Read, Seek},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
@@ -10,8 +10,8 @@ use std::{
 };
 
 use sandbox::{
-    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Process, Protection,
-    RefusedConnections, Sandbox, ShellCommand, Skipped, Spec, Streams, Usage, archive,
+    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Process, Progress,
+    Protection, RefusedConnections, Sandbox, ShellCommand, Spec, Streams, Usage, archive,
 };
 use tokio::{
     sync::{Mutex, oneshot},
@@ -20,22 +20,18 @@ use tokio::{
 };
 
 use crate::{
-    init::{Ending, FileTask, Reply, Report, Request, Task, read_list},
+    init::{Ending, FileTask, MAX_LISTING, Reply, Report, Request, Task, read_list},
     link::{Call, Link, Numbered},
     plan::{Plan, Uppers},
     proxy::Proxy,
     pump::{self, Collector, Terminal},
     runtime::Shared,
+    transfer::{CompleteStream, Transfer, Verdict},
     wire,
 };
 
 /// How long to wait for output after its program has ended.
 const OUTPUT_GRACE: Duration = Duration::from_millis(50);
-
-/// Longest accepted directory listing, in bytes.
-const MAX_LISTING: u64 = 64 << 20;
-/// How long PID 1 may take for a reply that should take milliseconds.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Numbered for Reply {
     fn number(&self) -> Option<u32> {
@@ -44,6 +40,7 @@ impl Numbered for Reply {
             Self::Started { id }
             | Self::Ended { id, .. }
             | Self::Opened { id }
+            | Self::Working { id }
             | Self::Finished { id, .. }
             | Self::Refused { id, .. }
             | Self::Peak { id, .. }
@@ -86,7 +83,7 @@ struct Command<'a> {
     guard: Guard<'a>,
 }
 
-/// Kills the command when dropped before its end was seen.
+/// Kills the command or file worker when dropped before its end was seen.
 struct Guard<'a> {
     link: &'a Link<Reply>,
     id: u32,
@@ -150,14 +147,6 @@ impl Drop for Prepared<'_> {
     }
 }
 
-/// A stream that ends only once its writer is known to have finished. A stream that was cut off fails instead, and so
-/// does one that is longer than allowed.
-struct CompleteStream {
-    stream: io::BufReader<File>,
-    verdict: std::sync::mpsc::Receiver<()>,
-    left: u64,
-}
-
 /// What a sandbox has changed, as a tar stream with OCI whiteouts. Reading fails if the sandbox ends before the stream is
 /// complete.
 pub struct LayerStream(CompleteStream);
@@ -165,33 +154,6 @@ pub struct LayerStream(CompleteStream);
 impl io::Read for LayerStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer)
-    }
-}
-
-/// Reports to the [`CompleteStream`] that its writer has finished.
-fn confirm_if_complete<T>(written: &Result<T, Error>, confirm: &std::sync::mpsc::Sender<()>) {
-    if written.is_ok() {
-        // A reader asks once for every end of file it sees, which may be more than once.
-        for _ in 0..8 {
-            let _ = confirm.send(());
-        }
-    }
-}
-
-impl io::Read for CompleteStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.stream.read(buffer)? {
-            0 if !buffer.is_empty() => match self.verdict.recv() {
-                Ok(()) => Ok(0),
-                Err(_) => Err(io::Error::other("the sandbox ended before the stream was complete")),
-            },
-            n => {
-                self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
-                    io::Error::other("the files are larger than the sandbox's disk limit allows")
-                })?;
-                Ok(n)
-            }
-        }
     }
 }
 
@@ -209,19 +171,33 @@ impl NativeSandbox {
     ) -> Result<T, Error> {
         let failed = |source| Error::Service { what: "saving the image".into(), source };
         let (reading, writing) = pipe_pair()?;
-        let (confirm, verdict) = std::sync::mpsc::channel();
+        let progress = Progress::default();
         // Headers of many small files take space as well.
-        let left = self.most().saturating_mul(2);
-        let saving = tokio::task::spawn_blocking(move || {
-            let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
-            save(LayerStream(CompleteStream { stream, verdict, left }))
-        });
-        let packed = self.files(Path::new("/"), FileTask::PackUppers, vec![writing]).await;
-        confirm_if_complete(&packed, &confirm);
-        drop(confirm);
+        let (stream, verdict) = self.incoming(reading, &progress, self.most().saturating_mul(2))?;
+        let saving = tokio::task::spawn_blocking(move || save(LayerStream(stream)));
+        let cancel = progress.cancel_on_drop();
+        let task = FileTask::PackUppers;
+        let packed = self.files(Path::new("/"), task, vec![writing], &progress).await;
+        match &packed {
+            Ok(_) => verdict.complete(),
+            Err(_) => drop(cancel),
+        }
+        drop(verdict);
+        // Storing the layer waits for nothing but this machine.
         let saved = saving.await.map_err(|error| failed(Box::new(error)))?;
         packed?;
         saved.map_err(|error| failed(Box::new(error)))
+    }
+
+    /// The caller's end of a stream from a file worker, with at most this many bytes.
+    fn incoming(
+        &self,
+        pipe: OwnedFd,
+        progress: &Progress,
+        most: u64,
+    ) -> Result<(CompleteStream, Verdict), Error> {
+        let transfer = Transfer::new(pipe, progress).map_err(Error::io("preparing a pipe"))?;
+        Ok(CompleteStream::new(transfer, most))
     }
 
     /// The error for a PID 1 that has ended, with what it reported.
@@ -240,12 +216,12 @@ impl NativeSandbox {
         let mut call = self.link.call();
         let mut guard = Guard { link: &self.link, id: call.id, ended: false };
         let request = Request { id: call.id, task };
-        self.link.send(&request, fds).await.map_err(|_| self.gone())?;
-        let reply = match timeout(REPLY_TIMEOUT, call.reply()).await {
-            Ok(reply) => reply,
-            Err(_) => return Err(self.give_up().await),
+        let started = async {
+            self.link.send(&request, fds).await.map_err(|_| self.gone())?;
+            call.reply().await.ok_or_else(|| self.gone())
         };
-        match reply.ok_or_else(|| self.gone())? {
+        let started = self.answered("a command to start", started).await?;
+        match started {
             (Reply::Started { .. }, fds) => Ok((Command { call, guard }, fds)),
             (Reply::Refused { error, .. }, _) => {
                 guard.ended = true;
@@ -256,29 +232,45 @@ impl NativeSandbox {
         }
     }
 
-    /// Destroys a sandbox whose PID 1 does not answer, and returns the error to report.
-    async fn give_up(&self) -> Error {
-        let _ = self.shared.destroy(&self.plan.id).await;
-        Error::Gone(format!(
-            "it did not answer for {} s and was destroyed",
-            REPLY_TIMEOUT.as_secs()
-        ))
+    /// How long a request may make no progress.
+    fn patience(&self) -> Duration {
+        self.spec.stall_timeout
+    }
+
+    /// Destroys a sandbox that does not do what is waited for, and returns the error to report.
+    async fn give_up(&self, waiting_for: impl Into<String>) -> Error {
+        let limit = self.patience();
+        let _ = self.shared.destroy(&self.plan.id, limit).await;
+        Error::Stalled { waiting_for: waiting_for.into(), limit }
+    }
+
+    /// Awaits a reply that PID 1 sends without delay.
+    async fn answered<T>(
+        &self,
+        waiting_for: &str,
+        reply: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match timeout(self.patience(), reply).await {
+            Ok(reply) => reply,
+            Err(_) => Err(self.give_up(waiting_for).await),
+        }
     }
 
     /// Sends a request that PID 1 answers by itself, without a child.
-    async fn ask(&self, task: Task) -> Result<Reply, Error> {
+    async fn ask(&self, waiting_for: &str, task: Task) -> Result<Reply, Error> {
         let mut call = self.link.call();
         let request = Request { id: call.id, task };
-        self.link.send(&request, &[]).await.map_err(|_| self.gone())?;
-        match timeout(REPLY_TIMEOUT, call.reply()).await {
-            Ok(reply) => reply.map(|(reply, _)| reply).ok_or_else(|| self.gone()),
-            Err(_) => Err(self.give_up().await),
-        }
+        let reply = async {
+            self.link.send(&request, &[]).await.map_err(|_| self.gone())?;
+            call.reply().await.map(|(reply, _)| reply).ok_or_else(|| self.gone())
+        };
+        self.answered(waiting_for, reply).await
     }
 
     async fn kill(&self, id: u32) -> Result<(), Error> {
         let request = Request { id: 0, task: Task::Kill { running: id } };
-        self.link.send(&request, &[]).await.map_err(|_| self.gone())
+        let sent = async { self.link.send(&request, &[]).await.map_err(|_| self.gone()) };
+        self.answered("a command to be killed", sent).await
     }
 
     /// Waits until a command has ended; kills it at the deadline.
@@ -304,29 +296,47 @@ impl NativeSandbox {
                 () = sleep_until(deadline.unwrap_or(far).into()) => {
                     if killed {
                         guard.ended = true;
-                        return Err(self.give_up().await);
+                        return Err(self.give_up("the end of a command at its time limit").await);
                     }
                     killed = true;
-                    deadline = Some(Instant::now() + REPLY_TIMEOUT);
+                    deadline = Some(Instant::now() + self.patience());
                     self.kill(call.id).await?;
                 }
             }
         }
     }
 
-    /// Has a file task done. The descriptors are sent along and closed on this side.
+    /// Has a file task done. The descriptors are sent along and closed on this side. Each report of the worker is a step.
     async fn files(
         &self,
         path: &Path,
         task: FileTask,
         fds: Vec<OwnedFd>,
+        progress: &Progress,
     ) -> Result<FilesDone, Error> {
         let mut call = self.link.call();
+        let mut guard = Guard { link: &self.link, id: call.id, ended: false };
+        let waiting_for = format!("{} {}", task.purpose(), path.display());
         let request = Request { id: call.id, task: Task::Files(task) };
-        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        self.link.send(&request, &borrowed).await.map_err(|_| self.gone())?;
-        drop(fds);
-        match call.reply().await.ok_or_else(|| self.gone())? {
+        let answered = async {
+            let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            self.link.send(&request, &borrowed).await.map_err(|_| self.gone())?;
+            drop(borrowed);
+            drop(fds);
+            loop {
+                match call.reply().await.ok_or_else(|| self.gone())? {
+                    // One that was cancelled is noticed by who works on it.
+                    (Reply::Working { .. }, _) => drop(progress.step()),
+                    other => return Ok(other),
+                }
+            }
+        };
+        let reply = tokio::select! {
+            reply = answered => reply,
+            () = progress.stalled(self.patience()) => Err(self.give_up(waiting_for).await),
+        };
+        guard.ended = true;
+        match reply? {
             (Reply::Finished { report, .. }, _) => Ok(FilesDone::Finished(report)),
             (Reply::Opened { .. }, fds) => {
                 fds.into_iter().next().map(FilesDone::Opened).ok_or_else(|| self.gone())
@@ -505,7 +515,7 @@ impl Sandbox for NativeSandbox {
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn read_file(&self, path: &Path) -> Result<Input, Error> {
         let task = FileTask::Open(self.inside(path).as_path().into());
-        match self.files(path, task, Vec::new()).await? {
+        match self.files(path, task, Vec::new(), &Progress::default()).await? {
             FilesDone::Opened(fd) => Ok(Box::new(tokio::fs::File::from_std(File::from(fd)))),
             FilesDone::Finished(_) => Err(self.gone()),
         }
@@ -516,20 +526,21 @@ impl Sandbox for NativeSandbox {
         let mut file = wire::memory_file(contents).map_err(Error::io("storing the file"))?;
         file.rewind().map_err(Error::io("storing the file"))?;
         let task = FileTask::Write(self.inside(path).as_path().into());
-        self.files(path, task, vec![file.into()]).await.map(drop)
+        self.files(path, task, vec![file.into()], &Progress::default()).await.map(drop)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
         let (reading, writing) = pipe_pair()?;
+        let progress = Progress::default();
+        let listing = Transfer::new(reading, &progress).map_err(Error::io("preparing a pipe"))?;
         let read = tokio::task::spawn_blocking(move || {
             let mut bytes = Vec::new();
-            let listing = File::from(reading);
-            io::Read::read_to_end(&mut io::Read::take(listing, MAX_LISTING), &mut bytes)
-                .map(|_| bytes)
+            listing.take(MAX_LISTING).read_to_end(&mut bytes).map(|_| bytes)
         });
+        let _cancel = progress.cancel_on_drop();
         let task = FileTask::List(self.inside(path).as_path().into());
-        self.files(path, task, vec![writing]).await?;
+        self.files(path, task, vec![writing], &progress).await?;
         let bytes = joined(read).await.map_err(Error::io("reading a listing"))?;
         read_list(&bytes).map_err(Error::io("reading a listing"))
     }
@@ -540,10 +551,18 @@ impl Sandbox for NativeSandbox {
         meta.map_err(|source| Error::HostPath { path: host.to_owned(), source })?;
         let (reading, writing) = pipe_pair()?;
         let (from, name) = (host.to_owned(), self.inside(path));
+        let progress = Progress::default();
+        let stream = Transfer::new(writing, &progress).map_err(Error::io("preparing a pipe"))?;
+        let steps = progress.clone();
         let pack = tokio::task::spawn_blocking(move || {
-            archive::pack(&from, &name, io::BufWriter::with_capacity(1 << 16, File::from(writing)))
+            let stream = io::BufWriter::with_capacity(1 << 16, stream);
+            archive::pack(&from, &name, stream, &|| steps.step())
         });
-        let unpacked = self.files(path, FileTask::Unpack, vec![reading]).await;
+        let cancel = progress.cancel_on_drop();
+        let unpacked = self.files(path, FileTask::Unpack, vec![reading], &progress).await;
+        if unpacked.is_err() {
+            drop(cancel);
+        }
         let packed = joined(pack).await;
         unpacked?;
         packed.map_err(|error| host_path_error(host, error))
@@ -553,17 +572,23 @@ impl Sandbox for NativeSandbox {
     async fn copy_out(&self, path: &Path, host: &Path) -> Result<CopyReport, Error> {
         let (reading, writing) = pipe_pair()?;
         let to = host.to_owned();
-        let (confirm, verdict) = std::sync::mpsc::channel();
         // Holes and hard links can make a tree far larger than the space it takes inside.
         let most = self.most();
+        let progress = Progress::default();
+        let (stream, verdict) = self.incoming(reading, &progress, u64::MAX)?;
+        let steps = progress.clone();
         let unpack = tokio::task::spawn_blocking(move || {
-            let stream = io::BufReader::with_capacity(1 << 16, File::from(reading));
-            archive::unpack_at_most(most, CompleteStream { stream, verdict, left: u64::MAX }, &to)
+            archive::unpack(most, stream, &to, &|| steps.step())
         });
+        let cancel = progress.cancel_on_drop();
         let task = FileTask::Pack(self.inside(path).as_path().into());
-        let packed = self.files(path, task, vec![writing]).await;
-        confirm_if_complete(&packed, &confirm);
-        drop(confirm);
+        let packed = self.files(path, task, vec![writing], &progress).await;
+        match &packed {
+            Ok(_) => verdict.complete(),
+            Err(error) if error.is_gone() => drop(cancel),
+            Err(_) => {}
+        }
+        drop(verdict);
         let unpacked = joined(unpack).await;
         // Where the reader failed, the writer only saw a closed pipe.
         let mut report = match (unpacked, &packed) {
@@ -574,12 +599,14 @@ impl Sandbox for NativeSandbox {
             {
                 CopyReport::default()
             }
+            (Err(_), Err(error)) if error.is_gone() => CopyReport::default(),
             (Err(error), _) => return Err(host_path_error(host, error)),
         };
         let packed = packed?.report();
-        report.skipped.extend(
-            packed.skipped.into_iter().map(|(path, why)| Skipped { path: path.into(), why }),
-        );
+        for (path, why) in packed.skipped {
+            report.skip(path.into(), why);
+        }
+        report.more_skipped = report.more_skipped.saturating_add(packed.more_skipped);
         Ok(report)
     }
 
@@ -587,9 +614,10 @@ impl Sandbox for NativeSandbox {
     async fn fork(&self) -> Result<Self, Error> {
         let id = self.shared.next_id();
         let plan = Plan { id: id.clone(), uppers: Uppers::Prepared, ..self.plan.clone() };
-        let dirs = self.shared.prepare(&plan).await?;
         let mut prepared = Prepared { shared: &self.shared, id: Some(id) };
-        self.files(Path::new("/"), FileTask::CopyUppers, dirs).await?;
+        let dirs = self.shared.prepare(&plan, self.patience()).await?;
+        let copied = Progress::default();
+        self.files(Path::new("/"), FileTask::CopyUppers, dirs, &copied).await?;
         prepared.id = None;
         self.shared.create(plan, self.spec.clone(), self.lease.clone()).await
     }
@@ -610,7 +638,7 @@ impl Sandbox for NativeSandbox {
     async fn freeze(&self) -> Result<(), Error> {
         // A running shell command is waited for, not interrupted.
         let _one = self.shell.lock().await;
-        match self.ask(Task::Freeze).await? {
+        match self.ask("the files to become read-only", Task::Freeze).await? {
             Reply::Finished { .. } => Ok(()),
             Reply::Refused { error, .. } => Err(Error::Io {
                 what: "making the sandbox's files read-only".into(),
@@ -621,14 +649,14 @@ impl Sandbox for NativeSandbox {
     }
 
     async fn peak_memory(&self) -> Result<Option<ByteSize>, Error> {
-        match self.ask(Task::PeakMemory).await? {
+        match self.ask("the memory use", Task::PeakMemory).await? {
             Reply::Peak { bytes, .. } => Ok(bytes.map(ByteSize)),
             other => Err(unexpected(&other)),
         }
     }
 
     async fn usage(&self) -> Result<Usage, Error> {
-        match self.ask(Task::Usage).await? {
+        match self.ask("the use of memory and disk", Task::Usage).await? {
             Reply::Usage { memory, disk, .. } => {
                 Ok(Usage { memory: memory.map(ByteSize), disk: disk.map(ByteSize) })
             }
@@ -642,6 +670,7 @@ impl Sandbox for NativeSandbox {
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]
     async fn destroy(self) -> Result<(), Error> {
-        self.shared.destroy(&self.plan.id).await
+        let limit = self.patience();
+        self.shared.destroy(&self.plan.id, limit).await
     }
 }

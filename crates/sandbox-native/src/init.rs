@@ -29,7 +29,7 @@ use rustix::{
 use sandbox::{Cause, DiskQuota, Status, TerminalSize};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::files::read_list;
+pub(crate) use self::files::{MAX_LISTING, read_list};
 use self::{disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell};
 use crate::{
     cgroup::{self, Counters, Entrance},
@@ -63,7 +63,7 @@ pub(crate) enum Task {
         workdir: Option<WirePath>,
         terminal: Option<TerminalSize>,
     },
-    /// Kill everything the running request of this number started. It then ends as timed out.
+    /// Kill everything the running request of this number started. It then ends as timed out; one on files as failed.
     Kill { running: u32 },
     /// Work on files, done by a child of PID 1. Answered by `Opened`, `Finished` or `Refused`.
     Files(FileTask),
@@ -94,6 +94,21 @@ pub(crate) enum FileTask {
     PackUppers,
 }
 
+impl FileTask {
+    /// What the caller waits for, in front of a path.
+    pub(crate) fn purpose(&self) -> &'static str {
+        match self {
+            Self::Open(_) => "a file to be opened:",
+            Self::Write(_) => "a file to be written:",
+            Self::List(_) => "the entries of",
+            Self::Unpack => "files to be copied to",
+            Self::Pack(_) => "the files of",
+            Self::CopyUppers => "the files of a fork, from",
+            Self::PackUppers => "the files of an image, from",
+        }
+    }
+}
+
 /// A message of PID 1 to the caller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
@@ -107,6 +122,8 @@ pub(crate) enum Reply {
     Ended { id: u32, ending: Ending },
     /// The packet carries the opened file.
     Opened { id: u32 },
+    /// The task is not done, but a part of it since the last message.
+    Working { id: u32 },
     /// The task is done.
     Finished { id: u32, report: Report },
     /// The task failed.
@@ -128,6 +145,8 @@ pub(crate) struct Report {
     pub(crate) bytes: u64,
     /// Skipped entries, with the reason.
     pub(crate) skipped: Vec<(WirePath, String)>,
+    /// Number of skipped entries that are not listed.
+    pub(crate) more_skipped: u64,
 }
 
 /// How a command ended.
@@ -453,6 +472,7 @@ impl<'a> Server<'a> {
         if self.programs.abort(running) {
             return self.end(running, status, cause, false);
         }
+        self.workers.kill(running);
         Ok(())
     }
 

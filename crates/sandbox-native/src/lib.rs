@@ -54,6 +54,7 @@ mod reserve;
 mod runtime;
 mod spawner;
 mod sys;
+mod transfer;
 mod wire;
 
 pub use handle::{LayerStream, NativeSandbox};

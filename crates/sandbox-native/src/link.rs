@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -46,6 +46,8 @@ pub(crate) struct Link<M: Numbered> {
     socket: Arc<AsyncFd<OwnedFd>>,
     waiting: Arc<Waiting<M>>,
     next: AtomicU32,
+    /// How many messages have arrived.
+    arrived: Arc<AtomicU64>,
     /// What the other side reported about itself.
     log: LogTail,
     /// Why it has stopped, if it said so.
@@ -61,9 +63,15 @@ impl<M: Numbered> Link<M> {
         let waiting: Arc<Waiting<M>> = Arc::new(Mutex::new(Some(HashMap::new())));
         let log = LogTail::default();
         let stopped = Arc::new(OnceLock::new());
-        let noted = (log.clone(), Arc::clone(&stopped));
+        let arrived = Arc::new(AtomicU64::new(0));
+        let noted = (log.clone(), Arc::clone(&stopped), Arc::clone(&arrived));
         let reader = tokio::spawn(read_all(Arc::clone(&socket), Arc::clone(&waiting), noted));
-        Ok(Self { socket, waiting, next: AtomicU32::new(1), log, stopped, reader })
+        Ok(Self { socket, waiting, next: AtomicU32::new(1), arrived, log, stopped, reader })
+    }
+
+    /// How many messages have arrived, whoever waited for them.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.arrived.load(Ordering::Relaxed)
     }
 
     /// What the other side reported about itself.
@@ -137,12 +145,13 @@ impl<M: Numbered> Drop for Call<'_, M> {
 async fn read_all<M: Numbered>(
     socket: Arc<AsyncFd<OwnedFd>>,
     waiting: Arc<Waiting<M>>,
-    (log, stopped): (LogTail, Arc<OnceLock<String>>),
+    (log, stopped, arrived): (LogTail, Arc<OnceLock<String>>, Arc<AtomicU64>),
 ) {
     loop {
         let received =
             socket.async_io(Interest::READABLE, |socket| wire::receive::<M>(socket.as_fd())).await;
         let Ok(Some((message, fds))) = received else { break };
+        arrived.fetch_add(1, Ordering::Relaxed);
         if let Some(text) = message.diagnostic() {
             log.push(text);
             tracing::warn!("PID 1: {text}");

@@ -11,6 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use image::{Lease, Rootfs, Store};
@@ -18,7 +19,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandbox::{
     DiskQuota, Error, Feature, ImageRef, Network, Runtime, SandboxInfo, Spec, UnknownImage,
 };
-use tokio::{io::Interest, process::Command, sync::Mutex};
+use tokio::{
+    io::Interest,
+    process::Command,
+    sync::Mutex,
+    time::{sleep, timeout},
+};
 
 use crate::{
     NativeSandbox,
@@ -33,6 +39,9 @@ use crate::{
     spawner::{HostSupport, SpawnerReply, SpawnerRequest},
     sys, wire,
 };
+
+/// How long the spawner may take to remove what dead processes have left, which it does when it starts, too.
+const LONGEST_PRUNE: Duration = Duration::from_secs(600);
 
 /// How to start the spawner: a program that does nothing but call [`crate::spawner_main`].
 #[derive(Clone, Debug)]
@@ -127,10 +136,14 @@ impl NativeRuntime {
             wire::send(std::os::fd::AsFd::as_fd(&ours), &begin, &[])?;
             first::<SpawnerReply>(ours).await
         };
-        let ((answer, _), ours) = match begun.await {
-            Ok(begun) => begun,
-            Err(source) => {
+        let ((answer, _), ours) = match timeout(LONGEST_PRUNE, begun).await {
+            Ok(Ok(begun)) => begun,
+            Ok(Err(source)) => {
                 return Err(Error::Io { what: process.explain().await, source });
+            }
+            Err(_) => {
+                let waiting_for = "the spawner to start".to_owned();
+                return Err(Error::Stalled { waiting_for, limit: LONGEST_PRUNE });
             }
         };
         let support = match answer {
@@ -193,6 +206,20 @@ async fn first<M: Numbered>(socket: OwnedFd) -> io::Result<(Arrival<M>, OwnedFd)
     Ok((arrival, socket.into_inner()))
 }
 
+/// A sandbox that is being created; destroyed on drop unless it is complete.
+struct Unfinished<'a> {
+    shared: &'a Shared,
+    id: Option<String>,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.shared.destroy_later(id);
+        }
+    }
+}
+
 pub(crate) fn image_error(error: image::Error) -> Error {
     Error::Service { what: "using the image store".into(), source: Box::new(error) }
 }
@@ -208,13 +235,35 @@ impl Shared {
         Error::Gone(self.process.lock().await.explain().await)
     }
 
+    /// Sends a request to the spawner and waits for its reply, as long as the spawner answers anybody within `limit`.
     async fn request(
         &self,
+        waiting_for: &str,
+        limit: Duration,
         make: impl FnOnce(u32) -> SpawnerRequest,
     ) -> Result<Arrival<SpawnerReply>, Error> {
         let mut call = self.spawner.call();
-        let sent = self.spawner.send(&make(call.id), &[]).await;
-        let reply = if sent.is_ok() { call.reply().await } else { None };
+        let request = make(call.id);
+        let replied = async {
+            self.spawner.send(&request, &[]).await.ok()?;
+            call.reply().await
+        };
+        let silent = async {
+            let mut seen = self.spawner.arrived();
+            loop {
+                sleep(limit).await;
+                match self.spawner.arrived() {
+                    now if now == seen => return,
+                    now => seen = now,
+                }
+            }
+        };
+        let reply = tokio::select! {
+            reply = replied => reply,
+            () = silent => {
+                return Err(Error::Stalled { waiting_for: waiting_for.to_owned(), limit });
+            }
+        };
         let Some(reply) = reply else { return Err(self.no_spawner().await) };
         match reply {
             (SpawnerReply::Failed { failure, .. }, _) => Err(failure.into()),
@@ -239,20 +288,28 @@ impl Shared {
             });
         }
         let make = |request| SpawnerRequest::Create { request, plan: Box::new(plan.clone()) };
-        let (_, fds) = self.request(make).await?;
+        let limit = spec.stall_timeout;
+        // Whatever happens from now on, nothing is left behind.
+        let mut unfinished = Unfinished { shared: self, id: Some(plan.id.clone()) };
+        let (_, fds) = self.request("a new sandbox", limit, make).await?;
         let socket = fds.into_iter().next().ok_or_else(missing_descriptor)?;
-        let ((reply, fds), socket) = match first::<Reply>(socket).await {
-            Ok(first) => first,
+        let ((reply, fds), socket) = match timeout(limit, first::<Reply>(socket)).await {
+            Ok(Ok(first)) => first,
             // The new process has reported over the spawner's standard error.
-            Err(source) => {
+            Ok(Err(source)) => {
                 let what = self.process.lock().await.log().explain("setting up the sandbox");
                 return Err(Error::Io { what, source });
+            }
+            Err(_) => {
+                let waiting_for = "the first process of a new sandbox".to_owned();
+                return Err(Error::Stalled { waiting_for, limit });
             }
         };
         match reply {
             Reply::Ready => {}
             Reply::NotReady(failure) => {
-                self.destroy(&plan.id).await?;
+                unfinished.id = None;
+                self.destroy(&plan.id, limit).await?;
                 return Err(failure.into());
             }
             other => {
@@ -270,6 +327,7 @@ impl Shared {
         };
         let link = Link::new(socket).map_err(Error::io("connecting to the sandbox"))?;
         let protection = protection::report(&self.support, &plan);
+        unfinished.id = None;
         Ok(NativeSandbox {
             plan,
             spec,
@@ -283,16 +341,19 @@ impl Shared {
     }
 
     /// Creates the writable directories of a sandbox that will be created later.
-    pub(crate) async fn prepare(&self, plan: &Plan) -> Result<Vec<OwnedFd>, Error> {
+    pub(crate) async fn prepare(
+        &self,
+        plan: &Plan,
+        limit: Duration,
+    ) -> Result<Vec<OwnedFd>, Error> {
         let make = |request| SpawnerRequest::Prepare { request, plan: Box::new(plan.clone()) };
-        self.request(make).await.map(|(_, fds)| fds)
+        self.request("the directories of a fork", limit, make).await.map(|(_, fds)| fds)
     }
 
     /// Destroys a sandbox and waits until it is gone.
-    pub(crate) async fn destroy(&self, id: &str) -> Result<(), Error> {
-        self.request(|request| SpawnerRequest::Destroy { request, id: id.to_owned() })
-            .await
-            .map(drop)
+    pub(crate) async fn destroy(&self, id: &str, limit: Duration) -> Result<(), Error> {
+        let make = |request| SpawnerRequest::Destroy { request, id: id.to_owned() };
+        self.request("a sandbox to be destroyed", limit, make).await.map(drop)
     }
 
     /// Destroys a sandbox, or a prepared one, without waiting.
@@ -358,7 +419,8 @@ impl Runtime for NativeRuntime {
     }
 
     async fn prune(&self) -> Result<Vec<SandboxInfo>, Error> {
-        match self.shared.request(|request| SpawnerRequest::Prune { request }).await? {
+        let make = |request| SpawnerRequest::Prune { request };
+        match self.shared.request("leftovers to be removed", LONGEST_PRUNE, make).await? {
             (SpawnerReply::Pruned { removed, .. }, _) => Ok(removed),
             (other, _) => Err(unexpected(&other)),
         }

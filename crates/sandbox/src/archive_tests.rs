@@ -2,7 +2,18 @@
 
 use proptest::prelude::*;
 
+use std::fs;
+
 use super::*;
+use crate::CopyReport;
+
+fn pack(source: &Path, name: &Path, out: &mut Vec<u8>) -> io::Result<CopyReport> {
+    super::pack(source, name, out, &|| Ok(()))
+}
+
+fn unpack(stream: &[u8], dest: &Path) -> io::Result<CopyReport> {
+    super::unpack(u64::MAX, stream, dest, &|| Ok(()))
+}
 
 fn link(builder: &mut tar::Builder<Vec<u8>>, name: &str, target: &str, kind: tar::EntryType) {
     let mut header = tar::Header::new_gnu();
@@ -161,7 +172,7 @@ fn a_stream_that_breaks_off_leaves_nothing() {
     let stream = b.into_inner().unwrap();
     let to = tempfile::tempdir().unwrap();
     unpack(&stream[..stream.len() - 6000], &to.path().join("dest")).unwrap_err();
-    unpack_at_most(6000, stream.as_slice(), &to.path().join("dest")).unwrap_err();
+    super::unpack(6000, stream.as_slice(), &to.path().join("dest"), &|| Ok(())).unwrap_err();
     assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
     unpack(stream.as_slice(), &to.path().join("dest")).unwrap();
     assert_eq!(fs::read_dir(to.path().join("dest")).unwrap().count(), 2);
@@ -175,4 +186,105 @@ fn an_empty_stream_creates_no_directories() {
         unpack(stream, &to.path().join("new/dir/file")).unwrap();
         assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 0);
     }
+}
+
+/// A stream that is a header and then zeros without end.
+fn endless(header: &tar::Header) -> impl io::Read + use<> {
+    io::Read::chain(io::Cursor::new(header.as_bytes().to_vec()), io::repeat(b'x'))
+}
+
+fn header(kind: tar::EntryType, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[0] = b't';
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(size);
+    header.set_cksum();
+    header
+}
+
+#[test]
+fn names_without_end_are_refused() {
+    let to = tempfile::tempdir().unwrap();
+    let kinds = [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader];
+    for kind in kinds {
+        let stream = endless(&header(kind, 1 << 40));
+        let refused =
+            super::unpack(u64::MAX, stream, &to.path().join("x"), &|| Ok(())).unwrap_err();
+        assert!(refused.to_string().contains("headers of an entry"), "{kind:?}: {refused}");
+    }
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_cancelled_copy_leaves_nothing() {
+    let to = tempfile::tempdir().unwrap();
+    for dest in [to.path().join("new"), to.path().to_owned()] {
+        let mut b = tar::Builder::new(Vec::new());
+        raw(&mut b, b"t", tar::EntryType::Directory, b"");
+        let mut start = b.into_inner().unwrap();
+        start.truncate(512);
+        let mut file = header(tar::EntryType::Regular, 1 << 40);
+        file.as_old_mut().name[..6].copy_from_slice(b"t/file");
+        file.set_cksum();
+        let stream = io::Read::chain(io::Cursor::new(start), endless(&file));
+        let steps = std::cell::Cell::new(0);
+        let on_step = || {
+            steps.set(steps.get() + 1);
+            if steps.get() > 20 { Err(io::Error::other(crate::Cancelled)) } else { Ok(()) }
+        };
+        let ended = super::unpack(u64::MAX, stream, &dest, &on_step).unwrap_err();
+        assert!(ended.to_string().contains("cancelled"), "{ended}");
+        assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0, "{dest:?}");
+    }
+}
+
+/// The size of a sparse file is a number in its header: no byte has to arrive while it is written.
+#[test]
+fn a_hole_without_end_can_be_cancelled() {
+    let to = tempfile::tempdir().unwrap();
+    let mut header = header(tar::EntryType::GNUSparse, 0);
+    let gnu = header.as_gnu_mut().unwrap();
+    gnu.realsize[0] = 0x80;
+    gnu.realsize[4..].copy_from_slice(&(1u64 << 62).to_be_bytes());
+    gnu.sparse[0].offset[0] = 0x80;
+    gnu.sparse[0].offset[4..].copy_from_slice(&(1u64 << 62).to_be_bytes());
+    gnu.sparse[0].numbytes = *b"00000000000\0";
+    header.set_cksum();
+    let steps = std::cell::Cell::new(0);
+    let on_step = || {
+        steps.set(steps.get() + 1);
+        if steps.get() > 20 { Err(io::Error::other(crate::Cancelled)) } else { Ok(()) }
+    };
+    let stream = io::Cursor::new(header.as_bytes().to_vec());
+    let ended = super::unpack(u64::MAX, stream, &to.path().join("x"), &on_step).unwrap_err();
+    assert!(ended.to_string().contains("cancelled"), "{ended}");
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
+    let refused = super::unpack(1 << 30, endless(&header), &to.path().join("x"), &|| Ok(()));
+    assert!(refused.unwrap_err().to_string().contains("more than 1073741824 bytes"));
+}
+
+/// What changes, or is too deep to be copied, is left out; the rest is copied.
+#[test]
+fn a_hostile_tree_is_packed_without_what_cannot_be() {
+    let from = tempfile::tempdir().unwrap();
+    let deep = from.path().join("d/".repeat(MAX_DEPTH + 40));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(from.path().join("kept"), "x").unwrap();
+    fs::write(from.path().join("vanishing"), "x").unwrap();
+    let vanishing = from.path().join("vanishing");
+    let on_step = || {
+        let _ = fs::remove_file(&vanishing);
+        Ok(())
+    };
+    let mut stream = Vec::new();
+    let top = Path::new("copied");
+    let report = pack_sandbox(&[], from.path(), top, &mut stream, &on_step).unwrap();
+    assert_eq!(report.files, 1);
+    let why: Vec<_> = report.skipped.iter().map(|entry| entry.why.as_str()).collect();
+    assert!(why.contains(&TOO_DEEP) && why.len() <= 2, "{why:?}");
+    let to = tempfile::tempdir().unwrap();
+    let got = unpack(&stream, &to.path().join("got")).unwrap();
+    assert_eq!((got.files, got.skipped_count()), (1, 0));
+    assert!(to.path().join("got").join("d/".repeat(MAX_DEPTH)).is_dir());
 }

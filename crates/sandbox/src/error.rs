@@ -1,7 +1,7 @@
 //! Infrastructure and request errors. A failing command is never one of these: it is an
 //! [`ExecOutput`](crate::ExecOutput).
 
-use std::{error::Error as StdError, fmt, io, path::PathBuf};
+use std::{error::Error as StdError, fmt, io, path::PathBuf, time::Duration};
 
 use crate::{DiskQuota, ImageRef, Network, SpecError, Status};
 
@@ -78,6 +78,14 @@ pub enum Error {
     /// The sandbox was stopped and is gone, because the machine's disk is nearly full: not a fault of what ran in it.
     #[error("the sandbox was stopped: {0}")]
     HostFull(String),
+    /// The sandbox made no progress for too long. It is broken, and gone or about to be.
+    #[error("the sandbox made no progress for {}: waited for {waiting_for}", seconds(limit))]
+    Stalled {
+        /// What was waited for.
+        waiting_for: String,
+        /// For how long.
+        limit: Duration,
+    },
     /// A program that has to succeed for the sandbox to be usable failed.
     #[error("`{command}` failed in the sandbox with exit code {}", status.code())]
     Command {
@@ -104,6 +112,11 @@ pub enum Error {
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
+}
+
+/// A duration for people, in seconds.
+fn seconds(time: &Duration) -> String {
+    format!("{} s", time.as_secs_f64())
 }
 
 /// Why an image was not found.
@@ -210,7 +223,7 @@ impl Error {
 
     /// Whether the sandbox does not exist any more.
     pub fn is_gone(&self) -> bool {
-        matches!(self, Self::Gone(_) | Self::HostFull(_))
+        matches!(self, Self::Gone(_) | Self::HostFull(_) | Self::Stalled { .. })
     }
 
     /// Whether the caller's input is at fault, rather than the machine. Repeating the request is then no use.

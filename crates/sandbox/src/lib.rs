@@ -32,11 +32,13 @@ mod error;
 mod exec;
 mod files;
 mod pool;
+mod progress;
 mod protection;
 mod refused;
 mod runtime;
 mod size;
 mod spec;
+mod stall_guard;
 
 pub use capture::{Capture, Captured, OutputCap};
 pub use capture_buffer::CaptureBuffer;
@@ -47,8 +49,10 @@ pub use exec::{
 };
 pub use files::{CopyReport, Entry, EntryKind, Skipped, Usage};
 pub use pool::Pool;
+pub use progress::{CancelOnDrop, Cancelled, LOOK_INTERVAL, Progress};
 pub use protection::{Layer, LayerReport, LayerState, Protection};
 pub use refused::{RefusalReason, RefusedConnections};
 pub use runtime::{Runtime, Sandbox, SandboxInfo};
 pub use size::{ByteSize, ParseSizeError};
-pub use spec::{HostPattern, ImageRef, Limits, Network, Spec, SpecError};
+pub use spec::{HostPattern, ImageRef, Limits, Network, STALL_TIMEOUT, Spec, SpecError};
+pub use stall_guard::StallGuard;

@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     str::FromStr,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,17 @@ pub struct Spec {
     pub env: Vec<(String, String)>,
     /// Working directory of commands; created when missing.
     pub workdir: PathBuf,
+    /// How long a request to the sandbox may make no progress. It then fails with
+    /// [`Error::Stalled`](crate::Error::Stalled), and the sandbox is removed.
+    #[serde(skip_serializing_if = "is_default_stall_timeout")]
+    pub stall_timeout: Duration,
+}
+
+/// How long a request may make no progress by default.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+fn is_default_stall_timeout(timeout: &Duration) -> bool {
+    *timeout == STALL_TIMEOUT
 }
 
 impl Default for Spec {
@@ -44,6 +56,7 @@ impl Default for Spec {
             network: Network::None,
             env: Vec::new(),
             workdir: PathBuf::from("/testbed"),
+            stall_timeout: STALL_TIMEOUT,
         }
     }
 }
@@ -67,6 +80,9 @@ pub enum SpecError {
     /// The working directory is not an absolute path.
     #[error("the working directory `{0}` is not an absolute path; write it as /testbed")]
     Workdir(PathBuf),
+    /// Requests would fail before they begin.
+    #[error("a stall timeout of 0 would fail every request")]
+    StallTimeout,
     /// An environment variable cannot be passed to a program.
     #[error("the environment variable `{0}` has an empty name, or `=` or NUL where none may be")]
     Env(String),
@@ -95,6 +111,9 @@ impl Spec {
         let text = self.workdir.to_str().is_some_and(|text| !text.contains('\0'));
         if !self.workdir.is_absolute() || !text {
             return Err(SpecError::Workdir(self.workdir.clone()));
+        }
+        if self.stall_timeout.is_zero() {
+            return Err(SpecError::StallTimeout);
         }
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {

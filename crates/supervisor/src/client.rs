@@ -8,7 +8,8 @@ use std::{
 };
 
 use sandbox::{
-    Captured, CopyReport, ExecOutput, Input, Process, Protection, ShellCommand, Spec, Streams,
+    Captured, CopyReport, ExecOutput, Input, Process, Protection, STALL_TIMEOUT, ShellCommand,
+    Spec, StallGuard, Streams,
 };
 use serde::de::DeserializeOwned;
 use tokio::{
@@ -33,6 +34,8 @@ use crate::{
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest file that [`Supervisor::write`] accepts.
 pub(crate) const MAX_FILE: usize = 64 << 20;
+/// How often a client that waits for an answer checks that the supervisor still serves.
+const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 /// How often a supervisor that is about to end is replaced before that counts as a failure.
 const MAX_STARTS: u32 = 3;
 
@@ -287,7 +290,28 @@ impl Supervisor {
     }
 
     async fn ask(&self, request: &Request) -> Result<Response, Error> {
-        self.request(request).await?.response().await
+        self.while_served(async { self.request(request).await?.response().await }).await
+    }
+
+    /// Awaits an operation, which takes as long as it takes, while the supervisor accepts connections. It bounds the time
+    /// of what it does itself.
+    async fn while_served<T>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let silent = async {
+            loop {
+                sleep(CHECK_INTERVAL).await;
+                // Where nobody listens, the operation ends by itself: its connection is closed.
+                if let Err(error @ Error::Silent { .. }) = dial(&self.directory).await {
+                    return error;
+                }
+            }
+        };
+        tokio::select! {
+            done = operation => done,
+            error = silent => Err(error),
+        }
     }
 
     async fn done(&self, request: &Request) -> Result<(), Error> {
@@ -320,8 +344,11 @@ impl Supervisor {
         streams: Streams,
     ) -> Result<Exited, Error> {
         let request = exec_client::request(name, process, &streams);
-        let connection = self.request(&Request::Exec(request)).await?;
-        exec_client::run(connection, streams).await
+        let running = async {
+            let connection = self.request(&Request::Exec(request)).await?;
+            exec_client::run(connection, streams).await
+        };
+        self.while_served(running).await
     }
 
     /// Evaluates a command in the sandbox's shell, whose state persists from command to command. Output beyond the usual
@@ -331,43 +358,49 @@ impl Supervisor {
         let script = String::from_utf8(command.script.clone())
             .map_err(|_| Error::Rejected("the command is not UTF-8".into()))?;
         let request = Request::Shell { name: name.clone(), script, timeout: command.timeout };
-        let mut connection = self.request(&request).await?;
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        loop {
-            let frame = connection.receive().await?;
-            match frame.kind {
-                Kind::Output => out.extend_from_slice(&frame.bytes),
-                Kind::Errors => err.extend_from_slice(&frame.bytes),
-                _ => match frame.parse().map_err(broken)? {
-                    Response::Evaluated(done) => {
-                        let captured = |mut head: Vec<u8>, extent: crate::message::Extent| {
-                            let tail = head.split_off(extent.head.min(head.len()));
-                            Captured { head, tail, total: extent.total }
-                        };
-                        return Ok(ExecOutput {
-                            stdout: captured(out, done.stdout),
-                            stderr: captured(err, done.stderr),
-                            status: done.status,
-                            cause: done.cause,
-                            duration: done.duration,
-                            shell_lost: done.shell_lost,
-                        });
-                    }
-                    Response::Failed(failure) => return Err(failure.into()),
-                    other => return unexpected(other),
-                },
+        let evaluated = async {
+            let mut connection = self.request(&request).await?;
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            loop {
+                let frame = connection.receive().await?;
+                match frame.kind {
+                    Kind::Output => out.extend_from_slice(&frame.bytes),
+                    Kind::Errors => err.extend_from_slice(&frame.bytes),
+                    _ => match frame.parse().map_err(broken)? {
+                        Response::Evaluated(done) => {
+                            let captured = |mut head: Vec<u8>, extent: crate::message::Extent| {
+                                let tail = head.split_off(extent.head.min(head.len()));
+                                Captured { head, tail, total: extent.total }
+                            };
+                            return Ok(ExecOutput {
+                                stdout: captured(out, done.stdout),
+                                stderr: captured(err, done.stderr),
+                                status: done.status,
+                                cause: done.cause,
+                                duration: done.duration,
+                                shell_lost: done.shell_lost,
+                            });
+                        }
+                        Response::Failed(failure) => return Err(failure.into()),
+                        other => return unexpected(other),
+                    },
+                }
             }
-        }
+        };
+        self.while_served(evaluated).await
     }
 
     /// Opens a regular file for reading. The content arrives as it is read.
     pub async fn read(&self, name: &Name, path: &Path) -> Result<Input, Error> {
         let request = Request::Read { name: name.clone(), path: path.into() };
-        let mut connection = self.request(&request).await?;
-        match connection.response().await? {
-            Response::Opened => {}
-            other => return unexpected(other),
-        }
+        let opened = async {
+            let mut connection = self.request(&request).await?;
+            match connection.response().await? {
+                Response::Opened => Ok(connection),
+                other => unexpected(other),
+            }
+        };
+        let mut connection = self.while_served(opened).await?;
         let (sender, receiver) = mpsc::channel(1);
         tokio::spawn(async move {
             loop {
@@ -389,7 +422,8 @@ impl Supervisor {
                 }
             }
         });
-        Ok(Box::new(Chunks::new(Source::Bounded(receiver), |_| ())))
+        let content = Box::new(Chunks::new(Source::Bounded(receiver), |_| ()));
+        Ok(Box::new(StallGuard::new(content, STALL_TIMEOUT)))
     }
 
     /// Writes a file atomically, creating missing directories.
@@ -402,22 +436,25 @@ impl Supervisor {
             return Err(Error::Rejected(text));
         }
         let request = Request::Write { name: name.clone(), path: path.into() };
-        let mut connection = self.request(&request).await?;
-        let sending = async {
-            for part in contents.chunks(MAX_DATA).chain([&[][..]]) {
-                let frame = Frame { kind: Kind::Input, bytes: part.to_vec() };
-                frame::write(&mut connection.writer, &frame).await?;
+        let written = async {
+            let mut connection = self.request(&request).await?;
+            let sending = async {
+                for part in contents.chunks(MAX_DATA).chain([&[][..]]) {
+                    let frame = Frame { kind: Kind::Input, bytes: part.to_vec() };
+                    frame::write(&mut connection.writer, &frame).await?;
+                }
+                io::Result::Ok(())
+            };
+            // The supervisor may refuse before it has everything; its answer says why.
+            let sent = sending.await;
+            match connection.response().await {
+                Ok(Response::Done) => Ok(()),
+                Ok(other) => unexpected(other),
+                Err(Error::Ended) => Err(sent.map_err(broken).err().unwrap_or(Error::Ended)),
+                Err(error) => Err(error),
             }
-            io::Result::Ok(())
         };
-        // The supervisor may refuse before it has everything; its answer says why.
-        let sent = sending.await;
-        match connection.response().await {
-            Ok(Response::Done) => Ok(()),
-            Ok(other) => unexpected(other),
-            Err(Error::Ended) => Err(sent.map_err(broken).err().unwrap_or(Error::Ended)),
-            Err(error) => Err(error),
-        }
+        self.while_served(written).await
     }
 
     /// Copies a file or tree of the host, named by an absolute path, to this path; if that is a directory and `entry` is
@@ -489,4 +526,29 @@ fn check(welcome: &Welcome) -> Result<(), Error> {
         pid: welcome.pid,
         sandboxes: welcome.sandboxes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A supervisor that welcomes the first client, and does nothing from then on.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_supervisor_is_an_error() {
+        let home = tempfile::tempdir().unwrap();
+        let claim = crate::Claim::new(home.path()).unwrap();
+        let listener = claim.listen().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let welcome = Welcome { protocol: PROTOCOL, version: "1".into(), pid: 1, sandboxes: 1 };
+            frame::write(&mut stream, &Frame::message(&welcome).unwrap()).await.unwrap();
+            let _silent = (stream, listener);
+            std::future::pending::<()>().await;
+        });
+        let supervisor = Supervisor::connect(home.path()).await.unwrap().supervisor.unwrap();
+        let begun = tokio::time::Instant::now();
+        let ended = supervisor.list().await;
+        assert!(matches!(ended, Err(Error::Silent { .. })), "{ended:?}");
+        assert_eq!(begun.elapsed().as_secs(), (CHECK_INTERVAL + WELCOME_TIMEOUT).as_secs());
+    }
 }

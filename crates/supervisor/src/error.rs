@@ -1,6 +1,6 @@
 //! Errors of clients, and how failures travel from the supervisor to them.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use sandbox::{ImageRef, UnknownImage};
 use serde::{Deserialize, Serialize};
@@ -130,6 +130,10 @@ pub(crate) enum Failure {
     },
     Gone(String),
     HostFull(String),
+    Stalled {
+        waiting_for: String,
+        limit: Duration,
+    },
     Io {
         what: String,
         error: SystemError,
@@ -195,6 +199,9 @@ impl From<&sandbox::Error> for Failure {
             }
             E::Gone(why) => Self::Gone(why.clone()),
             E::HostFull(why) => Self::HostFull(why.clone()),
+            E::Stalled { waiting_for, limit } => {
+                Self::Stalled { waiting_for: waiting_for.clone(), limit: *limit }
+            }
             other if other.is_usage() => Self::Rejected(other.chain()),
             other => {
                 let error = SystemError { code: None, text: other.chain() };
@@ -229,6 +236,7 @@ impl From<Failure> for Error {
             Failure::Denied { what, error } => E::Denied { what, source: error.into() },
             Failure::Gone(why) => E::Gone(why),
             Failure::HostFull(why) => E::HostFull(why),
+            Failure::Stalled { waiting_for, limit } => E::Stalled { waiting_for, limit },
             Failure::Io { what, error } => E::Io { what, source: error.into() },
         })
     }

@@ -196,57 +196,42 @@ pub(crate) struct Copied {
     bytes: u64,
     skipped: Vec<(WirePath, String)>,
     /// Skipped entries beyond those listed.
-    more: usize,
+    more: u64,
     outward_links: Vec<WirePath>,
     /// Links beyond those listed.
     #[serde(default)]
-    more_links: usize,
-}
-
-/// Most entries of a kind that are listed: a hostile tree may have millions.
-const MAX_LISTED: usize = 1000;
-/// Most bytes of their paths and reasons. As JSON, a byte may become six, and the report has to fit into one message.
-const MAX_LISTED_BYTES: usize = 512 << 10;
-
-/// Leaves as many entries as may be listed; returns the number of others.
-fn cut<T>(entries: &mut Vec<T>, bytes: impl Fn(&T) -> usize) -> usize {
-    let mut sum = 0;
-    let fits = |entry: &T| {
-        sum += bytes(entry);
-        sum <= MAX_LISTED_BYTES
-    };
-    let listed = entries.iter().take(MAX_LISTED).map(fits).take_while(|fits| *fits).count();
-    let more = entries.len() - listed;
-    entries.truncate(listed);
-    more
+    more_links: u64,
 }
 
 impl From<CopyReport> for Copied {
     fn from(report: CopyReport) -> Self {
-        let CopyReport { files, bytes, mut skipped, mut outward_links } = report;
-        let more = cut(&mut skipped, |entry| entry.path.as_os_str().len() + entry.why.len());
-        let more_links = cut(&mut outward_links, |path| path.as_os_str().len());
+        let CopyReport { files, bytes, skipped, more_skipped, outward_links, more_outward_links } =
+            report;
         let entry = |entry: Skipped| (entry.path.as_path().into(), entry.why);
         let skipped = skipped.into_iter().map(entry).collect();
         let outward_links = outward_links.iter().map(|path| path.as_path().into()).collect();
-        Self { files, bytes, skipped, more, outward_links, more_links }
+        Self {
+            files,
+            bytes,
+            skipped,
+            more: more_skipped,
+            outward_links,
+            more_links: more_outward_links,
+        }
     }
 }
 
 impl From<Copied> for CopyReport {
     fn from(copied: Copied) -> Self {
         let entry = |(path, why): (WirePath, String)| Skipped { path: path.into(), why };
-        let mut skipped: Vec<_> = copied.skipped.into_iter().map(entry).collect();
-        if copied.more > 0 {
-            let why = format!("and {} more entries", copied.more);
-            skipped.push(Skipped { path: "…".into(), why });
+        Self {
+            files: copied.files,
+            bytes: copied.bytes,
+            skipped: copied.skipped.into_iter().map(entry).collect(),
+            more_skipped: copied.more,
+            outward_links: copied.outward_links.into_iter().map(Into::into).collect(),
+            more_outward_links: copied.more_links,
         }
-        let mut outward_links: Vec<PathBuf> =
-            copied.outward_links.into_iter().map(Into::into).collect();
-        if copied.more_links > 0 {
-            outward_links.push(format!("… and {} more", copied.more_links).into());
-        }
-        Self { files: copied.files, bytes: copied.bytes, skipped, outward_links }
     }
 }
 
@@ -272,26 +257,17 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_millions_is_cut() {
-        let entry = Skipped { path: "x".into(), why: "y".into() };
-        let skipped = vec![entry; MAX_LISTED + 5];
-        let report = CopyReport { files: 1, skipped, ..CopyReport::default() };
-        let cut = CopyReport::from(Copied::from(report));
-        assert_eq!(cut.skipped.len(), MAX_LISTED + 1);
-        assert_eq!(cut.skipped[MAX_LISTED].why, "and 5 more entries");
-    }
-
-    #[test]
     fn a_report_of_long_paths_fits_into_a_message() {
         // Control characters are the longest as JSON.
         let path = PathBuf::from("\u{1}".repeat(4000));
-        let skipped = vec![Skipped { path: path.clone(), why: "y".into() }; 900];
-        let report =
-            CopyReport { skipped, outward_links: vec![path; 900], ..CopyReport::default() };
-        let copied = Copied::from(report);
+        let mut report = CopyReport { files: 1, ..CopyReport::default() };
+        for _ in 0..9000 {
+            report.skip(path.clone(), "y");
+            report.note_outward_link(path.clone());
+        }
+        let copied = Copied::from(report.clone());
         assert!(serde_json::to_vec(&copied).unwrap().len() < 7 << 20);
-        let cut = CopyReport::from(copied);
-        assert_eq!(cut.skipped.last().unwrap().why, "and 769 more entries");
-        assert_eq!(cut.outward_links.last().unwrap(), Path::new("… and 769 more"));
+        assert_eq!(CopyReport::from(copied), report);
+        assert_eq!((report.skipped_count(), report.outward_link_count()), (9000, 9000));
     }
 }

@@ -21,8 +21,10 @@ use tokio::{
 use self::registry::Registry;
 use crate::{Claim, Error, directory::Lost};
 
-/// Concurrent connections; more clients wait.
-const MAX_CONNECTIONS: usize = 512;
+/// Requests that are served at once; more clients wait.
+const MAX_REQUESTS: usize = 512;
+/// Connections at once, those that wait included. A client is welcomed at once, and so knows that the supervisor runs.
+const MAX_CONNECTIONS: usize = 4096;
 /// How long clients get to read their last answer when the supervisor ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// How often to check that clients can still find the socket.
@@ -51,6 +53,8 @@ pub(crate) struct Server<R: Runtime> {
     /// Held while the names of the sandboxes are stored, so that newer ones are not replaced by older ones.
     recording: Mutex<()>,
     linger: Duration,
+    /// One for each request that is served.
+    requests: Semaphore,
 }
 
 /// Serves until a client asks to stop, `stop` completes, or no sandbox and no client was there for a while. Calls `ready`
@@ -69,7 +73,8 @@ pub async fn serve<R: Runtime>(
     claim.note(&format!("serving, version {}", env!("CARGO_PKG_VERSION")));
     let (registry, linger) = (Registry::new(), options.linger);
     let recording = Mutex::new(());
-    let server = Arc::new(Server { runtime, registry, claim, recording, linger });
+    let requests = Semaphore::new(MAX_REQUESTS);
+    let server = Arc::new(Server { runtime, registry, claim, recording, linger, requests });
     ready();
     let accepting = tokio::spawn(accept(listener, Arc::clone(&server)));
     tokio::select! {

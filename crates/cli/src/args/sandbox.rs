@@ -1,5 +1,7 @@
 //! The arguments that describe a sandbox.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use sandbox::{ByteSize, DiskQuota, ImageRef, Network};
 use serde::{Deserialize, Serialize};
@@ -49,6 +51,10 @@ pub(crate) struct SandboxArgs {
     /// Environment variable; K alone copies its value from this environment; repeatable
     #[arg(long, value_name = "K=V", value_parser = values::variable)]
     pub(crate) env: Vec<Variable>,
+    /// How long a request to the sandbox, such as copying files, may make no progress; it then fails, and the sandbox is
+    /// removed
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::finite_time)]
+    pub(crate) stall_timeout: Duration,
     /// Fail unless every requested protection is fully enforced (the disk limit may be partial)
     #[arg(long)]
     pub(crate) strict: bool,

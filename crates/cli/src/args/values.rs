@@ -68,6 +68,12 @@ pub(crate) fn time(text: &str) -> Result<Limit<Duration>, String> {
     })
 }
 
+/// Parses a time that cannot be without limit.
+pub(crate) fn finite_time(text: &str) -> Result<Duration, String> {
+    let none = || format!("`{text}` is not a time here; write seconds such as 30 or 0.5, or 2m");
+    time(text)?.0.ok_or_else(none)
+}
+
 fn limit<T, E>(text: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Limit<T>, E> {
     match text {
         NO_LIMIT => Ok(Limit(None)),

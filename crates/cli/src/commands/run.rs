@@ -12,15 +12,16 @@ mod settings;
 mod summary;
 mod task;
 
-use std::{fs::File, path::Path};
+use std::{fs::File, path::Path, time::Duration};
 
 use agent::{Episode, Journal, Opening, Prompts};
 use anyhow::Context;
+use attempt::Collected;
 use sandbox::{Runtime, Sandbox};
 use serde_json::Value;
 use startup::Signals;
 use tokio_util::sync::CancellationToken;
-use trajectory::{Ended, Event, Started};
+use trajectory::{Ended, Event, Outcome, Started};
 
 pub(crate) use self::{
     args::RunArgs,
@@ -100,8 +101,9 @@ pub(crate) async fn run(
         Some(ended) => ended,
         None => play(&run, &model, &sandbox, &recorder, start, signals).await,
     };
-    let (summary, written) = collect(&run, &sandbox, ended).await;
-    if summary.is_resumable() {
+    let collected = collect(&run, &sandbox, ended, signals.clone()).await;
+    // Without results the run can be resumed as well, to collect them.
+    if collected.as_ref().is_none_or(|(summary, _)| summary.is_resumable()) {
         recorder.keep_image();
     }
     if let Err(error) = sandbox.destroy().await {
@@ -109,6 +111,13 @@ pub(crate) async fn run(
         output::note(&format!("the sandbox may not have been removed: {error}"));
     }
     recorder.remove_images().await;
+    let Some((summary, written)) = collected else {
+        let dir = output::shell_quoted(&run.dir.path().display().to_string());
+        run.note(&format!(
+            "the model's files were not collected; collect them with: llm-in-sandbox run --resume {dir}"
+        ));
+        return Ok(signals.cancelled().await);
+    };
     match summary.show(show, mode) {
         // The reader closed the pipe; the exit code still matters.
         Err(error) if !error.is_broken_pipe() => return Err(error.into()),
@@ -208,19 +217,39 @@ async fn play(
     ended
 }
 
-/// Collects the files and writes the results. The summary is returned even if it cannot be written.
+/// How long the files of a cancelled episode are collected: enough for a few.
+const LAST_FILES: Duration = Duration::from_millis(500);
+
+/// Collects the files and writes the results. The summary is returned even if it cannot be written. There is none if the
+/// user cancels the collection of an episode that ended by itself.
 async fn collect(
     run: &PreparedRun,
     sandbox: &AnySandbox,
     ended: Ended,
-) -> (Summary, anyhow::Result<()>) {
-    let output_dir = &run.settings.prompts.output_dir;
-    let collected = attempt::collect_directory(sandbox, output_dir, &run.dir.files()).await;
+    mut signals: Signals,
+) -> Option<(Summary, anyhow::Result<()>)> {
+    let (output_dir, to) = (&run.settings.prompts.output_dir, run.dir.files());
+    let collecting = attempt::collect_directory(sandbox, output_dir, &to);
+    let collected = match ended.outcome {
+        Outcome::Cancelled => {
+            tokio::time::timeout(LAST_FILES, collecting).await.unwrap_or_else(|_| Collected {
+                error: Some(sandbox::Error::Io {
+                    what: "collecting the files".into(),
+                    source: std::io::Error::other("the run was cancelled"),
+                }),
+                ..Collected::default()
+            })
+        }
+        _ => tokio::select! {
+            collected = collecting => collected,
+            _ = signals.cancelled() => return None,
+        },
+    };
     report_skipped(&collected.report);
     let written = run.dir.write_trajectory();
     let summary = Summary::new(run, ended, collected, sandbox.refused_connections());
     let written = written.and_then(|()| run.dir.write_run(&summary));
-    (summary, written)
+    Some((summary, written))
 }
 
 /// A run that is ready to start.

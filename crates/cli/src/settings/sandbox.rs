@@ -52,6 +52,7 @@ impl SandboxSettings {
             network: args.network,
             env: values(args.env)?,
             workdir,
+            stall_timeout: args.stall_timeout,
         };
         spec.validate().map_err(sandbox::Error::from)?;
         let weakness = if args.strict { Weakness::Refused } else { Weakness::Reported };

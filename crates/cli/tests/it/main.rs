@@ -13,6 +13,7 @@
 mod accepts_the_reference;
 mod benchmarks;
 mod builds_images;
+mod cancels_copies;
 mod completes_commands;
 mod copies_files;
 mod diagnoses;
@@ -40,6 +41,7 @@ mod resumes_older_versions;
 mod runs_a_command;
 mod runs_the_examples;
 mod solves_a_task;
+mod stays_small;
 mod support;
 mod survives_kills;
 mod trains;

@@ -3,6 +3,7 @@
 //! The worker replies to the caller itself, over the same socket, and exits.
 
 use std::{
+    cell::Cell,
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read, Write},
@@ -14,6 +15,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -24,7 +26,10 @@ use rustix::{
     io::Errno,
     process::Signal,
 };
-use sandbox::{Entry, EntryKind, archive};
+use sandbox::{
+    Entry, EntryKind,
+    archive::{self, OnStep},
+};
 
 use super::{FileTask, Init, Reply, Report, processes};
 use crate::{
@@ -35,6 +40,9 @@ use crate::{
 };
 
 mod layer;
+
+/// Bytes of a file that are copied before the caller is told that the work goes on.
+const PIECE: u64 = 8 << 20;
 
 /// The running workers: process id, request, and what other processes do meanwhile.
 #[derive(Default)]
@@ -98,6 +106,13 @@ impl Workers {
         }
     }
 
+    /// Kills the worker of a request, if there is one.
+    pub(crate) fn kill(&self, id: u32) {
+        if let Some((pid, ..)) = self.running.iter().find(|(_, request, _)| *request == id) {
+            processes::signal(&[*pid], Signal::KILL);
+        }
+    }
+
     /// Handles the end of a process; returns the request if it was a worker.
     pub(crate) fn ended(&mut self, pid: i32) -> Option<u32> {
         let at = self.running.iter().position(|(worker, ..)| *worker == pid)?;
@@ -134,7 +149,7 @@ fn run_worker(id: u32, task: FileTask, fds: Vec<OwnedFd>, init: &Init<'_>) -> bo
         .hardening
         .apply(harden::Confined::FileWorker)
         .and_then(|()| bound_memory())
-        .and_then(|()| work(task, &mut fds, init));
+        .and_then(|()| work(id, task, &mut fds, init));
     let (reply, file) = match done {
         Ok(Outcome::Done(report)) => (Reply::Finished { id, report }, None),
         Ok(Outcome::Opened(file)) => (Reply::Opened { id }, Some(file)),
@@ -191,17 +206,43 @@ enum Outcome {
     Opened(OwnedFd),
 }
 
-fn work(task: FileTask, fds: &mut WorkerFds, init: &Init<'_>) -> io::Result<Outcome> {
+/// Tells the caller that a task goes on, once in a while: after a part of the work, so that a worker that does nothing
+/// tells nothing.
+struct Pulse {
+    socket: OwnedFd,
+    id: u32,
+    last: Cell<Instant>,
+}
+
+impl Pulse {
+    /// Often enough for the shortest patience, of seconds.
+    const INTERVAL: Duration = Duration::from_millis(200);
+
+    fn beat(&self) -> io::Result<()> {
+        if self.last.get().elapsed() < Self::INTERVAL {
+            return Ok(());
+        }
+        self.last.set(Instant::now());
+        wire::send(self.socket.as_fd(), &Reply::Working { id: self.id }, &[])
+    }
+}
+
+fn work(id: u32, task: FileTask, fds: &mut WorkerFds, init: &Init<'_>) -> io::Result<Outcome> {
     let done = |()| Outcome::Done(Report::default());
+    let pulse = Pulse { socket: fds.socket.try_clone()?, id, last: Cell::new(Instant::now()) };
+    let on_step = || pulse.beat();
+    let on_step: OnStep<'_> = &on_step;
     match task {
         FileTask::Open(path) => open(&PathBuf::from(path)).map(Outcome::Opened),
-        FileTask::Write(path) => write(&PathBuf::from(path), &mut fds.stream()?).map(done),
-        FileTask::List(path) => list(&PathBuf::from(path), fds.stream()?).map(done),
-        FileTask::Unpack => unpack(fds.stream()?).map(done),
-        FileTask::Pack(path) => pack(&PathBuf::from(path), fds.stream()?).map(Outcome::Done),
+        FileTask::Write(path) => write(&PathBuf::from(path), &mut fds.stream()?, on_step).map(done),
+        FileTask::List(path) => list(&PathBuf::from(path), fds.stream()?, on_step).map(done),
+        FileTask::Unpack => unpack(fds.stream()?, on_step).map(done),
+        FileTask::Pack(path) => {
+            pack(&PathBuf::from(path), fds.stream()?, on_step).map(Outcome::Done)
+        }
         FileTask::CopyUppers => {
             for upper in std::mem::take(&mut fds.uppers) {
-                layer::copy(upper.as_fd(), fds.stream()?.as_fd())?;
+                layer::copy(upper.as_fd(), fds.stream()?.as_fd(), on_step)?;
             }
             Ok(done(()))
         }
@@ -211,7 +252,7 @@ fn work(task: FileTask, fds: &mut WorkerFds, init: &Init<'_>) -> io::Result<Outc
             // Written for this sandbox, from the host's resolvers; it would be written again.
             let own =
                 (init.plan.network == NetworkPlan::Host).then(|| Path::new("etc/resolv.conf"));
-            layer::pack(targets.zip(&fds.uppers), own, stream).map(done)
+            layer::pack(targets.zip(&fds.uppers), own, stream, on_step).map(done)
         }
     }
 }
@@ -260,7 +301,7 @@ fn destination(path: &Path) -> io::Result<PathBuf> {
     Ok(real)
 }
 
-fn write(path: &Path, content: &mut File) -> io::Result<()> {
+fn write(path: &Path, content: &mut File, on_step: OnStep<'_>) -> io::Result<()> {
     let target = destination(path)?;
     let existing = target.symlink_metadata().ok();
     match &existing {
@@ -272,7 +313,7 @@ fn write(path: &Path, content: &mut File) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".lis-write-");
     name.push(std::process::id().to_string());
     let partial = target.with_file_name(name);
-    let result = write_new(&partial, content, existing.as_ref())
+    let result = write_new(&partial, content, existing.as_ref(), on_step)
         .and_then(|()| fs::rename(&partial, &target));
     if result.is_err() {
         let _ = fs::remove_file(&partial);
@@ -280,9 +321,16 @@ fn write(path: &Path, content: &mut File) -> io::Result<()> {
     result
 }
 
-fn write_new(at: &Path, content: &mut File, like: Option<&fs::Metadata>) -> io::Result<()> {
+fn write_new(
+    at: &Path,
+    content: &mut File,
+    like: Option<&fs::Metadata>,
+    on_step: OnStep<'_>,
+) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).open(at)?;
-    io::copy(content, &mut file)?;
+    while io::copy(&mut content.take(PIECE), &mut file)? > 0 {
+        on_step()?;
+    }
     let mode = like.map_or(0o644, |meta| meta.mode() & 0o7777);
     if let Some(meta) = like {
         std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()))?;
@@ -290,11 +338,30 @@ fn write_new(at: &Path, content: &mut File, like: Option<&fs::Metadata>) -> io::
     file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
-fn list(path: &Path, mut stream: File) -> io::Result<()> {
+/// Most entries of a listing. The caller holds it in memory.
+const MAX_LISTED: usize = 100_000;
+/// Longest listing in bytes: such entries with names of usual length.
+pub(crate) const MAX_LISTING: u64 = 4 << 20;
+
+/// A directory has too many entries for a listing.
+#[derive(Debug, thiserror::Error)]
+#[error("it has too many entries to be listed; a command can count or search them")]
+struct TooManyEntries(#[source] io::Error);
+
+fn too_many_entries() -> io::Error {
+    let large = io::Error::from_raw_os_error(libc::EFBIG);
+    io::Error::new(large.kind(), TooManyEntries(large))
+}
+
+fn list(path: &Path, mut stream: File, on_step: OnStep<'_>) -> io::Result<()> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(path)? {
+        on_step()?;
         let entry = entry?;
         let Ok(meta) = entry.metadata() else { continue };
+        if entries.len() == MAX_LISTED {
+            return Err(too_many_entries());
+        }
         let kind = if meta.is_dir() {
             EntryKind::Directory
         } else if meta.is_symlink() {
@@ -308,7 +375,11 @@ fn list(path: &Path, mut stream: File) -> io::Result<()> {
         let size = if meta.is_file() { meta.len() } else { 0 };
         entries.push((WirePath::from(Path::new(&name)), kind, size, meta.mode() & 0o7777));
     }
-    stream.write_all(&postcard::to_stdvec(&entries).map_err(io::Error::other)?)
+    let listing = postcard::to_stdvec(&entries).map_err(io::Error::other)?;
+    if listing.len() as u64 > MAX_LISTING {
+        return Err(too_many_entries());
+    }
+    stream.write_all(&listing)
 }
 
 /// Decodes what [`list`] sent; sorts by name.
@@ -324,11 +395,12 @@ pub(crate) fn read_list(bytes: &[u8]) -> io::Result<Vec<Entry>> {
 }
 
 /// Unpacks a tar stream of the host whose names are paths from the root.
-fn unpack(stream: File) -> io::Result<()> {
+fn unpack(stream: File, on_step: OnStep<'_>) -> io::Result<()> {
     let mut archive = tar::Archive::new(io::BufReader::with_capacity(1 << 16, stream));
     let mut buffer = vec![0u8; 1 << 18];
     let mut at = OpenDirectory::default();
     for entry in archive.entries()? {
+        on_step()?;
         let mut entry = entry?;
         let path = Path::new("/").join(entry.path()?);
         let mode = entry.header().mode()? & 0o7777;
@@ -358,6 +430,7 @@ fn unpack(stream: File) -> io::Result<()> {
                     0 => break,
                     n => file.write_all(&buffer[..n])?,
                 }
+                on_step()?;
             }
             if let Ok(modified) = entry.header().mtime() {
                 let age = std::time::Duration::from_secs(modified);
@@ -413,10 +486,7 @@ impl OpenDirectory {
     }
 }
 
-/// Most skipped files that are reported; a tree may have millions.
-const MAX_REPORTED: usize = 1000;
-
-fn pack(path: &Path, stream: File) -> io::Result<Report> {
+fn pack(path: &Path, stream: File, on_step: OnStep<'_>) -> io::Result<Report> {
     let real = fs::canonicalize(path)?;
     let meta = real.metadata()?;
     if !meta.is_dir() && !meta.is_file() {
@@ -427,7 +497,7 @@ fn pack(path: &Path, stream: File) -> io::Result<Report> {
     }
     let left_out = [Path::new("/proc"), Path::new("/dev"), Path::new("/sys")];
     let stream = io::BufWriter::with_capacity(1 << 16, stream);
-    let report = archive::pack_without(&left_out, &real, Path::new("copied"), stream)?;
+    let report = archive::pack_sandbox(&left_out, &real, Path::new("copied"), stream, on_step)?;
     let below = |path: &Path| path.strip_prefix("copied").unwrap_or(path).to_owned();
     Ok(Report {
         files: report.files,
@@ -435,8 +505,8 @@ fn pack(path: &Path, stream: File) -> io::Result<Report> {
         skipped: report
             .skipped
             .iter()
-            .take(MAX_REPORTED)
             .map(|s| (WirePath::from(below(&s.path).as_path()), s.why.clone()))
             .collect(),
+        more_skipped: report.more_skipped,
     })
 }

@@ -34,7 +34,9 @@ pub(super) async fn serve<R: Runtime>(stream: UnixStream, server: &Server<R>) ->
         return Err(invalid("a client that sent no request"));
     };
     let Some(request) = request? else { return Ok(()) };
-    match request.parse()? {
+    let request = request.parse()?;
+    let _permit = server.requests.acquire().await;
+    match request {
         Request::Exec(request) => exec::run(server, request, reader, writer).await,
         Request::Write { name, path } => {
             let Some(contents) = receive_file(&mut reader).await? else { return Ok(()) };

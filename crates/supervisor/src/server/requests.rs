@@ -251,6 +251,12 @@ async fn send_file(mut file: Input, writer: &mut OwnedWriteHalf) -> io::Result<R
 async fn is_directory<S: Sandbox>(sandbox: &S, path: &Path) -> Result<bool, sandbox::Error> {
     match sandbox.list(path).await {
         Ok(_) => Ok(true),
+        // A directory with too many entries to be listed.
+        Err(sandbox::Error::Path { source, .. })
+            if source.kind() == io::ErrorKind::FileTooLarge =>
+        {
+            Ok(true)
+        }
         Err(sandbox::Error::Path { .. }) => Ok(false),
         Err(error) => Err(error),
     }

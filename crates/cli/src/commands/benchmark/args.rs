@@ -15,7 +15,7 @@ use crate::args::{
 };
 
 /// Options that cannot be changed when a run is resumed.
-const FIXED_ON_RESUME: [&str; 26] = [
+const FIXED_ON_RESUME: [&str; 27] = [
     "tasks",
     "task",
     "data",
@@ -39,6 +39,7 @@ const FIXED_ON_RESUME: [&str; 26] = [
     "disk",
     "disk_quota",
     "disk_reserve",
+    "stall_timeout",
     "network",
     "tool_format",
     "strict",

@@ -14,7 +14,7 @@ use crate::{console::sanitize, exit::UsageError};
 const MAX_SHOWN: usize = 80;
 
 /// Options by the path of their setting below `settings`. A longer path belongs to the same option.
-const OPTIONS: [(&[&str], &str); 30] = [
+const OPTIONS: [(&[&str], &str); 31] = [
     (&["sampling", "temperature"], "--temperature"),
     (&["sampling", "top_p"], "--top-p"),
     (&["sampling", "top_k"], "--top-k"),
@@ -45,6 +45,7 @@ const OPTIONS: [(&[&str], &str); 30] = [
     (&["sandbox", "limits", "disk"], "--disk"),
     (&["sandbox", "disk_quota"], "--disk-quota"),
     (&["sandbox", "disk_reserve"], "--disk-reserve"),
+    (&["sandbox", "stall_timeout"], "--stall-timeout"),
 ];
 
 /// Names the options that differ; other errors stay as they are.

@@ -12,7 +12,7 @@ use crate::args::{
 };
 
 /// Options that cannot be changed when an episode is resumed.
-const FIXED_ON_RESUME: [&str; 21] = [
+const FIXED_ON_RESUME: [&str; 22] = [
     "task",
     "task_file",
     "query",
@@ -32,6 +32,7 @@ const FIXED_ON_RESUME: [&str; 21] = [
     "disk",
     "disk_quota",
     "disk_reserve",
+    "stall_timeout",
     "network",
     "strict",
 ];

@@ -1,6 +1,7 @@
 //! The summary of a run, for people and for programs.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -45,6 +46,9 @@ pub(crate) struct Summary {
     file_count: usize,
     /// Files that could not be collected, and why: likewise.
     skipped: Vec<SkippedFile>,
+    /// The number of files that could not be collected and are not listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    more_skipped: u64,
     /// Why nothing could be collected.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "trouble")]
@@ -88,9 +92,8 @@ impl Summary {
         let files = run.dir.files();
         // Where it cannot be created, nothing else can be written either, which is reported.
         let _ = fs::create_dir(&files);
-        let mut found = Vec::new();
-        list(&files, Path::new(""), &mut found);
-        found.sort();
+        let mut found = Found::default();
+        found.search(&files, Path::new(""));
         Self {
             outcome,
             answer: attempt::answer_of(&files.join("answer.txt")),
@@ -99,9 +102,10 @@ impl Summary {
             adapter: run.settings.model.adapter().map(ToString::to_string),
             spent: ended.spent,
             directory: lossy(run.dir.path()),
-            file_count: found.len(),
-            files: found.iter().take(MAX_LISTED).map(|path| lossy(path)).collect(),
-            skipped: collected.report.skipped.iter().take(MAX_LISTED).map(skipped_file).collect(),
+            file_count: found.count,
+            files: found.first.iter().map(|path| lossy(path)).collect(),
+            skipped: collected.report.skipped.iter().map(skipped_file).collect(),
+            more_skipped: collected.report.more_skipped,
             error,
             program: env!("CARGO_PKG_VERSION"),
             refused_connections,
@@ -174,12 +178,51 @@ fn skipped_file(skipped: &Skipped) -> SkippedFile {
     SkippedFile { path: lossy(&skipped.path), why: skipped.why.clone() }
 }
 
-fn list(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(root.join(below)).into_iter().flatten().flatten() {
-        let path = below.join(entry.file_name());
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => list(root, &path, found),
-            _ => found.push(path),
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The files below a directory: how many, and the first ones by name.
+#[derive(Default)]
+struct Found {
+    count: usize,
+    first: BTreeSet<PathBuf>,
+}
+
+impl Found {
+    fn search(&mut self, root: &Path, below: &Path) {
+        for entry in fs::read_dir(root.join(below)).into_iter().flatten().flatten() {
+            let path = below.join(entry.file_name());
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => self.search(root, &path),
+                _ => {
+                    self.count += 1;
+                    self.first.insert(path);
+                    if self.first.len() > MAX_LISTED {
+                        self.first.pop_last();
+                    }
+                }
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_very_many_files_the_first_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        for i in 0..MAX_LISTED + 50 {
+            fs::write(dir.path().join(format!("f{i:05}")), "").unwrap();
+        }
+        fs::write(dir.path().join("a/b"), "").unwrap();
+        let mut found = Found::default();
+        found.search(dir.path(), Path::new(""));
+        assert_eq!((found.count, found.first.len()), (MAX_LISTED + 51, MAX_LISTED));
+        assert_eq!(found.first.first().unwrap(), Path::new("a/b"));
+        assert_eq!(found.first.last().unwrap(), Path::new("f00998"));
     }
 }

@@ -47,10 +47,21 @@ pub(crate) struct Copied {
     to: PathBuf,
     files: u64,
     bytes: u64,
+    /// At most 1,000.
     skipped: Vec<Skipped>,
-    /// Links that were copied without what they lead to.
+    /// The number of others.
+    #[serde(skip_serializing_if = "is_zero")]
+    more_skipped: u64,
+    /// Links that were copied without what they lead to, at most 1,000.
     outward_links: Vec<PathBuf>,
+    /// The number of others.
+    #[serde(skip_serializing_if = "is_zero")]
+    more_outward_links: u64,
     error: Option<String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Copied {
@@ -59,9 +70,19 @@ impl Copied {
             Ok(report) => (report.clone(), None),
             Err(error) => (CopyReport::default(), Some(error.chain())),
         };
-        let CopyReport { files, bytes, skipped, outward_links } = report;
-        let (from, to) = (from.to_owned(), to.to_owned());
-        Self { from, to, files, bytes, skipped, outward_links, error }
+        let CopyReport { files, bytes, skipped, more_skipped, outward_links, more_outward_links } =
+            report;
+        Self {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            files,
+            bytes,
+            skipped,
+            more_skipped,
+            outward_links,
+            more_outward_links,
+            error,
+        }
     }
 }
 
@@ -139,11 +160,13 @@ pub(crate) fn report_skipped(report: &CopyReport) {
     for Skipped { path, why } in report.skipped.iter().take(MAX_SHOWN) {
         output::note(&format!("not copied: {}: {why}", path.display()));
     }
-    if let Some(more) = report.skipped.len().checked_sub(MAX_SHOWN + 1) {
-        output::note(&format!("not copied: {} more", more + 1));
+    let shown = report.skipped.len().min(MAX_SHOWN) as u64;
+    match report.skipped_count() - shown {
+        0 => {}
+        more => output::note(&format!("not copied: {more} more")),
     }
     if let Some(first) = report.outward_links.first() {
-        let others = match report.outward_links.len() {
+        let others = match report.outward_link_count() {
             1 => String::new(),
             links => format!(" and {} more", links - 1),
         };

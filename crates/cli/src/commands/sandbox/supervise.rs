@@ -6,6 +6,7 @@ use std::{
     io,
     path::Path,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use sandbox_native::{NativeOptions, NativeRuntime};
@@ -54,6 +55,9 @@ fn stage(stage: &str, home: &OsStr) -> Launcher {
     Launcher { program: spawner.program, args: args.into(), env: spawner.env }
 }
 
+/// How long cancelled copies may take to remove what they have written, when the supervisor ends.
+const LONGEST_REMOVAL: Duration = Duration::from_secs(30);
+
 fn detach(home: &OsStr) -> Result<(), Error> {
     let what = "putting the supervisor into the background";
     let failed = |source: io::Error| Error::Io { what: what.into(), source };
@@ -82,7 +86,10 @@ fn serve(home: &Path) -> Result<(), Error> {
         let stop = async {
             signals.cancelled().await;
         };
-        supervisor::serve(runtime, claim, Options::default(), || announce(Ok(())), stop).await
+        let options = Options::default();
+        let served = supervisor::serve(runtime, claim, options, || announce(Ok(())), stop).await;
+        sandbox::archive::until_removed(LONGEST_REMOVAL).await;
+        served
     });
     Program::shut_down(threads);
     served

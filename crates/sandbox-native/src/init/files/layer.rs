@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     ffi::{CStr, OsStr},
     fs::File,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -23,6 +23,9 @@ use rustix::{
     },
     io::Errno,
 };
+use sandbox::archive::OnStep;
+
+use super::PIECE;
 
 /// Deepest tree that is accepted: copying takes a descriptor per level.
 const MAX_DEPTH: usize = 500;
@@ -31,15 +34,20 @@ const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Copies a whole upper directory into an empty one.
-pub(crate) fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn copy(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    on_step: OnStep<'_>,
+) -> io::Result<()> {
     let from = openat(from, ".", DIRECTORY, Mode::empty())?;
     let top = openat(to, ".", DIRECTORY, Mode::empty())?;
     copy_attributes(&from, &top)?;
-    Copier { top: to, linked: HashMap::new() }.entries(&from, to, Path::new(""), 0)
+    Copier { top: to, linked: HashMap::new(), on_step }.entries(&from, to, Path::new(""), 0)
 }
 
 struct Copier<'a> {
     top: BorrowedFd<'a>,
+    on_step: OnStep<'a>,
     /// The copies of files with several links, by inode.
     linked: HashMap<u64, PathBuf>,
 }
@@ -57,6 +65,7 @@ impl Copier<'_> {
             return Err(io::Error::other("the directories are nested too deeply"));
         }
         each(from, |name, stat| {
+            (self.on_step)()?;
             let kind = FileType::from_raw_mode(stat.st_mode);
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
             match kind {
@@ -79,12 +88,12 @@ impl Copier<'_> {
                     match self.linked.get(&stat.st_ino) {
                         Some(first) => linkat(self.top, first, to, name, AtFlags::empty())?,
                         None => {
-                            copy_file(from, to, name, stat)?;
+                            copy_file(from, to, (name, stat), self.on_step)?;
                             self.linked.insert(stat.st_ino, path);
                         }
                     }
                 }
-                FileType::RegularFile => copy_file(from, to, name, stat)?,
+                FileType::RegularFile => copy_file(from, to, (name, stat), self.on_step)?,
                 FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
                 _ => mknodat(to, name, kind, mode, stat.st_rdev)?,
             }
@@ -96,13 +105,18 @@ impl Copier<'_> {
     }
 }
 
-fn copy_file(from: &OwnedFd, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+fn copy_file(
+    from: &OwnedFd,
+    to: BorrowedFd<'_>,
+    (name, stat): (&CStr, &Stat),
+    on_step: OnStep<'_>,
+) -> io::Result<()> {
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let source = open_regular(from, name)?;
     let copied = openat(to, name, write, Mode::from_raw_mode(0o600))?;
     // Instant on file systems that share blocks.
     if ioctl_ficlone(&copied, &source).is_err() {
-        copy_content(&source, &copied, stat.st_size as u64)?;
+        copy_content(&source, &copied, stat.st_size as u64, on_step)?;
     }
     copy_attributes(&source, &copied)?;
     rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
@@ -119,7 +133,12 @@ fn open_regular(dir: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
     }
 }
 
-fn copy_content(source: &OwnedFd, copied: &OwnedFd, size: u64) -> io::Result<()> {
+fn copy_content(
+    source: &OwnedFd,
+    copied: &OwnedFd,
+    size: u64,
+    on_step: OnStep<'_>,
+) -> io::Result<()> {
     use rustix::fs::{SeekFrom, ftruncate, seek};
     ftruncate(copied, size)?;
     let mut at = 0u64;
@@ -133,13 +152,14 @@ fn copy_content(source: &OwnedFd, copied: &OwnedFd, size: u64) -> io::Result<()>
         let end = seek(source, SeekFrom::Hole(start)).unwrap_or(size).min(size);
         let (mut read, mut write) = (start, start);
         while read < end {
-            let chunk = usize::try_from(end - read).unwrap_or(usize::MAX).min(1 << 30);
+            on_step()?;
+            let chunk = usize::try_from(end - read).unwrap_or(usize::MAX).min(PIECE as usize);
             match copy_file_range(source, Some(&mut read), copied, Some(&mut write), chunk) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
                 // Each has a file system of its own.
                 Err(Errno::XDEV) => {
-                    copy_bytes(source, copied, read..end)?;
+                    copy_bytes(source, copied, read..end, on_step)?;
                     read = end;
                 }
                 Err(error) => return Err(error.into()),
@@ -151,10 +171,16 @@ fn copy_content(source: &OwnedFd, copied: &OwnedFd, size: u64) -> io::Result<()>
 }
 
 /// Copies a range of one file to the same range of another.
-fn copy_bytes(source: &OwnedFd, copied: &OwnedFd, range: std::ops::Range<u64>) -> io::Result<()> {
+fn copy_bytes(
+    source: &OwnedFd,
+    copied: &OwnedFd,
+    range: std::ops::Range<u64>,
+    on_step: OnStep<'_>,
+) -> io::Result<()> {
     let mut buffer = vec![0u8; 1 << 17];
     let mut at = range.start;
     while at < range.end {
+        on_step()?;
         let most = buffer.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
         let read = rustix::io::pread(source, &mut buffer[..most], at)?;
         let mut written = 0;
@@ -196,9 +222,10 @@ pub(crate) fn pack<'a>(
     uppers: impl Iterator<Item = (&'a Path, &'a OwnedFd)>,
     without: Option<&Path>,
     stream: File,
+    on_step: OnStep<'_>,
 ) -> io::Result<()> {
     let builder = tar::Builder::new(io::BufWriter::with_capacity(1 << 16, stream));
-    let mut packer = Packer { builder, without, linked: HashMap::new() };
+    let mut packer = Packer { builder, without, linked: HashMap::new(), on_step };
     for (target, upper) in uppers {
         let upper = openat(upper, ".", DIRECTORY, Mode::empty())?;
         let mut above = PathBuf::new();
@@ -218,6 +245,7 @@ struct Packer<'a, W: Write> {
     without: Option<&'a Path>,
     /// The first path of each file with several names, which is stored once.
     linked: HashMap<(u64, u64), PathBuf>,
+    on_step: OnStep<'a>,
 }
 
 impl<W: Write> Packer<'_, W> {
@@ -231,6 +259,7 @@ impl<W: Write> Packer<'_, W> {
             self.builder.append_data(&mut empty_file(), mark, io::empty())?;
         }
         each(dir, |name, stat| {
+            (self.on_step)()?;
             let path = at.join(OsStr::from_bytes(name.to_bytes()));
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
@@ -267,8 +296,21 @@ impl<W: Write> Packer<'_, W> {
             }
             self.linked.insert((stat.st_dev, stat.st_ino), path.clone());
         }
-        let file = File::from(open_regular(dir, name)?);
+        let file = Steps { file: open_regular(dir, name)?.into(), on_step: self.on_step };
         self.builder.append_data(&mut header, &path, file)
+    }
+}
+
+/// A file that is read step by step.
+struct Steps<'a> {
+    file: File,
+    on_step: OnStep<'a>,
+}
+
+impl Read for Steps<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (self.on_step)()?;
+        self.file.read(buffer)
     }
 }
 

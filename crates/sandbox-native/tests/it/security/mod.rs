@@ -7,6 +7,7 @@
     reason = "helpers of tests; a failed expectation must fail the test"
 )]
 
+mod caller;
 mod descriptors;
 mod disk;
 mod exhaustion;

@@ -1,0 +1,321 @@
+//! Unpacks a tar stream that nobody vouches for.
+
+use std::{
+    cell::Cell,
+    fs, io,
+    io::{Read, Seek, Write},
+    path::{Component, Path, PathBuf},
+    rc::Rc,
+};
+
+use cap_std::{ambient_authority, fs::Dir};
+
+use super::{MAX_DEPTH, OnStep, TOO_DEEP, removal::Partial, stays_inside};
+use crate::CopyReport;
+
+/// Most bytes of the headers of one entry: its names, extended attributes, and the map of a sparse file. They are read
+/// into memory.
+const MAX_HEADERS: u64 = 1 << 20;
+
+/// Unpacks a tar stream of one file or tree to exactly `dest`, whatever its name in the stream. Fails once the files have
+/// more than this many bytes together.
+///
+/// A new destination appears complete or not at all, with the directories above it; an existing directory is added to.
+/// An empty stream creates nothing. Data after the end of the archive is read, so that its writer does not block.
+pub fn unpack(
+    bytes: u64,
+    stream: impl Read,
+    dest: &Path,
+    on_step: OnStep<'_>,
+) -> io::Result<CopyReport> {
+    if dest.is_dir() {
+        return Unpacking { bytes, on_step, report: CopyReport::default() }.run(stream, dest);
+    }
+    let name = dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
+    let partial = Partial::beside(dest, &name.to_string_lossy());
+    let unpacking = Unpacking { bytes, on_step, report: CopyReport::default() };
+    let report = unpacking.run(stream, partial.path())?;
+    if partial.path().symlink_metadata().is_ok() {
+        fs::rename(partial.path(), dest)?;
+    }
+    Ok(report)
+}
+
+/// A stream of which only so much can be read before more is allowed.
+struct Metered<R> {
+    inner: R,
+    allowed: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        match self.allowed.get().checked_sub(read as u64) {
+            Some(left) => self.allowed.set(left),
+            None => {
+                let text = format!("the headers of an entry have more than {MAX_HEADERS} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+        }
+        Ok(read)
+    }
+}
+
+struct Unpacking<'a> {
+    /// Most bytes of all files together.
+    bytes: u64,
+    on_step: OnStep<'a>,
+    report: CopyReport,
+}
+
+impl Unpacking<'_> {
+    fn run(mut self, stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
+        let allowed = Rc::new(Cell::new(0));
+        let mut archive =
+            tar::Archive::new(Metered { inner: stream, allowed: Rc::clone(&allowed) });
+        let mut tree: Option<Dir> = None;
+        let mut entries = archive.entries()?;
+        loop {
+            (self.on_step)()?;
+            // The entry before was read to its end, so what `next` reads are headers.
+            allowed.set(MAX_HEADERS);
+            let Some(entry) = entries.next() else { break };
+            let mut entry = entry?;
+            allowed.set(u64::MAX);
+            if self.report.bytes.saturating_add(entry.size()) > self.bytes {
+                let text = format!("the files have more than {} bytes", self.bytes);
+                return Err(io::Error::other(text));
+            }
+            self.entry(&mut entry, dest, &mut tree)?;
+            self.finish(&mut entry)?;
+        }
+        allowed.set(u64::MAX);
+        let mut rest = archive.into_inner();
+        self.finish(&mut rest)?;
+        Ok(self.report)
+    }
+
+    /// Reads to the end.
+    fn finish(&self, from: &mut impl Read) -> io::Result<()> {
+        let mut buffer = [0u8; 1 << 13];
+        while from.read(&mut buffer)? > 0 {
+            (self.on_step)()?;
+        }
+        Ok(())
+    }
+
+    fn entry<R: Read>(
+        &mut self,
+        entry: &mut tar::Entry<'_, R>,
+        dest: &Path,
+        tree: &mut Option<Dir>,
+    ) -> io::Result<()> {
+        let path = entry.path()?.into_owned();
+        let Some(inner) = inside(&path) else {
+            self.report.skip(path, "its name leads out of the tree");
+            return Ok(());
+        };
+        if inner.as_os_str().is_empty() {
+            *tree = self.top(entry, dest)?;
+            return Ok(());
+        }
+        if inner.components().count() > MAX_DEPTH {
+            self.report.skip(inner, TOO_DEEP);
+            return Ok(());
+        }
+        let Some(root) = tree else {
+            return Err(io::Error::other("the stream does not start with the copied path itself"));
+        };
+        match self.below(entry, root, &inner) {
+            Err(Refusal::Skip(why)) => {
+                self.report.skip(inner, why);
+                Ok(())
+            }
+            Err(Refusal::Io(error)) => Err(error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Unpacks the entry of `dest` itself: a directory to fill, or a single file.
+    fn top<R: Read>(
+        &mut self,
+        entry: &mut tar::Entry<'_, R>,
+        dest: &Path,
+    ) -> io::Result<Option<Dir>> {
+        if entry.header().entry_type().is_dir() {
+            fs::create_dir_all(dest)?;
+            return Dir::open_ambient_dir(dest, ambient_authority()).map(Some);
+        }
+        if !is_file(entry.header().entry_type()) {
+            return Err(io::Error::other("it is neither a file nor a directory"));
+        }
+        let name =
+            dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
+        fs::create_dir_all(parent_of(dest))?;
+        let dir = Dir::open_ambient_dir(parent_of(dest), ambient_authority())?;
+        self.file(entry, &dir, Path::new(name)).map(|()| None)
+    }
+
+    fn below<R: Read>(
+        &mut self,
+        entry: &mut tar::Entry<'_, R>,
+        root: &Dir,
+        path: &Path,
+    ) -> Result<(), Refusal> {
+        create_parents(root, path)?;
+        let kind = entry.header().entry_type();
+        let existing = root.symlink_metadata(path).ok();
+        if kind.is_dir() {
+            return match existing {
+                Some(meta) if meta.is_dir() => Ok(()),
+                Some(_) => Err(Refusal::Skip("something that is not a directory is in its place")),
+                None => Ok(root.create_dir(path)?),
+            };
+        }
+        if existing.is_some_and(|meta| meta.is_dir()) {
+            return Err(Refusal::Skip("a directory is in its place"));
+        }
+        let clear = || match root.remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        };
+        if is_file(kind) {
+            clear()?;
+            Ok(self.file(entry, root, path)?)
+        } else if kind.is_symlink() {
+            let target = entry.link_name()?.ok_or(Refusal::Skip("a link without a target"))?;
+            if !stays_inside(path, &target) {
+                return Err(Refusal::Skip("a link that leads out of the tree"));
+            }
+            clear()?;
+            put_link(root, &target, path)
+        } else if kind.is_hard_link() {
+            let target = entry.link_name()?.ok_or(Refusal::Skip("a link without a target"))?;
+            let target =
+                inside(&target).ok_or(Refusal::Skip("a link that leads out of the tree"))?;
+            if !root.symlink_metadata(&target).is_ok_and(|meta| meta.is_file()) {
+                return Err(Refusal::Skip("a hard link to something that was not copied"));
+            }
+            clear()?;
+            self.report.files += 1;
+            Ok(root.hard_link(&target, root, path)?)
+        } else {
+            Err(Refusal::Skip("not a file, directory or link"))
+        }
+    }
+
+    fn file<R: Read>(
+        &mut self,
+        entry: &mut tar::Entry<'_, R>,
+        dir: &Dir,
+        path: &Path,
+    ) -> io::Result<()> {
+        let mut options = cap_std::fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        {
+            use cap_std::fs::OpenOptionsExt;
+            // Never setuid, and always readable by the owner.
+            options.mode(entry.header().mode().unwrap_or(0o644) & 0o777 | 0o600);
+        }
+        let mut file = dir.open_with(path, &options)?;
+        self.report.bytes += copy_sparse(entry, &mut file, self.on_step).inspect_err(|_| {
+            // A part of a file must not be taken for the whole.
+            let _ = dir.remove_file(path);
+        })?;
+        self.report.files += 1;
+        Ok(())
+    }
+}
+
+/// Why an entry was not unpacked.
+enum Refusal {
+    Skip(&'static str),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// The directory of a path.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(unix)]
+fn put_link(root: &Dir, target: &Path, path: &Path) -> Result<(), Refusal> {
+    Ok(root.symlink(target, path)?)
+}
+
+#[cfg(not(unix))]
+fn put_link(_: &Dir, _: &Path, _: &Path) -> Result<(), Refusal> {
+    Err(Refusal::Skip("this system has no such links"))
+}
+
+/// Creates the directories above a path. A link among them is refused.
+fn create_parents(root: &Dir, path: &Path) -> Result<(), Refusal> {
+    let mut above = PathBuf::new();
+    for component in path.parent().into_iter().flat_map(Path::components) {
+        above.push(component);
+        match root.symlink_metadata(&above) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return Err(Refusal::Skip("its directory is not a directory")),
+            Err(_) => root.create_dir(&above)?,
+        }
+    }
+    Ok(())
+}
+
+/// Copies, leaving holes where the content is zero, so that a sparse file stays sparse.
+fn copy_sparse(
+    from: &mut impl Read,
+    to: &mut cap_std::fs::File,
+    on_step: OnStep<'_>,
+) -> io::Result<u64> {
+    let mut buffer = vec![0u8; 1 << 16];
+    let mut total = 0u64;
+    loop {
+        on_step()?;
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match from.read(&mut buffer[filled..])? {
+                0 => break,
+                n => filled += n,
+            }
+        }
+        let chunk = &buffer[..filled];
+        if filled == buffer.len() && chunk.iter().all(|byte| *byte == 0) {
+            to.seek(io::SeekFrom::Current(filled as i64))?;
+        } else {
+            to.write_all(chunk)?;
+        }
+        total += filled as u64;
+        if filled < buffer.len() {
+            to.set_len(total)?;
+            return Ok(total);
+        }
+    }
+}
+
+fn is_file(kind: tar::EntryType) -> bool {
+    kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous()
+}
+
+/// The path below the stream's first component; `None` if it leads out of the tree.
+fn inside(path: &Path) -> Option<PathBuf> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::CurDir | Component::RootDir => {}
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(names.into_iter().skip(1).collect())
+}
