@@ -9,7 +9,7 @@ use std::{
 
 use agent::Journal;
 use model::{Delta, Listener};
-use trajectory::{Event, Line};
+use trajectory::{Event, Line, escape_hidden};
 
 /// Appends events to a file, as one line of JSON each.
 #[derive(Debug)]
@@ -30,11 +30,10 @@ impl EventFile {
     /// that follow.
     pub fn append(&self, event: Event) -> io::Result<Line> {
         let line = Line::new(now_ms(), event);
-        let mut text = serde_json::to_vec(&line)?;
-        text.push(b'\n');
+        let text = escape_hidden(&serde_json::to_string(&line)?).into_owned() + "\n";
         let mut length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
         let mut file = &self.file;
-        if let Err(error) = file.write_all(&text) {
+        if let Err(error) = file.write_all(text.as_bytes()) {
             // The write that failed says more than that the file cannot be cut either.
             let _ = file.set_len(*length).and_then(|()| file.seek(SeekFrom::Start(*length)));
             return Err(error);

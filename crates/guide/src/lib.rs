@@ -66,6 +66,7 @@
 //! - [`lis_atomic_file`](../lis_atomic_file/index.html): files that are written completely or not at all.
 //! - [`lis_error_text`](../lis_error_text/index.html): an error and its causes in one line.
 //! - [`lis_http`](../lis_http/index.html): the HTTP client: TLS, timeouts, bounded bodies.
+//! - [`lis_http_server`](../lis_http_server/index.html): an HTTP server's connections, access checks and bodies.
 //! - [`lis_plot`](../lis_plot/index.html): SVG charts and self-contained HTML pages.
 //! - [`lis_seeded`](../lis_seeded/index.html): reproducible pseudo-random numbers.
 //!

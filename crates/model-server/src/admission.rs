@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http_server::{MemoryBudget, MemoryPermit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{ServeOptions, api_error::ApiError};
@@ -12,8 +13,8 @@ pub(crate) struct Admission {
     /// Running and waiting requests.
     queue: Arc<Semaphore>,
     running: Arc<Semaphore>,
-    /// KiB of requests that are received or processed.
-    memory: Arc<Semaphore>,
+    /// For requests that are received or processed.
+    pub(crate) memory: MemoryBudget,
 }
 
 /// Total memory for bodies, in bodies of the maximum length.
@@ -26,7 +27,7 @@ impl Admission {
         Self {
             queue: counter(running.saturating_add(options.max_waiting)),
             running: counter(running),
-            memory: counter(kibibytes(options.max_body).saturating_mul(MAX_LARGE_BODIES)),
+            memory: MemoryBudget::new(options.max_body.saturating_mul(MAX_LARGE_BODIES)),
         }
     }
 
@@ -35,41 +36,6 @@ impl Admission {
         let queued = self.queue.clone().try_acquire_owned();
         let queued = queued.map_err(|_| ApiError::busy("too many requests are waiting"))?;
         Ok(QueueSlot { _memory: memory, _queued: queued, running: self.running.clone() })
-    }
-
-    /// A permit for no memory yet, for a request of which nothing was received.
-    pub(crate) fn memory(&self) -> MemoryPermit {
-        MemoryPermit { memory: self.memory.clone(), bytes: 0, taken: None }
-    }
-}
-
-/// Permission to hold a request in memory, released on drop.
-#[derive(Debug)]
-pub(crate) struct MemoryPermit {
-    memory: Arc<Semaphore>,
-    bytes: usize,
-    taken: Option<OwnedSemaphorePermit>,
-}
-
-/// Granularity in bytes: a body may arrive byte by byte.
-const STEP: usize = 64 << 10;
-
-impl MemoryPermit {
-    /// Extends the permit to this many bytes in total, if available.
-    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
-        if bytes <= self.bytes {
-            return Ok(());
-        }
-        let more = (bytes - self.bytes).max(STEP);
-        let amount = u32::try_from(kibibytes(more)).unwrap_or(u32::MAX);
-        let added = self.memory.clone().try_acquire_many_owned(amount);
-        let added = added.map_err(|_| ApiError::busy("too many large requests at once"))?;
-        match &mut self.taken {
-            Some(taken) => taken.merge(added),
-            none => *none = Some(added),
-        }
-        self.bytes += more;
-        Ok(())
     }
 }
 
@@ -95,34 +61,15 @@ pub(crate) struct RunPermit {
     _running: Option<OwnedSemaphorePermit>,
 }
 
-fn kibibytes(bytes: usize) -> usize {
-    bytes.div_ceil(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_bounded_and_released() {
-        let options = ServeOptions { max_body: 1 << 20, ..ServeOptions::default() };
-        let admission = Admission::new(&options);
-        let fill = || {
-            let mut permit = admission.memory();
-            (1..=64).try_for_each(|step| permit.grow(step << 14)).map(|()| permit)
-        };
-        let permits: Vec<_> = (0..MAX_LARGE_BODIES).map(|_| fill()).collect();
-        assert!(permits.iter().all(Result::is_ok));
-        assert!(fill().is_err());
-        drop(permits);
-        assert!(fill().is_ok());
-    }
-
-    #[test]
     fn the_queue_is_bounded() {
         let options = ServeOptions { max_running: 1, max_waiting: 1, ..ServeOptions::default() };
         let admission = Admission::new(&options);
-        let place = || admission.enqueue(admission.memory());
+        let place = || admission.enqueue(admission.memory.permit());
         let (first, second) = (place(), place());
         assert!(first.is_ok() && second.is_ok() && place().is_err());
         drop(first);

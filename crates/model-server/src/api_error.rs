@@ -7,6 +7,7 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
 };
+use http_server::{BodyError, Refusal};
 use model::{Error, Overflow};
 use serde_json::{Value, json};
 
@@ -98,6 +99,25 @@ impl IntoResponse for ApiError {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let failure = Self::new(refusal.status(), refusal.to_string());
+        match refusal {
+            Refusal::NoKey | Refusal::WrongKey => failure.code("invalid_api_key"),
+            Refusal::ForeignHost | Refusal::WebPage => failure,
+        }
+    }
+}
+
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::OutOfMemory => Self::busy(&error.to_string()),
+            error => Self::new(error.status(), error.to_string()),
+        }
     }
 }
 

@@ -7,20 +7,21 @@ use axum::{
     body::Body,
     extract::{Path, State},
     http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header},
-    middleware,
+    middleware::{self, Next},
+    response::IntoResponse,
     routing::{get, post},
 };
+use http_server::{BodyLimits, Gate, MemoryPermit};
 use model::Model;
 use serde_json::{Value, json};
 
 use crate::{
-    ServeOptions, Served,
-    admission::{Admission, MemoryPermit},
-    api_error::ApiError,
-    body, chat, completion, completions,
-    gate::{self, Gate, HEALTH},
+    ServeOptions, Served, admission::Admission, api_error::ApiError, chat, completion, completions,
     generation::broken,
 };
+
+/// The health check, which needs no key.
+const HEALTH: &str = "/health";
 
 /// State shared by all requests.
 #[derive(Debug)]
@@ -40,7 +41,9 @@ impl<M: Model> App<M> {
         request: Request<Body>,
         parse: fn(&[u8]) -> Result<T, ApiError>,
     ) -> Result<(T, MemoryPermit), ApiError> {
-        let (body, permit) = body::receive(request, &self.options, &self.admission).await?;
+        let limits =
+            BodyLimits { max_bytes: self.options.max_body, timeout: self.options.body_timeout };
+        let (body, permit) = http_server::receive(request, limits, &self.admission.memory).await?;
         let reading = tokio::task::spawn_blocking(move || (parse(&body), permit));
         let (parsed, permit) = reading.await.map_err(|_| broken())?;
         Ok((parsed?, permit))
@@ -76,7 +79,8 @@ pub(crate) fn app<M: Model>(
     options: ServeOptions,
     address: IpAddr,
 ) -> Router {
-    let gate = Arc::new(Gate::new(options.api_key.as_ref(), address));
+    let key = options.api_key.as_ref().map(|key| key.reveal().as_bytes());
+    let gate = Arc::new(Gate::new(key, address, HEALTH));
     let admission = Admission::new(&options);
     let models = Arc::new(models);
     let app = App { models, options, admission, created: completion::now() };
@@ -90,7 +94,15 @@ pub(crate) fn app<M: Model>(
         .fallback(nothing)
         .method_not_allowed_fallback(other_method)
         .with_state(Arc::new(app))
-        .layer(middleware::from_fn_with_state(gate, gate::pass))
+        .layer(middleware::from_fn_with_state(gate, pass))
+}
+
+/// The access checks as middleware.
+async fn pass(State(gate): State<Arc<Gate>>, request: Request<Body>, next: Next) -> Response<Body> {
+    match gate.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => ApiError::from(refusal).into_response(),
+    }
 }
 
 /// A JSON response.

@@ -50,7 +50,8 @@ pub struct ServeOptions {
     pub max_running: usize,
     /// Waiting requests; more are rejected.
     pub max_waiting: usize,
-    /// Open connections; more wait in the system's backlog.
+    /// Open connections. A further one takes the place of the connection that has kept the server waiting longest; if all
+    /// are being answered, it gets status 503.
     pub max_connections: usize,
     /// Maximum bytes of a request's body.
     pub max_body: usize,

@@ -54,9 +54,13 @@ pub trait EventSink {
     /// The number of JSON values beyond which one event cannot belong to an answer. A parsed value takes many times the bytes
     /// of its text.
     fn max_values(&self) -> usize {
-        usize::MAX
+        MAX_VALUES
     }
 }
+
+/// Values of one JSON text of a server. Texts and arguments are one value each, however long they are; small objects take
+/// about 200 bytes for each.
+pub(crate) const MAX_VALUES: usize = 1 << 18;
 
 /// Assembles a response from a vendor's events.
 pub(crate) trait Assembler: EventSink {
@@ -66,6 +70,9 @@ pub(crate) trait Assembler: EventSink {
 
 /// After the last piece of the response, trailing events such as the token count come at once or never.
 const TRAILING: Duration = Duration::from_secs(5);
+
+/// Bytes without content that are read after the time for content is over.
+const MAX_IDLE_BYTES: usize = 1 << 20;
 
 /// A client of one model at one server.
 #[derive(Debug)]
@@ -175,6 +182,8 @@ pub(crate) async fn receive(
     let mut events = Vec::new();
     let mut last_content = Instant::now();
     let (max_bytes, mut bytes) = (assembler.max_bytes(), 0);
+    // Those since `last_content`.
+    let mut idle_bytes = 0;
     loop {
         let limit = if assembler.is_complete() { TRAILING.min(silence) } else { silence };
         let chunk = match answer.chunk(limit.saturating_sub(last_content.elapsed())).await {
@@ -183,6 +192,14 @@ pub(crate) async fn receive(
             Err(_) if assembler.is_complete() => break,
             Err(error) => return Err(error),
         };
+        // What has arrived already is read even if the time is over, but not without end.
+        idle_bytes += chunk.len();
+        if idle_bytes > MAX_IDLE_BYTES && last_content.elapsed() > limit {
+            return match assembler.is_complete() {
+                true => Ok(()),
+                false => Err(Error::Silence(silence)),
+            };
+        }
         bytes += chunk.len();
         if bytes > max_bytes {
             let why = format!("it is longer than {max_bytes} bytes, too long for the request");
@@ -192,7 +209,7 @@ pub(crate) async fn receive(
         body.push(&chunk, &mut events).map_err(|why| http.protocol_error(&why))?;
         // A document is sent when it is complete: the limit holds for all of it, not for each piece.
         if !is_begun && matches!(body, AnswerBody::Document(_)) {
-            last_content = Instant::now();
+            (last_content, idle_bytes) = (Instant::now(), 0);
         }
         // Comments and pings keep a connection open but carry no content.
         let has_content = events.iter().any(Event::has_content);
@@ -212,7 +229,7 @@ pub(crate) async fn receive(
             _ => has_content,
         };
         if is_progress {
-            last_content = Instant::now();
+            (last_content, idle_bytes) = (Instant::now(), 0);
         }
     }
     // What follows the end of the response may be cut off without harm.
@@ -282,7 +299,7 @@ impl AnswerBody {
 
 /// The number of values that a JSON text has at most, counted up to one more than `most`: each but the first follows one of
 /// these marks.
-fn values(text: &[u8], most: usize) -> usize {
+pub(crate) fn values(text: &[u8], most: usize) -> usize {
     let (mut values, mut quoted, mut escaped) = (1, false, false);
     for byte in text {
         match byte {

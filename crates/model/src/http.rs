@@ -16,6 +16,7 @@ use trajectory::error_chain;
 
 use crate::{
     Endpoint, Error, Secret,
+    exchange::{MAX_VALUES, values},
     refusal::{Refusal, one_line},
 };
 
@@ -112,6 +113,9 @@ impl Http {
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk(self.endpoint.silence).await? {
             body.extend_from_slice(&chunk);
+        }
+        if values(&body, MAX_VALUES) > MAX_VALUES {
+            return Err(self.protocol_error("the list of models is too long"));
         }
         serde_json::from_slice(&body)
             .map_err(|_| self.protocol_error("the list of models is not JSON"))

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::OFlags;
 use serde::{Serialize, de::DeserializeOwned};
-use trajectory::Line;
+use trajectory::{Line, escape_hidden};
 
 use crate::{AttemptKey, AttemptRecord, Judgement, Run, VERSION, name, open::open_below};
 
@@ -257,8 +257,8 @@ impl ResultsDir {
 
     fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), Error> {
         self.create_parent(path)?;
-        let mut text = serde_json::to_vec(value).map_err(|error| malformed(path, &error))?;
-        text.push(b'\n');
+        let text = serde_json::to_string(value).map_err(|error| malformed(path, &error))?;
+        let text = escape_hidden(&text).into_owned() + "\n";
         atomic_file::write_via(&self.path, path, text).map_err(io_error("write", path))
     }
 }

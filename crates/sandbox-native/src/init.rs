@@ -406,6 +406,9 @@ impl<'a> Server<'a> {
         }
         if let Some(program) = self.programs.ended(pid) {
             let status = to_status(status);
+            if self.is_out_of_memory(program.counts_before, status) {
+                program.kill();
+            }
             let cause = self.cause(program.counts_before, status);
             return self.end(program.id, status, cause, false);
         }
@@ -413,13 +416,24 @@ impl<'a> Server<'a> {
         if let Some((id, status)) = self.shell.read_status() {
             self.shell_ended(id, status)?;
         }
+        let status = to_status(status);
+        if let Some(counts_before) = self.shell.runs_command(pid)
+            && self.is_out_of_memory(counts_before, status)
+        {
+            self.shell.kill_rest(&self.programs, &self.workers.pids());
+        }
         if let Some((id, counts_before, lost)) = self.shell.process_ended(pid) {
-            let status = to_status(status);
             let cause = self.cause(counts_before, status);
             return self.end(id, status, cause, lost);
         }
         // An orphan.
         Ok(())
+    }
+
+    /// Whether the kernel has killed the first process of a command for the lack of memory. What it started would go on
+    /// without it.
+    fn is_out_of_memory(&self, counts_before: LimitCounts, status: Status) -> bool {
+        status == Status::Signaled(libc::SIGKILL) && self.events.read().oom > counts_before.oom
     }
 
     fn shell_ended(&mut self, id: u32, status: Status) -> io::Result<()> {

@@ -1,8 +1,8 @@
 //! Descriptions of files in a sandbox, and reports of copies.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::ByteSize;
 
@@ -58,7 +58,7 @@ pub struct CopyReport {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_skipped: u64,
     /// Links that lead out of the copied tree and were copied as they are, without what they lead to.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", serialize_with = "lossy_paths")]
     pub outward_links: Vec<PathBuf>,
     /// Number of such links that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -116,9 +116,20 @@ fn add<T>(list: &mut Vec<T>, more: &mut u64, entry: T, bytes: impl Fn(&T) -> usi
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// Its path within the copied tree.
+    #[serde(serialize_with = "lossy_path")]
     pub path: PathBuf,
     /// The reason.
     pub why: String,
+}
+
+/// Writes a path, with what is not UTF-8 replaced: a command chooses the names of its files, and none may prevent a report.
+pub fn lossy_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+/// Like [`lossy_path`], for several.
+pub fn lossy_paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
 #[cfg(test)]

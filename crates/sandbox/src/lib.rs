@@ -31,6 +31,7 @@ mod disk;
 mod error;
 mod exec;
 mod files;
+mod partial;
 mod pool;
 mod progress;
 mod protection;
@@ -47,7 +48,7 @@ pub use error::{Error, Feature, RequestError, UnknownImage};
 pub use exec::{
     Cause, ExecOutput, Exit, Input, Output, Process, ShellCommand, Status, Streams, TerminalSize,
 };
-pub use files::{CopyReport, Entry, EntryKind, Skipped, Usage};
+pub use files::{CopyReport, Entry, EntryKind, Skipped, Usage, lossy_path, lossy_paths};
 pub use pool::Pool;
 pub use progress::{CancelOnDrop, Cancelled, LOOK_INTERVAL, Progress};
 pub use protection::{Layer, LayerReport, LayerState, Protection};

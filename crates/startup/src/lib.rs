@@ -26,3 +26,4 @@ pub use program::Program;
 pub use program::launcher;
 pub use sanitize::sanitize;
 pub use signals::Signals;
+pub use trajectory::escape_hidden;

@@ -1,11 +1,14 @@
 //! Logging to standard error, off by default.
 
-use std::{ffi::OsStr, io};
+use std::{
+    ffi::OsStr,
+    io::{self, Write},
+};
 
 use clap::{ArgAction, Args};
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::note;
+use crate::{note, sanitize};
 
 /// The variable with a filter such as `lis_agent=debug,warn`; it wins over `-v`.
 pub const LOG_VARIABLE: &str = "LLM_IN_SANDBOX_LOG";
@@ -50,7 +53,23 @@ pub(crate) fn init(args: &LogArgs, variable: Option<&OsStr>) -> bool {
         EnvFilter::new("warn")
     });
     // A logger that is installed already, as in tests, stays.
-    fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).try_init().is_ok()
+    let writer = || Sanitized(io::stderr());
+    fmt().with_env_filter(filter).with_writer(writer).with_ansi(false).try_init().is_ok()
+}
+
+/// Makes visible what is hidden in a line of the log, which may quote servers and commands.
+struct Sanitized<W>(W);
+
+impl<W: Write> Write for Sanitized<W> {
+    /// The logger writes whole lines.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(sanitize(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +80,13 @@ mod tests {
     fn logging_is_off_by_default() {
         assert!(!init(&LogArgs::default(), None));
         assert!(!init(&LogArgs::default(), Some(OsStr::new(""))));
+    }
+
+    #[test]
+    fn lines_show_what_they_hide() {
+        let mut log = Sanitized(Vec::new());
+        log.write_all("WARN \u{9b}2J\u{202e}\x1b[0m é\n".as_bytes()).unwrap();
+        assert_eq!(log.0, "WARN \\u{9b}2J\\u{202e}\\x1b[0m é\n".as_bytes());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
-use startup::note;
+use startup::{escape_hidden, note, sanitize};
 use training::{Metrics, Observer, RunEvent};
 
 /// The metrics in a line, and their labels.
@@ -70,7 +70,7 @@ fn draw(bar: &ProgressBar, last: &Mutex<String>, event: RunEvent<'_>) {
             bar.set_position(step);
         }
         RunEvent::Rollout { done, all, what } => {
-            bar.set_message(format!("{last} | {what} {done}/{all}"))
+            bar.set_message(format!("{last} | {} {done}/{all}", sanitize(what)))
         }
         RunEvent::Step { step, metrics, .. } => {
             bar.set_position(step);
@@ -173,9 +173,9 @@ fn figures(metrics: &Metrics) -> Map<String, Value> {
     metrics.iter().map(|(name, number)| (name.to_owned(), json!(number))).collect()
 }
 
-/// Prints a JSON line. A closed standard output must not stop training.
+/// Prints a JSON line, with hidden characters escaped. A closed standard output must not stop training.
 pub(crate) fn print(value: &Value) {
-    let _ = writeln!(io::stdout().lock(), "{value}");
+    let _ = writeln!(io::stdout().lock(), "{}", escape_hidden(&value.to_string()));
 }
 
 impl Drop for Progress {

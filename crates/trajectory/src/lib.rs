@@ -36,7 +36,7 @@ pub use error_text::chain as error_chain;
 pub use event::{
     ENDED, Ended, Event, Line, Observed, ReadError, Responded, Started, VERSION, read,
 };
-pub use hidden::is_hidden;
+pub use hidden::{escape_hidden, is_hidden};
 pub use history::{compacted, history};
 pub use message::{Arguments, Assistant, Content, Message, Stop, ToolCall, ToolResult};
 pub use outcome::{Fault, Outcome};

@@ -55,11 +55,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("grade", &[]),
     ("guide", &[]),
     ("http", &[]),
+    ("http-server", &[]),
     ("hub", &["error-text", "http"]),
     ("image", &["error-text", "http"]),
     ("model", &["atomic-file", "http", "trajectory"]),
     ("model-local", &["chat-template", "gguf", "model", "sampling", "trajectory"]),
-    ("model-server", &["model", "sampling", "trajectory"]),
+    ("model-server", &["http-server", "model", "sampling", "trajectory"]),
     (
         "perf",
         &[

@@ -40,8 +40,8 @@ pub(crate) struct SandboxArgs {
     /// (needs root) or in memory
     #[arg(long, value_name = "measured|strict|memory", default_value_t)]
     pub(crate) disk_quota: DiskQuota,
-    /// Free disk space to leave on this machine, such as 5G; sandboxes are stopped below it. `auto` is 1G, or 1 % of the
-    /// disk if that is less
+    /// Free disk space to leave on this machine, such as 5G: below it, no sandbox is created, and those that write are
+    /// stopped. `auto` is 1G, or 1 % of the disk if that is less
     #[arg(long, value_name = "SIZE|auto|none", default_value = "auto", value_parser = values::reserve)]
     pub(crate) disk_reserve: Reserve,
     /// Network access: none, full, or only these hosts over HTTP and HTTPS. `*.name` allows subdomains, `name:8080`

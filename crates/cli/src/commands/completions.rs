@@ -29,6 +29,6 @@ pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<Exit> {
     // clap_complete 4.6 spells a hyphen of the program's name in two ways, so that no label of bash's matches
     // (clap-rs/clap#6421).
     let script = script.replace("llm__subcmd__in__subcmd__sandbox", "llm__in__sandbox");
-    output::print(&script)?;
+    output::print_raw(&script)?;
     Ok(Exit::Done)
 }

@@ -82,7 +82,7 @@ pub(crate) async fn run(args: &DoctorArgs, settings: &Settings) -> anyhow::Resul
     if args.json {
         output::print_json(&findings)?;
     } else {
-        output::print(&show::text(&findings, settings.color_stdout()))?;
+        output::print_raw(&show::text(&findings, settings.color_stdout()))?;
     }
     let works = findings.native.works || findings.docker.works;
     Ok(if works { Exit::Done } else { Exit::Infrastructure })

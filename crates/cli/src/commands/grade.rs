@@ -241,7 +241,7 @@ fn write(replies: Receiver<io::Result<Grades>>) -> Result<Summary> {
             }
             text.push('\n');
         }
-        output::print(&text)?;
+        output::print_raw(&trajectory::escape_hidden(&text))?;
     }
     Ok(summary)
 }

@@ -131,7 +131,7 @@ fn write_pages(args: &ReplayArgs) -> anyhow::Result<Exit> {
 fn write_page(recorded: &Recorded, file: PathBuf) -> anyhow::Result<()> {
     let page = episode_pages::page(recorded);
     if file == Path::new("-") {
-        return Ok(output::print(&page)?);
+        return Ok(output::print_raw(&page)?);
     }
     if !is_page(&file) || file.is_dir() {
         let name = file.display();

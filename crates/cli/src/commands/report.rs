@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 use report::{Report, Source, html, markdown, markdown_summary, read};
 use results::{AttemptKey, ResultsDir};
+use trajectory::escape_hidden;
 
 pub(crate) use self::args::ReportArgs;
 use self::args::{Format, PagesOf};
@@ -32,7 +33,7 @@ impl Format {
     fn write(self, report: &Report) -> Result<String> {
         Ok(match self {
             Self::Md => markdown(report),
-            Self::Json => serde_json::to_string_pretty(report)? + "\n",
+            Self::Json => escape_hidden(&serde_json::to_string_pretty(report)?).into_owned() + "\n",
             Self::Html => html(report),
         })
     }

@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 
 pub(crate) use startup::note;
+use trajectory::escape_hidden;
 
 /// Standard output cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -18,8 +19,14 @@ impl OutputError {
     }
 }
 
-/// Writes one or more lines to standard output.
+/// Writes one or more lines to standard output, for people: what is hidden becomes visible, see [`startup::sanitize`].
 pub(crate) fn print(text: &str) -> Result<(), OutputError> {
+    print_raw(&startup::sanitize(text))
+}
+
+/// Writes one or more lines to standard output as they are: for programs, and for text that was sanitized before it was
+/// colored.
+pub(crate) fn print_raw(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     out.write_all(text.trim_end_matches('\n').as_bytes())
         .and_then(|()| out.write_all(b"\n"))
@@ -27,10 +34,16 @@ pub(crate) fn print(text: &str) -> Result<(), OutputError> {
         .map_err(OutputError)
 }
 
-/// Writes a value to standard output as one JSON document.
+/// Writes a value to standard output as one JSON document. Hidden characters are escaped.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), OutputError> {
     let text = serde_json::to_string_pretty(value).map_err(|e| OutputError(e.into()))?;
-    print(&text)
+    print_raw(&escape_hidden(&text))
+}
+
+/// Writes an event to standard error as one line of JSON. Hidden characters are escaped; a closed standard error is
+/// ignored.
+pub(crate) fn note_json(event: &serde_json::Value) {
+    let _ = writeln!(io::stderr(), "{}", escape_hidden(&event.to_string()));
 }
 
 /// A word as a shell reads it, quoted where needed: for commands that users may copy.

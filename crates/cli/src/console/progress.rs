@@ -5,7 +5,7 @@ use std::{io, io::IsTerminal, time::Duration};
 use image::{Progress, Stage};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::output;
+use super::{output, sanitize};
 
 const BYTES: &str = "{prefix:>12} {bar:32} {bytes}/{total_bytes} {bytes_per_sec} {wide_msg}";
 const STEPS: &str = "{prefix:>12} {bar:32} {pos}/{len} {elapsed} {wide_msg}";
@@ -95,7 +95,7 @@ impl Progress for ProgressView {
 
     fn message(&self, text: &str) {
         match self {
-            Self::Bar(bar) => bar.set_message(text.to_owned()),
+            Self::Bar(bar) => bar.set_message(sanitize(text).into_owned()),
             Self::Lines => output::note(text),
         }
     }
@@ -117,6 +117,6 @@ fn start(bar: &ProgressBar, title: &str, template: &str, total: Option<u64>) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
-    bar.set_prefix(title.to_owned());
+    bar.set_prefix(sanitize(title).into_owned());
     bar.set_message("");
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use crate::support::{Home, code, err, out, refusal, write};
+use crate::support::{Home, Running, code, err, out, refusal, wait_for, write};
 
 #[test]
 fn a_file_goes_in_and_a_result_comes_out() {
@@ -140,4 +140,31 @@ fn a_missing_result_leaves_no_directory() {
     let line = refusal(&output, 2);
     assert!(line.contains("/missing"), "{line}");
     assert!(!home.file("new").exists());
+}
+
+#[test]
+fn what_a_killed_copy_left_goes_with_the_next_one() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let partials = || {
+        let entries = fs::read_dir(home.file("")).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with(".out.partial-")).collect::<Vec<_>>()
+    };
+    // A file of holes takes no space, and longer to copy than this test needs.
+    let slow = ["sandbox", "run", "--disk", "none", "--copy-out", "big:out", "--"];
+    let mut command = home.command(slow.into_iter().chain(["truncate", "-s", "900G", "big"]));
+    let mut slow = Running(command.spawn().unwrap());
+    let left = wait_for("a partial copy", || partials().pop());
+    let copy = || {
+        let args = ["sandbox", "run", "--copy-out", "small:out", "--", "sh", "-c"];
+        home.ok(args.into_iter().chain(["echo done > small"]));
+        assert_eq!(fs::read_to_string(home.file("out")).unwrap(), "done\n");
+    };
+    copy();
+    assert_eq!(partials(), std::slice::from_ref(&left), "a copy that is being written was removed");
+    slow.0.kill().unwrap();
+    slow.0.wait().unwrap();
+    assert_eq!(partials(), [left]);
+    copy();
+    assert_eq!(partials(), [] as [String; 0]);
 }

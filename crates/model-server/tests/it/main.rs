@@ -6,6 +6,7 @@
 
 mod calls_tools;
 mod continues_tokens;
+mod keeps_a_place_for_others;
 mod keeps_others_out;
 mod queues_requests;
 mod refuses_clearly;

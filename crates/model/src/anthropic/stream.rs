@@ -17,6 +17,8 @@ pub(super) struct EventAssembler<'a> {
     blocks: Vec<(u64, Block)>,
     stop: Option<String>,
     usage: Option<Usage>,
+    /// Events with a piece of the response.
+    pieces: usize,
 }
 
 /// A block of the response.
@@ -38,7 +40,10 @@ enum Block {
 
 impl EventSink for EventAssembler<'_> {
     fn push(&mut self, json: &Value) -> Result<Progress, Error> {
-        match json.get("type").and_then(Value::as_str).unwrap_or_default() {
+        let kind = json.get("type").and_then(Value::as_str).unwrap_or_default();
+        let is_piece = ["content_block_start", "content_block_delta", "message_delta"];
+        self.pieces += usize::from(is_piece.contains(&kind));
+        match kind {
             "message_start" => self.count(json.pointer("/message/usage")),
             "content_block_start" => {
                 let block = json.get("content_block").unwrap_or(&Value::Null);
@@ -69,6 +74,10 @@ impl EventSink for EventAssembler<'_> {
 
     fn is_complete(&self) -> bool {
         self.stop.is_some()
+    }
+
+    fn generated(&self) -> Option<usize> {
+        Some(self.pieces)
     }
 
     fn is_empty(&self) -> bool {
@@ -115,7 +124,7 @@ impl Assembler for EventAssembler<'_> {
 
 impl<'a> EventAssembler<'a> {
     pub(super) fn new(listener: &'a dyn Listener) -> Self {
-        Self { listener, blocks: Vec::new(), stop: None, usage: None }
+        Self { listener, blocks: Vec::new(), stop: None, usage: None, pieces: 0 }
     }
 
     fn open(&mut self, index: u64, block: &Value) -> Result<(), Error> {

@@ -24,6 +24,8 @@ pub(super) struct ChunkAssembler<'a> {
     usage: Option<Usage>,
     /// The field in which the server sends thinking.
     reasoning_name: Option<&'static str>,
+    /// Events with a piece of the response.
+    pieces: usize,
 }
 
 /// A call while it is received.
@@ -68,6 +70,7 @@ impl EventSink for ChunkAssembler<'_> {
         let delta = part("delta");
         let whole = if delta.is_none() { part("message") } else { None };
         if let Some(delta) = delta.or(whole) {
+            self.pieces += usize::from(has_piece(delta));
             self.delta(delta);
         }
         let finish = choice.get("finish_reason").and_then(Value::as_str);
@@ -82,6 +85,10 @@ impl EventSink for ChunkAssembler<'_> {
 
     fn is_complete(&self) -> bool {
         self.finish.is_some()
+    }
+
+    fn generated(&self) -> Option<usize> {
+        Some(self.pieces + usize::from(self.finish.is_some()))
     }
 
     fn is_empty(&self) -> bool {
@@ -124,6 +131,7 @@ impl<'a> ChunkAssembler<'a> {
             refused: false,
             usage: None,
             reasoning_name: None,
+            pieces: 0,
         }
     }
 
@@ -241,6 +249,19 @@ impl<'a> ChunkAssembler<'a> {
             other => Stop::Other(other.unwrap_or(NO_REASON).chars().take(64).collect()),
         }
     }
+}
+
+/// Whether a delta has more than a role: any field counts, since servers send thinking under many names.
+fn has_piece(delta: &Value) -> bool {
+    let filled = |value: &Value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(parts) => !parts.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    };
+    let mut fields = delta.as_object().into_iter().flatten();
+    fields.any(|(name, value)| name != "role" && filled(value))
 }
 
 /// The first choice. Where the user requested several, the others come in between.

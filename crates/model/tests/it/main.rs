@@ -8,3 +8,4 @@ mod receives_a_response;
 mod retries;
 mod shares_connections;
 mod survives_faults;
+mod survives_hostile_servers;

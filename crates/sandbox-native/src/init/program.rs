@@ -140,9 +140,15 @@ impl Programs {
         let Some(at) = self.running.iter().position(|program| program.id == id) else {
             return false;
         };
-        let program = self.running.swap_remove(at);
-        processes::kill(Scope::Program { root: program.pid, namespace: program.own.namespace });
+        self.running.swap_remove(at).kill();
         true
+    }
+}
+
+impl Program {
+    /// Kills everything it started.
+    pub(crate) fn kill(&self) {
+        processes::kill(Scope::Program { root: self.pid, namespace: self.own.namespace });
     }
 }
 

@@ -189,6 +189,19 @@ impl Shell {
         })
     }
 
+    /// The counters from before the running command, if this process is the shell that runs it.
+    pub(crate) fn runs_command(&self, pid: i32) -> Option<LimitCounts> {
+        let bash = self.bash.as_ref().filter(|bash| bash.pid == pid)?;
+        Some(bash.running.as_ref()?.counts_before)
+    }
+
+    /// Kills what the running command has started, after its shell was killed.
+    pub(crate) fn kill_rest(&self, programs: &Programs, workers: &[i32]) {
+        if let Some(running) = self.bash.as_ref().and_then(|bash| bash.running.as_ref()) {
+            self.kill_started(running, programs, workers);
+        }
+    }
+
     /// Handles the end of a process. If it was the shell, its command has ended too, and the copy takes over.
     pub(crate) fn process_ended(&mut self, pid: i32) -> Option<(u32, LimitCounts, bool)> {
         let bash = self.bash.as_mut()?;
@@ -219,19 +232,26 @@ impl Shell {
         let Some(running) = self.bash.as_mut().and_then(|bash| bash.running.take()) else {
             return false;
         };
+        if let Some(bash) = &self.bash {
+            // First, or it would print messages about the end of the others.
+            processes::signal(&[bash.pid], Signal::KILL);
+        }
+        self.kill_started(&running, programs, workers);
+        self.hand_over(running);
+        self.lost_now()
+    }
+
+    /// Kills what did not exist before the command, and the shell.
+    fn kill_started(&self, running: &Running, programs: &Programs, workers: &[i32]) {
         let mut spared = running.before.still_there();
         spared.extend(running.copy);
         spared.extend(workers);
         // The shell existed before the command, but it and its children have to be killed.
         if let Some(bash) = &self.bash {
             spared.remove(&bash.pid);
-            // First, or it would print messages about the end of the others.
-            processes::signal(&[bash.pid], Signal::KILL);
         }
         let namespace = programs.shell_namespace();
         processes::kill(Scope::Command { spared: &spared, namespace });
-        self.hand_over(running);
-        self.lost_now()
     }
 
     /// Wakes the copy, which becomes the shell.

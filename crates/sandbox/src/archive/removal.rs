@@ -1,13 +1,15 @@
 //! What an unfinished copy has written to the host, until it is complete or removed.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
 use tokio::time::{Instant, sleep};
+
+use crate::partial;
 
 /// Copies to the host that are neither complete nor removed.
 static UNFINISHED: AtomicUsize = AtomicUsize::new(0);
@@ -32,12 +34,10 @@ pub(super) struct Partial {
 
 impl Partial {
     /// A new path in the directory of `dest`, whose name it has in its own.
-    pub(super) fn beside(dest: &Path, name: &str) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let own = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = dest.with_file_name(format!(".{name}.partial-{}-{own}", std::process::id()));
+    pub(super) fn beside(dest: &Path) -> io::Result<Self> {
+        let path = partial::path(dest)?;
         UNFINISHED.fetch_add(1, Ordering::AcqRel);
-        Self { path }
+        Ok(Self { path })
     }
 
     pub(super) fn path(&self) -> &Path {

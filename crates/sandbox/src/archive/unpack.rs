@@ -31,8 +31,7 @@ pub fn unpack(
     if dest.is_dir() {
         return Unpacking { bytes, on_step, report: CopyReport::default() }.run(stream, dest);
     }
-    let name = dest.file_name().ok_or_else(|| io::Error::other("the destination has no name"))?;
-    let partial = Partial::beside(dest, &name.to_string_lossy());
+    let partial = Partial::beside(dest)?;
     let unpacking = Unpacking { bytes, on_step, report: CopyReport::default() };
     let report = unpacking.run(stream, partial.path())?;
     if partial.path().symlink_metadata().is_ok() {

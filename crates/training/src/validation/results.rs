@@ -10,6 +10,7 @@ use report::{
 };
 use rollout::{End, Group, Rollout};
 use serde_json::{Map, Value, json};
+use trajectory::escape_hidden;
 
 use crate::{config::ResolvedSet, episodes, metrics::Metrics};
 
@@ -113,12 +114,13 @@ impl Results<'_> {
         let dir = step_directory(run, step);
         fs::create_dir_all(&dir)?;
         let name = settings.file_name();
-        let mut lines = Vec::new();
+        let mut lines = String::new();
         for (problem, group) in self.problems.iter().zip(self.groups) {
             let digest = digest(problem);
             for played in &group.members {
-                serde_json::to_writer(&mut lines, &record(run, problem, &digest, played))?;
-                lines.push(b'\n');
+                let line = serde_json::to_string(&record(run, problem, &digest, played))?;
+                lines.push_str(&escape_hidden(&line));
+                lines.push('\n');
             }
         }
         atomic_file::write_durable(dir.join(format!("{name}.jsonl")), &lines)?;

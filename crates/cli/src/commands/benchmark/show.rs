@@ -2,7 +2,6 @@
 //! standard output.
 
 use std::{
-    io::{self, Write},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -66,8 +65,7 @@ impl OutputMode {
     pub(crate) fn note(self, text: &str) {
         match self.progress {
             How::Json => {
-                // A closed standard error is ignored.
-                let _ = writeln!(io::stderr(), "{}", json!({"event": "note", "text": text}));
+                output::note_json(&json!({"event": "note", "text": text}));
             }
             How::Text | How::Nothing => output::note(text),
         }
@@ -77,8 +75,7 @@ impl OutputMode {
     pub(crate) fn event(self, object: &Value, text: &str) {
         match self.progress {
             How::Json => {
-                // A closed standard error is ignored.
-                let _ = writeln!(io::stderr(), "{object}");
+                output::note_json(object);
             }
             How::Text => output::note(text),
             How::Nothing => {}
@@ -192,8 +189,7 @@ impl ProgressView {
 impl Progress for ProgressView {
     fn on_event(&self, event: &ProgressEvent<'_>) {
         if let Sink::Json = self.how {
-            // A closed standard error is ignored.
-            let _ = writeln!(io::stderr(), "{}", self.object(event));
+            output::note_json(&self.object(event));
             return;
         }
         match event {

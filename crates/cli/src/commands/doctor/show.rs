@@ -1,11 +1,14 @@
-//! The findings as text.
+//! The findings as text. What others say, such as a Docker daemon, is sanitized here, before it is colored.
 
 use std::fmt::Write;
 
 use sandbox::{LayerReport, LayerState};
 
 use super::{Docker, Findings, Mode, Native};
-use crate::{console::output, settings::Color};
+use crate::{
+    console::{output, sanitize},
+    settings::Color,
+};
 
 /// Formats all findings.
 pub(super) fn text(findings: &Findings, color: Color) -> String {
@@ -28,7 +31,7 @@ pub(super) fn text(findings: &Findings, color: Color) -> String {
     if !findings.advice.is_empty() {
         let _ = writeln!(text, "\nTo improve");
         for line in &findings.advice {
-            let _ = writeln!(text, "  {line}");
+            let _ = writeln!(text, "  {}", sanitize(line));
         }
     }
     text
@@ -43,7 +46,9 @@ fn native(text: &mut String, native: &Native, color: Color) {
             ms(native.start_ms),
             ms(native.first_start_ms)
         ),
-        Some(error) => format!("{}do not work: {error}", mark(LayerState::Missing, color)),
+        Some(error) => {
+            format!("{}do not work: {}", mark(LayerState::Missing, color), sanitize(error))
+        }
     };
     let _ = writeln!(text, "\nNative sandboxes\n  {head}");
     if let Some(protection) = &native.protection {
@@ -52,7 +57,7 @@ fn native(text: &mut String, native: &Native, color: Color) {
     networks(text, &native.networks);
     let quotas = native.disk_quotas.iter().map(|quota| match &quota.error {
         None => format!("{} ({})", quota.disk_quota, ms(quota.start_ms)),
-        Some(error) => format!("{} (no: {error})", quota.disk_quota),
+        Some(error) => format!("{} (no: {})", quota.disk_quota, sanitize(error)),
     });
     let quotas: Vec<_> = quotas.collect();
     if !quotas.is_empty() {
@@ -62,10 +67,12 @@ fn native(text: &mut String, native: &Native, color: Color) {
 
 fn docker(text: &mut String, docker: &Docker, color: Color) {
     let head = match (&docker.error, &docker.version) {
-        (Some(error), _) => format!("{}do not work: {error}", mark(LayerState::Missing, color)),
+        (Some(error), _) => {
+            format!("{}do not work: {}", mark(LayerState::Missing, color), sanitize(error))
+        }
         (None, version) => {
             let disk = if docker.limits_disk { "can" } else { "cannot" };
-            let version = version.as_deref().unwrap_or("of unknown version");
+            let version = sanitize(version.as_deref().unwrap_or("of unknown version"));
             let yes = mark(LayerState::Enforced, color);
             format!("{yes}work; daemon {version}, which {disk} limit disk space")
         }
@@ -77,7 +84,7 @@ fn docker(text: &mut String, docker: &Docker, color: Color) {
 fn networks(text: &mut String, modes: &[Mode]) {
     let networks = modes.iter().map(|mode| match &mode.error {
         None => mode.network.to_owned(),
-        Some(error) => format!("{} (no: {error})", mode.network),
+        Some(error) => format!("{} (no: {})", mode.network, sanitize(error)),
     });
     let networks: Vec<_> = networks.collect();
     if !networks.is_empty() {
@@ -90,7 +97,7 @@ fn layers(layers: &[LayerReport], color: Color) -> String {
         .iter()
         .map(|layer| {
             let mark = format!("  {}", mark(layer.state, color));
-            vec![format!("{mark}{}", layer.layer), layer.detail.clone()]
+            vec![format!("{mark}{}", layer.layer), sanitize(&layer.detail).into_owned()]
         })
         .collect();
     output::table(&rows)

@@ -18,7 +18,7 @@ use model::{Delta, Listener};
 use sandbox::Sandbox;
 use serde::Serialize;
 use serde_json::Value;
-use trajectory::{Event, Line, Outcome, Trajectory};
+use trajectory::{Event, Line, Outcome, Trajectory, escape_hidden};
 
 use super::{owners::Owner, resume::is_resumable};
 
@@ -204,11 +204,9 @@ impl RunDir {
     /// Writes a file completely or not at all.
     fn write(&self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
         let path = self.path.join(name);
-        let text = serde_json::to_vec_pretty(value).map_err(io::Error::other);
-        let written = text.and_then(|mut text| {
-            text.push(b'\n');
-            atomic_file::write(&path, text)
-        });
+        let text = serde_json::to_string_pretty(value).map_err(io::Error::other);
+        let written = text
+            .and_then(|text| atomic_file::write(&path, escape_hidden(&text).into_owned() + "\n"));
         written.with_context(|| format!("cannot write {}", path.display()))
     }
 }

@@ -19,7 +19,6 @@ use crate::{
     console::{
         Mode,
         output::{self, OutputError, shell_quoted},
-        sanitize,
     },
     outcome_text::{KnownLimits, outcome_text},
     remedy::GIVE_KEY,
@@ -159,7 +158,7 @@ impl Summary {
             }
         }
         match &self.answer {
-            Some(answer) if !answer.is_empty() => output::print(&sanitize(answer)),
+            Some(answer) if !answer.is_empty() => output::print(answer),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sandbox::{
     Cause, CopyReport, Error, Process, Protection, RefusedConnections, Runtime, Sandbox, Skipped,
-    Status, Streams,
+    Status, Streams, lossy_path, lossy_paths,
 };
 use serde::Serialize;
 use startup::Signals;
@@ -43,7 +43,9 @@ pub(crate) struct Ended {
 /// A file or directory that was copied.
 #[derive(Debug, Serialize)]
 pub(crate) struct Copied {
+    #[serde(serialize_with = "lossy_path")]
     from: PathBuf,
+    #[serde(serialize_with = "lossy_path")]
     to: PathBuf,
     files: u64,
     bytes: u64,
@@ -53,6 +55,7 @@ pub(crate) struct Copied {
     #[serde(skip_serializing_if = "is_zero")]
     more_skipped: u64,
     /// Links that were copied without what they lead to, at most 1,000.
+    #[serde(serialize_with = "lossy_paths")]
     outward_links: Vec<PathBuf>,
     /// The number of others.
     #[serde(skip_serializing_if = "is_zero")]

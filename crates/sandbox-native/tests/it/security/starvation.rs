@@ -144,3 +144,31 @@ fn a_command_that_fills_memory_dies_alone() {
         assert_eq!(ok(&sandbox, &after).await, "1\nruns\n");
     });
 }
+
+/// A command whose first process the kernel kills for the lack of memory ends as a whole: what it started does not go on
+/// without it. What ran before goes on.
+#[test]
+fn a_command_out_of_memory_ends_as_a_whole() {
+    on_the_host(async |h| {
+        if !h.caps.memory_limit.or_skip("memory_limit") {
+            return;
+        }
+        let sandbox = h.create(&small_memory(h)).await;
+        ok(&sandbox, "kept=1; sleep 1000 >/dev/null 2>&1 & echo $! > /tmp/before").await;
+        // The shell itself grows. One of those that it started leaves its session, one is orphaned.
+        let fill = "sleep 1001 >/dev/null 2>&1 & echo $! > /tmp/started; \
+                    setsid sleep 1002 >/dev/null 2>&1 & echo $! >> /tmp/started; \
+                    (sleep 1003 >/dev/null 2>&1 & echo $! >> /tmp/started); \
+                    x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done";
+        let look = "for pid in $(cat /tmp/started); do kill -0 $pid 2>/dev/null && echo $pid runs; done; \
+                    wc -l < /tmp/started; kill -0 $(cat /tmp/before) && echo $kept";
+        let output = sh_within(&sandbox, fill, SCRIPT).await;
+        assert_eq!((output.status.code(), output.cause), (137, Some(Cause::Oom)), "{output:?}");
+        assert_eq!(ok(&sandbox, look).await, "3\n1\n");
+        let process = sandbox::Process::new(["bash", "-c", fill]);
+        let exit = soon("a program", sandbox.process(&process, sandbox::Streams::discard())).await;
+        let exit = exit.unwrap();
+        assert_eq!((exit.status.code(), exit.cause), (137, Some(Cause::Oom)), "{exit:?}");
+        assert_eq!(ok(&sandbox, look).await, "3\n1\n");
+    });
+}

@@ -3,26 +3,18 @@
 //! Any web page can make its visitor's browser send requests to the visitor's own machine, or resolve its own host name
 //! to that machine's address (DNS rebinding). Both are rejected.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    http::{StatusCode, Version, header},
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
-use model::Secret;
+use axum::http::{Request, StatusCode, Version, header};
 use sha2::{Digest, Sha256};
-
-use crate::api_error::ApiError;
 
 /// The checks of every request.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     /// The key's hash: hashes have equal length, and comparing them leaks nothing about the key.
     key: Option<[u8; 32]>,
     hosts: Hosts,
+    open: &'static str,
 }
 
 /// The accepted host names.
@@ -32,46 +24,59 @@ enum Hosts {
     Any,
 }
 
-/// The health check, which needs no key.
-pub(crate) const HEALTH: &str = "/health";
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// On a loopback address: it names another host.
+    #[error("the Host header must name this machine, such as localhost")]
+    ForeignHost,
+    /// A web page sent it.
+    #[error("requests from web pages are not allowed")]
+    WebPage,
+    /// It has no key.
+    #[error("missing API key; send the header Authorization: Bearer KEY")]
+    NoKey,
+    /// Its key is not the server's.
+    #[error("invalid API key")]
+    WrongKey,
+}
+
+impl Refusal {
+    /// The status of the response.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::ForeignHost | Self::WebPage => StatusCode::FORBIDDEN,
+            Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
+        }
+    }
+}
 
 impl Gate {
-    /// The checks for a server at this address.
-    pub(crate) fn new(key: Option<&Secret>, address: IpAddr) -> Self {
+    /// The checks for a server at this address. `None`: no key is needed. The path `open`, such as that of a health check,
+    /// needs none either.
+    pub fn new(key: Option<&[u8]>, address: IpAddr, open: &'static str) -> Self {
         let hosts = if address.to_canonical().is_loopback() { Hosts::Loopback } else { Hosts::Any };
-        Self { key: key.map(|key| hash(key.reveal().as_bytes())), hosts }
+        Self { key: key.map(hash), hosts, open }
     }
 
-    fn check(&self, request: &Request<Body>) -> Result<(), ApiError> {
-        if self.hosts == Hosts::Loopback {
-            self.check_host(request)?;
+    /// Whether the request may be answered.
+    ///
+    /// # Errors
+    /// If not, with the reason.
+    pub fn check<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+        if self.hosts == Hosts::Loopback && !names_this_machine(request) {
+            return Err(Refusal::ForeignHost);
         }
         if is_from_web_page(request) {
-            let message = "requests from web pages are not allowed";
-            return Err(ApiError::new(StatusCode::FORBIDDEN, message));
+            return Err(Refusal::WebPage);
         }
-        if request.uri().path() == HEALTH {
+        if request.uri().path() == self.open {
             return Ok(());
         }
         self.check_key(request)
     }
 
-    fn check_host(&self, request: &Request<Body>) -> Result<(), ApiError> {
-        let mut named = request.headers().get_all(header::HOST).iter().peekable();
-        let authority = request.uri().authority().map(|authority| authority.as_str());
-        // Browsers always send the header.
-        let nameless = named.peek().is_none() && request.version() < Version::HTTP_11;
-        let named = nameless
-            || named.peek().is_some() && named.all(|host| is_local(host.to_str().unwrap_or("?")));
-        let fine = named && authority.is_none_or(is_local);
-        if fine {
-            return Ok(());
-        }
-        let message = "the Host header must name this machine, such as localhost";
-        Err(ApiError::new(StatusCode::FORBIDDEN, message))
-    }
-
-    fn check_key(&self, request: &Request<Body>) -> Result<(), ApiError> {
+    fn check_key<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
         let Some(key) = &self.key else { return Ok(()) };
         let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
         let sent = sent.and_then(|value| {
@@ -80,30 +85,26 @@ impl Gate {
         });
         match sent {
             Some(sent) if same(&hash(sent), key) => Ok(()),
-            sent => {
-                let message = match sent {
-                    Some(_) => "invalid API key",
-                    None => "missing API key; send the header Authorization: Bearer KEY",
-                };
-                let failure = ApiError::new(StatusCode::UNAUTHORIZED, message);
-                Err(failure.code("invalid_api_key"))
-            }
+            Some(_) => Err(Refusal::WrongKey),
+            None => Err(Refusal::NoKey),
         }
     }
 }
 
 const SCHEME: &[u8] = b"bearer ";
 
-/// The checks as middleware.
-pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    match gate.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(failure) => failure.into_response(),
-    }
+fn names_this_machine<B>(request: &Request<B>) -> bool {
+    let mut named = request.headers().get_all(header::HOST).iter().peekable();
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    // Browsers always send the header.
+    let nameless = named.peek().is_none() && request.version() < Version::HTTP_11;
+    let named = nameless
+        || named.peek().is_some() && named.all(|host| is_local(host.to_str().unwrap_or("?")));
+    named && authority.is_none_or(is_local)
 }
 
 /// Whether a request comes from a web page. Addresses that users type themselves do not.
-fn is_from_web_page(request: &Request<Body>) -> bool {
+fn is_from_web_page<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     headers.contains_key(header::ORIGIN) || site.is_some_and(|site| site != b"none")
