@@ -32,7 +32,7 @@ const ON_MAC: [&str; 10] = [
 ];
 
 /// What a prepared machine must offer, so that no test skips itself unnoticed.
-const REQUIRED: &str = "docker,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,torch,transformers,userns,rootless";
+const REQUIRED: &str = "docker,fuse,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,torch,transformers,userns,rootless";
 
 /// The fast checks: installs nothing and starts nothing.
 pub(crate) fn check(paths: &Paths) -> ExitCode {

@@ -40,8 +40,8 @@ use crate::exit::Exit;
   llm-in-sandbox sandbox shell --network full
   llm-in-sandbox image build
 
-State is stored in $LLM_IN_SANDBOX_HOME, else in $XDG_DATA_HOME/llm-in-sandbox,
-else in ~/.local/share/llm-in-sandbox.
+Data is stored in $LLM_IN_SANDBOX_HOME, else in $XDG_DATA_HOME/llm-in-sandbox,
+else in ~/.local/share/llm-in-sandbox. `doctor` shows where sandboxes run.
 Exit codes: 2 invalid input, 3 the model did not submit, 4 the machine or a
 service failed."
 )]

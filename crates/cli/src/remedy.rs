@@ -189,7 +189,9 @@ fn full_disk(error: &anyhow::Error) -> Option<&'static str> {
     let mut kinds = error.chain().filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
     kinds.find_map(|kind| match kind {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Some("free some space, or set LLM_IN_SANDBOX_HOME to a larger file system")
+            Some(
+                "free some space, or set LLM_IN_SANDBOX_HOME, or for running sandboxes LLM_IN_SANDBOX_TMPDIR, to a larger file system",
+            )
         }
         io::ErrorKind::ReadOnlyFilesystem => {
             Some("set LLM_IN_SANDBOX_HOME to a writable directory")

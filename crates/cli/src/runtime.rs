@@ -8,7 +8,7 @@ use sandbox::{
 };
 use sandbox_docker::{DockerRuntime, DockerSandbox};
 #[cfg(target_os = "linux")]
-use sandbox_native::{NativeOptions, NativeRuntime, NativeSandbox};
+use sandbox_native::{NativeRuntime, NativeSandbox};
 
 use crate::{args::sandbox::RuntimeKind, settings::Settings};
 
@@ -42,6 +42,19 @@ impl AnyRuntime {
     }
 }
 
+#[cfg(target_os = "linux")]
+impl AnyRuntime {
+    /// Starts the native runtime with its state in another directory than the usual.
+    pub(crate) async fn start_in(state: &Path, settings: &Settings) -> anyhow::Result<Self> {
+        let options = sandbox_native::NativeOptions {
+            state: state.to_owned(),
+            home: settings.writable_home()?.to_owned(),
+            launcher: startup::launcher(),
+        };
+        Ok(Self::Native(NativeRuntime::start(options).await?))
+    }
+}
+
 impl AnyRuntime {
     /// Whether an image is in the image store. Only Docker's daemon knows its images, so there the answer is yes.
     pub(crate) fn has_image(&self, name: &str) -> bool {
@@ -68,9 +81,7 @@ impl AnyRuntime {
 
 #[cfg(target_os = "linux")]
 async fn start_native(settings: &Settings) -> anyhow::Result<AnyRuntime> {
-    let home = settings.writable_home()?.to_owned();
-    let options = NativeOptions { home, launcher: startup::launcher() };
-    Ok(AnyRuntime::Native(NativeRuntime::start(options).await?))
+    Ok(AnyRuntime::Native(NativeRuntime::start(settings.native()?).await?))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -23,6 +23,8 @@ use crate::exit::UsageError;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     home: Option<PathBuf>,
+    #[cfg(target_os = "linux")]
+    temporary: startup::TemporaryDirs,
     docker_host: Option<String>,
     term: Option<String>,
     color: Color,
@@ -41,7 +43,7 @@ pub(crate) enum Color {
     Never,
 }
 
-/// The state directory cannot be used.
+/// The data directory, or the one for the state of sandboxes, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     /// Neither a variable nor a home directory determines it.
@@ -58,6 +60,10 @@ pub(crate) enum SettingsError {
         #[source]
         source: io::Error,
     },
+    /// No directory can hold the state of sandboxes.
+    #[cfg(target_os = "linux")]
+    #[error(transparent)]
+    State(#[from] startup::NoStateDir),
 }
 
 impl Settings {
@@ -71,6 +77,8 @@ impl Settings {
         Self {
             // The spawner has another working directory.
             home: home.map(|home| std::path::absolute(&home).unwrap_or(home)),
+            #[cfg(target_os = "linux")]
+            temporary: environment.temporary,
             docker_host: environment.docker_host,
             term: environment.term,
             color: if environment.no_color.is_some() { Color::Never } else { Color::OnTerminals },
@@ -81,7 +89,7 @@ impl Settings {
         }
     }
 
-    /// The directory for state and images.
+    /// The data directory: images, models, and the state of sandboxes where its file system can hold that.
     pub(crate) fn home(&self) -> Result<&Path, SettingsError> {
         self.home.as_deref().ok_or(SettingsError::NoHome)
     }
@@ -100,6 +108,42 @@ impl Settings {
             source,
         })?;
         Ok(home)
+    }
+
+    /// The directory for the state of running sandboxes, created: the data directory, or one of this machine.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn state(&self) -> Result<startup::StateDir, SettingsError> {
+        let found = startup::state_dir(self.writable_home()?, &self.temporary)?;
+        tracing::debug!(path = ?found.path, why = found.why, "state of sandboxes");
+        Ok(found)
+    }
+
+    /// Every directory that may hold state of sandboxes and exists; the data directory first.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn states(&self) -> Result<Vec<PathBuf>, SettingsError> {
+        Ok(startup::state_dirs(self.home()?, &self.temporary))
+    }
+
+    /// The image store.
+    pub(crate) fn store(&self) -> anyhow::Result<image::Store> {
+        let store = image::Store::open(self.writable_home()?.join("images"))?;
+        #[cfg(target_os = "linux")]
+        if let state = self.state()?.path
+            && Some(&state) != self.home.as_ref()
+        {
+            return Ok(store.unpacking_in(state.join(sandbox_native::UNPACKED)));
+        }
+        Ok(store)
+    }
+
+    /// Options of the native runtime.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn native(&self) -> Result<sandbox_native::NativeOptions, SettingsError> {
+        Ok(sandbox_native::NativeOptions {
+            state: self.state()?.path,
+            home: self.home()?.to_owned(),
+            launcher: startup::launcher(),
+        })
     }
 
     /// Options of the Docker runtime.

@@ -104,8 +104,12 @@ impl Draft {
 
     /// The layers so far, for the sandbox in which the next step runs.
     pub fn rootfs(&self) -> Result<Rootfs, Error> {
-        let dirs = self.layers.iter().rev().map(|layer| self.store.layer_path(layer));
-        let dirs: Vec<_> = dirs.collect();
+        let mut dirs = Vec::with_capacity(self.layers.len());
+        for layer in self.layers.iter().rev() {
+            // A lost one fails to be locked.
+            let dir = self.store.layer_dir(layer)?;
+            dirs.push(dir.unwrap_or_else(|| self.store.layer_path(layer)));
+        }
         let lease = Lease::on(&dirs).map_err(Error::io("cannot lock the layers of an image"))?;
         Ok(Rootfs {
             layers: dirs.into_iter().map(|dir| Store::layer_files(&dir)).collect(),

@@ -23,6 +23,7 @@ mod digest;
 mod draft;
 mod error;
 mod limits;
+mod local;
 mod lock;
 mod name;
 mod oci;

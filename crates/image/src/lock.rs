@@ -1,7 +1,9 @@
 //! Coordination between processes that use one store: workspaces, leases and the store's lock, all by advisory file
 //! locks.
 //!
-//! The kernel releases a lock when its process ends, `kill -9` included. Knows nothing of images.
+//! The kernel releases a lock when its process ends, `kill -9` included. Where a file system has no locks, as Lustre may
+//! not, processes do not wait for each other, and nothing is removed that a lock would protect. Locks on directories of NFS
+//! are not seen by other machines, so names tell whose a workspace is. Knows nothing of images.
 
 use std::{
     fs, io,
@@ -11,9 +13,13 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 
 use crate::{delete::delete, digest::Digest};
 
@@ -28,18 +34,53 @@ pub(crate) enum Try {
     Busy,
 }
 
-/// Opens a file or directory and tries to lock it exclusively.
+/// Opens a file or directory and tries to lock it exclusively, in order to remove it. Without locks, it is busy.
 pub(crate) fn try_exclusive(path: &Path) -> io::Result<Try> {
-    try_lock(fs::File::open(path)?)
+    let file = fs::File::open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Try::Locked(file)),
+        Err(Errno::WOULDBLOCK) => Ok(Try::Busy),
+        Err(error) if has_no_locks(error) => Ok(Try::Busy),
+        Err(error) => Err(error.into()),
+    }
 }
 
-/// Tries to lock an open file exclusively.
+/// Tries to lock an open file exclusively, in order to use it. Without locks, it can be used.
 pub(crate) fn try_lock(file: fs::File) -> io::Result<Try> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Try::Locked(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(Try::Busy),
+        Err(Errno::WOULDBLOCK) => Ok(Try::Busy),
+        Err(error) if has_no_locks(error) => Ok(Try::Locked(file)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether the file system has no locks at all.
+fn has_no_locks(error: Errno) -> bool {
+    matches!(error, Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK)
+}
+
+/// A workspace of another machine counts as in use until it is this old.
+const MOST_FOREIGN: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// This machine's name, for names of files.
+fn machine() -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.chars().take(64).map(plain).collect()
+}
+
+/// The name of the n-th thing that this process makes in a directory that machines may share.
+pub(crate) fn own_name(n: u64) -> String {
+    format!("{}@{}-{n}", machine(), std::process::id())
+}
+
+/// Whether a workspace belongs to a process of another machine, which may be running.
+pub(crate) fn is_foreign(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let changed = fs::symlink_metadata(path).and_then(|about| about.modified());
+    let is_recent = changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < MOST_FOREIGN));
+    is_recent && name.split_once('@').is_some_and(|(owner, _)| owner != machine())
 }
 
 /// Whether an open file is still the one at this path.
@@ -74,7 +115,8 @@ impl StoreLock {
         loop {
             match flock(&file, operation) {
                 Ok(()) => return Ok(Self(file)),
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
+                Err(error) if has_no_locks(error) => return Ok(Self(file)),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -96,7 +138,7 @@ impl Workspace {
         private_dir(below)?;
         loop {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = below.join(format!("{}-{count}", std::process::id()));
+            let path = below.join(own_name(count));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {}
                 // Left by a dead process with our id, or in use in another container.
@@ -104,7 +146,7 @@ impl Workspace {
                 Err(error) => return Err(error),
             }
             // Before it is locked, a prune may remove it. Then try another.
-            match try_exclusive(&path) {
+            match fs::File::open(&path).and_then(try_lock) {
                 Ok(Try::Locked(lock)) if still_at(&lock, &path)? => {
                     fs::create_dir(path.join(LEASES))?;
                     return Ok(Self { path, _lock: lock, next: AtomicU64::new(0) });
@@ -160,9 +202,32 @@ impl Lease {
     pub(crate) fn on(paths: &[PathBuf]) -> io::Result<Self> {
         let lock = |path: &PathBuf| {
             let file = fs::File::open(path)?;
-            flock(&file, FlockOperation::LockShared)?;
-            Ok(file)
+            match flock(&file, FlockOperation::LockShared) {
+                Err(error) if !has_no_locks(error) => Err(error.into()),
+                _ => Ok(file),
+            }
         };
         Ok(Self { _layers: Arc::new(paths.iter().map(lock).collect::<io::Result<_>>()?) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workspaces_of_another_machine_are_in_use_for_a_week() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str, age: Duration| {
+            let path = dir.path().join(name);
+            fs::create_dir(&path).unwrap();
+            let changed = std::time::SystemTime::now() - age;
+            fs::File::open(&path).unwrap().set_modified(changed).unwrap();
+            is_foreign(&path)
+        };
+        assert!(make("another-node@7-0", Duration::from_secs(60)));
+        assert!(!make("another-node@7-1", MOST_FOREIGN * 2));
+        assert!(!make(&own_name(0), Duration::ZERO));
+        assert!(!make("7-2", Duration::ZERO), "of an earlier version");
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     delete::delete,
     digest::Digest,
     error::Error,
-    lock::{LockMode, Try, Workspace, private_dir, still_at, try_exclusive},
+    lock::{LockMode, Try, Workspace, is_foreign, own_name, private_dir, still_at, try_exclusive},
     name::Name,
     progress::{Progress, Silent, Stage},
     store::Store,
@@ -171,7 +171,7 @@ impl Store {
         private_dir(&self.trash_dir())?;
         loop {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let to = self.trash_dir().join(format!("{}-{count}", std::process::id()));
+            let to = self.trash_dir().join(own_name(count));
             // Left by a dead process with our id.
             if fs::symlink_metadata(&to).is_ok() {
                 continue;
@@ -182,6 +182,9 @@ impl Store {
 
     /// Throws a file or directory away unless a running process has it locked; returns whether it did.
     fn discard_unlocked(&self, path: &Path) -> Result<bool, Error> {
+        if is_foreign(path) {
+            return Ok(false);
+        }
         let discard = || match try_exclusive(path) {
             Ok(Try::Busy) => Ok(false),
             // Locked until it is moved, so that no process starts to use it.
@@ -230,11 +233,21 @@ impl Store {
                 }
             }
         }
+        let mut needed: BTreeSet<Digest> = used.union(&leased).copied().collect();
+        // Layers of which the archive is kept for any reason.
+        let kept = list(&self.layers_dir())?;
+        needed.extend(
+            kept.iter().filter_map(|path| Digest::from_hex(path.file_name()?.to_str()?).ok()),
+        );
+        self.prune_unpacked(&needed);
         Ok(())
     }
 }
 
 fn is_alive(path: &Path) -> Result<bool, Error> {
+    if is_foreign(path) {
+        return Ok(true);
+    }
     match try_exclusive(path) {
         Ok(Try::Busy) => Ok(true),
         Ok(Try::Locked(_)) => Ok(false),

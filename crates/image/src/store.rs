@@ -4,10 +4,11 @@
 //! images/NAME.json     the record of an image
 //! layers/HEX/fs        one unpacked layer, a lowerdir for overlayfs; HEX is the sha256 of its tar
 //! layers/HEX/layer.json
+//! layers/HEX/tar.gz    the layer, instead of fs, where fs is on this machine: see local.rs
 //! downloads/HEX        a compressed layer while it is downloaded
 //! builds/HEX.json      the layer and the duration of a build step
-//! tmp/PID-N/           a workspace of a running process, or of a dead one until the next prune
-//! trash/PID-N          removed, and being deleted
+//! tmp/MACHINE@PID-N/   a workspace of a running process, or of a dead one until the next prune
+//! trash/MACHINE@PID-N  removed, and being deleted
 //! lock                 shared by processes that use layers, exclusive for those that remove them
 //! ```
 //! Everything is prepared in a workspace and appears by one rename, so that a killed process leaves nothing incomplete
@@ -38,6 +39,8 @@ use crate::{
 pub struct Store {
     root: Arc<Path>,
     limits: Limits,
+    /// Where layers are unpacked, if not in the store.
+    pub(crate) local: Option<Arc<Path>>,
 }
 
 /// What a sandbox needs to run an image.
@@ -76,8 +79,10 @@ pub struct ImageInfo {
 
 /// A layer that is unpacked in a workspace but not yet part of the store.
 pub(crate) struct UnpackedLayer {
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     pub(crate) digest: Digest,
+    /// Its files, where they are not in `dir`, and the workspace they are in.
+    pub(crate) files: Option<(Workspace, PathBuf)>,
 }
 
 const FILES: &str = "fs";
@@ -100,7 +105,7 @@ impl Store {
                 let source = io::ErrorKind::NotADirectory.into();
                 Err(Error::Io { what: format!("cannot use the store {shown}"), source })
             }
-            _ => Ok(Self { root: root.into(), limits }),
+            _ => Ok(Self { root: root.into(), limits, local: None }),
         }
     }
 
@@ -117,10 +122,10 @@ impl Store {
             false => return Err(Error::Unknown { name: name.as_str().to_owned() }),
         };
         let record = self.read_record(&name)?;
-        let dirs: Vec<_> = record.layers.iter().rev().map(|layer| self.layer_path(layer)).collect();
-        if let Some(at) = dirs.iter().position(|dir| !dir.exists()) {
-            let layer = record.layers[record.layers.len() - 1 - at];
-            return Err(Error::LostLayer { name: record.name, layer });
+        let mut dirs = Vec::with_capacity(record.layers.len());
+        for layer in record.layers.iter().rev() {
+            let lost = || Error::LostLayer { name: record.name.clone(), layer: *layer };
+            dirs.push(self.layer_dir(layer)?.ok_or_else(lost)?);
         }
         let lease =
             Lease::on(&dirs).map_err(Error::io(format!("cannot lock the layers of `{name}`")))?;
@@ -249,7 +254,21 @@ impl Store {
         workspace: &Workspace,
         tar: impl Read,
     ) -> Result<UnpackedLayer, Error> {
+        if self.local.is_some() {
+            return self.archive_layer(workspace, tar);
+        }
         let dir = workspace.new_path();
+        let (digest, info) = self.unpack_into(&dir, tar)?;
+        Self::write_layer_info(&dir, &info)?;
+        Ok(UnpackedLayer { dir, digest, files: None })
+    }
+
+    /// Unpacks an uncompressed layer into a new directory; returns its digest.
+    pub(crate) fn unpack_into(
+        &self,
+        dir: &Path,
+        tar: impl Read,
+    ) -> Result<(Digest, LayerInfo), Error> {
         let files = dir.join(FILES);
         let prepared = fs::create_dir_all(&files)
             .and_then(|()| fs::set_permissions(&files, fs::Permissions::from_mode(0o755)));
@@ -265,9 +284,11 @@ impl Store {
             .into_inner()
             .finish()
             .map_err(|source| Error::Unpack(UnpackError::Tar(crate::TarError::Read(source))))?;
-        let info = LayerInfo { bytes: unpacked.bytes, entries: unpacked.entries };
-        write_json(&dir.join(LAYER_INFO), &info)?;
-        Ok(UnpackedLayer { dir, digest })
+        Ok((digest, LayerInfo { bytes: unpacked.bytes, entries: unpacked.entries }))
+    }
+
+    pub(crate) fn write_layer_info(dir: &Path, info: &LayerInfo) -> Result<(), Error> {
+        write_json(&dir.join(LAYER_INFO), info)
     }
 
     /// Moves an unpacked layer into the store, unless it is stored already.
@@ -276,7 +297,7 @@ impl Store {
         workspace: &Workspace,
         layer: UnpackedLayer,
     ) -> Result<Digest, Error> {
-        let UnpackedLayer { dir, digest } = layer;
+        let UnpackedLayer { dir, digest, files } = layer;
         let _lock = self.lock(LockMode::Shared)?;
         let rename = || -> io::Result<()> {
             private_dir(&self.layers_dir())?;
@@ -295,6 +316,9 @@ impl Store {
             }
         };
         rename().map_err(Error::io(format!("cannot store the layer {digest}")))?;
+        if let Some((_workspace, files)) = files {
+            self.keep_unpacked(&digest, &files);
+        }
         Ok(digest)
     }
 

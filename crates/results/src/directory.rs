@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
 use trajectory::{Line, escape_hidden};
 
@@ -48,6 +48,11 @@ pub enum Error {
     },
 }
 
+/// Whether an attempt to lock a file failed because its file system has no locks, as Lustre and NFS may not.
+pub fn has_no_locks(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK))
+}
+
 /// The directory of a run.
 #[derive(Clone, Debug)]
 pub struct ResultsDir {
@@ -80,6 +85,10 @@ impl ResultsDir {
                 Ok(DirLock { _file: file })
             }
             Err(fs::TryLockError::WouldBlock) => Err(Error::Locked { path: self.path.clone() }),
+            // Storage of clusters may have no locks at all. That no other process uses the directory is then up to the user.
+            Err(fs::TryLockError::Error(error)) if has_no_locks(&error) => {
+                Ok(DirLock { _file: file })
+            }
             Err(fs::TryLockError::Error(source)) => Err(io_error("lock", &path)(source)),
         }
     }

@@ -26,7 +26,7 @@ mod run;
 mod tokens;
 
 pub use attempt::{AttemptKey, AttemptRecord, EarlierGrade, GradingHistory, Tokens};
-pub use directory::{DirLock, Error, ResultsDir};
+pub use directory::{DirLock, Error, ResultsDir, has_no_locks};
 pub use judgement::Judgement;
 pub use open::open_below;
 pub use run::{JudgeRecord, ProblemRequest, Run, RunSettings, Selection, TaskInfo};

@@ -1,7 +1,7 @@
 //! State of spawners on disk, and finding and removing what a dead spawner left.
 //!
-//! `HOME/run/NAME/` belongs to one spawner, which locks the file `lock` in it for as long as it lives. A directory whose
-//! lock is free is a leftover.
+//! `STATE/run/NAME/` belongs to one spawner, which locks the file `lock` in it for as long as it lives. A directory whose
+//! lock is free is a leftover, unless it is of another machine (`machine.rs`): those are neither listed nor removed.
 
 use std::{
     collections::HashMap,
@@ -19,25 +19,37 @@ use sandbox::SandboxInfo;
 
 use crate::{
     cgroup::{Cgroups, PREFIX, pid_namespace},
+    machine,
     spawner::remove_leftover,
 };
 
 /// A directory this young may belong to a spawner that has not locked it yet.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// The locks on a spawner's directory, held for as long as it lives.
+pub(crate) struct Claim {
+    _own: fs::File,
+    /// A shared lock on the directory above. Services that remove old files from `/tmp` leave locked directories alone.
+    _above: Option<fs::File>,
+}
+
 /// Creates a spawner's directory and locks it.
-pub(crate) fn claim(run_dir: &Path) -> io::Result<fs::File> {
+pub(crate) fn claim(run_dir: &Path) -> io::Result<Claim> {
     use std::os::unix::fs::DirBuilderExt;
+    let mut above = None;
     if let Some(parent) = run_dir.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        let locked = |file: &fs::File| flock(file, FlockOperation::NonBlockingLockShared).is_ok();
+        above = fs::File::open(parent.parent().unwrap_or(parent)).ok().filter(locked);
     }
     fs::DirBuilder::new().mode(0o700).create(run_dir)?;
+    machine::record(run_dir)?;
     // Locked before it gets its name, so that it is never taken for that of a dead spawner.
     let (hidden, shown) = (run_dir.join("lock.new"), run_dir.join("lock"));
     let lock = fs::File::create(&hidden)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
     fs::rename(hidden, shown)?;
-    Ok(lock)
+    Ok(Claim { _own: lock, _above: above })
 }
 
 /// Returns the record of a sandbox created now.
@@ -170,9 +182,11 @@ fn remove_empty(group: &Path) -> bool {
     false
 }
 
+/// The directories of spawners that ran on this machine.
 fn run_dirs(runs: &Path) -> io::Result<Vec<PathBuf>> {
+    let ours = |dir: &io::Result<PathBuf>| !dir.as_ref().is_ok_and(|dir| machine::is_foreign(dir));
     match fs::read_dir(runs) {
-        Ok(entries) => entries.map(|entry| entry.map(|e| e.path())).collect(),
+        Ok(entries) => entries.map(|entry| entry.map(|e| e.path())).filter(ours).collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -186,7 +200,9 @@ fn is_alive(run: &Path) -> bool {
             // The name starts with the id of the process it was created for.
             let name = run.file_name().unwrap_or_default().to_string_lossy();
             let owner = name.split('-').next().unwrap_or_default();
-            is_young(run) && Path::new("/proc").join(owner).exists()
+            // Before the machine is recorded, it may be another, with other processes.
+            let may_run = !machine::is_recorded(run) || Path::new("/proc").join(owner).exists();
+            is_young(run) && may_run
         }
     }
 }
@@ -194,6 +210,30 @@ fn is_alive(run: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sandboxes_of_another_machine_are_neither_listed_nor_removed() {
+        let runs = tempfile::tempdir().unwrap();
+        let make = |name: &str, machine: Option<&str>| {
+            let run = runs.path().join(name);
+            fs::create_dir(&run).unwrap();
+            fs::write(run.join("lock"), "").unwrap();
+            if let Some(machine) = machine {
+                fs::write(run.join("machine"), machine).unwrap();
+            }
+            write_info(&run, &info(&format!("{name}-1"), "host", None)).unwrap();
+            run
+        };
+        // Their locks are free, as seen from here: the file system does not share them.
+        let foreign = make("7-00000001", Some("another-node\nits-boot\n"));
+        let older = make("7-00000002", None);
+        let own = make("7-00000003", None);
+        machine::record(&own).unwrap();
+        let listed: Vec<_> = list(runs.path()).unwrap().into_iter().map(|info| info.id).collect();
+        assert_eq!(listed, ["7-00000002-1", "7-00000003-1"]);
+        assert_eq!(prune(runs.path()).unwrap().len(), 2);
+        assert!(foreign.exists() && !older.exists() && !own.exists());
+    }
 
     #[test]
     fn groups_are_known_by_their_names() {

@@ -134,7 +134,7 @@ impl Shared {
                     fs::create_dir(&at).step("creating a mount point")?;
                 }
                 bind_shifted(dir, &at, owners, &Access::ReadOnly)
-                    .step(format!("mounting the layer {}", dir.display()))?;
+                    .map_err(|error| Failure { what: cannot_mount(dir, owners, &error), error })?;
                 self.layers.insert(key, at.clone());
                 Ok(at)
             }
@@ -193,6 +193,17 @@ impl Shared {
         }
         Ok(ready)
     }
+}
+
+/// What failed when a layer was mounted. For root, owners of files are shifted, which NFS and its like cannot do.
+fn cannot_mount(dir: &Path, owners: &Owners<'_>, error: &io::Error) -> String {
+    let hint = match owners {
+        Owners::Shifted { .. } if error.raw_os_error() == Some(libc::EINVAL) => {
+            " (its file system may not shift owners for root: copy it to a local disk, or run as an ordinary user)"
+        }
+        _ => "",
+    };
+    format!("mounting the layer {}{hint}", dir.display())
 }
 
 /// One overlay, ready to be mounted.

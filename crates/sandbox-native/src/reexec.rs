@@ -42,6 +42,7 @@ impl Launcher {
 impl NativeOptions {
     /// State and images below `home`, created if missing; the spawner is [`Launcher::current_program`].
     pub fn new(home: impl Into<PathBuf>) -> Self {
-        Self { home: home.into(), launcher: Launcher::current_program() }
+        let home = home.into();
+        Self { state: home.clone(), home, launcher: Launcher::current_program() }
     }
 }

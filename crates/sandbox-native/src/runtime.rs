@@ -64,11 +64,17 @@ impl Launcher {
 /// Settings of a [`NativeRuntime`].
 #[derive(Clone, Debug)]
 pub struct NativeOptions {
-    /// Directory for state and images; must be absolute.
+    /// Directory for images; must be absolute. May be on slow storage, and shared by several machines.
     pub home: PathBuf,
+    /// Directory for the state of running sandboxes; must be absolute, and on a local disk. See [`crate::suitability`].
+    /// Where it is not `home`, the layers of images are unpacked below it at their first use.
+    pub state: PathBuf,
     /// How to start the spawner.
     pub launcher: Launcher,
 }
+
+/// The directory below that for state in which layers of images are unpacked, where it is not the one for images.
+pub const UNPACKED: &str = "images";
 
 /// Creates sandboxes from Linux namespaces, through one spawner process.
 pub struct NativeRuntime {
@@ -115,7 +121,11 @@ impl NativeRuntime {
     pub async fn start(options: NativeOptions) -> Result<Self, Error> {
         raise_descriptor_limit();
         let store = Store::open(options.home.join("images")).map_err(image_error)?;
-        let runs = options.home.join("run");
+        let store = match options.state == options.home {
+            true => store,
+            false => store.unpacking_in(options.state.join(UNPACKED)),
+        };
+        let runs = options.state.join("run");
         let (ours, theirs) = wire::pair().map_err(Error::io("creating a socket"))?;
         let run = format!("{}-{:08x}", std::process::id(), RandomState::new().hash_one(0u8) as u32);
         let process = Command::new(&options.launcher.program)
@@ -409,7 +419,15 @@ impl Runtime for NativeRuntime {
 
     async fn create(&self, spec: &Spec) -> Result<NativeSandbox, Error> {
         spec.validate()?;
-        let (base, lease) = self.shared.base(&spec.image)?;
+        let (base, lease) = match &spec.image {
+            // It may have to be unpacked first.
+            image @ ImageRef::Name(_) => {
+                let (shared, image) = (Arc::clone(&self.shared), image.clone());
+                let found = tokio::task::spawn_blocking(move || shared.base(&image)).await;
+                found.map_err(|error| Error::Gone(format!("a worker thread failed: {error}")))??
+            }
+            image => self.shared.base(image)?,
+        };
         let plan = plan(self.shared.next_id(), spec, &base);
         self.shared.create(plan, spec.clone(), lease).await
     }
@@ -427,9 +445,10 @@ impl Runtime for NativeRuntime {
     }
 }
 
-/// Lists the sandboxes of every runtime with this home, including leftovers of dead processes. Changes nothing.
-pub fn list(home: &Path) -> Result<Vec<SandboxInfo>, Error> {
-    list_in(&home.join("run"))
+/// Lists the sandboxes of every runtime of this machine with this state directory, including leftovers of dead processes.
+/// Changes nothing.
+pub fn list(state: &Path) -> Result<Vec<SandboxInfo>, Error> {
+    list_in(&state.join("run"))
 }
 
 fn list_in(runs: &Path) -> Result<Vec<SandboxInfo>, Error> {

@@ -67,7 +67,7 @@ pub fn within(bound: Duration, test: impl Future<Output = ()>) {
 /// Starts a runtime that keeps its state in `home`; see [`home`].
 pub async fn start(spawner: Spawner<'_>, home: PathBuf) -> Result<NativeRuntime, Missing> {
     let launcher = Launcher::new(spawner.program());
-    let started = NativeRuntime::start(NativeOptions { home, launcher }).await;
+    let started = NativeRuntime::start(NativeOptions { state: home.clone(), home, launcher }).await;
     started.map_err(|error| Missing { capability: "userns".into(), reason: error.chain() })
 }
 

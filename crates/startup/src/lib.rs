@@ -15,6 +15,8 @@ mod note;
 mod program;
 mod sanitize;
 mod signals;
+#[cfg(target_os = "linux")]
+mod state;
 pub mod terminal;
 
 pub use children::{terminate_children, wait_for_children};
@@ -27,3 +29,5 @@ pub use program::launcher;
 pub use sanitize::sanitize;
 pub use signals::Signals;
 pub use trajectory::escape_hidden;
+#[cfg(target_os = "linux")]
+pub use state::{NoStateDir, StateDir, TMPDIR_VARIABLE, TemporaryDirs, state_dir, state_dirs};

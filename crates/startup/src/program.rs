@@ -60,6 +60,13 @@ impl Program {
     /// If threads cannot be started.
     pub fn threads(self) -> anyhow::Result<tokio::runtime::Runtime> {
         let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        // No disk is full: the kernel has this error for a limit on `epoll` too.
+        if threads.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::StorageFull) {
+            anyhow::bail!(
+                "cannot start threads: processes of this user watch as many files as the sysctl \
+                 fs.epoll.max_user_watches allows; end some"
+            );
+        }
         threads.context("cannot start threads")
     }
 

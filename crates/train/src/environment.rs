@@ -57,7 +57,7 @@ fn weights(directory: &Path) -> Option<PathBuf> {
     paths.find(|path| path.extension().is_some_and(|end| end == "gguf"))
 }
 
-/// The directory of state and images; created where it is missing.
+/// The data directory; created where it is missing.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
     let ours = |dir: PathBuf| dir.join("llm-in-sandbox");
     let named = variable("LLM_IN_SANDBOX_HOME").map(PathBuf::from);
@@ -75,6 +75,12 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
         )
     })?;
     Ok(home)
+}
+
+/// The directory for the state of running sandboxes.
+pub(crate) fn state(home: &Path) -> anyhow::Result<PathBuf> {
+    let temporary = startup::TemporaryDirs::from_variables(variable);
+    Ok(startup::state_dir(home, &temporary)?.path)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]

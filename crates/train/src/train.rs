@@ -113,7 +113,8 @@ async fn cancel_when_signalled(mut signals: Signals, cancel: CancellationToken) 
 }
 
 async fn start() -> anyhow::Result<NativeRuntime> {
-    let options = NativeOptions { home: environment::home()?, launcher: launcher() };
+    let home = environment::home()?;
+    let options = NativeOptions { state: environment::state(&home)?, home, launcher: launcher() };
     Ok(NativeRuntime::start(options).await?)
 }
 

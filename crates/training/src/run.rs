@@ -156,8 +156,15 @@ fn lock(dir: &Path) -> Result<File, RunError> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(RunError::Busy { path: dir.to_owned() }),
+        // Storage of clusters may have no locks at all.
+        Err(TryLockError::Error(error)) if has_no_locks(&error) => Ok(lock),
         Err(TryLockError::Error(error)) => Err(FileError::new("lock", &path)(error).into()),
     }
+}
+
+/// Whether the file system has no locks: `ENOSYS`, `EOPNOTSUPP` or `ENOLCK` of Linux.
+fn has_no_locks(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(37 | 38 | 95))
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {

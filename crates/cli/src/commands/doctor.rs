@@ -28,10 +28,27 @@ struct Findings {
     kernel: Option<String>,
     privileged: bool,
     home: Option<String>,
+    /// Where running sandboxes keep their state.
+    state: Option<State>,
     machine: Vec<LayerReport>,
     native: Native,
     docker: Docker,
     advice: Vec<String>,
+}
+
+/// A directory, and why it is used.
+#[derive(Serialize)]
+struct State {
+    path: String,
+    why: String,
+    /// Directories that come first, and why they are not used.
+    passed_over: Vec<PassedOver>,
+}
+
+#[derive(Serialize)]
+struct PassedOver {
+    path: String,
+    reason: String,
 }
 
 /// The native runtime.
@@ -98,6 +115,7 @@ async fn examine(settings: &Settings) -> Findings {
         kernel: machine.0,
         privileged: rustix::process::geteuid().is_root(),
         home: settings.home().ok().map(|home| home.display().to_string()),
+        state: state(settings),
         machine: machine.1,
         native,
         docker,
@@ -105,6 +123,26 @@ async fn examine(settings: &Settings) -> Findings {
     };
     findings.advice = advice(&findings);
     findings
+}
+
+#[cfg(target_os = "linux")]
+fn state(settings: &Settings) -> Option<State> {
+    // Where there is none, starting the runtime fails with the reason.
+    let found = settings.state().ok()?;
+    let passed_over = found
+        .passed_over
+        .into_iter()
+        .map(|(path, reason)| PassedOver { path: path.display().to_string(), reason });
+    Some(State {
+        path: found.path.display().to_string(),
+        why: found.why,
+        passed_over: passed_over.collect(),
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn state(_: &Settings) -> Option<State> {
+    None
 }
 
 #[cfg(target_os = "linux")]

@@ -59,11 +59,11 @@ pub(crate) async fn run(
         ImageCommand::Build(args) => Form::of(&args.json),
         ImageCommand::Pull(args) => Form::of(&args.json),
     };
-    let home = match &command {
-        ImageCommand::List { .. } => settings.home()?,
-        _ => settings.writable_home()?,
+    let home = settings.home()?;
+    let store = match &command {
+        ImageCommand::List { .. } => Store::open(home.join("images"))?,
+        _ => settings.store()?,
     };
-    let store = Store::open(home.join("images"))?;
     if !matches!(command, ImageCommand::List { .. }) && store.has_abandoned_trash()? {
         deleter::start(&store);
     }
@@ -72,7 +72,7 @@ pub(crate) async fn run(
         command => command,
     };
     tokio::select! {
-        done = execute(command, form, store, home) => done.map(|()| Exit::Done),
+        done = execute(command, form, store, settings) => done.map(|()| Exit::Done),
         exit = signals.cancelled() => {
             output::note("cancelled; `llm-in-sandbox image prune` removes what is incomplete");
             Ok(exit)
@@ -84,7 +84,7 @@ async fn execute(
     command: ImageCommand,
     form: Form,
     store: Store,
-    home: &Path,
+    settings: &Settings,
 ) -> anyhow::Result<()> {
     match command {
         ImageCommand::List { .. } => list(&store.list()?, form),
@@ -104,12 +104,30 @@ async fn execute(
             report_removed(&names, removed, deletion, form)
         }
         ImageCommand::Prune { .. } => {
-            let (moved, home) = (store.clone(), home.to_owned());
+            let (moved, home) = (store.clone(), settings.home()?.to_owned());
             let (runs, pruned) = blocking(move || discard_unneeded(&moved, &home)).await?;
+            prune_elsewhere(&store, settings).await?;
             let deletion = deleter::empty_trash(store).await?;
             report_pruned(&runs, pruned, deletion, form)
         }
     }
+}
+
+/// Removes unpacked layers that no image needs from directories that this machine used at another time.
+#[cfg(target_os = "linux")]
+async fn prune_elsewhere(store: &Store, settings: &Settings) -> anyhow::Result<()> {
+    let others = settings.states()?.into_iter().filter(|state| settings.home().ok() != Some(state));
+    let unpacked = others.map(|state| state.join(sandbox_native::UNPACKED));
+    for unpacked in unpacked.filter(|dir| dir.is_dir()) {
+        let store = store.clone().unpacking_in(unpacked);
+        blocking(move || store.discard_unused()).await?;
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn prune_elsewhere(_: &Store, _: &Settings) -> anyhow::Result<()> {
+    Ok(())
 }
 
 /// Removes the images of runs whose directories are gone, then what no image uses. Returns the names of the images.

@@ -13,7 +13,7 @@ use crate::{
     exit::UsageError,
 };
 
-/// State directory.
+/// Data directory.
 pub(crate) const HOME: &str = "LLM_IN_SANDBOX_HOME";
 /// The user's directory for application data.
 const DATA_HOME: &str = "XDG_DATA_HOME";
@@ -45,6 +45,8 @@ const PATH: &str = "PATH";
 pub(crate) struct Environment {
     pub(crate) home: Option<PathBuf>,
     pub(crate) data_home: Option<PathBuf>,
+    #[cfg(target_os = "linux")]
+    pub(crate) temporary: startup::TemporaryDirs,
     pub(crate) user_home: Option<PathBuf>,
     pub(crate) docker_host: Option<String>,
     pub(crate) no_color: Option<OsString>,
@@ -95,6 +97,8 @@ impl Environment {
         Self {
             home: variable(HOME).map(PathBuf::from),
             data_home: variable(DATA_HOME).map(PathBuf::from),
+            #[cfg(target_os = "linux")]
+            temporary: startup::TemporaryDirs::from_variables(variable),
             user_home: env::home_dir().filter(|home| !home.as_os_str().is_empty()),
             docker_host: variable(DOCKER_HOST).and_then(|host| host.into_string().ok()),
             no_color: variable(NO_COLOR),

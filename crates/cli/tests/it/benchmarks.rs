@@ -86,7 +86,7 @@ fn sums(home: &Home, count: usize) -> PathBuf {
     path
 }
 
-fn sum(n: usize) -> Value {
+pub(crate) fn sum(n: usize) -> Value {
     json!({
         "id": format!("sum-{n}"),
         "domain": "math",
@@ -98,7 +98,7 @@ fn sum(n: usize) -> Value {
 
 /// What a model answers to whom.
 #[derive(Clone)]
-struct Script {
+pub(crate) struct Script {
     /// Statements, longest first, and answers.
     answers: Vec<(String, String)>,
 }
@@ -130,13 +130,13 @@ impl Script {
     }
 
     /// A server that answers so.
-    fn serve(self) -> MockServer {
+    pub(crate) fn serve(self) -> MockServer {
         MockServer::answering_and(testkit::Keep::Counts, move |asked| self.reply(asked)).unwrap()
     }
 }
 
 /// The sums' right answers.
-fn sums_script(count: usize) -> Script {
+pub(crate) fn sums_script(count: usize) -> Script {
     let rows: Vec<Value> = (0..count).map(sum).collect();
     Script::new(&rows, |row| format!("\\boxed{{{}}}", text(&row["ground_truth"])))
 }

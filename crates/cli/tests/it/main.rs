@@ -47,3 +47,4 @@ mod support;
 mod survives_kills;
 mod trains;
 mod uses_docker;
+mod uses_slow_storage;

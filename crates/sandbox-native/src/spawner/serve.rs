@@ -26,7 +26,7 @@ use crate::{
     diagnostics, harden, leftovers,
     mounts::{Failure, Shared, Step},
     plan::Plan,
-    reserve,
+    reserve, storage,
     sys::{self, Fork, SingleThreaded},
     wire,
 };
@@ -44,7 +44,7 @@ pub(crate) struct Spawner {
     own: OwnedFd,
     run_dir: PathBuf,
     /// Locked for as long as this process lives; see `leftovers`.
-    _lock: fs::File,
+    _lock: leftovers::Claim,
     single: SingleThreaded,
     identity: Identity,
     groups: Groups,
@@ -441,15 +441,5 @@ fn prune(run_dir: &Path) -> io::Result<Vec<SandboxInfo>> {
 
 /// Where to store the files of sandboxes: some file systems cannot hold the upper layer of an overlay.
 fn storage_of(dir: &Path) -> Storage {
-    const UNSUITABLE: [i64; 5] = [
-        0x794c_7630, // overlayfs
-        0x6969,      // NFS
-        0x0bd0_0bd0, // Lustre
-        0x6573_5546, // FUSE
-        0xff53_4d42, // SMB
-    ];
-    match rustix::fs::statfs(dir) {
-        Ok(stat) if UNSUITABLE.contains(&stat.f_type) => Storage::Memory,
-        _ => Storage::Disk,
-    }
+    if storage::holds_files(dir) { Storage::Disk } else { Storage::Memory }
 }

@@ -11,7 +11,7 @@ use crate::support;
 
 async fn failure_of(script: &str) -> String {
     let launcher = Launcher { args: vec!["-c".into(), script.into()], ..Launcher::new("/bin/sh") };
-    let options = NativeOptions { home: support::home(), launcher };
+    let options = NativeOptions { launcher, ..NativeOptions::new(support::home()) };
     let started = tokio::time::timeout(Duration::from_secs(20), NativeRuntime::start(options));
     match started.await.unwrap() {
         Ok(_) => panic!("a shell is not a spawner"),
@@ -34,8 +34,10 @@ async fn what_a_spawner_writes_before_it_ends_is_in_the_error() {
 
 #[tokio::test]
 async fn a_missing_spawner_program_is_named() {
-    let options =
-        NativeOptions { home: support::home(), launcher: Launcher::new("/no/such/program") };
+    let options = NativeOptions {
+        launcher: Launcher::new("/no/such/program"),
+        ..NativeOptions::new(support::home())
+    };
     let Err(error) = NativeRuntime::start(options).await else { panic!("it started") };
     assert!(error.chain().contains("/no/such/program: No such file"), "{}", error.chain());
 }

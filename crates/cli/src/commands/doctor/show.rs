@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sandbox::{LayerReport, LayerState};
 
-use super::{Docker, Findings, Mode, Native};
+use super::{Docker, Findings, Mode, Native, PassedOver};
 use crate::{
     console::{output, sanitize},
     settings::Color,
@@ -22,7 +22,16 @@ pub(super) fn text(findings: &Findings, color: Color) -> String {
         findings.version, findings.system
     );
     let home = findings.home.as_deref().unwrap_or("nowhere; set LLM_IN_SANDBOX_HOME");
-    let _ = writeln!(text, "state is stored in {home}");
+    let _ = writeln!(text, "data is stored in {home}");
+    if let Some(state) = &findings.state {
+        let _ = writeln!(text, "sandboxes run in {} ({})", state.path, state.why);
+        for PassedOver { path, reason } in &state.passed_over {
+            let _ = writeln!(text, "  not in {path}: {reason}");
+        }
+        if !state.passed_over.is_empty() {
+            let _ = writeln!(text, "  set LLM_IN_SANDBOX_TMPDIR to use another local directory");
+        }
+    }
     if !findings.machine.is_empty() {
         let _ = writeln!(text, "\nThis machine\n{}", layers(&findings.machine, color));
     }

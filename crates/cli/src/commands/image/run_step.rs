@@ -64,7 +64,7 @@ mod linux {
     };
 
     use sandbox::{ImageRef, Limits, Network, Sandbox, Spec, Streams};
-    use sandbox_native::{NativeOptions, NativeRuntime, NativeSandbox};
+    use sandbox_native::{NativeRuntime, NativeSandbox};
 
     use super::*;
     use crate::{
@@ -85,9 +85,7 @@ mod linux {
     impl BuildSandboxes {
         /// Starts the native runtime.
         pub(crate) async fn start(settings: &Settings) -> anyhow::Result<Self> {
-            let home = settings.writable_home()?.to_owned();
-            let options = NativeOptions { home, launcher: startup::launcher() };
-            let runtime = NativeRuntime::start(options).await?;
+            let runtime = NativeRuntime::start(settings.native()?).await?;
             Ok(Self { runtime, sources: PackageSources::read(settings) })
         }
 

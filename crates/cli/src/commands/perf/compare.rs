@@ -1,6 +1,6 @@
 //! `perf sandbox`: starts the runtimes to compare, from the same image.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use perf::{
@@ -18,19 +18,18 @@ use crate::{exit::Exit, settings::Settings};
 
 /// Measures sandboxes and prints the figures.
 pub(super) async fn run(args: PerfSandboxArgs, settings: &Settings) -> Result<Exit> {
-    let home = settings.writable_home()?;
     let other = match args.against {
         Some(Against::Docker) => Some(connect(settings, args.docker_image).await?),
         None => None,
     };
     let mut images =
         Images { native: None, docker: other.as_ref().map(|(_, image)| image.clone()) };
-    let native = match native_runtime(home).await? {
+    let native = match native_runtime(settings).await? {
         Some(runtime) => {
             let image = match (args.image, &other) {
                 (Some(image), _) => image,
                 (None, None) => ImageRef::Host,
-                (None, Some((docker, name))) => import_image(docker, name, home).await?,
+                (None, Some((docker, name))) => import_image(docker, name, settings).await?,
             };
             images.native = Some(image.to_string());
             let spec = Spec { image, ..Spec::default() };
@@ -66,25 +65,23 @@ async fn connect(settings: &Settings, image: Option<String>) -> Result<(DockerRu
 }
 
 /// Imports the daemon's image into the image store, so that both runtimes start from the same files.
-async fn import_image(docker: &DockerRuntime, name: &str, home: &Path) -> Result<ImageRef> {
+async fn import_image(docker: &DockerRuntime, name: &str, settings: &Settings) -> Result<ImageRef> {
     let imported = format!("perf/{}", name.replace(['/', ':', '@'], "-"));
-    let dir = tempfile::tempdir_in(home)?;
+    let dir = tempfile::tempdir_in(settings.writable_home()?)?;
     let archive = dir.path().join("image.tar");
     docker.save_image(name, &archive).await?;
-    let (store, name) = (image::Store::open(home.join("images"))?, imported.clone());
+    let (store, name) = (settings.store()?, imported.clone());
     tokio::task::spawn_blocking(move || store.import_archive(&archive, &name, &image::Silent))
         .await??;
     Ok(ImageRef::Name(imported))
 }
 
 #[cfg(target_os = "linux")]
-async fn native_runtime(home: &Path) -> Result<Option<sandbox_native::NativeRuntime>> {
-    let options =
-        sandbox_native::NativeOptions { home: home.to_owned(), launcher: startup::launcher() };
-    Ok(Some(sandbox_native::NativeRuntime::start(options).await?))
+async fn native_runtime(settings: &Settings) -> Result<Option<sandbox_native::NativeRuntime>> {
+    Ok(Some(sandbox_native::NativeRuntime::start(settings.native()?).await?))
 }
 
 #[cfg(not(target_os = "linux"))]
-async fn native_runtime(_: &Path) -> Result<Option<DockerRuntime>> {
+async fn native_runtime(_: &Settings) -> Result<Option<DockerRuntime>> {
     Ok(None)
 }

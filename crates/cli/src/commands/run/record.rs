@@ -169,9 +169,16 @@ impl RunDir {
         options.create(true).append(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(&path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| UsageError(format!("another process is using {}", self.path.display())))?;
-        atomic_file::remove_leftovers(&self.path, Duration::ZERO);
+        let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        match locked.map_err(io::Error::from) {
+            Ok(()) => atomic_file::remove_leftovers(&self.path, Duration::ZERO),
+            // That no other process uses the directory is then up to the user.
+            Err(error) if results::has_no_locks(&error) => {}
+            Err(_) => {
+                let text = format!("another process is using {}", self.path.display());
+                return Err(UsageError(text).into());
+            }
+        }
         Ok(file)
     }
 

@@ -38,7 +38,15 @@ impl Seal {
                 let partial = home.join(format!(".record.key.{}", std::process::id()));
                 let mut file =
                     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-                let placed = file.write_all(&key).and_then(|()| fs::hard_link(&partial, &path));
+                let placed = file.write_all(&key).and_then(|()| {
+                    match fs::hard_link(&partial, &path) {
+                        // Some file systems have no hard links. There, the last process wins.
+                        Err(error) if !path.exists() => {
+                            fs::copy(&partial, &path).map(drop).map_err(|_| error)
+                        }
+                        linked => linked,
+                    }
+                });
                 fs::remove_file(&partial)?;
                 match placed {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::of(home),

@@ -53,8 +53,10 @@ pub(crate) async fn list(args: &SandboxListArgs, settings: &Settings) -> anyhow:
         if home.exists() && !home.is_dir() {
             settings.writable_home()?;
         }
-        let infos = sandbox_native::list(home)?;
-        found.extend(infos.into_iter().map(|info| Found::new(RuntimeKind::Native, info)));
+        for state in settings.states()? {
+            let infos = sandbox_native::list(&state)?;
+            found.extend(infos.into_iter().map(|info| Found::new(RuntimeKind::Native, info)));
+        }
         add_names(&mut found, settings).await;
     }
     let others = match args.runtime {
@@ -117,6 +119,10 @@ pub(crate) async fn prune(args: &SandboxPruneArgs, settings: &Settings) -> anyho
         let infos = runtime.prune().await?;
         removed.extend(infos.into_iter().map(|info| Found::new(kind, info)));
     }
+    #[cfg(target_os = "linux")]
+    if args.runtime != Some(RuntimeKind::Docker) {
+        prune_elsewhere(&mut removed, settings).await?;
+    }
     if args.json {
         output::print_json(&removed)?;
     } else if removed.is_empty() {
@@ -126,6 +132,22 @@ pub(crate) async fn prune(args: &SandboxPruneArgs, settings: &Settings) -> anyho
         output::print(&ids.join("\n"))?;
     }
     Ok(Exit::Done)
+}
+
+/// Removes leftovers from directories that held the state of sandboxes at another time.
+#[cfg(target_os = "linux")]
+async fn prune_elsewhere(removed: &mut Vec<Found>, settings: &Settings) -> anyhow::Result<()> {
+    let usual = settings.state()?.path;
+    for state in settings.states()?.into_iter().filter(|state| *state != usual) {
+        // Nothing to start a runtime for.
+        let mut runs = std::fs::read_dir(state.join("run")).into_iter().flatten();
+        if runs.next().is_none() {
+            continue;
+        }
+        let infos = AnyRuntime::start_in(&state, settings).await?.prune().await?;
+        removed.extend(infos.into_iter().map(|info| Found::new(RuntimeKind::Native, info)));
+    }
+    Ok(())
 }
 
 /// The Docker runtime, if it is available. A daemon that the user named is expected to answer.

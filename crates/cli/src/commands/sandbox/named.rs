@@ -109,7 +109,9 @@ async fn remove_all(settings: &Settings) -> anyhow::Result<Exit> {
         }
         // One of another version can at least be told to end.
         Err(error) if matches!(error.downcast_ref(), Some(Error::Version { .. })) => {
-            Supervisor::stop(settings.home()?).await?;
+            for state in settings.states()? {
+                Supervisor::stop(&state).await?;
+            }
             output::note(&format!("removed all: {}", exit::describe(&error)));
             return Ok(Exit::Done);
         }

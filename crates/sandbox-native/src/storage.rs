@@ -1,0 +1,232 @@
+//! Which file systems can hold the state of sandboxes: found out by what they are, and where that is unknown by trying.
+//!
+//! The homes of compute clusters are on NFS, Lustre and their like. These can hold no upper layer of an overlay, and often
+//! no sockets, no named pipes and no extended attributes.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::{fs::DirBuilderExt, net::UnixListener},
+    },
+    path::Path,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, XattrFlags, flock, fsetxattr, mkdirat,
+    mknodat, open, statfs, unlinkat,
+};
+
+/// What a directory's file system can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suitability {
+    /// Everything: sockets, locks and the files of sandboxes.
+    Everything,
+    /// Sockets and locks, but not the files of sandboxes, for the reason given. They are kept in memory.
+    StateOnly(&'static str),
+    /// Not even sockets and locks, for the reason given.
+    Nothing(&'static str),
+}
+
+/// File systems that hold everything, whatever their options.
+const GOOD: [i64; 3] = [
+    0xef53,      // ext2, ext3, ext4
+    0x9123_683e, // btrfs
+    0x5846_5342, // XFS
+];
+
+/// File systems that overlayfs refuses as the upper layer, or that other machines use at the same time.
+const UNSUITABLE: [(i64, &str); 11] = [
+    (0x794c_7630, "it is on overlayfs, which cannot hold an overlay of its own"),
+    (0x6969, "it is on NFS"),
+    (0x0bd0_0bd0, "it is on Lustre"),
+    (0x6573_5546, "it is on FUSE"),
+    (0xff53_4d42, "it is on CIFS"),
+    (0xfe53_4d42, "it is on SMB"),
+    (0x4750_4653, "it is on GPFS"),
+    (0x1983_0326, "it is on BeeGFS"),
+    (0x00c3_6400, "it is on CephFS"),
+    (0x0102_1997, "it is on 9p"),
+    (0x5346_414f, "it is on AFS"),
+];
+
+/// Why a file system that is known cannot hold the files of sandboxes.
+fn known(dir: &Path) -> io::Result<Option<Suitability>> {
+    let found = statfs(dir)?.f_type;
+    Ok(match UNSUITABLE.iter().find(|(magic, _)| *magic == found) {
+        Some((_, reason)) => Some(Suitability::StateOnly(reason)),
+        None => GOOD.contains(&found).then_some(Suitability::Everything),
+    })
+}
+
+/// Examines the file system of a directory that exists. Where its kind alone does not tell, files are created in the
+/// directory, and removed again.
+///
+/// # Errors
+/// If the directory cannot be examined: it is missing, or not writable.
+pub fn suitability(dir: &Path) -> io::Result<Suitability> {
+    let known = known(dir)?;
+    if known == Some(Suitability::Everything) {
+        return Ok(Suitability::Everything);
+    }
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let own = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!(".probe-{}-{own}", std::process::id());
+    let _ = fs::remove_dir_all(dir.join(&name));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = open(dir, flags, Mode::empty())?;
+    mkdirat(&above, name.as_str(), Mode::RWXU)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let tried = rustix::fs::openat(&above, name.as_str(), flags, Mode::empty()).map(|inside| {
+        let found = try_out(&inside, known);
+        for entry in ["socket", "pipe", "whiteout", "lock"] {
+            let _ = unlinkat(&inside, entry, AtFlags::empty());
+        }
+        found
+    });
+    let _ = unlinkat(&above, name.as_str(), AtFlags::REMOVEDIR);
+    Ok(tried?)
+}
+
+/// Creates in an empty directory what is needed.
+fn try_out(dir: &impl AsFd, known: Option<Suitability>) -> Suitability {
+    // A path through the descriptor is short enough for a socket.
+    let below = |name: &str| format!("/proc/self/fd/{}/{name}", dir.as_fd().as_raw_fd());
+    if UnixListener::bind(below("socket")).is_err() {
+        return Suitability::Nothing("its file system cannot hold sockets");
+    }
+    let locked = fs::File::create(below("lock"))
+        .and_then(|file| Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?));
+    if locked.is_err() {
+        return Suitability::Nothing("its file system has no file locks");
+    }
+    if let Some(known) = known {
+        return known;
+    }
+    let mode = Mode::RUSR | Mode::WUSR;
+    if mknodat(dir, "pipe", FileType::Fifo, mode, 0).is_err() {
+        return Suitability::StateOnly("its file system cannot hold named pipes");
+    }
+    if mknodat(dir, "whiteout", FileType::CharacterDevice, Mode::empty(), 0).is_err() {
+        return Suitability::StateOnly("its file system cannot hold the whiteouts of overlayfs");
+    }
+    if fsetxattr(dir, c"user.overlay.opaque", b"y", XattrFlags::empty()).is_err() {
+        return Suitability::StateOnly("its file system has no extended attributes for users");
+    }
+    let typed = Dir::read_from(dir).is_ok_and(|mut entries| {
+        entries.all(|entry| entry.is_ok_and(|entry| entry.file_type() != FileType::Unknown))
+    });
+    match typed {
+        true => Suitability::Everything,
+        false => {
+            Suitability::StateOnly("its file system does not tell the types of files in lists")
+        }
+    }
+}
+
+/// Whether a directory can hold the files of sandboxes. One that cannot be examined is taken at its word.
+pub(crate) fn holds_files(dir: &Path) -> bool {
+    matches!(suitability(dir), Ok(Suitability::Everything) | Err(_))
+}
+
+/// Creates a directory that no other user can enter. One that exists must be such a directory already: its parent may be
+/// writable for all users, such as `/tmp`, and another user may have been there first.
+///
+/// # Errors
+/// If it cannot be created; or it exists and is a link, belongs to another user, or can be entered by others; or another
+/// user could replace it.
+pub fn private_directory(dir: &Path) -> io::Result<()> {
+    let refuse = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    let user = rustix::process::geteuid().as_raw();
+    if let Some(parent) = dir.parent() {
+        use std::os::unix::fs::MetadataExt;
+        let about = fs::metadata(parent)?;
+        let shared = about.mode() & 0o022 != 0 && about.mode() & 0o1000 == 0;
+        // In the user namespace of a container, the machine's root has no user id of its own, and is shown as nobody.
+        let root = fs::metadata("/proc").map_or(0, |about| about.uid());
+        if shared || ![0, root, user].contains(&about.uid()) {
+            let parent = parent.display();
+            return Err(refuse(format!("other users can replace it, because {parent} is theirs")));
+        }
+    }
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let about = rustix::fs::fstat(open(dir, flags, Mode::empty())?)?;
+    let mode = about.st_mode & 0o777;
+    match FileType::from_raw_mode(about.st_mode) {
+        FileType::Directory => {}
+        FileType::Symlink => return Err(refuse("it is a symbolic link".into())),
+        _ => return Err(refuse("it is not a directory".into())),
+    }
+    if about.st_uid != user {
+        return Err(refuse(format!("it belongs to the user {}, not to {user}", about.st_uid)));
+    }
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => Err(refuse(format!("other users may enter it (mode {mode:03o}); chmod 700 it"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn names(dir: &Path) -> usize {
+        fs::read_dir(dir).unwrap().count()
+    }
+
+    #[test]
+    fn trying_a_directory_out_leaves_nothing_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = fs::File::open(dir.path()).unwrap();
+        let tried = try_out(&fd, None);
+        assert!(matches!(tried, Suitability::Everything | Suitability::StateOnly(_)), "{tried:?}");
+        assert!(names(dir.path()) > 1, "nothing was tried");
+        let other = tempfile::tempdir().unwrap();
+        suitability(other.path()).unwrap();
+        assert_eq!(names(other.path()), 0);
+        // Neither sockets nor locks, but readable: as root too.
+        let proc = suitability(Path::new("/proc/self"));
+        assert!(!matches!(proc, Ok(Suitability::Everything)), "{proc:?}");
+        assert!(suitability(&dir.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn a_private_directory_is_refused_where_another_user_was_first() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("own");
+        let change = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let refused = |dir: &Path| private_directory(dir).unwrap_err().to_string();
+        private_directory(&dir).unwrap();
+        private_directory(&dir).unwrap();
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+        change(&dir, 0o750);
+        assert!(refused(&dir).contains("mode 750"), "{}", refused(&dir));
+        let link = tmp.path().join("link");
+        symlink(tmp.path(), &link).unwrap();
+        assert!(refused(&link).contains("symbolic link"));
+        fs::write(tmp.path().join("file"), "").unwrap();
+        assert!(refused(&tmp.path().join("file")).contains("not a directory"));
+        // Without the sticky bit, anyone can move the directory away and put another in its place.
+        change(tmp.path(), 0o777);
+        assert!(refused(&tmp.path().join("new")).contains("can replace it"));
+        assert!(!tmp.path().join("new").exists());
+        change(tmp.path(), 0o1777);
+        private_directory(&tmp.path().join("new")).unwrap();
+        if rustix::process::geteuid().is_root() {
+            let foreign = tmp.path().join("foreign");
+            fs::create_dir(&foreign).unwrap();
+            change(&foreign, 0o700);
+            std::os::unix::fs::chown(&foreign, Some(12345), None).unwrap();
+            assert!(refused(&foreign).contains("belongs to the user 12345"));
+        }
+    }
+}
