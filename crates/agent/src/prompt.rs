@@ -202,6 +202,11 @@ impl Prompts {
 fn describe_network(network: &Network) -> String {
     match network {
         Network::None => "There is no network: nothing can be downloaded or installed.".into(),
+        Network::Internet => {
+            "Public servers can be reached over TCP, through a proxy that is already configured: what is missing can be \
+             downloaded. Private addresses, UDP and ICMP cannot be reached."
+                .into()
+        }
         Network::Full => "The network is open: what is missing can be downloaded.".into(),
         Network::Allow(hosts) => {
             let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();

@@ -37,7 +37,7 @@ use crate::exit::Exit;
       --model NAME
   llm-in-sandbox doctor
   llm-in-sandbox sandbox run -- python3 -c 'print(6 * 7)'
-  llm-in-sandbox sandbox shell --network full
+  llm-in-sandbox sandbox shell --network internet
   llm-in-sandbox image build
 
 Data is stored in $LLM_IN_SANDBOX_HOME, else in $XDG_DATA_HOME/llm-in-sandbox,

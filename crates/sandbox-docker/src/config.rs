@@ -139,7 +139,7 @@ fn network_mode(network: &Network) -> Result<&'static str, Error> {
     match network {
         Network::None => Ok("none"),
         Network::Full => Ok("bridge"),
-        Network::Allow(_) => Err(Error::Unsupported {
+        Network::Allow(_) | Network::Internet => Err(Error::Unsupported {
             feature: Feature::Network(network.clone()),
             reason: "a Docker container without a network cannot reach the filtering proxy".into(),
             remedy: "use the native runtime, or the policy none or full".into(),

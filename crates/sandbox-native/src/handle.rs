@@ -36,7 +36,7 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(50);
 impl Numbered for Reply {
     fn number(&self) -> Option<u32> {
         match self {
-            Self::Ready | Self::NotReady(_) | Self::Stopped(_) | Self::Diagnostic(_) => None,
+            Self::Ready { .. } | Self::NotReady(_) | Self::Stopped(_) | Self::Diagnostic(_) => None,
             Self::Started { id }
             | Self::Ended { id, .. }
             | Self::Opened { id }

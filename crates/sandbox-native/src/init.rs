@@ -7,6 +7,7 @@ mod command;
 mod disk;
 mod files;
 mod freeze;
+mod internet;
 mod ipc;
 mod pipes;
 mod processes;
@@ -30,6 +31,7 @@ use sandbox::{Cause, DiskQuota, Status, TerminalSize};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::files::{MAX_LISTING, read_list};
+pub(crate) use self::internet::{RESOLV_CONF, Relay};
 use self::{disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell};
 use crate::{
     cgroup::{self, Counters, Entrance},
@@ -112,8 +114,9 @@ impl FileTask {
 /// A message of PID 1 to the caller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// The sandbox is set up. Carries listening sockets, the proxy's first, where the network is proxied.
-    Ready,
+    /// The sandbox is set up. Carries listening sockets, the proxy's first, where the network is proxied or public
+    /// addresses can be reached. In the latter case `relay` says which of them programs reach without the proxy.
+    Ready { relay: Option<Relay> },
     /// The sandbox could not be set up.
     NotReady(WireFailure),
     /// The command runs; the packet carries its streams.
@@ -210,12 +213,12 @@ struct Server<'a> {
 }
 
 /// The sockets of a proxied network: the proxy's, then those that lead to the host.
-fn proxy_listeners(plan: &Plan) -> Result<Vec<TcpListener>, Failure> {
+fn proxy_listeners(plan: &Plan) -> Result<Vec<OwnedFd>, Failure> {
     let proxy = TcpListener::bind((Ipv4Addr::LOCALHOST, plan.proxy_port));
-    let mut listeners = vec![proxy.step("opening the proxy's port")?];
+    let mut listeners = vec![OwnedFd::from(proxy.step("opening the proxy's port")?)];
     for address in &plan.forwarded {
         match TcpListener::bind(address) {
-            Ok(listener) => listeners.push(listener),
+            Ok(listener) => listeners.push(listener.into()),
             // A kernel without IPv6.
             Err(_) if address.is_ipv6() => {}
             Err(error) => return Err(error).step("opening a port that leads to the host"),
@@ -234,12 +237,16 @@ impl<'a> Server<'a> {
         // SAFETY: the socket is open until this process ends: `init` borrows it, and lives as long as the loop of `run`,
         // which ends by `exit_now`.
         unsafe { diagnostics::report_over(init.socket) };
-        let listeners = match init.plan.network {
-            NetworkPlan::Proxied => proxy_listeners(&init.plan)?,
-            _ => Vec::new(),
+        let (sockets, relay) = match init.plan.network {
+            NetworkPlan::Proxied => (proxy_listeners(&init.plan)?, None),
+            NetworkPlan::Internet => {
+                let (sockets, relay) = internet::open(&init.plan)?;
+                (sockets, Some(relay))
+            }
+            NetworkPlan::Isolated | NetworkPlan::Host => (Vec::new(), None),
         };
-        let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
-        wire::send(init.socket, &Reply::Ready, &fds).step("answering the caller")?;
+        let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        wire::send(init.socket, &Reply::Ready { relay }, &fds).step("answering the caller")?;
         let file = |fd: &Option<OwnedFd>| fd.as_ref()?.try_clone().ok().map(File::from);
         let Counters { memory, pids, peak, current } = init.counters;
         let events = Events {

@@ -46,6 +46,7 @@ mod leftovers;
 mod link;
 mod machine;
 mod mounts;
+mod netlink;
 mod plan;
 mod probe;
 mod protection;
@@ -62,6 +63,7 @@ mod wire;
 
 pub use handle::{LayerStream, NativeSandbox};
 pub use probe::{Machine, probe};
+pub use proxy::{HostNetwork, Pending, Upstream};
 pub use reexec::{inherit_only_stdio, init};
 pub use runtime::{Launcher, NativeOptions, NativeRuntime, UNPACKED, list};
 pub use spawner::spawner_main;

@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     pub(crate) disk_reserve: Option<ByteSize>,
     /// Network access.
     pub(crate) network: NetworkPlan,
-    /// Port of the proxy on loopback, where the network is proxied.
+    /// Port of the proxy on loopback, where the network is proxied or public addresses can be reached.
     pub(crate) proxy_port: u16,
     /// Loopback addresses that lead to the same ones of the host, where the network is proxied. Clients do not ask a proxy
     /// for such an address: programs in the sandbox serve there as well. At most [`Network::MAX_LOOPBACK`]: their sockets
@@ -73,6 +73,8 @@ pub(crate) enum NetworkPlan {
     Isolated,
     /// An empty network namespace with a listening socket that the caller's proxy serves.
     Proxied,
+    /// An empty network namespace in which every address leads to sockets that the caller's proxy serves.
+    Internet,
     /// The host's network.
     Host,
 }
@@ -119,12 +121,13 @@ pub(crate) fn plan(id: String, spec: &Spec, base: &Base) -> Plan {
     let network = match spec.network {
         Network::None => NetworkPlan::Isolated,
         Network::Allow(_) => NetworkPlan::Proxied,
+        Network::Internet => NetworkPlan::Internet,
         Network::Full => NetworkPlan::Host,
     };
     let forwarded = spec.network.loopback();
     let proxy_port = proxy_port(&forwarded);
     let mut env = environ::merged(image_env, &[]);
-    if network == NetworkPlan::Proxied {
+    if matches!(network, NetworkPlan::Proxied | NetworkPlan::Internet) {
         env = environ::merged(&env, &proxy_variables(proxy_port));
     }
     Plan {
@@ -214,6 +217,19 @@ mod tests {
         assert_eq!(value("https_proxy"), Some("mine"));
         assert_eq!(value("no_proxy"), Some("localhost,127.0.0.1,::1"));
         assert!(plan.forwarded.is_empty());
+    }
+
+    #[test]
+    fn a_sandbox_with_public_addresses_has_the_same_variables() {
+        let plan_for = |network| {
+            let spec = Spec { network, ..Spec::default() };
+            plan("x".into(), &spec, &Base::Dir("/r".into()))
+        };
+        let public = plan_for(Network::Internet);
+        assert_eq!(public.network, NetworkPlan::Internet);
+        assert_eq!(public.env, plan_for("allow=example.com".parse().unwrap()).env);
+        // Not SOCKS: some clients fail at start if they know that proxy's protocol and lack a library for it.
+        assert!(public.env.contains(&("ALL_PROXY".into(), "http://127.0.0.1:3128".into())));
     }
 
     #[test]

@@ -4,12 +4,13 @@ use sandbox::{DiskQuota, Layer, LayerState, Protection};
 
 use crate::{
     cgroup::CgroupVersion,
+    init::Relay,
     plan::{NetworkPlan, Plan},
     spawner::{CrashHandler, HostSupport, Storage, Users},
 };
 
-/// The report for one sandbox.
-pub(crate) fn report(support: &HostSupport, plan: &Plan) -> Protection {
+/// The report for one sandbox; `relay` says how programs reach public addresses, where they may.
+pub(crate) fn report(support: &HostSupport, plan: &Plan, relay: Option<&Relay>) -> Protection {
     use LayerState::{Enforced, Missing, Partial};
     let mut report = Protection::new("native");
     report.push(
@@ -66,11 +67,30 @@ pub(crate) fn report(support: &HostSupport, plan: &Plan) -> Protection {
         NetworkPlan::Proxied => {
             report.push(Layer::Network, Enforced, "no network but a filtering HTTP(S) proxy");
         }
+        NetworkPlan::Internet => report.push(Layer::Network, Enforced, public_addresses(relay)),
         NetworkPlan::Host => {
             report.push(Layer::Network, Missing, "the host's network, as requested")
         }
     }
     report
+}
+
+/// How public addresses, and nothing else, are reached. What is missing limits programs, not the protection.
+fn public_addresses(relay: Option<&Relay>) -> String {
+    let parts =
+        "public addresses only, through a filtering proxy (HTTP, CONNECT, SOCKS5), a resolver";
+    match relay {
+        Some(Relay::All) => format!("{parts} and a relay of all TCP connections"),
+        Some(Relay::OnlyV4(why)) => {
+            format!("{parts} and a relay of TCP connections over IPv4; none over IPv6: {why}")
+        }
+        Some(Relay::Missing(why)) => {
+            format!(
+                "{parts}; programs have to use its variables, no relay without nftables tproxy: {why}"
+            )
+        }
+        None => parts.into(),
+    }
 }
 
 /// Who the users of a sandbox are.

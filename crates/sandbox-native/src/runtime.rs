@@ -35,7 +35,7 @@ use crate::{
     link::{Arrival, Link, Numbered},
     plan::{Base, NetworkPlan, Plan, plan},
     protection,
-    proxy::Proxy,
+    proxy::{HostNetwork, InternetSockets, Proxy, Upstream},
     spawner::{HostSupport, SpawnerReply, SpawnerRequest},
     sys, wire,
 };
@@ -90,6 +90,7 @@ pub(crate) struct Shared {
     runs: PathBuf,
     run: String,
     next: AtomicU32,
+    upstream: Arc<dyn Upstream>,
 }
 
 impl Numbered for SpawnerReply {
@@ -119,6 +120,15 @@ impl NativeRuntime {
     /// Fails with [`Error::Denied`] where this machine does not allow the user to create namespaces. The error for a
     /// spawner that ends early has its exit status and the end of its standard error.
     pub async fn start(options: NativeOptions) -> Result<Self, Error> {
+        Self::start_with(options, Arc::new(HostNetwork)).await
+    }
+
+    /// Starts the spawner. Filtering proxies of its sandboxes use another network than the host's own, for example a
+    /// network of test servers. The policy of a sandbox is enforced all the same, on the addresses this one returns.
+    pub async fn start_with(
+        options: NativeOptions,
+        upstream: Arc<dyn Upstream>,
+    ) -> Result<Self, Error> {
         raise_descriptor_limit();
         let store = Store::open(options.home.join("images")).map_err(image_error)?;
         let store = match options.state == options.home {
@@ -170,6 +180,7 @@ impl NativeRuntime {
             runs,
             run,
             next: AtomicU32::new(1),
+            upstream,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -315,8 +326,8 @@ impl Shared {
                 return Err(Error::Stalled { waiting_for, limit });
             }
         };
-        match reply {
-            Reply::Ready => {}
+        let relay = match reply {
+            Reply::Ready { relay } => relay,
             Reply::NotReady(failure) => {
                 unfinished.id = None;
                 self.destroy(&plan.id, limit).await?;
@@ -325,18 +336,24 @@ impl Shared {
             other => {
                 return Err(Error::Gone(format!("unexpected first message of PID 1: {other:?}")));
             }
-        }
+        };
         let proxy = match (&spec.network, plan.network) {
             (Network::Allow(hosts), NetworkPlan::Proxied) => {
                 let mut listeners = fds.into_iter();
                 let listener = listeners.next().ok_or_else(missing_descriptor)?;
-                let proxy = Proxy::start(listener, listeners, hosts.clone());
+                let upstream = Arc::clone(&self.upstream);
+                let proxy = Proxy::allow(listener, listeners, hosts.clone(), upstream);
+                Some(proxy.map_err(Error::io("starting the proxy"))?)
+            }
+            (Network::Internet, NetworkPlan::Internet) => {
+                let sockets = InternetSockets::from_fds(fds).ok_or_else(missing_descriptor)?;
+                let proxy = Proxy::internet(sockets, Arc::clone(&self.upstream));
                 Some(proxy.map_err(Error::io("starting the proxy"))?)
             }
             _ => None,
         };
         let link = Link::new(socket).map_err(Error::io("connecting to the sandbox"))?;
-        let protection = protection::report(&self.support, &plan);
+        let protection = protection::report(&self.support, &plan, relay.as_ref());
         unfinished.id = None;
         Ok(NativeSandbox {
             plan,

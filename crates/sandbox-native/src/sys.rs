@@ -7,8 +7,11 @@ use std::{
     ffi::{CString, c_char},
     io,
     marker::PhantomData,
+    net::IpAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
+
+use crate::netlink::Family;
 
 /// Which side of a fork this is.
 pub(crate) enum Fork {
@@ -404,6 +407,70 @@ pub(crate) fn loopback_up() -> io::Result<()> {
         libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
     }))?;
     Ok(())
+}
+
+/// Lets a listening socket accept connections to addresses that are not its own.
+pub(crate) fn make_transparent(socket: BorrowedFd<'_>, family: Family) -> io::Result<()> {
+    let (level, option) = match family {
+        Family::V4 => (libc::SOL_IP, libc::IP_TRANSPARENT),
+        Family::V6 => (libc::SOL_IPV6, libc::IPV6_TRANSPARENT),
+    };
+    let on: libc::c_int = 1;
+    // SAFETY: both options take an integer, which `on` is, of the size passed with it; it outlives the call, which only
+    // reads it.
+    check(libc::c_long::from(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    }))?;
+    Ok(())
+}
+
+/// The addresses of a name, by the system's resolver. Blocks. A name without addresses is an error of the kind `NotFound`.
+pub(crate) fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
+    let name = CString::new(name).map_err(|_| io::ErrorKind::NotFound)?;
+    // SAFETY: addrinfo is a struct of integers and pointers, for which all zeroes is a valid value.
+    let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
+    hints.ai_socktype = libc::SOCK_STREAM;
+    let mut list: *mut libc::addrinfo = std::ptr::null_mut();
+    // SAFETY: `name` is a NUL-terminated string, a null service is permitted with a name, and `hints` and `list` outlive
+    // the call, which reads the first and stores a pointer in the second.
+    let code = unsafe {
+        libc::getaddrinfo(name.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list)
+    };
+    match code {
+        0 => {}
+        libc::EAI_NONAME | libc::EAI_NODATA => return Err(io::ErrorKind::NotFound.into()),
+        _ => return Err(io::Error::other("the system's resolver failed")),
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    // SAFETY: after success `list` is a list of addrinfo that ends with a null pointer and stays until it is freed below.
+    // `ai_addr` points to a sockaddr_in or sockaddr_in6, as `ai_family` says; nothing refers to them afterwards.
+    unsafe {
+        while let Some(entry) = next.as_ref() {
+            match entry.ai_family {
+                libc::AF_INET => {
+                    let address = entry.ai_addr.cast::<libc::sockaddr_in>().read_unaligned();
+                    let bytes = address.sin_addr.s_addr.to_ne_bytes();
+                    found.push(IpAddr::from(bytes));
+                }
+                libc::AF_INET6 => {
+                    let address = entry.ai_addr.cast::<libc::sockaddr_in6>().read_unaligned();
+                    found.push(IpAddr::from(address.sin6_addr.s6_addr));
+                }
+                _ => {}
+            }
+            next = entry.ai_next;
+        }
+        libc::freeaddrinfo(list);
+    }
+    found.dedup();
+    Ok(found)
 }
 
 /// Makes a terminal this session's controlling one.

@@ -8,13 +8,16 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use sandbox_conformance::Missing;
 pub use sandbox_conformance::{setting, skip};
-use sandbox_native::{Launcher, NativeOptions, NativeRuntime};
+use sandbox_native::{HostNetwork, Launcher, NativeOptions, NativeRuntime, Upstream};
 
 /// The program that runs the spawner.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +69,18 @@ pub fn within(bound: Duration, test: impl Future<Output = ()>) {
 
 /// Starts a runtime that keeps its state in `home`; see [`home`].
 pub async fn start(spawner: Spawner<'_>, home: PathBuf) -> Result<NativeRuntime, Missing> {
+    start_with(spawner, home, Arc::new(HostNetwork)).await
+}
+
+/// Starts a runtime whose sandboxes reach this network instead of the host's.
+pub async fn start_with(
+    spawner: Spawner<'_>,
+    home: PathBuf,
+    upstream: Arc<dyn Upstream>,
+) -> Result<NativeRuntime, Missing> {
     let launcher = Launcher::new(spawner.program());
-    let started = NativeRuntime::start(NativeOptions { state: home.clone(), home, launcher }).await;
+    let options = NativeOptions { state: home.clone(), home, launcher };
+    let started = NativeRuntime::start_with(options, upstream).await;
     started.map_err(|error| Missing { capability: "userns".into(), reason: error.chain() })
 }
 

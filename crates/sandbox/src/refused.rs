@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct RefusedConnections {
     /// The host as a program in the sandbox wrote it: untrusted text.
     pub host: String,
-    /// The port.
+    /// The port; 0 if only the name was asked for, which leads nowhere else.
     pub port: u16,
     /// Why they were refused.
     pub reason: RefusalReason,
@@ -24,4 +24,6 @@ pub enum RefusalReason {
     /// The name is allowed, but leads to this machine or its private network, which has to be allowed with its port or
     /// by address.
     PrivateAddress,
+    /// The address is not a public one, and only those are allowed.
+    NotPublic,
 }

@@ -90,7 +90,7 @@ pub enum SpecError {
     #[error("`{0}` is not a host; write a name such as example.com, *.example.com or name:8080")]
     Host(String),
     /// The network policy is malformed.
-    #[error("`{0}` is not a network policy; write none, full or allow=HOST,HOST")]
+    #[error("`{0}` is not a network policy; write none, internet, full or allow=HOST,HOST")]
     Network(String),
     /// The network policy allows too many ports of this machine.
     #[error(
@@ -237,6 +237,9 @@ pub enum Network {
     None,
     /// The named hosts, over HTTP and HTTPS, through a filtering proxy.
     Allow(Vec<HostPattern>),
+    /// Every public address over TCP, through a filtering relay and proxy. Never this machine, its private network or a
+    /// cloud's metadata service.
+    Internet,
     /// The network of the host.
     Full,
 }
@@ -261,6 +264,7 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "none" => Ok(Self::None),
+            "internet" => Ok(Self::Internet),
             "full" => Ok(Self::Full),
             _ => {
                 let hosts =
@@ -277,6 +281,7 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
+            Self::Internet => f.write_str("internet"),
             Self::Full => f.write_str("full"),
             Self::Allow(hosts) => {
                 let names: Vec<_> = hosts.iter().map(ToString::to_string).collect();
@@ -432,10 +437,10 @@ mod tests {
 
     #[test]
     fn network_policies_round_trip() {
-        for text in ["none", "full", "allow=a.com,*.b.com:81,[::1]:9"] {
+        for text in ["none", "internet", "full", "allow=a.com,*.b.com:81,[::1]:9"] {
             assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
         }
-        for bad in ["", "allow", "allow=", "allow=a,,b", "All"] {
+        for bad in ["", "allow", "allow=", "allow=a,,b", "All", "Internet"] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
         }
     }

@@ -44,9 +44,9 @@ pub(crate) struct SandboxArgs {
     /// stopped. `auto` is 1G, or 1 % of the disk if that is less
     #[arg(long, value_name = "SIZE|auto|none", default_value = "auto", value_parser = values::reserve)]
     pub(crate) disk_reserve: Reserve,
-    /// Network access: none, full, or only these hosts over HTTP and HTTPS. `*.name` allows subdomains, `name:8080`
-    /// another port
-    #[arg(long, value_name = "none|full|allow=HOST,...", default_value = "none")]
+    /// Network access: none; only these hosts over HTTP and HTTPS (`*.name` allows subdomains, `name:8080` another port);
+    /// all public addresses over TCP; or the host's network
+    #[arg(long, value_name = "none|allow=HOST,...|internet|full", default_value = "none")]
     pub(crate) network: Network,
     /// Environment variable; K alone copies its value from this environment; repeatable
     #[arg(long, value_name = "K=V", value_parser = values::variable)]

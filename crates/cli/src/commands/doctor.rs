@@ -80,6 +80,8 @@ struct Quota {
 struct Mode {
     network: &'static str,
     works: bool,
+    /// How it is enforced, by the protection report.
+    detail: Option<String>,
     error: Option<String>,
 }
 
@@ -177,7 +179,13 @@ async fn native(settings: &Settings) -> Native {
             return found;
         }
     }
-    for (name, policy) in [("none", "none"), ("allow", "allow=example.com"), ("full", "full")] {
+    let policies = [
+        ("none", "none"),
+        ("allow", "allow=example.com"),
+        ("internet", "internet"),
+        ("full", "full"),
+    ];
+    for (name, policy) in policies {
         let began = Instant::now();
         let outcome = match policy.parse() {
             Ok(network) => try_sandbox(&runtime, &Spec { network, ..Spec::default() }).await,
@@ -186,8 +194,9 @@ async fn native(settings: &Settings) -> Native {
         if name == "none" && outcome.is_ok() {
             found.start_ms = Some(began.elapsed().as_secs_f64() * 1e3);
         }
+        let detail = outcome.as_ref().ok().and_then(network_detail);
         let error = outcome.err().map(|error| exit::describe(&error));
-        found.networks.push(Mode { network: name, works: error.is_none(), error });
+        found.networks.push(Mode { network: name, works: error.is_none(), detail, error });
     }
     for disk_quota in DiskQuota::ALL {
         let began = Instant::now();
@@ -197,6 +206,11 @@ async fn native(settings: &Settings) -> Native {
         found.disk_quotas.push(Quota { disk_quota, works: error.is_none(), error, start_ms });
     }
     found
+}
+
+fn network_detail(protection: &Protection) -> Option<String> {
+    let network = protection.layers.iter().find(|report| report.layer == Layer::Network);
+    network.map(|report| report.detail.clone())
 }
 
 /// Creates and removes a sandbox; returns what it enforced.
@@ -219,7 +233,7 @@ async fn docker(settings: &Settings) -> Docker {
             version: Some(version),
             limits_disk,
             networks: ["none", "full"]
-                .map(|network| Mode { network, works: true, error: None })
+                .map(|network| Mode { network, works: true, detail: None, error: None })
                 .into(),
             error: None,
         },

@@ -15,7 +15,9 @@ fn the_diagnosis_is_data() {
     }
     let networks = found["native"]["networks"].as_array().unwrap();
     let names: Vec<_> = networks.iter().map(|mode| mode["network"].as_str().unwrap()).collect();
-    assert_eq!(names, ["none", "allow", "full"]);
+    assert_eq!(names, ["none", "allow", "internet", "full"]);
+    assert_eq!(networks[2]["works"], true);
+    assert!(networks[2]["detail"].as_str().unwrap().starts_with("public addresses only"));
     assert_eq!(found["docker"]["works"], false);
     // The report is that of a real sandbox.
     let run = home.json(["sandbox", "run", "--json", "--", "true"]);
@@ -27,7 +29,14 @@ fn the_diagnosis_is_data() {
 fn the_diagnosis_is_readable() {
     let Some(home) = Home::with_sandboxes() else { return };
     let text = home.ok(["doctor"]);
-    for word in ["This machine", "Native sandboxes", "memory limit", "Docker sandboxes", " ms"] {
+    for word in [
+        "This machine",
+        "Native sandboxes",
+        "memory limit",
+        "Docker sandboxes",
+        "network internet: public",
+        " ms",
+    ] {
         assert!(text.contains(word), "no {word} in {text}");
     }
     assert!(!text.contains('\x1b'), "colours without a terminal: {text}");

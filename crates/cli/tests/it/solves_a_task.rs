@@ -288,3 +288,25 @@ fn what_the_network_policy_refused_is_said_once_at_the_end() {
         home.run(["sandbox", "run", "--network", "allow=a.example", "--", "bash", "-c", fetch]);
     assert_eq!(err(&output).matches(line).count(), 1, "{}", err(&output));
 }
+
+#[test]
+fn public_addresses_can_be_allowed_and_others_are_named() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let fetch = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT 10.0.0.1:443 HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3; \
+                 getent ahostsv4 metadata.google.internal || echo unknown";
+    let server = MockServer::scripted([bash(fetch), submit(), submit()]).unwrap();
+    let output = ran(&home, &server, ["Install it", "--network", "internet"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let line = "refused connections: 1 to 10.0.0.1:443 (not a public address), 1 lookup of \
+                metadata.google.internal (not a public address)\n";
+    assert_eq!(err(&output).matches(line).count(), 1, "{}", err(&output));
+    let told = server.requests()[1].messages().last().unwrap().to_string();
+    assert!(
+        told.contains("10.0.0.1 is not a public address") && told.contains("unknown"),
+        "{told}"
+    );
+    let system = server.requests()[0].messages()[0].to_string();
+    assert!(system.contains("Public servers can be reached over TCP"), "{system}");
+    let summary = json(&folder(&home).join("run.json"));
+    assert_eq!(summary["refused_connections"][0]["reason"], "not_public");
+}

@@ -249,9 +249,9 @@ fn work(id: u32, task: FileTask, fds: &mut WorkerFds, init: &Init<'_>) -> io::Re
         FileTask::PackUppers => {
             let targets = init.plan.overlays.iter().map(|overlay| overlay.target.as_path());
             let stream = fds.stream()?;
-            // Written for this sandbox, from the host's resolvers; it would be written again.
-            let own =
-                (init.plan.network == NetworkPlan::Host).then(|| Path::new("etc/resolv.conf"));
+            // Written for this sandbox; it would be written again.
+            let own = matches!(init.plan.network, NetworkPlan::Host | NetworkPlan::Internet)
+                .then(|| Path::new("etc/resolv.conf"));
             layer::pack(targets.zip(&fds.uppers), own, stream, on_step).map(done)
         }
     }

@@ -283,7 +283,8 @@ impl ProcessFds {
             .step("protecting PID 1")?;
         let resolv = match plan.network {
             NetworkPlan::Host => fs::read("/etc/resolv.conf").ok(),
-            _ => None,
+            NetworkPlan::Internet => Some(init::RESOLV_CONF.into()),
+            NetworkPlan::Isolated | NetworkPlan::Proxied => None,
         };
         let own = mounts::enter(overlays, plan.limits.memory.map(|m| m.bytes()))?;
         rustix::system::sethostname(b"sandbox").step("naming the sandbox")?;
@@ -314,7 +315,7 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Writes `/etc/hosts` where the image has none, and the host's resolvers where the network is the host's.
+/// Writes `/etc/hosts` where the image has none, and the given resolvers.
 fn write_network_files(resolv: Option<&[u8]>) -> io::Result<()> {
     fs::create_dir_all("/etc")?;
     if Path::new("/etc/hosts").symlink_metadata().is_err() {

@@ -3,6 +3,8 @@
 //! Without `LIS_TEST_ROOTFS`, a directory with a root file system, the tests that need one are skipped visibly.
 #![cfg(target_os = "linux")]
 
+mod mirror;
+mod reaches_public_servers;
 mod security;
 mod slow_reader;
 mod spawner_fails;

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use lis_sandbox_native::NativeRuntime;
+use lis_sandbox_native::{NativeRuntime, Upstream};
 use sandbox::{ImageRef, Layer, LayerState, Runtime, Sandbox, Spec};
 use sandbox_conformance::{Capabilities, Capability, Harness, Missing};
 use sandbox_testkit::Spawner;
@@ -20,6 +20,14 @@ pub(crate) fn spawner() -> PathBuf {
 /// Starts a runtime with this home.
 pub(crate) async fn start(home: PathBuf) -> Result<NativeRuntime, Missing> {
     sandbox_testkit::start(Spawner::Program(&spawner()), home).await
+}
+
+/// Starts a runtime with this home, whose sandboxes reach this network instead of the host's.
+pub(crate) async fn start_with(
+    home: PathBuf,
+    upstream: Arc<dyn Upstream>,
+) -> Result<NativeRuntime, Missing> {
+    sandbox_testkit::start_with(Spawner::Program(&spawner()), home, upstream).await
 }
 
 pub(crate) async fn on_a_directory() -> Result<Harness<NativeRuntime>, Missing> {

@@ -99,6 +99,11 @@ fn networks(text: &mut String, modes: &[Mode]) {
     if !networks.is_empty() {
         let _ = writeln!(text, "  network: {}", networks.join(", "));
     }
+    for mode in modes.iter().filter(|mode| mode.network == "internet") {
+        if let Some(detail) = &mode.detail {
+            let _ = writeln!(text, "  network internet: {detail}");
+        }
+    }
 }
 
 fn layers(layers: &[LayerReport], color: Color) -> String {

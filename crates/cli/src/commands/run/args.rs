@@ -48,7 +48,7 @@ const FIXED_ON_RESUME: [&str; 22] = [
       --output out/ --model Qwen/Qwen3-32B \\
       --base-url http://localhost:8000/v1
   llm-in-sandbox run --task-file task.md --model claude-sonnet-4-5 \\
-      --network full --max-cost 0.50
+      --network internet --max-cost 0.50
   llm-in-sandbox run --resume out/20260101_120000 --max-turns 200
   llm-in-sandbox run --query \"...\" --llm_name NAME --llm_base_url URL \\
       --input_dir in --max_steps 30

@@ -40,7 +40,7 @@ pub(crate) enum SandboxCommand {
   llm-in-sandbox sandbox run --network allow=example.com -- \\
       curl -s https://example.com
   llm-in-sandbox sandbox run --image base --json -- python3 -c 'import numpy'
-  llm-in-sandbox sandbox run --image base --network full --save with-jax \\
+  llm-in-sandbox sandbox run --image base --network internet --save with-jax \\
       -- pip install jax
 
 Output and exit code are the command's; 124 after a timeout, 137 out of memory.")]
@@ -63,7 +63,7 @@ pub(crate) struct SandboxRunArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   llm-in-sandbox sandbox shell
-  llm-in-sandbox sandbox shell --image base --network full \\
+  llm-in-sandbox sandbox shell --image base --network internet \\
       --copy-in project:/testbed
   llm-in-sandbox sandbox shell box
   echo 'ls -l /' | llm-in-sandbox sandbox shell

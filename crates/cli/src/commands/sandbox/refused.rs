@@ -22,6 +22,8 @@ pub(crate) fn refused_line(refused: &[RefusedConnections], network: &Network) ->
     }
     let mut hosts = match network {
         Network::Allow(hosts) => hosts.clone(),
+        // A list of hosts would take away all others.
+        Network::Internet => return Some(line),
         Network::None | Network::Full => Vec::new(),
     };
     let known = hosts.len();
@@ -41,9 +43,14 @@ fn described(one: &RefusedConnections) -> String {
     let why = match reason {
         RefusalReason::NotAllowed => "not among the allowed hosts",
         RefusalReason::PrivateAddress => "leads to this machine or its private network",
+        RefusalReason::NotPublic => "not a public address",
     };
     let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-    format!("{count} to {host}:{port} ({why})")
+    match port {
+        0 if *count == 1 => format!("1 lookup of {host} ({why})"),
+        0 => format!("{count} lookups of {host} ({why})"),
+        port => format!("{count} to {host}:{port} ({why})"),
+    }
 }
 
 /// The pattern that would allow these connections. None for link-local addresses, where clouds keep credentials: whoever
@@ -90,6 +97,20 @@ mod tests {
         let policy: Network = line.rsplit(' ').next().unwrap().parse().unwrap();
         let Network::Allow(hosts) = policy else { panic!() };
         assert!(hosts.iter().any(|pattern| pattern.allows_private("intra", 443)));
+    }
+
+    #[test]
+    fn no_option_makes_private_addresses_public() {
+        let private = |host, port, count| RefusedConnections {
+            reason: RefusalReason::NotPublic,
+            ..refused(host, port, count)
+        };
+        let all = [private("192.168.0.1", 22, 3), private("db.corp.example", 0, 2)];
+        assert_eq!(
+            refused_line(&all, &Network::Internet).unwrap(),
+            "the network policy refused connections: 3 to 192.168.0.1:22 (not a public address), 2 lookups of \
+             db.corp.example (not a public address)"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod descriptors;
 mod disk;
 mod exhaustion;
 mod images;
+mod internet;
 mod kernel;
 mod links;
 mod proxy;

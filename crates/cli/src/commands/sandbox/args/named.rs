@@ -31,8 +31,8 @@ pub(crate) enum NamedCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   llm-in-sandbox sandbox create box
-  llm-in-sandbox sandbox create box --image base --network full --memory 4G \\
-      --idle-timeout 8h
+  llm-in-sandbox sandbox create box --image base --network internet \\
+      --memory 4G --idle-timeout 8h
   llm-in-sandbox sandbox exec box -- pip install requests
 
 Prints the name. The sandbox belongs to a process in the background that starts

@@ -1,0 +1,262 @@
+//! What a proxy allows: names and addresses are checked here, and connections made.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use sandbox::{HostPattern, RefusalReason};
+use tokio::{net::TcpStream, sync::Semaphore, time::Instant, time::timeout};
+
+use super::{
+    CONNECT_TIME, MAX_CONNECTIONS,
+    address::{self, AddressScope, scope_of},
+    all_connections, name,
+    rate::Rate,
+    refusals::Refusals,
+    upstream::Upstream,
+};
+
+/// Lookups of one sandbox at once.
+const MAX_LOOKUPS: usize = 8;
+/// New connections of one sandbox in a second.
+const CONNECTIONS_PER_SECOND: u32 = 200;
+/// Questions of one sandbox to its resolver in a second.
+const QUERIES_PER_SECOND: u32 = 200;
+/// How long a connection of a sandbox with public addresses may be silent.
+const IDLE: Duration = Duration::from_secs(15 * 60);
+/// Addresses of one name that are tried.
+const MAX_ADDRESSES: usize = 8;
+/// Names that are remembered, and for how long: found ones, and others.
+const MAX_NAMES: usize = 256;
+const KEEP_FOUND: Duration = Duration::from_secs(30);
+const KEEP_OTHERS: Duration = Duration::from_secs(5);
+
+/// Which hosts are allowed.
+pub(super) enum Rules {
+    /// These.
+    Hosts(Vec<HostPattern>),
+    /// All with a public address.
+    Public,
+}
+
+/// What a proxy allows, and what it refused.
+pub(super) struct Policy {
+    rules: Rules,
+    pub(super) upstream: Arc<dyn Upstream>,
+    pub(super) refusals: Refusals,
+    pub(super) permits: Arc<Semaphore>,
+    /// How often a connection may be made.
+    pub(super) connections: Option<Rate>,
+    pub(super) queries: Rate,
+    /// How long a connection may be silent.
+    pub(super) idle: Option<Duration>,
+    lookups: Arc<Semaphore>,
+    names: Mutex<HashMap<String, (Instant, Lookup)>>,
+}
+
+/// Why a request was rejected.
+pub(super) enum Refusal {
+    Malformed(&'static str),
+    NotAllowed(RefusalReason, String),
+    Unreachable(String),
+}
+
+/// The result of looking up a name under [`Rules::Public`].
+#[derive(Clone, Debug)]
+pub(super) enum Lookup {
+    /// Its public addresses: at least one.
+    Found(Vec<IpAddr>),
+    /// It has none, but others; or its name is not that of a public host.
+    NotPublic,
+    NotFound,
+    /// The host's resolver failed.
+    Failed,
+}
+
+impl Policy {
+    pub(super) fn new(rules: Rules, upstream: Arc<dyn Upstream>) -> Self {
+        let public = matches!(rules, Rules::Public);
+        // One sandbox, which may connect to anything, never has more than a quarter of what all have.
+        let share = if public { all_connections() / 4 } else { MAX_CONNECTIONS };
+        Self {
+            idle: public.then_some(IDLE),
+            rules,
+            upstream,
+            refusals: Refusals::default(),
+            permits: Arc::new(Semaphore::new(share.min(MAX_CONNECTIONS))),
+            connections: public.then(|| Rate::new(CONNECTIONS_PER_SECOND)),
+            queries: Rate::new(QUERIES_PER_SECOND),
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+            names: Mutex::default(),
+        }
+    }
+
+    /// Whether the proxy's port also speaks SOCKS.
+    pub(super) fn speaks_socks(&self) -> bool {
+        matches!(self.rules, Rules::Public)
+    }
+
+    /// Connects to the requested host, if the policy and its addresses allow that. Counts what it refuses.
+    pub(super) async fn reach_or_report(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<TcpStream, Refusal> {
+        let reached = self.reach(host, port).await;
+        if let Err(Refusal::NotAllowed(reason, _)) = &reached {
+            self.refusals.add(host, port, *reason);
+        }
+        reached
+    }
+
+    /// Connects to the requested host, if the policy and its addresses allow that.
+    pub(super) async fn reach(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
+        match &self.rules {
+            Rules::Hosts(hosts) => self.reach_listed(hosts, host, port).await,
+            Rules::Public => self.reach_public(host, port).await,
+        }
+    }
+
+    /// Counts a name that only leads to addresses that are not public.
+    pub(super) fn refuse_name(&self, name: &str) {
+        self.refusals.add(name, 0, RefusalReason::NotPublic);
+    }
+
+    async fn reach_listed(
+        &self,
+        hosts: &[HostPattern],
+        host: &str,
+        port: u16,
+    ) -> Result<TcpStream, Refusal> {
+        if !hosts.iter().any(|pattern| pattern.matches(host, port)) {
+            let why = format!("{host}:{port} is not among the allowed hosts");
+            return Err(Refusal::NotAllowed(RefusalReason::NotAllowed, why));
+        }
+        let named = hosts.iter().any(|pattern| pattern.allows_private(host, port));
+        let literal = host.parse::<IpAddr>();
+        let found = match literal {
+            Ok(address) => vec![address],
+            Err(_) => self.resolve(host).await.map_err(|_| unresolved(host))?,
+        };
+        let permitted = |address: &IpAddr| match scope_of(*address) {
+            AddressScope::Public => true,
+            AddressScope::Private => named,
+            AddressScope::LinkLocal => named && literal.is_ok(),
+        };
+        let addresses: Vec<_> = found.into_iter().filter(permitted).collect();
+        if addresses.is_empty() {
+            let why = format!(
+                "{host} leads to this machine or its private network, which has to be allowed by that name"
+            );
+            return Err(Refusal::NotAllowed(RefusalReason::PrivateAddress, why));
+        }
+        self.connect(host, port, &addresses).await
+    }
+
+    async fn reach_public(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return self.reach_address((address, port).into()).await;
+        }
+        match self.lookup(host).await {
+            Lookup::Found(addresses) => self.connect(host, port, &addresses).await,
+            Lookup::NotPublic => Err(not_public(host)),
+            Lookup::NotFound | Lookup::Failed => Err(unresolved(host)),
+        }
+    }
+
+    /// Connects to this address, if it is public.
+    pub(super) async fn reach_address(&self, target: SocketAddr) -> Result<TcpStream, Refusal> {
+        let address = address::canonical(target.ip());
+        match is_permitted(address) {
+            true => self.connect(&address.to_string(), target.port(), &[address]).await,
+            false => Err(not_public(&address.to_string())),
+        }
+    }
+
+    /// The public addresses of a name.
+    pub(super) async fn lookup(&self, name: &str) -> Lookup {
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        if !name::is_public(&name) {
+            return Lookup::NotPublic;
+        }
+        if let Some(known) = self.remembered(&name) {
+            return known;
+        }
+        // With a dot at its end, so that no domain of this machine's network is added to it.
+        let result = match self.resolve(&format!("{name}.")).await {
+            Ok(found) => {
+                let found = found.into_iter().map(address::canonical);
+                let public: Vec<_> = found.filter(|one| is_permitted(*one)).collect();
+                if public.is_empty() { Lookup::NotPublic } else { Lookup::Found(public) }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Lookup::NotFound,
+            Err(_) => return Lookup::Failed,
+        };
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= MAX_NAMES {
+            names.clear();
+        }
+        names.insert(name, (Instant::now(), result.clone()));
+        result
+    }
+
+    fn remembered(&self, name: &str) -> Option<Lookup> {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, result) = names.get(name)?;
+        let keep = if matches!(result, Lookup::Found(_)) { KEEP_FOUND } else { KEEP_OTHERS };
+        (at.elapsed() < keep).then(|| result.clone())
+    }
+
+    /// Resolves a name in bounded time. A lookup that takes longer keeps its permit until it has ended.
+    async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        let (upstream, lookups) = (Arc::clone(&self.upstream), Arc::clone(&self.lookups));
+        let name = name.to_owned();
+        let looking = async move {
+            let permit = lookups.acquire_owned().await.map_err(io::Error::other)?;
+            let lookup = tokio::spawn(async move {
+                let found = upstream.resolve(&name).await;
+                drop(permit);
+                found
+            });
+            lookup.await.map_err(io::Error::other)?
+        };
+        timeout(CONNECT_TIME, looking).await.map_err(io::Error::from)?
+    }
+
+    /// Connects to the first of these addresses that answers. Each has been checked.
+    async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        addresses: &[IpAddr],
+    ) -> Result<TcpStream, Refusal> {
+        let mut last = "it has no address".to_owned();
+        for address in addresses.iter().take(MAX_ADDRESSES) {
+            let connecting = self.upstream.connect((*address, port).into());
+            match timeout(CONNECT_TIME, connecting).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = error.to_string(),
+                Err(_) => last = "no answer in time".into(),
+            }
+        }
+        Err(Refusal::Unreachable(format!("{host}:{port}: {last}")))
+    }
+}
+
+/// Whether [`Rules::Public`] permits a connection to this address.
+fn is_permitted(address: IpAddr) -> bool {
+    scope_of(address) == AddressScope::Public && !address::is_own(address)
+}
+
+fn not_public(host: &str) -> Refusal {
+    let why = format!("{host} is not a public address, and only those can be reached");
+    Refusal::NotAllowed(RefusalReason::NotPublic, why)
+}
+
+fn unresolved(host: &str) -> Refusal {
+    Refusal::Unreachable(format!("{host} cannot be resolved"))
+}
