@@ -31,6 +31,7 @@ const ATTACKS: Selection = Selection {
     archived: &["--package", "lis-sandbox-native"],
     run: &["--filterset", "test(/^security::/)"],
     required: "",
+    settings: &[],
 };
 
 /// Attacks sandboxes and prints a line for each attack.

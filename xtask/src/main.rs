@@ -16,6 +16,7 @@ mod results;
 mod rootfs;
 mod run;
 mod setup;
+mod siege;
 mod test;
 mod torch;
 
@@ -31,6 +32,8 @@ usage: cargo xtask COMMAND
   test     setup, then every check and every test; as root, some tests again as an ordinary user
   ci       the same as test
   attack   attack sandboxes on this machine, as root also as an ordinary user; prints what was tried and how it ended
+  siege    64 sandboxes at once, half of them attacking, and 200 kills at random moments; as root also as an ordinary
+           user; takes half an hour. $LIS_SIEGE, $LIS_KILL_ROUNDS and $LIS_SEED choose other numbers
   docs     regenerate the generated pages, build the API documentation and print its address
 
 Downloads are kept in $LIS_CACHE (default: $XDG_CACHE_HOME/llm-in-sandbox or ~/.cache/llm-in-sandbox), builds in
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         ["check"] => Ok(test::check(&paths)),
         ["test" | "ci"] => test::test(&paths),
         ["attack"] => attack::attack(&paths),
+        ["siege"] => siege::siege(&paths).map(|()| ExitCode::SUCCESS),
         ["docs"] => docs::docs(&paths).map(|()| ExitCode::SUCCESS),
         ["help" | "--help" | "-h"] => {
             eprint!("{USAGE}");

@@ -22,7 +22,12 @@ pub(crate) struct Selection {
     pub(crate) run: &'static [&'static str],
     /// What they must find here, so that no test skips itself unnoticed; separated by commas.
     pub(crate) required: &'static str,
+    /// Settings of the tests, as `NAME=VALUE`.
+    pub(crate) settings: &'static [&'static str],
 }
+
+/// Settings that are passed on if they are set.
+const PASSED_ON: [&str; 3] = ["LIS_SIEGE", "LIS_KILL_ROUNDS", "LIS_SEED"];
 
 /// The tests of sandboxes and of the program. They are selected from a build of the whole workspace: built alone, they
 /// have other features, and llama.cpp would be built again.
@@ -44,6 +49,7 @@ pub(crate) const ALL: Selection = Selection {
          | test(/^benchmarks::(compares|real_rows)::/))",
     ],
     required: "overlay,userns,rootless",
+    settings: &[],
 };
 
 /// How often a benchmark is killed: as root it is killed more often, and the moments do not depend on the user.
@@ -85,7 +91,13 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result
         run(as_user(home).arg("tar").args(rootfs::UNPACK).arg(&rootfs).stdin(system))?;
         command.arg(format!("LIS_TEST_ROOTFS={}", rootfs.display()));
     }
+    for name in PASSED_ON {
+        if let Ok(value) = env::var(name) {
+            command.arg(format!("{name}={value}"));
+        }
+    }
     run(command
+        .args(tests.settings)
         .arg(format!("LIS_REQUIRE={}", tests.required))
         .arg(format!("LIS_KILLS={KILLS}"))
         .arg(variable("LIS_SHARED", &paths.root.join("../shared")))

@@ -36,6 +36,7 @@ mod pull;
 mod record;
 mod reference;
 mod registry;
+mod reserve;
 mod store;
 mod tar_stream;
 mod tree;

@@ -11,6 +11,9 @@ pub struct Limits {
     pub layers: usize,
     /// Bytes of all compressed layers of one image together.
     pub download_bytes: u64,
+    /// Bytes to leave free on the file system of the store. Default: 1 GiB, or a hundredth of the file system if that is
+    /// less.
+    pub reserve: Option<u64>,
 }
 
 impl Default for Limits {
@@ -20,6 +23,7 @@ impl Default for Limits {
             layer_entries: 4_000_000,
             layers: 200,
             download_bytes: 64 << 30,
+            reserve: None,
         }
     }
 }

@@ -30,6 +30,7 @@ use crate::{
     lock::{Lease, LockMode, StoreLock, Workspace, private_dir},
     name::{Name, NameError},
     record::{BaseImage, LayerInfo, Record},
+    reserve::ReservingReader,
     tar_stream::TarStream,
     unpack::{Ownership, UnpackError, unpack},
 };
@@ -274,6 +275,8 @@ impl Store {
             .and_then(|()| fs::set_permissions(&files, fs::Permissions::from_mode(0o755)));
         prepared.map_err(Error::io("cannot prepare a layer"))?;
 
+        let at = fs::File::open(&files).map_err(Error::io("cannot prepare a layer"))?;
+        let tar = ReservingReader::new(tar, at, self.limits.reserve);
         let metered = HashingReader::new(tar, self.limits.layer_bytes);
         let mut stream =
             TarStream::new(BufReader::with_capacity(256 << 10, metered), self.limits.layer_entries);

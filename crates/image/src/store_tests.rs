@@ -269,6 +269,23 @@ fn a_bomb_ends_at_the_limit_and_leaves_nothing() {
 }
 
 #[test]
+fn a_layer_does_not_fill_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { reserve: Some(u64::MAX), ..Limits::default() };
+    let store = Store::with_limits(dir.path(), limits).unwrap();
+    let refused = store.commit("full", None, &tar_of(&[("a", "1")])[..]).unwrap_err();
+    let mut cause: Option<&dyn std::error::Error> = Some(&refused);
+    let mut kinds = Vec::new();
+    while let Some(error) = cause {
+        kinds.extend(error.downcast_ref::<std::io::Error>().map(std::io::Error::kind));
+        cause = error.source();
+    }
+    assert_eq!(kinds, [std::io::ErrorKind::StorageFull], "{refused:?}");
+    assert_eq!(names(&store.workspaces_dir()), [""; 0]);
+    assert_eq!(store.list().unwrap(), []);
+}
+
+#[test]
 fn a_damaged_description_is_named_and_can_be_removed() {
     let (_dir, store) = store();
     store.commit("bad", None, &tar_of(&[("a", "1")])[..]).unwrap();

@@ -119,6 +119,9 @@ impl Hardening {
         limit(Resource::Fsize, self.limits.file_size)?;
         limit(Resource::Data, self.limits.memory)?;
         limit(Resource::Nproc, self.limits.processes)?;
+        // Some users may run before all others, for sound or measurements. Their sandboxes may not.
+        limit(Resource::Rtprio, Some(0))?;
+        limit(Resource::Nice, Some(0))?;
         if self.network == NetworkPlan::Host {
             sys::scope_abstract_sockets()?;
         }

@@ -13,6 +13,7 @@ mod pipes;
 mod processes;
 mod program;
 mod shell;
+mod sockets;
 
 use std::{
     fs::File,
@@ -32,7 +33,10 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::files::{MAX_LISTING, read_list};
 pub(crate) use self::internet::{RESOLV_CONF, Relay};
-use self::{disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell};
+use self::{
+    disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell,
+    sockets::SocketWatch,
+};
 use crate::{
     cgroup::{self, Counters, Entrance},
     diagnostics,
@@ -208,6 +212,7 @@ struct Server<'a> {
     shell: Shell,
     programs: Programs,
     disk: DiskWatch,
+    sockets: SocketWatch,
     workers: Workers,
     errors: u32,
 }
@@ -259,6 +264,8 @@ impl<'a> Server<'a> {
         let programs = Programs::new().step("opening the sandbox's namespace")?;
         let quota = init.plan.disk_quota;
         let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()), quota);
+        let memory = init.plan.limits.memory.filter(|_| init.plan.network != NetworkPlan::Host);
+        let sockets = SocketWatch::new(memory.map(|m| m.bytes()));
         Ok(Self {
             init,
             child_exits,
@@ -268,6 +275,7 @@ impl<'a> Server<'a> {
             shell: Shell::new(Pipes::new(pipes)),
             programs,
             disk,
+            sockets,
             workers: Workers::default(),
             errors: 0,
         })
@@ -307,6 +315,7 @@ impl<'a> Server<'a> {
         }
         if busy {
             self.check_disk()?;
+            self.check_sockets()?;
         }
         if request {
             match wire::receive::<Request>(self.init.socket)? {
@@ -513,6 +522,20 @@ impl<'a> Server<'a> {
                 self.kill(id, Some(Cause::Disk))?;
             }
             self.kill_writers();
+        }
+        Ok(())
+    }
+
+    /// Kills all commands if they use more memory for sockets than they may: the kernel does not say whose it is.
+    fn check_sockets(&mut self) -> io::Result<()> {
+        if self.sockets.over(self.init.own.proc.as_fd()) {
+            let running = self.shell.running_id().into_iter().chain(self.programs.ids());
+            for id in running.collect::<Vec<_>>() {
+                self.kill(id, Some(Cause::Oom))?;
+            }
+            let workers = self.workers.pids();
+            let spared = self.shell.processes().into_iter().chain(workers).collect();
+            processes::kill(processes::Scope::AllBut(&spared));
         }
         Ok(())
     }

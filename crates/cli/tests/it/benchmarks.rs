@@ -13,6 +13,7 @@ mod real_rows;
 mod regrades;
 mod resumes;
 mod takes_away;
+mod under_siege;
 
 use std::{
     ffi::OsStr,
@@ -30,7 +31,7 @@ use crate::{
 };
 
 /// `benchmark` with a model at this server, into `out`; the rest of the arguments follow.
-fn bench<S: AsRef<OsStr>>(
+pub(crate) fn bench<S: AsRef<OsStr>>(
     home: &Home,
     base_url: &str,
     args: impl IntoIterator<Item = S>,
@@ -79,7 +80,7 @@ fn attempts(dir: &Path) -> Vec<Value> {
 }
 
 /// Small sums, as rows of task math.
-fn sums(home: &Home, count: usize) -> PathBuf {
+pub(crate) fn sums(home: &Home, count: usize) -> PathBuf {
     let path = home.file("sums.jsonl");
     let rows = (0..count).map(|n| sum(n).to_string() + "\n");
     write(&path, rows.collect::<String>());

@@ -98,9 +98,11 @@ fn a_person_types_and_leaves() {
     person.interrupts_a_command();
     person.types("echo still $((1+1)) here\r");
     person.sees("still 2 here");
-    person.types("exit 7\r");
+    // Every movement of the mouse would be typed into the user's own shell.
+    person.types("printf '\\033[?1003h'; exit 7\r");
     assert_eq!(person.running.end(), 7);
     assert!(person.echo_is_on());
+    person.sees("\x1b[?1003l");
     assert!(home.traces().is_empty());
 }
 

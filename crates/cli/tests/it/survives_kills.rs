@@ -1,5 +1,7 @@
 //! Killed without warning at any moment, the program leaves no process, mount, cgroup or directory.
 
+mod in_every_phase;
+
 use std::{
     collections::BTreeSet,
     fs,

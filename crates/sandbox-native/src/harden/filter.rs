@@ -105,9 +105,9 @@ pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
     let limits = vec![all(vec![another, setting.clone()])?, all(vec![core, setting])?];
     rules.insert(libc::SYS_prlimit64, limits);
     rules.extend(priorities()?);
-    // Injecting input into another terminal.
+    // Injecting input into another terminal, and line disciplines, for which the kernel loads modules.
     let mut ioctls = Vec::new();
-    for request in [libc::TIOCSTI, libc::TIOCLINUX] {
+    for request in [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD] {
         ioctls.push(all(vec![condition(1, SeccompCmpOp::Eq, request)?])?);
     }
     rules.insert(libc::SYS_ioctl, ioctls);
@@ -180,6 +180,8 @@ enum Test {
     Null { arg: u32 },
     /// Not all 64 bits are 0.
     NotNull { arg: u32 },
+    /// The lower 32 bits, masked, have none of these values.
+    NoneOf { arg: u32, mask: u32, values: &'static [u32] },
 }
 
 /// The calls for which programs expect another result than `EPERM`.
@@ -205,7 +207,13 @@ fn first_rules() -> Vec<Rule> {
         // hold secrets set 0 and end if they may not; they have what they want.
         rule(libc::SYS_setrlimit, vec![equal(0, core)], 0),
         rule(libc::SYS_prlimit64, only_setting, 0),
+        // Memory that no program can look into. While there is any, the machine cannot hibernate.
+        rule(libc::SYS_memfd_secret, vec![], libc::ENOSYS),
+        // Threads that leave the other half of their core idle. As on a processor without such halves.
+        rule(libc::SYS_prctl, vec![equal(0, PR_SCHED_CORE)], libc::EINVAL),
     ];
+    rules.extend(huge_pages());
+    rules.extend(socket_protocols());
     // Processors and priority of another thread or process, by its number; see `priorities` for the reason. Without effect
     // rather than an error: a filter cannot tell a program's own number, by which C libraries name its threads and programs
     // themselves, and a thread without the priority it asked for runs all the same.
@@ -225,6 +233,61 @@ fn first_rules() -> Vec<Rule> {
     for request in RESERVING {
         rules.push(rule(libc::SYS_ioctl, vec![equal(1, request)], libc::EOPNOTSUPP));
     }
+    rules
+}
+
+/// C libraries disagree on its type, or lack it.
+const PR_SCHED_CORE: u32 = 62;
+
+/// Huge pages that the machine has reserved, for a database or a virtual machine: no limit on memory holds for them. As on
+/// a machine without any left; programs then use ordinary pages.
+fn huge_pages() -> impl Iterator<Item = Rule> {
+    let flags = [
+        (libc::SYS_mmap, 3, libc::MAP_HUGETLB as u32),
+        (libc::SYS_memfd_create, 1, libc::MFD_HUGETLB),
+        (libc::SYS_shmget, 2, libc::SHM_HUGETLB as u32),
+    ];
+    flags.into_iter().map(|(call, arg, flag)| Rule {
+        call,
+        tests: vec![Test::Masked { arg, mask: flag, value: flag }],
+        result: libc::ENOMEM,
+    })
+}
+
+/// The bits of a socket's type that are not flags.
+const SOCKET_TYPE: u32 = 0xf;
+const STREAM: u32 = libc::SOCK_STREAM as u32;
+const DATAGRAM: u32 = libc::SOCK_DGRAM as u32;
+const RAW: u32 = libc::SOCK_RAW as u32;
+const TCP: u32 = libc::IPPROTO_TCP as u32;
+const UDP: u32 = libc::IPPROTO_UDP as u32;
+
+/// Sockets of protocols that the kernel may have as modules: for each such call it starts the machine's `modprobe`, as root
+/// and outside of every limit, and then offers the sandbox what was loaded. As on a kernel without them. Of the protocols
+/// of netlink those stay that list network interfaces and report devices: others load modules when asked for a name.
+fn socket_protocols() -> Vec<Rule> {
+    let family =
+        |family: libc::c_int| Test::Masked { arg: 0, mask: u32::MAX, value: family as u32 };
+    let other_type =
+        || Test::NoneOf { arg: 1, mask: SOCKET_TYPE, values: &[STREAM, DATAGRAM, RAW] };
+    let is_type = |value| Test::Masked { arg: 1, mask: SOCKET_TYPE, value };
+    let other_protocol = |values| Test::NoneOf { arg: 2, mask: u32::MAX, values };
+    let rule = |tests, result| Rule { call: libc::SYS_socket, tests, result };
+    let datagrams: [(libc::c_int, &'static [u32]); 2] = [
+        (libc::AF_INET, &[0, UDP, libc::IPPROTO_ICMP as u32]),
+        (libc::AF_INET6, &[0, UDP, libc::IPPROTO_ICMPV6 as u32]),
+    ];
+    let unsupported = libc::EPROTONOSUPPORT;
+    let mut rules = Vec::new();
+    for (inet, protocols) in datagrams {
+        rules.push(rule(vec![family(inet), other_type()], libc::ESOCKTNOSUPPORT));
+        let streams = vec![family(inet), is_type(STREAM), other_protocol(&[0, TCP])];
+        rules.push(rule(streams, unsupported));
+        let datagrams = vec![family(inet), is_type(DATAGRAM), other_protocol(protocols)];
+        rules.push(rule(datagrams, unsupported));
+    }
+    const NETLINK: &[u32] = &[libc::NETLINK_ROUTE as u32, libc::NETLINK_KOBJECT_UEVENT as u32];
+    rules.push(rule(vec![family(libc::AF_NETLINK), other_protocol(NETLINK)], unsupported));
     rules
 }
 
@@ -269,6 +332,10 @@ impl Rule {
                     Draft::Plain(step(MASK, 0, 0, mask)),
                     Draft::Require(value),
                 ]),
+                Test::NoneOf { arg, mask, values } => {
+                    drafts.extend([load(halves(arg)[0]), Draft::Plain(step(MASK, 0, 0, mask))]);
+                    drafts.extend(values.iter().map(|value| Draft::Exclude(*value)));
+                }
                 Test::NotZero { arg } => {
                     drafts.extend([load(halves(arg)[0]), Draft::Exclude(0)]);
                 }

@@ -1,10 +1,12 @@
-//! What the kernel counts by user: queued signals with POSIX timers, message queues, locked memory.
+//! What the kernel counts by user: queued signals with POSIX timers, message queues, locked memory, watched files.
 //!
 //! What a process takes in a user namespace is also counted for the user who created the namespace, up to the limit that
 //! process had then; and so on for that user's namespace. Three things follow. Each sandbox has a creator of its own
 //! where there are users to choose from (`Identity`), so that its share is its own. An ordinary user's sandboxes get half
 //! of what the user has, so that the user's other programs keep the other half. Where a sandbox has only one user, that
 //! user's limit is the sandbox's.
+
+use std::{fs, path::Path};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -67,6 +69,22 @@ pub(crate) fn halve() {
     for resource in [Resource::Sigpending, Resource::Msgqueue, Resource::Memlock] {
         if let Some(limit) = getrlimit(resource).current {
             lower(resource, limit / 2);
+        }
+    }
+}
+
+/// Lowers the limits of this process's new user namespace to half of what the user may watch, for all sandboxes together.
+/// That holds for those whose namespaces one user creates; others are counted apart here.
+pub(crate) fn halve_watches() {
+    for (name, of_the_user) in [
+        ("max_inotify_instances", "/proc/sys/fs/inotify/max_user_instances"),
+        ("max_inotify_watches", "/proc/sys/fs/inotify/max_user_watches"),
+    ] {
+        let limit = fs::read_to_string(of_the_user).unwrap_or_default();
+        if let Ok(limit) = limit.trim().parse::<u64>() {
+            let half = (limit / 2).to_string();
+            // Without it, the limits of each sandbox still hold.
+            let _ = fs::write(Path::new("/proc/sys/user").join(name), half);
         }
     }
 }

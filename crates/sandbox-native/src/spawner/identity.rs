@@ -96,6 +96,7 @@ impl Identity {
         }
         counted::halve();
         let count = enter_user_namespace(single)?;
+        counted::halve_watches();
         let users = if count > 1 { Users::Subordinate } else { Users::Single };
         Ok(Self::new(users, None, count, &limits))
     }

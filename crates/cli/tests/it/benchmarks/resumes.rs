@@ -89,7 +89,7 @@ fn random_moment_kills_of_a_benchmark_change_nothing() {
 }
 
 /// What of the attempts does not depend on the clock.
-fn lasting(dir: &Path) -> Vec<Value> {
+pub(super) fn lasting(dir: &Path) -> Vec<Value> {
     let mut all = attempts(dir);
     for attempt in &mut all {
         for clock in ["started", "wall_ms", "peak_memory"] {

@@ -4,10 +4,12 @@
 //! test lowers its own first, which the sandboxes inherit; otherwise the attack stops at a number that is harmless.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sandbox::{ByteSize, Layer, LayerState, Limits, Runtime, Sandbox, Spec};
+use sandbox::{ByteSize, Cause, Layer, LayerState, Limits, Runtime, Sandbox, Spec};
 use sandbox_conformance::skip;
 
-use super::{Ground, ok, on_both, on_the_host, perl, perl_behind, perl_outside};
+use super::{
+    Ground, SCRIPT, ok, on_both, on_the_host, perl, perl_behind, perl_outside, sh_within, store,
+};
 use crate::support;
 
 /// Lowers a limit of this test, and so of the sandboxes that it creates.
@@ -77,6 +79,57 @@ fn asynchronous_io_of_others_stays_free() {
         );
         // As on a kernel without it: databases then use threads.
         assert_eq!(perl(&sandbox, &program).await, libc::ENOSYS.to_string());
+    });
+}
+
+/// Huge pages that the machine has reserved for others: a sandbox gets none, by any of three calls.
+#[test]
+fn huge_pages_of_others_stay_free() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        // With no length the kernel itself would reject the first differently, whether or not there are huge pages.
+        let program = format!(
+            "my $n = 'x'; for my $call ([{}, 0, 0, 3, 0x40022, -1, 0], [{memfd}, $n, 4], [{}, 0, 2 << 20, 05600], \
+             [{memfd}, $n, 0]) {{ my ($number, @rest) = @$call; print syscall($number, @rest) >= 0 ? 'works' : 0 + $!, ' ' }}",
+            libc::SYS_mmap,
+            libc::SYS_shmget,
+            memfd = libc::SYS_memfd_create
+        );
+        let none = libc::ENOMEM;
+        assert_eq!(perl(&sandbox, &program).await, format!("{none} {none} {none} works "));
+    });
+}
+
+/// An ordinary user keeps half of the files and instances that the user may watch, whatever all sandboxes of a program
+/// take together.
+#[test]
+fn watches_of_the_user_stay_free() {
+    on_the_host(async |h| {
+        let take = format!("my $n = 0; $n++ while syscall({}, 0) >= 0;", libc::SYS_inotify_init1);
+        let mut taken = Vec::new();
+        // Each gets 16, and a user has 128 as a rule.
+        for _ in 0..9 {
+            let sandbox = h.sandbox().await;
+            perl_behind(&sandbox, &format!("$| = 1; {take} print qq(ready\n); sleep 60")).await;
+            taken.push(sandbox);
+        }
+        let one = format!("print syscall({}, 0) >= 0 ? 'works' : $!", libc::SYS_inotify_init1);
+        assert_eq!(perl(&taken[0], &one).await, "Too many open files", "the attack took nothing");
+        assert_eq!(perl_outside(&one), "works", "the host cannot watch files any more");
+    });
+}
+
+/// Commands cannot run before all others, even where the caller may.
+#[test]
+fn commands_have_no_rights_to_priorities() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        let limits =
+            ok(&sandbox, "grep -E 'realtime priority|nice' /proc/self/limits | tr -s ' '").await;
+        let seen: Vec<_> = limits.lines().map(str::trim).collect();
+        assert_eq!(seen, ["Max nice priority 0 0", "Max realtime priority 0 0"]);
+        let other = ok(&sandbox, "chrt -f 1 true 2>/dev/null || echo refused").await;
+        assert_eq!(other, "refused\n");
     });
 }
 
@@ -183,6 +236,35 @@ fn socket_buffers_count_as_memory() {
             assert!(held < 64 << 20, "64 MiB allowed: {line}");
         }
         assert_eq!(seen.lines().count(), 2, "{seen}");
+    });
+}
+
+/// Buffers of sockets that the kernel charges to nobody count too: unread answers over netlink, unfinished datagrams,
+/// unread errors of datagrams.
+#[test]
+fn buffers_that_nobody_is_charged_for_are_limited() {
+    let netlink = r#"for (1..300) { socket(my $s, 16, 3, 0) or last; push @held, $s; setsockopt($s, 1, 8, 1 << 20);
+        bind($s, pack("SSII", 16, 0, 0, 0)); fcntl($s, 4, 2048);
+        for (1..$each) { send($s, pack("ISSII", 32, 18, 1, 1, 0) . pack("CxSiII", 0, 0, 1, 0, 0), 0) or last } }"#;
+    let unfinished = r#"my $to = pack_sockaddr_in(9, inet_aton("127.0.0.1")); for (1..900) { socket(my $s, AF_INET, SOCK_DGRAM, 0) or last;
+        push @held, $s; send($s, "x" x (100 * $each), 0x8000, $to) }"#;
+    let errors = r#"my $to = pack_sockaddr_in(9, inet_aton("127.0.0.1")); for (1..300) { socket(my $s, AF_INET, SOCK_DGRAM, 0) or last;
+        push @held, $s; setsockopt($s, 1, 8, 1 << 20); setsockopt($s, 0, 11, 1);
+        for (1..$each) { send($s, "x" x 400, 0x4000, $to); send($s, "x", 0x4000, $to) } }"#;
+    on_the_host(async |h| {
+        for attack in [netlink, unfinished, errors] {
+            let limits = Limits { memory: Some(ByteSize::mib(64)), ..Limits::default() };
+            let sandbox = h.create(&Spec { limits, ..h.spec() }).await;
+            let program = |each: u32| {
+                format!("use Socket; my @held; my $each = {each}; {attack} sleep 5; print 'all'")
+            };
+            store(&sandbox, "/tmp/attack.pl", &program(600)).await;
+            let output = sh_within(&sandbox, "perl /tmp/attack.pl", SCRIPT).await;
+            assert_eq!(output.cause, Some(Cause::Oom), "{attack}: {output:?}");
+            // A little is no reason to kill anybody.
+            let little = program(1).replace("sleep 5", "select(undef, undef, undef, 0.3)");
+            assert_eq!(perl(&sandbox, &little).await, "all");
+        }
     });
 }
 

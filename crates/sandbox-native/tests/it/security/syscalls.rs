@@ -67,6 +67,7 @@ fn refused_calls() -> Vec<(&'static str, libc::c_long, &'static str)> {
         ("read PID 1's memory", libc::SYS_process_vm_readv, "1, $iov, 1, $iov, 1, 0"),
         ("write PID 1's memory", libc::SYS_process_vm_writev, "1, $iov, 1, $iov, 1, 0"),
         ("pidfd_getfd of PID 1", libc::SYS_pidfd_getfd, "$init, 3, 0"),
+        ("memfd_secret", libc::SYS_memfd_secret, "0"),
         ("a call of the future", 470, "0"),
         ("a number without a call", 5000, "0"),
     ]
@@ -239,5 +240,53 @@ fn other_processes_keep_their_priority() {
             "nice -n 5 true && ionice -c 3 true && taskset 1 true && chrt -b 0 true && renice -n 5 -p $$",
         )
         .await;
+    });
+}
+
+/// No call makes the kernel start the machine's program that loads modules: protocols and line disciplines that may be
+/// modules do not exist inside.
+#[test]
+fn no_kernel_module_is_asked_for() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        let (inet, inet6, netlink) = (libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK);
+        let (no_type, no_protocol) = (libc::ESOCKTNOSUPPORT, libc::EPROTONOSUPPORT);
+        let sockets = [
+            ("TCP", inet, 1, 0, 0),
+            ("TCP by its number, with flags", inet6, 0x80801, 6, 0),
+            ("UDP", inet6, 2, 17, 0),
+            ("interfaces", netlink, 3, 0, 0),
+            ("MPTCP", inet, 1, 262, no_protocol),
+            ("SCTP", inet, 1, 132, no_protocol),
+            ("SCTP by its type", inet, 5, 0, no_type),
+            ("DCCP", inet6, 6, 33, no_type),
+            ("UDP-Lite", inet, 2, 136, no_protocol),
+            ("L2TP", inet6, 2, 115, no_protocol),
+            ("a stream of UDP", inet, 1, 17, no_protocol),
+            ("ICMP of the other family", inet6, 2, 1, no_protocol),
+            ("sockets of others", netlink, 3, 4, no_protocol),
+            ("audit", netlink, 3, 9, no_protocol),
+            ("packet filters", netlink, 3, 12, no_protocol),
+            ("generic netlink", netlink, 3, 16, no_protocol),
+        ];
+        let mut program = String::new();
+        let mut expected = String::new();
+        for (name, family, kind, protocol, error) in sockets {
+            let _ = write!(
+                program,
+                "{{ my $r = syscall({}, {family}, {kind}, {protocol}); print '{name}: ', $r < 0 ? 0 + $! : 0, qq(\\n) }} ",
+                libc::SYS_socket
+            );
+            let _ = writeln!(expected, "{name}: {error}");
+        }
+        // The usual line discipline, which a terminal has already.
+        let _ = write!(
+            program,
+            "open(my $m, '+<', '/dev/ptmx') or die; my $usual = pack('i', 0); \
+             print 'discipline: ', ioctl($m, {}, $usual) ? 0 : 0 + $!, qq(\\n); ",
+            libc::TIOCSETD
+        );
+        let _ = writeln!(expected, "discipline: {}", libc::EPERM);
+        assert_eq!(perl(&sandbox, &program).await, expected);
     });
 }
