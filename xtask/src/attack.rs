@@ -14,6 +14,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
+    daemon::{Daemon, IMAGE},
     machine,
     ordinary_user::{self, Selection},
     paths::Paths,
@@ -23,8 +24,9 @@ use crate::{
     test::cargo,
 };
 
-/// Where the attacks are.
+/// Where the attacks are: those on the native runtime, and those on containers.
 const SOURCES: &str = "crates/sandbox-native/tests/it/security";
+const DOCKER_SOURCES: &str = "crates/sandbox-docker/tests/it/security";
 
 /// The tests that attack, and nothing else.
 const ATTACKS: Selection = Selection {
@@ -36,13 +38,15 @@ const ATTACKS: Selection = Selection {
 
 /// Attacks sandboxes and prints a line for each attack.
 pub(crate) fn attack(paths: &Paths) -> Result<ExitCode> {
-    let attacks = attacks(&paths.root.join(SOURCES))?;
+    let native = attacks(&paths.root.join(SOURCES))?;
+    let docker = attacks(&paths.root.join(DOCKER_SOURCES))?;
     let mut runs = Vec::new();
     let root = machine::ids()?.0 == 0;
     let me = if root { "root" } else { "you" };
-    runs.push((
-        me,
-        results(&paths.root, || {
+    runs.push(Run {
+        who: me,
+        attacks: &native,
+        verdicts: results(&paths.root, || {
             let mut tests = cargo(paths, "nextest");
             tests.args(["run", "--no-fail-fast"]).args(ATTACKS.archived).args(ATTACKS.run);
             let rootfs = paths.rootfs_dir();
@@ -51,17 +55,44 @@ pub(crate) fn attack(paths: &Paths) -> Result<ExitCode> {
             }
             run(&mut tests)
         })?,
-    ));
+    });
     if root {
         let scratch = Scratch::create()?;
         let home = scratch.0.join("user");
         let workspace = ordinary_user::workspace(&home);
-        let results = results(&workspace, || ordinary_user::run_tests(paths, &home, &ATTACKS))?;
-        runs.push(("user", results));
+        let verdicts = results(&workspace, || ordinary_user::run_tests(paths, &home, &ATTACKS))?;
+        runs.push(Run { who: "user", attacks: &native, verdicts });
     }
-    let (text, held) = table(&attacks, &runs);
+    runs.push(Run { who: "docker", attacks: &docker, verdicts: on_docker(paths, &docker)? });
+    let (text, held) = table(&runs);
     std::io::stdout().write_all(text.as_bytes()).context("printing the table")?;
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Attacks containers of a daemon of its own. Where none can be started, each attack is skipped.
+fn on_docker(paths: &Paths, attacks: &[Attack]) -> Result<Verdicts> {
+    let archive = paths.rootfs_archive();
+    let started = match (machine::program("dockerd"), archive.exists()) {
+        (Some(_), true) => Daemon::start().map_err(|error| format!("docker: {error}")),
+        (None, _) => Err("docker: there is no dockerd".to_owned()),
+        (_, false) => Err("docker: `cargo xtask setup` has not built the image".to_owned()),
+    };
+    let daemon = match started {
+        Ok(daemon) => daemon,
+        Err(missing) => {
+            let skipped = || Verdict::Skipped(missing.clone());
+            return Ok(attacks.iter().map(|attack| (attack.test.clone(), skipped())).collect());
+        }
+    };
+    daemon.import(&archive)?;
+    results(&paths.root, || {
+        run(cargo(paths, "nextest")
+            .args(["run", "--no-fail-fast", "--package", "lis-sandbox-docker"])
+            .args(ATTACKS.run)
+            .env("DOCKER_HOST", daemon.host())
+            .env("LIS_TEST_IMAGE", IMAGE)
+            .env("LIS_REQUIRE", "docker"))
+    })
 }
 
 type Verdicts = BTreeMap<String, Verdict>;
@@ -149,14 +180,31 @@ fn attacks_in(module: &str, source: &str) -> Vec<Attack> {
     found
 }
 
-/// The table, and whether every attack was tried and every promise held. What a test skips on this machine, it says.
-fn table(attacks: &[Attack], runs: &[(&str, Verdicts)]) -> (String, bool) {
+/// How the attacks of one kind ended.
+struct Run<'a> {
+    who: &'a str,
+    attacks: &'a [Attack],
+    verdicts: Verdicts,
+}
+
+/// The table, and whether every attack was tried and every promise held. What a test skips on this machine, it says. Attacks
+/// of the same name try to break the same promise, and share a row.
+fn table(runs: &[Run<'_>]) -> (String, bool) {
+    let mut attacks: Vec<&Attack> = Vec::new();
+    for attack in runs.iter().flat_map(|run| run.attacks) {
+        if attacks.iter().all(|known| known.test != attack.test) {
+            attacks.push(attack);
+        }
+    }
     let mut text = String::new();
     let mut skips: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut held, mut broken, mut untried) = (0, 0, 0);
     for (row, Attack { test, promise }) in attacks.iter().enumerate() {
         let _ = writeln!(text, "\n{:>3}  {promise}\n     {test}", row + 1);
-        for (who, verdicts) in runs {
+        for Run { who, attacks, verdicts } in runs {
+            if attacks.iter().all(|attack| attack.test != *test) {
+                continue;
+            }
             let result = match verdicts.get(test) {
                 Some(Verdict::Passed) => "held",
                 Some(Verdict::Failed) => "BROKEN",
@@ -227,26 +275,33 @@ mod tests {
 
     #[test]
     fn a_broken_promise_is_shown_and_fails() {
-        let mut attacks = attacks_in("links", SOURCE);
-        let other = attacks.split_off(1);
-        let verdict = |verdict| Verdicts::from([(attacks[0].test.clone(), verdict)]);
-        let skipped = Verdict::Skipped("no root file system".into());
-        let runs = [("root", verdict(Verdict::Passed)), ("user", verdict(skipped))];
-        let (text, held) = table(&attacks, &runs);
+        let all = attacks_in("links", SOURCE);
+        let (first, both) = (&all[..1], &all[..]);
+        let verdict = |verdict| Verdicts::from([(all[0].test.clone(), verdict)]);
+        let run = |who, attacks, verdicts| Run { who, attacks, verdicts };
+        let skipped = || Verdict::Skipped("no root file system".into());
+        let root = || run("root", first, verdict(Verdict::Passed));
+        let (text, held) = table(&[root(), run("user", first, verdict(skipped()))]);
         assert!(held && text.contains("  1  Nothing leaves the sandbox.\n"), "{text}");
         assert!(
             text.contains("     root: held\n     user: not fully tried: no root file system\n"),
             "{text}"
         );
         assert!(text.ends_with("1 held, 0 broken, 1 not fully tried, 0 not tried\n"), "{text}");
-        let first = verdict(Verdict::Passed);
-        let (text, held) = table(&attacks, &[("root", verdict(Verdict::Failed))]);
+        let (text, held) = table(&[run("root", first, verdict(Verdict::Failed))]);
         assert!(!held && text.contains("root: BROKEN"), "{text}");
-        attacks.extend(other);
-        let (text, held) = table(&attacks, &[("root", first)]);
+        let (text, held) = table(&[run("root", both, verdict(Verdict::Passed))]);
         assert!(
             !held && text.ends_with("1 held, 0 broken, 0 not fully tried, 1 not tried\n"),
             "{text}"
         );
+        let own = Verdicts::from([(all[1].test.clone(), Verdict::Passed)]);
+        let (text, held) = table(&[root(), run("docker", &all[1..], own)]);
+        assert!(
+            held && text.ends_with("2 held, 0 broken, 0 not fully tried, 0 not tried\n"),
+            "{text}"
+        );
+        let (text, _) = table(&[root(), run("docker", first, verdict(Verdict::Passed))]);
+        assert!(text.contains("     root: held\n     docker: held\n"), "{text}");
     }
 }

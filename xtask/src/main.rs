@@ -31,7 +31,8 @@ usage: cargo xtask COMMAND
   check    formatting, clippy, unit tests, architecture rules; nothing installed, a few minutes
   test     setup, then every check and every test; as root, some tests again as an ordinary user
   ci       the same as test
-  attack   attack sandboxes on this machine, as root also as an ordinary user; prints what was tried and how it ended
+  attack   attack sandboxes on this machine, as root also as an ordinary user, and containers where there is a dockerd;
+           prints what was tried and how it ended
   siege    64 sandboxes at once, half of them attacking, and 200 kills at random moments; as root also as an ordinary
            user; takes half an hour. $LIS_SIEGE, $LIS_KILL_ROUNDS and $LIS_SEED choose other numbers
   docs     regenerate the generated pages, build the API documentation and print its address

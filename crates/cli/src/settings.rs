@@ -148,7 +148,7 @@ impl Settings {
 
     /// Options of the Docker runtime.
     pub(crate) fn docker(&self) -> DockerOptions {
-        DockerOptions { host: self.docker_host.clone(), default_image: None }
+        DockerOptions { host: self.docker_host.clone(), ..DockerOptions::default() }
     }
 
     /// The Docker daemon's address, if the user set one.

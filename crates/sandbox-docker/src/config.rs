@@ -1,11 +1,18 @@
-//! Turns a specification into the settings of a container, and reports what they enforce. Pure functions.
+//! Turns a specification into the settings of a container. Pure functions.
 
 use std::{collections::HashMap, io, path::Path};
 
-use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig};
-use sandbox::{Error, Feature, ImageRef, Layer, LayerState, Network, Protection, Spec};
+use bollard::models::{
+    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig, ResourcesUlimits,
+};
+use sandbox::{Error, Feature, ImageRef, Limits, Network, Spec};
 
-use crate::owner::Owner;
+use crate::{
+    daemon::{Daemon, DiskQuota, Filter, Terminals},
+    owner::Owner,
+    seccomp,
+};
 
 /// Label of every container and image of this runtime.
 pub(crate) const LABEL: &str = "llm-in-sandbox";
@@ -20,7 +27,7 @@ pub(crate) const LABEL_KIND: &str = "llm-in-sandbox.kind";
 pub(crate) const STATE_DIR: &str = "/run/llm-in-sandbox";
 
 /// Capabilities of root in the container: enough for package managers, nothing that reaches the kernel.
-const CAPABILITIES: [&str; 10] = [
+pub(crate) const CAPABILITIES: [&str; 10] = [
     "CHOWN",
     "DAC_OVERRIDE",
     "FOWNER",
@@ -33,15 +40,51 @@ const CAPABILITIES: [&str; 10] = [
     "SYS_CHROOT",
 ];
 
+/// Files of `/proc` and `/sys` that tell about the machine or reach the kernel.
+const HIDDEN: [&str; 14] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+
+/// What commands may only read. Files in `/dev` would be memory that no process holds.
+const READ_ONLY: [&str; 7] = [
+    "/dev",
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/pressure",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// The kernel starts no handler of core dumps for a process with this limit.
+const CORE: i64 = 1;
+/// Bytes in POSIX message queues: two of the usual size. Counted by user, as the next two; the machine's programs have
+/// more and keep theirs.
+const QUEUED_BYTES: i64 = 200_000;
+/// Pending signals and POSIX timers.
+const PENDING: i64 = 1024;
+/// Open files of a process. With the 253 of a last message, descriptors in flight stay below 1,024, the usual limit of
+/// the machine's programs, which may belong to a user with the same number.
+const DESCRIPTORS: i64 = 768;
+
+/// Where no memory limit is requested, files in memory are limited as if it were this.
+const UNLIMITED: u64 = 2 << 30;
+
 /// Processes of this runtime in the container, and threads that Docker needs for a moment to start a command.
 const OWN_PROCESSES: i64 = 16;
-
-/// Whether the daemon can limit what a container stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DiskQuota {
-    Enforced,
-    Unavailable,
-}
 
 /// The image that Docker uses for a specification.
 pub(crate) fn image_name(image: &ImageRef, default: Option<&str>) -> Result<String, Error> {
@@ -71,7 +114,7 @@ pub(crate) fn container(
     spec: &Spec,
     image: String,
     owner: &Owner,
-    quota: DiskQuota,
+    daemon: &Daemon,
 ) -> Result<ContainerCreateBody, Error> {
     let labels = HashMap::from([
         (LABEL.into(), "1".into()),
@@ -92,39 +135,125 @@ pub(crate) fn container(
         // When this process dies, the container's first process sees the end of its input, and the container ends.
         stdin_once: Some(true),
         labels: Some(labels),
-        host_config: Some(host_config(spec, quota)?),
+        host_config: Some(host_config(spec, daemon)?),
         ..Default::default()
     })
 }
 
-fn host_config(spec: &Spec, quota: DiskQuota) -> Result<HostConfig, Error> {
+fn host_config(spec: &Spec, daemon: &Daemon) -> Result<HostConfig, Error> {
     let limits = &spec.limits;
     let memory = limits.memory.map(|m| i64::try_from(m.0).unwrap_or(i64::MAX));
-    let disk = limits.disk.filter(|_| quota == DiskQuota::Enforced);
+    let disk = limits.disk.filter(|_| daemon.disk == DiskQuota::Enforced);
+    let mut security = vec!["no-new-privileges:true".to_owned()];
+    if daemon.filter == Filter::Own {
+        security.push(format!("seccomp={}", seccomp::profile(daemon.users)));
+    }
     Ok(HostConfig {
         memory,
         memory_swap: memory,
         nano_cpus: limits.cpus.map(|cpus| (cpus * 1e9) as i64),
         pids_limit: limits.pids.map(|pids| i64::from(pids) + OWN_PROCESSES),
         storage_opt: disk.map(|d| HashMap::from([("size".into(), d.0.to_string())])),
+        ulimits: Some(ulimits(limits)),
+        sysctls: Some(sysctls(limits)),
         network_mode: Some(network_mode(&spec.network)?.into()),
+        ipc_mode: Some("private".into()),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         auto_remove: Some(true),
         cap_drop: Some(vec!["ALL".into()]),
         cap_add: Some(CAPABILITIES.map(Into::into).into()),
-        security_opt: Some(vec!["no-new-privileges:true".into()]),
+        security_opt: Some(security),
+        masked_paths: Some(HIDDEN.map(Into::into).into()),
+        readonly_paths: Some(READ_ONLY.map(Into::into).into()),
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
-        tmpfs: Some(HashMap::from([(
-            STATE_DIR.into(),
-            "rw,noexec,nosuid,nodev,size=64m,mode=0700".into(),
-        )])),
+        tmpfs: Some(files_in_memory(limits)),
+        mounts: (daemon.terminals == Terminals::Limited).then(|| vec![terminals()]),
         ..Default::default()
     })
 }
 
+/// Limits of each process.
+fn ulimits(limits: &Limits) -> Vec<ResourcesUlimits> {
+    let mut all = vec![
+        ("core", CORE),
+        ("msgqueue", QUEUED_BYTES),
+        ("nofile", DESCRIPTORS),
+        // Some users may run before all others, for sound or measurements. Containers may not.
+        ("nice", 0),
+        ("rtprio", 0),
+        ("sigpending", PENDING),
+    ];
+    if let Some(disk) = limits.disk {
+        all.push(("fsize", i64::try_from(disk.0).unwrap_or(i64::MAX)));
+    }
+    let limit = |(name, value): (&str, i64)| ResourcesUlimits {
+        name: Some(name.into()),
+        soft: Some(value),
+        hard: Some(value),
+    };
+    all.into_iter().map(limit).collect()
+}
+
+/// Memory that no process holds outlives all of them, so that the kernel would finally kill the first process for it. All
+/// of it together has to be less than the memory limit: shared memory, messages, semaphores, and files in memory.
+fn sysctls(limits: &Limits) -> HashMap<String, String> {
+    let memory = limits.memory.map_or(UNLIMITED, |memory| memory.0);
+    let pages = (memory / 8 / 4096).max(1);
+    // With its bookkeeping a queue takes up to 1 MiB.
+    let queues = (memory >> 26).clamp(1, 32);
+    [
+        ("kernel.shmall", pages.to_string()),
+        ("kernel.msgmni", queues.to_string()),
+        ("kernel.sem", "250 32000 100 128".into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// File systems in memory, by their place.
+fn files_in_memory(limits: &Limits) -> HashMap<String, String> {
+    let memory = limits.memory.map_or(UNLIMITED, |memory| memory.0);
+    // An empty file takes up to 1 KiB of the kernel's memory.
+    let options = |size: u64, mode: &str| {
+        let files = (memory / 16 / 1024).clamp(256, 1 << 16);
+        format!("rw,noexec,nosuid,nodev,size={size},nr_inodes={files},mode={mode}")
+    };
+    HashMap::from([
+        (STATE_DIR.into(), options((memory / 8).min(64 << 20), "0700")),
+        ("/dev/shm".into(), options(memory / 2, "1777")),
+    ])
+}
+
+/// Terminals of the container's own, of which all users of the machine have a number together.
+fn terminals() -> Mount {
+    let options = [
+        ("type", "devpts"),
+        ("device", "devpts"),
+        ("o", "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64"),
+    ];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let driver = MountVolumeOptionsDriverConfig {
+        name: Some("local".into()),
+        options: Some(options.into()),
+    };
+    Mount {
+        target: Some("/dev/pts".into()),
+        typ: Some(MountType::VOLUME),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            driver_config: Some(driver),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
 /// Fails where the disk limit cannot be enforced as requested.
-pub(crate) fn check_quota(spec: &Spec, bounds_disk: bool) -> Result<(), Error> {
+pub(crate) fn check_quota(spec: &Spec, daemon: &Daemon) -> Result<(), Error> {
     let reason = match spec.disk_quota {
-        sandbox::DiskQuota::Strict if !bounds_disk => "this daemon's storage has no quota",
+        sandbox::DiskQuota::Strict if daemon.disk == DiskQuota::Unavailable => {
+            "this daemon's storage has no quota"
+        }
         sandbox::DiskQuota::Memory => "a container's files are stored by the daemon",
         _ => return Ok(()),
     };
@@ -158,88 +287,72 @@ pub(crate) fn utf8(path: &Path) -> Result<&str, Error> {
     })
 }
 
-/// Reports what a container of this specification enforces.
-pub(crate) fn protection(spec: &Spec, quota: DiskQuota) -> Protection {
-    use LayerState::{Enforced, Missing, Partial};
-    let mut report = Protection::new("docker");
-    let limits = &spec.limits;
-    let mut limit = |layer: Layer, value: Option<String>, how: &str| match value {
-        Some(value) => report.push(layer, Enforced, format!("{value} ({how})")),
-        None => report.push(layer, Missing, "not requested"),
-    };
-    limit(Layer::MemoryLimit, limits.memory.map(|m| m.to_string()), "control group, no swap");
-    limit(Layer::CpuLimit, limits.cpus.map(|c| format!("{c} cores")), "control group");
-    limit(Layer::ProcessLimit, limits.pids.map(|p| p.to_string()), "control group");
-    match (limits.disk, quota) {
-        (None, _) => report.push(Layer::DiskLimit, Missing, "not requested"),
-        (Some(disk), DiskQuota::Enforced) => {
-            report.push(Layer::DiskLimit, Enforced, format!("{disk} (storage driver)"));
-        }
-        (Some(_), DiskQuota::Unavailable) => report.push(
-            Layer::DiskLimit,
-            Missing,
-            "this daemon's storage has no quota; overlay2 on xfs mounted with pquota has",
-        ),
-    }
-    match spec.network {
-        Network::Full => report.push(
-            Layer::Network,
-            Missing,
-            "full: Docker's bridge, with everything this machine can reach",
-        ),
-        _ => report.push(Layer::Network, Enforced, "none: loopback only"),
-    }
-    report.push(Layer::Namespaces, Enforced, "mount, pid, network, ipc and uts of its own");
-    report.push(
-        Layer::UserNamespace,
-        Partial,
-        "only where the daemon was started with --userns-remap or rootless",
-    );
-    report.push(
-        Layer::Capabilities,
-        Enforced,
-        format!("all dropped but {}", CAPABILITIES.join(" ")),
-    );
-    report.push(Layer::NoNewPrivileges, Enforced, "set for every process");
-    report.push(Layer::Seccomp, Enforced, "Docker's default profile, where the daemon has seccomp");
-    report
-}
-
 #[cfg(test)]
 mod tests {
-    use sandbox::{ByteSize, Limits};
+    use bollard::models::SystemInfo;
+    use sandbox::ByteSize;
 
     use super::*;
 
-    fn created(spec: &Spec, quota: DiskQuota) -> HostConfig {
-        let body = container(spec, "i".into(), &Owner::current(), quota).unwrap();
-        body.host_config.unwrap()
+    fn created(spec: &Spec, disk: DiskQuota) -> HostConfig {
+        let daemon = Daemon { disk, ..Daemon::new(&SystemInfo::default()) };
+        container(spec, "i".into(), &Owner::current(), &daemon).unwrap().host_config.unwrap()
     }
 
-    #[test]
-    fn limits_become_settings() {
-        let limits = Limits {
+    fn limits() -> Limits {
+        Limits {
             memory: Some(ByteSize::mib(64)),
             cpus: Some(0.5),
             pids: Some(40),
             disk: Some(ByteSize::mib(100)),
-        };
-        let spec = Spec { limits, ..Spec::default() };
+        }
+    }
+
+    #[test]
+    fn limits_become_settings() {
+        let spec = Spec { limits: limits(), ..Spec::default() };
         let host = created(&spec, DiskQuota::Enforced);
         assert_eq!((host.memory, host.memory_swap), (Some(64 << 20), Some(64 << 20)));
         assert_eq!((host.nano_cpus, host.pids_limit), (Some(500_000_000), Some(56)));
         assert_eq!(host.storage_opt.unwrap()["size"], (100u64 << 20).to_string());
         assert_eq!(created(&spec, DiskQuota::Unavailable).storage_opt, None);
-        let report = protection(&spec, DiskQuota::Unavailable);
-        assert_eq!(report.state(&Layer::DiskLimit), LayerState::Missing);
-        assert_eq!(report.state(&Layer::MemoryLimit), LayerState::Enforced);
+        let fsize = |spec: &Spec| {
+            let all = created(spec, DiskQuota::Unavailable).ulimits.unwrap();
+            all.into_iter().find(|l| l.name.as_deref() == Some("fsize")).and_then(|l| l.hard)
+        };
+        assert_eq!(fsize(&spec), Some(100 << 20));
+        let unlimited = Limits { disk: None, ..limits() };
+        assert_eq!(fsize(&Spec { limits: unlimited, ..Spec::default() }), None);
+    }
+
+    #[test]
+    fn what_no_process_holds_is_less_than_the_memory() {
+        for mib in [16, 64, 512, 8192] {
+            let limits = Limits { memory: Some(ByteSize::mib(mib)), ..limits() };
+            let number = |text: &str| text.parse::<u64>().unwrap();
+            let control = sysctls(&limits);
+            let files: u64 = files_in_memory(&limits)
+                .values()
+                .flat_map(|options| options.split(','))
+                .filter_map(|option| option.split_once('='))
+                .map(|(name, value)| match name {
+                    "size" => number(value),
+                    "nr_inodes" => number(value) << 10,
+                    _ => 0,
+                })
+                .sum();
+            let shared = number(&control["kernel.shmall"]) * 4096;
+            let messages = number(&control["kernel.msgmni"]) << 20;
+            assert!(files + shared + messages < mib << 20, "{files} {shared} {messages}");
+        }
     }
 
     #[test]
     fn what_docker_cannot_do_names_a_remedy() {
         let allow = Spec { network: "allow=a.com".parse().unwrap(), ..Spec::default() };
         let owner = Owner::current();
-        let refused = container(&allow, "i".into(), &owner, DiskQuota::Unavailable);
+        let daemon = Daemon::new(&SystemInfo::default());
+        let refused = container(&allow, "i".into(), &owner, &daemon);
         assert!(matches!(refused, Err(Error::Unsupported { .. })));
         assert!(matches!(image_name(&ImageRef::Host, None), Err(Error::Unsupported { .. })));
         assert_eq!(image_name(&ImageRef::Host, Some("d:1")).unwrap(), "d:1");

@@ -21,6 +21,8 @@ use crate::{failure::during, names, sandbox_impl::Inner};
 const MARK: &str = "LLM_IN_SANDBOX_EXEC";
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(200);
+/// By how much commands yield.
+const NICENESS: &str = "15";
 /// Largest piece of output read at once.
 const PIECE: usize = 64 << 10;
 
@@ -54,6 +56,18 @@ impl Inner {
     pub(crate) fn bash<const N: usize>(&self, words: [&str; N]) -> Vec<String> {
         let own = [self.programs.bash.as_str(), "--norc", "--noprofile", "-p"];
         own.into_iter().chain(words).map(String::from).collect()
+    }
+
+    /// The same for what the caller asked to run, which yields to this runtime's own processes: the first one, and those
+    /// that read and write files.
+    pub(crate) fn command<const N: usize>(&self, words: [&str; N]) -> Vec<String> {
+        [self.nice(), self.bash(words)].concat()
+    }
+
+    /// The words before a command that make it yield; none where the image has no `nice`.
+    pub(crate) fn nice(&self) -> Vec<String> {
+        let nice = self.programs.nice.iter();
+        nice.flat_map(|nice| [nice, "-n", NICENESS].map(String::from)).collect()
     }
 
     /// Starts a command.
@@ -131,19 +145,22 @@ impl Inner {
             keeper.kill(mark).await
         };
         let stopped = stopped.await;
+        drop(keeper);
         if stopped.is_err() {
             self.remove().await?;
         }
         stopped
     }
 
-    /// The limit that was reached since the last call.
-    pub(crate) async fn cause(&self) -> Result<Option<Cause>, Error> {
+    /// The limit that was reached since the last call, by a command that ended in this way.
+    pub(crate) async fn cause(&self, status: Status) -> Result<Option<Cause>, Error> {
         let now = self.keeper.lock().await.count().await?;
         let mut last = self.counters.lock().await;
         let before = std::mem::replace(&mut *last, now);
         Ok(if now.oom > before.oom {
             Some(Cause::Oom)
+        } else if self.passed_disk_limit(status).await? {
+            Some(Cause::Disk)
         } else if now.pids > before.pids {
             Some(Cause::Pids)
         } else {

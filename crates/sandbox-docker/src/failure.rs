@@ -58,10 +58,10 @@ pub(crate) fn is_missing_bash(error: &Docker) -> bool {
     mentions(error, &["\"bash\""])
 }
 
-/// Whether the storage driver has no quota after all.
-pub(crate) fn is_missing_quota(error: &Error) -> bool {
+/// Whether the daemon's message mentions one of these texts.
+pub(crate) fn is_about(error: &Error, texts: &[&str]) -> bool {
     let Error::Service { source, .. } = error else { return false };
-    source.downcast_ref().is_some_and(|error| mentions(error, &["storage-opt"]))
+    source.downcast_ref().is_some_and(|error| mentions(error, texts))
 }
 
 /// Whether an upload failed over what already exists at its destination.

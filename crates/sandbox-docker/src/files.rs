@@ -96,6 +96,7 @@ impl Inner {
             // A script that fails does not read its input; its message has the reason.
             let _ = input.write_all(contents).await;
             let _ = input.shutdown().await;
+            std::future::pending::<()>().await;
         };
         let listen = async {
             while let Some(piece) = output.next().await {
@@ -103,8 +104,11 @@ impl Inner {
             }
             Ok::<(), Error>(())
         };
-        let (listened, ()) = tokio::join!(listen, send);
-        listened?;
+        // The daemon does not read what is left when the script has ended.
+        tokio::select! {
+            listened = listen => listened?,
+            () = send => {}
+        }
         self.check(path, &exec, &stderr).await
     }
 
@@ -147,7 +151,7 @@ impl Inner {
     }
 
     async fn check(&self, path: &Path, exec: &str, stderr: &[u8]) -> Result<(), Error> {
-        let why = String::from_utf8_lossy(stderr).trim().to_owned();
+        let why = printable(stderr);
         match self.exit_code(exec).await? {
             0 => Ok(()),
             REFUSED => Err(refused(path, why)),
@@ -163,6 +167,22 @@ impl Inner {
 fn note(stderr: &mut Vec<u8>, message: &[u8]) {
     let room = MAX_MESSAGE.saturating_sub(stderr.len());
     stderr.extend_from_slice(&message[..message.len().min(room)]);
+}
+
+/// A message of a program in the container, without what could control a terminal or change the order of the text.
+fn printable(message: &[u8]) -> String {
+    let text = String::from_utf8_lossy(message);
+    let mut printable = String::new();
+    for c in text.trim().chars() {
+        match c {
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' => {
+                printable.extend(c.escape_unicode());
+            }
+            c if c.is_control() => printable.extend(c.escape_default()),
+            c => printable.push(c),
+        }
+    }
+    printable
 }
 
 fn refused(path: &Path, why: impl Into<String>) -> Error {
@@ -215,7 +235,7 @@ impl AsyncRead for FileStream {
                 Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
                 // An error message of `cat`: the contents are incomplete.
                 None if self.stderr.len() > 1 => {
-                    let why = String::from_utf8_lossy(&self.stderr[1..]).trim().to_owned();
+                    let why = printable(&self.stderr[1..]);
                     return Poll::Ready(Err(io::Error::other(why)));
                 }
                 None => {

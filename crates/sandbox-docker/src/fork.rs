@@ -31,7 +31,7 @@ pub(crate) async fn fork(inner: Arc<Inner>) -> Result<DockerSandbox, Error> {
         image: image.id.clone(),
         fork: Some(Arc::clone(&image)),
         owner: inner.owner.clone(),
-        quota: inner.quota,
+        daemon: inner.daemon.clone(),
     });
     let forked = forked.await;
     if forked.is_err() {

@@ -39,6 +39,13 @@ pub(crate) struct Programs {
     pub(crate) relay: Relay,
     /// Path of its bash: a specification may change `PATH`.
     pub(crate) bash: String,
+    /// Path of its `nice`, with which commands yield to this runtime's own processes.
+    pub(crate) nice: Option<String>,
+}
+
+/// Whether a path means itself in a script.
+fn is_plain(path: &str) -> bool {
+    path.starts_with('/') && path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b))
 }
 
 /// The connection to a container's first process.
@@ -66,9 +73,11 @@ impl Keeper {
     pub(crate) async fn ready(&mut self) -> Result<Programs, Error> {
         self.send(SCRIPT).await?;
         let line = self.lines.starting_with("ready ").await?;
-        let (relay, bash) = line.split_once(' ').unwrap_or((&line, "bash"));
-        let relay = if relay == "tee" { Relay::Tee } else { Relay::None };
-        Ok(Programs { relay, bash: bash.to_owned() })
+        let mut words = line.split(' ');
+        let relay = if words.next() == Some("tee") { Relay::Tee } else { Relay::None };
+        let bash = words.next().unwrap_or("bash").to_owned();
+        let nice = words.next().filter(|path| is_plain(path)).map(str::to_owned);
+        Ok(Programs { relay, bash, nice })
     }
 
     /// Reads how often limits were reached.
@@ -97,6 +106,17 @@ impl Keeper {
             "0" => Ok(()),
             left => Err(Error::Gone(format!("{left} processes could not be killed"))),
         }
+    }
+
+    /// Kills every process but this first one.
+    pub(crate) async fn kill_all(&mut self) -> Result<(), Error> {
+        self.ask("all").await.map(drop)
+    }
+
+    /// Ends the first process, and with it all others.
+    pub(crate) async fn end(&mut self) {
+        // It may have ended already.
+        let _ = self.input.shutdown().await;
     }
 
     async fn ask(&mut self, question: &str) -> Result<String, Error> {

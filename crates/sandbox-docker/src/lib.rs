@@ -20,7 +20,9 @@
 //! ```
 
 mod config;
+mod daemon;
 mod deadline;
+mod disk;
 mod exec;
 mod failure;
 mod files;
@@ -29,8 +31,10 @@ mod keeper;
 mod names;
 mod owner;
 mod process;
+mod protection;
 mod runtime;
 mod sandbox_impl;
+mod seccomp;
 mod sentinel;
 mod shell;
 mod trees;

@@ -24,10 +24,9 @@ use crate::{
 /// If a program has ended but its output stays open, the output counts as complete after this long without a byte.
 const QUIET: Duration = Duration::from_millis(300);
 /// Looks the program up and executes it.
-const SCRIPT: &str = r#"cd -- "$1" || exit 126; shift; exec -- "$@""#;
+const SCRIPT: &str = r#"{ echo 500 >/proc/self/oom_score_adj; } 2>/dev/null; cd -- "$1" || exit 126; shift; exec -- "$@""#;
 /// The same in a terminal, whose size is set before the program starts.
-const TERMINAL_SCRIPT: &str =
-    r#"stty rows "$1" cols "$2" 2>/dev/null; cd -- "$3" || exit 126; shift 3; exec -- "$@""#;
+const TERMINAL_SCRIPT: &str = r#"{ echo 500 >/proc/self/oom_score_adj; } 2>/dev/null; stty rows "$1" cols "$2" 2>/dev/null; cd -- "$3" || exit 126; shift 3; exec -- "$@""#;
 
 /// Runs a program.
 pub(crate) async fn run(
@@ -45,10 +44,13 @@ pub(crate) async fn run(
             (Console::Terminal, TERMINAL_SCRIPT, words)
         }
     };
-    let mut argv = inner.bash(["-c", script, "bash"]);
+    let _counted = inner.begin_command().await?;
+    let mut argv = inner.command(["-c", script, "bash"]);
     argv.append(&mut words);
     argv.extend(process.argv.iter().cloned());
-    let Running { mark, exec, output, input } = inner.start(argv, &process.env, console).await?;
+    let start = inner.start(argv, &process.env, console);
+    let Running { mark, exec, output, input } =
+        inner.within("a program to start", inner.patience(), start).await?;
     let mut guard = StopOnDrop::new(inner, mark.clone());
     let (stdin, out, err, size) = match streams {
         Streams::Pipes { stdin, stdout, stderr } => (stdin, stdout, Some(stderr), None),
@@ -76,8 +78,11 @@ pub(crate) async fn run(
     };
     guard.disarm();
     flow.finish().await;
-    let met = if status.success() { None } else { inner.cause().await? };
-    let cause = if status == Status::TimedOut { Some(Cause::Timeout) } else { met };
+    let cause = match status {
+        Status::TimedOut => Some(Cause::Timeout),
+        _ if status.success() => None,
+        _ => inner.cause(status).await?,
+    };
     Ok(Exit { status, cause, duration: Clock::now() - mark.started })
 }
 

@@ -1,12 +1,6 @@
 //! [`DockerRuntime`]: connects to a daemon, creates containers, and finds those of dead processes.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bollard::{
     Docker,
@@ -21,12 +15,15 @@ use tokio::{
 use tracing::Instrument as _;
 
 use crate::{
-    config::{self, DiskQuota, LABEL, LABEL_IMAGE, LABEL_KIND, LABEL_OWNER},
+    config::{self, LABEL, LABEL_IMAGE, LABEL_KIND, LABEL_OWNER},
+    daemon::{Daemon, DiskQuota},
     deadline::{DAEMON_SHARE, LONGEST},
+    disk::DiskWatch,
     failure::{self, during},
     fork::{self, ForkImage},
     keeper::Keeper,
     owner::Owner,
+    protection,
     sandbox_impl::{DockerSandbox, Inner, remove_container},
     shell::ShellState,
 };
@@ -46,7 +43,8 @@ pub struct DockerRuntime {
     docker: Docker,
     default_image: Option<String>,
     owner: Owner,
-    quota: AtomicBool,
+    /// What it offers, less what it refused.
+    daemon: std::sync::Mutex<Daemon>,
 }
 
 impl DockerRuntime {
@@ -62,16 +60,9 @@ impl DockerRuntime {
             .with_timeout(DAEMON_SHARE * STALL_TIMEOUT);
         let docker = docker.negotiate_version().await.map_err(refuse)?;
         let info = docker.info().await.map_err(during("inspecting the daemon"))?;
-        let xfs = info.driver_status.iter().flatten().any(|pair| {
-            matches!(&pair[..], [name, value] if name == "Backing Filesystem" && value == "xfs")
-        });
-        let quota = match info.driver.as_deref() {
-            Some("btrfs" | "zfs") => true,
-            Some("overlay2") => xfs,
-            _ => false,
-        };
         let default_image = options.default_image;
-        Ok(Self { docker, default_image, owner: Owner::current(), quota: AtomicBool::new(quota) })
+        let daemon = std::sync::Mutex::new(Daemon::new(&info));
+        Ok(Self { docker, default_image, owner: Owner::current(), daemon })
     }
 
     /// The daemon's version.
@@ -83,7 +74,11 @@ impl DockerRuntime {
 
     /// Whether the daemon can limit what a sandbox stores.
     pub fn bounds_disk(&self) -> bool {
-        self.quota.load(Ordering::Relaxed)
+        self.daemon().disk == DiskQuota::Enforced
+    }
+
+    fn daemon(&self) -> std::sync::MutexGuard<'_, Daemon> {
+        self.daemon.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Removes an image from the daemon's store, if it exists.
@@ -113,15 +108,14 @@ impl DockerRuntime {
         file.flush().await.map_err(failed())
     }
 
-    fn recipe(&self, spec: &Spec, image: &str) -> Recipe {
-        let quota = if self.bounds_disk() { DiskQuota::Enforced } else { DiskQuota::Unavailable };
+    fn recipe(&self, spec: &Spec, image: &str, daemon: Daemon) -> Recipe {
         Recipe {
             docker: self.docker.clone(),
             spec: spec.clone(),
             image: image.to_owned(),
             fork: None,
             owner: self.owner.clone(),
-            quota,
+            daemon,
         }
     }
 
@@ -166,16 +160,19 @@ impl Runtime for DockerRuntime {
 
     async fn create(&self, spec: &Spec) -> Result<DockerSandbox, Error> {
         spec.validate()?;
-        config::check_quota(spec, self.bounds_disk())?;
         let image = config::image_name(&spec.image, self.default_image.as_deref())?;
-        match create(self.recipe(spec, &image)).await {
-            // The storage driver's quota does not work on its file system: continue without, and report that.
-            Err(error) if self.bounds_disk() && failure::is_missing_quota(&error) => {
-                self.quota.store(false, Ordering::Relaxed);
-                config::check_quota(spec, false)?;
-                create(self.recipe(spec, &image)).await
+        let mut daemon = self.daemon().clone();
+        loop {
+            config::check_quota(spec, &daemon)?;
+            match create(self.recipe(spec, &image, daemon.clone())).await {
+                // A daemon may refuse what it says it has, as a quota on the wrong file system. Continue without, which is
+                // reported.
+                Err(error) => daemon = daemon.without_refused(&error).ok_or(error)?,
+                Ok(sandbox) => {
+                    *self.daemon() = daemon;
+                    return Ok(sandbox);
+                }
             }
-            result => result,
         }
     }
 
@@ -222,7 +219,7 @@ pub(crate) struct Recipe {
     pub(crate) image: String,
     pub(crate) fork: Option<Arc<ForkImage>>,
     pub(crate) owner: Owner,
-    pub(crate) quota: DiskQuota,
+    pub(crate) daemon: Daemon,
 }
 
 /// Creates a container in a task of its own, so that a cancelled caller does not leave a container of unknown name.
@@ -234,9 +231,9 @@ pub(crate) async fn create(recipe: Recipe) -> Result<DockerSandbox, Error> {
 /// Creates a container and waits until it is ready. On an error nothing is left behind.
 #[tracing::instrument(level = "debug", skip_all, fields(sandbox, image = recipe.image))]
 async fn create_container(recipe: Recipe) -> Result<DockerSandbox, Error> {
-    let Recipe { docker, spec, image, fork, owner, quota } = recipe;
+    let Recipe { docker, spec, image, fork, owner, daemon } = recipe;
     let docker = docker.with_timeout(DAEMON_SHARE * spec.stall_timeout);
-    let body = config::container(&spec, image, &owner, quota)?;
+    let body = config::container(&spec, image, &owner, &daemon)?;
     let created = docker.create_container(None, body).await.map_err(|error| {
         if failure::is_unknown_image(&error) {
             let reason = UnknownImage::NotAtDaemon;
@@ -260,8 +257,10 @@ async fn create_container(recipe: Recipe) -> Result<DockerSandbox, Error> {
     })?;
     let programs = keeper.ready().await?;
     guard.id = None;
+    let measured = spec.limits.disk.filter(|_| daemon.disk == DiskQuota::Unavailable);
     Ok(DockerSandbox::new(Inner {
-        protection: config::protection(&spec, quota),
+        protection: protection::report(&spec, &daemon),
+        disk: measured.map(|limit| Arc::new(DiskWatch::new(limit.0))),
         keeper: Mutex::new(keeper),
         programs,
         counters: Mutex::default(),
@@ -273,7 +272,7 @@ async fn create_container(recipe: Recipe) -> Result<DockerSandbox, Error> {
         id,
         spec,
         owner,
-        quota,
+        daemon,
     }))
 }
 

@@ -15,8 +15,9 @@ use tokio::sync::{Mutex, RwLock, oneshot};
 use tracing::Instrument as _;
 
 use crate::{
-    config::DiskQuota,
+    daemon::Daemon,
     deadline::DAEMON_SHARE,
+    disk::{self, DiskWatch},
     failure::{self, during},
     fork::{self, ForkImage},
     keeper::{Counters, Keeper, Programs},
@@ -37,14 +38,19 @@ enum End {
     Done,
 }
 
+/// How long the connection to the first process is waited for before the container is removed without.
+const KEEPER_BUSY: Duration = Duration::from_millis(500);
+
 /// State shared by the commands of a sandbox.
 pub(crate) struct Inner {
     pub(crate) docker: Docker,
     pub(crate) id: String,
     pub(crate) spec: Spec,
     pub(crate) owner: Owner,
-    pub(crate) quota: DiskQuota,
+    pub(crate) daemon: Daemon,
     pub(crate) protection: Protection,
+    /// Where the daemon has no quota and a limit is requested.
+    pub(crate) disk: Option<Arc<DiskWatch>>,
     pub(crate) keeper: Mutex<Keeper>,
     pub(crate) programs: Programs,
     pub(crate) counters: Mutex<Counters>,
@@ -59,13 +65,21 @@ pub(crate) struct Inner {
 
 impl DockerSandbox {
     pub(crate) fn new(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner), end: End::ToDo }
+        let inner = Arc::new(inner);
+        if let Some(disk) = &inner.disk {
+            tokio::spawn(disk::watch(Arc::downgrade(&inner), Arc::clone(disk)));
+        }
+        Self { inner, end: End::ToDo }
     }
 }
 
 impl Inner {
     /// Removes the container and returns when it is gone.
     pub(crate) async fn remove(&self) -> Result<(), Error> {
+        // A daemon may wait for a command to start that others keep from it, unless all end.
+        if let Ok(mut keeper) = tokio::time::timeout(KEEPER_BUSY, self.keeper.lock()).await {
+            keeper.end().await;
+        }
         remove_container(&self.docker, &self.id).await
     }
 

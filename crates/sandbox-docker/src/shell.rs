@@ -44,11 +44,16 @@ pub(crate) async fn run(
     abandoned: oneshot::Receiver<()>,
 ) -> Result<ExecOutput, Error> {
     let mut state = inner.shell.lock().await;
+    let _counted = inner.begin_command().await?;
     let save = state.loaded.map_or(0, |slot| 1 - slot);
     let load = state.loaded.map_or("-", |slot| SLOTS[slot]);
     let name = names::unique();
-    let mut running = inner.start(inner.bash(["-s"]), &[], Console::Pipes).await?;
-    let relay = if inner.programs.relay == Relay::Tee { RELAY } else { "" };
+    let (argv, relay) = match inner.programs.relay {
+        Relay::Tee => (inner.bash(["-s"]), format!("nice=({})\n{RELAY}", inner.nice().join(" "))),
+        Relay::None => (inner.command(["-s"]), String::new()),
+    };
+    let start = inner.start(argv, &[], Console::Pipes);
+    let mut running = inner.within("a command to start", inner.patience(), start).await?;
     let header = format!("{relay}{SCRIPT}{name} {STATE_DIR} {load} {}\n", SLOTS[save]);
 
     let mut watch = Watch {
@@ -76,7 +81,7 @@ pub(crate) async fn run(
         }
         End::Exited => status(inner.exit_code(&running.exec).await?),
     };
-    let met = inner.cause().await?;
+    let met = inner.cause(status).await?;
     let cause = if status == Status::TimedOut { Some(Cause::Timeout) } else { met };
     let (stdout, stderr) = (out.finish(), err.finish());
     Ok(ExecOutput { stdout, stderr, status, cause, duration, shell_lost })

@@ -4,12 +4,19 @@ use crate::{none, texts};
 
 /// The pages that name attacks.
 const PAGES: [&str; 2] = ["docs/security.md", "docs/attacks.md"];
-const SOURCES: &str = "crates/sandbox-native/tests/it/security/";
+/// How the pages name them, and where they are: those on the native runtime, and those on containers.
+const SOURCES: [(&str, &str); 2] = [
+    ("security::", "crates/sandbox-native/tests/it/security/"),
+    ("docker::", "crates/sandbox-docker/tests/it/security/"),
+];
 
-/// What is wrong with the names `security::MODULE::TEST` of a page. `source` returns the text of a module.
-fn complaints<'a>(page: &str, source: impl Fn(&str) -> Option<&'a str>) -> Vec<String> {
-    let names =
-        page.split('`').skip(1).step_by(2).filter_map(|name| name.strip_prefix("security::"));
+/// What is wrong with the names `PREFIX::MODULE::TEST` of a page. `source` returns the text of a module.
+fn complaints<'a>(
+    page: &str,
+    prefix: &str,
+    source: impl Fn(&str) -> Option<&'a str>,
+) -> Vec<String> {
+    let names = page.split('`').skip(1).step_by(2).filter_map(|name| name.strip_prefix(prefix));
     names
         .filter_map(|name| {
             let (module, test) = name.split_once("::").map_or((name, None), |(m, t)| (m, Some(t)));
@@ -27,7 +34,9 @@ fn named_attacks_exist() {
     for page in PAGES {
         let page = text(page).unwrap();
         assert!(page.contains("`security::"), "the page names no attack");
-        none(&complaints(page, |module| text(&format!("{SOURCES}{module}.rs"))));
+        for (prefix, sources) in SOURCES {
+            none(&complaints(page, prefix, |module| text(&format!("{sources}{module}.rs"))));
+        }
     }
 }
 
@@ -35,5 +44,5 @@ fn named_attacks_exist() {
 fn missing_attacks_are_seen() {
     let source = |module: &str| (module == "links").then_some("#[test]\nfn nothing_leaves() {}");
     let page = "see `security::links::nothing_leaves`, `security::links`, `security::links::gone`, `security::x::y`";
-    assert_eq!(complaints(page, source), ["no test links::gone", "no module x"]);
+    assert_eq!(complaints(page, "security::", source), ["no test links::gone", "no module x"]);
 }

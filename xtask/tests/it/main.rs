@@ -6,6 +6,7 @@
 
 mod arrows;
 mod attacks;
+mod calls;
 mod files;
 mod options;
 mod walks;

@@ -85,7 +85,9 @@ slay() {
 
 relay=cat
 tee -p /dev/null </dev/null >/dev/null 2>&1 && relay=tee
-echo "ready $relay $BASH"
+# By its path, because a specification may change where programs are looked for.
+nice=$(type -P nice) || nice=-
+echo "ready $relay $BASH $nice"
 while read -r tag verb name after; do
   [[ $tag ]] || continue
   case $verb in
@@ -93,6 +95,7 @@ while read -r tag verb name after; do
     count) counters; answer="$oom $pids" ;;
     term) collect "$name" "$after"; (( ${#found[@]} )) && kill -TERM "${found[@]}" 2>/dev/null; answer=${#found[@]} ;;
     kill) slay "$name" "$after"; answer=${#found[@]} ;;
+    all) kill -KILL -1 2>/dev/null; answer=0 ;;
     *) answer=unknown ;;
   esac
   echo "$tag $answer"

@@ -5,5 +5,6 @@ exec 3>&1 4>&2
 exec > >(LLM_IN_SANDBOX_EXEC=relay exec tee -p /dev/null >&3 3>&- 4>&- 2>/dev/null)
 exec 2> >(LLM_IN_SANDBOX_EXEC=relay exec tee -p /dev/null >&4 3>&- 4>&- 2>/dev/null)
 exec 3>&- 4>&-
-exec "$BASH" --norc --noprofile -p -s
+# The relay does not yield to others as the command does, which could keep its output back.
+exec "${nice[@]}" "$BASH" --norc --noprofile -p -s
 }

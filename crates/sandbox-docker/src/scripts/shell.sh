@@ -1,6 +1,8 @@
 {
 # One command of the shell: brings back what the former one left, evaluates, and leaves its own state.
 IFS=' ' read -r __lis_nonce __lis_dir __lis_load __lis_save
+# When memory runs out the kernel kills commands before the first process.
+{ echo 500 >/proc/self/oom_score_adj; } 2>/dev/null
 __lis_script=$(cat; printf x)
 exec </dev/null
 set +p

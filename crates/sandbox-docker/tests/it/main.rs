@@ -2,6 +2,7 @@
 //!
 //! `DOCKER_HOST` names the daemon and `LIS_TEST_IMAGE` the image; without a daemon every test is skipped.
 
+mod security;
 mod survives_failures;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ fn setting(name: &str) -> Option<String> {
 }
 
 async fn harness() -> Result<Harness<DockerRuntime>, Missing> {
-    let options = DockerOptions { host: setting("DOCKER_HOST"), default_image: None };
+    let options = DockerOptions { host: setting("DOCKER_HOST"), ..DockerOptions::default() };
     let runtime = DockerRuntime::connect(options)
         .await
         .map_err(|e| Missing { capability: "docker".into(), reason: e.to_string() })?;
@@ -28,9 +29,6 @@ async fn harness() -> Result<Harness<DockerRuntime>, Missing> {
     caps.freeze = Capability::no("a container's files cannot be made read-only later");
     if !std::path::Path::new("/sys/fs/cgroup/memory/memory.max_usage_in_bytes").exists() {
         caps.peak_memory = Capability::no("Docker reports it only for version 1 control groups");
-    }
-    if !runtime.bounds_disk() {
-        caps.disk_limit = Capability::no("the daemon's storage driver has no quota");
     }
     let mut harness = Harness::new(Arc::new(runtime), ImageRef::Name(image), caps);
     harness.remove_image = Some(|runtime, name| {

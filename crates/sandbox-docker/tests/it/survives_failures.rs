@@ -107,7 +107,7 @@ fn leftovers_of_the_dead_are_pruned() {
 #[tokio::test]
 async fn an_absent_daemon_is_reported_with_its_address() {
     for host in ["unix:///no/such/socket", "tcp://127.0.0.1:9", "gopher://x"] {
-        let options = DockerOptions { host: Some(host.into()), default_image: None };
+        let options = DockerOptions { host: Some(host.into()), ..DockerOptions::default() };
         match DockerRuntime::connect(options).await.map(drop) {
             Err(Error::NoDaemon { address, .. }) => assert_eq!(address, host),
             other => panic!("{host}: {other:?}"),

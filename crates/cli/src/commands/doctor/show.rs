@@ -80,10 +80,13 @@ fn docker(text: &mut String, docker: &Docker, color: Color) {
             format!("{}do not work: {}", mark(LayerState::Missing, color), sanitize(error))
         }
         (None, version) => {
-            let disk = if docker.limits_disk { "can" } else { "cannot" };
+            let disk = match docker.limits_disk {
+                true => "has quotas for disk space",
+                false => "has no quotas for disk space: it is measured",
+            };
             let version = sanitize(version.as_deref().unwrap_or("of unknown version"));
             let yes = mark(LayerState::Enforced, color);
-            format!("{yes}work; daemon {version}, which {disk} limit disk space")
+            format!("{yes}work; daemon {version}, which {disk}")
         }
     };
     let _ = writeln!(text, "\nDocker sandboxes\n  {head}");
