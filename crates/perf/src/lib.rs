@@ -14,10 +14,12 @@ pub mod agent;
 pub mod benchmark;
 pub mod grade;
 mod machine;
+mod memory;
 pub mod model;
 pub mod sandbox;
 
 pub use machine::{Machine, meminfo};
+pub use memory::MemoryPerSandbox;
 
 /// Rounds to five decimal places: a pooled sandbox takes microseconds.
 pub(crate) fn round(value: f64) -> f64 {

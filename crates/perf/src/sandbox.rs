@@ -12,7 +12,7 @@ use sandbox::{Pool, Runtime, Sandbox, ShellCommand, Spec};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::{Machine, meminfo, round};
+use crate::{Machine, MemoryPerSandbox, memory::MemoryUse, round};
 
 /// Pause between two measurements, so that the machine settles.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -70,8 +70,10 @@ pub struct Concurrent {
     pub destroy_s: f64,
     /// Failed operations.
     pub errors: usize,
-    /// By how much the machine's available memory fell, per sandbox; `None` where the system does not report it.
-    pub memory_per_sandbox_bytes: Option<i64>,
+    /// Memory of each once all are created.
+    pub memory: MemoryPerSandbox,
+    /// The same after each has run a command: its shell stays.
+    pub memory_with_shell: MemoryPerSandbox,
 }
 
 /// The runtimes compared on one machine.
@@ -265,7 +267,7 @@ async fn many<R: Runtime>(
     concurrency: usize,
 ) -> Concurrent {
     let mut errors = 0;
-    let before = meminfo("MemAvailable");
+    let before = MemoryUse::now();
     let start = Instant::now();
     let spec = Arc::new(spec.clone());
     let created = run_concurrently(count, concurrency, |_| {
@@ -275,8 +277,7 @@ async fn many<R: Runtime>(
     .await;
     let create_s = round(start.elapsed().as_secs_f64());
     tokio::time::sleep(SETTLE).await;
-    let after = meminfo("MemAvailable");
-    let memory = before.zip(after).map(|(before, after)| (before - after) / count.max(1) as i64);
+    let memory = MemoryUse::now().since(before, count);
     let mut alive = Vec::new();
     for sandbox in created {
         match sandbox {
@@ -292,6 +293,7 @@ async fn many<R: Runtime>(
     .await;
     errors += executed.iter().filter(|result| result.is_err()).count();
     let exec_s = round(start.elapsed().as_secs_f64());
+    let memory_with_shell = MemoryUse::now().since(before, count);
     let start = Instant::now();
     let mut alive: Vec<_> = alive.into_iter().map(Arc::into_inner).collect();
     let destroyed = run_concurrently(alive.len(), concurrency, |i| {
@@ -306,7 +308,7 @@ async fn many<R: Runtime>(
     .await;
     errors += destroyed.iter().filter(|result| result.is_err()).count();
     let destroy_s = round(start.elapsed().as_secs_f64());
-    Concurrent { count, create_s, exec_s, destroy_s, errors, memory_per_sandbox_bytes: memory }
+    Concurrent { count, create_s, exec_s, destroy_s, errors, memory, memory_with_shell }
 }
 
 /// Runs `work` `count` times, `concurrency` of them at a time.

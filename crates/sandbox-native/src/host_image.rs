@@ -4,11 +4,15 @@
 //! is a small tree created here, into which only world-readable configuration of known names is copied. Nothing of
 //! `/home`, `/root`, `/var` and `/etc/ssl/private` is included.
 
+mod kept;
+
 use std::{
     fs, io,
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
+
+pub(crate) use self::kept::{KeptTree, tree};
 
 use crate::plan::HostDir;
 

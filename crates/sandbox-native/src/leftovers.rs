@@ -93,9 +93,8 @@ pub(crate) fn list(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
 }
 
 /// Removes the control groups, directories and records of dead spawners; returns their sandboxes.
-pub(crate) fn prune(runs: &Path) -> io::Result<Vec<SandboxInfo>> {
+pub(crate) fn prune(runs: &Path, cgroups: &Cgroups) -> io::Result<Vec<SandboxInfo>> {
     let mut removed: Vec<_> = list(runs)?.into_iter().filter(|info| !info.alive).collect();
-    let cgroups = Cgroups::detect();
     for run in run_dirs(runs)? {
         if is_alive(&run) {
             continue;

@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use crate::{
-    host_image,
+    host_image::{self, KeptTree},
     plan::{Lower, Overlay},
     sys,
 };
@@ -96,14 +96,19 @@ pub(crate) struct Shared {
     /// Mounted layers by path, device and inode: the directory at a path may be replaced by another.
     layers: HashMap<(PathBuf, u64, u64), PathBuf>,
     skeleton: Option<PathBuf>,
+    /// Where the tree of the built-in image is kept for other spawners; `None` where it cannot be.
+    kept: Option<PathBuf>,
+    /// The tree in use.
+    tree: Option<KeptTree>,
 }
 
 impl Shared {
     /// Mounts the scratch directory and what does not depend on the image. The scratch directory becomes the working
-    /// directory of the process.
+    /// directory of the process. The tree of the built-in image is kept in the directory `kept`, if there is one.
     pub(crate) fn prepare(
         scratch: &Path,
         state: &Path,
+        kept: Option<PathBuf>,
         owners: &Owners<'_>,
     ) -> Result<Self, Failure> {
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
@@ -117,41 +122,49 @@ impl Shared {
         bind_shifted(state, Path::new("state"), owners, &Access::Writable)
             .step("mounting the state directory")?;
         make_devices(owners)?;
-        Ok(Self { layers: HashMap::new(), skeleton: None })
+        Ok(Self { layers: HashMap::new(), skeleton: None, kept, tree: None })
     }
 
     /// Mounts a layer unless it is; returns its path relative to the scratch directory.
     fn layer(&mut self, lower: &Lower, owners: &Owners<'_>) -> Result<PathBuf, Failure> {
         match lower {
-            Lower::Dir(dir) => {
-                let meta = fs::metadata(dir).step(format!("reading {}", dir.display()))?;
-                let key = (dir.clone(), meta.dev(), meta.ino());
-                if let Some(known) = self.layers.get(&key) {
-                    return Ok(known.clone());
-                }
-                let at = PathBuf::from(format!("layers/{}", self.layers.len()));
-                if !at.exists() {
-                    fs::create_dir(&at).step("creating a mount point")?;
-                }
-                bind_shifted(dir, &at, owners, &Access::ReadOnly)
-                    .map_err(|error| Failure { what: cannot_mount(dir, owners, &error), error })?;
-                self.layers.insert(key, at.clone());
-                Ok(at)
-            }
+            Lower::Dir(dir) => self.directory(dir, owners),
             Lower::HostSkeleton => {
                 if let Some(known) = &self.skeleton {
                     return Ok(known.clone());
                 }
-                let at = PathBuf::from("skeleton");
-                fs::create_dir(&at).step("creating the built-in image")?;
-                host_image::make_skeleton(&at).step("creating the built-in image")?;
-                if let Owners::Shifted { root, .. } = owners {
-                    host_image::give_to(&at, *root).step("creating the built-in image")?;
-                }
+                let at = match self.kept_tree(owners) {
+                    Some(at) => at,
+                    None => new_tree(owners).step("creating the built-in image")?,
+                };
                 self.skeleton = Some(at.clone());
                 Ok(at)
             }
         }
+    }
+
+    fn directory(&mut self, dir: &Path, owners: &Owners<'_>) -> Result<PathBuf, Failure> {
+        let meta = fs::metadata(dir).step(format!("reading {}", dir.display()))?;
+        let key = (dir.to_owned(), meta.dev(), meta.ino());
+        if let Some(known) = self.layers.get(&key) {
+            return Ok(known.clone());
+        }
+        let at = PathBuf::from(format!("layers/{}", self.layers.len()));
+        if !at.exists() {
+            fs::create_dir(&at).step("creating a mount point")?;
+        }
+        bind_shifted(dir, &at, owners, &Access::ReadOnly)
+            .map_err(|error| Failure { what: cannot_mount(dir, owners, &error), error })?;
+        self.layers.insert(key, at.clone());
+        Ok(at)
+    }
+
+    /// Mounts the tree of the built-in image from the disk, where it can be kept there.
+    fn kept_tree(&mut self, owners: &Owners<'_>) -> Option<PathBuf> {
+        let tree = host_image::tree(self.kept.as_ref()?).ok()?;
+        let at = self.directory(&tree.path, owners).ok()?;
+        self.tree = Some(tree);
+        Some(at)
     }
 
     /// Prepares the overlays of one sandbox for its PID 1 to mount. Their writable directories are in `dir`.
@@ -204,6 +217,17 @@ fn cannot_mount(dir: &Path, owners: &Owners<'_>, error: &io::Error) -> String {
         _ => "",
     };
     format!("mounting the layer {}{hint}", dir.display())
+}
+
+/// Makes the tree of the built-in image in the scratch directory; returns its path.
+fn new_tree(owners: &Owners<'_>) -> io::Result<PathBuf> {
+    let at = PathBuf::from("skeleton");
+    fs::create_dir(&at)?;
+    host_image::make_skeleton(&at)?;
+    if let Owners::Shifted { root, .. } = owners {
+        host_image::give_to(&at, *root)?;
+    }
+    Ok(at)
 }
 
 /// One overlay, ready to be mounted.

@@ -151,7 +151,10 @@ impl NativeRuntime {
             .spawn()
             .map_err(Error::io(format!("starting {}", options.launcher.program.display())))?;
         let mut process = SpawnerProcess::new(process);
-        let begin = SpawnerRequest::Start { run_dir: runs.join(&run) };
+        let begin = SpawnerRequest::Start {
+            run_dir: runs.join(&run),
+            host_image: options.home.join("host-image"),
+        };
         let begun = async {
             wire::send(std::os::fd::AsFd::as_fd(&ours), &begin, &[])?;
             first::<SpawnerReply>(ours).await

@@ -21,7 +21,7 @@ use crate::{
     diagnostics,
     mounts::Step,
     plan::Plan,
-    sys::SingleThreaded,
+    sys::{self, SingleThreaded},
     wire::{self, WireError},
 };
 
@@ -32,6 +32,8 @@ pub(crate) enum SpawnerRequest {
     Start {
         /// The spawner's own directory for state; must not exist yet.
         run_dir: PathBuf,
+        /// The directory for the tree of the built-in image, which all spawners share.
+        host_image: PathBuf,
     },
     /// Create a sandbox.
     Create {
@@ -177,6 +179,7 @@ pub(crate) enum Storage {
 pub fn spawner_main() -> ExitCode {
     diagnostics::exit_on_panic();
     diagnostics::drop_unread_reports();
+    sys::keep_heap_shareable();
     let stdin = std::io::stdin();
     let first = match wire::receive::<SpawnerRequest>(stdin.as_fd()) {
         Ok(Some((first, _))) => first,
@@ -186,7 +189,7 @@ pub fn spawner_main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let SpawnerRequest::Start { run_dir } = first else {
+    let SpawnerRequest::Start { run_dir, host_image } = first else {
         diagnostics::report("the caller's first message is not a request to begin");
         return ExitCode::from(2);
     };
@@ -196,7 +199,7 @@ pub fn spawner_main() -> ExitCode {
     let single = unsafe { SingleThreaded::assert() };
     let begun = single
         .step("starting the spawner")
-        .and_then(|single| serve::Spawner::begin(run_dir, single));
+        .and_then(|single| serve::Spawner::begin(run_dir, host_image, single));
     match begun {
         Ok(mut spawner) => {
             spawner.serve();

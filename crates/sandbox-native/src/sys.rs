@@ -148,6 +148,16 @@ pub(crate) fn be_scheduled_promptly() {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
+/// Has the allocator merge freed memory with its neighbours at once, not all of it later: a forked process would then write
+/// to every page of the heap, and share none of them.
+pub(crate) fn keep_heap_shareable() {
+    // SAFETY: mallopt takes integers; this parameter may be set at any time.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MXFAST, 0)
+    };
+}
+
 /// In PID 1: stops every other process of the sandbox, in one step that no fork escapes. Does nothing elsewhere, where
 /// it would stop the processes of the host.
 pub(crate) fn stop_all() {

@@ -1,26 +1,29 @@
 //! Child processes of this program at its end.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::mpsc, thread, time::Duration};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, kill_process, wait},
+};
 
 /// Children get this long to clean up after the last sandbox is gone.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits up to two seconds until all child processes have ended.
 pub fn wait_for_children() {
-    let deadline = Instant::now() + TIMEOUT;
     // An error means that there are no children.
-    while let Ok(ended) = wait(WaitOptions::NOHANG) {
-        if ended.is_none() {
-            if Instant::now() > deadline {
-                return;
-            }
-            thread::sleep(Duration::from_micros(500));
-        }
+    if !matches!(wait(WaitOptions::NOHANG), Ok(_) | Err(Errno::INTR)) {
+        return;
+    }
+    // The system call has no time limit, so another thread makes it.
+    let (waiting, done) = mpsc::channel::<()>();
+    let waiter = thread::Builder::new().spawn(move || {
+        while matches!(wait(WaitOptions::empty()), Ok(_) | Err(Errno::INTR)) {}
+        drop(waiting);
+    });
+    if waiter.is_ok() {
+        let _ = done.recv_timeout(TIMEOUT);
     }
 }
 

@@ -1,7 +1,7 @@
-//! Removes the files of a sandbox: trees of any depth and size, without recursion.
+//! Removes the files of a sandbox: trees of any depth and size.
 //!
-//! Only for trees that nothing writes to any more. Nested directories are moved to the top first, so a million levels
-//! take a million steps, but neither stack nor descriptors.
+//! Only for trees that nothing writes to any more. Deeply nested directories are moved to the top first, so a million
+//! levels take a million steps, but neither stack nor descriptors.
 
 use std::{fs, io, path::Path};
 
@@ -13,45 +13,76 @@ pub(crate) enum Effort {
     Unlimited,
 }
 
+/// Levels of directories that are entered. Deeper ones are moved to the top first.
+const MAX_DEPTH: usize = 8;
+
 /// Removes a tree. Returns whether it is gone; a tree that does not exist is.
 pub(crate) fn remove_tree(top: &Path, effort: &Effort) -> io::Result<bool> {
-    let mut steps = 0usize;
-    let mut moved = 0u64;
-    let spent = |steps: usize| matches!(effort, Effort::AtMost(most) if steps > *most);
+    let left = match effort {
+        Effort::AtMost(most) => *most,
+        Effort::Unlimited => usize::MAX,
+    };
+    let mut removal = Removal { top, left, moved: 0 };
+    // What was moved to the top may not have been listed.
     loop {
+        if !removal.empty(top, 1)? {
+            return Ok(false);
+        }
         match fs::remove_dir(top) {
             Ok(()) => return Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
             Err(error) => return Err(error),
         }
-        for entry in fs::read_dir(top)? {
+    }
+}
+
+/// A removal in progress.
+struct Removal<'a> {
+    top: &'a Path,
+    /// Entries that may still be removed.
+    left: usize,
+    /// Directories moved to the top.
+    moved: u64,
+}
+
+impl Removal<'_> {
+    /// Removes what is in a directory; returns whether it got to the end.
+    fn empty(&mut self, dir: &Path, depth: usize) -> io::Result<bool> {
+        let entries = match fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
-            steps += 1;
-            if spent(steps) {
+            if self.left == 0 {
                 return Ok(false);
             }
+            self.left -= 1;
+            let path = entry.path();
             if !entry.file_type()?.is_dir() {
-                gone(fs::remove_file(entry.path()))?;
-                continue;
-            }
-            for inner in fs::read_dir(entry.path())? {
-                let inner = inner?;
-                steps += 1;
-                if spent(steps) {
+                gone(fs::remove_file(path))?;
+            } else if depth < MAX_DEPTH {
+                if !self.empty(&path, depth + 1)? {
                     return Ok(false);
                 }
-                if !inner.file_type()?.is_dir() {
-                    gone(fs::remove_file(inner.path()))?;
-                } else if fs::remove_dir(inner.path()).is_err() {
-                    moved += 1;
-                    fs::rename(
-                        inner.path(),
-                        top.join(format!(".moved-{}-{moved}", std::process::id())),
-                    )?;
-                }
+                gone(fs::remove_dir(path))?;
+            } else if fs::remove_dir(&path).is_err() {
+                gone(self.move_up(&path))?;
             }
-            gone(fs::remove_dir(entry.path()))?;
+        }
+        Ok(true)
+    }
+
+    /// Moves a directory to the top, under a name that no earlier removal has used.
+    fn move_up(&mut self, dir: &Path) -> io::Result<()> {
+        loop {
+            self.moved += 1;
+            let to = format!(".moved-{}-{}", std::process::id(), self.moved);
+            match fs::rename(dir, self.top.join(to)) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                moved => return moved,
+            }
         }
     }
 }
@@ -82,6 +113,7 @@ mod tests {
                     .unwrap();
         }
         fs::write(top.join("f"), "x").unwrap();
+        fs::write(top.join("d/d/f"), "x").unwrap();
         assert!(!remove_tree(&top, &Effort::AtMost(10)).unwrap());
         assert!(remove_tree(&top, &Effort::Unlimited).unwrap());
         assert!(!top.exists());

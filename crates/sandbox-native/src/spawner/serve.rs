@@ -6,7 +6,7 @@ use std::{
     io::{self, Stdin},
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -31,8 +31,14 @@ use crate::{
     wire,
 };
 
-/// Up to this many files are removed directly; for more a process is started.
+/// Once the caller is gone, up to this many files of a sandbox are removed directly; for more a process is started.
 const REMOVED_INLINE: usize = 200;
+/// Files of destroyed sandboxes are removed by a process of their own, so that a slow disk does not delay requests. It starts
+/// once so many trees are waiting, or after so long.
+const MAX_WAITING: usize = 16;
+const MAX_WAIT: Duration = Duration::from_millis(10);
+/// The number of such processes.
+const MAX_REMOVERS: usize = 4;
 /// How long to wait before trying again to remove a control group that is still busy.
 const RETRY: Duration = Duration::from_millis(2);
 const MAX_TRIES: u32 = 2000;
@@ -58,13 +64,20 @@ pub(crate) struct Spawner {
     /// Control groups the kernel still reports as busy, with the number of tries.
     busy: Vec<(Group, u32)>,
     removers: usize,
+    /// Trees to be removed, and since when there have been any.
+    trash: Vec<PathBuf>,
+    trash_since: Instant,
     /// Leftovers that were removed but not reported yet.
     removed: Vec<SandboxInfo>,
 }
 
 impl Spawner {
     /// Prepares what all sandboxes share, and reports to the caller.
-    pub(crate) fn begin(run_dir: PathBuf, single: SingleThreaded) -> Result<Self, Failure> {
+    pub(crate) fn begin(
+        run_dir: PathBuf,
+        host_image: PathBuf,
+        single: SingleThreaded,
+    ) -> Result<Self, Failure> {
         // Signals of the caller's terminal, such as Ctrl-C, are for the caller alone.
         let _ = rustix::process::setsid();
         // The root of a sandbox must be readable for all its users, whatever the caller's mask.
@@ -78,7 +91,7 @@ impl Spawner {
         let filter = harden::filter().step("building the system call filter")?;
         let lock = leftovers::claim(&run_dir)
             .step(format!("creating the state directory {}", run_dir.display()))?;
-        let prepared = Self::prepare(&run_dir, single);
+        let prepared = Self::prepare(&run_dir, host_image, &cgroups, single);
         if prepared.is_err() {
             remove_traces(&run_dir);
         }
@@ -121,20 +134,27 @@ impl Spawner {
             dying: HashMap::new(),
             busy: Vec::new(),
             removers: 0,
+            trash: Vec::new(),
+            trash_since: Instant::now(),
             removed,
         })
     }
 
-    fn prepare(run_dir: &Path, single: SingleThreaded) -> Result<Prepared, Failure> {
+    fn prepare(
+        run_dir: &Path,
+        host_image: PathBuf,
+        cgroups: &Cgroups,
+        single: SingleThreaded,
+    ) -> Result<Prepared, Failure> {
         let scratch = run_dir.join("scratch");
         let state = run_dir.join("state");
-        for dir in [&scratch, &state, &run_dir.join("trash")] {
+        for dir in [&scratch, &state] {
             fs::create_dir(dir).step(format!("creating {}", dir.display()))?;
         }
         spread_out(&state);
         let identity = Identity::assume(single)?;
         // Only now may this process remove files of every user of a sandbox.
-        let removed = prune(run_dir).unwrap_or_default();
+        let removed = prune(run_dir, cgroups).unwrap_or_default();
         let storage = storage_of(&state);
         if storage == Storage::Memory {
             use rustix::mount::{MountFlags, mount};
@@ -143,7 +163,9 @@ impl Spawner {
             mount("tmpfs", &state, "tmpfs", MountFlags::NOSUID, Some(c"mode=0755"))
                 .step("mounting a tmpfs for what sandboxes write")?;
         }
-        let shared = Shared::prepare(&scratch, &state, &identity.owners())?;
+        // A file system that cannot hold an upper layer is slow, or on another machine.
+        let kept = (storage == Storage::Disk).then_some(host_image);
+        let shared = Shared::prepare(&scratch, &state, kept, &identity.owners())?;
         Ok((identity, shared, storage, removed))
     }
 
@@ -164,8 +186,12 @@ impl Spawner {
 
     /// Waits for an event and handles it. Returns whether the caller is still there.
     fn poll_once(&mut self) -> io::Result<bool> {
-        let retry = Timespec { tv_sec: 0, tv_nsec: RETRY.as_nanos() as i64 };
-        let timeout = (!self.busy.is_empty()).then_some(retry);
+        let retry = (!self.busy.is_empty()).then_some(RETRY);
+        let wait = retry.into_iter().chain(self.removal_due_in()).min();
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
         let (order, death) = {
             let mut fds = [
                 PollFd::new(&self.caller, PollFlags::IN),
@@ -187,7 +213,45 @@ impl Spawner {
                 None => return Ok(false),
             }
         }
+        if self.removal_due_in().is_some_and(|due| due.is_zero()) {
+            self.start_remover();
+        }
         Ok(true)
+    }
+
+    /// When to start removing files, if any are waiting for it.
+    fn removal_due_in(&self) -> Option<Duration> {
+        if self.trash.is_empty() || self.removers >= MAX_REMOVERS {
+            return None;
+        }
+        let full = self.trash.len() >= MAX_WAITING;
+        let left = MAX_WAIT.saturating_sub(self.trash_since.elapsed());
+        Some(if full { Duration::ZERO } else { left })
+    }
+
+    /// Removes files that are waiting for it, in a process of their own: all, or the share of one where there are many.
+    fn start_remover(&mut self) {
+        let free = MAX_REMOVERS.saturating_sub(self.removers).max(1);
+        let share = self.trash.len().div_ceil(free).max(MAX_WAITING).min(self.trash.len());
+        let trees: Vec<_> = self.trash.drain(..share).collect();
+        let remove = || trees.iter().for_each(|tree| drop(remove_tree(tree, &Effort::Unlimited)));
+        match sys::fork(self.single) {
+            Ok(Fork::Child) => {
+                let_go_of_caller();
+                remove();
+                sys::exit_now(0)
+            }
+            Ok(Fork::Parent(_)) => self.removers += 1,
+            Err(_) => remove(),
+        }
+    }
+
+    /// Has the files of a sandbox removed soon.
+    fn remove_later(&mut self, tree: PathBuf) {
+        if self.trash.is_empty() {
+            self.trash_since = Instant::now();
+        }
+        self.trash.push(tree);
     }
 
     fn handle(&mut self, order: SpawnerRequest) {
@@ -202,16 +266,18 @@ impl Spawner {
                 Err(failure) => self.fail(request, failure),
             },
             SpawnerRequest::Destroy { request, id } => self.destroy(request, id),
-            SpawnerRequest::Prune { request } => match prune(&self.run_dir) {
-                Ok(more) => {
-                    let mut removed = std::mem::take(&mut self.removed);
-                    removed.extend(more);
-                    self.answer(&SpawnerReply::Pruned { request, removed }, &[]);
+            SpawnerRequest::Prune { request } => {
+                match prune(&self.run_dir, self.groups.hierarchies()) {
+                    Ok(more) => {
+                        let mut removed = std::mem::take(&mut self.removed);
+                        removed.extend(more);
+                        self.answer(&SpawnerReply::Pruned { request, removed }, &[]);
+                    }
+                    Err(error) => {
+                        self.fail(request, Failure { what: "removing leftovers".into(), error })
+                    }
                 }
-                Err(error) => {
-                    self.fail(request, Failure { what: "removing leftovers".into(), error })
-                }
-            },
+            }
         }
     }
 
@@ -243,8 +309,7 @@ impl Spawner {
                 Ok(socket)
             }
             Err(failure) => {
-                let tree = self.move_to_trash(&plan.id);
-                self.remove_files(&tree);
+                self.move_to_trash(&plan.id);
                 Err(failure)
             }
         }
@@ -278,8 +343,7 @@ impl Spawner {
             opened.step("opening the sandbox's directory")
         });
         if made.is_err() {
-            let tree = self.move_to_trash(&plan.id);
-            self.remove_files(&tree);
+            self.move_to_trash(&plan.id);
         }
         made
     }
@@ -293,8 +357,7 @@ impl Spawner {
             }
             None => {
                 if self.prepared.remove(&id) {
-                    let tree = self.move_to_trash(&id);
-                    self.remove_files(&tree);
+                    self.move_to_trash(&id);
                 }
                 self.answer(&SpawnerReply::Destroyed { request }, &[]);
             }
@@ -321,12 +384,11 @@ impl Spawner {
         {
             self.busy.push((running.group, 0));
         }
-        let tree = self.move_to_trash(id);
+        self.move_to_trash(id);
         // Its processes are gone and it is no longer listed; only its files remain.
         for request in self.dying.remove(id).unwrap_or_default() {
             self.answer(&SpawnerReply::Destroyed { request }, &[]);
         }
-        self.remove_files(&tree);
     }
 
     /// Tries again to remove busy control groups; one that stays busy is left to `prune`.
@@ -337,28 +399,22 @@ impl Spawner {
         });
     }
 
-    /// Removes a sandbox's record and moves its files to the trash; returns where the files are now.
-    fn move_to_trash(&self, id: &str) -> PathBuf {
+    /// Removes a sandbox's record and moves its files out of sight, to be removed.
+    fn move_to_trash(&mut self, id: &str) {
         leftovers::remove_info(&self.run_dir, id);
         volume::release(id);
-        let (from, to) = (self.run_dir.join("state").join(id), self.run_dir.join("trash").join(id));
-        match fs::rename(&from, &to) {
-            Ok(()) => to,
-            // Files in memory cannot be renamed to the disk.
-            Err(_) => from,
-        }
+        let from = self.run_dir.join("state").join(id);
+        let to = self.run_dir.join(format!("trash-{id}"));
+        // Files in memory cannot be renamed to the disk.
+        let tree = if fs::rename(&from, &to).is_ok() { to } else { from };
+        self.remove_later(tree);
     }
 
+    /// Removes the files of a sandbox; many of them in a process of their own.
     fn remove_files(&mut self, tree: &Path) {
         if !remove_tree(tree, &Effort::AtMost(REMOVED_INLINE)).is_ok_and(|gone| gone) {
-            match sys::fork(self.single) {
-                Ok(Fork::Child) => {
-                    let gone = remove_tree(tree, &Effort::Unlimited).is_ok_and(|gone| gone);
-                    sys::exit_now(i32::from(!gone))
-                }
-                Ok(Fork::Parent(_)) => self.removers += 1,
-                Err(_) => drop(remove_tree(tree, &Effort::Unlimited)),
-            }
+            self.trash.push(tree.to_owned());
+            self.start_remover();
         }
     }
 
@@ -379,7 +435,16 @@ impl Spawner {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        while !self.running.is_empty() || self.removers > 0 || !self.busy.is_empty() {
+        loop {
+            while self.trash.len() > MAX_WAITING && self.removers < MAX_REMOVERS {
+                self.start_remover();
+            }
+            for tree in std::mem::take(&mut self.trash) {
+                self.remove_files(&tree);
+            }
+            if self.running.is_empty() && self.removers == 0 && self.busy.is_empty() {
+                break;
+            }
             let wait = Timespec { tv_sec: 0, tv_nsec: RETRY.as_nanos() as i64 };
             let _ = poll(&mut [PollFd::new(&self.child_exits, PollFlags::IN)], Some(&wait));
             self.retry_groups();
@@ -410,6 +475,15 @@ fn file_max() -> u64 {
     text.trim().parse().unwrap_or(u64::MAX)
 }
 
+/// In a child that is not a sandbox: closes the caller's socket and pipe, which have to close with the spawner.
+fn let_go_of_caller() {
+    if let Ok(null) = fs::File::open("/dev/null") {
+        for number in 0..3 {
+            let _ = sys::become_stdio(null.as_fd(), number);
+        }
+    }
+}
+
 /// Removes the spawner's own directory, after detaching its mounts.
 fn remove_traces(run_dir: &Path) {
     let _ = std::env::set_current_dir("/");
@@ -435,8 +509,8 @@ fn spread_out(state: &Path) {
 type Prepared = (Identity, Shared, Storage, Vec<SandboxInfo>);
 
 /// Removes the leftovers of dead spawners with the same home.
-fn prune(run_dir: &Path) -> io::Result<Vec<SandboxInfo>> {
-    run_dir.parent().map_or_else(|| Ok(Vec::new()), leftovers::prune)
+fn prune(run_dir: &Path, cgroups: &Cgroups) -> io::Result<Vec<SandboxInfo>> {
+    run_dir.parent().map_or_else(|| Ok(Vec::new()), |runs| leftovers::prune(runs, cgroups))
 }
 
 /// Where to store the files of sandboxes: some file systems cannot hold the upper layer of an overlay.

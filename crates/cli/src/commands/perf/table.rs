@@ -1,7 +1,7 @@
 //! Reports as tables for people.
 
 use perf::{
-    Machine,
+    Machine, MemoryPerSandbox,
     agent::AgentReport,
     benchmark::{BenchmarkReport, EpisodeRate},
     sandbox::{RuntimeFigures, SandboxReport, Spread},
@@ -50,11 +50,8 @@ pub(super) fn sandbox(report: &SandboxReport) -> String {
     lines.push(String::new());
     for (name, figures) in [("native", native), ("docker", docker)] {
         let Some(RuntimeFigures { concurrent: c, .. }) = figures else { continue };
-        let memory = c
-            .memory_per_sandbox_bytes
-            .map_or("unknown".into(), |bytes| format!("{} KiB", bytes / 1024));
         lines.push(format!(
-            "{name}: {} at once: create {:.2} s ({:.1} ms each), run {:.2} s, destroy {:.2} s, {} errors, {memory} each",
+            "{name}: {} at once: create {:.2} s ({:.1} ms each), run {:.2} s, destroy {:.2} s, {} errors",
             c.count,
             c.create_s,
             c.create_s * 1000.0 / c.count.max(1) as f64,
@@ -62,9 +59,23 @@ pub(super) fn sandbox(report: &SandboxReport) -> String {
             c.destroy_s,
             c.errors,
         ));
+        lines.push(format!("{name}: memory of each: {}", memory(&c.memory)));
+        lines.push(format!("{name}: after a command: {}", memory(&c.memory_with_shell)));
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+fn memory(per: &MemoryPerSandbox) -> String {
+    let kib = |bytes: Option<i64>| {
+        bytes.map_or_else(|| "unknown".into(), |bytes| format!("{} KiB", bytes / 1024))
+    };
+    format!(
+        "processes {}, kernel {}; the machine has {} less",
+        kib(per.process_bytes),
+        kib(per.kernel_bytes),
+        kib(per.available_bytes)
+    )
 }
 
 /// Formats `perf agent`.
