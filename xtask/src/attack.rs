@@ -22,6 +22,7 @@ use crate::{
     results::{Verdict, verdicts},
     run::run,
     test::cargo,
+    vm::Coverage,
 };
 
 /// Where the attacks are: those on the native runtime, and those on containers.
@@ -38,32 +39,29 @@ const ATTACKS: Selection = Selection {
 
 /// Attacks sandboxes and prints a line for each attack.
 pub(crate) fn attack(paths: &Paths) -> Result<ExitCode> {
-    let native = attacks(&paths.root.join(SOURCES))?;
+    let native = native_attacks(paths)?;
     let docker = attacks(&paths.root.join(DOCKER_SOURCES))?;
     let mut runs = Vec::new();
     let root = machine::ids()?.0 == 0;
     let me = if root { "root" } else { "you" };
-    runs.push(Run {
-        who: me,
-        attacks: &native,
-        verdicts: results(&paths.root, || {
-            let mut tests = cargo(paths, "nextest");
-            tests.args(["run", "--no-fail-fast"]).args(ATTACKS.archived).args(ATTACKS.run);
-            let rootfs = paths.rootfs_dir();
-            if rootfs.exists() {
-                tests.env("LIS_TEST_ROOTFS", rootfs);
-            }
-            run(&mut tests)
-        })?,
-    });
+    let verdicts = results(&paths.root, || {
+        let mut tests = cargo(paths, "nextest");
+        tests.args(["run", "--no-fail-fast"]).args(ATTACKS.archived).args(ATTACKS.run);
+        let rootfs = paths.rootfs_dir();
+        if rootfs.exists() {
+            tests.env("LIS_TEST_ROOTFS", rootfs);
+        }
+        run(&mut tests)
+    })?;
+    runs.push(Run::of_all(me, &native, verdicts));
     if root {
         let scratch = Scratch::create()?;
         let home = scratch.0.join("user");
         let workspace = ordinary_user::workspace(&home);
         let verdicts = results(&workspace, || ordinary_user::run_tests(paths, &home, &ATTACKS))?;
-        runs.push(Run { who: "user", attacks: &native, verdicts });
+        runs.push(Run::of_all("user", &native, verdicts));
     }
-    runs.push(Run { who: "docker", attacks: &docker, verdicts: on_docker(paths, &docker)? });
+    runs.push(Run::of_all("docker", &docker, on_docker(paths, &docker)?));
     let (text, held) = table(&runs);
     std::io::stdout().write_all(text.as_bytes()).context("printing the table")?;
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -95,7 +93,30 @@ fn on_docker(paths: &Paths, attacks: &[Attack]) -> Result<Verdicts> {
     })
 }
 
-type Verdicts = BTreeMap<String, Verdict>;
+pub(crate) type Verdicts = BTreeMap<String, Verdict>;
+
+/// The results of one run of the attacks.
+pub(crate) struct Run<'a> {
+    /// Who attacked, or where.
+    pub(crate) who: &'static str,
+    /// What was attacked.
+    pub(crate) attacks: &'a [Attack],
+    /// How each test ended, by its name.
+    pub(crate) verdicts: Verdicts,
+    /// Whether all attacks should be among them.
+    pub(crate) coverage: Coverage,
+}
+
+impl<'a> Run<'a> {
+    fn of_all(who: &'static str, attacks: &'a [Attack], verdicts: Verdicts) -> Self {
+        Self { who, attacks, verdicts, coverage: Coverage::All }
+    }
+}
+
+/// The attacks on the native runtime.
+pub(crate) fn native_attacks(paths: &Paths) -> Result<Vec<Attack>> {
+    attacks(&paths.root.join(SOURCES))
+}
 
 /// Runs the test runner in a workspace and reads how each test ended. That some failed is part of the result; any other
 /// failure of the runner is an error.
@@ -137,7 +158,7 @@ impl Drop for Scratch {
 
 /// One attack: the test and what it promises.
 #[derive(Debug, PartialEq, Eq)]
-struct Attack {
+pub(crate) struct Attack {
     test: String,
     promise: String,
 }
@@ -180,16 +201,9 @@ fn attacks_in(module: &str, source: &str) -> Vec<Attack> {
     found
 }
 
-/// How the attacks of one kind ended.
-struct Run<'a> {
-    who: &'a str,
-    attacks: &'a [Attack],
-    verdicts: Verdicts,
-}
-
 /// The table, and whether every attack was tried and every promise held. What a test skips on this machine, it says. Attacks
 /// of the same name try to break the same promise, and share a row.
-fn table(runs: &[Run<'_>]) -> (String, bool) {
+pub(crate) fn table(runs: &[Run<'_>]) -> (String, bool) {
     let mut attacks: Vec<&Attack> = Vec::new();
     for attack in runs.iter().flat_map(|run| run.attacks) {
         if attacks.iter().all(|known| known.test != attack.test) {
@@ -201,7 +215,7 @@ fn table(runs: &[Run<'_>]) -> (String, bool) {
     let (mut held, mut broken, mut untried) = (0, 0, 0);
     for (row, Attack { test, promise }) in attacks.iter().enumerate() {
         let _ = writeln!(text, "\n{:>3}  {promise}\n     {test}", row + 1);
-        for Run { who, attacks, verdicts } in runs {
+        for Run { who, attacks, verdicts, coverage } in runs {
             if attacks.iter().all(|attack| attack.test != *test) {
                 continue;
             }
@@ -213,6 +227,7 @@ fn table(runs: &[Run<'_>]) -> (String, bool) {
                     let _ = writeln!(text, "     {who}: not fully tried: {reason}");
                     continue;
                 }
+                None if *coverage == Coverage::Some => continue,
                 None => "not tried",
             };
             match result {
@@ -278,10 +293,11 @@ mod tests {
         let all = attacks_in("links", SOURCE);
         let (first, both) = (&all[..1], &all[..]);
         let verdict = |verdict| Verdicts::from([(all[0].test.clone(), verdict)]);
-        let run = |who, attacks, verdicts| Run { who, attacks, verdicts };
+        let run = Run::of_all;
         let skipped = || Verdict::Skipped("no root file system".into());
         let root = || run("root", first, verdict(Verdict::Passed));
-        let (text, held) = table(&[root(), run("user", first, verdict(skipped()))]);
+        let some = Run { coverage: Coverage::Some, ..run("xfs", both, Verdicts::new()) };
+        let (text, held) = table(&[root(), run("user", first, verdict(skipped())), some]);
         assert!(held && text.contains("  1  Nothing leaves the sandbox.\n"), "{text}");
         assert!(
             text.contains("     root: held\n     user: not fully tried: no root file system\n"),

@@ -19,6 +19,7 @@ mod setup;
 mod siege;
 mod test;
 mod torch;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,8 @@ usage: cargo xtask COMMAND
            prints what was tried and how it ended
   siege    64 sandboxes at once, half of them attacking, and 200 kills at random moments; as root also as an ordinary
            user; takes half an hour. $LIS_SIEGE, $LIS_KILL_ROUNDS and $LIS_SEED choose other numbers
+  vm       the tests of native sandboxes in a virtual machine with control groups of version 2 and project quotas; all, or
+           some of: root, user (delegated groups), subids (the same with subordinate users), ext4, xfs (quotas)
   docs     regenerate the generated pages, build the API documentation and print its address
 
 Downloads are kept in $LIS_CACHE (default: $XDG_CACHE_HOME/llm-in-sandbox or ~/.cache/llm-in-sandbox), builds in
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         ["test" | "ci"] => test::test(&paths),
         ["attack"] => attack::attack(&paths),
         ["siege"] => siege::siege(&paths).map(|()| ExitCode::SUCCESS),
+        ["vm", ref runs @ ..] => vm::vm(&paths, runs),
         ["docs"] => docs::docs(&paths).map(|()| ExitCode::SUCCESS),
         ["help" | "--help" | "-h"] => {
             eprint!("{USAGE}");

@@ -76,13 +76,9 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result
         .args(tests.archived)
         .arg("--archive-file")
         .arg(&archive))?;
-    run(Command::new("cp")
-        .arg("--recursive")
-        .args([".config", "Cargo.toml", "README.md", "crates", "docs", "examples"])
-        .arg(&workspace)
-        .current_dir(&paths.root))?;
+    copy_workspace(paths, &workspace)?;
     let runner = home.join("cargo-nextest");
-    fs::copy(runner_program()?, &runner).context("copying the test runner")?;
+    copy_runner(&runner)?;
     run(Command::new("chown").args(["--recursive", &format!("{USER}:{USER}")]).arg(home))?;
 
     let mut command = as_user(home);
@@ -111,6 +107,20 @@ pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result
         .arg("--workspace-remap")
         .arg(&workspace)
         .args(tests.run))
+}
+
+/// Copies what tests read of the workspace.
+pub(crate) fn copy_workspace(paths: &Paths, to: &Path) -> Result<()> {
+    run(Command::new("cp")
+        .arg("--recursive")
+        .args([".config", "Cargo.toml", "README.md", "crates", "docs", "examples"])
+        .arg(to)
+        .current_dir(&paths.root))
+}
+
+/// Copies the test runner.
+pub(crate) fn copy_runner(to: &Path) -> Result<()> {
+    fs::copy(runner_program()?, to).context("copying the test runner").map(drop)
 }
 
 /// `env` as the user with an empty environment: variables and a program follow.

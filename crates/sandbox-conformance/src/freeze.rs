@@ -115,17 +115,23 @@ pub async fn frozen_sandboxes_cannot_be_written<R: Runtime>(h: &Harness<R>) {
         }
     }
     assert!(places.len() >= 4, "hardly anything can be written to begin with: {places:?}");
-    for way in &ways {
-        let (status, said) = attempt(&sandbox, way).await;
-        assert!(status.success(), "the control of `{way}`: {status:?} {said}");
+    let mut possible = Vec::new();
+    for way in ways {
+        let (status, said) = attempt(&sandbox, &way).await;
         ok(&sandbox, "rm -rf p g; mkdir p; echo old > p/f").await;
+        // Older kernels have no nameless files on an overlay.
+        if way.contains("O_TMPFILE") && said.contains("Operation not supported") {
+            continue;
+        }
+        assert!(status.success(), "the control of `{way}`: {status:?} {said}");
+        possible.push(way);
     }
     let listing = "ls -lR --time-style=full-iso /testbed; ls -A / /tmp /run /root; cat p/f";
     let before = ok(&sandbox, listing).await;
     if !freeze(h, &sandbox).await {
         return;
     }
-    for way in places.iter().chain(&ways) {
+    for way in places.iter().chain(&possible) {
         let (status, said) = attempt(&sandbox, way).await;
         assert!(!status.success(), "`{way}` changed something");
         assert!(said.contains("ead-only file system"), "`{way}`: {status:?} {said}");

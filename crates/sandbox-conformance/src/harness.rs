@@ -138,12 +138,19 @@ pub(crate) fn slow() -> bool {
     setting("LIS_SLOW").is_some()
 }
 
+/// The factor of time limits that only keep a test from waiting without end: an emulated machine is slow.
+pub fn patience() -> u32 {
+    let factor = setting("LIS_PATIENCE").unwrap_or_default();
+    factor.to_str().and_then(|factor| factor.parse().ok()).unwrap_or(1)
+}
+
 /// Reads a setting of the test run; an empty one counts as absent.
 ///
 /// | variable | meaning |
 /// |---|---|
 /// | `LIS_REQUIRE` | capabilities, separated by commas, whose absence fails a test instead of skipping it |
 /// | `LIS_SLOW` | set to anything: run the long versions of tests |
+/// | `LIS_PATIENCE` | factor of time limits that only keep a test from waiting without end; 1 where absent |
 /// | `LIS_TEST_ROOTFS` | a directory with a root file system, for the native runtime |
 /// | `LIS_TEST_HELPER` | the spawner's program, where it was moved after the build |
 /// | `LIS_TEST_IMAGE` | an image of the Docker daemon |
@@ -166,7 +173,7 @@ pub fn run<R: Runtime>(
         .enable_all()
         .build()
         .expect("tokio starts");
-    let bound = Duration::from_secs(if slow() { 1800 } else { 240 });
+    let bound = Duration::from_secs(if slow() { 1800 } else { 240 }) * patience();
     tokio.block_on(async {
         match harness().await {
             Ok(harness) => {

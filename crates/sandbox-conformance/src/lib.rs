@@ -34,4 +34,6 @@ pub mod shell_state;
 mod suite;
 mod support;
 
-pub use harness::{Capabilities, Capability, Harness, Missing, RemoveImage, run, setting, skip};
+pub use harness::{
+    Capabilities, Capability, Harness, Missing, RemoveImage, patience, run, setting, skip,
+};

@@ -15,11 +15,11 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::harness::chain;
+use crate::harness::{chain, patience};
 
 /// Evaluates a script, whatever its result.
 pub(crate) async fn sh(sandbox: &impl Sandbox, script: impl Into<Vec<u8>>) -> ExecOutput {
-    let command = ShellCommand::new(script).timeout(Duration::from_secs(100));
+    let command = ShellCommand::new(script).timeout(Duration::from_secs(100) * patience());
     run_shell(sandbox, command).await
 }
 
@@ -143,7 +143,7 @@ pub(crate) async fn write(sandbox: &impl Sandbox, path: impl AsRef<Path>, conten
 
 /// Waits until something holds; fails after the bound.
 pub(crate) async fn wait_for(what: &str, bound: Duration, mut holds: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
+    let (start, bound) = (Instant::now(), bound * patience());
     while !holds().await {
         assert!(start.elapsed() < bound, "after {bound:?} still waiting until {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;

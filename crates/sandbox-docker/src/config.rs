@@ -251,7 +251,9 @@ fn terminals() -> Mount {
 /// Fails where the disk limit cannot be enforced as requested.
 pub(crate) fn check_quota(spec: &Spec, daemon: &Daemon) -> Result<(), Error> {
     let reason = match spec.disk_quota {
-        sandbox::DiskQuota::Strict if daemon.disk == DiskQuota::Unavailable => {
+        sandbox::DiskQuota::Project | sandbox::DiskQuota::Strict
+            if daemon.disk == DiskQuota::Unavailable =>
+        {
             "this daemon's storage has no quota"
         }
         sandbox::DiskQuota::Memory => "a container's files are stored by the daemon",
@@ -260,7 +262,7 @@ pub(crate) fn check_quota(spec: &Spec, daemon: &Daemon) -> Result<(), Error> {
     Err(Error::Unsupported {
         feature: Feature::DiskQuota(spec.disk_quota),
         reason: reason.into(),
-        remedy: "overlay2 on xfs mounted with pquota has the quota `strict`".into(),
+        remedy: "overlay2 on xfs mounted with pquota has the quotas `project` and `strict`".into(),
     })
 }
 

@@ -171,8 +171,8 @@ pub(crate) struct Init<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     /// The writable directories of the overlays, in the order of the plan.
     pub(crate) uppers: &'a [OwnedFd],
-    /// The image of the file system they are on, where it is one of the sandbox's own.
-    pub(crate) image: Option<&'a OwnedFd>,
+    /// Shows the space of the host's file system, where they do not.
+    pub(crate) space: Option<&'a OwnedFd>,
     pub(crate) counters: &'a Counters,
     /// Into the control group of commands.
     pub(crate) commands: &'a Entrance,
@@ -544,8 +544,8 @@ impl<'a> Server<'a> {
     /// does not write is left alone.
     fn stop_if_host_is_full(&mut self) {
         let file = match self.init.plan.disk_quota {
-            DiskQuota::Measured => self.init.uppers.first(),
-            DiskQuota::Strict => self.init.image,
+            DiskQuota::Auto | DiskQuota::Measured => self.init.uppers.first(),
+            DiskQuota::Project | DiskQuota::Strict => self.init.space,
             // It takes no space there.
             DiskQuota::Memory => None,
         };
@@ -574,7 +574,8 @@ impl<'a> Server<'a> {
             false => disk::Check::AtEnd,
         };
         let over = self.disk.over(self.init.uppers, &check);
-        if over && !self.shell.is_running() && !self.programs.any() {
+        let idle = !self.shell.is_running() && !self.programs.any();
+        if over && idle && !self.disk.is_exact() {
             // Short commands, one after another, must not keep a writer in the background from being noticed.
             self.kill_writers();
         }

@@ -151,6 +151,11 @@ fn add_disk(report: &mut Protection, support: &HostSupport, plan: &Plan) {
     use LayerState::{Enforced, Missing, Partial};
     match (plan.limits.disk, support.storage) {
         (None, _) => report.push(Layer::DiskLimit, Missing, "not requested"),
+        (Some(_), _) if plan.disk_quota == DiskQuota::Project => report.push(
+            Layer::DiskLimit,
+            Enforced,
+            "project quota: the kernel counts the blocks and files of the sandbox, deleted ones that are in use included",
+        ),
         (Some(_), _) if plan.disk_quota == DiskQuota::Strict => {
             report.push(Layer::DiskLimit, Enforced, "a file system of its own, of this size")
         }

@@ -295,6 +295,18 @@ impl Shared {
         }
     }
 
+    /// How the disk limit of a plan is enforced here.
+    fn quota_of(&self, plan: &Plan) -> DiskQuota {
+        match plan.disk_quota {
+            DiskQuota::Auto if plan.limits.disk.is_none() => DiskQuota::Measured,
+            DiskQuota::Auto => match self.support.no_project_quota {
+                Some(_) => DiskQuota::Measured,
+                None => DiskQuota::Project,
+            },
+            chosen => chosen,
+        }
+    }
+
     /// Creates the sandbox of a plan.
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = plan.id, image = plan.image))]
     pub(crate) async fn create(
@@ -303,12 +315,17 @@ impl Shared {
         spec: Spec,
         lease: Option<Lease>,
     ) -> Result<NativeSandbox, Error> {
-        if let (DiskQuota::Strict, Some(missing)) = (plan.disk_quota, &self.support.no_strict_quota)
-        {
+        let plan = Plan { disk_quota: self.quota_of(&plan), ..plan };
+        let missing = match plan.disk_quota {
+            DiskQuota::Project => self.support.no_project_quota.as_ref(),
+            DiskQuota::Strict => self.support.no_strict_quota.as_ref(),
+            DiskQuota::Auto | DiskQuota::Measured | DiskQuota::Memory => None,
+        };
+        if let Some(missing) = missing {
             return Err(Error::Unsupported {
                 feature: Feature::DiskQuota(plan.disk_quota),
                 reason: missing.clone(),
-                remedy: "the quota `measured` needs nothing".into(),
+                remedy: "the quota `auto` needs nothing".into(),
             });
         }
         let make = |request| SpawnerRequest::Create { request, plan: Box::new(plan.clone()) };

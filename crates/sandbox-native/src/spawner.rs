@@ -6,6 +6,7 @@
 mod counted;
 mod create;
 mod identity;
+mod project;
 mod remove;
 mod serve;
 mod volume;
@@ -135,6 +136,8 @@ pub(crate) struct HostSupport {
     pub(crate) storage: Storage,
     /// What is missing for a strict disk quota, if anything is.
     pub(crate) no_strict_quota: Option<String>,
+    /// What is missing for project quotas, if anything is.
+    pub(crate) no_project_quota: Option<String>,
     /// Whether a limit on memory covers the buffers of sockets.
     pub(crate) limits_sockets: bool,
     /// Whether a crash inside starts a program of the host.
@@ -214,5 +217,6 @@ pub fn spawner_main() -> ExitCode {
 
 /// Removes the state directory of a dead spawner.
 pub(crate) fn remove_leftover(run_dir: &std::path::Path) -> std::io::Result<()> {
+    project::release_all(run_dir);
     remove::remove_tree(run_dir, &remove::Effort::Unlimited).map(drop)
 }

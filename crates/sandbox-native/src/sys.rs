@@ -3,6 +3,8 @@
 //! A function here is safe where the kernel or its arguments rule out undefined behaviour. What copies or changes the
 //! whole process needs a [`SingleThreaded`] token, and what closes descriptors of others is `unsafe`.
 
+pub(crate) mod quota;
+
 use std::{
     ffi::{CString, c_char},
     io,

@@ -8,10 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskQuota {
+    /// [`Project`](Self::Project) where that is possible, else [`Measured`](Self::Measured).
+    #[default]
+    Auto,
     /// What is written is measured, and commands that pass the limit are killed. Costs nothing; the limit can be passed
     /// until the next measurement, and by deleted files that no measurement finds.
-    #[default]
     Measured,
+    /// The kernel refuses to write more: it counts the sandbox's files on the file system that has them, if that has
+    /// project quotas.
+    Project,
     /// The kernel refuses to write more: the sandbox writes to a file system of this size, stored in the state directory.
     Strict,
     /// The same with a file system in memory. What is written counts as memory.
@@ -20,12 +25,20 @@ pub enum DiskQuota {
 
 impl DiskQuota {
     /// All of them, the default first.
-    pub const ALL: [Self; 3] = [Self::Measured, Self::Strict, Self::Memory];
+    pub const ALL: [Self; 5] =
+        [Self::Auto, Self::Measured, Self::Project, Self::Strict, Self::Memory];
+
+    /// Whether it is of no use without a disk limit.
+    pub(crate) fn needs_limit(self) -> bool {
+        !matches!(self, Self::Auto | Self::Measured)
+    }
 
     /// Its name on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Measured => "measured",
+            Self::Project => "project",
             Self::Strict => "strict",
             Self::Memory => "memory",
         }
@@ -45,7 +58,7 @@ impl fmt::Display for DiskQuota {
 
 /// A name that is not one of a [`DiskQuota`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a way to limit the disk; write measured, strict or memory")]
+#[error("`{0}` is not a way to limit the disk; write auto, measured, project, strict or memory")]
 pub struct ParseDiskQuotaError(String);
 
 impl FromStr for DiskQuota {

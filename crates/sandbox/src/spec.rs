@@ -105,7 +105,7 @@ impl Spec {
     /// Checks what does not depend on the machine.
     pub fn validate(&self) -> Result<(), SpecError> {
         self.limits.validate()?;
-        if self.disk_quota != DiskQuota::Measured && self.limits.disk.is_none() {
+        if self.disk_quota.needs_limit() && self.limits.disk.is_none() {
             return Err(SpecError::Quota(self.disk_quota));
         }
         let text = self.workdir.to_str().is_some_and(|text| !text.contains('\0'));

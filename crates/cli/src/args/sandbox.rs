@@ -36,9 +36,9 @@ pub(crate) struct SandboxArgs {
     /// Limit of data written to files, such as 500M; `none` for no limit
     #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = values::size, allow_hyphen_values = true)]
     pub(crate) disk: Limit<ByteSize>,
-    /// How the disk limit is enforced: files are measured; or the kernel refuses more, on a file system of this size
-    /// (needs root) or in memory
-    #[arg(long, value_name = "measured|strict|memory", default_value_t)]
+    /// How the disk limit is enforced: files are measured; or the kernel refuses more, by a project quota, on a file
+    /// system of this size (both need root) or in memory. `auto` is project where that works, else measured
+    #[arg(long, value_name = "auto|measured|project|strict|memory", default_value_t)]
     pub(crate) disk_quota: DiskQuota,
     /// Free disk space to leave on this machine, such as 5G: below it, no sandbox is created, and those that write are
     /// stopped. `auto` is 1G, or 1 % of the disk if that is less

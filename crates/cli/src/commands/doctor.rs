@@ -253,15 +253,17 @@ fn advice(findings: &Findings) -> Vec<String> {
     }
     let works =
         |quota| findings.native.disk_quotas.iter().any(|q| q.disk_quota == quota && q.works);
-    if works(DiskQuota::Strict) {
-        advice.push("disk limit: --disk-quota strict makes it exact".into());
-    } else if works(DiskQuota::Memory) {
-        advice.push(
-            "disk limit: --disk-quota memory makes it exact, for files that fit into --memory; --disk-quota strict \
-             needs root"
-                .into(),
-        );
-    }
+    let exact = match (works(DiskQuota::Project), works(DiskQuota::Strict)) {
+        // That is the default.
+        (true, _) => None,
+        (false, true) => Some("--disk-quota strict makes it exact"),
+        (false, false) => works(DiskQuota::Memory).then_some(
+            "--disk-quota memory makes it exact, for files that fit into --memory; --disk-quota strict needs root",
+        ),
+    };
+    advice.extend(exact.map(|exact| {
+        format!("disk limit: {exact}; project quotas do so without an option, see `project` above")
+    }));
     if cfg!(target_os = "linux") && !environment::has_program("mmdebstrap") {
         advice.push("image build: install the package mmdebstrap".into());
     }

@@ -125,7 +125,7 @@ impl DiskWatch {
         let now = Instant::now();
         Self {
             limit,
-            exact: quota != DiskQuota::Measured,
+            exact: !matches!(quota, DiskQuota::Auto | DiskQuota::Measured),
             baseline: 0,
             used: 0,
             free_then: None,
@@ -137,6 +137,11 @@ impl DiskWatch {
             scarcity: None,
             cheap: CHEAP,
         }
+    }
+
+    /// Whether the kernel enforces the limit: writes fail by themselves, so nothing has to be killed.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.exact
     }
 
     /// Notes the start of a command.

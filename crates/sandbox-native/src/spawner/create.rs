@@ -188,7 +188,7 @@ impl NewProcess<'_> {
             Entrance::Directory(directory) => (vec![directory], true),
         };
         let counters = self.group.counters();
-        let image = volume::open_image(&self.plan.id);
+        let space = volume::open_space(self.plan);
         let uppers = self.overlays.iter().map(|overlay| mounts::detached(&overlay.upper));
         let uppers = uppers.collect::<io::Result<Vec<_>>>()?;
         let counts = [
@@ -202,14 +202,14 @@ impl NewProcess<'_> {
             counters.peak.iter().len(),
             counters.current.iter().len(),
             commands.len(),
-            image.iter().len(),
+            space.iter().len(),
         ];
         let all = [self.inside, self.go, self.spawner.try_clone()?]
             .into_iter()
             .chain(entrance)
             .chain(uppers);
         let all = all.chain(counters.memory).chain(counters.pids).chain(counters.peak);
-        let all = all.chain(counters.current).chain(commands).chain(image);
+        let all = all.chain(counters.current).chain(commands).chain(space);
         // SAFETY: this is a copy of the spawner that becomes PID 1. It ends by `exit_now`, in `NewProcess::run` or in
         // `init::run`, without returning to the spawner's code, so none of the spawner's descriptors is used or dropped
         // here again; those needed are all in the list. `plan`, `overlays` and `group` hold paths only.
@@ -233,7 +233,7 @@ impl NewProcess<'_> {
                 true => Entrance::Directory(groups[9].next().ok_or_else(missing)?),
                 false => Entrance::Files(groups[9].by_ref().collect()),
             },
-            image: groups[10].next(),
+            space: groups[10].next(),
         })
     }
 }
@@ -247,7 +247,7 @@ struct ProcessFds {
     uppers: Vec<OwnedFd>,
     counters: Counters,
     commands: Entrance,
-    image: Option<OwnedFd>,
+    space: Option<OwnedFd>,
 }
 
 impl ProcessFds {
@@ -298,7 +298,7 @@ impl ProcessFds {
             single,
             socket: self.socket.as_fd(),
             uppers: &self.uppers,
-            image: self.image.as_ref(),
+            space: self.space.as_ref(),
             counters: &self.counters,
             commands: &self.commands,
             own,

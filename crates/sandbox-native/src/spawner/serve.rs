@@ -18,6 +18,7 @@ use sandbox::SandboxInfo;
 use super::{
     CrashHandler, HostSupport, Identity, SpawnerReply, SpawnerRequest, Storage, counted,
     create::{Creator, Running},
+    project,
     remove::{Effort, remove_tree},
     volume::{self, Volume},
 };
@@ -113,6 +114,7 @@ impl Spawner {
             limits_sockets: cgroups.limits_sockets(),
             crash_handler,
             no_strict_quota: volume::missing(identity.is_root(), storage),
+            no_project_quota: project::missing(identity.is_root(), storage, &run_dir.join("state")),
         };
         let caller = io::stdin();
         // A caller that is already gone is noticed by the loop.
@@ -405,6 +407,7 @@ impl Spawner {
         volume::release(id);
         let from = self.run_dir.join("state").join(id);
         let to = self.run_dir.join(format!("trash-{id}"));
+        project::release(&from);
         // Files in memory cannot be renamed to the disk.
         let tree = if fs::rename(&from, &to).is_ok() { to } else { from };
         self.remove_later(tree);

@@ -22,7 +22,7 @@ use rustix::{
 
 use sandbox::DiskQuota;
 
-use super::Storage;
+use super::{Storage, project};
 use crate::{
     mounts::{Failure, Step},
     plan::Plan,
@@ -35,6 +35,8 @@ const LOOP_CONTROL: &str = "/dev/loop-control";
 /// The directory of a sandbox that its file system is mounted on.
 pub(crate) const MOUNT_POINT: &str = "m";
 const IMAGE: &str = "disk.img";
+/// An empty file that shows the space of the file system it is on: directories show that of their project.
+const SPACE: &str = "space";
 /// Bytes of the file system for each of its files.
 const PER_FILE: u64 = 8192;
 /// Tries to get a loop device that no other program takes meanwhile.
@@ -54,7 +56,7 @@ impl Volume {
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
         let bytes = plan.limits.disk?.bytes();
         match plan.disk_quota {
-            DiskQuota::Measured => None,
+            DiskQuota::Auto | DiskQuota::Measured | DiskQuota::Project => None,
             DiskQuota::Strict => Some(Self::Image(bytes)),
             DiskQuota::Memory => Some(Self::Memory(bytes)),
         }
@@ -89,6 +91,10 @@ pub(crate) fn make_uppers(state: &Path, plan: &Plan, root: Option<u32>) -> Resul
     let what = "creating the sandbox's directory";
     let dir = state.join(&plan.id);
     fs::create_dir(&dir).step(what)?;
+    if let (DiskQuota::Project, Some(limit)) = (plan.disk_quota, plan.limits.disk) {
+        project::limit(&dir, limit.bytes()).step("setting a project quota")?;
+        File::create_new(dir.join(SPACE)).step(what)?;
+    }
     let volume = Volume::of(plan);
     if let Some(volume) = volume {
         mount_volume(volume, &dir, &plan.id)?;
@@ -146,11 +152,16 @@ pub(crate) fn release(id: &str) {
     let _ = unmount(at, UnmountFlags::DETACH);
 }
 
-/// Opens the image of a sandbox's volume, to see how much space the file system below has left. Where there is none, the
-/// directories themselves show it.
-pub(crate) fn open_image(id: &str) -> Option<OwnedFd> {
+/// Opens a file that shows how much space the host's file system has left. Where there is none, the directories themselves
+/// show it.
+pub(crate) fn open_space(plan: &Plan) -> Option<OwnedFd> {
+    let name = match plan.disk_quota {
+        DiskQuota::Strict => IMAGE,
+        DiskQuota::Project => SPACE,
+        DiskQuota::Auto | DiskQuota::Measured | DiskQuota::Memory => return None,
+    };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(Path::new("state").join(id).join(IMAGE), flags, Mode::empty()).ok()
+    rustix::fs::open(Path::new("state").join(&plan.id).join(name), flags, Mode::empty()).ok()
 }
 
 /// Copies the empty file system of this size, made at the first use.

@@ -65,7 +65,7 @@ async fn a_killed_spawner_is_named_in_later_errors() {
 }
 
 /// The only child of this process that is a spawner.
-fn spawner() -> Pid {
+pub(crate) fn spawner() -> Pid {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let children: Vec<i32> = children
