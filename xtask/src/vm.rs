@@ -63,9 +63,10 @@ pub(crate) fn vm(paths: &Paths, names: &[&str]) -> Result<ExitCode> {
         RUNS.into_iter().filter(|(name, ..)| names.is_empty() || names.contains(name)).collect();
     let image = image::build(paths)?;
     let scratch = Scratch::create(&paths.target)?;
-    let payload = payload(paths, &scratch.0, &runs)?;
+    let accelerator = Accelerator::find();
+    let payload = payload(paths, &scratch.0, &runs, accelerator)?;
     let start = Instant::now();
-    let results = boot(&image, &payload, &scratch.0)?;
+    let results = boot(&image, &payload, &scratch.0, accelerator)?;
     eprintln!("the virtual machine ran for {} s", start.elapsed().as_secs());
     report(paths, &results, &runs)
 }
@@ -88,7 +89,12 @@ impl Drop for Scratch {
 }
 
 /// Packs the tests, and what they need, for the virtual machine.
-fn payload(paths: &Paths, scratch: &Path, runs: &[(&str, &str, Coverage)]) -> Result<PathBuf> {
+fn payload(
+    paths: &Paths,
+    scratch: &Path,
+    runs: &[(&str, &str, Coverage)],
+    accelerator: Accelerator,
+) -> Result<PathBuf> {
     let dir = scratch.join("payload");
     let workspace = dir.join("workspace");
     fs::create_dir_all(&workspace).with_context(|| format!("creating {}", workspace.display()))?;
@@ -104,6 +110,7 @@ fn payload(paths: &Paths, scratch: &Path, runs: &[(&str, &str, Coverage)]) -> Re
     fs::write(dir.join("guest.sh"), include_str!("vm/guest.sh"))?;
     let lines = runs.iter().map(|(name, filter, _)| format!("{name} {filter}\n"));
     fs::write(dir.join("runs"), lines.collect::<String>())?;
+    fs::write(dir.join("patience"), accelerator.patience())?;
     let packed = scratch.join("payload.tar");
     run(Command::new("tar")
         .arg("--create")
@@ -116,14 +123,19 @@ fn payload(paths: &Paths, scratch: &Path, runs: &[(&str, &str, Coverage)]) -> Re
 }
 
 /// Starts the virtual machine and waits until it is off; returns the directory with its results.
-fn boot(image: &image::Image, payload: &Path, scratch: &Path) -> Result<PathBuf> {
+fn boot(
+    image: &image::Image,
+    payload: &Path,
+    scratch: &Path,
+    accelerator: Accelerator,
+) -> Result<PathBuf> {
     let results = sparse(scratch.join("results.img"), RESULTS_DISK)?;
     let quotas = [
         sparse(scratch.join("ext4.img"), QUOTA_DISK)?,
         sparse(scratch.join("xfs.img"), QUOTA_DISK)?,
     ];
     let mut qemu = Command::new("qemu-system-x86_64");
-    qemu.args(["-accel", accelerator(), "-cpu", "max", "-smp", "2", "-m", MEMORY])
+    qemu.args(["-accel", accelerator.option(), "-cpu", "max", "-smp", "2", "-m", MEMORY])
         .args(["-nographic", "-nodefaults", "-serial", "stdio", "-no-reboot", "-kernel"])
         .arg(&image.kernel)
         .args([
@@ -161,17 +173,43 @@ fn sparse(path: PathBuf, size: u64) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Virtualization where this user and processor have it. Some machines have the device, but can run only guests made for it.
-fn accelerator() -> &'static str {
-    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let processor = flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
-    match processor && OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok() {
-        true => "kvm",
-        false => {
-            eprintln!(
-                "no virtualization here: the processors are emulated, which takes ten times as long"
-            );
-            "tcg,thread=multi,tb-size=1024"
+/// What runs the virtual machine's processors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Accelerator {
+    /// The processors of this machine.
+    Kvm,
+    /// Emulation.
+    Emulation,
+}
+
+impl Accelerator {
+    /// Virtualization where this user and processor have it. Some machines have the device, but can run only guests made for
+    /// it.
+    fn find() -> Self {
+        let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let processor = flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
+        if processor && OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok() {
+            return Self::Kvm;
+        }
+        eprintln!(
+            "no virtualization here: the processors are emulated, and time limits of tests ten times as long"
+        );
+        Self::Emulation
+    }
+
+    /// For QEMU.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Emulation => "tcg,thread=multi,tb-size=1024",
+        }
+    }
+
+    /// The factor of time limits of tests.
+    fn patience(self) -> &'static str {
+        match self {
+            Self::Kvm => "1",
+            Self::Emulation => "10",
         }
     }
 }

@@ -85,6 +85,8 @@ pub struct SandboxReport {
     pub images: Images,
     /// A bare `bash -c 'echo hi'` on this machine, for scale.
     pub bash_ms: Spread,
+    /// A whole `sandbox run -- true` of the native runtime, from the start of the program to its end.
+    pub one_shot_ms: Option<Spread>,
     /// The native runtime, where there is one.
     pub native: Option<RuntimeFigures>,
     /// The Docker runtime, if it was measured.
@@ -342,16 +344,31 @@ where
 /// # Errors
 /// If bash cannot be started.
 pub async fn bare_bash() -> Result<Spread> {
+    process(Path::new("bash"), &["-c", "echo hi"], "hi\n", 200).await
+}
+
+/// Measures a process of `program` with these arguments, which has to succeed and print nothing.
+///
+/// # Errors
+/// If it cannot be started, fails or prints anything.
+pub async fn one_shot(program: &Path, args: &[&str]) -> Result<Spread> {
+    process(program, args, "", 50).await
+}
+
+async fn process(program: &Path, args: &[&str], prints: &str, rounds: usize) -> Result<Spread> {
     let mut times = Vec::new();
-    for _ in 0..200 {
+    for _ in 0..rounds {
         let start = Instant::now();
-        let output = tokio::process::Command::new("bash")
-            .args(["-c", "echo hi"])
-            .stdin(Stdio::null())
-            .output()
-            .await?;
+        let output =
+            tokio::process::Command::new(program).args(args).stdin(Stdio::null()).output().await?;
         times.push(start.elapsed());
-        anyhow::ensure!(output.stdout == b"hi\n", "bash printed {:?}", output.stdout);
+        anyhow::ensure!(
+            output.status.success() && output.stdout == prints.as_bytes(),
+            "{} ended with {} and printed {:?}",
+            program.display(),
+            output.status,
+            output.stdout
+        );
         tokio::time::sleep(Duration::from_micros(100)).await;
     }
     Ok(Spread::of(times))

@@ -351,11 +351,16 @@ mod tests {
 
     #[test]
     fn what_docker_cannot_do_names_a_remedy() {
-        let allow = Spec { network: "allow=a.com".parse().unwrap(), ..Spec::default() };
         let owner = Owner::current();
         let daemon = Daemon::new(&SystemInfo::default());
-        let refused = container(&allow, "i".into(), &owner, &daemon);
-        assert!(matches!(refused, Err(Error::Unsupported { .. })));
+        for policy in ["allow=a.com", "internet"] {
+            let spec = Spec { network: policy.parse().unwrap(), ..Spec::default() };
+            let refused = container(&spec, "i".into(), &owner, &daemon);
+            let network = |feature: &Feature| *feature == Feature::Network(spec.network.clone());
+            assert!(
+                matches!(refused, Err(Error::Unsupported { feature, .. }) if network(&feature))
+            );
+        }
         assert!(matches!(image_name(&ImageRef::Host, None), Err(Error::Unsupported { .. })));
         assert_eq!(image_name(&ImageRef::Host, Some("d:1")).unwrap(), "d:1");
         assert!(image_name(&ImageRef::Dir("/x".into()), Some("d:1")).is_err());

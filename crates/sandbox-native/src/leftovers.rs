@@ -230,7 +230,7 @@ mod tests {
         machine::record(&own).unwrap();
         let listed: Vec<_> = list(runs.path()).unwrap().into_iter().map(|info| info.id).collect();
         assert_eq!(listed, ["7-00000002-1", "7-00000003-1"]);
-        assert_eq!(prune(runs.path()).unwrap().len(), 2);
+        assert_eq!(prune(runs.path(), &Cgroups::default()).unwrap().len(), 2);
         assert!(foreign.exists() && !older.exists() && !own.exists());
     }
 

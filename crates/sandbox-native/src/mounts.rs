@@ -100,6 +100,8 @@ pub(crate) struct Shared {
     kept: Option<PathBuf>,
     /// The tree in use.
     tree: Option<KeptTree>,
+    /// Whom the writable directories in the state directory have to be given to: it is mounted with its own owners.
+    pub(crate) uppers_owner: Option<u32>,
 }
 
 impl Shared {
@@ -119,10 +121,20 @@ impl Shared {
         for dir in ["layers", "root", "dev", "state"] {
             fs::create_dir(dir).step("filling the scratch directory")?;
         }
-        bind_shifted(state, Path::new("state"), owners, &Access::Writable)
-            .step("mounting the state directory")?;
+        let at = Path::new("state");
+        let (bound, uppers_owner) =
+            match (bind_shifted(state, at, owners, &Access::Writable), owners) {
+                // Before Linux 6.3 a tmpfs cannot be mounted with other owners.
+                (Err(error), Owners::Shifted { root, .. })
+                    if error.raw_os_error() == Some(libc::EINVAL) =>
+                {
+                    (bind_shifted(state, at, &Owners::Same, &Access::Writable), Some(*root))
+                }
+                (bound, _) => (bound, None),
+            };
+        bound.step("mounting the state directory")?;
         make_devices(owners)?;
-        Ok(Self { layers: HashMap::new(), skeleton: None, kept, tree: None })
+        Ok(Self { layers: HashMap::new(), skeleton: None, kept, tree: None, uppers_owner })
     }
 
     /// Mounts a layer unless it is; returns its path relative to the scratch directory.

@@ -153,7 +153,7 @@ impl NativeRuntime {
         let mut process = SpawnerProcess::new(process);
         let begin = SpawnerRequest::Start {
             run_dir: runs.join(&run),
-            host_image: options.home.join("host-image"),
+            host_image: options.state.join("host-image"),
         };
         let begun = async {
             wire::send(std::os::fd::AsFd::as_fd(&ours), &begin, &[])?;

@@ -28,6 +28,6 @@ pub use program::Program;
 pub use program::launcher;
 pub use sanitize::sanitize;
 pub use signals::Signals;
-pub use trajectory::escape_hidden;
 #[cfg(target_os = "linux")]
 pub use state::{NoStateDir, StateDir, TMPDIR_VARIABLE, TemporaryDirs, state_dir, state_dirs};
+pub use trajectory::escape_hidden;

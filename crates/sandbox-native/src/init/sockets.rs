@@ -18,6 +18,16 @@ const PART: u64 = 2;
 /// The least they may have: a few sockets.
 const LEAST: u64 = 4 << 20;
 
+/// The bytes that a line of a table counts.
+type OfLine = fn(&str) -> u64;
+
+/// The kernel's tables of sockets, in `/proc`.
+const TABLES: [(&str, OfLine); 3] = [
+    ("self/net/netlink", of_netlink),
+    ("self/net/udp", of_datagrams),
+    ("self/net/udp6", of_datagrams),
+];
+
 /// Measures the buffers from time to time.
 pub(super) struct SocketWatch {
     /// In bytes. `None` where there is no limit, or the network is the host's.
@@ -47,12 +57,7 @@ impl SocketWatch {
 /// The bytes in these buffers, or as many as are counted when they are more than `enough`.
 fn held(proc: BorrowedFd<'_>, enough: u64) -> u64 {
     let mut total = 0;
-    let tables: [(&str, fn(&str) -> u64); 3] = [
-        ("self/net/netlink", of_netlink),
-        ("self/net/udp", of_datagrams),
-        ("self/net/udp6", of_datagrams),
-    ];
-    for (table, of_line) in tables {
+    for (table, of_line) in TABLES {
         // A kernel without IPv6 lacks one of them.
         let Ok(lines) = lines(proc, table) else { continue };
         for line in lines.map_while(Result::ok).skip(1) {

@@ -50,7 +50,8 @@ impl Creator<'_> {
     /// On an error the caller removes the sandbox's directory.
     pub(crate) fn create(&mut self, plan: &Plan) -> Result<(Running, OwnedFd), Failure> {
         if plan.uppers == Uppers::Fresh {
-            volume::make_uppers(self.state, plan, self.identity.shifted_root())?;
+            let (root, owner) = (self.identity.shifted_root(), self.shared.uppers_owner);
+            volume::make_uppers(self.state, plan, root, owner)?;
         }
         let (dir, owners) = (volume::uppers(plan), self.identity.owners());
         let overlays = self.shared.overlays(&dir, &plan.overlays, &owners)?;

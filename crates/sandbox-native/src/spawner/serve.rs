@@ -337,13 +337,15 @@ impl Spawner {
         self.prepared.insert(plan.id.clone());
         let (state, root) = (self.run_dir.join("state"), self.identity.shifted_root());
         let made = self.check_reserve(plan);
-        let made = made.and_then(|()| volume::make_uppers(&state, plan, root)).and_then(|()| {
-            // Through the id-mapped mount, so that owners are those seen inside.
-            let dir = volume::uppers(plan);
-            let open = |i| crate::mounts::detached(&dir.join(format!("u{i}")));
-            let opened = (0..plan.overlays.len()).map(open).collect::<io::Result<Vec<_>>>();
-            opened.step("opening the sandbox's directory")
-        });
+        let owner = self.shared.uppers_owner;
+        let made =
+            made.and_then(|()| volume::make_uppers(&state, plan, root, owner)).and_then(|()| {
+                // Through the id-mapped mount, so that owners are those seen inside.
+                let dir = volume::uppers(plan);
+                let open = |i| crate::mounts::detached(&dir.join(format!("u{i}")));
+                let opened = (0..plan.overlays.len()).map(open).collect::<io::Result<Vec<_>>>();
+                opened.step("opening the sandbox's directory")
+            });
         if made.is_err() {
             self.move_to_trash(&plan.id);
         }

@@ -86,8 +86,13 @@ fn maker() -> Option<&'static str> {
 /// Creates the writable directories of a sandbox: in its directory, or on a volume that is mounted there.
 ///
 /// `state` is the spawner's directory of sandboxes; the scratch directory shows it as `state`. `root` is the user of the
-/// host that is root inside.
-pub(crate) fn make_uppers(state: &Path, plan: &Plan, root: Option<u32>) -> Result<(), Failure> {
+/// host that is root inside, `owner` the one to give directories to that are not on a volume.
+pub(crate) fn make_uppers(
+    state: &Path,
+    plan: &Plan,
+    root: Option<u32>,
+    owner: Option<u32>,
+) -> Result<(), Failure> {
     let what = "creating the sandbox's directory";
     let dir = state.join(&plan.id);
     fs::create_dir(&dir).step(what)?;
@@ -102,7 +107,7 @@ pub(crate) fn make_uppers(state: &Path, plan: &Plan, root: Option<u32>) -> Resul
     // Through the mount where there is one. Otherwise not: owners would be shifted twice.
     let (above, owner) = match volume {
         Some(_) => (uppers(plan), root),
-        None => (dir, None),
+        None => (dir, owner),
     };
     for i in 0..plan.overlays.len() {
         for kind in ["u", "w"] {

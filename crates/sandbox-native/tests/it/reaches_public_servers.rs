@@ -178,7 +178,8 @@ fn without_a_relay_programs_use_the_proxy() {
         let helper = support::spawner().into_os_string();
         let args = vec!["-e".into(), WITHOUT_NETFILTER.into(), helper];
         let launcher = Launcher { args, ..Launcher::new("/usr/bin/perl") };
-        let options = NativeOptions { home: support::home(), launcher };
+        let home = support::home();
+        let options = NativeOptions { state: home.clone(), home, launcher };
         let runtime = match NativeRuntime::start_with(options, Arc::<Mirror>::clone(&mirror)).await
         {
             Ok(runtime) => runtime,

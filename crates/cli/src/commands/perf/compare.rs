@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use perf::{
     Machine,
-    sandbox::{Effort, Images, SandboxReport},
+    sandbox::{Effort, Images, SandboxReport, Spread},
 };
 use sandbox::{ImageRef, Spec};
 use sandbox_docker::DockerRuntime;
@@ -22,6 +22,7 @@ pub(super) async fn run(args: PerfSandboxArgs, settings: &Settings) -> Result<Ex
         Some(Against::Docker) => Some(connect(settings, args.docker_image).await?),
         None => None,
     };
+    let mut one_shot_ms = None;
     let mut images =
         Images { native: None, docker: other.as_ref().map(|(_, image)| image.clone()) };
     let native = match native_runtime(settings).await? {
@@ -32,6 +33,7 @@ pub(super) async fn run(args: PerfSandboxArgs, settings: &Settings) -> Result<Ex
                 (None, Some((docker, name))) => import_image(docker, name, settings).await?,
             };
             images.native = Some(image.to_string());
+            one_shot_ms = Some(one_shot(&image).await?);
             let spec = Spec { image, ..Spec::default() };
             let effort = Effort::native(args.count);
             Some(perf::sandbox::measure(Arc::new(runtime), &spec, effort).await?)
@@ -47,8 +49,17 @@ pub(super) async fn run(args: PerfSandboxArgs, settings: &Settings) -> Result<Ex
         None => None,
     };
     let bash_ms = perf::sandbox::bare_bash().await.context("starting bash on this machine")?;
-    let report = SandboxReport { machine: Machine::current(), images, bash_ms, native, docker };
+    let report =
+        SandboxReport { machine: Machine::current(), images, bash_ms, one_shot_ms, native, docker };
     super::print(args.json, &report, table::sandbox)
+}
+
+/// Measures this program with a sandbox for one command.
+async fn one_shot(image: &ImageRef) -> Result<Spread> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let image = image.to_string();
+    let args = ["sandbox", "run", "--image", &image, "--", "true"];
+    perf::sandbox::one_shot(&program, &args).await
 }
 
 /// Connects to the daemon and chooses the image to use.

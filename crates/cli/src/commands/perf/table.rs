@@ -15,18 +15,23 @@ fn heading(machine: &Machine) -> String {
 
 /// Formats `perf sandbox`, with the ratio where there is something to compare with.
 pub(super) fn sandbox(report: &SandboxReport) -> String {
-    let SandboxReport { machine, images, bash_ms, native, docker } = report;
+    let SandboxReport { machine, images, bash_ms, one_shot_ms, native, docker } = report;
     let from = |image: &Option<String>| image.clone().unwrap_or_else(|| "-".into());
     let mut lines = vec![
         heading(machine),
         format!("images: native {}, docker {}", from(&images.native), from(&images.docker)),
         format!("bare `bash -c 'echo hi'`: {:.2} ms", bash_ms.p50),
+    ];
+    lines.extend(one_shot_ms.map(|time| {
+        format!("`sandbox run -- true`, the whole program: {:.2} ({:.2}) ms", time.p50, time.p99)
+    }));
+    lines.extend([
         String::new(),
         format!(
             "{:<30}{:>20}{:>24}{:>10}",
             "median (99th percentile), ms", "native", "docker", "ratio"
         ),
-    ];
+    ]);
     type Pick = fn(&RuntimeFigures) -> Spread;
     // A pooled sandbox is compared with creating a container, which it replaces.
     let rows: [(&str, Pick, Pick); 6] = [

@@ -138,7 +138,7 @@ fn ending_the_main_thread_does_not_escape_a_kill() {
         let Some(beat) = without_main_thread(beat) else { return };
         let sandbox = h.sandbox().await;
         super::store(&sandbox, "/tmp/beat.pl", &beat).await;
-        let timeout = Duration::from_secs(1);
+        let timeout = Duration::from_secs(1) * sandbox_conformance::patience();
         // Fails if it never ran.
         let silence = "rm /testbed/beat && sleep 0.2 && ls /testbed";
         let output = sh_within(&sandbox, "perl /tmp/beat.pl", timeout).await;

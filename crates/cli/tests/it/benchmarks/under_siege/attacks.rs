@@ -111,9 +111,7 @@ pub(super) const ATTACKS: [(&str, &str); 16] = [
     ),
     (
         "reserved space",
-        concat!(
-            "touch b; for i in 1 2 3; do fallocate -n -l 3000M b; fallocate -l 3000M b; done; sleep 9"
-        ),
+        "touch b; for i in 1 2 3; do fallocate -n -l 3000M b; fallocate -l 3000M b; done; sleep 9",
     ),
     (
         "hidden files",
