@@ -32,7 +32,7 @@ const ON_MAC: [&str; 10] = [
 ];
 
 /// What a prepared machine must offer, so that no test skips itself unnoticed.
-const REQUIRED: &str = "docker,fuse,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,torch,transformers,userns,rootless";
+const REQUIRED: &str = "docker,gguf,llama,math-verify,pip,registry,mmdebstrap,overlay,torch,transformers,userns,rootless";
 
 /// The fast checks: installs nothing and starts nothing.
 pub(crate) fn check(paths: &Paths) -> ExitCode {
@@ -79,7 +79,7 @@ pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
     daemon.import(&paths.rootfs_archive())?;
     let root = machine::ids()?.0 == 0;
     let required = env::var("LIS_REQUIRE").unwrap_or_else(|_| match root {
-        true => format!("root,cgroup,{REQUIRED}"),
+        true => format!("root,cgroup,fuse,{REQUIRED}"),
         false => REQUIRED.to_owned(),
     });
     report.tests("tests", &paths.root, || {

@@ -8,7 +8,7 @@ mod image;
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::Write as _,
+    io::{Read as _, Write as _},
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     time::Instant,
@@ -134,8 +134,9 @@ fn boot(
         sparse(scratch.join("ext4.img"), QUOTA_DISK)?,
         sparse(scratch.join("xfs.img"), QUOTA_DISK)?,
     ];
-    let mut qemu = Command::new("qemu-system-x86_64");
-    qemu.args(["-accel", accelerator.option(), "-cpu", "max", "-smp", "2", "-m", MEMORY])
+    let mut qemu = Command::new("timeout");
+    qemu.args(["--foreground", "--kill-after=30", accelerator.max_time(), "qemu-system-x86_64"])
+        .args(["-accel", accelerator.option(), "-cpu", "max", "-smp", "2", "-m", MEMORY])
         .args(["-nographic", "-nodefaults", "-serial", "stdio", "-no-reboot", "-kernel"])
         .arg(&image.kernel)
         .args([
@@ -153,7 +154,12 @@ fn boot(
             .arg("-device")
             .arg(format!("nvme,drive=disk{i},serial=disk{i}"));
     }
-    run(qemu.stdin(Stdio::null()))?;
+    run(qemu.stdin(Stdio::null())).with_context(|| {
+        format!("the virtual machine failed, or ran for more than {}", accelerator.max_time())
+    })?;
+    if is_blank(&results)? {
+        bail!("the virtual machine ended before it wrote its results");
+    }
     let dir = scratch.join("results");
     fs::create_dir(&dir)?;
     run(Command::new("tar")
@@ -162,8 +168,16 @@ fn boot(
         .arg(&results)
         .arg("--directory")
         .arg(&dir))
-    .context("the virtual machine ended before it wrote its results")?;
+    .context("the results of the virtual machine are not whole")?;
     Ok(dir)
+}
+
+/// Whether an archive begins with zeroes, as a new disk: `tar` takes that for an empty one.
+fn is_blank(disk: &Path) -> Result<bool> {
+    let mut start = [0; 512];
+    let read = File::open(disk).and_then(|mut file| file.read_exact(&mut start));
+    read.with_context(|| format!("reading {}", disk.display()))?;
+    Ok(start == [0; 512])
 }
 
 /// Creates an empty disk, which takes no space yet.
@@ -202,6 +216,14 @@ impl Accelerator {
         match self {
             Self::Kvm => "kvm",
             Self::Emulation => "tcg,thread=multi,tb-size=1024",
+        }
+    }
+
+    /// The longest time that the virtual machine may run, as `timeout` takes it. Emulated, two of the runs take an hour each.
+    fn max_time(self) -> &'static str {
+        match self {
+            Self::Kvm => "2h",
+            Self::Emulation => "6h",
         }
     }
 

@@ -26,6 +26,7 @@ use crate::{
     digest::Digest,
     error::Error,
     lock::{LockMode, StoreLock, Try, Workspace, private_dir, try_exclusive},
+    reserve::ReservingReader,
     store::{Store, UnpackedLayer},
 };
 
@@ -114,6 +115,8 @@ impl Store {
         let archive = fs::File::create_new(dir.join(ARCHIVE)).map_err(writing())?;
         let archive = BufWriter::with_capacity(1 << 20, archive);
         let mut archive = GzEncoder::new(archive, Compression::fast());
+        let at = fs::File::open(&dir).map_err(writing())?;
+        let tar = ReservingReader::new(tar, at, self.limits().reserve);
         let copied = Copied { reader: tar, copy: &mut archive };
         let (digest, info) = self.unpack_into(&files, copied)?;
         let written = archive.finish().and_then(|mut file| file.flush());

@@ -13,7 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use rustix::{
@@ -79,8 +79,10 @@ pub(crate) fn own_name(n: u64) -> String {
 pub(crate) fn is_foreign(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let changed = fs::symlink_metadata(path).and_then(|about| about.modified());
-    let is_recent = changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < MOST_FOREIGN));
-    is_recent && name.split_once('@').is_some_and(|(owner, _)| owner != machine())
+    // The clock of another machine may be ahead of this one's.
+    let is_recent = |time: SystemTime| time.elapsed().map_or(true, |age| age < MOST_FOREIGN);
+    changed.is_ok_and(is_recent)
+        && name.split_once('@').is_some_and(|(owner, _)| owner != machine())
 }
 
 /// Whether an open file is still the one at this path.
@@ -221,12 +223,17 @@ mod tests {
         let make = |name: &str, age: Duration| {
             let path = dir.path().join(name);
             fs::create_dir(&path).unwrap();
-            let changed = std::time::SystemTime::now() - age;
+            let changed = SystemTime::now() - age;
             fs::File::open(&path).unwrap().set_modified(changed).unwrap();
             is_foreign(&path)
         };
         assert!(make("another-node@7-0", Duration::from_secs(60)));
         assert!(!make("another-node@7-1", MOST_FOREIGN * 2));
+        let ahead = dir.path().join("another-node@7-3");
+        fs::create_dir(&ahead).unwrap();
+        let changed = SystemTime::now() + Duration::from_secs(3600);
+        fs::File::open(&ahead).unwrap().set_modified(changed).unwrap();
+        assert!(is_foreign(&ahead), "its clock is ahead");
         assert!(!make(&own_name(0), Duration::ZERO));
         assert!(!make("7-2", Duration::ZERO), "of an earlier version");
     }

@@ -9,7 +9,7 @@ use bollard::models::{
 use sandbox::{Error, Feature, ImageRef, Limits, Network, Spec};
 
 use crate::{
-    daemon::{Daemon, DiskQuota, Filter, Terminals},
+    daemon::{Daemon, DiskQuota, Filter, IpcLimits, Terminals},
     owner::Owner,
     seccomp,
 };
@@ -155,7 +155,7 @@ fn host_config(spec: &Spec, daemon: &Daemon) -> Result<HostConfig, Error> {
         pids_limit: limits.pids.map(|pids| i64::from(pids) + OWN_PROCESSES),
         storage_opt: disk.map(|d| HashMap::from([("size".into(), d.0.to_string())])),
         ulimits: Some(ulimits(limits)),
-        sysctls: Some(sysctls(limits)),
+        sysctls: (daemon.ipc == IpcLimits::Set).then(|| sysctls(limits)),
         network_mode: Some(network_mode(&spec.network)?.into()),
         ipc_mode: Some("private".into()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
@@ -325,6 +325,16 @@ mod tests {
         assert_eq!(fsize(&spec), Some(100 << 20));
         let unlimited = Limits { disk: None, ..limits() };
         assert_eq!(fsize(&Spec { limits: unlimited, ..Spec::default() }), None);
+    }
+
+    #[test]
+    fn kernel_parameters_are_set_only_where_the_daemon_can() {
+        let mapped =
+            SystemInfo { security_options: Some(vec!["name=userns".into()]), ..Default::default() };
+        for (info, set) in [(SystemInfo::default(), true), (mapped, false)] {
+            let host = host_config(&Spec::default(), &Daemon::new(&info)).unwrap();
+            assert_eq!(host.sysctls.is_some(), set);
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(crate) struct Daemon {
     pub(crate) users: Users,
     pub(crate) cgroups: CgroupVersion,
     pub(crate) terminals: Terminals,
+    pub(crate) ipc: IpcLimits,
 }
 
 /// Whether the daemon can limit what a container stores.
@@ -47,6 +48,14 @@ pub(crate) enum Terminals {
     Unlimited,
 }
 
+/// Whether the shared memory, queues and semaphores of a container have limits of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IpcLimits {
+    Set,
+    /// The kernel's, which are far above any memory limit.
+    Default,
+}
+
 /// The first version that understands all of the filter. Earlier ones ignore which error a refused call returns.
 const KNOWS_ERRORS: [u32; 3] = [20, 10, 10];
 
@@ -59,6 +68,10 @@ impl Daemon {
             options.iter().any(is)
         };
         let version = info.server_version.as_deref().unwrap_or_default();
+        let users = match has("name=userns") || has("name=rootless") {
+            true => Users::Mapped,
+            false => Users::Shared,
+        };
         Self {
             disk: disk(info),
             filter: match has("name=seccomp") {
@@ -66,15 +79,17 @@ impl Daemon {
                 true if version_of(version) < KNOWS_ERRORS => Filter::Default,
                 true => Filter::Own,
             },
-            users: match has("name=userns") || has("name=rootless") {
-                true => Users::Mapped,
-                false => Users::Shared,
-            },
+            users,
             cgroups: match info.cgroup_version {
                 Some(SystemInfoCgroupVersionEnum::_2) => CgroupVersion::V2,
                 _ => CgroupVersion::V1,
             },
             terminals: Terminals::Limited,
+            // Before Linux 6.9, root of a user namespace cannot write them, and no container would start.
+            ipc: match users {
+                Users::Mapped => IpcLimits::Default,
+                Users::Shared => IpcLimits::Set,
+            },
         }
     }
 
@@ -89,6 +104,8 @@ impl Daemon {
             lesser(|daemon| daemon.disk = DiskQuota::Unavailable)
         } else if failure::is_about(error, &["seccomp"]) {
             lesser(|daemon| daemon.filter = Filter::Default)
+        } else if failure::is_about(error, &["/proc/sys", "sysctl"]) {
+            lesser(|daemon| daemon.ipc = IpcLimits::Default)
         } else if failure::is_about(error, &["devpts", "volume"]) {
             lesser(|daemon| daemon.terminals = Terminals::Unlimited)
         } else {
@@ -127,11 +144,32 @@ mod tests {
         };
         let plain = Daemon::new(&info("20.10.24+dfsg1", &["name=seccomp,profile=default"]));
         assert_eq!((plain.filter, plain.users), (Filter::Own, Users::Shared));
+        assert_eq!(plain.ipc, IpcLimits::Set);
         let mapped = Daemon::new(&info("27.1.0", &["name=seccomp,profile=builtin", "name=userns"]));
         assert_eq!((mapped.filter, mapped.users), (Filter::Own, Users::Mapped));
+        assert_eq!(mapped.ipc, IpcLimits::Default);
         let old = Daemon::new(&info("20.10.5", &["name=seccomp,profile=default"]));
         assert_eq!(old.filter, Filter::Default);
         assert_eq!(Daemon::new(&info("27.1.0", &["name=rootless"])).filter, Filter::None);
+    }
+
+    #[test]
+    fn refused_kernel_parameters_are_left_out() {
+        let plain = Daemon::new(&SystemInfo::default());
+        assert_eq!(plain.ipc, IpcLimits::Set);
+        for message in [
+            "OCI runtime create failed: open /proc/sys/kernel/shmall: permission denied",
+            "sysctl \"kernel.msgmni\" is not in a separate kernel namespace",
+        ] {
+            let refused = bollard::errors::Error::DockerResponseServerError {
+                status_code: 500,
+                message: message.into(),
+            };
+            let refused = failure::during("starting")(refused);
+            let lesser = plain.without_refused(&refused).unwrap();
+            assert_eq!(lesser, Daemon { ipc: IpcLimits::Default, ..plain.clone() });
+            assert_eq!(lesser.without_refused(&refused), None, "refused twice for the same");
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 /// How much longer than it takes to measure is waited until the next measurement.
 const COST_FACTOR: u32 = 10;
+/// The longest time between two measurements while a command runs, unless a measurement takes longer than that.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Measurements that take longer are not made at the start and the end of every command.
 const EXPENSIVE: Duration = Duration::from_secs(1);
 /// The exit code of a command that the kernel stopped at the limit on the size of a file, by SIGXFSZ.
@@ -43,8 +45,11 @@ pub(crate) struct DiskWatch {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     used: u64,
-    /// Use when the running command started: one that does not add to it is not to blame.
-    baseline: u64,
+    /// Use when the running command started: one that does not add to it is not to blame. `None` after a kill: the next
+    /// measurement sets it, since what was killed may have written until the end.
+    baseline: Option<u64>,
+    /// How often all commands were killed.
+    kills: u64,
     /// How long the last measurement took.
     cost: Duration,
 }
@@ -61,20 +66,21 @@ impl DiskWatch {
 
     /// Counts a command that is about to start, until the result is dropped.
     fn begin(self: &Arc<Self>) -> Counted {
-        if self.running.fetch_add(1, Ordering::Relaxed) == 0 {
-            let mut seen = self.seen();
-            seen.baseline = seen.used;
+        let mut seen = self.seen();
+        if self.running.fetch_add(1, Ordering::Relaxed) == 0 && seen.baseline.is_some() {
+            seen.baseline = Some(seen.used);
         }
         self.started.notify_one();
-        Counted(Arc::clone(self))
+        Counted { watch: Arc::clone(self), kills: seen.kills }
     }
 
     fn pause(&self) -> Duration {
-        let shortest = match self.running.load(Ordering::Relaxed) {
-            0 => IDLE_INTERVAL,
-            _ => INTERVAL,
-        };
-        shortest.max(self.seen().cost * COST_FACTOR)
+        let cost = self.seen().cost;
+        match self.running.load(Ordering::Relaxed) {
+            0 => IDLE_INTERVAL.max(cost * COST_FACTOR),
+            // The daemon measures half of the time at most.
+            _ => (cost * COST_FACTOR).clamp(INTERVAL, MAX_PAUSE).max(cost),
+        }
     }
 
     /// Notes a measurement; whether the limit has been passed by what runs.
@@ -82,17 +88,35 @@ impl DiskWatch {
         let mut seen = self.seen();
         (seen.used, seen.cost) = (used, cost);
         // What a command frees first it can be blamed for later.
-        seen.baseline = seen.baseline.min(used);
-        used >= self.limit && used > seen.baseline
+        seen.baseline = Some(seen.baseline.map_or(used, |baseline| baseline.min(used)));
+        seen.is_past(self.limit)
+    }
+}
+
+impl Seen {
+    /// Whether the limit has been passed by what runs.
+    fn is_past(&self, limit: u64) -> bool {
+        self.used >= limit && self.baseline.is_some_and(|baseline| self.used > baseline)
     }
 }
 
 /// A command that runs.
-pub(crate) struct Counted(Arc<DiskWatch>);
+pub(crate) struct Counted {
+    watch: Arc<DiskWatch>,
+    /// [`Seen::kills`] when it started.
+    kills: u64,
+}
+
+impl Counted {
+    /// Whether all commands were killed since this one started.
+    fn was_killed(&self) -> bool {
+        self.watch.seen().kills > self.kills
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
+        self.watch.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -124,15 +148,22 @@ impl Inner {
     }
 
     /// Whether a command that has just ended in this way passed the limit.
-    pub(crate) async fn passed_disk_limit(&self, status: Status) -> Result<bool, Error> {
+    pub(crate) async fn passed_disk_limit(
+        &self,
+        status: Status,
+        command: Option<&Counted>,
+    ) -> Result<bool, Error> {
+        if command.is_some_and(Counted::was_killed) {
+            return Ok(true);
+        }
         if self.spec.limits.disk.is_some() && status.code() == TOO_LARGE {
             return Ok(true);
         }
         let Some(watch) = &self.disk else { return Ok(false) };
-        let Seen { used, baseline, cost } = *watch.seen();
-        match cost <= EXPENSIVE {
+        let seen = *watch.seen();
+        match seen.cost <= EXPENSIVE {
             true => self.passes_disk_limit(watch).await,
-            false => Ok(used >= watch.limit && used > baseline),
+            false => Ok(seen.is_past(watch.limit)),
         }
     }
 }
@@ -150,8 +181,12 @@ pub(crate) async fn watch(sandbox: Weak<Inner>, watch: Arc<DiskWatch>) {
             Ok(false) => {}
             Ok(true) => {
                 let _unfrozen = inner.frozen.read().await;
+                // First, so that commands that end by it see why.
+                watch.seen().kills += 1;
                 // If that fails the container is gone, or the next measurement tries again.
-                let _ = inner.keeper.lock().await.kill_all().await;
+                if inner.keeper.lock().await.kill_all().await.is_ok() {
+                    watch.seen().baseline = None;
+                }
             }
             Err(Error::Gone(_)) => return,
             Err(error) => tracing::debug!(%error, "the files could not be measured"),
@@ -178,12 +213,30 @@ mod tests {
     }
 
     #[test]
+    fn a_second_measurement_does_not_kill_again() {
+        let watch = Arc::new(DiskWatch::new(100));
+        let command = watch.begin();
+        assert!(!watch.note(0, EXPENSIVE) && watch.note(120, EXPENSIVE));
+        watch.seen().kills += 1;
+        watch.seen().baseline = None;
+        // Starts while the one before has not ended yet, and is not to blame for its last bytes either.
+        let next = watch.begin();
+        assert!(!watch.note(130, EXPENSIVE) && !watch.note(130, EXPENSIVE));
+        assert!(command.was_killed() && !next.was_killed());
+        drop((command, next));
+        let _later = watch.begin();
+        assert!(!watch.note(130, EXPENSIVE) && watch.note(131, EXPENSIVE));
+    }
+
+    #[test]
     fn slow_measurements_are_made_rarely() {
         let watch = Arc::new(DiskWatch::new(100));
         assert_eq!(watch.pause(), IDLE_INTERVAL);
         let _command = watch.begin();
         assert_eq!(watch.pause(), INTERVAL);
         watch.note(1, Duration::from_secs(1));
-        assert_eq!(watch.pause(), Duration::from_secs(10));
+        assert_eq!(watch.pause(), MAX_PAUSE);
+        watch.note(1, MAX_PAUSE * 2);
+        assert_eq!(watch.pause(), MAX_PAUSE * 2);
     }
 }

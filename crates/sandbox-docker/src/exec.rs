@@ -15,7 +15,7 @@ use futures_util::Stream;
 use sandbox::{Cause, Error, Status};
 use tokio::io::AsyncWrite;
 
-use crate::{failure::during, names, sandbox_impl::Inner};
+use crate::{disk::Counted, failure::during, names, sandbox_impl::Inner};
 
 /// The variable that identifies everything a command starts.
 const MARK: &str = "LLM_IN_SANDBOX_EXEC";
@@ -153,13 +153,17 @@ impl Inner {
     }
 
     /// The limit that was reached since the last call, by a command that ended in this way.
-    pub(crate) async fn cause(&self, status: Status) -> Result<Option<Cause>, Error> {
+    pub(crate) async fn cause(
+        &self,
+        status: Status,
+        command: Option<&Counted>,
+    ) -> Result<Option<Cause>, Error> {
         let now = self.keeper.lock().await.count().await?;
         let mut last = self.counters.lock().await;
         let before = std::mem::replace(&mut *last, now);
         Ok(if now.oom > before.oom {
             Some(Cause::Oom)
-        } else if self.passed_disk_limit(status).await? {
+        } else if self.passed_disk_limit(status, command).await? {
             Some(Cause::Disk)
         } else if now.pids > before.pids {
             Some(Cause::Pids)

@@ -44,7 +44,7 @@ pub(crate) async fn run(
             (Console::Terminal, TERMINAL_SCRIPT, words)
         }
     };
-    let _counted = inner.begin_command().await?;
+    let counted = inner.begin_command().await?;
     let mut argv = inner.command(["-c", script, "bash"]);
     argv.append(&mut words);
     argv.extend(process.argv.iter().cloned());
@@ -81,7 +81,7 @@ pub(crate) async fn run(
     let cause = match status {
         Status::TimedOut => Some(Cause::Timeout),
         _ if status.success() => None,
-        _ => inner.cause(status).await?,
+        _ => inner.cause(status, counted.as_ref()).await?,
     };
     Ok(Exit { status, cause, duration: Clock::now() - mark.started })
 }

@@ -8,7 +8,7 @@ use sandbox::{
 
 use crate::{
     config::CAPABILITIES,
-    daemon::{CgroupVersion, Daemon, DiskQuota, Filter, Terminals},
+    daemon::{CgroupVersion, Daemon, DiskQuota, Filter, IpcLimits, Terminals},
     seccomp::Users,
 };
 
@@ -21,7 +21,13 @@ pub(crate) fn report(spec: &Spec, daemon: &Daemon) -> Protection {
     push(Layer::ProcessLimit, limit(spec.limits.pids.map(|pids| pids.to_string())));
     let first = "in the control group of the commands, which run at a lower priority; they can slow it down, \
                  speak in its place, and end it and so the sandbox";
-    push(Layer::FirstProcess, (Partial, first.into()));
+    let unheld = match daemon.ipc {
+        IpcLimits::Set => "",
+        IpcLimits::Default => {
+            "; shared memory that no process holds can end it too, because this daemon cannot limit it"
+        }
+    };
+    push(Layer::FirstProcess, (Partial, format!("{first}{unheld}")));
     push(Layer::DiskLimit, disk(&spec.limits, daemon));
     push(
         Layer::Network,
@@ -146,5 +152,10 @@ mod tests {
         for layer in [Layer::DiskLimit, Layer::UserNamespace, Layer::Seccomp] {
             assert_eq!(seen(&best, layer.clone()), Enforced, "{layer}");
         }
+        let first = |daemon: &Daemon| {
+            let layers = report(&spec, daemon).layers;
+            layers.into_iter().find(|one| one.layer == Layer::FirstProcess).unwrap().detail
+        };
+        assert!(first(&best).contains("shared memory") && !first(&plain).contains("shared memory"));
     }
 }

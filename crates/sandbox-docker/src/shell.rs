@@ -44,7 +44,7 @@ pub(crate) async fn run(
     abandoned: oneshot::Receiver<()>,
 ) -> Result<ExecOutput, Error> {
     let mut state = inner.shell.lock().await;
-    let _counted = inner.begin_command().await?;
+    let counted = inner.begin_command().await?;
     let save = state.loaded.map_or(0, |slot| 1 - slot);
     let load = state.loaded.map_or("-", |slot| SLOTS[slot]);
     let name = names::unique();
@@ -81,7 +81,7 @@ pub(crate) async fn run(
         }
         End::Exited => status(inner.exit_code(&running.exec).await?),
     };
-    let met = inner.cause(status).await?;
+    let met = inner.cause(status, counted.as_ref()).await?;
     let cause = if status == Status::TimedOut { Some(Cause::Timeout) } else { met };
     let (stdout, stderr) = (out.finish(), err.finish());
     Ok(ExecOutput { stdout, stderr, status, cause, duration, shell_lost })

@@ -16,7 +16,7 @@ use sandbox::{
 use tokio::{
     sync::{Mutex, oneshot},
     task::JoinHandle,
-    time::{sleep_until, timeout},
+    time::sleep_until,
 };
 
 use crate::{
@@ -250,9 +250,9 @@ impl NativeSandbox {
         waiting_for: &str,
         reply: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match timeout(self.patience(), reply).await {
-            Ok(reply) => reply,
-            Err(_) => Err(self.give_up(waiting_for).await),
+        tokio::select! {
+            reply = reply => reply,
+            () = sandbox::patience(self.patience()) => Err(self.give_up(waiting_for).await),
         }
     }
 

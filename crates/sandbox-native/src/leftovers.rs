@@ -199,8 +199,14 @@ fn is_alive(run: &Path) -> bool {
             // The name starts with the id of the process it was created for.
             let name = run.file_name().unwrap_or_default().to_string_lossy();
             let owner = name.split('-').next().unwrap_or_default();
-            // Before the machine is recorded, it may be another, with other processes.
-            let may_run = !machine::is_recorded(run) || Path::new("/proc").join(owner).exists();
+            // Before the machine is recorded, first of all, it may be another, with other processes. A directory with
+            // files but without that record is one whose removal was interrupted.
+            let may_run = match machine::is_recorded(run) {
+                true => Path::new("/proc").join(owner).exists(),
+                false => fs::read_dir(run).is_ok_and(|entries| {
+                    entries.flatten().all(|entry| entry.file_name() == machine::FILE)
+                }),
+            };
             is_young(run) && may_run
         }
     }
@@ -232,6 +238,16 @@ mod tests {
         assert_eq!(listed, ["7-00000002-1", "7-00000003-1"]);
         assert_eq!(prune(runs.path(), &Cgroups::default()).unwrap().len(), 2);
         assert!(foreign.exists() && !older.exists() && !own.exists());
+    }
+
+    #[test]
+    fn a_removal_that_was_interrupted_is_completed() {
+        let runs = tempfile::tempdir().unwrap();
+        let (begun, removed) = (runs.path().join("7-00000001"), runs.path().join("7-00000002"));
+        fs::create_dir(&begun).unwrap();
+        fs::create_dir_all(removed.join("state")).unwrap();
+        prune(runs.path(), &Cgroups::default()).unwrap();
+        assert!(begun.exists() && !removed.exists());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::{fs, io, path::Path};
 
 /// The file in a spawner's directory that names its machine.
-const FILE: &str = "machine";
+pub(crate) const FILE: &str = "machine";
 
 /// A machine, from one start of its kernel to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) fn record(dir: &Path) -> io::Result<()> {
 
 /// Whether the machine of a directory is known.
 pub(crate) fn is_recorded(dir: &Path) -> bool {
-    dir.join(FILE).exists()
+    Machine::read(dir).is_some()
 }
 
 /// Whether a directory belongs to another machine, whose processes and locks cannot be seen from here. One without a

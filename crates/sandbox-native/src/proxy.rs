@@ -13,6 +13,7 @@ mod address;
 mod dns;
 mod http;
 mod name;
+mod on_link;
 mod pipe;
 mod policy;
 mod rate;
@@ -50,12 +51,16 @@ const CONNECT_TIME: Duration = Duration::from_secs(15);
 
 /// Connections of all sandboxes at once: each takes two descriptors of this process, which needs others for files and
 /// sandboxes.
-static ALL_CONNECTIONS: LazyLock<Arc<Semaphore>> =
-    LazyLock::new(|| Arc::new(Semaphore::new(all_connections())));
-
-fn all_connections() -> usize {
+static ALL_CONNECTIONS: LazyLock<ConnectionPool> = LazyLock::new(|| {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    (descriptors / 8).clamp(64, 8192) as usize
+    let number = (descriptors / 8).clamp(64, 8192) as usize;
+    ConnectionPool { number, permits: Arc::new(Semaphore::new(number)) }
+});
+
+struct ConnectionPool {
+    /// Of all permits, whether or not they are taken. The limit on descriptors may change, the pool does not.
+    number: usize,
+    permits: Arc<Semaphore>,
 }
 
 /// A sandbox's proxy, which serves until it is dropped.
@@ -160,15 +165,17 @@ async fn accept(listener: TcpListener, service: Service, policy: Arc<Policy>) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok(permit) = Arc::clone(&policy.permits).acquire_owned().await else { return };
         match listener.accept().await {
+            // Permits are taken once a client is there: those of a sandbox are perhaps fewer than its sockets, and the sockets
+            // of idle sandboxes take no share of all.
             Ok((client, _)) => {
+                let permit = Arc::clone(&policy.permits).acquire_owned().await;
+                let Ok(permit) = permit else { return };
                 if let Some(rate) = &policy.connections {
                     rate.wait().await;
                 }
-                let all = Arc::clone(&ALL_CONNECTIONS);
-                // Not before a client is there: the sockets of idle sandboxes take no share.
-                let Ok(share) = all.acquire_owned().await else { return };
+                let share = Arc::clone(&ALL_CONNECTIONS.permits).acquire_owned().await;
+                let Ok(share) = share else { return };
                 let policy = Arc::clone(&policy);
                 connections.spawn(async move {
                     let _ = serve(client, service, &policy).await;

@@ -19,12 +19,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandbox::{
     DiskQuota, Error, Feature, ImageRef, Network, Runtime, SandboxInfo, Spec, UnknownImage,
 };
-use tokio::{
-    io::Interest,
-    process::Command,
-    sync::Mutex,
-    time::{sleep, timeout},
-};
+use tokio::{io::Interest, process::Command, sync::Mutex, time::timeout};
 
 use crate::{
     NativeSandbox,
@@ -113,6 +108,9 @@ fn unexpected(answer: &SpawnerReply) -> Error {
 fn missing_descriptor() -> Error {
     Error::Gone("the spawner's answer lacks a descriptor".into())
 }
+
+/// How many times the limit of a request a spawner that answers others may take for it.
+const LONGEST: u32 = 20;
 
 impl NativeRuntime {
     /// Starts the spawner.
@@ -275,7 +273,7 @@ impl Shared {
         let silent = async {
             let mut seen = self.spawner.arrived();
             loop {
-                sleep(limit).await;
+                sandbox::patience(limit).await;
                 match self.spawner.arrived() {
                     now if now == seen => return,
                     now => seen = now,
@@ -284,6 +282,10 @@ impl Shared {
         };
         let reply = tokio::select! {
             reply = replied => reply,
+            // Even if it answers others: the process that is waited for may never end.
+            () = sandbox::patience(limit.saturating_mul(LONGEST)) => {
+                return Err(Error::Stalled { waiting_for: waiting_for.to_owned(), limit });
+            }
             () = silent => {
                 return Err(Error::Stalled { waiting_for: waiting_for.to_owned(), limit });
             }

@@ -462,26 +462,59 @@ pub(crate) fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
     let mut next = list;
     // SAFETY: after success `list` is a list of addrinfo that ends with a null pointer and stays until it is freed below.
-    // `ai_addr` points to a sockaddr_in or sockaddr_in6, as `ai_family` says; nothing refers to them afterwards.
+    // `ai_addr` points to an address of its family; nothing refers to them afterwards.
     unsafe {
         while let Some(entry) = next.as_ref() {
-            match entry.ai_family {
-                libc::AF_INET => {
-                    let address = entry.ai_addr.cast::<libc::sockaddr_in>().read_unaligned();
-                    let bytes = address.sin_addr.s_addr.to_ne_bytes();
-                    found.push(IpAddr::from(bytes));
-                }
-                libc::AF_INET6 => {
-                    let address = entry.ai_addr.cast::<libc::sockaddr_in6>().read_unaligned();
-                    found.push(IpAddr::from(address.sin6_addr.s6_addr));
-                }
-                _ => {}
-            }
+            found.extend(ip_of(entry.ai_addr));
             next = entry.ai_next;
         }
         libc::freeaddrinfo(list);
     }
     found.dedup();
+    Ok(found)
+}
+
+/// The IP address that this points to; `None` for null and other families.
+///
+/// # Safety
+///
+/// The pointer is null, or points to a socket address that is as long as its family's are.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so by the contract there is an address; of the family's type, which is looked at first.
+    unsafe {
+        match i32::from((&raw const (*address).sa_family).read_unaligned()) {
+            libc::AF_INET => {
+                let address = address.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(address.sin_addr.s_addr.to_ne_bytes().into())
+            }
+            libc::AF_INET6 => {
+                let address = address.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(address.sin6_addr.s6_addr.into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The IP addresses of this machine's interfaces, each with the mask of its network.
+pub(crate) fn interface_addresses() -> io::Result<Vec<(IpAddr, IpAddr)>> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: `list` outlives the call, which stores a pointer in it.
+    check(libc::c_long::from(unsafe { libc::getifaddrs(&raw mut list) }))?;
+    let mut found = Vec::new();
+    let mut next = list;
+    // SAFETY: after success `list` is a list of ifaddrs that ends with a null pointer and stays until it is freed below.
+    // Its addresses are null or of their family's type; nothing refers to them afterwards.
+    unsafe {
+        while let Some(entry) = next.as_ref() {
+            found.extend(ip_of(entry.ifa_addr).zip(ip_of(entry.ifa_netmask)));
+            next = entry.ifa_next;
+        }
+        libc::freeifaddrs(list);
+    }
     Ok(found)
 }
 

@@ -50,7 +50,7 @@ pub use exec::{
 };
 pub use files::{CopyReport, Entry, EntryKind, Skipped, Usage, lossy_path, lossy_paths};
 pub use pool::Pool;
-pub use progress::{CancelOnDrop, Cancelled, LOOK_INTERVAL, Progress};
+pub use progress::{CancelOnDrop, Cancelled, LOOK_INTERVAL, Progress, patience};
 pub use protection::{Layer, LayerReport, LayerState, Protection};
 pub use refused::{RefusalReason, RefusedConnections};
 pub use runtime::{Runtime, Sandbox, SandboxInfo};

@@ -67,17 +67,32 @@ impl Progress {
     /// Completes once the sandbox has made no step for as long as `limit`.
     pub async fn stalled(&self, limit: Duration) {
         let mut seen = self.0.steps.load(Ordering::Relaxed);
-        let mut since = Instant::now();
-        loop {
-            sleep((limit / 8).clamp(Duration::from_millis(1), 10 * LOOK_INTERVAL)).await;
+        let mut waited = Duration::ZERO;
+        while waited < limit {
+            waited += look_later(limit).await;
             let now = self.0.steps.load(Ordering::Relaxed);
             if now != seen || self.0.busy.load(Ordering::Relaxed) {
-                (seen, since) = (now, Instant::now());
-            } else if since.elapsed() >= limit {
-                return;
+                (seen, waited) = (now, Duration::ZERO);
             }
         }
     }
+}
+
+/// Completes after `limit`. Time in which this process was stopped, by Ctrl-Z or a batch system for example, does not
+/// count: the replies of that time are still to be read.
+pub async fn patience(limit: Duration) {
+    let mut waited = Duration::ZERO;
+    while waited < limit {
+        waited += look_later(limit).await;
+    }
+}
+
+/// Waits for a part of `limit`, and returns how much of it counts.
+async fn look_later(limit: Duration) -> Duration {
+    let part = (limit / 8).clamp(Duration::from_millis(1), 10 * LOOK_INTERVAL);
+    let begun = Instant::now();
+    sleep(part).await;
+    begun.elapsed().min(2 * part)
 }
 
 /// Cancels a request when dropped: its thread ends soon, whatever it waits for.

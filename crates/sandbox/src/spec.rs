@@ -81,7 +81,9 @@ pub enum SpecError {
     #[error("the working directory `{0}` is not an absolute path; write it as /testbed")]
     Workdir(PathBuf),
     /// Requests would fail before they begin.
-    #[error("a stall timeout of 0 would fail every request")]
+    #[error(
+        "a stall timeout must be longer than 0, where every request would fail, and at most a year"
+    )]
     StallTimeout,
     /// An environment variable cannot be passed to a program.
     #[error("the environment variable `{0}` has an empty name, or `=` or NUL where none may be")]
@@ -102,6 +104,9 @@ pub enum SpecError {
 }
 
 impl Spec {
+    /// Longest time that a request may be allowed to make no progress: a year.
+    pub const MAX_STALL_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+
     /// Checks what does not depend on the machine.
     pub fn validate(&self) -> Result<(), SpecError> {
         self.limits.validate()?;
@@ -112,7 +117,7 @@ impl Spec {
         if !self.workdir.is_absolute() || !text {
             return Err(SpecError::Workdir(self.workdir.clone()));
         }
-        if self.stall_timeout.is_zero() {
+        if self.stall_timeout.is_zero() || self.stall_timeout > Self::MAX_STALL_TIMEOUT {
             return Err(SpecError::StallTimeout);
         }
         for (name, value) in &self.env {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Name, error::Failure};
 
 /// Version of the protocol: a supervisor and a client understand each other if it is the same.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// The first message of the supervisor. Its form is the same in every version.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 
 use std::{
     fs,
-    hash::{DefaultHasher, Hash, Hasher},
+    hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -45,7 +45,9 @@ pub(crate) fn tree(dir: &Path) -> io::Result<KeptTree> {
         Err(error) => return Err(error),
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let unfinished = dir.join(format!("{UNFINISHED}{}", std::process::id()));
+    // Spawners of several pid namespaces may share the directory, and have the same number.
+    let unfinished = dir.join(format!("{UNFINISHED}{:016x}", RandomState::new().hash_one(0u8)));
+    fs::create_dir(&unfinished)?;
     let made = make(&unfinished, &path, &name);
     if made.is_err() {
         let _ = remove_leftover(&unfinished);
@@ -58,7 +60,6 @@ pub(crate) fn tree(dir: &Path) -> io::Result<KeptTree> {
 
 /// Makes a tree. Another spawner may be faster.
 fn make(unfinished: &Path, path: &Path, name: &str) -> io::Result<()> {
-    fs::create_dir(unfinished)?;
     let _lock = lock(unfinished, FlockOperation::NonBlockingLockExclusive)?;
     make_skeleton(unfinished)?;
     if settled_name()? != name {
@@ -79,7 +80,7 @@ fn remove_others(dir: &Path, name: &str) {
             && let Ok(_lock) = lock(&entry.path(), FlockOperation::NonBlockingLockExclusive)
         {
             // Under another name first, under which nobody looks for it.
-            let gone = dir.join(format!("{UNFINISHED}{}-old", std::process::id()));
+            let gone = dir.join(format!("{UNFINISHED}{:016x}", RandomState::new().hash_one(0u8)));
             let tree = if fs::rename(entry.path(), &gone).is_ok() { gone } else { entry.path() };
             let _ = remove_leftover(&tree);
         }

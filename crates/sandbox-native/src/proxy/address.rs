@@ -1,6 +1,9 @@
 //! Which addresses are public, and which belong to this machine, private networks or clouds.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+};
 
 /// What kind of network an address belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,7 +112,7 @@ fn at_most_private(scope: AddressScope) -> AddressScope {
 pub(super) fn is_own(address: IpAddr) -> bool {
     // A range that is routed to this machine may have another source, but a socket can be bound to its addresses. Some
     // machines let sockets be bound to any address; there, to one that nobody has as well.
-    let can_bind = |address: IpAddr| UdpSocket::bind((address, 0)).is_ok();
+    let binds = |address: IpAddr| UdpSocket::bind((address, 0)).map(drop);
     let (any, nobodys): (SocketAddr, IpAddr) = match address {
         IpAddr::V4(_) => {
             ((Ipv4Addr::UNSPECIFIED, 0).into(), Ipv4Addr::new(203, 0, 113, 254).into())
@@ -119,8 +122,11 @@ pub(super) fn is_own(address: IpAddr) -> bool {
             Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0xfe).into(),
         ),
     };
-    if can_bind(address) && !can_bind(nobodys) {
-        return true;
+    // A probe that fails for another reason, as the lack of descriptors, proves nothing: the address may be its own.
+    match binds(address) {
+        Ok(()) if binds(nobodys).is_err() => return true,
+        Err(error) if !means_elsewhere(&error) => return true,
+        _ => {}
     }
     // Connecting a datagram socket sends nothing: it chooses a route, and with it the source. The kernel reaches an
     // address of its own from that address.
@@ -128,7 +134,17 @@ pub(super) fn is_own(address: IpAddr) -> bool {
         socket.connect((address, 9))?;
         socket.local_addr()
     });
-    source.is_ok_and(|source| source.ip() == address)
+    match source {
+        Ok(source) => source.ip() == address,
+        Err(error) => !means_elsewhere(&error),
+    }
+}
+
+/// Whether binding or connecting a socket failed because the address is not one of this machine.
+fn means_elsewhere(error: &io::Error) -> bool {
+    let no_route = [libc::ENETUNREACH, libc::EHOSTUNREACH];
+    let not_here = [libc::EADDRNOTAVAIL, libc::EAFNOSUPPORT];
+    error.raw_os_error().is_some_and(|code| not_here.contains(&code) || no_route.contains(&code))
 }
 
 /// Whether this machine has a route to public addresses of IPv6.
@@ -194,6 +210,16 @@ mod tests {
         let route = UdpSocket::bind("0.0.0.0:0").unwrap();
         if route.connect("8.8.8.8:9").is_ok() {
             assert!(is_own(route.local_addr().unwrap().ip()));
+        }
+    }
+
+    #[test]
+    fn a_probe_that_fails_does_not_make_an_address_public() {
+        let elsewhere = |code| means_elsewhere(&io::Error::from_raw_os_error(code));
+        assert!(elsewhere(libc::EADDRNOTAVAIL) && elsewhere(libc::EAFNOSUPPORT));
+        assert!(elsewhere(libc::ENETUNREACH) && elsewhere(libc::EHOSTUNREACH));
+        for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EACCES] {
+            assert!(!elsewhere(code), "{code}");
         }
     }
 

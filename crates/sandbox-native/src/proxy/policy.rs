@@ -12,9 +12,9 @@ use sandbox::{HostPattern, RefusalReason};
 use tokio::{net::TcpStream, sync::Semaphore, time::Instant, time::timeout};
 
 use super::{
-    CONNECT_TIME, MAX_CONNECTIONS,
+    ALL_CONNECTIONS, CONNECT_TIME, MAX_CONNECTIONS,
     address::{self, AddressScope, scope_of},
-    all_connections, name,
+    name, on_link,
     rate::Rate,
     refusals::Refusals,
     upstream::Upstream,
@@ -30,6 +30,8 @@ const QUERIES_PER_SECOND: u32 = 200;
 const IDLE: Duration = Duration::from_secs(15 * 60);
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
+/// Addresses of one name that are looked at. One with thousands would be checked for long and fill the memory.
+const MAX_FOUND: usize = 24;
 /// Names that are remembered, and for how long: found ones, and others.
 const MAX_NAMES: usize = 256;
 const KEEP_FOUND: Duration = Duration::from_secs(30);
@@ -80,14 +82,14 @@ pub(super) enum Lookup {
 impl Policy {
     pub(super) fn new(rules: Rules, upstream: Arc<dyn Upstream>) -> Self {
         let public = matches!(rules, Rules::Public);
-        // One sandbox, which may connect to anything, never has more than a quarter of what all have.
-        let share = if public { all_connections() / 4 } else { MAX_CONNECTIONS };
+        // One sandbox never has more than a quarter of what all have.
+        let share = (ALL_CONNECTIONS.number / 4).min(MAX_CONNECTIONS);
         Self {
             idle: public.then_some(IDLE),
             rules,
             upstream,
             refusals: Refusals::default(),
-            permits: Arc::new(Semaphore::new(share.min(MAX_CONNECTIONS))),
+            permits: Arc::new(Semaphore::new(share)),
             connections: public.then(|| Rate::new(CONNECTIONS_PER_SECOND)),
             queries: Rate::new(QUERIES_PER_SECOND),
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
@@ -224,7 +226,9 @@ impl Policy {
             });
             lookup.await.map_err(io::Error::other)?
         };
-        timeout(CONNECT_TIME, looking).await.map_err(io::Error::from)?
+        let mut found = timeout(CONNECT_TIME, looking).await.map_err(io::Error::from)??;
+        found.truncate(MAX_FOUND);
+        Ok(found)
     }
 
     /// Connects to the first of these addresses that answers. Each has been checked.
@@ -249,7 +253,9 @@ impl Policy {
 
 /// Whether [`Rules::Public`] permits a connection to this address.
 fn is_permitted(address: IpAddr) -> bool {
-    scope_of(address) == AddressScope::Public && !address::is_own(address)
+    scope_of(address) == AddressScope::Public
+        && !on_link::is_on_link(address)
+        && !address::is_own(address)
 }
 
 fn not_public(host: &str) -> Refusal {
@@ -259,4 +265,45 @@ fn not_public(host: &str) -> Refusal {
 
 fn unresolved(host: &str) -> Refusal {
     Refusal::Unreachable(format!("{host} cannot be resolved"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::upstream::{HostNetwork, Pending};
+    use super::*;
+
+    /// Every name has very many addresses.
+    #[derive(Debug)]
+    struct ManyAddresses;
+
+    impl Upstream for ManyAddresses {
+        fn resolve<'a>(&'a self, _name: &'a str) -> Pending<'a, Vec<IpAddr>> {
+            Box::pin(async {
+                Ok((0..5000u32).map(|n| IpAddr::V4((0x0808_0000 + n).into())).collect())
+            })
+        }
+
+        fn connect(&self, _address: SocketAddr) -> Pending<'_, TcpStream> {
+            Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+        }
+
+        fn has_ipv6(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn no_sandbox_has_more_than_a_quarter_of_all_connections() {
+        for rules in [Rules::Public, Rules::Hosts(Vec::new())] {
+            let policy = Policy::new(rules, Arc::new(HostNetwork));
+            assert!(policy.permits.available_permits() * 4 <= ALL_CONNECTIONS.number);
+        }
+    }
+
+    #[tokio::test]
+    async fn few_of_very_many_addresses_are_kept() {
+        let policy = Policy::new(Rules::Public, Arc::new(ManyAddresses));
+        let found = policy.lookup("many.example.com").await;
+        assert!(matches!(&found, Lookup::Found(all) if all.len() == MAX_FOUND), "{found:?}");
+    }
 }

@@ -101,9 +101,12 @@ pub(crate) fn release(dir: &Path) {
 
 /// The same for all directories of a dead spawner.
 pub(crate) fn release_all(run_dir: &Path) {
-    for of in ["state", "trash"] {
-        for dir in fs::read_dir(run_dir.join(of)).into_iter().flatten().flatten() {
-            release(&dir.path());
-        }
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    for dir in entries(&run_dir.join("state")) {
+        release(&dir.path());
+    }
+    let trash = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"trash-");
+    for dir in entries(run_dir).filter(|entry| trash(&entry.file_name())) {
+        release(&dir.path());
     }
 }

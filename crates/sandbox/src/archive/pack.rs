@@ -58,6 +58,9 @@ enum Origin<'a> {
     Sandbox { excluded: &'a [&'a Path] },
 }
 
+/// The error number of a link that is not followed.
+const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
+
 impl Origin<'_> {
     fn excludes(&self, path: &Path) -> bool {
         matches!(self, Self::Sandbox { excluded } if excluded.contains(&path))
@@ -74,6 +77,10 @@ impl Origin<'_> {
         match (self, error.kind()) {
             (Self::Host, _) => None,
             (Self::Sandbox { .. }, NotFound | NotADirectory) => Some("it changed meanwhile"),
+            // It has become a link.
+            (Self::Sandbox { .. }, _) if error.raw_os_error() == Some(LOOP) => {
+                Some("it changed meanwhile")
+            }
             (Self::Sandbox { .. }, InvalidFilename) => Some("its path is too long"),
             _ => None,
         }

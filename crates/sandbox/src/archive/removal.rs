@@ -27,6 +27,22 @@ pub async fn until_removed(limit: Duration) -> bool {
     true
 }
 
+/// Counts as an unfinished copy.
+pub(super) struct Unfinished(());
+
+impl Unfinished {
+    pub(super) fn begin() -> Self {
+        UNFINISHED.fetch_add(1, Ordering::AcqRel);
+        Self(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        UNFINISHED.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// A path beside the destination, removed on drop unless it was moved there.
 pub(super) struct Partial {
     path: PathBuf,
@@ -35,9 +51,7 @@ pub(super) struct Partial {
 impl Partial {
     /// A new path in the directory of `dest`, whose name it has in its own.
     pub(super) fn beside(dest: &Path) -> io::Result<Self> {
-        let path = partial::path(dest)?;
-        UNFINISHED.fetch_add(1, Ordering::AcqRel);
-        Ok(Self { path })
+        Ok(Self { path: partial::path(dest)? })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -54,6 +68,5 @@ impl Drop for Partial {
                 false => fs::remove_file(&self.path),
             };
         }
-        UNFINISHED.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -10,7 +10,11 @@ use std::{
 
 use cap_std::{ambient_authority, fs::Dir};
 
-use super::{MAX_DEPTH, OnStep, TOO_DEEP, removal::Partial, stays_inside};
+use super::{
+    MAX_DEPTH, OnStep, TOO_DEEP,
+    removal::{Partial, Unfinished},
+    stays_inside,
+};
 use crate::CopyReport;
 
 /// Most bytes of the headers of one entry: its names, extended attributes, and the map of a sparse file. They are read
@@ -28,6 +32,8 @@ pub fn unpack(
     dest: &Path,
     on_step: OnStep<'_>,
 ) -> io::Result<CopyReport> {
+    // Declared first, so that it ends after what was written is removed.
+    let _unfinished = Unfinished::begin();
     if dest.is_dir() {
         return Unpacking { bytes, on_step, report: CopyReport::default() }.run(stream, dest);
     }

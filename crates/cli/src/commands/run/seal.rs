@@ -42,12 +42,15 @@ impl Seal {
                     match fs::hard_link(&partial, &path) {
                         // Some file systems have no hard links. There, the last process wins.
                         Err(error) if !path.exists() => {
-                            fs::copy(&partial, &path).map(drop).map_err(|_| error)
+                            fs::rename(&partial, &path).map_err(|_| error)
                         }
                         linked => linked,
                     }
                 });
-                fs::remove_file(&partial)?;
+                match fs::remove_file(&partial) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
                 match placed {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::of(home),
                     placed => placed.map(|()| Self { key }),

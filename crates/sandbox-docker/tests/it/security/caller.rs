@@ -21,11 +21,15 @@ fn stopped_processes_do_not_block_the_caller() {
         let stall_timeout = Duration::from_secs(4);
         let sandbox = h.create(&Spec { stall_timeout, ..h.spec() }).await;
         ok(&sandbox, "head -c 30M /dev/zero > big").await;
-        // All that run by then, itself included, are left alone.
-        let stop = r#"sleep 1; my %own = map { $_ => 1 } map { m{(\d+)} } glob '/proc/[0-9]*'; open(my $f, '>', '/tmp/on');
+        // All that run by then, itself included, are left alone. It begins when the shell that started it has ended.
+        let stop = r#"my %own = map { $_ => 1 } map { m{(\d+)} } glob '/proc/[0-9]*'; open(my $f, '>', '/tmp/on');
+            select(undef, undef, undef, 0.02) while -e "/proc/$ARGV[0]";
             while (1) { for (glob '/proc/[0-9]*') { my ($p) = m{(\d+)}; kill 'STOP', $p unless $own{$p} } }"#;
         store(&sandbox, "/tmp/stop.pl", stop).await;
-        ok(&sandbox, "perl /tmp/stop.pl >/dev/null 2>&1 </dev/null &").await;
+        let begin =
+            "perl /tmp/stop.pl $$ >/dev/null 2>&1 </dev/null & until [ -e /tmp/on ]; do :; done";
+        ok(&sandbox, begin).await;
+        // It begins within moments: the shell that it waits for has ended.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let start = Instant::now();
         let read = async {

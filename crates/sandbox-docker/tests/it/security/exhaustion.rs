@@ -49,13 +49,13 @@ fn no_file_holds_more_than_the_disk_limit() {
 fn writers_past_the_disk_limit_are_killed() {
     on_docker(async |h| {
         let sandbox = limited(h, small_disk()).await;
-        let fill = "for i in {1..40}; do head -c 5000000 /dev/zero > fill$i; sleep 0.05; done; echo filled";
+        // Until it is killed, at the latest by its time limit; where there is a quota, until that fails.
+        let fill = "i=0; while head -c 5000000 /dev/zero > fill$i; do i=$((i + 1)); sleep 0.2; done; false";
         let output = sh(&sandbox, fill).await;
         assert_eq!(output.cause, Some(Cause::Disk), "{output:?}");
-        assert!(!output.stdout.text().contains("filled"), "{output:?}");
         ok(&sandbox, "rm fill*").await;
         ok(&sandbox, &format!("( {fill} ) >/dev/null 2>&1 & true")).await;
-        let output = sh(&sandbox, "wait; sleep 20").await;
+        let output = sh(&sandbox, "wait; sleep 1000").await;
         assert_eq!(output.cause, Some(Cause::Disk), "{output:?}");
     });
 }
@@ -131,6 +131,12 @@ fn memory_without_a_process_does_not_end_the_sandbox() {
     on_docker(async |h| {
         let limits = Limits { memory: Some(ByteSize::mib(48)), ..Limits::default() };
         let sandbox = limited(h, limits).await;
+        let report = sandbox.protection();
+        if report.layers.iter().any(|layer| layer.detail.contains("shared memory that no process"))
+        {
+            println!("skip: this daemon cannot limit shared memory, and reports it");
+            return;
+        }
         let fill = r#"for my $size (1 << 20, 1 << 16, 1 << 12) { while (defined(my $id = shmget(0, $size, 01600))) {
                 shmwrite($id, "x" x $size, 0, $size) } }
             while (defined(my $id = msgget(0, 01600))) { for (1..200) { msgsnd($id, pack("l! a*", 1, "x" x 80), 04000) or last } }

@@ -188,12 +188,12 @@ fn cancelled_copies_leave_nothing() {
             };
             assert!(!ended, "request {request}: it cannot be complete");
             let begun = Instant::now();
-            // PID 1, this shell and its child: no worker.
-            let workers = "for p in /proc/[0-9]*; do read -r c < $p/comm && [ $c = llm-in-sandbox ] && echo $p; done";
+            // PID 1, and no worker: both have the name of the spawner's program.
+            let workers = "read -r own < /proc/1/comm; for p in /proc/[0-9]*; do read -r c < $p/comm && [ \"$c\" = \"$own\" ] && echo $p; done; true";
             loop {
                 let left: Vec<_> = fs::read_dir(host.path()).unwrap().flatten().collect();
                 let inside = sh(&sandbox, workers).await.stdout.text().into_owned();
-                if left.len() == 1 && inside.lines().count() <= 1 {
+                if left.len() == 1 && inside.lines().count() == 1 {
                     break;
                 }
                 assert!(begun.elapsed() < Duration::from_secs(10), "{request}: {left:?} {inside}");

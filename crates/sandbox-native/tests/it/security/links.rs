@@ -23,7 +23,11 @@ fn outside(h: &Ground<'_>) -> Vec<String> {
     for run in fs::read_dir(runs).unwrap().flatten() {
         for part in ["", "state", "scratch"] {
             for entry in fs::read_dir(run.path().join(part)).into_iter().flatten().flatten() {
-                all.push(format!("{part}/{}", entry.file_name().display()));
+                let name = entry.file_name().display().to_string();
+                // Files of earlier sandboxes are removed in the background.
+                if !name.starts_with("trash-") {
+                    all.push(format!("{part}/{name}"));
+                }
             }
         }
     }
