@@ -8,6 +8,7 @@ mod daemon;
 mod docs;
 mod llama;
 mod machine;
+mod npm;
 mod ordinary_user;
 mod paths;
 mod python;

@@ -1,4 +1,4 @@
-//! Python packages for tests: OpenAI's client for our endpoint, Math-Verify and Transformers as references for our
+//! Python packages for tests: OpenAI's and E2B's clients for our servers, Math-Verify and Transformers as references for our
 //! grader and our networks. Downloaded once into the cache directory.
 
 use std::{fs, path::PathBuf};
@@ -11,6 +11,7 @@ use crate::{llama, paths::Paths, run::run};
 type Package = (&'static str, &'static [&'static str]);
 
 const OPENAI: Package = ("openai==3.49.0", &[]);
+const E2B: Package = ("e2b==2.63.0", &[]);
 const MATH_VERIFY: Package = ("math-verify==0.9.0", &["antlr4-python3-runtime==4.13.2"]);
 /// With its reader of GGUF files, and with what PyTorch imports: `torch.rs` downloads PyTorch without dependencies.
 const TRANSFORMERS: Package = (
@@ -21,6 +22,11 @@ const TRANSFORMERS: Package = (
 /// The directory of OpenAI's package.
 pub(crate) fn openai(paths: &Paths) -> PathBuf {
     directory(paths, OPENAI)
+}
+
+/// The directory of E2B's package.
+pub(crate) fn e2b(paths: &Paths) -> PathBuf {
+    directory(paths, E2B)
 }
 
 /// The directory of Math-Verify.
@@ -35,7 +41,7 @@ pub(crate) fn transformers(paths: &Paths) -> PathBuf {
 
 /// Downloads what is missing.
 pub(crate) fn fetch(paths: &Paths) -> Result<()> {
-    for package in [OPENAI, MATH_VERIFY, TRANSFORMERS] {
+    for package in [OPENAI, E2B, MATH_VERIFY, TRANSFORMERS] {
         let to = directory(paths, package);
         if to.exists() {
             continue;

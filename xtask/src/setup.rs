@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    llama, machine,
+    llama, machine, npm,
     paths::Paths,
     python, rootfs,
     run::{output, run, succeeds},
@@ -60,6 +60,7 @@ pub(crate) fn setup(paths: &Paths) -> Result<()> {
     rootfs::build(paths)?;
     torch::fetch(paths)?;
     llama::fetch(paths)?;
+    npm::fetch(paths)?;
     python::fetch(paths)
 }
 

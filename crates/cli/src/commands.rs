@@ -12,6 +12,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod sandbox;
+pub(crate) mod serve;
 pub(crate) mod train;
 
 use clap::{Parser, Subcommand};
@@ -21,7 +22,7 @@ use self::{
     benchmark::BenchmarkArgs, completions::CompletionsArgs, data::DataCommand, doctor::DoctorArgs,
     grade::GradeArgs, image::ImageCommand, model::ModelCommand, perf::PerfCommand,
     replay::ReplayArgs, report::ReportArgs, run::RunArgs, sandbox::SandboxCommand,
-    train::TrainCommand,
+    serve::ServeArgs, train::TrainCommand,
 };
 use crate::exit::Exit;
 
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     /// Run commands in sandboxes; create, list and remove sandboxes
     #[command(subcommand)]
     Sandbox(SandboxCommand),
+    /// Serve sandboxes over HTTP to clients of E2B's protocol
+    Serve(Box<ServeArgs>),
     /// Pull, build, import, list and remove images of sandboxes
     #[command(subcommand)]
     Image(ImageCommand),
@@ -106,6 +109,7 @@ impl Command {
             Self::Replay(_) => "replay",
             Self::Doctor(_) => "doctor",
             Self::Sandbox(_) => "sandbox",
+            Self::Serve(_) => "serve",
             Self::Image(_) => "image",
             Self::Model(_) => "model",
             Self::Grade(_) => "grade",

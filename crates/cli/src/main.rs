@@ -23,7 +23,7 @@ use tracing::Instrument;
 use crate::{
     commands::{
         Cli, Command, benchmark, completions, data, doctor, grade, image, perf, replay, report,
-        run, sandbox, train, until_cancelled,
+        run, sandbox, serve, train, until_cancelled,
     },
     exit::Exit,
     settings::{Settings, environment::Environment},
@@ -80,6 +80,7 @@ async fn dispatch(
             Command::Replay(args) => until_cancelled(replay::run(args, settings), signals).await,
             Command::Doctor(args) => until_cancelled(doctor::run(&args, settings), signals).await,
             Command::Sandbox(command) => sandbox::run(command, settings, signals).await,
+            Command::Serve(args) => serve::run(*args, settings, signals).await,
             Command::Image(command) => image::run(command, settings, signals).await,
             Command::Model(command) => commands::model::run(command, settings, signals).await,
             Command::Grade(args) => until_cancelled(grade::run(args), signals).await,

@@ -81,7 +81,13 @@ impl AnyRuntime {
 
 #[cfg(target_os = "linux")]
 async fn start_native(settings: &Settings) -> anyhow::Result<AnyRuntime> {
-    Ok(AnyRuntime::Native(NativeRuntime::start(settings.native()?).await?))
+    native(settings).await.map(AnyRuntime::Native)
+}
+
+/// Starts the native runtime.
+#[cfg(target_os = "linux")]
+pub(crate) async fn native(settings: &Settings) -> anyhow::Result<NativeRuntime> {
+    Ok(NativeRuntime::start(settings.native()?).await?)
 }
 
 #[cfg(not(target_os = "linux"))]

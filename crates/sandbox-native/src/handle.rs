@@ -10,11 +10,12 @@ use std::{
 };
 
 use sandbox::{
-    ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Process, Progress,
-    Protection, RefusedConnections, Sandbox, ShellCommand, Spec, Streams, Usage, archive,
+    ByteSize, Control, CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Paused,
+    Process, Progress, Protection, RefusedConnections, Sandbox, ShellCommand, Spec, Streams, Usage,
+    archive,
 };
 use tokio::{
-    sync::{Mutex, oneshot},
+    sync::{Mutex, mpsc, oneshot},
     task::JoinHandle,
     time::sleep_until,
 };
@@ -37,7 +38,7 @@ impl Numbered for Reply {
     fn number(&self) -> Option<u32> {
         match self {
             Self::Ready { .. } | Self::NotReady(_) | Self::Stopped(_) | Self::Diagnostic(_) => None,
-            Self::Started { id }
+            Self::Started { id, .. }
             | Self::Ended { id, .. }
             | Self::Opened { id }
             | Self::Working { id }
@@ -81,6 +82,10 @@ pub struct NativeSandbox {
 struct Command<'a> {
     call: Call<'a, Reply>,
     guard: Guard<'a>,
+    /// The process id of a program.
+    pid: u32,
+    /// Signals for it.
+    signals: Option<mpsc::Receiver<i32>>,
 }
 
 /// Kills the command or file worker when dropped before its end was seen.
@@ -103,7 +108,7 @@ fn unexpected(reply: &Reply) -> Error {
 }
 
 /// A failure at a path inside the sandbox: the path's fault, or the machine's.
-fn path_error(path: &Path, source: io::Error) -> Error {
+pub(crate) fn path_error(path: &Path, source: io::Error) -> Error {
     match is_machine_fault(&source) {
         true => Error::Io { what: path.display().to_string(), source },
         false => Error::Path { path: path.to_owned(), source },
@@ -201,7 +206,7 @@ impl NativeSandbox {
     }
 
     /// The error for a PID 1 that has ended, with what it reported.
-    fn gone(&self) -> Error {
+    pub(crate) fn gone(&self) -> Error {
         match self.link.stopped() {
             Some(why) => Error::HostFull(why.to_owned()),
             None => Error::Gone(self.link.log().explain("its first process has ended")),
@@ -222,7 +227,9 @@ impl NativeSandbox {
         };
         let started = self.answered("a command to start", started).await?;
         match started {
-            (Reply::Started { .. }, fds) => Ok((Command { call, guard }, fds)),
+            (Reply::Started { pid, .. }, fds) => {
+                Ok((Command { call, guard, pid, signals: None }, fds))
+            }
             (Reply::Refused { error, .. }, _) => {
                 guard.ended = true;
                 let what = "starting a command in the sandbox".into();
@@ -245,7 +252,7 @@ impl NativeSandbox {
     }
 
     /// Awaits a reply that PID 1 sends without delay.
-    async fn answered<T>(
+    pub(crate) async fn answered<T>(
         &self,
         waiting_for: &str,
         reply: impl Future<Output = Result<T, Error>>,
@@ -279,7 +286,7 @@ impl NativeSandbox {
         command: &mut Command<'_>,
         deadline: Option<Instant>,
     ) -> Result<Ending, Error> {
-        let Command { call, guard } = command;
+        let Command { call, guard, signals, .. } = command;
         let far = Instant::now() + Duration::from_secs(365 * 24 * 3600);
         let mut deadline = deadline;
         let mut killed = false;
@@ -292,6 +299,14 @@ impl NativeSandbox {
                         Some((other, _)) => Err(unexpected(&other)),
                         None => Err(self.gone()),
                     };
+                }
+                signal = next_signal(signals) => {
+                    let task = Task::Signal { running: call.id, signal };
+                    let request = Request { id: 0, task };
+                    let sent = async {
+                        self.link.send(&request, &[]).await.map_err(|_| self.gone())
+                    };
+                    self.answered("a signal to be sent", sent).await?;
                 }
                 () = sleep_until(deadline.unwrap_or(far).into()) => {
                     if killed {
@@ -307,7 +322,7 @@ impl NativeSandbox {
     }
 
     /// Has a file task done. The descriptors are sent along and closed on this side. Each report of the worker is a step.
-    async fn files(
+    pub(crate) async fn files(
         &self,
         path: &Path,
         task: FileTask,
@@ -346,7 +361,23 @@ impl NativeSandbox {
         }
     }
 
-    fn inside(&self, path: &Path) -> PathBuf {
+    /// Stops all processes, or lets them continue.
+    pub(crate) async fn pause(&self, paused: Paused) -> Result<(), Error> {
+        match self.ask("processes to stop or continue", Task::Pause(paused)).await? {
+            Reply::Finished { .. } => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has a file task begun that reports over its stream alone, and lasts until that is closed.
+    pub(crate) async fn begin_files(&self, task: FileTask, stream: OwnedFd) -> Result<(), Error> {
+        let request = Request { id: 0, task: Task::Files(task) };
+        let sent =
+            async { self.link.send(&request, &[stream.as_fd()]).await.map_err(|_| self.gone()) };
+        self.answered("a task to begin", sent).await
+    }
+
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
         self.plan.workdir.join(path)
     }
 
@@ -389,7 +420,18 @@ impl NativeSandbox {
     }
 }
 
-enum FilesDone {
+/// The next signal for a program; never returns once there can be none.
+async fn next_signal(signals: &mut Option<mpsc::Receiver<i32>>) -> i32 {
+    if let Some(receiver) = signals {
+        if let Some(signal) = receiver.recv().await {
+            return signal;
+        }
+        *signals = None;
+    }
+    std::future::pending().await
+}
+
+pub(crate) enum FilesDone {
     Finished(Report),
     Opened(OwnedFd),
 }
@@ -403,7 +445,7 @@ impl FilesDone {
     }
 }
 
-fn pipe_pair() -> Result<(OwnedFd, OwnedFd), Error> {
+pub(crate) fn pipe_pair() -> Result<(OwnedFd, OwnedFd), Error> {
     let (reading, writing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(io::Error::from)
         .map_err(Error::io("making a pipe"))?;
@@ -412,8 +454,80 @@ fn pipe_pair() -> Result<(OwnedFd, OwnedFd), Error> {
     Ok((reading, writing))
 }
 
-async fn joined<T>(task: JoinHandle<io::Result<T>>) -> io::Result<T> {
+pub(crate) async fn joined<T>(task: JoinHandle<io::Result<T>>) -> io::Result<T> {
     task.await.map_err(io::Error::other).and_then(|result| result)
+}
+
+impl NativeSandbox {
+    /// Runs a program, and controls it while it runs.
+    pub(crate) async fn run_program(
+        &self,
+        process: &Process,
+        streams: Streams,
+        control: Control,
+    ) -> Result<Exit, Error> {
+        process.validate()?;
+        let begun = Instant::now();
+        let deadline = process.timeout.and_then(|timeout| begun.checked_add(timeout));
+        let terminal = match &streams {
+            Streams::Terminal { size, .. } => Some(*size.borrow()),
+            Streams::Pipes { .. } => None,
+        };
+        let task = Task::Program {
+            argv: process.argv.clone(),
+            env: process.env.clone(),
+            workdir: process.workdir.as_ref().map(|dir| self.inside(dir).as_path().into()),
+            terminal,
+            user: control.user,
+        };
+        let accompany = |command: &mut Command<'_>, signals, started: Option<_>| {
+            command.signals = signals;
+            if let Some(started) = started {
+                let _ = oneshot::Sender::send(started, command.pid);
+            }
+        };
+        let (started, signals) = (control.started, control.signals);
+        let ending = match streams {
+            Streams::Terminal { input, output, size } => {
+                let (mut call, fds) = self.start(task, &[]).await?;
+                accompany(&mut call, signals, started);
+                let fd = fds.into_iter().next().ok_or_else(|| self.gone())?;
+                self.run_in_terminal(&mut call, fd, (input, output), size, deadline).await?
+            }
+            Streams::Pipes { stdin, stdout, stderr } => {
+                let (child_in, feeder) = match stdin {
+                    Some(input) => {
+                        let (reading, writing) = pipe_pair()?;
+                        (reading, Some(tokio::spawn(pump::feed(input, writing))))
+                    }
+                    None => (
+                        File::open("/dev/null").map_err(Error::io("opening /dev/null"))?.into(),
+                        None,
+                    ),
+                };
+                let (out, child_out) = pipe_pair()?;
+                let (err, child_err) = pipe_pair()?;
+                let child = [child_in.as_fd(), child_out.as_fd(), child_err.as_fd()];
+                let (mut call, _) = self.start(task, &child).await?;
+                accompany(&mut call, signals, started);
+                drop((child_in, child_out, child_err));
+                let (out_ended, ended) = oneshot::channel();
+                let out = tokio::spawn(pump::forward(out, stdout, ended));
+                let (err_ended, ended) = oneshot::channel();
+                let err = tokio::spawn(pump::forward(err, stderr, ended));
+                let ending = self.ending(&mut call, deadline).await;
+                drop((out_ended, err_ended));
+                if let Some(feeder) = feeder {
+                    feeder.abort();
+                }
+                let (out, err) = tokio::join!(joined(out), joined(err));
+                let ending = ending?;
+                out.and(err).or_else(unless_closed)?;
+                ending
+            }
+        };
+        Ok(Exit { status: ending.status, cause: ending.cause, duration: begun.elapsed() })
+    }
 }
 
 impl Sandbox for NativeSandbox {
@@ -459,59 +573,8 @@ impl Sandbox for NativeSandbox {
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id))]
     async fn process(&self, process: &Process, streams: Streams) -> Result<Exit, Error> {
-        process.validate()?;
-        let begun = Instant::now();
-        let deadline = process.timeout.and_then(|timeout| begun.checked_add(timeout));
-        let terminal = match &streams {
-            Streams::Terminal { size, .. } => Some(*size.borrow()),
-            Streams::Pipes { .. } => None,
-        };
-        let task = Task::Program {
-            argv: process.argv.clone(),
-            env: process.env.clone(),
-            workdir: process.workdir.as_ref().map(|dir| self.inside(dir).as_path().into()),
-            terminal,
-        };
-        let ending = match streams {
-            Streams::Terminal { input, output, size } => {
-                let (mut call, fds) = self.start(task, &[]).await?;
-                let fd = fds.into_iter().next().ok_or_else(|| self.gone())?;
-                self.run_in_terminal(&mut call, fd, (input, output), size, deadline).await?
-            }
-            Streams::Pipes { stdin, stdout, stderr } => {
-                let (child_in, feeder) = match stdin {
-                    Some(input) => {
-                        let (reading, writing) = pipe_pair()?;
-                        (reading, Some(tokio::spawn(pump::feed(input, writing))))
-                    }
-                    None => (
-                        File::open("/dev/null").map_err(Error::io("opening /dev/null"))?.into(),
-                        None,
-                    ),
-                };
-                let (out, child_out) = pipe_pair()?;
-                let (err, child_err) = pipe_pair()?;
-                let child = [child_in.as_fd(), child_out.as_fd(), child_err.as_fd()];
-                let (mut call, _) = self.start(task, &child).await?;
-                drop((child_in, child_out, child_err));
-                let (out_ended, ended) = oneshot::channel();
-                let out = tokio::spawn(pump::forward(out, stdout, ended));
-                let (err_ended, ended) = oneshot::channel();
-                let err = tokio::spawn(pump::forward(err, stderr, ended));
-                let ending = self.ending(&mut call, deadline).await;
-                drop((out_ended, err_ended));
-                if let Some(feeder) = feeder {
-                    feeder.abort();
-                }
-                let (out, err) = tokio::join!(joined(out), joined(err));
-                let ending = ending?;
-                out.and(err).or_else(unless_closed)?;
-                ending
-            }
-        };
-        Ok(Exit { status: ending.status, cause: ending.cause, duration: begun.elapsed() })
+        self.run_program(process, streams, Control::default()).await
     }
-
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn read_file(&self, path: &Path) -> Result<Input, Error> {
         let task = FileTask::Open(self.inside(path).as_path().into());

@@ -28,10 +28,10 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, WaitOptions, WaitStatus, wait},
 };
-use sandbox::{Cause, DiskQuota, Status, TerminalSize};
+use sandbox::{Cause, DiskQuota, Identity, Paused, Status, TerminalSize};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::files::{MAX_LISTING, read_list};
+pub(crate) use self::files::{MAX_LISTING, Operation, WireChange, WireInfo, read_list};
 pub(crate) use self::internet::{RESOLV_CONF, Relay};
 use self::{
     disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell,
@@ -68,11 +68,16 @@ pub(crate) enum Task {
         env: Vec<(String, String)>,
         workdir: Option<WirePath>,
         terminal: Option<TerminalSize>,
+        user: Option<Identity>,
     },
+    /// Send a signal to the process group of the running program of this number. Not answered.
+    Signal { running: u32, signal: i32 },
     /// Kill everything the running request of this number started. It then ends as timed out; one on files as failed.
     Kill { running: u32 },
     /// Work on files, done by a child of PID 1. Answered by `Opened`, `Finished` or `Refused`.
     Files(FileTask),
+    /// Stop all processes, or let them continue. Answered by `Finished`.
+    Pause(Paused),
     /// Make every file read-only. Answered by `Finished` or `Refused`.
     Freeze,
     /// Report the peak memory use. Answered by `Peak`.
@@ -98,6 +103,10 @@ pub(crate) enum FileTask {
     CopyUppers,
     /// Pack everything written so far as an image layer into the attached stream.
     PackUppers,
+    /// An operation with the rights of a user.
+    As { user: Identity, operation: Operation },
+    /// Connect to a port on the loopback address, and send the socket.
+    Connect(u16),
 }
 
 impl FileTask {
@@ -111,6 +120,8 @@ impl FileTask {
             Self::Pack(_) => "the files of",
             Self::CopyUppers => "the files of a fork, from",
             Self::PackUppers => "the files of an image, from",
+            Self::As { .. } => "an operation on",
+            Self::Connect(_) => "a connection to",
         }
     }
 }
@@ -123,8 +134,8 @@ pub(crate) enum Reply {
     Ready { relay: Option<Relay> },
     /// The sandbox could not be set up.
     NotReady(WireFailure),
-    /// The command runs; the packet carries its streams.
-    Started { id: u32 },
+    /// The command runs; the packet carries its streams. `pid` is that of a program, and 0 for the shell.
+    Started { id: u32, pid: u32 },
     /// The command ended.
     Ended { id: u32, ending: Ending },
     /// The packet carries the opened file.
@@ -344,23 +355,27 @@ impl<'a> Server<'a> {
                 let started = self.shell.start(id, fds, &self.init, counts_before);
                 match started {
                     Ok([out, err]) => self
-                        .reply(&Reply::Started { id }, &[out.as_fd(), err.as_fd()])
+                        .reply(&Reply::Started { id, pid: 0 }, &[out.as_fd(), err.as_fd()])
                         .or_else(|error| self.refuse(id, &error)),
                     Err(error) => self.refuse(id, &error),
                 }
             }
-            Task::Program { argv, env, workdir, terminal } => {
+            Task::Program { argv, env, workdir, terminal, user } => {
                 let counts_before = self.begin_command();
                 let workdir = workdir.map(PathBuf::from);
-                let spec = program::ProgramSpec { argv, env, workdir, terminal };
+                let spec = program::ProgramSpec { argv, env, workdir, terminal, user };
                 match self.programs.start(id, &spec, fds, &self.init, counts_before) {
-                    Ok(terminal) => {
+                    Ok((pid, terminal)) => {
                         let fds: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
-                        self.reply(&Reply::Started { id }, &fds)
+                        self.reply(&Reply::Started { id, pid }, &fds)
                             .or_else(|error| self.refuse(id, &error))
                     }
                     Err(error) => self.refuse(id, &error),
                 }
+            }
+            Task::Signal { running, signal } => {
+                self.programs.signal(running, signal);
+                Ok(())
             }
             Task::Kill { running } => self.kill(running, Some(Cause::Timeout)),
             Task::Files(task) => {
@@ -369,6 +384,10 @@ impl<'a> Server<'a> {
                     Ok(()) => Ok(()),
                     Err(error) => self.refuse(id, &error),
                 }
+            }
+            Task::Pause(paused) => {
+                self.workers.pause_others(paused);
+                self.reply(&Reply::Finished { id, report: Report::default() }, &[])
             }
             Task::Freeze => match self.freeze() {
                 Ok(()) => self.reply(&Reply::Finished { id, report: Report::default() }, &[]),
@@ -510,8 +529,9 @@ impl<'a> Server<'a> {
     fn something_runs(&self) -> bool {
         self.shell.is_running()
             || self.programs.any()
-            || self.workers.any()
-            || processes::numbers().len() > 1 + self.shell.processes().len()
+            || self.workers.any_may_write()
+            || processes::numbers().len()
+                > 1 + self.shell.processes().len() + self.workers.watching()
     }
 
     fn check_disk(&mut self) -> io::Result<()> {

@@ -53,6 +53,7 @@ mod protection;
 mod proxy;
 mod pump;
 mod reexec;
+mod remote;
 mod reserve;
 mod runtime;
 mod spawner;

@@ -36,6 +36,7 @@ mod pool;
 mod progress;
 mod protection;
 mod refused;
+mod remote;
 mod runtime;
 mod size;
 mod spec;
@@ -53,6 +54,10 @@ pub use pool::Pool;
 pub use progress::{CancelOnDrop, Cancelled, LOOK_INTERVAL, Progress, patience};
 pub use protection::{Layer, LayerReport, LayerState, Protection};
 pub use refused::{RefusalReason, RefusedConnections};
+pub use remote::{
+    Control, FileEvent, FileEventKind, FileInfo, FileOperation, Identity, Paused, RemoteRuntime,
+    RemoteSandbox, WatchDepth,
+};
 pub use runtime::{Runtime, Sandbox, SandboxInfo};
 pub use size::{ByteSize, ParseSizeError};
 pub use spec::{HostPattern, ImageRef, Limits, Network, STALL_TIMEOUT, Spec, SpecError};

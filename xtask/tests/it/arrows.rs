@@ -41,6 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sandbox",
             "sandbox-docker",
             "sandbox-native",
+            "server",
             "startup",
             "supervisor",
             "trajectory",
@@ -105,6 +106,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandbox-native", &["image", "sandbox"]),
     ("sandbox-testkit", &["sandbox", "sandbox-conformance", "sandbox-native"]),
     ("seeded", &[]),
+    // Any runtime that supports remote clients, and only through its traits.
+    ("server", &["http-server", "sandbox"]),
     ("startup", &["error-text", "sandbox-native", "trajectory"]),
     // Any runtime, and only through its traits.
     ("supervisor", &["atomic-file", "error-text", "sandbox"]),

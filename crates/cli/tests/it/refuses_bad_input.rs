@@ -26,6 +26,15 @@ fn a_missing_source_is_seen_before_anything_is_made() {
 }
 
 #[test]
+fn a_server_that_strangers_could_use_needs_a_key() {
+    let home = Home::new();
+    for (option, value) in [("--addr", "0.0.0.0:0"), ("--network", "full")] {
+        let line = refusal(&home.run(["serve", option, value]), 2);
+        assert!(line.contains(option) && line.contains("--api-key-env"), "{line}");
+    }
+}
+
+#[test]
 fn impossible_limits_are_seen_before_anything_is_made() {
     let home = Home::new();
     for (option, value, remedy) in [

@@ -2,7 +2,11 @@
 
 use std::io;
 
-use rustix::thread::UnshareFlags;
+use rustix::{
+    process::{Gid, Uid},
+    thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
+};
+use sandbox::Identity;
 
 use super::Init;
 use crate::{
@@ -42,3 +46,20 @@ pub(crate) fn enter(init: &Init<'_>) -> io::Result<()> {
 
 /// By how much commands yield to PID 1 where they are not in a group of their own.
 const NICENESS: i32 = 5;
+
+/// In a child with one thread: takes the rights of a user for good. The kernel takes all capabilities of root with it.
+pub(crate) fn become_user(user: &Identity) -> io::Result<()> {
+    if user.uid == 0 && user.gid == 0 {
+        return Ok(());
+    }
+    let number = |number: u32| match number {
+        u32::MAX => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        number => Ok(number),
+    };
+    let groups: io::Result<Vec<_>> =
+        user.groups.iter().map(|group| number(*group).map(Gid::from_raw)).collect();
+    let (uid, gid) = (Uid::from_raw(number(user.uid)?), Gid::from_raw(number(user.gid)?));
+    set_thread_groups(&groups?)?;
+    set_thread_res_gid(gid, gid, gid)?;
+    Ok(set_thread_res_uid(uid, uid, uid)?)
+}

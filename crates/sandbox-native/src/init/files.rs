@@ -27,7 +27,7 @@ use rustix::{
     process::Signal,
 };
 use sandbox::{
-    Entry, EntryKind,
+    Entry, EntryKind, Paused,
     archive::{self, OnStep},
 };
 
@@ -40,6 +40,13 @@ use crate::{
 };
 
 mod layer;
+mod user;
+mod watch;
+
+pub(crate) use self::{
+    user::{Operation, WireInfo},
+    watch::WireChange,
+};
 
 /// Bytes of a file that are copied before the caller is told that the work goes on.
 const PIECE: u64 = 8 << 20;
@@ -48,6 +55,8 @@ const PIECE: u64 = 8 << 20;
 #[derive(Default)]
 pub(crate) struct Workers {
     running: Vec<(i32, u32, OtherProcesses)>,
+    /// All other processes are stopped until the caller lets them continue.
+    paused: bool,
 }
 
 /// What other processes of the sandbox do while a worker runs.
@@ -56,12 +65,19 @@ enum OtherProcesses {
     Continue,
     /// They are stopped, so that the copy is consistent.
     Pause,
+    /// They are watched, for as long as the caller wants.
+    Watch,
 }
 
 impl Workers {
-    /// Whether any worker runs.
-    pub(crate) fn any(&self) -> bool {
-        !self.running.is_empty()
+    /// Whether any worker runs that may write.
+    pub(crate) fn any_may_write(&self) -> bool {
+        self.watching() < self.running.len()
+    }
+
+    /// The number of workers that only watch.
+    pub(crate) fn watching(&self) -> usize {
+        self.running.iter().filter(|(.., others)| *others == OtherProcesses::Watch).count()
     }
 
     /// Their process ids.
@@ -79,6 +95,7 @@ impl Workers {
     ) -> io::Result<()> {
         let others = match task {
             FileTask::CopyUppers | FileTask::PackUppers => OtherProcesses::Pause,
+            FileTask::As { operation: Operation::Watch { .. }, .. } => OtherProcesses::Watch,
             _ => OtherProcesses::Continue,
         };
         if others == OtherProcesses::Pause {
@@ -125,7 +142,25 @@ impl Workers {
         Some(id)
     }
 
+    /// Stops all other processes, or lets them continue.
+    pub(crate) fn pause_others(&mut self, paused: Paused) {
+        self.paused = false;
+        match paused {
+            Paused::No => self.signal_others(Signal::CONT),
+            Paused::Yes => {
+                // A process that was just forked may have been missed.
+                for _ in 0..3 {
+                    self.signal_others(Signal::STOP);
+                }
+                self.paused = true;
+            }
+        }
+    }
+
     fn signal_others(&self, signal: Signal) {
+        if self.paused {
+            return;
+        }
         let workers = self.pids();
         let others =
             processes::numbers().into_iter().filter(|pid| *pid != 1 && !workers.contains(pid));
@@ -240,6 +275,8 @@ fn work(id: u32, task: FileTask, fds: &mut WorkerFds, init: &Init<'_>) -> io::Re
         FileTask::Pack(path) => {
             pack(&PathBuf::from(path), fds.stream()?, on_step).map(Outcome::Done)
         }
+        FileTask::As { user, operation } => user::work(&user, operation, fds, on_step),
+        FileTask::Connect(port) => user::connect(port).map(Outcome::Opened),
         FileTask::CopyUppers => {
             for upper in std::mem::take(&mut fds.uppers) {
                 layer::copy(upper.as_fd(), fds.stream()?.as_fd(), on_step)?;
@@ -301,7 +338,11 @@ fn destination(path: &Path) -> io::Result<PathBuf> {
     Ok(real)
 }
 
-fn write(path: &Path, content: &mut File, on_step: OnStep<'_>) -> io::Result<()> {
+/// Prefixes of the names of files that are being written.
+const REPLACING: &str = ".lis-write-";
+const CREATING: &str = ".lis-write-new-";
+
+fn write(path: &Path, content: &mut impl Read, on_step: OnStep<'_>) -> io::Result<()> {
     let target = destination(path)?;
     let existing = target.symlink_metadata().ok();
     match &existing {
@@ -310,7 +351,11 @@ fn write(path: &Path, content: &mut File, on_step: OnStep<'_>) -> io::Result<()>
         Some(meta) if !meta.is_file() => return Err(io::Error::other("not a regular file")),
         _ => {}
     }
-    let mut name = std::ffi::OsString::from(".lis-write-");
+    // Watchers tell by the name that it is ours, and whether the file is new.
+    let mut name = std::ffi::OsString::from(match existing {
+        Some(_) => REPLACING,
+        None => CREATING,
+    });
     name.push(std::process::id().to_string());
     let partial = target.with_file_name(name);
     let result = write_new(&partial, content, existing.as_ref(), on_step)
@@ -323,12 +368,12 @@ fn write(path: &Path, content: &mut File, on_step: OnStep<'_>) -> io::Result<()>
 
 fn write_new(
     at: &Path,
-    content: &mut File,
+    content: &mut impl Read,
     like: Option<&fs::Metadata>,
     on_step: OnStep<'_>,
 ) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).open(at)?;
-    while io::copy(&mut content.take(PIECE), &mut file)? > 0 {
+    while io::copy(&mut content.by_ref().take(PIECE), &mut file)? > 0 {
         on_step()?;
     }
     let mode = like.map_or(0o644, |meta| meta.mode() & 0o7777);

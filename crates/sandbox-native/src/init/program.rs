@@ -9,12 +9,13 @@ use std::{
 };
 
 use rustix::{
-    process::Signal,
+    io::Errno,
+    process::{Pid, Signal, kill_process, kill_process_group},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
 };
-use sandbox::TerminalSize;
+use sandbox::{Identity, TerminalSize};
 
 use super::{
     Init, LimitCounts, command,
@@ -32,6 +33,7 @@ pub(crate) struct ProgramSpec {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) terminal: Option<TerminalSize>,
+    pub(crate) user: Option<Identity>,
 }
 
 /// The running programs.
@@ -103,7 +105,7 @@ impl Programs {
         forked
     }
 
-    /// Starts a program; returns the controlling side of its terminal, if it has one.
+    /// Starts a program; returns its process id, and the controlling side of its terminal, if it has one.
     pub(crate) fn start(
         &mut self,
         id: u32,
@@ -111,7 +113,7 @@ impl Programs {
         fds: Vec<OwnedFd>,
         init: &Init<'_>,
         counts_before: LimitCounts,
-    ) -> io::Result<Option<OwnedFd>> {
+    ) -> io::Result<(u32, Option<OwnedFd>)> {
         let (streams, terminal) = match spec.terminal {
             Some(size) => {
                 let (program_side, our_side) = open_terminal(size)?;
@@ -123,7 +125,7 @@ impl Programs {
         match self.fork(init)? {
             (Fork::Parent(pid), own) => {
                 self.running.push(Program { id, pid, own, counts_before });
-                Ok(terminal)
+                Ok((pid.unsigned_abs(), terminal))
             }
             (Fork::Child, _) => sys::exit_now(become_program(spec, &streams, init)),
         }
@@ -133,6 +135,18 @@ impl Programs {
     pub(crate) fn ended(&mut self, pid: i32) -> Option<Program> {
         let at = self.running.iter().position(|program| program.pid == pid)?;
         Some(self.running.swap_remove(at))
+    }
+
+    /// Sends a signal to the process group of a program, if it runs.
+    pub(crate) fn signal(&self, id: u32, signal: i32) {
+        let program = self.running.iter().find(|program| program.id == id);
+        let group = program.and_then(|program| Pid::from_raw(program.pid));
+        if let (Some(group), Some(signal)) = (group, Signal::from_named_raw(signal)) {
+            // One that has just been forked is not in a group of its own yet.
+            if kill_process_group(group, signal) == Err(Errno::SRCH) {
+                let _ = kill_process(group, signal);
+            }
+        }
     }
 
     /// Kills everything a program started. Returns whether there was such a program.
@@ -175,6 +189,9 @@ fn become_program(spec: &ProgramSpec, streams: &[OwnedFd], init: &Init<'_>) -> i
         }
         if spec.terminal.is_some() {
             sys::take_terminal(io::stdin().as_fd())?;
+            if let Some(user) = &spec.user {
+                std::os::unix::fs::fchown(io::stdin(), Some(user.uid), None)?;
+            }
         }
         command::enter(init)?;
         harden::prefer_for_killing(init.own.proc.as_fd());
@@ -185,6 +202,9 @@ fn become_program(spec: &ProgramSpec, streams: &[OwnedFd], init: &Init<'_>) -> i
         unsafe { sys::close_from(3) }?;
         sys::reset_signals();
         init.hardening.apply(harden::Confined::Command)?;
+        if let Some(user) = &spec.user {
+            command::become_user(user)?;
+        }
         // After the hardening, so that links are followed with no more rights than a command's.
         std::env::set_current_dir(spec.workdir.as_ref().unwrap_or(&init.plan.workdir))
     };

@@ -5,6 +5,7 @@
 
 mod mirror;
 mod reaches_public_servers;
+mod remote;
 mod security;
 mod slow_reader;
 mod spawner_fails;

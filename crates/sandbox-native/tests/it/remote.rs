@@ -1,0 +1,245 @@
+//! What callers that speak for remote clients do: programs of a user, signals, single files, changes, ports.
+#![expect(clippy::unwrap_used, reason = "a failed expectation must fail the test")]
+
+use std::{path::Path, time::Duration};
+
+use lis_sandbox_native::NativeSandbox;
+use sandbox::{
+    Control, EntryKind, Error, FileEventKind, FileOperation, Identity, Layer, LayerState, Process,
+    RemoteSandbox, Runtime, Sandbox, ShellCommand, Spec, Status, Streams, WatchDepth,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+use crate::support;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Runs a test in a sandbox.
+async fn with_sandbox(test: impl AsyncFnOnce(&NativeSandbox)) {
+    let runtime = match support::start(support::home()).await {
+        Ok(runtime) => runtime,
+        Err(missing) => return sandbox_conformance::skip(&missing.capability, &missing.reason),
+    };
+    let sandbox = runtime.create(&Spec::default()).await.unwrap();
+    test(&sandbox).await;
+    sandbox.destroy().await.unwrap();
+}
+
+fn root() -> Identity {
+    Identity::default()
+}
+
+/// A user other than root, where there can be one.
+fn other_user(sandbox: &NativeSandbox) -> Option<Identity> {
+    if sandbox.protection().state(&Layer::Users) == LayerState::Enforced {
+        return Some(Identity { uid: 1000, gid: 1000, groups: vec![1000, 2000] });
+    }
+    sandbox_conformance::skip("subuid", "there is one user inside only");
+    None
+}
+
+async fn output(sandbox: &NativeSandbox, script: &str, user: Identity) -> (Status, String) {
+    let (mut ours, theirs) = tokio::io::duplex(64 << 10);
+    let streams = Streams::Pipes {
+        stdin: None,
+        stdout: Box::new(theirs),
+        stderr: Box::new(tokio::io::sink()),
+    };
+    let control = Control { user: Some(user), ..Control::default() };
+    let process = Process::new(["bash", "-c", script]);
+    let mut text = String::new();
+    let (exit, _) = tokio::join!(
+        sandbox.controlled_process(&process, streams, control),
+        ours.read_to_string(&mut text)
+    );
+    (exit.unwrap().status, text)
+}
+
+#[tokio::test]
+async fn a_program_runs_with_the_rights_of_its_user() {
+    with_sandbox(async |sandbox| {
+        let Some(user) = other_user(sandbox) else { return };
+        let (status, text) =
+            output(sandbox, "id -u; id -g; id -G; cat /proc/self/status", user).await;
+        assert_eq!(status, Status::Exited(0));
+        assert!(text.starts_with("1000\n1000\n1000 2000\n"), "{text}");
+        for set in ["CapEff", "CapPrm", "CapInh"] {
+            assert!(text.contains(&format!("{set}:\t0000000000000000")), "{text}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_becomes_a_user_that_cannot_exist() {
+    with_sandbox(async |sandbox| {
+        let user = Identity { uid: u32::MAX, gid: 0, groups: vec![] };
+        let (status, _) = output(sandbox, "id -u", user).await;
+        assert_eq!(status, Status::Exited(126));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn signals_reach_a_program_by_its_number() {
+    with_sandbox(async |sandbox| {
+        let (started, pid) = oneshot::channel();
+        let (signal, signals) = mpsc::channel(1);
+        let control =
+            Control { started: Some(started), signals: Some(signals), ..Control::default() };
+        let process = Process::new(["bash", "-c", "trap 'exit 9' TERM; sleep 60 & wait"]);
+        let running = sandbox.controlled_process(&process, Streams::discard(), control);
+        let control = async {
+            let pid = pid.await.unwrap();
+            // The shell of the sandbox sees the same number, and the trap is set once it waits.
+            let wait = format!("until grep -q wait /proc/{pid}/wchan; do sleep 0.01; done");
+            let wait = ShellCommand::new(wait).timeout(SOON);
+            assert!(sandbox.shell(&wait).await.unwrap().status.success());
+            signal.send(15).await.unwrap();
+        };
+        let (exit, ()) = timeout(SOON, async { tokio::join!(running, control) }).await.unwrap();
+        assert_eq!(exit.unwrap().status, Status::Exited(9));
+    })
+    .await;
+}
+
+async fn one(sandbox: &NativeSandbox, operation: FileOperation) -> sandbox::FileInfo {
+    sandbox.file_operation(&root(), &operation).await.unwrap().pop().unwrap()
+}
+
+#[tokio::test]
+async fn files_are_written_described_moved_and_removed() {
+    with_sandbox(async |sandbox| {
+        let attributes = [("kind".to_owned(), "note".to_owned())];
+        let content = Box::new(std::io::Cursor::new(b"hello".to_vec()));
+        let path = Path::new("/tmp/a/b.txt");
+        let info = sandbox.write_file_as(&root(), path, content, &attributes).await.unwrap();
+        assert_eq!((info.kind, info.size, info.mode), (EntryKind::File, 5, 0o644));
+        assert_eq!(info.path, path);
+        let described = one(sandbox, FileOperation::Describe(path.into())).await;
+        assert_eq!(described, info);
+        let to = Path::new("/tmp/c/d.txt");
+        let moved = one(sandbox, FileOperation::Move { from: path.into(), to: to.into() }).await;
+        assert_eq!((moved.path.as_path(), moved.size), (to, 5));
+        let mut text = String::new();
+        let mut file = sandbox.read_file_as(&root(), to).await.unwrap();
+        file.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "hello");
+        let made = FileOperation::CreateDirectory("/tmp/c/e".into());
+        assert_eq!(one(sandbox, made.clone()).await.kind, EntryKind::Directory);
+        let again = sandbox.file_operation(&root(), &made).await;
+        assert!(matches!(again, Err(Error::Path { source, .. })
+            if source.kind() == std::io::ErrorKind::AlreadyExists));
+        sandbox.shell(&ShellCommand::new("ln -s d.txt /tmp/c/link")).await.unwrap();
+        let list = |depth| FileOperation::List { path: "/tmp".into(), depth };
+        let names = |infos: Vec<sandbox::FileInfo>| -> Vec<String> {
+            infos.iter().map(|info| info.path.display().to_string()).collect()
+        };
+        let flat = sandbox.file_operation(&root(), &list(1)).await.unwrap();
+        assert_eq!(names(flat), ["/tmp/a", "/tmp/c"]);
+        let deep = sandbox.file_operation(&root(), &list(9)).await.unwrap();
+        let link = deep.iter().find(|info| info.path.ends_with("link")).unwrap();
+        assert_eq!(link.target.as_deref(), Some(Path::new("/tmp/c/d.txt")));
+        assert_eq!(names(deep), ["/tmp/a", "/tmp/c", "/tmp/c/d.txt", "/tmp/c/e", "/tmp/c/link"]);
+        for _ in 0..2 {
+            let removed = FileOperation::Remove("/tmp/c".into());
+            assert_eq!(sandbox.file_operation(&root(), &removed).await.unwrap(), []);
+        }
+        let gone = sandbox.file_operation(&root(), &FileOperation::Describe(to.into())).await;
+        assert!(matches!(gone, Err(Error::Path { source, .. })
+            if source.kind() == std::io::ErrorKind::NotFound));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn files_have_the_rights_of_their_user() {
+    with_sandbox(async |sandbox| {
+        let Some(user) = other_user(sandbox) else { return };
+        let content = || Box::new(std::io::Cursor::new(b"x".to_vec()));
+        let refused = sandbox.write_file_as(&user, Path::new("/root/x"), content(), &[]).await;
+        assert!(matches!(refused, Err(Error::Path { source, .. })
+            if source.kind() == std::io::ErrorKind::PermissionDenied));
+        let info = sandbox.write_file_as(&user, Path::new("/tmp/x"), content(), &[]).await.unwrap();
+        assert_eq!((info.uid, info.gid), (1000, 1000));
+        let secret = ShellCommand::new("echo s > /tmp/s; chmod 600 /tmp/s");
+        sandbox.shell(&secret).await.unwrap();
+        let refused = sandbox.read_file_as(&user, Path::new("/tmp/s")).await;
+        assert!(refused.is_err());
+    })
+    .await;
+}
+
+/// The number of processes in the sandbox.
+async fn processes(sandbox: &NativeSandbox) -> usize {
+    let output = sandbox.shell(&ShellCommand::new("echo /proc/[0-9]*")).await.unwrap();
+    output.stdout.text().split_whitespace().count()
+}
+
+#[tokio::test]
+async fn changes_are_reported_until_nobody_listens() {
+    with_sandbox(async |sandbox| {
+        let before = processes(sandbox).await;
+        let at = Path::new("/tmp");
+        let mut changes = sandbox.watch(&root(), at, WatchDepth::Recursive).await.unwrap();
+        let script = "mkdir d; sleep 0.2; echo x > d/f; mv d/f d/g; rm d/g; chmod 700 d";
+        let command = ShellCommand::new(format!("cd /tmp; {script}"));
+        sandbox.shell(&command).await.unwrap();
+        let mut seen = Vec::new();
+        while seen.last().is_none_or(|(_, kind)| *kind != FileEventKind::AttributesChanged) {
+            let change = timeout(SOON, changes.recv()).await.unwrap().unwrap();
+            seen.push((change.name.display().to_string(), change.kind));
+        }
+        use FileEventKind::{AttributesChanged, Created, Removed, Renamed, Written};
+        let expected = [
+            ("d", Created),
+            ("d/f", Created),
+            ("d/f", Written),
+            ("d/f", Renamed),
+            ("d/g", Created),
+            ("d/g", Removed),
+            ("d", AttributesChanged),
+        ];
+        assert_eq!(seen, expected.map(|(name, kind)| (name.to_owned(), kind)));
+        drop(changes);
+        timeout(SOON, async { while processes(sandbox).await > before {} }).await.unwrap();
+        let missing = sandbox.watch(&root(), Path::new("/nope"), WatchDepth::Directory).await;
+        assert!(matches!(missing, Err(Error::Path { .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_port_inside_is_reached() {
+    with_sandbox(async |sandbox| {
+        let refused = sandbox.connect(5000).await;
+        assert!(matches!(refused, Err(Error::Path { source, .. })
+            if source.kind() == std::io::ErrorKind::ConnectionRefused));
+        let script = "import socket\ns=socket.create_server(('127.0.0.1',5000))\n\
+             print('up',flush=True)\nc,_=s.accept()\nc.sendall(c.recv(9).upper())";
+        let server = Process::new(["python3", "-c", script]);
+        let (mut ours, theirs) = tokio::io::duplex(64);
+        let streams = Streams::Pipes {
+            stdin: None,
+            stdout: Box::new(theirs),
+            stderr: Box::new(tokio::io::sink()),
+        };
+        let serving = sandbox.process(&server, streams);
+        let asking = async {
+            let mut up = [0; 3];
+            ours.read_exact(&mut up).await.unwrap();
+            let mut stream = sandbox.connect(5000).await.unwrap();
+            stream.write_all(b"hello").await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let (exit, answer) = timeout(SOON, async { tokio::join!(serving, asking) }).await.unwrap();
+        assert_eq!((exit.unwrap().status, answer.as_str()), (Status::Exited(0), "HELLO"));
+    })
+    .await;
+}

@@ -1,0 +1,351 @@
+//! Tells the requests apart: to the control plane, to one sandbox, to a port of one.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Query, State},
+    http::{HeaderMap, Method, Request, Response, StatusCode, header},
+    response::IntoResponse,
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http_server::{BodyLimits, Gate, MemoryBudget, MemoryPermit};
+use sandbox::{RemoteRuntime, Runtime};
+use serde::Deserialize;
+use tower_service::Service as _;
+
+use crate::{
+    ServeOptions, control,
+    error::{ApiError, Code},
+    filesystem,
+    live::Live,
+    ports, process,
+    registry::Registry,
+    signature::{Operation, Signed, same},
+    transfer,
+};
+
+/// The port by which clients name the data plane in host names.
+const DATA_PORT: u16 = 49983;
+/// Most bytes of a JSON body.
+const MAX_BODY: usize = 8 << 20;
+/// Memory for all bodies together.
+const BODY_MEMORY: usize = 256 << 20;
+/// How long a body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What all requests share.
+pub(crate) struct Server<R: Runtime> {
+    pub(crate) registry: Arc<Registry<R>>,
+    gate: Gate,
+    memory: MemoryBudget,
+}
+
+/// A request to one sandbox.
+pub(crate) struct DataRequest<S> {
+    pub(crate) live: Arc<Live<S>>,
+    /// The user it names.
+    pub(crate) user: Option<String>,
+}
+
+/// The query of a request for a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct FileQuery {
+    pub(crate) path: Option<String>,
+    pub(crate) username: Option<String>,
+    signature: Option<String>,
+    signature_expiration: Option<i64>,
+}
+
+impl<R: RemoteRuntime> Server<R> {
+    pub(crate) fn new(runtime: Arc<R>, options: ServeOptions, address: IpAddr) -> Self {
+        Self {
+            registry: Arc::new(Registry::new(runtime, options)),
+            gate: Gate::new(None, address, "/health"),
+            memory: MemoryBudget::new(BODY_MEMORY),
+        }
+    }
+}
+
+impl<R: Runtime> Server<R> {
+    /// The JSON body of a request.
+    pub(crate) async fn receive(
+        &self,
+        request: Request<Body>,
+    ) -> Result<(Vec<u8>, MemoryPermit), ApiError> {
+        let limits = BodyLimits { max_bytes: MAX_BODY, timeout: BODY_TIMEOUT };
+        Ok(http_server::receive(request, limits, &self.memory).await?)
+    }
+
+    /// The body of a request for a stream, whose type is not plain JSON.
+    pub(crate) async fn receive_any(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<(Vec<u8>, MemoryPermit), ApiError> {
+        request.headers_mut().remove(header::CONTENT_TYPE);
+        self.receive(request).await
+    }
+}
+
+/// Everything that is served.
+pub(crate) fn app<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
+    let control = control::routes(Arc::clone(&server));
+    Router::new()
+        .fallback(move |State(server): State<Arc<Server<R>>>, request: Request<Body>| {
+            let control = control.clone();
+            async move { answer(&server, control, request).await }
+        })
+        .with_state(server)
+}
+
+async fn answer<R: RemoteRuntime>(
+    server: &Arc<Server<R>>,
+    mut control: Router,
+    request: Request<Body>,
+) -> Response<Body> {
+    if let Err(refusal) = server.gate.check(&request) {
+        let code = match refusal.status() {
+            StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+            _ => Code::PermissionDenied,
+        };
+        return ApiError::new(code, refusal.to_string()).into_response();
+    }
+    match Target::of(&request) {
+        Ok(Target::Control) if request.uri().path() == "/health" => {
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Ok(Target::Control) => {
+            if let Some(answer) = signed(server, request.uri()) {
+                return match answer {
+                    Ok(live) => unless_ended(&live, data(server, &live, request)).await,
+                    Err(error) => error.into_response(),
+                };
+            }
+            if let Err(error) = check_key(server, request.headers()) {
+                return error.into_response();
+            }
+            match control.call(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
+        }
+        Ok(Target::Sandbox { id, port }) => match server.registry.find(&id) {
+            None => {
+                let message = format!("the sandbox {id} was not found");
+                ApiError::new(Code::SandboxGone, message).into_response()
+            }
+            Some(live) if live.is_paused() => {
+                let message = format!("the sandbox {id} is paused");
+                ApiError::new(Code::SandboxGone, message).into_response()
+            }
+            Some(live) if port == DATA_PORT => {
+                unless_ended(&live, data(server, &live, request)).await
+            }
+            Some(live) => {
+                let forwarding = async {
+                    let answer = ports::forward(&live, port, request).await;
+                    answer.unwrap_or_else(IntoResponse::into_response)
+                };
+                unless_ended(&live, forwarding).await
+            }
+        },
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Where a request goes.
+#[derive(Debug, PartialEq, Eq)]
+enum Target {
+    Control,
+    Sandbox { id: String, port: u16 },
+}
+
+impl Target {
+    fn of(request: &Request<Body>) -> Result<Self, ApiError> {
+        let headers = request.headers();
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        if let Some(id) = text("e2b-sandbox-id") {
+            let port = match text("e2b-sandbox-port") {
+                None => DATA_PORT,
+                Some(port) => {
+                    let message = "the header E2b-Sandbox-Port has no port";
+                    port.parse().map_err(|_| ApiError::invalid(message))?
+                }
+            };
+            return Ok(Self::Sandbox { id: id.to_owned(), port });
+        }
+        let host = text("host").or(request.uri().host()).unwrap_or_default();
+        Ok(Self::of_host(host).unwrap_or(Self::Control))
+    }
+
+    /// `PORT-ID.` and any name.
+    fn of_host(host: &str) -> Option<Self> {
+        let (first, _) = host.split_once('.')?;
+        let (port, id) = first.split_once('-')?;
+        let is_id = id.len() >= 8 && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let port = port.parse().ok()?;
+        is_id.then(|| Self::Sandbox { id: id.to_owned(), port })
+    }
+}
+
+/// Checks the key of a request to the control plane.
+fn check_key<R: RemoteRuntime>(server: &Server<R>, headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(key) = &server.registry.options.api_key else { return Ok(()) };
+    let bearer = |value: &[u8]| value.strip_prefix(b"Bearer ").map(<[u8]>::to_vec);
+    let own = headers.get("x-api-key").map(|value| value.as_bytes().to_vec());
+    let sent = own.or_else(|| bearer(headers.get(header::AUTHORIZATION)?.as_bytes()));
+    match sent {
+        Some(sent) if same(&sent, key.as_bytes()) => Ok(()),
+        Some(_) => Err(ApiError::new(Code::Unauthenticated, "invalid API key")),
+        None => {
+            let message = "missing API key; send the header X-API-Key";
+            Err(ApiError::new(Code::Unauthenticated, message))
+        }
+    }
+}
+
+/// The sandbox of a signed address: the one whose token fits, as such an address need not name it.
+fn signed<R: RemoteRuntime>(
+    server: &Server<R>,
+    uri: &axum::http::Uri,
+) -> Option<Result<Arc<Live<R::Sandbox>>, ApiError>> {
+    if uri.path() != "/files" {
+        return None;
+    }
+    let query: Query<FileQuery> = Query::try_from_uri(uri).ok()?;
+    let wrong = || ApiError::new(Code::Unauthenticated, "invalid signature");
+    let all = server.registry.all();
+    for operation in [Operation::Read, Operation::Write] {
+        let signed = query.signed(operation)?;
+        if let Some(live) = all.iter().find(|live| signed.is_by(&live.access_token)) {
+            return Some(Ok(Arc::clone(live)));
+        }
+    }
+    Some(Err(wrong()))
+}
+
+impl FileQuery {
+    fn signed(&self, operation: Operation) -> Option<Signed<'_>> {
+        Some(Signed {
+            path: self.path.as_deref().unwrap_or_default(),
+            operation,
+            user: self.username.as_deref().unwrap_or_default(),
+            expires: self.signature_expiration,
+            signature: self.signature.as_deref()?,
+        })
+    }
+}
+
+/// Waits for an answer or the sandbox's end: no request, however slow its client, keeps a killed sandbox.
+async fn unless_ended<S>(
+    live: &Live<S>,
+    answering: impl Future<Output = Response<Body>>,
+) -> Response<Body> {
+    tokio::select! {
+        biased;
+        response = answering => response,
+        () = live.ended() => live.gone().into_response(),
+    }
+}
+
+/// Answers a request to one sandbox.
+async fn data<R: RemoteRuntime>(
+    server: &Arc<Server<R>>,
+    live: &Arc<Live<R::Sandbox>>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    if path == "/health" {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let query: FileQuery = match Query::try_from_uri(request.uri()) {
+        Ok(Query(query)) => query,
+        Err(error) => return ApiError::invalid(format!("bad query: {error}")).into_response(),
+    };
+    // A signature is for one user; the header, which it does not cover, must not name another.
+    let is_signed = path == "/files" && query.signature.is_some();
+    let user = if is_signed { None } else { basic_user(request.headers()) };
+    let to = DataRequest { user, live: Arc::clone(live) };
+    if let Err(error) = check_token(&to, &method, &path, &query, request.headers()) {
+        return error.into_response();
+    }
+    let is_procedure =
+        path.starts_with("/process.Process/") || path.starts_with("/filesystem.Filesystem/");
+    if is_procedure && method != Method::POST {
+        return ApiError::wrong_method(&method, &path).into_response();
+    }
+    if let Some(procedure) = path.strip_prefix("/process.Process/") {
+        return process::call(server, to, procedure, request).await;
+    }
+    if let Some(procedure) = path.strip_prefix("/filesystem.Filesystem/") {
+        return filesystem::call(server, to, procedure, request).await;
+    }
+    let answer = match (&method, path.as_str()) {
+        (&Method::GET | &Method::HEAD, "/files") => {
+            transfer::download(&to, &query, request.headers()).await
+        }
+        (&Method::POST, "/files") => transfer::upload(&to, &query, request).await,
+        (&Method::GET, "/envs") => {
+            let env = serde_json::json!(to.live.env);
+            Ok(crate::error::respond(StatusCode::OK, &env))
+        }
+        (_, "/files" | "/envs") => Err(ApiError::wrong_method(&method, &path)),
+        _ => {
+            let message = format!("this server has no {method} {path} for a sandbox");
+            Err(ApiError::new(Code::Unsupported, message))
+        }
+    };
+    answer.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Checks that a request may use the sandbox: by its token, or for a file by a signature.
+fn check_token<S>(
+    to: &DataRequest<S>,
+    method: &Method,
+    path: &str,
+    query: &FileQuery,
+    headers: &HeaderMap,
+) -> Result<(), ApiError> {
+    let token = &to.live.access_token;
+    let refuse = |message: &str| Err(ApiError::new(Code::Unauthenticated, message));
+    if path == "/files" && query.signature.is_some() {
+        let operation = if method == Method::POST { Operation::Write } else { Operation::Read };
+        let Some(signed) = query.signed(operation) else { return refuse("invalid signature") };
+        if !signed.is_by(token) {
+            return refuse("invalid signature");
+        }
+        return signed.check_time();
+    }
+    match headers.get("x-access-token") {
+        Some(sent) if same(sent.as_bytes(), token.as_bytes()) => Ok(()),
+        Some(_) => refuse("invalid access token"),
+        None => refuse("missing access token; send the header X-Access-Token"),
+    }
+}
+
+/// The user named by basic authentication, which has no password here.
+fn basic_user(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let decoded = BASE64_STANDARD.decode(value.strip_prefix("Basic ")?.trim()).ok()?;
+    let text = String::from_utf8(decoded).ok()?;
+    let (user, _) = text.split_once(':')?;
+    Some(user.to_owned()).filter(|user| !user.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_name_a_port_of_a_sandbox() {
+        let sandbox = |id: &str, port| Some(Target::Sandbox { id: id.into(), port });
+        assert_eq!(Target::of_host("80-abcdefgh12.localhost:7777"), sandbox("abcdefgh12", 80));
+        for host in
+            ["localhost", "80.localhost", "80-.localhost", "x-abcdefgh.a", "99999-abcdefgh.a"]
+        {
+            assert_eq!(Target::of_host(host), None, "{host}");
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! The control plane: creates, lists and ends sandboxes.
+
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, Query, State},
+    http::{HeaderValue, Request, Response, StatusCode},
+    response::IntoResponse,
+    routing::{delete, get, post},
+};
+use sandbox::{Paused, RemoteRuntime, Runtime};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{
+    app::Server,
+    control_types::{
+        ConnectRequest, FIRST_TIMEOUT, ForkRequest, NewSandbox, RefreshRequest, SECOND_TIMEOUT,
+        SnapshotRequest, TimeoutRequest, created, detailed, listed,
+    },
+    error::{ApiError, Code, respond},
+    live::{Extend, Live},
+    registry::Snapshot,
+};
+
+type Shared<R> = State<Arc<Server<R>>>;
+type Answer = Result<Response<Body>, ApiError>;
+
+/// The routes.
+pub(crate) fn routes<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
+    Router::new()
+        .route("/sandboxes", get(list_all::<R>).post(create::<R>))
+        .route("/v2/sandboxes", get(list::<R>).post(create_second::<R>))
+        .route("/sandboxes/{id}", get(info::<R>).delete(kill::<R>))
+        .route("/sandboxes/{id}/timeout", post(set_timeout::<R>))
+        .route("/sandboxes/{id}/refreshes", post(refresh::<R>))
+        .route("/sandboxes/{id}/connect", post(connect::<R>))
+        .route("/v2/sandboxes/{id}/connect", post(connect::<R>))
+        .route("/sandboxes/{id}/fork", post(fork::<R>))
+        .route("/sandboxes/{id}/snapshots", post(snapshot::<R>))
+        .route("/sandboxes/{id}/pause", post(pause::<R>))
+        .route("/sandboxes/{id}/resume", post(resume::<R>))
+        .route("/snapshots", get(snapshots::<R>))
+        .route("/templates/{id}", delete(remove_snapshot::<R>))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(unsupported)
+        .with_state(server)
+}
+
+async fn wrong_method(request: Request<Body>) -> ApiError {
+    ApiError::wrong_method(request.method(), request.uri().path())
+}
+
+async fn unsupported(request: Request<Body>) -> ApiError {
+    let message = format!("this server has no {} {}", request.method(), request.uri().path());
+    ApiError::new(Code::Unsupported, message)
+}
+
+/// The parsed JSON body of a request; an absent one stands for an empty object.
+async fn body<R: Runtime, T: DeserializeOwned>(
+    server: &Server<R>,
+    request: Request<Body>,
+) -> Result<T, ApiError> {
+    let (bytes, _permit) = server.receive(request).await?;
+    let bytes = if bytes.is_empty() { b"{}".to_vec() } else { bytes };
+    serde_json::from_slice(&bytes).map_err(|error| ApiError::invalid(format!("bad body: {error}")))
+}
+
+fn no_sandbox(id: &str) -> ApiError {
+    ApiError::not_found(format!("sandbox {id} not found"))
+}
+
+fn found<R: RemoteRuntime>(
+    server: &Server<R>,
+    id: &str,
+) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
+    server.registry.find(id).ok_or_else(|| no_sandbox(id))
+}
+
+fn no_content() -> Response<Body> {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// The first version of the request, whose sandboxes live shorter.
+async fn create<R: RemoteRuntime>(State(server): Shared<R>, request: Request<Body>) -> Answer {
+    let mut new: NewSandbox = body(&server, request).await?;
+    new.timeout.get_or_insert(FIRST_TIMEOUT);
+    create_new(&server, new).await
+}
+
+async fn create_second<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    request: Request<Body>,
+) -> Answer {
+    let new = body(&server, request).await?;
+    create_new(&server, new).await
+}
+
+async fn create_new<R: RemoteRuntime>(server: &Arc<Server<R>>, new: NewSandbox) -> Answer {
+    new.check()?;
+    // In a task of its own: a client that disconnects meanwhile must not leave a sandbox that nobody knows.
+    let registry = Arc::clone(&server.registry);
+    let creating = tokio::spawn(async move { registry.create(new).await });
+    let live = creating.await.map_err(|_| ApiError::new(Code::Internal, "the server failed"))??;
+    Ok(respond(StatusCode::CREATED, &created(&*live)))
+}
+
+async fn info<R: RemoteRuntime>(State(server): Shared<R>, Path(id): Path<String>) -> Answer {
+    Ok(respond(StatusCode::OK, &detailed(&*found(&server, &id)?)))
+}
+
+async fn kill<R: RemoteRuntime>(State(server): Shared<R>, Path(id): Path<String>) -> Answer {
+    match server.registry.kill(&id) {
+        true => Ok(no_content()),
+        false => Err(no_sandbox(&id)),
+    }
+}
+
+async fn set_timeout<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Answer {
+    let asked: TimeoutRequest = body(&server, request).await?;
+    let time = server.registry.lifetime(asked.timeout);
+    found(&server, &id)?.extend(time, Extend::Exactly);
+    Ok(no_content())
+}
+
+async fn refresh<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Answer {
+    let asked: RefreshRequest = body(&server, request).await?;
+    let time = server.registry.lifetime(asked.duration.unwrap_or(60));
+    found(&server, &id)?.extend(time, Extend::AtLeast);
+    Ok(no_content())
+}
+
+async fn connect<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Answer {
+    let asked: ConnectRequest = body(&server, request).await?;
+    let live = found(&server, &id)?;
+    let status = match live.is_paused() {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
+    };
+    wake(&server, &live, asked, SECOND_TIMEOUT).await?;
+    Ok(respond(status, &created(&*live)))
+}
+
+/// Lets a sandbox continue if it is paused, and live for the time that was asked for.
+async fn wake<R: RemoteRuntime>(
+    server: &Server<R>,
+    live: &Live<R::Sandbox>,
+    asked: ConnectRequest,
+    default: u64,
+) -> Result<(), ApiError> {
+    let time = server.registry.lifetime(asked.timeout.unwrap_or(default));
+    if live.is_paused() {
+        needs_memory(asked.memory)?;
+        // Before it continues: its time may be over.
+        live.extend(time, Extend::Exactly);
+        live.set_paused(Paused::No).await?;
+    } else {
+        live.extend(time, Extend::AtLeast);
+    }
+    Ok(())
+}
+
+/// Processes keep their memory while a sandbox is paused; without it there would be nothing to continue.
+fn needs_memory(memory: Option<bool>) -> Result<(), ApiError> {
+    match memory {
+        Some(false) => {
+            let message =
+                "this server pauses processes with their memory; it has no `memory: false`";
+            Err(ApiError::new(Code::Unsupported, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn pause<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Answer {
+    let asked: ConnectRequest = body(&server, request).await?;
+    needs_memory(asked.memory)?;
+    match found(&server, &id)?.set_paused(Paused::Yes).await? {
+        true => Ok(no_content()),
+        false => Err(ApiError::new(Code::Conflict, format!("sandbox {id} is already paused"))),
+    }
+}
+
+async fn resume<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Answer {
+    let asked: ConnectRequest = body(&server, request).await?;
+    let live = found(&server, &id)?;
+    if !live.is_paused() {
+        return Err(ApiError::new(Code::Conflict, format!("sandbox {id} is already running")));
+    }
+    wake(&server, &live, asked, FIRST_TIMEOUT).await?;
+    Ok(respond(StatusCode::CREATED, &created(&*live)))
+}
+
+/// Most copies of one request.
+const MAX_COPIES: u32 = 100;
+
+async fn fork<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Answer {
+    let asked: ForkRequest = body(&server, request).await?;
+    if !(1..=MAX_COPIES).contains(&asked.count) {
+        return Err(ApiError::invalid(format!("`count` must lie between 1 and {MAX_COPIES}")));
+    }
+    let live = found(&server, &id)?;
+    let registry = Arc::clone(&server.registry);
+    let forking = tokio::spawn(async move {
+        let mut results = Vec::new();
+        for _ in 0..asked.count {
+            results.push(match registry.fork(&live, asked.timeout).await {
+                Ok(copy) => json!({ "sandbox": created(&*copy) }),
+                Err(error) => {
+                    let code = error.code.status().as_u16();
+                    json!({ "error": { "code": code, "message": error.message } })
+                }
+            });
+        }
+        results
+    });
+    let results = forking.await.map_err(|_| ApiError::new(Code::Internal, "the server failed"))?;
+    Ok(respond(StatusCode::CREATED, &Value::Array(results)))
+}
+
+async fn snapshot<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Answer {
+    let asked: SnapshotRequest = body(&server, request).await?;
+    let live = found(&server, &id)?;
+    let snapshot = server.registry.snapshot(&live, asked.name).await?;
+    Ok(respond(StatusCode::CREATED, &described(&snapshot)))
+}
+
+fn described(snapshot: &Snapshot) -> Value {
+    json!({ "snapshotID": snapshot.name, "names": [snapshot.name] })
+}
+
+async fn snapshots<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Answer {
+    let value = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+    let (sandbox, name) = (value("sandboxID"), value("name"));
+    let list = server.registry.snapshots();
+    let list = list.iter().filter(|snapshot| {
+        sandbox.is_none_or(|id| *id == snapshot.sandbox)
+            && name.is_none_or(|name| *name == snapshot.name)
+    });
+    Ok(respond(StatusCode::OK, &Value::Array(list.map(described).collect())))
+}
+
+async fn remove_snapshot<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Path(id): Path<String>,
+) -> Answer {
+    server.registry.remove_snapshot(&id).await?;
+    Ok(no_content())
+}
+
+async fn list_all<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Answer {
+    let filter = Filter::parse(&query)?;
+    let found = filter.apply(server.registry.all());
+    let list = found.iter().map(|live| Value::Object(listed(&**live))).collect();
+    Ok(respond(StatusCode::OK, &Value::Array(list)))
+}
+
+async fn list<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Answer {
+    let filter = Filter::parse(&query)?;
+    let mut found = filter.apply(server.registry.all());
+    if let Some(last) = &filter.next {
+        // By comparison: the last sandbox of the page before may be gone.
+        found.retain(|live| match filter.oldest_first {
+            true => PageKey::of(live) > *last,
+            false => PageKey::of(live) < *last,
+        });
+    }
+    let page: Vec<_> = found.iter().take(filter.limit).collect();
+    let list = page.iter().map(|live| Value::Object(listed(&***live))).collect();
+    let mut response = respond(StatusCode::OK, &Value::Array(list));
+    if found.len() > page.len()
+        && let Some(last) = page.last()
+        && let Ok(token) = HeaderValue::from_str(&PageKey::of(last).token())
+    {
+        response.headers_mut().insert("x-next-token", token);
+    }
+    Ok(response)
+}
+
+/// Where a page ends: start in nanoseconds, and id.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PageKey(u128, String);
+
+impl PageKey {
+    fn of<S>(live: &Live<S>) -> Self {
+        let started = live.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self(started.as_nanos(), live.id.clone())
+    }
+
+    fn token(&self) -> String {
+        format!("{}-{}", self.0, self.1)
+    }
+
+    fn parse(token: &str) -> Result<Self, ApiError> {
+        let parts = token
+            .split_once('-')
+            .and_then(|(started, id)| Some(Self(started.parse().ok()?, id.to_owned())));
+        parts.ok_or_else(|| ApiError::invalid("`nextToken` is not a token of this server"))
+    }
+}
+
+/// Which sandboxes are listed.
+#[derive(Debug)]
+struct Filter {
+    metadata: BTreeMap<String, String>,
+    running: bool,
+    paused: bool,
+    oldest_first: bool,
+    started_after: Option<jiff::Timestamp>,
+    template: Option<String>,
+    limit: usize,
+    next: Option<PageKey>,
+}
+
+/// Most sandboxes of one page.
+const MAX_PAGE: usize = 100;
+
+impl Filter {
+    fn parse(query: &[(String, String)]) -> Result<Self, ApiError> {
+        let mut filter = Self {
+            metadata: BTreeMap::new(),
+            running: true,
+            paused: true,
+            oldest_first: false,
+            started_after: None,
+            template: None,
+            limit: MAX_PAGE,
+            next: None,
+        };
+        let mut states = Vec::new();
+        for (name, value) in query {
+            match name.as_str() {
+                "metadata" => filter.metadata = metadata(value),
+                "state" => states.extend(value.split(',').map(str::to_owned)),
+                "order" => filter.oldest_first = value == "asc",
+                "startedAfter" => {
+                    let time = value.parse().map_err(|_| {
+                        ApiError::invalid(
+                            "`startedAfter` is not a time such as 2026-01-01T00:00:00Z",
+                        )
+                    });
+                    filter.started_after = Some(time?);
+                }
+                "template" => filter.template = Some(value.clone()),
+                "limit" => {
+                    let limit = value.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
+                    let message = format!("`limit` must lie between 1 and {MAX_PAGE}");
+                    filter.limit = limit.ok_or_else(|| ApiError::invalid(message))?;
+                }
+                "nextToken" => filter.next = Some(PageKey::parse(value)?),
+                _ => {}
+            }
+        }
+        let has = |name: &str| states.is_empty() || states.iter().any(|state| state == name);
+        (filter.running, filter.paused) = (has("running"), has("paused"));
+        Ok(filter)
+    }
+
+    /// The sandboxes it selects, in order.
+    fn apply<S>(&self, all: Vec<Arc<Live<S>>>) -> Vec<Arc<Live<S>>> {
+        let fits = |live: &Arc<Live<S>>| {
+            let has = |(name, value): (&String, &String)| live.metadata.get(name) == Some(value);
+            let started = jiff::Timestamp::try_from(live.started).ok();
+            let state = if live.is_paused() { self.paused } else { self.running };
+            state
+                && self.metadata.iter().all(has)
+                && self.template.as_ref().is_none_or(|template| *template == live.template)
+                && self.started_after.is_none_or(|after| started.is_some_and(|at| at > after))
+        };
+        let mut found: Vec<_> = all.into_iter().filter(fits).collect();
+        found.sort_by_cached_key(|live| PageKey::of(live));
+        if !self.oldest_first {
+            found.reverse();
+        }
+        found
+    }
+}
+
+/// Pairs, encoded twice: as a query, and each name and value by itself.
+fn metadata(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decoded(&decoded(name)), decoded(&decoded(value)))
+        })
+        .collect()
+}
+
+/// Percent-decoded text.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        let hex = more.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match (first, byte) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            (b'+', _) => {
+                bytes.push(b' ');
+                rest = more;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,204 @@
+//! Messages of the control plane, as JSON.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use sandbox::{Limits, Network};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    error::{ApiError, Code},
+    live::Live,
+};
+
+/// The version of the data plane's protocol that is spoken here: clients use what it has.
+pub(crate) const ENVD_VERSION: &str = "0.6.4";
+/// The value of a field that clients no longer use.
+const CLIENT_ID: &str = "llm-in-sandbox";
+
+/// A request for a sandbox. Unknown fields are ignored; those that ask for something which cannot be had are refused.
+#[derive(Clone, Deserialize)]
+pub(crate) struct NewSandbox {
+    #[serde(rename = "templateID")]
+    pub(crate) template_id: String,
+    /// In seconds; each version of the request has another default.
+    #[serde(default)]
+    pub(crate) timeout: Option<u64>,
+    #[serde(default, rename = "autoPause")]
+    pub(crate) auto_pause: bool,
+    #[serde(default, rename = "autoPauseMemory")]
+    auto_pause_memory: Option<bool>,
+    #[serde(default, rename = "autoResume")]
+    auto_resume: Option<AutoResume>,
+    #[serde(default)]
+    pub(crate) metadata: BTreeMap<String, String>,
+    #[serde(default, rename = "envVars")]
+    pub(crate) env_vars: BTreeMap<String, String>,
+    /// `false` takes the network away; `true` cannot give more than the server does.
+    #[serde(default)]
+    pub(crate) allow_internet_access: Option<bool>,
+    #[serde(default)]
+    network: Option<Value>,
+    #[serde(default)]
+    mcp: Option<Value>,
+    #[serde(default)]
+    iam: Option<Value>,
+    #[serde(default, rename = "volumeMounts")]
+    volume_mounts: Option<Vec<Value>>,
+}
+
+/// The time that sandboxes of the first version of a request live, in seconds.
+pub(crate) const FIRST_TIMEOUT: u64 = 15;
+/// The same of the second version.
+pub(crate) const SECOND_TIMEOUT: u64 = 300;
+
+fn default_timeout() -> u64 {
+    FIRST_TIMEOUT
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct AutoResume {
+    enabled: bool,
+}
+
+/// Most entries of metadata, and of variables.
+const MAX_ENTRIES: usize = 256;
+/// Most bytes of one of their values.
+const MAX_VALUE: usize = 32 << 10;
+
+impl NewSandbox {
+    /// Refuses what cannot be had, rather than leaving it out silently.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        let present = |value: &Option<Value>| match value {
+            None | Some(Value::Null) => false,
+            Some(Value::Object(map)) => !map.is_empty(),
+            Some(_) => true,
+        };
+        let unsupported = [
+            (self.auto_pause && self.auto_pause_memory == Some(false), "autoPauseMemory: false"),
+            (self.auto_resume.as_ref().is_some_and(|resume| resume.enabled), "autoResume"),
+            (present(&self.network), "network"),
+            (present(&self.mcp), "mcp"),
+            (present(&self.iam), "iam"),
+            (self.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()), "volumeMounts"),
+        ];
+        if let Some((_, name)) = unsupported.iter().find(|(asked, _)| *asked) {
+            let message = format!("this server does not support `{name}`");
+            return Err(ApiError::new(Code::Unsupported, message));
+        }
+        for (what, map) in [("metadata", &self.metadata), ("envVars", &self.env_vars)] {
+            let too_long = map.iter().any(|(k, v)| k.len() > MAX_VALUE || v.len() > MAX_VALUE);
+            if map.len() > MAX_ENTRIES || too_long {
+                let message =
+                    format!("`{what}` may have {MAX_ENTRIES} entries of {MAX_VALUE} bytes each");
+                return Err(ApiError::invalid(message));
+            }
+        }
+        let bad = |(name, value): (&String, &String)| {
+            name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+        };
+        if self.env_vars.iter().any(bad) {
+            let message =
+                "a variable of `envVars` has an empty name, or `=` or NUL where none may be";
+            return Err(ApiError::invalid(message));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct TimeoutRequest {
+    pub(crate) timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ConnectRequest {
+    pub(crate) timeout: Option<u64>,
+    pub(crate) memory: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RefreshRequest {
+    pub(crate) duration: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct ForkRequest {
+    #[serde(default = "default_timeout")]
+    pub(crate) timeout: u64,
+    #[serde(default = "one")]
+    pub(crate) count: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct SnapshotRequest {
+    pub(crate) name: Option<String>,
+}
+
+/// A time as the protocol writes it.
+pub(crate) fn time(time: SystemTime) -> String {
+    match jiff::Timestamp::try_from(time) {
+        Ok(time) => format!("{time:.3}"),
+        Err(_) => "9999-12-31T23:59:59.000Z".into(),
+    }
+}
+
+/// A sandbox as the answer to its creation.
+pub(crate) fn created<S>(live: &Live<S>) -> Value {
+    json!({
+        "templateID": live.template,
+        "sandboxID": live.id,
+        "clientID": CLIENT_ID,
+        "envdVersion": ENVD_VERSION,
+        "envdAccessToken": live.access_token,
+        "domain": null,
+        "trafficAccessToken": null,
+    })
+}
+
+/// A sandbox in a list.
+pub(crate) fn listed<S>(live: &Live<S>) -> Map<String, Value> {
+    let Limits { memory, cpus, disk, .. } = &live.spec.limits;
+    let mib = |size: &Option<sandbox::ByteSize>| size.map_or(0, |size| size.bytes() >> 20);
+    let value = json!({
+        "templateID": live.template,
+        "alias": live.template,
+        "sandboxID": live.id,
+        "clientID": CLIENT_ID,
+        "startedAt": time(live.started),
+        "endAt": time(live.lifetime.borrow().ends),
+        "cpuCount": cpus.map_or(0.0, f64::ceil) as u64,
+        "memoryMB": mib(memory),
+        "diskSizeMB": mib(disk),
+        "metadata": live.metadata,
+        "state": if live.is_paused() { "paused" } else { "running" },
+        "envdVersion": ENVD_VERSION,
+    });
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// A sandbox in detail.
+pub(crate) fn detailed<S>(live: &Live<S>) -> Value {
+    let mut map = listed(live);
+    map.insert("allowInternetAccess".into(), json!(live.spec.network != Network::None));
+    map.insert(
+        "lifecycle".into(),
+        json!({
+            "autoResume": false,
+            "onTimeout": if live.auto_pause { "pause" } else { "kill" },
+        }),
+    );
+    map.insert("domain".into(), Value::Null);
+    map.insert("envdAccessToken".into(), json!(live.access_token));
+    Value::Object(map)
+}

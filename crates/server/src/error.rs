@@ -1,0 +1,171 @@
+//! Errors in the formats of the protocol: a status with a JSON body, and the codes of the Connect protocol.
+
+use std::io;
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, StatusCode, header},
+    response::IntoResponse,
+};
+use http_server::BodyError;
+use sandbox::Error as SandboxError;
+use serde_json::json;
+
+/// An error of a request, for its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+}
+
+/// Kinds of error, with their names in the Connect protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    InvalidArgument,
+    Unauthenticated,
+    PermissionDenied,
+    NotFound,
+    WrongMethod,
+    AlreadyExists,
+    Conflict,
+    TooLarge,
+    TooMany,
+    NotAcceptable,
+    Unsupported,
+    /// The sandbox is gone or paused.
+    SandboxGone,
+    DeadlineExceeded,
+    DiskFull,
+    Internal,
+}
+
+impl Code {
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidArgument => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::PermissionDenied => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::AlreadyExists | Self::Conflict => StatusCode::CONFLICT,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
+            Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            Self::SandboxGone => StatusCode::BAD_GATEWAY,
+            Self::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+            Self::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The name in the Connect protocol.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument | Self::NotAcceptable => "invalid_argument",
+            Self::Unauthenticated => "unauthenticated",
+            Self::PermissionDenied => "permission_denied",
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::Conflict => "failed_precondition",
+            Self::TooLarge | Self::TooMany | Self::DiskFull => "resource_exhausted",
+            Self::Unsupported | Self::WrongMethod => "unimplemented",
+            Self::SandboxGone => "unavailable",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl ApiError {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    pub(crate) fn wrong_method(method: &axum::http::Method, path: &str) -> Self {
+        Self::new(Code::WrongMethod, format!("{path} does not support {method}"))
+    }
+
+    /// The body of a Connect error.
+    pub(crate) fn connect_body(&self) -> serde_json::Value {
+        json!({ "code": self.code.name(), "message": self.message })
+    }
+
+    /// The response of a unary Connect procedure.
+    pub(crate) fn into_connect_response(self) -> Response<Body> {
+        respond(self.code.status(), &self.connect_body())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response<Body> {
+        let status = self.code.status();
+        respond(status, &json!({ "code": status.as_u16(), "message": self.message }))
+    }
+}
+
+/// A JSON response.
+pub(crate) fn respond(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> Self {
+        let code = match &error {
+            SandboxError::Path { source, .. } => of_path(source),
+            SandboxError::Io { source, .. } if is_full(source) => Code::DiskFull,
+            SandboxError::Spec(_) | SandboxError::BadRequest(_) => Code::InvalidArgument,
+            SandboxError::UnknownImage { .. } => Code::NotFound,
+            SandboxError::Unsupported { .. } => Code::Unsupported,
+            SandboxError::Gone(_) | SandboxError::HostFull(_) | SandboxError::Stalled { .. } => {
+                Code::SandboxGone
+            }
+            _ => Code::Internal,
+        };
+        if code == Code::Internal {
+            tracing::error!("{}", error.chain());
+        }
+        Self::new(code, error.chain())
+    }
+}
+
+/// The kind of error of an operation on a path.
+fn of_path(source: &io::Error) -> Code {
+    use io::ErrorKind;
+    match source.kind() {
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::AlreadyExists => Code::AlreadyExists,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Code::PermissionDenied,
+        _ if is_full(source) => Code::DiskFull,
+        _ => Code::InvalidArgument,
+    }
+}
+
+fn is_full(source: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> Self {
+        let code = match error {
+            BodyError::TooLong(_) => Code::TooLarge,
+            BodyError::OutOfMemory => Code::TooMany,
+            BodyError::TimedOut => Code::DeadlineExceeded,
+            BodyError::ContentType | BodyError::CutOff => Code::InvalidArgument,
+        };
+        Self::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,32 @@
+//! Sandboxes over HTTP, for clients that speak E2B's protocol.
+//!
+//! One port serves two kinds of request. Requests of the control plane create, list and end sandboxes (`control.rs`).
+//! Requests of the data plane concern one sandbox, which they name in a header or in the host name: programs
+//! (`process.rs`), files (`filesystem.rs`, `transfer.rs`) and ports (`ports.rs`). `app.rs` tells them apart.
+//!
+//! Everything a client sends is untrusted, and so is everything a sandbox answers.
+
+mod app;
+mod connect;
+mod control;
+mod control_types;
+mod error;
+mod filesystem;
+mod form;
+mod gzip;
+mod input;
+mod live;
+mod options;
+mod output_log;
+mod ports;
+mod process;
+mod process_types;
+mod registry;
+mod running;
+mod serve;
+mod signature;
+mod transfer;
+mod users;
+
+pub use options::ServeOptions;
+pub use serve::serve;

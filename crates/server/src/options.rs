@@ -1,0 +1,54 @@
+//! [`ServeOptions`].
+
+use std::{fmt, time::Duration};
+
+use http_server::ConnectionLimits;
+use sandbox::{ImageRef, Spec};
+
+/// How sandboxes are served.
+#[derive(Clone)]
+pub struct ServeOptions {
+    /// What clients send as API key. `None`: any key is accepted, which is fit for a loopback address only.
+    pub api_key: Option<String>,
+    /// Specification of new sandboxes; clients choose the image and variables.
+    pub spec: Spec,
+    /// The image of the template `base`.
+    pub base: ImageRef,
+    /// Most sandboxes at once.
+    pub max_sandboxes: usize,
+    /// Longest time a sandbox lives without being extended.
+    pub max_lifetime: Duration,
+    /// Output of a program that is kept for clients that have not read it, in bytes.
+    pub kept_output: usize,
+    /// Limits of connections.
+    pub connections: ConnectionLimits,
+}
+
+impl fmt::Debug for ServeOptions {
+    /// Without the key and the variables.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServeOptions")
+            .field("base", &self.base)
+            .field("max_sandboxes", &self.max_sandboxes)
+            .field("max_lifetime", &self.max_lifetime)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self {
+            api_key: None,
+            spec: Spec::default(),
+            base: ImageRef::Host,
+            max_sandboxes: 1000,
+            max_lifetime: Duration::from_secs(24 * 3600),
+            kept_output: 4 << 20,
+            connections: ConnectionLimits {
+                max_connections: 4096,
+                busy: r#"{"code":503,"message":"too many connections"}"#.into(),
+                ..ConnectionLimits::default()
+            },
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A server with real sandboxes, and requests to it.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use lis_server::{ServeOptions, serve};
+use reqwest::{Client, Method, RequestBuilder, Response};
+use sandbox_native::NativeRuntime;
+use sandbox_testkit::Spawner;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::oneshot};
+
+const BOUND: Duration = Duration::from_secs(120);
+
+/// A running server.
+pub(crate) struct TestServer {
+    pub(crate) address: SocketAddr,
+    pub(crate) runtime: Arc<NativeRuntime>,
+    pub(crate) client: Client,
+}
+
+/// Runs a test with a server; skips it where there can be no sandboxes. Afterwards no sandbox is left.
+pub(crate) fn with_server(options: ServeOptions, test: impl AsyncFnOnce(&TestServer)) {
+    let spawner = Spawner::Example("lis-server-spawner");
+    sandbox_testkit::with_runtime(spawner, BOUND, async |runtime| {
+        let runtime = Arc::new(runtime);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let until = async {
+            let _ = stopped.await;
+        };
+        let serving = tokio::spawn(serve(listener, Arc::clone(&runtime), options, until));
+        // Nothing here is encrypted, but the client insists.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // The environment may name a proxy, which does not know this machine's own addresses.
+        let client = Client::builder().no_proxy().build().unwrap();
+        let server = TestServer { address, runtime, client };
+        test(&server).await;
+        drop(stop);
+        serving.await.unwrap().unwrap();
+        let left = sandbox::Runtime::list(&*server.runtime).await.unwrap();
+        assert!(left.is_empty(), "{left:?}");
+    });
+}
+
+/// A sandbox, as its creator knows it.
+pub(crate) struct Created {
+    pub(crate) id: String,
+    pub(crate) token: String,
+}
+
+impl TestServer {
+    /// A request to the control plane.
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("http://{}{path}", self.address))
+    }
+
+    /// Creates a sandbox.
+    pub(crate) async fn create(&self) -> Created {
+        let body = json!({ "templateID": "base", "timeout": 60 });
+        let response =
+            self.request(Method::POST, "/v2/sandboxes").json(&body).send().await.unwrap();
+        assert_eq!(response.status(), 201);
+        let value: Value = response.json().await.unwrap();
+        let text = |name: &str| value[name].as_str().unwrap().to_owned();
+        Created { id: text("sandboxID"), token: text("envdAccessToken") }
+    }
+
+    /// A request to a sandbox.
+    pub(crate) fn to(&self, sandbox: &Created, method: Method, path: &str) -> RequestBuilder {
+        let request = self.request(method, path).header("E2b-Sandbox-Id", &sandbox.id);
+        request.header("X-Access-Token", &sandbox.token)
+    }
+
+    /// Calls a procedure with one message each way.
+    pub(crate) async fn call(
+        &self,
+        sandbox: &Created,
+        procedure: &str,
+        message: &Value,
+    ) -> Response {
+        self.to(sandbox, Method::POST, procedure).json(message).send().await.unwrap()
+    }
+
+    /// Starts a procedure that answers with a stream.
+    pub(crate) async fn stream(
+        &self,
+        sandbox: &Created,
+        procedure: &str,
+        message: &Value,
+    ) -> Response {
+        let body = message.to_string().into_bytes();
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        let body = [&[0], &length[..], &body].concat();
+        let request = self.to(sandbox, Method::POST, procedure);
+        let request = request.header("Content-Type", "application/connect+json").body(body);
+        request.send().await.unwrap()
+    }
+}
+
+/// The messages of a whole stream.
+pub(crate) fn messages(mut body: &[u8]) -> Vec<Value> {
+    let mut all = Vec::new();
+    while !body.is_empty() {
+        let length = u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize;
+        all.push(serde_json::from_slice(&body[5..5 + length]).unwrap());
+        body = &body[5 + length..];
+    }
+    all
+}
+
+/// A program for `/process.Process/Start`.
+pub(crate) fn bash(script: &str) -> Value {
+    json!({ "process": { "cmd": "/bin/bash", "args": ["-c", script] }, "stdin": false })
+}
