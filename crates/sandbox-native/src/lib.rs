@@ -12,8 +12,7 @@
 //! # async fn example() -> Result<(), sandbox::Error> {
 //! // A program whose `main` calls `spawner_main` and nothing else.
 //! let launcher = Launcher::new("/usr/local/bin/my-spawner");
-//! let home = "/var/lib/my-sandboxes".into();
-//! let options = NativeOptions { launcher, ..NativeOptions::new(home) };
+//! let options = NativeOptions { launcher, ..NativeOptions::new("/var/lib/my-sandboxes") };
 //! let runtime = NativeRuntime::start(options).await?;
 //! let sandbox = runtime.create(&Spec::default()).await?;
 //! let output = sandbox.shell(&ShellCommand::new("echo $((6 * 7))")).await?;
