@@ -21,6 +21,7 @@ use crate::{
     cgroup::{Cgroups, PREFIX, pid_namespace},
     machine,
     spawner::remove_leftover,
+    storage,
 };
 
 /// A directory this young may belong to a spawner that has not locked it yet.
@@ -199,17 +200,18 @@ fn is_alive(run: &Path) -> bool {
             // The name starts with the id of the process it was created for.
             let name = run.file_name().unwrap_or_default().to_string_lossy();
             let owner = name.split('-').next().unwrap_or_default();
-            // Before the machine is recorded, first of all, it may be another, with other processes. A directory with
-            // files but without that record is one whose removal was interrupted.
-            let may_run = match machine::is_recorded(run) {
-                true => Path::new("/proc").join(owner).exists(),
-                false => fs::read_dir(run).is_ok_and(|entries| {
-                    entries.flatten().all(|entry| entry.file_name() == machine::FILE)
-                }),
-            };
+            let may_run = Path::new("/proc").join(owner).exists() || may_begin_elsewhere(run);
             is_young(run) && may_run
         }
     }
+}
+
+/// Whether a directory may be of a spawner that begins on another machine, whose processes cannot be seen from here: one
+/// records its machine first of all. With other files but without that record, its removal was interrupted.
+fn may_begin_elsewhere(run: &Path) -> bool {
+    let is_new =
+        |entries: fs::ReadDir| entries.flatten().all(|entry| entry.file_name() == machine::FILE);
+    storage::is_shared(run) && !machine::is_recorded(run) && fs::read_dir(run).is_ok_and(is_new)
 }
 
 #[cfg(test)]
@@ -243,11 +245,14 @@ mod tests {
     #[test]
     fn a_removal_that_was_interrupted_is_completed() {
         let runs = tempfile::tempdir().unwrap();
-        let (begun, removed) = (runs.path().join("7-00000001"), runs.path().join("7-00000002"));
-        fs::create_dir(&begun).unwrap();
-        fs::create_dir_all(removed.join("state")).unwrap();
+        // Of a process that cannot exist.
+        let runs_of = |number: u32| runs.path().join(format!("99999999-{number:08x}"));
+        fs::create_dir(runs_of(1)).unwrap();
+        fs::create_dir_all(runs_of(2).join("state")).unwrap();
+        fs::create_dir(runs_of(3)).unwrap();
+        fs::write(runs_of(3).join(machine::FILE), "").unwrap();
         prune(runs.path(), &Cgroups::default()).unwrap();
-        assert!(begun.exists() && !removed.exists());
+        assert_eq!(fs::read_dir(runs.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -51,6 +51,13 @@ const UNSUITABLE: [(i64, &str); 11] = [
     (0x5346_414f, "it is on AFS"),
 ];
 
+/// Whether other machines may use this directory at the same time.
+pub(crate) fn is_shared(dir: &Path) -> bool {
+    const OVERLAYFS: i64 = 0x794c_7630;
+    let found = statfs(dir).map_or(0, |found| found.f_type);
+    found != OVERLAYFS && UNSUITABLE.iter().any(|(magic, _)| *magic == found)
+}
+
 /// Why a file system that is known cannot hold the files of sandboxes.
 fn known(dir: &Path) -> io::Result<Option<Suitability>> {
     let found = statfs(dir)?.f_type;

@@ -1,6 +1,6 @@
 //! Completion scripts work in the shells they are for.
 
-use std::process::Command;
+use std::{io::Write, process::Command};
 
 use crate::support::{Home, code, out};
 
@@ -14,7 +14,10 @@ fn offered(script: &str, words: &[&str]) -> Vec<String> {
         words[last],
         words[last - 1],
     );
-    let shell = Command::new("bash").args(["--norc", "-c", &probe]).output().unwrap();
+    // In a file: it is longer than an argument may be.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(probe.as_bytes()).unwrap();
+    let shell = Command::new("bash").arg("--norc").arg(file.path()).output().unwrap();
     assert!(shell.stderr.is_empty(), "{}", String::from_utf8_lossy(&shell.stderr));
     out(&shell).lines().map(str::to_owned).collect()
 }
