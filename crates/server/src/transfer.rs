@@ -1,14 +1,15 @@
 //! Contents of files: downloads and uploads, compressed or not, by a token or a signed address.
 
-use std::{io, path::Path, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use axum::{
-    body::{Body, Bytes},
+    body::{Body, BodyDataStream, Bytes},
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header},
 };
 use futures_util::{Stream, StreamExt, TryStreamExt};
 use sandbox::{EntryKind, FileInfo, FileOperation, Input, RemoteSandbox};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tokio_util::io::{ReaderStream, StreamReader};
 
 use crate::{
@@ -126,12 +127,34 @@ pub(crate) async fn upload<S: RemoteSandbox>(
     query: &FileQuery,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let user = to.live.user(query.username.as_deref().or(to.user.as_deref())).await?;
     let (head, body) = request.into_parts();
-    let attributes = attributes(&head.headers)?;
-    let pieces = in_time(body.into_data_stream().map_err(io::Error::other));
-    let encoding = content_encoding(&head.headers)?;
-    let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let body = Arc::new(Mutex::new(body.into_data_stream()));
+    let received = receive(to, query, &head.headers, in_time(Arc::clone(&body))).await;
+    if received.is_err() {
+        discard(&body).await;
+    }
+    received
+}
+
+/// Clients read a refusal only once they have sent, or at least some of, what was refused.
+async fn discard(body: &Mutex<BodyDataStream>) {
+    let rest = async {
+        let mut body = body.lock().await;
+        while let Some(Ok(_)) = body.next().await {}
+    };
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, rest).await;
+}
+
+async fn receive<S: RemoteSandbox>(
+    to: &DataRequest<S>,
+    query: &FileQuery,
+    headers: &HeaderMap,
+    pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+) -> Result<Response<Body>, ApiError> {
+    let user = to.live.user(query.username.as_deref().or(to.user.as_deref())).await?;
+    let attributes = attributes(headers)?;
+    let encoding = content_encoding(headers)?;
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let upload = Upload { live: &to.live, user: &user, attributes: &attributes };
     let written = match kind.map(multer::parse_boundary) {
         Some(Ok(boundary)) => {
@@ -160,14 +183,18 @@ pub(crate) async fn upload<S: RemoteSandbox>(
 /// How long a client may send nothing of a file.
 const UPLOAD_PAUSE: Duration = Duration::from_secs(60);
 
-/// A stream that fails when nothing arrives for too long.
+/// How long the rest of what was refused is read.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A body that fails when nothing arrives for too long.
 fn in_time(
-    pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    body: Arc<Mutex<BodyDataStream>>,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-    futures_util::stream::unfold(Some(Box::pin(pieces)), |pieces| async move {
-        let mut pieces = pieces?;
-        match tokio::time::timeout(UPLOAD_PAUSE, pieces.next()).await {
-            Ok(next) => next.map(|piece| (piece, Some(pieces))),
+    futures_util::stream::unfold(Some(body), |body| async move {
+        let body = body?;
+        let next = async { body.lock().await.next().await };
+        match tokio::time::timeout(UPLOAD_PAUSE, next).await {
+            Ok(next) => next.map(|piece| (piece.map_err(io::Error::other), Some(body))),
             Err(_) => Some((Err(io::ErrorKind::TimedOut.into()), None)),
         }
     })
