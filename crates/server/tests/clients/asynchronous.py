@@ -1,5 +1,6 @@
 """The asynchronous client: many sandboxes at once, streams that are followed and left."""
 import asyncio
+import os
 
 from e2b import AsyncSandbox, FilesystemEventType
 
@@ -34,7 +35,9 @@ async def follow():
 
 async def main():
     assert await asyncio.gather(*(use(n) for n in range(8)), follow()) == [0] * 8 + [None]
-    print("done")
+    print("done", flush=True)
+    # At once: threads of the package can crash the interpreter while it ends, after all has been checked.
+    os._exit(0)
 
 
 asyncio.run(main())
