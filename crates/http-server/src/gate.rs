@@ -114,6 +114,11 @@ fn hash(key: &[u8]) -> [u8; 32] {
     Sha256::digest(key).into()
 }
 
+/// Whether two secrets are equal, in a time that does not depend on where they differ.
+pub fn same_secret(one: &[u8], other: &[u8]) -> bool {
+    same(&hash(one), &hash(other))
+}
+
 /// Compares in constant time.
 fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));

@@ -28,6 +28,6 @@ mod serve;
 mod stall;
 
 pub use body::{BodyError, BodyLimits, receive};
-pub use gate::{Gate, Refusal};
+pub use gate::{Gate, Refusal, same_secret};
 pub use memory::{MemoryBudget, MemoryPermit};
 pub use serve::{ConnectionLimits, serve};

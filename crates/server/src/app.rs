@@ -10,7 +10,7 @@ use axum::{
     response::IntoResponse,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http_server::{BodyLimits, Gate, MemoryBudget, MemoryPermit};
+use http_server::{BodyLimits, Gate, MemoryBudget, MemoryPermit, same_secret};
 use sandbox::{RemoteRuntime, Runtime};
 use serde::Deserialize;
 use tower_service::Service as _;
@@ -22,7 +22,7 @@ use crate::{
     live::Live,
     ports, process,
     registry::Registry,
-    signature::{Operation, Signed, same},
+    signature::{Operation, Signed},
     transfer,
 };
 
@@ -197,7 +197,7 @@ fn check_key<R: RemoteRuntime>(server: &Server<R>, headers: &HeaderMap) -> Resul
     let own = headers.get("x-api-key").map(|value| value.as_bytes().to_vec());
     let sent = own.or_else(|| bearer(headers.get(header::AUTHORIZATION)?.as_bytes()));
     match sent {
-        Some(sent) if same(&sent, key.as_bytes()) => Ok(()),
+        Some(sent) if same_secret(&sent, key.as_bytes()) => Ok(()),
         Some(_) => Err(ApiError::new(Code::Unauthenticated, "invalid API key")),
         None => {
             let message = "missing API key; send the header X-API-Key";
@@ -319,7 +319,7 @@ fn check_token<S>(
         return signed.check_time();
     }
     match headers.get("x-access-token") {
-        Some(sent) if same(sent.as_bytes(), token.as_bytes()) => Ok(()),
+        Some(sent) if same_secret(sent.as_bytes(), token.as_bytes()) => Ok(()),
         Some(_) => refuse("invalid access token"),
         None => refuse("missing access token; send the header X-Access-Token"),
     }

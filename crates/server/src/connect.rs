@@ -8,8 +8,9 @@ use axum::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
 
-use crate::error::{ApiError, respond};
+use crate::error::{ApiError, Code, respond};
 
 /// Length of a message's prefix: flags and length.
 const PREFIX: usize = 5;
@@ -97,6 +98,16 @@ pub(crate) fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, ApiError
     let millis = millis.filter(|millis: &u64| *millis < 10_000_000_000);
     let error = || ApiError::invalid("the header Connect-Timeout-Ms has no number of milliseconds");
     millis.map(|millis| Some(Duration::from_millis(millis))).ok_or_else(error)
+}
+
+/// Completes at the client's deadline, with the last message of a stream that has reached it; never without one.
+pub(crate) async fn reached(deadline: Option<Instant>) -> Bytes {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+    let message = "the time limit of the request was reached";
+    end(Some(&ApiError::new(Code::DeadlineExceeded, message)))
 }
 
 /// How often a stream without messages sends a sign of life.

@@ -103,7 +103,7 @@ async fn create_new<R: RemoteRuntime>(server: &Arc<Server<R>>, new: NewSandbox) 
     // In a task of its own: a client that disconnects meanwhile must not leave a sandbox that nobody knows.
     let registry = Arc::clone(&server.registry);
     let creating = tokio::spawn(async move { registry.create(new).await });
-    let live = creating.await.map_err(|_| ApiError::new(Code::Internal, "the server failed"))??;
+    let live = creating.await??;
     Ok(respond(StatusCode::CREATED, &created(&*live)))
 }
 
@@ -240,7 +240,7 @@ async fn fork<R: RemoteRuntime>(
         }
         results
     });
-    let results = forking.await.map_err(|_| ApiError::new(Code::Internal, "the server failed"))?;
+    let results = forking.await?;
     Ok(respond(StatusCode::CREATED, &Value::Array(results)))
 }
 

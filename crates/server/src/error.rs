@@ -158,6 +158,13 @@ fn is_full(source: &io::Error) -> bool {
     matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
+/// A task of the server panicked.
+impl From<tokio::task::JoinError> for ApiError {
+    fn from(_: tokio::task::JoinError) -> Self {
+        Self::new(Code::Internal, "the server failed")
+    }
+}
+
 impl From<BodyError> for ApiError {
     fn from(error: BodyError) -> Self {
         let code = match error {

@@ -212,7 +212,6 @@ async fn watch_stream<R: RemoteRuntime>(
     };
     let rest = futures_util::stream::unfold(Some(watched), move |watched| async move {
         let mut watched = watched?;
-        let far = tokio::time::Instant::now() + Duration::from_secs(365 * 24 * 3600);
         tokio::select! {
             next = timeout(keepalive, watched.next()) => match next {
                 Ok(Ok(bytes)) => Some((Ok(bytes), Some(watched))),
@@ -222,11 +221,7 @@ async fn watch_stream<R: RemoteRuntime>(
                     Some((Ok(alive), Some(watched)))
                 }
             },
-            () = tokio::time::sleep_until(until.unwrap_or(far)) => {
-                let message = "the time limit of the request was reached";
-                let error = ApiError::new(Code::DeadlineExceeded, message);
-                Some((Ok(connect::end(Some(&error))), None))
-            }
+            over = connect::reached(until) => Some((Ok(over), None)),
         }
     });
     let first = futures_util::stream::once(async move { Ok(first) });

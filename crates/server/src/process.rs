@@ -73,8 +73,7 @@ async fn start<R: RemoteRuntime>(
     // In a task of its own: the program runs even if its client disconnects now.
     let live = Arc::clone(&to.live);
     let starting = tokio::spawn(async move { Running::start(&live, start).await });
-    let broken = |_| ApiError::new(crate::error::Code::Internal, "the server failed");
-    let (running, reader) = starting.await.map_err(broken)??;
+    let (running, reader) = starting.await??;
     Ok(follow(&to.live, running.pid, reader, timeout, connect::keepalive(headers)))
 }
 
@@ -138,15 +137,10 @@ fn follow<S: RemoteSandbox>(
         let mut end = end.clone();
         async move {
             let mut reader = reader?;
-            let far = tokio::time::Instant::now() + Duration::from_secs(365 * 24 * 3600);
             tokio::select! {
                 // The deadline first: there may always be more output.
                 biased;
-                () = tokio::time::sleep_until(until.unwrap_or(far)) => {
-                    let message = "the time limit of the request was reached";
-                    let error = ApiError::new(crate::error::Code::DeadlineExceeded, message);
-                    Some((Ok(connect::end(Some(&error))), None))
-                }
+                over = connect::reached(until) => Some((Ok(over), None)),
                 piece = timeout(keepalive, reader.next()) => Some(match piece {
                     Err(_) => (Ok(connect::message(&self::keepalive())), Some(reader)),
                     Ok(Some(Piece::Output(stream, bytes))) => {
