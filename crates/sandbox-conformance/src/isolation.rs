@@ -11,8 +11,9 @@ use crate::{
 #[expect(clippy::disallowed_methods, reason = "the test process's own variables are the markers")]
 pub async fn host_environment_is_invisible<R: Runtime>(h: &Harness<R>) {
     // Test runners set variables of their own; any value long enough to be telling serves as a marker.
+    // Shells inside set these as well.
     let common =
-        ["PATH", "HOME", "PWD", "OLDPWD", "SHELL", "TERM", "LANG", "USER", "LOGNAME", "SHLVL"];
+        ["PATH", "HOME", "PWD", "OLDPWD", "SHELL", "TERM", "LANG", "USER", "LOGNAME", "SHLVL", "_"];
     let markers: Vec<(String, String)> = std::env::vars()
         .filter(|(name, value)| !common.contains(&name.as_str()) && value.len() >= 6)
         .collect();

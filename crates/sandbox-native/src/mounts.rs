@@ -192,11 +192,12 @@ impl Shared {
             let upper = dir.join(format!("u{i}"));
             let lowers = overlay.lowers.iter().map(|lower| self.layer(lower, owners));
             let lowers = match lowers.collect::<Result<Vec<_>, _>>() {
-                // Other mounts lie inside. An overlay would show what they cover, which an unprivileged user must not see.
+                // Other mounts lie inside. An overlay would show what they cover, which an unprivileged user must not see. What
+                // an image has above is empty, if it was made like this.
                 Err(failure)
                     if i > 0
-                        && overlay.lowers.len() == 1
-                        && failure.error.raw_os_error() == Some(libc::EINVAL) =>
+                        && failure.error.raw_os_error() == Some(libc::EINVAL)
+                        && are_empty(&overlay.lowers) =>
                 {
                     ready.push(OverlayMount { at: target.clone(), target, options: None, upper });
                     continue;
@@ -220,11 +221,23 @@ impl Shared {
     }
 }
 
+/// Whether all layers above the lowest have no files.
+fn are_empty(lowers: &[Lower]) -> bool {
+    let (_, above) = lowers.split_last().unwrap_or((&Lower::HostSkeleton, &[]));
+    above.iter().all(|lower| match lower {
+        Lower::Dir(dir) => fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()),
+        Lower::HostSkeleton => false,
+    })
+}
+
 /// What failed when a layer was mounted. For root, owners of files are shifted, which NFS and its like cannot do.
 fn cannot_mount(dir: &Path, owners: &Owners<'_>, error: &io::Error) -> String {
     let hint = match owners {
         Owners::Shifted { .. } if error.raw_os_error() == Some(libc::EINVAL) => {
             " (its file system may not shift owners for root: copy it to a local disk, or run as an ordinary user)"
+        }
+        _ if error.raw_os_error() == Some(libc::EINVAL) => {
+            " (other file systems are mounted inside it, and the image changes its files: use the image where none are)"
         }
         _ => "",
     };

@@ -162,6 +162,28 @@ fn the_files_after_a_command_become_an_image() {
     assert!(line.contains("../x"), "{line}");
 }
 
+/// As with the driver of a graphics card in a container: its files are mounted inside `/usr`, and locked there.
+#[test]
+fn an_image_is_used_where_file_systems_are_mounted_inside_usr() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let inside = |args: &[&str]| {
+        let script = "mount -t tmpfs none /usr/src &&
+            exec unshare --user --map-user=1000 --map-group=1000 \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+            .arg(program())
+            .args(args)
+            .env("LLM_IN_SANDBOX_HOME", home.state());
+        command.output().unwrap()
+    };
+    let saved =
+        inside(&["sandbox", "run", "--save", "mine", "--", "sh", "-c", "echo kept > /etc/kept"]);
+    assert_eq!(code(&saved), 0, "{}", err(&saved));
+    let used = inside(&["sandbox", "run", "--image", "mine", "--", "cat", "/etc/kept"]);
+    assert_eq!((code(&used), out(&used).as_str()), (0, "kept\n"), "{}", err(&used));
+}
+
 #[test]
 fn a_large_image_is_gone_at_once_and_its_files_soon() {
     let home = Home::new();

@@ -234,7 +234,7 @@ fn our_own_kernels_continue_with_the_new_weights() {
             let before = engine.stats().sampled_tokens;
             sampled_at_least(&engine, before + 60);
             engine.hold().unwrap();
-            change(&live, 0.2);
+            change(&live, 0.5);
             engine.refresh(&live).unwrap();
         });
         for (response, tokens) in responses.iter().zip(&prompts) {
