@@ -16,7 +16,7 @@ pub(crate) mod serve;
 pub(crate) mod train;
 
 use clap::{Parser, Subcommand};
-use startup::{LogArgs, Signals};
+use startup::{LogArgs, LogFormat, Signals};
 
 use self::{
     benchmark::BenchmarkArgs, completions::CompletionsArgs, data::DataCommand, doctor::DoctorArgs,
@@ -98,6 +98,14 @@ impl Command {
         match self {
             Self::Train(command) => command.hand_over(log).map(Self::Train),
             command => Ok(command),
+        }
+    }
+
+    /// How the log is written.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        match self {
+            Self::Serve(args) => args.log_format(),
+            _ => LogFormat::default(),
         }
     }
 

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Err(error) => return exit::report(&error).into(),
     };
     let environment = Environment::read();
-    let logging = program.init_logging(&cli.log, environment.log.as_deref());
+    let logging = program.init_logging(&cli.log, environment.log.as_deref(), command.log_format());
     let settings = Settings::new(environment, logging);
     let ended =
         program.block_on(async |mut signals| dispatch(command, &settings, &mut signals).await);

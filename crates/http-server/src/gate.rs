@@ -6,13 +6,13 @@
 use std::net::IpAddr;
 
 use axum::http::{Request, StatusCode, Version, header};
-use sha2::{Digest, Sha256};
+
+use crate::KeyHash;
 
 /// The checks of every request.
 #[derive(Debug)]
 pub struct Gate {
-    /// The key's hash: hashes have equal length, and comparing them leaks nothing about the key.
-    key: Option<[u8; 32]>,
+    key: Option<KeyHash>,
     hosts: Hosts,
     open: &'static str,
 }
@@ -56,7 +56,7 @@ impl Gate {
     /// needs none either.
     pub fn new(key: Option<&[u8]>, address: IpAddr, open: &'static str) -> Self {
         let hosts = if address.to_canonical().is_loopback() { Hosts::Loopback } else { Hosts::Any };
-        Self { key: key.map(hash), hosts, open }
+        Self { key: key.map(KeyHash::of), hosts, open }
     }
 
     /// Whether the request may be answered.
@@ -84,7 +84,7 @@ impl Gate {
             scheme.eq_ignore_ascii_case(SCHEME).then(|| key.trim_ascii())
         });
         match sent {
-            Some(sent) if same(&hash(sent), key) => Ok(()),
+            Some(sent) if KeyHash::of(sent).same(key) => Ok(()),
             Some(_) => Err(Refusal::WrongKey),
             None => Err(Refusal::NoKey),
         }
@@ -108,21 +108,6 @@ fn is_from_web_page<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     headers.contains_key(header::ORIGIN) || site.is_some_and(|site| site != b"none")
-}
-
-fn hash(key: &[u8]) -> [u8; 32] {
-    Sha256::digest(key).into()
-}
-
-/// Whether two secrets are equal, in a time that does not depend on where they differ.
-pub fn same_secret(one: &[u8], other: &[u8]) -> bool {
-    same(&hash(one), &hash(other))
-}
-
-/// Compares in constant time.
-fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
-    std::hint::black_box(differences) == 0
 }
 
 /// Whether a host, with or without a port, names this machine in a way no DNS server can change.
@@ -165,11 +150,5 @@ mod tests {
         ] {
             assert!(!is_local(host), "{host}");
         }
-    }
-
-    #[test]
-    fn keys_are_compared_whole() {
-        assert!(same(&hash(b"key"), &hash(b"key")));
-        assert!(!same(&hash(b"key"), &hash(b"kez")) && !same(&hash(b""), &hash(b"key")));
     }
 }

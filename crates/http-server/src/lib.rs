@@ -22,12 +22,16 @@ mod body;
 mod busy;
 mod connections;
 mod gate;
+mod key;
 mod memory;
 mod phase;
 mod serve;
 mod stall;
+mod tls;
 
 pub use body::{BodyError, BodyLimits, receive};
-pub use gate::{Gate, Refusal, same_secret};
+pub use gate::{Gate, Refusal};
+pub use key::{KeyHash, same_secret};
 pub use memory::{MemoryBudget, MemoryPermit};
-pub use serve::{ConnectionLimits, serve};
+pub use serve::{ConnectionLimits, Peer, serve, serve_tls};
+pub use tls::{Tls, TlsError};

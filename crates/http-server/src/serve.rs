@@ -1,6 +1,8 @@
 //! Accepts connections, passes their requests to the routes, and shuts down gracefully.
 
-use std::{convert::Infallible, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+};
 
 use axum::Router;
 use hyper::{
@@ -14,17 +16,20 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 
 use crate::{
     busy::Busy,
     connections::Connections,
     phase::{Connection, Exchange},
     stall::StallTimeout,
+    tls::Tls,
 };
 
 /// Maximum bytes of a request's head, and of the buffered part of its body.
@@ -32,6 +37,10 @@ const MAX_BUFFER: usize = 128 << 10;
 
 /// Wait after a failed `accept`, most often for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// The address of the client, in the extensions of every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
 
 /// Limits of connections.
 #[derive(Clone, Debug)]
@@ -69,6 +78,18 @@ pub async fn serve(
     limits: &ConnectionLimits,
     shutdown: impl Future<Output = ()>,
 ) {
+    serve_tls(listener, None, app, limits, shutdown).await;
+}
+
+/// As [`serve`], with TLS if there is a certificate. A handshake is part of a request's head: it counts to its time limit,
+/// and a connection that has not finished it makes room for others.
+pub async fn serve_tls(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    app: Router,
+    limits: &ConnectionLimits,
+    shutdown: impl Future<Output = ()>,
+) {
     let (closing, closed) = watch::channel(());
     let connections = Connections::new(limits.max_connections);
     let busy = Busy::new(&limits.busy);
@@ -79,15 +100,19 @@ pub async fn serve(
             biased;
             () = &mut shutdown => break,
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
-            stream = accept(&listener, &connections) => {
+            (stream, peer) = accept(&listener, &connections) => {
                 let Some(place) = connections.admit() else {
-                    busy.tell(stream);
+                    // Without a handshake nothing could be said to the client.
+                    if tls.is_none() {
+                        busy.tell(stream);
+                    }
                     continue;
                 };
+                let acceptor = tls.as_ref().map(Tls::acceptor);
                 let (app, limits, closed) = (app.clone(), limits.clone(), closed.clone());
                 tasks.spawn(async move {
                     tokio::select! {
-                        () = handle(stream, app, &limits, &place.connection, closed) => {}
+                        () = begin(stream, acceptor, peer, app, &limits, &place.connection, closed) => {}
                         () = place.connection.evicted.notified() => {}
                     }
                 });
@@ -102,10 +127,10 @@ pub async fn serve(
 }
 
 /// The next connection.
-async fn accept(listener: &TcpListener, connections: &Connections) -> TcpStream {
+async fn accept(listener: &TcpListener, connections: &Connections) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok((stream, address)) => return (stream, Peer(address)),
             // Errors concern that connection only, or this process has no more descriptors.
             Err(_) => {
                 connections.evict();
@@ -115,9 +140,11 @@ async fn accept(listener: &TcpListener, connections: &Connections) -> TcpStream 
     }
 }
 
-/// Serves one connection with all its requests.
-async fn handle(
+/// Serves one connection, after the handshake of TLS if there is one.
+async fn begin(
     stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    peer: Peer,
     app: Router,
     limits: &ConnectionLimits,
     connection: &Arc<Connection>,
@@ -125,10 +152,35 @@ async fn handle(
 ) {
     // Stream each piece at once instead of coalescing them.
     let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(StallTimeout::new(stream, limits.stall_timeout));
+    let stream = StallTimeout::new(stream, limits.stall_timeout);
+    let Some(acceptor) = acceptor else {
+        return handle(stream, peer, app, limits, connection, closed).await;
+    };
+    let handshake = timeout(limits.head_timeout, acceptor.accept(stream));
+    let stream = tokio::select! {
+        stream = handshake => stream,
+        _ = closed.changed() => return,
+    };
+    // Errors are the client's.
+    if let Ok(Ok(stream)) = stream {
+        handle(stream, peer, app, limits, connection, closed).await;
+    }
+}
+
+/// Serves one connection with all its requests.
+async fn handle<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
+    peer: Peer,
+    app: Router,
+    limits: &ConnectionLimits,
+    connection: &Arc<Connection>,
+    mut closed: watch::Receiver<()>,
+) {
+    let stream = TokioIo::new(stream);
     let app = TowerToHyperService::new(app);
     let service = service_fn(|request: Request<Incoming>| {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        head.extensions.insert(peer);
         let (exchange, body) = Exchange::begin(connection, body);
         let answering = app.call(Request::from_parts(head, body));
         async move { Ok::<_, Infallible>(answering.await?.map(|body| exchange.respond(body))) }

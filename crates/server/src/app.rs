@@ -1,6 +1,6 @@
 //! Tells the requests apart: to the control plane, to one sandbox, to a port of one.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -10,19 +10,25 @@ use axum::{
     response::IntoResponse,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http_server::{BodyLimits, Gate, MemoryBudget, MemoryPermit, same_secret};
+use http_server::{BodyLimits, Gate, KeyHash, MemoryBudget, MemoryPermit, same_secret};
 use sandbox::{RemoteRuntime, Runtime};
 use serde::Deserialize;
 use tower_service::Service as _;
 
 use crate::{
-    ServeOptions, control,
+    DEFAULT_TOKEN, Quotas, ServeOptions, Token,
+    audit::Audit,
+    control,
     error::{ApiError, Code},
     filesystem,
     live::Live,
-    ports, process,
+    metrics::RouteClass,
+    observe::{Facts, observe},
+    operation, ports, process,
+    refusal::refuse,
     registry::Registry,
     signature::{Operation, Signed},
+    tokens::{Caller, KeyError},
     transfer,
 };
 
@@ -40,6 +46,7 @@ pub(crate) struct Server<R: Runtime> {
     pub(crate) registry: Arc<Registry<R>>,
     gate: Gate,
     memory: MemoryBudget,
+    pub(crate) audit: Option<Audit>,
 }
 
 /// A request to one sandbox.
@@ -60,12 +67,28 @@ pub(crate) struct FileQuery {
 }
 
 impl<R: RemoteRuntime> Server<R> {
-    pub(crate) fn new(runtime: Arc<R>, options: ServeOptions, address: IpAddr) -> Self {
-        Self {
+    /// # Errors
+    /// If the API key and the tokens contradict each other, or the audit log cannot be opened.
+    pub(crate) fn new(
+        runtime: Arc<R>,
+        mut options: ServeOptions,
+        address: IpAddr,
+    ) -> io::Result<Self> {
+        let audit = options.operation.open_audit()?;
+        if let Some(key) = options.api_key.take() {
+            let added = options.tokens.add(Token {
+                name: DEFAULT_TOKEN.into(),
+                key: KeyHash::of(key.as_bytes()),
+                quotas: Quotas::default(),
+            });
+            added.map_err(io::Error::other)?;
+        }
+        Ok(Self {
             registry: Arc::new(Registry::new(runtime, options)),
             gate: Gate::new(None, address, "/health"),
             memory: MemoryBudget::new(BODY_MEMORY),
-        }
+            audit,
+        })
     }
 }
 
@@ -95,7 +118,13 @@ pub(crate) fn app<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
     Router::new()
         .fallback(move |State(server): State<Arc<Server<R>>>, request: Request<Body>| {
             let control = control.clone();
-            async move { answer(&server, control, request).await }
+            async move {
+                let metrics = Arc::clone(&server.registry.metrics);
+                let answer = async |request, facts: Arc<Facts>| {
+                    answer(&server, control, request, &facts).await
+                };
+                observe(&metrics, server.audit.as_ref(), request, answer).await
+            }
         })
         .with_state(server)
 }
@@ -103,29 +132,39 @@ pub(crate) fn app<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
 async fn answer<R: RemoteRuntime>(
     server: &Arc<Server<R>>,
     mut control: Router,
-    request: Request<Body>,
+    mut request: Request<Body>,
+    facts: &Facts,
 ) -> Response<Body> {
     if let Err(refusal) = server.gate.check(&request) {
         let code = match refusal.status() {
             StatusCode::UNAUTHORIZED => Code::Unauthenticated,
             _ => Code::PermissionDenied,
         };
-        return ApiError::new(code, refusal.to_string()).into_response();
+        return refuse(request.uri().path(), ApiError::new(code, refusal.to_string()));
     }
     match Target::of(&request) {
-        Ok(Target::Control) if request.uri().path() == "/health" => {
-            StatusCode::NO_CONTENT.into_response()
-        }
+        Ok(Target::Control) if request.uri().path() == "/health" => operation::health(),
+        Ok(Target::Control) if request.uri().path() == "/ready" => operation::ready(server),
         Ok(Target::Control) => {
             if let Some(answer) = signed(server, request.uri()) {
                 return match answer {
-                    Ok(live) => unless_ended(&live, data(server, &live, request)).await,
+                    Ok(live) => {
+                        facts.concern(&live.id);
+                        unless_ended(&live, data(server, &live, request, facts)).await
+                    }
                     Err(error) => error.into_response(),
                 };
             }
-            if let Err(error) = check_key(server, request.headers()) {
-                return error.into_response();
+            let caller = match check_key(server, request.headers()) {
+                Ok(caller) => caller,
+                Err(error) => return refuse(request.uri().path(), error),
+            };
+            let _ = facts.token.set(Arc::clone(&caller.name));
+            // After the check of the key.
+            if request.uri().path() == "/metrics" {
+                return operation::metrics(server);
             }
+            request.extensions_mut().insert(caller);
             match control.call(request).await {
                 Ok(response) => response,
                 Err(never) => match never {},
@@ -141,9 +180,12 @@ async fn answer<R: RemoteRuntime>(
                 ApiError::new(Code::SandboxGone, message).into_response()
             }
             Some(live) if port == DATA_PORT => {
-                unless_ended(&live, data(server, &live, request)).await
+                facts.concern(&live.id);
+                unless_ended(&live, data(server, &live, request, facts)).await
             }
             Some(live) => {
+                facts.concern(&live.id);
+                let _ = facts.class.set(RouteClass::Port);
                 let forwarding = async {
                     let answer = ports::forward(&live, port, request).await;
                     answer.unwrap_or_else(IntoResponse::into_response)
@@ -190,21 +232,29 @@ impl Target {
     }
 }
 
-/// Checks the key of a request to the control plane.
-fn check_key<R: RemoteRuntime>(server: &Server<R>, headers: &HeaderMap) -> Result<(), ApiError> {
-    let Some(key) = &server.registry.options.api_key else { return Ok(()) };
-    let bearer = |value: &[u8]| value.strip_prefix(b"Bearer ").map(<[u8]>::to_vec);
+/// Whose key a request to the control plane has, and whether it may ask now.
+fn check_key<R: RemoteRuntime>(
+    server: &Server<R>,
+    headers: &HeaderMap,
+) -> Result<Caller, ApiError> {
+    let bearer = |value: &'_ [u8]| {
+        let (scheme, key) = value.split_at_checked(BEARER.len())?;
+        scheme.eq_ignore_ascii_case(BEARER).then(|| key.trim_ascii().to_vec())
+    };
     let own = headers.get("x-api-key").map(|value| value.as_bytes().to_vec());
     let sent = own.or_else(|| bearer(headers.get(header::AUTHORIZATION)?.as_bytes()));
-    match sent {
-        Some(sent) if same_secret(&sent, key.as_bytes()) => Ok(()),
-        Some(_) => Err(ApiError::new(Code::Unauthenticated, "invalid API key")),
-        None => {
-            let message = "missing API key; send the header X-API-Key";
-            Err(ApiError::new(Code::Unauthenticated, message))
-        }
-    }
+    let caller = server.registry.options.tokens.caller(sent.as_deref()).map_err(|error| {
+        let message = match error {
+            KeyError::Missing => "missing API key; send the header X-API-Key",
+            KeyError::Wrong => "invalid API key",
+        };
+        ApiError::new(Code::Unauthenticated, message)
+    })?;
+    caller.account().count_request()?;
+    Ok(caller)
 }
+
+const BEARER: &[u8] = b"Bearer ";
 
 /// The sandbox of a signed address: the one whose token fits, as such an address need not name it.
 fn signed<R: RemoteRuntime>(
@@ -255,6 +305,7 @@ async fn data<R: RemoteRuntime>(
     server: &Arc<Server<R>>,
     live: &Arc<Live<R::Sandbox>>,
     request: Request<Body>,
+    facts: &Facts,
 ) -> Response<Body> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     if path == "/health" {
@@ -268,7 +319,13 @@ async fn data<R: RemoteRuntime>(
     let is_signed = path == "/files" && query.signature.is_some();
     let user = if is_signed { None } else { basic_user(request.headers()) };
     let to = DataRequest { user, live: Arc::clone(live) };
-    if let Err(error) = check_token(&to, &method, &path, &query, request.headers()) {
+    let checked = check_token(&to, &method, &path, &query, request.headers());
+    // Only those who may use the sandbox use up its owner's quota.
+    let counted = checked.and_then(|()| {
+        let _ = facts.token.set(Arc::clone(&live.owner.name));
+        Ok(live.owner.account().count_request()?)
+    });
+    if let Err(error) = counted {
         return error.into_response();
     }
     let is_procedure =

@@ -10,7 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use crate::error::{ApiError, Code, respond};
+use crate::{
+    error::{ApiError, Code, respond},
+    live::LiveEnd,
+};
 
 /// Length of a message's prefix: flags and length.
 const PREFIX: usize = 5;
@@ -108,6 +111,14 @@ pub(crate) async fn reached(deadline: Option<Instant>) -> Bytes {
     }
     let message = "the time limit of the request was reached";
     end(Some(&ApiError::new(Code::DeadlineExceeded, message)))
+}
+
+/// The end of a stream whose sandbox is gone: said where the server ends, else the connection is cut.
+pub(crate) fn cut(of: &LiveEnd, why: io::Error) -> io::Result<Bytes> {
+    match of.why() {
+        Some(error) => Ok(self::end(Some(&error))),
+        None => Err(why),
+    }
 }
 
 /// How often a stream without messages sends a sign of life.

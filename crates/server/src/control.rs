@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use axum::{
     Router,
     body::Body,
-    extract::{Path, Query, State},
+    extract::{Extension, Path, Query, State},
     http::{HeaderValue, Request, Response, StatusCode},
     response::IntoResponse,
     routing::{delete, get, post},
@@ -22,10 +22,14 @@ use crate::{
     },
     error::{ApiError, Code, respond},
     live::{Extend, Live},
+    observe::Made,
     registry::Snapshot,
+    tokens::Caller,
 };
 
 type Shared<R> = State<Arc<Server<R>>>;
+/// The caller, as the check of the key found it.
+type By = Extension<Caller>;
 type Answer = Result<Response<Body>, ApiError>;
 
 /// The routes.
@@ -74,9 +78,10 @@ fn no_sandbox(id: &str) -> ApiError {
 
 fn found<R: RemoteRuntime>(
     server: &Server<R>,
+    caller: &Caller,
     id: &str,
 ) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
-    server.registry.find(id).ok_or_else(|| no_sandbox(id))
+    server.registry.find_of(caller, id).ok_or_else(|| no_sandbox(id))
 }
 
 fn no_content() -> Response<Body> {
@@ -84,34 +89,54 @@ fn no_content() -> Response<Body> {
 }
 
 /// The first version of the request, whose sandboxes live shorter.
-async fn create<R: RemoteRuntime>(State(server): Shared<R>, request: Request<Body>) -> Answer {
+async fn create<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Extension(caller): By,
+    request: Request<Body>,
+) -> Answer {
     let mut new: NewSandbox = body(&server, request).await?;
     new.timeout.get_or_insert(FIRST_TIMEOUT);
-    create_new(&server, new).await
+    create_new(&server, caller, new).await
 }
 
 async fn create_second<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     request: Request<Body>,
 ) -> Answer {
     let new = body(&server, request).await?;
-    create_new(&server, new).await
+    create_new(&server, caller, new).await
 }
 
-async fn create_new<R: RemoteRuntime>(server: &Arc<Server<R>>, new: NewSandbox) -> Answer {
+async fn create_new<R: RemoteRuntime>(
+    server: &Arc<Server<R>>,
+    caller: Caller,
+    new: NewSandbox,
+) -> Answer {
     new.check()?;
     // In a task of its own: a client that disconnects meanwhile must not leave a sandbox that nobody knows.
     let registry = Arc::clone(&server.registry);
-    let creating = tokio::spawn(async move { registry.create(new).await });
+    let creating = tokio::spawn(async move { registry.create(&caller, new).await });
     let live = creating.await??;
-    Ok(respond(StatusCode::CREATED, &created(&*live)))
+    let mut response = respond(StatusCode::CREATED, &created(&*live));
+    response.extensions_mut().insert(Made(live.id.clone()));
+    Ok(response)
 }
 
-async fn info<R: RemoteRuntime>(State(server): Shared<R>, Path(id): Path<String>) -> Answer {
-    Ok(respond(StatusCode::OK, &detailed(&*found(&server, &id)?)))
+async fn info<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Extension(caller): By,
+    Path(id): Path<String>,
+) -> Answer {
+    Ok(respond(StatusCode::OK, &detailed(&*found(&server, &caller, &id)?)))
 }
 
-async fn kill<R: RemoteRuntime>(State(server): Shared<R>, Path(id): Path<String>) -> Answer {
+async fn kill<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Extension(caller): By,
+    Path(id): Path<String>,
+) -> Answer {
+    found(&server, &caller, &id)?;
     match server.registry.kill(&id) {
         true => Ok(no_content()),
         false => Err(no_sandbox(&id)),
@@ -120,33 +145,36 @@ async fn kill<R: RemoteRuntime>(State(server): Shared<R>, Path(id): Path<String>
 
 async fn set_timeout<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
     let asked: TimeoutRequest = body(&server, request).await?;
     let time = server.registry.lifetime(asked.timeout);
-    found(&server, &id)?.extend(time, Extend::Exactly);
+    found(&server, &caller, &id)?.extend(time, Extend::Exactly);
     Ok(no_content())
 }
 
 async fn refresh<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
     let asked: RefreshRequest = body(&server, request).await?;
     let time = server.registry.lifetime(asked.duration.unwrap_or(60));
-    found(&server, &id)?.extend(time, Extend::AtLeast);
+    found(&server, &caller, &id)?.extend(time, Extend::AtLeast);
     Ok(no_content())
 }
 
 async fn connect<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
     let asked: ConnectRequest = body(&server, request).await?;
-    let live = found(&server, &id)?;
+    let live = found(&server, &caller, &id)?;
     let status = match live.is_paused() {
         true => StatusCode::CREATED,
         false => StatusCode::OK,
@@ -188,12 +216,13 @@ fn needs_memory(memory: Option<bool>) -> Result<(), ApiError> {
 
 async fn pause<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
     let asked: ConnectRequest = body(&server, request).await?;
     needs_memory(asked.memory)?;
-    match found(&server, &id)?.set_paused(Paused::Yes).await? {
+    match found(&server, &caller, &id)?.set_paused(Paused::Yes).await? {
         true => Ok(no_content()),
         false => Err(ApiError::new(Code::Conflict, format!("sandbox {id} is already paused"))),
     }
@@ -201,11 +230,12 @@ async fn pause<R: RemoteRuntime>(
 
 async fn resume<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
     let asked: ConnectRequest = body(&server, request).await?;
-    let live = found(&server, &id)?;
+    let live = found(&server, &caller, &id)?;
     if !live.is_paused() {
         return Err(ApiError::new(Code::Conflict, format!("sandbox {id} is already running")));
     }
@@ -218,6 +248,7 @@ const MAX_COPIES: u32 = 100;
 
 async fn fork<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
@@ -225,7 +256,7 @@ async fn fork<R: RemoteRuntime>(
     if !(1..=MAX_COPIES).contains(&asked.count) {
         return Err(ApiError::invalid(format!("`count` must lie between 1 and {MAX_COPIES}")));
     }
-    let live = found(&server, &id)?;
+    let live = found(&server, &caller, &id)?;
     let registry = Arc::clone(&server.registry);
     let forking = tokio::spawn(async move {
         let mut results = Vec::new();
@@ -246,11 +277,12 @@ async fn fork<R: RemoteRuntime>(
 
 async fn snapshot<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
     let asked: SnapshotRequest = body(&server, request).await?;
-    let live = found(&server, &id)?;
+    let live = found(&server, &caller, &id)?;
     let snapshot = server.registry.snapshot(&live, asked.name).await?;
     Ok(respond(StatusCode::CREATED, &described(&snapshot)))
 }
@@ -261,11 +293,12 @@ fn described(snapshot: &Snapshot) -> Value {
 
 async fn snapshots<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Answer {
     let value = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value);
     let (sandbox, name) = (value("sandboxID"), value("name"));
-    let list = server.registry.snapshots();
+    let list = server.registry.snapshots(&caller);
     let list = list.iter().filter(|snapshot| {
         sandbox.is_none_or(|id| *id == snapshot.sandbox)
             && name.is_none_or(|name| *name == snapshot.name)
@@ -275,28 +308,31 @@ async fn snapshots<R: RemoteRuntime>(
 
 async fn remove_snapshot<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Path(id): Path<String>,
 ) -> Answer {
-    server.registry.remove_snapshot(&id).await?;
+    server.registry.remove_snapshot(&caller, &id).await?;
     Ok(no_content())
 }
 
 async fn list_all<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Answer {
     let filter = Filter::parse(&query)?;
-    let found = filter.apply(server.registry.all());
+    let found = filter.apply(server.registry.all_of(&caller));
     let list = found.iter().map(|live| Value::Object(listed(&**live))).collect();
     Ok(respond(StatusCode::OK, &Value::Array(list)))
 }
 
 async fn list<R: RemoteRuntime>(
     State(server): Shared<R>,
+    Extension(caller): By,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Answer {
     let filter = Filter::parse(&query)?;
-    let mut found = filter.apply(server.registry.all());
+    let mut found = filter.apply(server.registry.all_of(&caller));
     if let Some(last) = &filter.next {
         // By comparison: the last sandbox of the page before may be gone.
         found.retain(|live| match filter.oldest_first {

@@ -1,6 +1,6 @@
 //! Errors in the formats of the protocol: a status with a JSON body, and the codes of the Connect protocol.
 
-use std::io;
+use std::{io, time::Duration};
 
 use axum::{
     body::Body,
@@ -11,11 +11,15 @@ use http_server::BodyError;
 use sandbox::Error as SandboxError;
 use serde_json::json;
 
+use crate::quota::OverQuota;
+
 /// An error of a request, for its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub(crate) code: Code,
     pub(crate) message: String,
+    /// When to try again, where time helps.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// Kinds of error, with their names in the Connect protocol.
@@ -79,7 +83,8 @@ impl Code {
 
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        let retry_after = (code == Code::TooMany).then_some(Duration::from_secs(1));
+        Self { code, message: message.into(), retry_after }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -101,14 +106,26 @@ impl ApiError {
 
     /// The response of a unary Connect procedure.
     pub(crate) fn into_connect_response(self) -> Response<Body> {
-        respond(self.code.status(), &self.connect_body())
+        let response = respond(self.code.status(), &self.connect_body());
+        self.with_retry(response)
+    }
+
+    /// With the header that says when to try again.
+    pub(crate) fn with_retry(&self, mut response: Response<Body>) -> Response<Body> {
+        if let Some(time) = self.retry_after {
+            // Whole seconds, rounded up: a client that waits them is let in.
+            let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
+        }
+        response
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
         let status = self.code.status();
-        respond(status, &json!({ "code": status.as_u16(), "message": self.message }))
+        let body = json!({ "code": status.as_u16(), "message": self.message });
+        self.with_retry(respond(status, &body))
     }
 }
 
@@ -156,6 +173,13 @@ fn of_path(source: &io::Error) -> Code {
 fn is_full(source: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+impl From<OverQuota> for ApiError {
+    fn from(over: OverQuota) -> Self {
+        let error = Self::new(Code::TooMany, over.to_string());
+        Self { retry_after: Some(over.retry_after), ..error }
+    }
 }
 
 /// A task of the server panicked.

@@ -19,7 +19,7 @@ use crate::{
     app::{DataRequest, Server},
     connect,
     error::{ApiError, Code},
-    live::{Live, Watcher, Watchers},
+    live::{Live, LiveEnd, Watcher, Watchers},
     users::{User, Users},
 };
 
@@ -207,6 +207,7 @@ async fn watch_stream<R: RemoteRuntime>(
         top: user.resolve(&asked.path),
         include_entry: asked.include_entry,
         live: Arc::downgrade(&to.live),
+        end: to.live.end(),
         user,
         events,
     };
@@ -215,7 +216,7 @@ async fn watch_stream<R: RemoteRuntime>(
         tokio::select! {
             next = timeout(keepalive, watched.next()) => match next {
                 Ok(Ok(bytes)) => Some((Ok(bytes), Some(watched))),
-                Ok(Err(error)) => Some((Err(error), None)),
+                Ok(Err(error)) => Some((connect::cut(&watched.end, error), None)),
                 Err(_) => {
                     let alive = connect::message(&json!({ "keepalive": {} }));
                     Some((Ok(alive), Some(watched)))
@@ -233,6 +234,7 @@ struct Watched<S> {
     top: std::path::PathBuf,
     include_entry: bool,
     live: std::sync::Weak<Live<S>>,
+    end: LiveEnd,
     user: User,
     events: mpsc::Receiver<FileEvent>,
 }

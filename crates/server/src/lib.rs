@@ -7,6 +7,7 @@
 //! Everything a client sends is untrusted, and so is everything a sandbox answers.
 
 mod app;
+mod audit;
 mod connect;
 mod control;
 mod control_types;
@@ -16,17 +17,27 @@ mod form;
 mod gzip;
 mod input;
 mod live;
+mod metrics;
+mod observe;
+mod operation;
 mod options;
 mod output_log;
 mod ports;
 mod process;
 mod process_types;
+mod quota;
+mod refusal;
 mod registry;
 mod running;
 mod serve;
 mod signature;
+mod tokens;
 mod transfer;
 mod users;
 
+pub use http_server::{KeyHash, Tls, TlsError};
+pub use operation::OperationOptions;
 pub use options::ServeOptions;
+pub use quota::{EachSandbox, OverQuota, Quotas};
 pub use serve::serve;
+pub use tokens::{Caller, DEFAULT_TOKEN, Token, TokenError, Tokens};

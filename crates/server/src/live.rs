@@ -16,6 +16,7 @@ use tokio::{
 use crate::{
     error::{ApiError, Code},
     running::Programs,
+    tokens::Caller,
     users::{User, Users},
 };
 
@@ -23,6 +24,8 @@ use crate::{
 pub(crate) struct Live<S> {
     pub(crate) id: String,
     pub(crate) template: String,
+    /// Who created it.
+    pub(crate) owner: Caller,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
     /// What requests to it have to send.
@@ -71,12 +74,16 @@ pub(crate) struct Lifetime {
     pub(crate) paused: bool,
     /// It was ended before its time.
     pub(crate) killed: bool,
+    /// It ends because the server does.
+    pub(crate) shutdown: bool,
 }
 
 /// What a client wants.
 pub(crate) struct NewLive<S> {
     pub(crate) id: String,
     pub(crate) template: String,
+    /// Who created it.
+    pub(crate) owner: Caller,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) access_token: String,
@@ -99,10 +106,11 @@ impl<S: RemoteSandbox> Live<S> {
     pub(crate) async fn new(new: NewLive<S>) -> Result<Self, ApiError> {
         let started = SystemTime::now();
         let ends = after(started, new.lifetime);
-        let lifetime = Lifetime { ends, paused: false, killed: false };
+        let lifetime = Lifetime { ends, paused: false, killed: false, shutdown: false };
         let mut live = Self {
             id: new.id,
             template: new.template,
+            owner: new.owner,
             metadata: new.metadata,
             env: new.env,
             access_token: new.access_token,
@@ -267,7 +275,9 @@ impl<S> Live<S> {
 
     /// The error of requests to a sandbox that is gone.
     pub(crate) fn gone(&self) -> ApiError {
-        ApiError::new(Code::SandboxGone, format!("the sandbox {} was not found", self.id))
+        self.end().why().unwrap_or_else(|| {
+            ApiError::new(Code::SandboxGone, format!("the sandbox {} was not found", self.id))
+        })
     }
 
     /// Lets it live at least, or exactly, this long from now.
@@ -291,6 +301,12 @@ impl LiveEnd {
     /// Returns once the sandbox was killed.
     pub(crate) async fn wait(&mut self) {
         let _ = self.0.wait_for(|lifetime| lifetime.killed).await;
+    }
+
+    /// The error for its clients, if it is the server that ends.
+    pub(crate) fn why(&self) -> Option<ApiError> {
+        let message = "the server is shutting down";
+        self.0.borrow().shutdown.then(|| ApiError::new(Code::SandboxGone, message))
     }
 
     /// Whether it was killed.

@@ -2,14 +2,20 @@
 
 use std::{fmt, time::Duration};
 
-use http_server::ConnectionLimits;
+use http_server::{ConnectionLimits, Tls};
 use sandbox::{ImageRef, Spec};
+
+use crate::{OperationOptions, Tokens};
 
 /// How sandboxes are served.
 #[derive(Clone)]
 pub struct ServeOptions {
-    /// What clients send as API key. `None`: any key is accepted, which is fit for a loopback address only.
+    /// What clients send as API key. `None`, and no `tokens`: any key is accepted, which is fit for a loopback address only.
     pub api_key: Option<String>,
+    /// Named tokens with quotas, besides `api_key`, which is the token `default`.
+    pub tokens: Tokens,
+    /// Audit log and readiness.
+    pub operation: OperationOptions,
     /// Specification of new sandboxes; clients choose the image and variables.
     pub spec: Spec,
     /// The image of the template `base`.
@@ -20,6 +26,8 @@ pub struct ServeOptions {
     pub max_lifetime: Duration,
     /// Output of a program that is kept for clients that have not read it, in bytes.
     pub kept_output: usize,
+    /// The certificate. `None`: connections are not encrypted.
+    pub tls: Option<Tls>,
     /// Limits of connections.
     pub connections: ConnectionLimits,
 }
@@ -39,11 +47,14 @@ impl Default for ServeOptions {
     fn default() -> Self {
         Self {
             api_key: None,
+            tokens: Tokens::default(),
+            operation: OperationOptions::default(),
             spec: Spec::default(),
             base: ImageRef::Host,
             max_sandboxes: 1000,
             max_lifetime: Duration::from_secs(24 * 3600),
             kept_output: 4 << 20,
+            tls: None,
             connections: ConnectionLimits {
                 max_connections: 4096,
                 busy: r#"{"code":503,"message":"too many connections"}"#.into(),

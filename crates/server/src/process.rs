@@ -146,15 +146,17 @@ fn follow<S: RemoteSandbox>(
                     Ok(Some(Piece::Output(stream, bytes))) => {
                         (Ok(connect::message(&data(stream, &bytes))), Some(reader))
                     }
-                    Ok(Some(Piece::End(exit))) => (last(&exit), None),
+                    Ok(Some(Piece::End(exit))) => (last(&exit).or_else(|why| connect::cut(&end, why)), None),
                     Ok(None) => (Ok(connect::end(None)), None),
                 }),
-                () = end.wait() => Some((Err(io::Error::other("the sandbox has ended")), None)),
+                () = end.wait() => Some((connect::cut(&end, io::Error::other(ENDED)), None)),
             }
         }
     });
     connect::stream(events.chain(rest))
 }
+
+const ENDED: &str = "the sandbox has ended";
 
 /// The last messages of a program that ended. One that ended with its sandbox has no end of its own.
 fn last(exit: &End) -> io::Result<Bytes> {

@@ -3,8 +3,8 @@
 use std::{
     collections::HashMap,
     io::Read,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::{Duration, Instant, SystemTime},
 };
 
 use sandbox::{ImageRef, Network, Paused, RemoteRuntime, RemoteSandbox, Runtime, Sandbox, Spec};
@@ -14,12 +14,16 @@ use crate::{
     control_types::{NewSandbox, SECOND_TIMEOUT},
     error::{ApiError, Code},
     live::{LONGEST, Live, NewLive},
+    metrics::Metrics,
+    quota::SandboxPermit,
+    tokens::Caller,
 };
 
 /// The sandboxes by id.
 pub(crate) struct Registry<R: Runtime> {
     runtime: Arc<R>,
     pub(crate) options: ServeOptions,
+    pub(crate) metrics: Arc<Metrics>,
     live: Mutex<Sandboxes<R::Sandbox>>,
     snapshots: Mutex<Vec<Snapshot>>,
     /// Sandboxes that exist or are being created.
@@ -44,6 +48,7 @@ impl<S> Default for Sandboxes<S> {
 pub(crate) struct Snapshot {
     pub(crate) name: String,
     pub(crate) sandbox: String,
+    pub(crate) owner: Arc<str>,
 }
 
 /// Letters and digits of ids: those of host names, which ids are part of.
@@ -65,6 +70,10 @@ fn random(length: usize) -> Result<String, ApiError> {
     Ok(bytes.iter().map(letter).collect())
 }
 
+fn no_template(name: &str) -> ApiError {
+    ApiError::not_found(format!("template '{name}' not found"))
+}
+
 /// A token for requests to a new sandbox.
 fn access_token() -> Result<String, ApiError> {
     Ok(format!("ea_{}", random(40)?))
@@ -74,7 +83,14 @@ impl<R: RemoteRuntime> Registry<R> {
     pub(crate) fn new(runtime: Arc<R>, options: ServeOptions) -> Self {
         let places = options.max_sandboxes.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         let places = Arc::new(tokio::sync::Semaphore::new(places));
-        Self { runtime, options, live: Mutex::default(), snapshots: Mutex::default(), places }
+        Self {
+            runtime,
+            options,
+            metrics: Arc::default(),
+            live: Mutex::default(),
+            snapshots: Mutex::default(),
+            places,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sandboxes<R::Sandbox>> {
@@ -86,6 +102,18 @@ impl<R: RemoteRuntime> Registry<R> {
         self.lock().by_id.get(id).cloned()
     }
 
+    /// The sandbox of this id, if it is this caller's.
+    pub(crate) fn find_of(&self, caller: &Caller, id: &str) -> Option<Arc<Live<R::Sandbox>>> {
+        self.find(id).filter(|live| live.owner.is(caller))
+    }
+
+    /// The sandboxes of a caller.
+    pub(crate) fn all_of(&self, caller: &Caller) -> Vec<Arc<Live<R::Sandbox>>> {
+        let mut all = self.all();
+        all.retain(|live| live.owner.is(caller));
+        all
+    }
+
     /// All sandboxes.
     pub(crate) fn all(&self) -> Vec<Arc<Live<R::Sandbox>>> {
         self.lock().by_id.values().cloned().collect()
@@ -94,19 +122,25 @@ impl<R: RemoteRuntime> Registry<R> {
     /// Creates a sandbox.
     pub(crate) async fn create(
         self: &Arc<Self>,
+        caller: &Caller,
         new: NewSandbox,
     ) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
-        let image = self.image(&new.template_id)?;
+        let image = self.image_for(caller, &new.template_id)?;
         let mut spec = Spec { image, ..self.options.spec.clone() };
+        spec.limits = caller.limits(spec.limits);
         if new.allow_internet_access == Some(false) {
             spec.network = Network::None;
         }
-        let place = self.place()?;
+        let permit = self.permit(caller, &spec)?;
         let (id, access_token) = (random(ID_LENGTH)?, access_token()?);
-        let sandbox = self.runtime.create(&spec).await?;
+        let begun = Instant::now();
+        let created = self.runtime.create(&spec).await;
+        self.count_creation(created.is_ok(), begun);
+        let sandbox = created?;
         let live = NewLive {
             id,
             template: new.template_id,
+            owner: caller.clone(),
             metadata: new.metadata,
             env: new.env_vars,
             access_token,
@@ -116,7 +150,7 @@ impl<R: RemoteRuntime> Registry<R> {
             auto_pause: new.auto_pause,
             sandbox,
         };
-        self.add(live, place).await
+        self.add(live, permit).await
     }
 
     /// Creates copies of a sandbox. Each has its files, and none of its processes.
@@ -125,13 +159,17 @@ impl<R: RemoteRuntime> Registry<R> {
         from: &Live<R::Sandbox>,
         timeout: u64,
     ) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
-        let place = self.place()?;
+        let permit = self.permit(&from.owner, &from.spec)?;
         let (id, access_token) = (random(ID_LENGTH)?, access_token()?);
         // An error may be about the copy, so it does not end this one.
-        let sandbox = from.unless_closed(async { Ok(from.sandbox.fork().await?) }).await?;
+        let begun = Instant::now();
+        let created = from.unless_closed(async { Ok(from.sandbox.fork().await?) }).await;
+        self.count_creation(created.is_ok(), begun);
+        let sandbox = created?;
         let live = NewLive {
             id,
             template: from.template.clone(),
+            owner: from.owner.clone(),
             metadata: from.metadata.clone(),
             env: from.env.clone(),
             access_token,
@@ -141,7 +179,7 @@ impl<R: RemoteRuntime> Registry<R> {
             auto_pause: from.auto_pause,
             sandbox,
         };
-        self.add(live, place).await
+        self.add(live, permit).await
     }
 
     /// Saves the files of a sandbox as an image.
@@ -158,13 +196,15 @@ impl<R: RemoteRuntime> Registry<R> {
         if name == BASE {
             return Err(ApiError::invalid("a snapshot cannot be called `base`"));
         }
-        let is_ours = self.lock_snapshots().iter().any(|snapshot| snapshot.name == name);
+        let owner = Arc::clone(&live.owner.name);
+        let is_ours = |snapshot: &Snapshot| snapshot.name == name && snapshot.owner == owner;
+        let is_ours = self.lock_snapshots().iter().any(is_ours);
         if !is_ours && self.runtime.has_image(&name).await? {
-            let message = format!("template '{name}' exists and is not a snapshot of this server");
+            let message = format!("template '{name}' exists and is not a snapshot of yours");
             return Err(ApiError::new(Code::AlreadyExists, message));
         }
         live.unless_ended(live.sandbox.snapshot(&name)).await?;
-        let snapshot = Snapshot { name, sandbox: live.id.clone() };
+        let snapshot = Snapshot { name, sandbox: live.id.clone(), owner };
         let mut snapshots = self.lock_snapshots();
         snapshots.retain(|old| old.name != snapshot.name);
         snapshots.push(snapshot.clone());
@@ -175,27 +215,64 @@ impl<R: RemoteRuntime> Registry<R> {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The snapshots that clients of this server made.
-    pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
-        self.lock_snapshots().clone()
+    /// The snapshots that this caller made.
+    pub(crate) fn snapshots(&self, caller: &Caller) -> Vec<Snapshot> {
+        let snapshots = self.lock_snapshots();
+        snapshots.iter().filter(|snapshot| snapshot.owner == caller.name).cloned().collect()
     }
 
-    /// Removes a snapshot that a client of this server made; other images are not theirs to remove.
-    pub(crate) async fn remove_snapshot(&self, name: &str) -> Result<(), ApiError> {
-        let known = self.lock_snapshots().iter().any(|snapshot| snapshot.name == name);
+    /// Removes a snapshot that this caller made; other images are not theirs to remove.
+    pub(crate) async fn remove_snapshot(
+        &self,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        let known = self.snapshots(caller).iter().any(|snapshot| snapshot.name == name);
         if !known || !self.runtime.remove_image(name).await? {
-            return Err(ApiError::not_found(format!("template '{name}' not found")));
+            return Err(no_template(name));
         }
         self.lock_snapshots().retain(|snapshot| snapshot.name != name);
         Ok(())
     }
 
-    /// A place for a new sandbox.
-    fn place(&self) -> Result<tokio::sync::OwnedSemaphorePermit, ApiError> {
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+    /// Permission for a new sandbox of a caller; it has to live as long as the sandbox.
+    pub(crate) fn permit(&self, caller: &Caller, spec: &Spec) -> Result<SandboxPermit, ApiError> {
+        let share = caller.account().take_sandbox(&spec.limits)?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let most = self.options.max_sandboxes;
             ApiError::new(Code::TooMany, format!("this server runs at most {most} sandboxes"))
-        })
+        })?;
+        Ok(SandboxPermit::new(share, place))
+    }
+
+    fn count_creation(&self, created: bool, begun: Instant) {
+        let counter = match created {
+            true => &self.metrics.created,
+            false => &self.metrics.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if created {
+            self.metrics.create_time.observe(begun.elapsed());
+        }
+    }
+
+    /// Whether the server ends.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock().closing
+    }
+
+    /// How many more sandboxes there can be.
+    pub(crate) fn places_left(&self) -> usize {
+        self.places.available_permits()
+    }
+
+    /// Ends the sandboxes of tokens that are gone.
+    pub(crate) fn end_orphans(&self) {
+        for live in self.all() {
+            if !self.options.tokens.has(&live.owner.name) {
+                self.kill(&live.id);
+            }
+        }
     }
 
     /// How long a new sandbox lives.
@@ -206,23 +283,39 @@ impl<R: RemoteRuntime> Registry<R> {
     async fn add(
         self: &Arc<Self>,
         new: NewLive<R::Sandbox>,
-        place: tokio::sync::OwnedSemaphorePermit,
+        permit: SandboxPermit,
     ) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
         let live = Arc::new(Live::new(new).await?);
         let closing = {
             let mut sandboxes = self.lock();
-            if !sandboxes.closing {
+            // Its token may have been taken away meanwhile.
+            let closing = sandboxes.closing || !self.options.tokens.has(&live.owner.name);
+            if !closing {
                 sandboxes.by_id.insert(live.id.clone(), Arc::clone(&live));
             }
-            sandboxes.closing
+            closing
         };
         if closing {
             live.lifetime.send_modify(|lifetime| lifetime.killed = true);
         }
-        tokio::spawn(expire(Arc::clone(self), Arc::clone(&live), place));
+        tokio::spawn(expire(Arc::clone(self), Arc::clone(&live), permit));
         match closing {
-            true => Err(ApiError::new(Code::SandboxGone, "the server is shutting down")),
+            true => Err(ApiError::new(
+                Code::SandboxGone,
+                "the server is shutting down, or the token is not valid any more",
+            )),
             false => Ok(live),
+        }
+    }
+
+    /// The image of a template, unless it is a snapshot of another caller.
+    fn image_for(&self, caller: &Caller, template: &str) -> Result<ImageRef, ApiError> {
+        let image = self.image(template)?;
+        let is_others =
+            |snapshot: &Snapshot| snapshot.name == template && snapshot.owner != caller.name;
+        match self.lock_snapshots().iter().any(is_others) {
+            true => Err(no_template(template)),
+            false => Ok(image),
         }
     }
 
@@ -238,7 +331,7 @@ impl<R: RemoteRuntime> Registry<R> {
             && template.chars().all(plain);
         match is_name {
             true => Ok(ImageRef::Name(template.to_owned())),
-            false => Err(ApiError::not_found(format!("template '{template}' not found"))),
+            false => Err(no_template(template)),
         }
     }
 
@@ -254,6 +347,9 @@ impl<R: RemoteRuntime> Registry<R> {
         let ids: Vec<String> = {
             let mut sandboxes = self.lock();
             sandboxes.closing = true;
+            for live in sandboxes.by_id.values() {
+                live.lifetime.send_modify(|lifetime| lifetime.shutdown = true);
+            }
             sandboxes.by_id.keys().cloned().collect()
         };
         for id in ids {
@@ -272,7 +368,7 @@ impl<R: RemoteRuntime> Registry<R> {
 async fn expire<R: RemoteRuntime>(
     registry: Arc<Registry<R>>,
     live: Arc<Live<R::Sandbox>>,
-    place: tokio::sync::OwnedSemaphorePermit,
+    permit: SandboxPermit,
 ) {
     let mut lifetime = live.lifetime.subscribe();
     loop {
@@ -299,7 +395,8 @@ async fn expire<R: RemoteRuntime>(
     }
     drop(lifetime);
     remove(live).await;
-    drop(place);
+    registry.metrics.destroyed.fetch_add(1, Ordering::Relaxed);
+    drop(permit);
 }
 
 /// Removes a sandbox once no request uses it; requests end because it was killed.

@@ -1,6 +1,6 @@
 //! [`serve`].
 
-use std::{future::Future, io, sync::Arc};
+use std::{convert::Infallible, future::Future, io, sync::Arc};
 
 use sandbox::RemoteRuntime;
 use tokio::net::TcpListener;
@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 use crate::{
     ServeOptions,
     app::{Server, app},
+    registry::Registry,
 };
 
 /// Serves sandboxes of a runtime until `shutdown` completes. Then running responses may finish within the grace period,
@@ -20,15 +21,31 @@ pub async fn serve<R: RemoteRuntime>(
 ) -> io::Result<()> {
     let address = listener.local_addr()?.ip();
     let limits = options.connections.clone();
-    let server = Arc::new(Server::new(runtime, options, address));
+    let tls = options.tls.clone();
+    let server = Arc::new(Server::new(runtime, options, address)?);
     let registry = Arc::clone(&server.registry);
     let ending = async {
         shutdown.await;
         registry.close();
     };
-    http_server::serve(listener, app(Arc::clone(&server)), &limits, ending).await;
+    let serving = http_server::serve_tls(listener, tls, app(Arc::clone(&server)), &limits, ending);
+    tokio::select! {
+        () = serving => {}
+        never = end_orphans(&registry) => match never {},
+    }
     // A sandbox whose creation was under way.
     registry.close();
     registry.closed().await;
     Ok(())
+}
+
+/// Ends the sandboxes of tokens that were taken away while the server runs.
+async fn end_orphans<R: RemoteRuntime>(registry: &Registry<R>) -> Infallible {
+    let mut changes = registry.options.tokens.changes();
+    loop {
+        match changes.changed().await {
+            Ok(()) => registry.end_orphans(),
+            Err(_) => std::future::pending().await,
+        }
+    }
 }

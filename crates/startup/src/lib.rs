@@ -10,6 +10,7 @@
 
 mod children;
 mod exit;
+mod json_log;
 mod log;
 mod note;
 mod program;
@@ -21,7 +22,7 @@ pub mod terminal;
 
 pub use children::{terminate_children, wait_for_children};
 pub use exit::{Exit, UsageError, argument_error, describe, describe_with};
-pub use log::{LOG_VARIABLE, LogArgs};
+pub use log::{LOG_VARIABLE, LogArgs, LogFormat};
 pub use note::note;
 pub use program::Program;
 #[cfg(target_os = "linux")]

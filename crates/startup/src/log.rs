@@ -5,10 +5,10 @@ use std::{
     io::{self, Write},
 };
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::{note, sanitize};
+use crate::{json_log::Json, note, sanitize};
 
 /// The variable with a filter such as `lis_agent=debug,warn`; it wins over `-v`.
 pub const LOG_VARIABLE: &str = "LLM_IN_SANDBOX_LOG";
@@ -19,6 +19,16 @@ pub struct LogArgs {
     /// Log to standard error: -v progress, -vv details [else: the filter in $LLM_IN_SANDBOX_LOG; default: off]
     #[arg(long, short, global = true, action = ArgAction::Count, display_order = 1000)]
     pub verbose: u8,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One line of text for each event.
+    #[default]
+    Text,
+    /// One JSON object in a line for each event.
+    Json,
 }
 
 impl LogArgs {
@@ -43,7 +53,7 @@ impl LogArgs {
 const OURS: [&str; 2] = ["lis_", "llm_in_sandbox"];
 
 /// Installs the logger where it is asked for. Returns whether anything is logged.
-pub(crate) fn init(args: &LogArgs, variable: Option<&OsStr>) -> bool {
+pub(crate) fn init(args: &LogArgs, variable: Option<&OsStr>, format: LogFormat) -> bool {
     let variable = variable.map(|value| value.to_string_lossy().into_owned());
     let Some(text) = variable.filter(|text| !text.is_empty()).or_else(|| args.filter()) else {
         return false;
@@ -54,7 +64,11 @@ pub(crate) fn init(args: &LogArgs, variable: Option<&OsStr>) -> bool {
     });
     // A logger that is installed already, as in tests, stays.
     let writer = || Sanitized(io::stderr());
-    fmt().with_env_filter(filter).with_writer(writer).with_ansi(false).try_init().is_ok()
+    let log = fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    match format {
+        LogFormat::Text => log.try_init().is_ok(),
+        LogFormat::Json => log.event_format(Json).try_init().is_ok(),
+    }
 }
 
 /// Makes visible what is hidden in a line of the log, which may quote servers and commands.
@@ -78,8 +92,8 @@ mod tests {
 
     #[test]
     fn logging_is_off_by_default() {
-        assert!(!init(&LogArgs::default(), None));
-        assert!(!init(&LogArgs::default(), Some(OsStr::new(""))));
+        assert!(!init(&LogArgs::default(), None, LogFormat::Text));
+        assert!(!init(&LogArgs::default(), Some(OsStr::new("")), LogFormat::Json));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, process::ExitCode};
 
 use anyhow::Context;
 
-use crate::{Exit, LogArgs, Signals, children, log, note};
+use crate::{Exit, LogArgs, LogFormat, Signals, children, log, note};
 
 /// The hidden argument that makes a program the spawner of sandboxes.
 #[cfg(target_os = "linux")]
@@ -33,8 +33,8 @@ impl Program {
 
     /// Turns logging on, where `-v` or `filter` (the value of [`LOG_VARIABLE`](crate::LOG_VARIABLE)) asks for it.
     /// Returns whether anything is logged.
-    pub fn init_logging(self, args: &LogArgs, filter: Option<&OsStr>) -> bool {
-        log::init(args, filter)
+    pub fn init_logging(self, args: &LogArgs, filter: Option<&OsStr>, format: LogFormat) -> bool {
+        log::init(args, filter, format)
     }
 
     /// Runs `main` on a multi-threaded tokio runtime, then waits up to two seconds for child processes to end.

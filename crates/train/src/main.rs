@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return startup::argument_error(&error).into(),
     };
-    program.init_logging(&cli.log, environment::variable(startup::LOG_VARIABLE).as_deref());
+    let filter = environment::variable(startup::LOG_VARIABLE);
+    program.init_logging(&cli.log, filter.as_deref(), startup::LogFormat::Text);
     let ended = match cli.command {
         Command::Rl(args) => train::rl(program, &args),
         Command::Sft(args) => train::sft(program, &args),

@@ -1,11 +1,18 @@
 //! `serve`: sandboxes over HTTP.
 
-use std::net::{Ipv4Addr, SocketAddr};
+mod access;
+mod tokens;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
-use sandbox::{ImageRef, Network};
-use server::ServeOptions;
-use startup::Signals;
+use sandbox::{HostPattern, ImageRef, Network};
+use server::{OperationOptions, ServeOptions};
+use startup::{LogFormat, Signals};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -15,8 +22,9 @@ use crate::{
     },
     console::output,
     exit::{Exit, UsageError},
-    settings::{Settings, environment, sandbox::SandboxSettings},
+    settings::{Settings, sandbox::SandboxSettings},
 };
+use access::{Access, AccessArgs};
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
@@ -25,22 +33,36 @@ use crate::{
   E2B_API_URL=http://127.0.0.1:7777 E2B_SANDBOX_URL=http://127.0.0.1:7777 \\
       E2B_API_KEY=e2b_0000000000000000000000000000000000000000 python3 -c \\
     'from e2b import Sandbox; print(Sandbox.create().commands.run(\"id\").stdout)'
-  llm-in-sandbox serve --addr 0.0.0.0:7777 --api-key-env SERVER_KEY --memory 2G")]
+  llm-in-sandbox serve --addr 0.0.0.0:7777 --api-key-env SERVER_KEY --memory 2G
+  llm-in-sandbox serve --addr 0.0.0.0:7777 --tokens tokens.toml \\
+    --tls-cert cert.pem --tls-key key.pem")]
 pub(crate) struct ServeArgs {
-    /// Address and port to listen on; other than loopback requires --api-key-env. Port 0 chooses a free one
+    /// Address and port to listen on; other than loopback requires a key. Port 0 chooses a free one
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 7777)))]
     addr: SocketAddr,
-    /// Environment variable with the API key that clients must send
-    #[arg(long, value_name = "VAR")]
-    api_key_env: Option<String>,
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Directory for what the server keeps, such as its audit log [default: server in the data directory]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
     /// Sandboxes at once; further ones are refused
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_sandboxes: usize,
     /// Longest time a sandbox lives unless a client extends it, such as 1h
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::time)]
     max_lifetime: Limit<std::time::Duration>,
+    /// Format of the log that -v turns on: lines of text, or JSON objects
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    log_format: LogFormat,
     #[command(flatten)]
     sandbox: SandboxArgs,
+}
+
+impl ServeArgs {
+    /// How the log is written.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.log_format
+    }
 }
 
 /// Serves until a signal ends it.
@@ -49,38 +71,77 @@ pub(crate) async fn run(
     settings: &Settings,
     signals: &mut Signals,
 ) -> anyhow::Result<Exit> {
-    let api_key = args.api_key_env.as_deref().map(environment::api_key).transpose()?;
-    if api_key.is_none() && !args.addr.ip().is_loopback() {
-        let text = format!(
-            "--addr {}: everyone who reaches this address could run programs; require a key with \
-             --api-key-env",
-            args.addr
-        );
-        return Err(UsageError(text).into());
-    }
+    let access = Access::read(args.access)?;
+    access.check_address(args.addr)?;
     let sandbox = SandboxSettings::check(args.sandbox, "/home/user".into())?;
     if sandbox.runtime != RuntimeKind::Native {
         let text = "--runtime docker: only native sandboxes can be served; omit it";
         return Err(UsageError(text.into()).into());
     }
-    if api_key.is_none() && sandbox.spec.network == Network::Full {
+    if !access.needs_key() && sandbox.spec.network == Network::Full {
         let text = "--network full: every program in a sandbox could use this server; require a \
-                    key with --api-key-env, or choose --network internet";
+                    key with --api-key-env or --tokens, or choose --network internet";
         return Err(UsageError(text.into()).into());
     }
     let listener = TcpListener::bind(args.addr).await.map_err(|error| {
         UsageError(format!("cannot listen on {}: {error}; choose another --addr", args.addr))
     })?;
     let at = listener.local_addr()?;
+    refuse_own_address(&sandbox.spec.network, at)?;
     let options = ServeOptions {
-        api_key: api_key.map(|key| key.reveal().to_owned()),
+        tokens: access.tokens.clone(),
+        tls: access.tls.clone(),
+        operation: operation(args.data_dir.as_deref(), settings)?,
         base: sandbox.spec.image.clone(),
         spec: sandbox.spec,
         max_sandboxes: args.max_sandboxes,
         max_lifetime: args.max_lifetime.0.unwrap_or(std::time::Duration::MAX),
         ..ServeOptions::default()
     };
-    serve(listener, at, options, settings, signals).await
+    tokio::select! {
+        ended = serve(listener, at, options, settings, signals) => ended,
+        () = access.follow() => Ok(Exit::Done),
+    }
+}
+
+/// Refuses to let sandboxes use the server that makes them.
+fn refuse_own_address(network: &Network, at: SocketAddr) -> Result<(), UsageError> {
+    let Network::Allow(hosts) = network else { return Ok(()) };
+    let own = [at.ip().to_string(), "localhost".into(), "127.0.0.1".into(), "::1".into()];
+    let is_own = |pattern: &&HostPattern| {
+        let address = pattern.to_string().parse::<SocketAddr>().map(|address| address.ip());
+        // A socket can be bound to the addresses of this machine only.
+        let address = address.ok().filter(|ip| std::net::UdpSocket::bind((*ip, 0)).is_ok());
+        let address = address.map(|address| address.to_string());
+        own.iter().chain(&address).any(|own| pattern.matches(own, at.port()))
+    };
+    match hosts.iter().find(is_own) {
+        None => Ok(()),
+        Some(pattern) => Err(UsageError(format!(
+            "--network allow={pattern}: programs in a sandbox could use this server at {at}; leave it out, or choose \
+             another port with --addr"
+        ))),
+    }
+}
+
+/// Where the server keeps its files, made for this user alone.
+fn operation(data: Option<&Path>, settings: &Settings) -> anyhow::Result<OperationOptions> {
+    let data = match data {
+        Some(data) => data.to_owned(),
+        None => settings.writable_home()?.join("server"),
+    };
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data);
+    made.map_err(|error| {
+        let path = data.display();
+        UsageError(format!(
+            "cannot create the directory {path}: {error}; choose another --data-dir"
+        ))
+    })?;
+    #[cfg(target_os = "linux")]
+    let sandbox_files = Some(settings.state()?.path);
+    #[cfg(not(target_os = "linux"))]
+    let sandbox_files = None;
+    Ok(OperationOptions { audit: Some(data), sandbox_files, ..OperationOptions::default() })
 }
 
 #[cfg(target_os = "linux")]
@@ -96,8 +157,9 @@ async fn serve(
         ImageRef::Host => "this machine's programs".to_owned(),
         image => format!("the image {image}"),
     };
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
     output::note(&format!(
-        "serving sandboxes at http://{at}; the template `base` is {base}; stop with Ctrl-C"
+        "serving sandboxes at {scheme}://{at}; the template `base` is {base}; stop with Ctrl-C"
     ));
     let mut stop = signals.clone();
     let shutdown = async move {
@@ -119,4 +181,24 @@ async fn serve(
     let remedy = "run it on a Linux machine".into();
     Err(sandbox::Error::Unsupported { feature: sandbox::Feature::NativeRuntime, reason, remedy }
         .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sandboxes_cannot_be_allowed_to_use_the_server() {
+        let at: SocketAddr = "10.1.2.3:7777".parse().unwrap();
+        let check = |hosts: &[&str]| {
+            let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
+            refuse_own_address(&Network::Allow(hosts), at)
+        };
+        for host in ["localhost:7777", "127.0.0.1:7777", "127.0.0.2:7777", "10.1.2.3:7777"] {
+            let error = check(&["example.org", host]).unwrap_err().to_string();
+            assert!(error.contains("--network allow"), "{error}");
+        }
+        check(&["example.org", "127.0.0.1:7778"]).unwrap();
+        refuse_own_address(&Network::Internet, at).unwrap();
+    }
 }

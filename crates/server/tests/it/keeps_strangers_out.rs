@@ -69,6 +69,58 @@ fn web_pages_and_foreign_names_are_refused() {
 }
 
 #[test]
+fn web_pages_are_refused_with_a_valid_key_too() {
+    with_server(locked(), async |server| {
+        for (name, value) in [("Origin", "http://evil.example"), ("Sec-Fetch-Site", "cross-site")] {
+            for path in ["/v2/sandboxes", "/v1/models", "/mcp", "/metrics", "/ready"] {
+                let request = server.request(Method::GET, path).bearer_auth("secret");
+                let response = request.header(name, value).send().await.unwrap();
+                assert_eq!(response.status(), 403, "{name} {path}");
+            }
+        }
+    });
+}
+
+/// Whether a program in a sandbox with this network gets an answer of the server.
+fn reaches_the_server(network: sandbox::Network) -> bool {
+    let spec = sandbox::Spec { network, ..sandbox::Spec::default() };
+    let mut reached = false;
+    with_server(ServeOptions { spec, ..ServeOptions::default() }, async |server| {
+        let sandbox = server.create().await;
+        // Directly and through the proxy of the sandbox, if it has one.
+        let url = format!("http://127.0.0.1:{}/health", server.address.port());
+        let script = format!("curl -s -m 3 {url}; curl -s -m 3 --noproxy '*' {url}; echo done");
+        let response = server.stream(&sandbox, "/process.Process/Start", &bash(&script)).await;
+        let all = crate::support::messages(&response.bytes().await.unwrap());
+        let text: Vec<u8> = all.iter().flat_map(output).collect();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.ends_with("done\n"), "{text}");
+        reached = text.contains(r#""status":"ok""#);
+    });
+    reached
+}
+
+/// What a message says a program wrote.
+fn output(message: &Value) -> Vec<u8> {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    let text = message["event"]["data"]["stdout"].as_str().unwrap_or_default();
+    BASE64_STANDARD.decode(text).unwrap()
+}
+
+#[test]
+fn programs_with_a_filtered_network_do_not_reach_the_server() {
+    use sandbox::Network;
+    if !std::path::Path::new("/usr/bin/curl").exists() {
+        println!("skip: this machine has no curl");
+        return;
+    }
+    assert!(reaches_the_server(Network::Full), "the script works");
+    assert!(!reaches_the_server(Network::Internet));
+    let hosts = vec!["example.org".parse().unwrap()];
+    assert!(!reaches_the_server(Network::Allow(hosts)));
+}
+
+#[test]
 fn programs_inside_do_not_reach_the_server() {
     with_server(ServeOptions::default(), async |server| {
         let sandbox = server.create().await;

@@ -5,7 +5,9 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a failed expectation must fail the test")]
 
+mod can_be_operated;
 mod keeps_strangers_out;
+mod keeps_tokens_apart;
 mod leaves_nothing;
 mod serves_e2b_clients;
 mod support;

@@ -20,6 +20,14 @@ pub(crate) struct TestServer {
 
 /// Runs a test with a server; skips it where there can be no sandboxes. Afterwards no sandbox is left.
 pub(crate) fn with_server(options: ServeOptions, test: impl AsyncFnOnce(&TestServer)) {
+    with_stoppable_server(options, async |server, _stop| test(server).await);
+}
+
+/// The same, with a function that asks the server to end.
+pub(crate) fn with_stoppable_server(
+    options: ServeOptions,
+    test: impl AsyncFnOnce(&TestServer, Box<dyn FnOnce()>),
+) {
     let spawner = Spawner::Example("lis-server-spawner");
     sandbox_testkit::with_runtime(spawner, BOUND, async |runtime| {
         let runtime = Arc::new(runtime);
@@ -35,8 +43,7 @@ pub(crate) fn with_server(options: ServeOptions, test: impl AsyncFnOnce(&TestSer
         // The environment may name a proxy, which does not know this machine's own addresses.
         let client = Client::builder().no_proxy().build().unwrap();
         let server = TestServer { address, runtime, client };
-        test(&server).await;
-        drop(stop);
+        test(&server, Box::new(move || drop(stop))).await;
         serving.await.unwrap().unwrap();
         let left = sandbox::Runtime::list(&*server.runtime).await.unwrap();
         assert!(left.is_empty(), "{left:?}");

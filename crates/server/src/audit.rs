@@ -1,0 +1,283 @@
+//! The audit log: a JSON line for each request that changes something or is refused.
+//!
+//! Lines are written by a thread of their own and dropped where it cannot follow: neither a slow nor a full disk delays a
+//! request. What was lost is counted, logged, and said by the readiness check.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+/// The file in the data directory.
+const FILE: &str = "audit.jsonl";
+/// How many older files are kept, as `audit.jsonl.1` (the newest) and so on.
+const OLDER: u32 = 4;
+/// Lines that wait for the disk.
+const WAITING: usize = 4096;
+/// Bytes of one file by default; with the older ones at most 320 MiB.
+pub(crate) const FILE_BYTES: u64 = 64 << 20;
+
+/// One line.
+#[derive(Debug, Serialize)]
+pub(crate) struct Entry {
+    pub(crate) time: String,
+    pub(crate) request: String,
+    /// The name of the token; absent where no key was accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<String>,
+    pub(crate) method: String,
+    /// Without the query, which may have a signature.
+    pub(crate) path: String,
+    pub(crate) status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<String>,
+    pub(crate) seconds: f64,
+    /// How many requests without a valid key were refused before this one and have no line.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) skipped: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The log. Clones write to the same file.
+#[derive(Clone, Debug)]
+pub(crate) struct Audit {
+    lines: mpsc::SyncSender<Entry>,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lost: AtomicU64,
+    /// The last line could not be written.
+    failing: AtomicBool,
+    skipped: AtomicU64,
+    strangers: Mutex<Strangers>,
+}
+
+/// Lines for requests without a valid key: a bounded number in a second, so that strangers cannot push the others out.
+#[derive(Debug, Default)]
+struct Strangers {
+    since: Option<Instant>,
+    lines: u32,
+}
+
+/// Lines in a second for requests without a valid key.
+const STRANGERS_PER_SECOND: u32 = 10;
+
+impl Strangers {
+    fn admit(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) >= Duration::from_secs(1) {
+            *self = Self { since: Some(now), lines: 0 };
+        }
+        self.lines = self.lines.saturating_add(1);
+        self.lines <= STRANGERS_PER_SECOND
+    }
+}
+
+impl Audit {
+    /// Opens the log in a directory, and rotates it whenever a file has `file_bytes`.
+    pub(crate) fn open(directory: &Path, file_bytes: u64) -> io::Result<Self> {
+        let mut writer = Writer::open(directory.join(FILE), file_bytes)?;
+        let (lines, waiting) = mpsc::sync_channel::<Entry>(WAITING);
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        thread::Builder::new().name("audit".into()).spawn(move || {
+            for entry in waiting {
+                shared.note(writer.write(&entry));
+            }
+        })?;
+        Ok(Self { lines, state })
+    }
+
+    /// Writes a line soon, or counts it as lost.
+    pub(crate) fn record(&self, mut entry: Entry) {
+        if entry.token.is_none() && !self.state.strangers().admit(Instant::now()) {
+            self.state.skipped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        entry.skipped = self.state.skipped.swap(0, Ordering::Relaxed);
+        if self.lines.try_send(entry).is_err() {
+            self.state.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lines that were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.state.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether lines cannot be written now.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.state.failing.load(Ordering::Relaxed)
+    }
+}
+
+impl State {
+    fn strangers(&self) -> MutexGuard<'_, Strangers> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, written: io::Result<()>) {
+        let failing = written.is_err();
+        let was_failing = self.failing.swap(failing, Ordering::Relaxed);
+        match written {
+            Err(error) => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                // Once, not for each line.
+                if !was_failing {
+                    tracing::error!("the audit log cannot be written: {error}");
+                }
+            }
+            Ok(()) if was_failing => {
+                let lost = self.lost.load(Ordering::Relaxed);
+                tracing::warn!("the audit log is written again; {lost} lines were lost");
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
+struct Writer {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    file_bytes: u64,
+    /// A line was written in part.
+    torn: bool,
+}
+
+impl Writer {
+    fn open(path: PathBuf, file_bytes: u64) -> io::Result<Self> {
+        let file = open(&path)?;
+        let length = file.metadata()?.len();
+        Ok(Self { path, file, length, file_bytes, torn: false })
+    }
+
+    fn write(&mut self, entry: &Entry) -> io::Result<()> {
+        let mut line = serde_json::to_vec(entry)?;
+        line.push(b'\n');
+        if self.length > 0 && self.length + line.len() as u64 > self.file_bytes {
+            self.rotate()?;
+        }
+        if self.torn {
+            // A part of a line must not make the next one unreadable.
+            line.insert(0, b'\n');
+        }
+        self.length += line.len() as u64;
+        let written = self.file.write_all(&line);
+        self.torn = written.is_err();
+        written
+    }
+
+    /// Renames the files, so that the oldest is gone and the newest is empty.
+    fn rotate(&mut self) -> io::Result<()> {
+        let older = |number: u32| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(format!(".{number}"));
+            PathBuf::from(name)
+        };
+        for number in (1..OLDER).rev() {
+            match fs::rename(older(number), older(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        fs::rename(&self.path, older(1))?;
+        self.file = open(&self.path)?;
+        (self.length, self.torn) = (0, false);
+        Ok(())
+    }
+}
+
+/// For appending, readable by this user alone.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str) -> Entry {
+        Entry {
+            time: "2026-01-01T00:00:00Z".into(),
+            request: "r".into(),
+            token: Some("alice".into()),
+            client: None,
+            method: "POST".into(),
+            path: path.into(),
+            status: 201,
+            sandbox: None,
+            seconds: 0.25,
+            skipped: 0,
+        }
+    }
+
+    #[test]
+    fn files_rotate_and_stay_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let mut writer = Writer::open(path.clone(), 1000).unwrap();
+        for number in 0..200 {
+            writer.write(&entry(&format!("/x/{number}"))).unwrap();
+        }
+        let mut names: Vec<_> = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|file| file.unwrap())
+            .map(|file| (file.file_name().into_string().unwrap(), file.metadata().unwrap().len()))
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), 1 + OLDER as usize, "{names:?}");
+        assert!(names.iter().all(|(_, length)| *length <= 1000), "{names:?}");
+        let last = fs::read_to_string(&path).unwrap();
+        let last: serde_json::Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
+        assert_eq!(last["path"], "/x/199");
+        // What is there is continued.
+        let length = fs::metadata(&path).unwrap().len();
+        assert_eq!(Writer::open(path, 1000).unwrap().length, length);
+    }
+
+    #[test]
+    fn strangers_do_not_push_others_out() {
+        let mut strangers = Strangers::default();
+        let now = Instant::now();
+        let admitted = (0..1000).filter(|_| strangers.admit(now)).count();
+        assert_eq!(admitted, STRANGERS_PER_SECOND as usize);
+        assert!(strangers.admit(now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_reported_and_blocks_nobody() {
+        // Writing to this device fails as on a full disk.
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/full", directory.path().join(FILE)).unwrap();
+        let audit = Audit::open(directory.path(), FILE_BYTES).unwrap();
+        let begun = Instant::now();
+        for _ in 0..3 {
+            audit.record(entry("/x"));
+        }
+        while audit.lost() < 3 {
+            assert!(begun.elapsed() < Duration::from_secs(5), "lost lines are not counted");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(audit.is_failing());
+    }
+}
