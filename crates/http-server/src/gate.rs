@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use axum::http::{Request, StatusCode, Version, header};
+use axum::http::{HeaderName, Request, StatusCode, Version, header};
 
 use crate::KeyHash;
 
@@ -76,6 +76,21 @@ impl Gate {
         self.check_key(request)
     }
 
+    /// Like [`Gate::check`], for requests that belong to a program's own web page: one whose origin is the host of the
+    /// request itself.
+    ///
+    /// # Errors
+    /// If the request may not be answered, with the reason.
+    pub fn check_own_page<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+        if self.hosts == Hosts::Loopback && !names_this_machine(request) {
+            return Err(Refusal::ForeignHost);
+        }
+        match is_from_web_page(request) && !is_from_own_page(request) {
+            true => Err(Refusal::WebPage),
+            false => Ok(()),
+        }
+    }
+
     fn check_key<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
         let Some(key) = &self.key else { return Ok(()) };
         let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
@@ -108,6 +123,21 @@ fn is_from_web_page<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     headers.contains_key(header::ORIGIN) || site.is_some_and(|site| site != b"none")
+}
+
+/// Whether all that a browser says about the page behind a request names the request's own host.
+fn is_from_own_page<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    let text = |name| headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("?"));
+    let mut hosts = text(header::HOST);
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    let is_own = |origin: &str| {
+        let authority = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
+        authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
+    };
+    text(header::ORIGIN).all(is_own)
+        && text(HeaderName::from_static("sec-fetch-site"))
+            .all(|site| ["none", "same-origin"].contains(&site))
 }
 
 /// Whether a host, with or without a port, names this machine in a way no DNS server can change.
@@ -149,6 +179,33 @@ mod tests {
             "?",
         ] {
             assert!(!is_local(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_page_may_use_its_own_host() {
+        let gate = Gate::new(None, IpAddr::from([127, 0, 0, 1]), "/health");
+        let host = "80-abc.localhost:7777";
+        let check = |origin: &str, site: &str| {
+            let mut request = Request::builder().header("host", host);
+            for (name, value) in [("origin", origin), ("sec-fetch-site", site)] {
+                request = if value.is_empty() { request } else { request.header(name, value) };
+            }
+            let request = request.body(()).unwrap();
+            (gate.check_own_page(&request).is_ok(), gate.check(&request).is_ok())
+        };
+        let own = format!("http://{host}");
+        assert_eq!(check("", ""), (true, true));
+        assert_eq!(check(&own, "same-origin"), (true, false));
+        assert_eq!(check("", "same-origin"), (true, false));
+        for (origin, site) in [
+            ("http://81-abc.localhost:7777", ""),
+            ("http://evil.example", ""),
+            ("null", ""),
+            (&own, "cross-site"),
+            ("", "same-site"),
+        ] {
+            assert_eq!(check(origin, site), (false, false), "{origin} {site}");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Memory for the bodies of all requests together.
+//! Memory for what clients make the server hold, such as the bodies of all requests together.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bounds the memory of bodies that are received or processed.
-#[derive(Debug)]
+/// Bounds the memory of bodies that are received or processed, or of other things that are held for clients. Copies share
+/// the same memory.
+#[derive(Clone, Debug)]
 pub struct MemoryBudget {
     /// In KiB.
     free: Arc<Semaphore>,
@@ -52,6 +53,15 @@ impl MemoryPermit {
         self.bytes += more;
         Some(())
     }
+
+    /// Gives back what is beyond this many bytes in total.
+    pub fn shrink(&mut self, bytes: usize) {
+        let Some(taken) = &mut self.taken else { return };
+        let needed = kibibytes(bytes);
+        let spare = taken.num_permits().saturating_sub(needed);
+        drop(taken.split(spare));
+        self.bytes = self.bytes.min(needed * 1024);
+    }
 }
 
 fn kibibytes(bytes: usize) -> usize {
@@ -74,5 +84,18 @@ mod tests {
         assert!(fill().is_none());
         drop(permits);
         assert!(fill().is_some());
+    }
+
+    #[test]
+    fn memory_that_is_given_back_can_be_taken() {
+        let budget = MemoryBudget::new(1 << 20);
+        let (mut one, mut other) = (budget.permit(), budget.permit());
+        one.grow(1 << 20).unwrap();
+        assert!(other.grow(1).is_none());
+        one.shrink(900 << 10);
+        assert!(other.grow(1).is_some());
+        one.shrink(0);
+        drop(other);
+        one.grow(1 << 20).unwrap();
     }
 }

@@ -189,7 +189,9 @@ async fn handle<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
         .max_buf_size(MAX_BUFFER)
-        .serve_connection(stream, service);
+        .preserve_header_case(true)
+        .serve_connection(stream, service)
+        .with_upgrades();
     let mut serving = pin!(serving);
     // Errors are the client's: it disconnected or does not speak HTTP.
     tokio::select! {

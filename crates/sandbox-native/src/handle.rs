@@ -720,9 +720,12 @@ impl Sandbox for NativeSandbox {
 
     async fn usage(&self) -> Result<Usage, Error> {
         match self.ask("the use of memory and disk", Task::Usage).await? {
-            Reply::Usage { memory, disk, .. } => {
-                Ok(Usage { memory: memory.map(ByteSize), disk: disk.map(ByteSize) })
-            }
+            Reply::Usage { memory, cache, disk, cpu_us, .. } => Ok(Usage {
+                memory: memory.map(ByteSize),
+                cache: cache.map(ByteSize),
+                disk: disk.map(ByteSize),
+                cpu: Some(Duration::from_micros(cpu_us)),
+            }),
             other => Err(unexpected(&other)),
         }
     }

@@ -148,8 +148,9 @@ pub(crate) enum Reply {
     Refused { id: u32, error: WireError },
     /// The peak memory use in bytes, where the kernel counts it.
     Peak { id: u32, bytes: Option<u64> },
-    /// Memory and written files in bytes, where they are counted.
-    Usage { id: u32, memory: Option<u64>, disk: Option<u64> },
+    /// Memory, the part of it that caches files, and written files in bytes, where they are counted; and the time that
+    /// processors have worked, in microseconds.
+    Usage { id: u32, memory: Option<u64>, cache: Option<u64>, disk: Option<u64>, cpu_us: u64 },
     /// PID 1 ends the sandbox, because the host's file system is nearly full.
     Stopped(String),
     /// PID 1 or a file worker is about to end because of a bug, or failed where no request waits for it.
@@ -264,12 +265,13 @@ impl<'a> Server<'a> {
         let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         wire::send(init.socket, &Reply::Ready { relay }, &fds).step("answering the caller")?;
         let file = |fd: &Option<OwnedFd>| fd.as_ref()?.try_clone().ok().map(File::from);
-        let Counters { memory, pids, peak, current } = init.counters;
+        let Counters { memory, pids, peak, current, kinds } = init.counters;
         let events = Events {
             memory: file(memory),
             pids: file(pids),
             peak: file(peak),
             current: file(current),
+            kinds: file(kinds),
         };
         let pipes = init.own.pipes.try_clone().step("opening our pipes")?;
         let programs = Programs::new().step("opening the sandbox's namespace")?;
@@ -399,8 +401,10 @@ impl<'a> Server<'a> {
             }
             Task::Usage => {
                 let memory = self.events.current.as_ref().and_then(cgroup::number_in);
+                let cache = self.events.cache();
                 let disk = self.disk.used(self.init.uppers);
-                self.reply(&Reply::Usage { id, memory, disk }, &[])
+                let cpu_us = processes::cpu_time_us();
+                self.reply(&Reply::Usage { id, memory, cache, disk, cpu_us }, &[])
             }
         }
     }
@@ -635,6 +639,7 @@ struct Events {
     pids: Option<File>,
     peak: Option<File>,
     current: Option<File>,
+    kinds: Option<File>,
 }
 
 /// The counters at one moment.
@@ -645,6 +650,12 @@ struct LimitCounts {
 }
 
 impl Events {
+    /// Memory that caches files: the first kinds of either version of control groups.
+    fn cache(&self) -> Option<u64> {
+        let file = self.kinds.as_ref()?;
+        Some(cgroup::count(file, "file").max(cgroup::count(file, "cache")))
+    }
+
     fn read(&self) -> LimitCounts {
         LimitCounts {
             oom: self.memory.as_ref().map_or(0, |file| cgroup::count(file, "oom_kill")),

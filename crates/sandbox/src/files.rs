@@ -38,8 +38,14 @@ pub enum EntryKind {
 pub struct Usage {
     /// Memory of all its processes together, including files in memory.
     pub memory: Option<ByteSize>,
+    /// The part of that memory which caches files, and is freed when it is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<ByteSize>,
     /// Size of the files it has written.
     pub disk: Option<ByteSize>,
+    /// Time that processors have worked for it since it was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<std::time::Duration>,
 }
 
 /// Report of a copy.

@@ -56,7 +56,7 @@ pub use protection::{Layer, LayerReport, LayerState, Protection};
 pub use refused::{RefusalReason, RefusedConnections};
 pub use remote::{
     Control, FileEvent, FileEventKind, FileInfo, FileOperation, Identity, Paused, RemoteRuntime,
-    RemoteSandbox, WatchDepth,
+    RemoteSandbox, STORED_ATTRIBUTES, WatchDepth,
 };
 pub use runtime::{Runtime, Sandbox, SandboxInfo};
 pub use size::{ByteSize, ParseSizeError};

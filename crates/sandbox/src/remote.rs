@@ -137,6 +137,10 @@ pub enum FileOperation {
     },
 }
 
+/// What the names of attributes begin with where a file's [`FileInfo::attributes`] are stored as extended attributes: the
+/// namespace of the protocol whose clients read and write them.
+pub const STORED_ATTRIBUTES: &str = "user.e2b.";
+
 /// Description of a file inside a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {

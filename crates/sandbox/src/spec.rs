@@ -324,6 +324,21 @@ impl HostPattern {
         port_fits && name_fits
     }
 
+    /// Whether this pattern allows everything that the other one does.
+    pub fn covers(&self, other: &Self) -> bool {
+        let name_fits = match (self.subdomains, other.subdomains) {
+            (true, true) if self.name == other.name => true,
+            (true, _) => other
+                .name
+                .strip_suffix(self.name.as_str())
+                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+            (false, subdomains) => !subdomains && self.name == other.name,
+        };
+        name_fits
+            && (self.port == other.port
+                || self.port.is_none() && matches!(other.port, Some(80 | 443)))
+    }
+
     /// Whether this pattern allows the host and port even at an address of this machine or its private network: by
     /// address, as `localhost`, or with its port. The name of a public site alone is not enough, because its owner could
     /// point it at such an address.

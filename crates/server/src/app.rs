@@ -30,10 +30,13 @@ use crate::{
     signature::{Operation, Signed},
     tokens::{Caller, KeyError},
     transfer,
+    tunnel::Tunnels,
 };
 
 /// The port by which clients name the data plane in host names.
 const DATA_PORT: u16 = 49983;
+/// Names a sandbox where the host name does not.
+const SANDBOX_ID: &str = "e2b-sandbox-id";
 /// Most bytes of a JSON body.
 const MAX_BODY: usize = 8 << 20;
 /// Memory for all bodies together.
@@ -46,6 +49,7 @@ pub(crate) struct Server<R: Runtime> {
     pub(crate) registry: Arc<Registry<R>>,
     gate: Gate,
     memory: MemoryBudget,
+    tunnels: Tunnels,
     pub(crate) audit: Option<Audit>,
 }
 
@@ -87,6 +91,7 @@ impl<R: RemoteRuntime> Server<R> {
             registry: Arc::new(Registry::new(runtime, options)),
             gate: Gate::new(None, address, "/health"),
             memory: MemoryBudget::new(BODY_MEMORY),
+            tunnels: Tunnels::default(),
             audit,
         })
     }
@@ -135,16 +140,32 @@ async fn answer<R: RemoteRuntime>(
     mut request: Request<Body>,
     facts: &Facts,
 ) -> Response<Body> {
-    if let Err(refusal) = server.gate.check(&request) {
+    let target = Target::of(&request);
+    let passed = match &target {
+        // A program's page may use its own port, and nothing else.
+        Ok(Target::Sandbox { port, .. })
+            if *port != DATA_PORT && !request.headers().contains_key(SANDBOX_ID) =>
+        {
+            server.gate.check_own_page(&request)
+        }
+        _ => server.gate.check(&request),
+    };
+    if let Err(refusal) = passed {
         let code = match refusal.status() {
             StatusCode::UNAUTHORIZED => Code::Unauthenticated,
             _ => Code::PermissionDenied,
         };
         return refuse(request.uri().path(), ApiError::new(code, refusal.to_string()));
     }
-    match Target::of(&request) {
-        Ok(Target::Control) if request.uri().path() == "/health" => operation::health(),
-        Ok(Target::Control) if request.uri().path() == "/ready" => operation::ready(server),
+    match target {
+        Ok(Target::Control) if matches!(request.uri().path(), "/health" | "/ready") => {
+            let path = request.uri().path();
+            match *request.method() {
+                Method::GET | Method::HEAD if path == "/ready" => operation::ready(server),
+                Method::GET | Method::HEAD => operation::health(),
+                ref other => wrong_method(other, path, "GET, HEAD"),
+            }
+        }
         Ok(Target::Control) => {
             if let Some(answer) = signed(server, request.uri()) {
                 return match answer {
@@ -175,10 +196,6 @@ async fn answer<R: RemoteRuntime>(
                 let message = format!("the sandbox {id} was not found");
                 ApiError::new(Code::SandboxGone, message).into_response()
             }
-            Some(live) if live.is_paused() => {
-                let message = format!("the sandbox {id} is paused");
-                ApiError::new(Code::SandboxGone, message).into_response()
-            }
             Some(live) if port == DATA_PORT => {
                 facts.concern(&live.id);
                 unless_ended(&live, data(server, &live, request, facts)).await
@@ -187,7 +204,7 @@ async fn answer<R: RemoteRuntime>(
                 facts.concern(&live.id);
                 let _ = facts.class.set(RouteClass::Port);
                 let forwarding = async {
-                    let answer = ports::forward(&live, port, request).await;
+                    let answer = ports::forward(&live, port, request, &server.tunnels).await;
                     answer.unwrap_or_else(IntoResponse::into_response)
                 };
                 unless_ended(&live, forwarding).await
@@ -195,6 +212,11 @@ async fn answer<R: RemoteRuntime>(
         },
         Err(error) => error.into_response(),
     }
+}
+
+/// Refuses a method, and says which there are.
+fn wrong_method(method: &Method, path: &str, allowed: &'static str) -> Response<Body> {
+    ([(header::ALLOW, allowed)], ApiError::wrong_method(method, path)).into_response()
 }
 
 /// Where a request goes.
@@ -208,7 +230,7 @@ impl Target {
     fn of(request: &Request<Body>) -> Result<Self, ApiError> {
         let headers = request.headers();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        if let Some(id) = text("e2b-sandbox-id") {
+        if let Some(id) = text(SANDBOX_ID) {
             let port = match text("e2b-sandbox-port") {
                 None => DATA_PORT,
                 Some(port) => {
@@ -309,7 +331,11 @@ async fn data<R: RemoteRuntime>(
 ) -> Response<Body> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     if path == "/health" {
-        return StatusCode::NO_CONTENT.into_response();
+        // Whether it runs: to ask does not let it continue.
+        return match live.is_paused() {
+            false => StatusCode::NO_CONTENT.into_response(),
+            true => live.paused().into_response(),
+        };
     }
     let query: FileQuery = match Query::try_from_uri(request.uri()) {
         Ok(Query(query)) => query,
@@ -328,10 +354,13 @@ async fn data<R: RemoteRuntime>(
     if let Err(error) = counted {
         return error.into_response();
     }
+    if let Err(error) = live.awake().await {
+        return error.into_response();
+    }
     let is_procedure =
         path.starts_with("/process.Process/") || path.starts_with("/filesystem.Filesystem/");
     if is_procedure && method != Method::POST {
-        return ApiError::wrong_method(&method, &path).into_response();
+        return wrong_method(&method, &path, "POST");
     }
     if let Some(procedure) = path.strip_prefix("/process.Process/") {
         return process::call(server, to, procedure, request).await;
@@ -348,7 +377,8 @@ async fn data<R: RemoteRuntime>(
             let env = serde_json::json!(to.live.env);
             Ok(crate::error::respond(StatusCode::OK, &env))
         }
-        (_, "/files" | "/envs") => Err(ApiError::wrong_method(&method, &path)),
+        (_, "/files") => return wrong_method(&method, &path, "GET, HEAD, POST"),
+        (_, "/envs") => return wrong_method(&method, &path, "GET"),
         _ => {
             let message = format!("this server has no {method} {path} for a sandbox");
             Err(ApiError::new(Code::Unsupported, message))

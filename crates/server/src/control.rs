@@ -6,9 +6,9 @@ use axum::{
     Router,
     body::Body,
     extract::{Extension, Path, Query, State},
-    http::{HeaderValue, Request, Response, StatusCode},
+    http::{HeaderValue, Request, Response, StatusCode, header},
     response::IntoResponse,
-    routing::{delete, get, post},
+    routing::{delete, get, post, put},
 };
 use sandbox::{Paused, RemoteRuntime, Runtime};
 use serde::de::DeserializeOwned;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::Server,
+    control_observe,
     control_types::{
         ConnectRequest, FIRST_TIMEOUT, ForkRequest, NewSandbox, RefreshRequest, SECOND_TIMEOUT,
         SnapshotRequest, TimeoutRequest, created, detailed, listed,
@@ -23,14 +24,15 @@ use crate::{
     error::{ApiError, Code, respond},
     live::{Extend, Live},
     observe::Made,
+    openapi,
     registry::Snapshot,
     tokens::Caller,
 };
 
-type Shared<R> = State<Arc<Server<R>>>;
+pub(crate) type Shared<R> = State<Arc<Server<R>>>;
 /// The caller, as the check of the key found it.
-type By = Extension<Caller>;
-type Answer = Result<Response<Body>, ApiError>;
+pub(crate) type By = Extension<Caller>;
+pub(crate) type Answer = Result<Response<Body>, ApiError>;
 
 /// The routes.
 pub(crate) fn routes<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
@@ -46,11 +48,26 @@ pub(crate) fn routes<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
         .route("/sandboxes/{id}/snapshots", post(snapshot::<R>))
         .route("/sandboxes/{id}/pause", post(pause::<R>))
         .route("/sandboxes/{id}/resume", post(resume::<R>))
+        .route("/sandboxes/metrics", get(control_observe::all_metrics::<R>))
+        .route("/sandboxes/{id}/metrics", get(control_observe::metrics::<R>))
+        .route("/sandboxes/{id}/logs", get(control_observe::logs::<R>))
+        .route("/v2/sandboxes/{id}/logs", get(control_observe::logs_second::<R>))
+        .route("/sandboxes/{id}/network", put(control_observe::set_network::<R>))
+        .route("/templates/aliases/{alias}", get(control_observe::template_alias::<R>))
         .route("/snapshots", get(snapshots::<R>))
         .route("/templates/{id}", delete(remove_snapshot::<R>))
+        .route("/openapi.json", get(document))
         .method_not_allowed_fallback(wrong_method)
         .fallback(unsupported)
         .with_state(server)
+}
+
+/// Describes all routes.
+async fn document() -> Response<Body> {
+    let mut response = Response::new(Body::from(openapi::DOCUMENT.as_str()));
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
 async fn wrong_method(request: Request<Body>) -> ApiError {
@@ -63,7 +80,7 @@ async fn unsupported(request: Request<Body>) -> ApiError {
 }
 
 /// The parsed JSON body of a request; an absent one stands for an empty object.
-async fn body<R: Runtime, T: DeserializeOwned>(
+pub(crate) async fn body<R: Runtime, T: DeserializeOwned>(
     server: &Server<R>,
     request: Request<Body>,
 ) -> Result<T, ApiError> {
@@ -76,7 +93,7 @@ fn no_sandbox(id: &str) -> ApiError {
     ApiError::not_found(format!("sandbox {id} not found"))
 }
 
-fn found<R: RemoteRuntime>(
+pub(crate) fn found<R: RemoteRuntime>(
     server: &Server<R>,
     caller: &Caller,
     id: &str,
@@ -84,7 +101,7 @@ fn found<R: RemoteRuntime>(
     server.registry.find_of(caller, id).ok_or_else(|| no_sandbox(id))
 }
 
-fn no_content() -> Response<Body> {
+pub(crate) fn no_content() -> Response<Body> {
     StatusCode::NO_CONTENT.into_response()
 }
 
@@ -244,7 +261,7 @@ async fn resume<R: RemoteRuntime>(
 }
 
 /// Most copies of one request.
-const MAX_COPIES: u32 = 100;
+const MAX_COPIES: u64 = 100;
 
 async fn fork<R: RemoteRuntime>(
     State(server): Shared<R>,
@@ -407,7 +424,13 @@ impl Filter {
             match name.as_str() {
                 "metadata" => filter.metadata = metadata(value),
                 "state" => states.extend(value.split(',').map(str::to_owned)),
-                "order" => filter.oldest_first = value == "asc",
+                "order" => {
+                    filter.oldest_first = match value.as_str() {
+                        "asc" => true,
+                        "desc" => false,
+                        _ => return Err(ApiError::invalid("`order` must be asc or desc")),
+                    };
+                }
                 "startedAfter" => {
                     let time = value.parse().map_err(|_| {
                         ApiError::invalid(
@@ -425,6 +448,9 @@ impl Filter {
                 "nextToken" => filter.next = Some(PageKey::parse(value)?),
                 _ => {}
             }
+        }
+        if states.iter().any(|state| !["running", "paused", ""].contains(&state.as_str())) {
+            return Err(ApiError::invalid("`state` must be running or paused, or both"));
         }
         let has = |name: &str| states.is_empty() || states.iter().any(|state| state == name);
         (filter.running, filter.paused) = (has("running"), has("paused"));

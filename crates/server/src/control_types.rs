@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, time::SystemTime};
 
 use sandbox::{Limits, Network};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::{
     error::{ApiError, Code},
     live::Live,
+    network::NetworkRequest,
 };
 
 /// The version of the data plane's protocol that is spoken here: clients use what it has.
@@ -22,7 +23,7 @@ pub(crate) struct NewSandbox {
     #[serde(rename = "templateID")]
     pub(crate) template_id: String,
     /// In seconds; each version of the request has another default.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "maybe_whole")]
     pub(crate) timeout: Option<u64>,
     #[serde(default, rename = "autoPause")]
     pub(crate) auto_pause: bool,
@@ -38,9 +39,7 @@ pub(crate) struct NewSandbox {
     #[serde(default)]
     pub(crate) allow_internet_access: Option<bool>,
     #[serde(default)]
-    network: Option<Value>,
-    #[serde(default)]
-    mcp: Option<Value>,
+    pub(crate) network: Option<NetworkRequest>,
     #[serde(default)]
     iam: Option<Value>,
     #[serde(default, rename = "volumeMounts")]
@@ -67,6 +66,11 @@ const MAX_ENTRIES: usize = 256;
 const MAX_VALUE: usize = 32 << 10;
 
 impl NewSandbox {
+    /// Whether a request to the paused sandbox lets it continue.
+    pub(crate) fn auto_resumes(&self) -> bool {
+        self.auto_resume.as_ref().is_some_and(|resume| resume.enabled)
+    }
+
     /// Refuses what cannot be had, rather than leaving it out silently.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         let present = |value: &Option<Value>| match value {
@@ -76,9 +80,6 @@ impl NewSandbox {
         };
         let unsupported = [
             (self.auto_pause && self.auto_pause_memory == Some(false), "autoPauseMemory: false"),
-            (self.auto_resume.as_ref().is_some_and(|resume| resume.enabled), "autoResume"),
-            (present(&self.network), "network"),
-            (present(&self.mcp), "mcp"),
             (present(&self.iam), "iam"),
             (self.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()), "volumeMounts"),
         ];
@@ -106,14 +107,30 @@ impl NewSandbox {
     }
 }
 
+/// A number without a fraction, however it is written: `5` is the same as `5.0`. Very large ones become the largest.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let number = serde_json::Number::deserialize(from)?;
+    let large = || number.as_f64().filter(|value| *value >= 0.0 && value.fract() == 0.0);
+    let whole = number.as_u64().or_else(|| large().map(|value| value as u64));
+    whole.ok_or_else(|| serde::de::Error::custom(format!("{number} is not a whole number")))
+}
+
+fn maybe_whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Whole(#[serde(deserialize_with = "whole")] u64);
+    Ok(Option::<Whole>::deserialize(from)?.map(|Whole(number)| number))
+}
+
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct TimeoutRequest {
+    #[serde(deserialize_with = "whole")]
     pub(crate) timeout: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ConnectRequest {
+    #[serde(deserialize_with = "maybe_whole")]
     pub(crate) timeout: Option<u64>,
     pub(crate) memory: Option<bool>,
 }
@@ -121,18 +138,19 @@ pub(crate) struct ConnectRequest {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RefreshRequest {
+    #[serde(deserialize_with = "maybe_whole")]
     pub(crate) duration: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct ForkRequest {
-    #[serde(default = "default_timeout")]
+    #[serde(default = "default_timeout", deserialize_with = "whole")]
     pub(crate) timeout: u64,
-    #[serde(default = "one")]
-    pub(crate) count: u32,
+    #[serde(default = "one", deserialize_with = "whole")]
+    pub(crate) count: u64,
 }
 
-fn one() -> u32 {
+fn one() -> u64 {
     1
 }
 
@@ -159,7 +177,7 @@ pub(crate) fn created<S>(live: &Live<S>) -> Value {
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": live.access_token,
         "domain": null,
-        "trafficAccessToken": null,
+        "trafficAccessToken": live.ports.token,
     })
 }
 
@@ -194,10 +212,11 @@ pub(crate) fn detailed<S>(live: &Live<S>) -> Value {
     map.insert(
         "lifecycle".into(),
         json!({
-            "autoResume": false,
+            "autoResume": live.auto_resume,
             "onTimeout": if live.auto_pause { "pause" } else { "kill" },
         }),
     );
+    map.insert("network".into(), live.network.shown());
     map.insert("domain".into(), Value::Null);
     map.insert("envdAccessToken".into(), json!(live.access_token));
     Value::Object(map)

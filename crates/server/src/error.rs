@@ -7,7 +7,8 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
 };
-use http_server::BodyError;
+use bytes::Bytes;
+use http_server::{BodyError, MemoryPermit};
 use sandbox::Error as SandboxError;
 use serde_json::json;
 
@@ -133,6 +134,19 @@ impl IntoResponse for ApiError {
 pub(crate) fn respond(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// A JSON response whose memory is held until it is sent.
+pub(crate) fn respond_with(body: Bytes, permit: MemoryPermit) -> Response<Body> {
+    const PIECE: usize = 64 << 10;
+    let pieces = futures_util::stream::unfold((body, permit), |(mut rest, permit)| async move {
+        let piece = rest.split_to(rest.len().min(PIECE));
+        (!piece.is_empty()).then(|| (Ok::<_, io::Error>(piece), (rest, permit)))
+    });
+    let mut response = Response::new(Body::from_stream(pieces));
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

@@ -18,8 +18,9 @@ use tokio::{sync::mpsc, time::timeout};
 use crate::{
     app::{DataRequest, Server},
     connect,
-    error::{ApiError, Code},
+    error::{ApiError, Code, respond_with},
     live::{Live, LiveEnd, Watcher, Watchers},
+    running::no_memory,
     users::{User, Users},
 };
 
@@ -53,7 +54,44 @@ pub(crate) async fn call<R: RemoteRuntime>(
         let watching = watch_stream(server, &to, &headers, request).await;
         return watching.unwrap_or_else(|error| connect::failed_stream(&error));
     }
+    if procedure == "ListDir" {
+        let listing = list(server, &to, request).await;
+        return listing.unwrap_or_else(ApiError::into_connect_response);
+    }
     connect::unary(operate(server, &to, procedure, request).await)
+}
+
+/// Memory that a list is expected to take at most while it is read; longer ones need more.
+const LIST_MEMORY: usize = 4 << 20;
+
+/// Lists a directory. The list is in memory once, as the text that is sent.
+async fn list<R: RemoteRuntime>(
+    server: &Arc<Server<R>>,
+    to: &DataRequest<R::Sandbox>,
+    request: Request<Body>,
+) -> Result<Response<Body>, ApiError> {
+    let (body, _permit) = server.receive(request).await?;
+    let asked: FileRequest = connect::parse(&body)?;
+    let user = to.live.user(to.user.as_deref()).await?;
+    let mut permit = to.live.memory.permit();
+    permit.grow(LIST_MEMORY).ok_or_else(no_memory)?;
+    let operation =
+        FileOperation::List { path: user.resolve(&asked.path), depth: asked.depth.max(1) };
+    let infos = to.live.file_operation(&user.identity, &operation).await?;
+    let users = to.live.users().await;
+    let mut text = String::from(r#"{"entries":["#);
+    for (number, info) in infos.iter().enumerate() {
+        if number > 0 {
+            text.push(',');
+        }
+        text.push_str(&entry(info, &users).to_string());
+        // Beside the entries themselves.
+        permit.grow(2 * text.len()).ok_or_else(no_memory)?;
+    }
+    text.push_str("]}");
+    drop(infos);
+    permit.shrink(text.len());
+    Ok(respond_with(text.into(), permit))
 }
 
 async fn operate<R: RemoteRuntime>(
@@ -73,9 +111,6 @@ async fn operate<R: RemoteRuntime>(
             to: user.resolve(&asked.destination),
         },
         "Remove" => FileOperation::Remove(user.resolve(&asked.path)),
-        "ListDir" => {
-            FileOperation::List { path: user.resolve(&asked.path), depth: asked.depth.max(1) }
-        }
         "CreateWatcher" => return create_watcher(live, &user, &asked).await,
         "GetWatcherEvents" => return watcher_events(live, &asked).await,
         "RemoveWatcher" => {
@@ -91,10 +126,6 @@ async fn operate<R: RemoteRuntime>(
     let users = live.users().await;
     Ok(match procedure {
         "Remove" => json!({}),
-        "ListDir" => {
-            let entries: Vec<_> = infos.iter().map(|info| entry(info, &users)).collect();
-            json!({ "entries": entries })
-        }
         _ => {
             let info = infos.pop().ok_or_else(|| live.gone())?;
             json!({ "entry": entry(&info, &users) })
@@ -272,6 +303,8 @@ async fn create_watcher<S: RemoteSandbox>(
         user: user.clone(),
         include_entry: asked.include_entry,
         events: watch(live, user, asked).await?,
+        pending: Vec::new(),
+        permit: live.memory.permit(),
     };
     let id = format!("{:016x}", fastrand::u64(..));
     let mut watchers = lock(live);
@@ -280,6 +313,14 @@ async fn create_watcher<S: RemoteSandbox>(
     }
     watchers.insert(id.clone(), Arc::new(tokio::sync::Mutex::new(watcher)));
     Ok(json!({ "watcherId": id }))
+}
+
+/// Memory of the longest event.
+const MAX_EVENT: usize = 8 << 10;
+
+/// Memory of an event, and of the text that describes it.
+fn event_size(event: &FileEvent) -> usize {
+    512 + 2 * event.name.as_os_str().len()
 }
 
 /// How long a poll waits for what may be on its way.
@@ -292,18 +333,24 @@ async fn watcher_events<S: RemoteSandbox>(
     let unknown = || ApiError::not_found(format!("watcher {} not found", asked.watcher_id));
     let watcher = lock(live).get(&asked.watcher_id).cloned().ok_or_else(unknown)?;
     let mut watcher = watcher.lock().await;
-    let mut events = Vec::new();
     let mut wait = POLL_WAIT;
-    while events.len() < MAX_EVENTS
+    let mut size: usize = watcher.pending.iter().map(event_size).sum();
+    while watcher.pending.len() < MAX_EVENTS
+        // What is not read yet waits, and is not lost.
+        && watcher.permit.grow(size + MAX_EVENT).is_some()
         && let Ok(Some(event)) = timeout(wait, watcher.events.recv()).await
     {
-        events.push(event);
+        size += event_size(&event);
+        watcher.pending.push(event);
         wait = wait.min(POLL_WAIT / 10);
     }
-    let mut list = Vec::with_capacity(events.len());
-    for next in &events {
+    let mut list = Vec::with_capacity(watcher.pending.len());
+    for next in &watcher.pending {
         let how = (watcher.top.as_path(), watcher.include_entry);
         list.push(event(live, &watcher.user, how, next).await);
     }
+    // Only now: until here the client may have left, and the next one gets them.
+    watcher.pending.clear();
+    watcher.permit.shrink(0);
     Ok(json!({ "events": list }))
 }

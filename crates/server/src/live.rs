@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use http_server::{MemoryBudget, MemoryPermit};
 use sandbox::{FileEvent, FileOperation, Identity, Input, Paused, RemoteSandbox};
 use tokio::{
     io::AsyncReadExt,
@@ -15,7 +16,10 @@ use tokio::{
 
 use crate::{
     error::{ApiError, Code},
+    network::NetworkRequest,
     running::Programs,
+    samples::Samples,
+    sandbox_log::{Level, SandboxLog},
     tokens::Caller,
     users::{User, Users},
 };
@@ -38,8 +42,20 @@ pub(crate) struct Live<S> {
     pub(crate) programs: Programs,
     pub(crate) watchers: Mutex<Watchers>,
     pub(crate) kept_output: usize,
+    /// For what is kept for clients of all sandboxes.
+    pub(crate) memory: MemoryBudget,
     /// It is paused when its time is over, and not ended.
     pub(crate) auto_pause: bool,
+    /// A request to it while it is paused lets it continue.
+    pub(crate) auto_resume: bool,
+    /// How long it then lives.
+    time: Duration,
+    /// The policy its creator asked for.
+    pub(crate) network: NetworkRequest,
+    pub(crate) ports: Ports,
+    pub(crate) samples: Samples,
+    pub(crate) sampling: tokio::sync::Mutex<()>,
+    pub(crate) log: SandboxLog,
     /// Locked while the files are read, so that many requests read them once.
     users: tokio::sync::Mutex<Option<(Instant, Arc<Users>)>>,
     pausing: tokio::sync::Mutex<()>,
@@ -61,6 +77,10 @@ pub(crate) struct Watcher {
     pub(crate) user: User,
     pub(crate) include_entry: bool,
     pub(crate) events: mpsc::Receiver<FileEvent>,
+    /// Events that no client has got yet: one may leave while its answer is made.
+    pub(crate) pending: Vec<FileEvent>,
+    /// For those.
+    pub(crate) permit: MemoryPermit,
 }
 
 /// Watchers by id. Each is locked while it is polled: an event goes to one poll only.
@@ -90,8 +110,21 @@ pub(crate) struct NewLive<S> {
     pub(crate) spec: sandbox::Spec,
     pub(crate) lifetime: Duration,
     pub(crate) kept_output: usize,
+    pub(crate) memory: MemoryBudget,
     pub(crate) auto_pause: bool,
+    pub(crate) auto_resume: bool,
+    pub(crate) network: NetworkRequest,
+    pub(crate) ports: Ports,
     pub(crate) sandbox: S,
+}
+
+/// How requests reach the ports of a sandbox.
+#[derive(Clone, Default)]
+pub(crate) struct Ports {
+    /// What they have to send; `None`: nothing.
+    pub(crate) token: Option<String>,
+    /// The `Host` that programs see.
+    pub(crate) host_mask: Option<String>,
 }
 
 /// How long the list of users is trusted: commands may change it.
@@ -121,7 +154,15 @@ impl<S: RemoteSandbox> Live<S> {
             programs: Programs::default(),
             watchers: Mutex::default(),
             kept_output: new.kept_output,
+            memory: new.memory,
             auto_pause: new.auto_pause,
+            auto_resume: new.auto_resume,
+            time: new.lifetime,
+            network: new.network,
+            ports: new.ports,
+            samples: Samples::default(),
+            sampling: tokio::sync::Mutex::default(),
+            log: SandboxLog::default(),
             users: tokio::sync::Mutex::default(),
             pausing: tokio::sync::Mutex::default(),
             default_user: "root",
@@ -224,7 +265,22 @@ impl<S: RemoteSandbox> Live<S> {
         }
         self.unless_ended(self.sandbox.set_paused(paused)).await?;
         self.lifetime.send_modify(|lifetime| lifetime.paused = wanted);
+        self.log.add(Level::Info, if wanted { "sandbox paused" } else { "sandbox resumed" }, []);
         Ok(true)
+    }
+
+    /// Lets it continue for a request, if it is paused and its creator wants that.
+    pub(crate) async fn awake(&self) -> Result<(), ApiError> {
+        if !self.is_paused() {
+            return Ok(());
+        }
+        if !self.auto_resume {
+            return Err(self.paused());
+        }
+        // Before it continues: its time may be over.
+        self.extend(self.time, Extend::AtLeast);
+        self.set_paused(Paused::No).await?;
+        Ok(())
     }
 
     /// Waits for an answer of the sandbox or its end.
@@ -271,6 +327,11 @@ impl<S> Live<S> {
     /// Whether its processes are stopped.
     pub(crate) fn is_paused(&self) -> bool {
         self.lifetime.borrow().paused
+    }
+
+    /// The error of requests to a sandbox that is paused.
+    pub(crate) fn paused(&self) -> ApiError {
+        ApiError::new(Code::SandboxGone, format!("the sandbox {} is paused", self.id))
     }
 
     /// The error of requests to a sandbox that is gone.

@@ -26,6 +26,9 @@ pub struct ServeOptions {
     pub max_lifetime: Duration,
     /// Output of a program that is kept for clients that have not read it, in bytes.
     pub kept_output: usize,
+    /// Memory for all that is kept for clients of all sandboxes: output, input and lists, in bytes. What does not fit is
+    /// refused, or where it is output dropped or waited for.
+    pub kept_memory: usize,
     /// The certificate. `None`: connections are not encrypted.
     pub tls: Option<Tls>,
     /// Limits of connections.
@@ -54,6 +57,7 @@ impl Default for ServeOptions {
             max_sandboxes: 1000,
             max_lifetime: Duration::from_secs(24 * 3600),
             kept_output: 4 << 20,
+            kept_memory: 1 << 30,
             tls: None,
             connections: ConnectionLimits {
                 max_connections: 4096,

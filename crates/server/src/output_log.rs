@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http_server::MemoryPermit;
 use tokio::sync::Notify;
 
 /// The stream a piece of output belongs to.
@@ -48,6 +49,10 @@ struct State<T> {
     readers: HashMap<u64, u64>,
     next_reader: u64,
     end: Option<T>,
+    /// For `size`, and while the program runs for `beside`.
+    permit: MemoryPermit,
+    /// Bytes of the program's buffers.
+    beside: usize,
 }
 
 #[derive(Debug)]
@@ -68,6 +73,10 @@ impl Chunk {
 const OVERHEAD: usize = 128;
 /// Most bytes of a chunk that grows.
 const MERGED: usize = 16 << 10;
+/// Memory that is not given back at once, and is there for the first chunk.
+const SPARE: usize = 2 * CHUNK;
+/// Most bytes of one piece of output, as pushed.
+pub(crate) const CHUNK: usize = 32 << 10;
 
 impl<T> State<T> {
     /// Whether the last chunk may grow by this output: it is small, of the same stream, and no client has read of it.
@@ -84,7 +93,11 @@ impl<T> State<T> {
         loop {
             let merges = self.merges(stream, bytes.len());
             let cost = if merges { bytes.len() } else { bytes.len() + OVERHEAD };
-            if self.size + cost > kept && !self.chunks.is_empty() {
+            // The first chunk has memory of its own, so that every program makes progress.
+            let has_room = self.chunks.is_empty()
+                || self.size + cost <= kept
+                    && self.permit.grow(self.beside + self.size + cost).is_some();
+            if !has_room {
                 if self.remove_oldest() {
                     continue;
                 }
@@ -111,13 +124,16 @@ impl<T> State<T> {
         if let Some(oldest) = self.chunks.pop_front() {
             self.size -= oldest.bytes.len() + OVERHEAD;
         }
+        self.permit.shrink(self.beside + self.size + SPARE);
         true
     }
 }
 
 impl<T: Clone> OutputLog<T> {
-    /// Keeps this many bytes.
-    pub(crate) fn new(kept: usize) -> Self {
+    /// Keeps this many bytes, or fewer where memory is short. `None` where there is none for a program whose buffers have
+    /// this many bytes.
+    pub(crate) fn new(kept: usize, beside: usize, mut permit: MemoryPermit) -> Option<Self> {
+        permit.grow(beside + SPARE)?;
         let state = State {
             chunks: VecDeque::new(),
             size: 0,
@@ -126,8 +142,10 @@ impl<T: Clone> OutputLog<T> {
             readers: HashMap::new(),
             next_reader: 0,
             end: None,
+            permit,
+            beside,
         };
-        Self { state: Mutex::new(state), changed: Notify::new(), kept }
+        Some(Self { state: Mutex::new(state), changed: Notify::new(), kept })
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -153,7 +171,12 @@ impl<T: Clone> OutputLog<T> {
 
     /// Ends the log.
     pub(crate) fn end(&self, end: T) {
-        self.lock().end = Some(end);
+        let mut state = self.lock();
+        state.end = Some(end);
+        state.beside = 0;
+        let size = state.size;
+        state.permit.shrink(size + OVERHEAD);
+        drop(state);
         self.changed.notify_waiters();
     }
 
@@ -249,9 +272,49 @@ impl<T: Clone> Drop for Reader<T> {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
+    use http_server::MemoryBudget;
     use tokio::time::timeout;
 
     use super::*;
+
+    fn log(kept: usize) -> OutputLog<u8> {
+        OutputLog::new(kept, 0, MemoryBudget::new(1 << 20).permit()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn logs_share_memory_and_programs_still_run() {
+        let budget = MemoryBudget::new(1 << 20);
+        let new = || OutputLog::<u8>::new(4 << 20, 64 << 10, budget.permit());
+        let logs: Vec<_> = (0..8).map(|_| Arc::new(new().unwrap())).collect();
+        assert!(new().is_none(), "there is no memory for a further program");
+        for log in &logs {
+            for _ in 0..100 {
+                log.push(Stream::Stdout, &[0; CHUNK]).await;
+            }
+        }
+        let kept = |log: &Arc<OutputLog<u8>>| {
+            log.lock().chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>()
+        };
+        assert!(logs.iter().map(kept).sum::<usize>() <= 1 << 20);
+        // A client that reads gets everything, however short memory is.
+        let mut reader = Reader::new(&logs[0], None);
+        let start = reader.start;
+        let writing = Arc::clone(&logs[0]);
+        let writing = tokio::spawn(async move {
+            for _ in 0..100 {
+                writing.push(Stream::Stdout, &[1; CHUNK]).await;
+            }
+            writing.end(0);
+        });
+        let mut read = 0;
+        while let Some(Piece::Output(_, bytes)) = reader.next().await {
+            read += bytes.len() as u64;
+        }
+        writing.await.unwrap();
+        assert_eq!(start + read, 200 * CHUNK as u64);
+        logs.iter().for_each(|log| log.end(0));
+        assert!(new().is_some(), "ended programs have no buffers");
+    }
 
     fn text(piece: Piece<u8>) -> String {
         match piece {
@@ -266,7 +329,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_continues_where_the_last_one_stopped() {
-        let log = Arc::new(OutputLog::new(1000));
+        let log = Arc::new(log(1000));
         push(&log, "one").await;
         let mut first = Reader::new(&log, None);
         assert_eq!(text(first.next().await.unwrap()), "one");
@@ -287,7 +350,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_waits_for_a_client_and_for_nobody_else() {
-        let log = Arc::new(OutputLog::new(4 + OVERHEAD));
+        let log = Arc::new(log(4 + OVERHEAD));
         push(&log, "abcd").await;
         push(&log, "efgh").await;
         let mut reader = Reader::new(&log, Some(0));
@@ -303,7 +366,7 @@ mod tests {
     }
     #[tokio::test]
     async fn single_bytes_take_little_memory() {
-        let log = OutputLog::<u8>::new(64 << 10);
+        let log = log(64 << 10);
         for _ in 0..200_000 {
             push(&log, "x").await;
         }

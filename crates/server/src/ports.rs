@@ -6,12 +6,14 @@ use axum::{
     body::Body,
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header},
 };
+use http_server::same_secret;
 use hyper_util::rt::TokioIo;
 use sandbox::{Network, RemoteSandbox};
 
 use crate::{
     error::{ApiError, Code},
     live::Live,
+    tunnel::{self, Tunnels},
 };
 
 /// Passes a request to a port of a sandbox, and its answer back.
@@ -19,12 +21,10 @@ pub(crate) async fn forward<S: RemoteSandbox>(
     live: &Arc<Live<S>>,
     port: u16,
     mut request: Request<Body>,
+    tunnels: &Tunnels,
 ) -> Result<Response<Body>, ApiError> {
-    if request.headers().contains_key(header::UPGRADE) {
-        let message =
-            "connections that change their protocol, such as WebSockets, are not passed on";
-        return Err(ApiError::new(Code::Unsupported, message));
-    }
+    check_traffic(live, request.headers())?;
+    live.awake().await?;
     if live.spec.network == Network::Full {
         let message = "a sandbox with the network of the host has no ports of its own";
         return Err(ApiError::new(Code::Unsupported, message));
@@ -34,33 +34,103 @@ pub(crate) async fn forward<S: RemoteSandbox>(
         ApiError::new(Code::SandboxGone, message)
     };
     let stream = live.unless_ended(live.sandbox.connect(port)).await.map_err(closed)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(closed_http)?;
+    // Programs see the names of headers as the client wrote them.
+    let mut builder = hyper::client::conn::http1::Builder::new();
+    builder.preserve_header_case(true).title_case_headers(true);
+    let connected = builder.handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = connected.map_err(closed_http)?;
     let mut end = live.end();
     tokio::spawn(async move {
         tokio::select! {
-            _ = connection => {}
+            _ = connection.with_upgrades() => {}
             () = end.wait() => {}
         }
     });
+    let protocol = new_protocol(request.headers());
+    // Before anything is sent inside: what is refused must not have begun.
+    let tunnel = match &protocol {
+        Some(_) => Some((tunnels.permit()?, hyper::upgrade::on(&mut request))),
+        None => None,
+    };
+    prepare(live, port, &mut request, protocol)?;
+    let mut response = sender.send_request(request).await.map_err(closed_http)?;
+    let protocol = new_protocol(response.headers());
+    remove_connection_headers(response.headers_mut());
+    match (response.status(), tunnel, protocol) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some((permit, outside)), Some(protocol)) => {
+            let inside = hyper::upgrade::on(&mut response);
+            tunnel::start(permit, outside, inside, live.end());
+            ask_for(response.headers_mut(), protocol);
+            Ok(response.map(|_| Body::empty()))
+        }
+        (StatusCode::SWITCHING_PROTOCOLS, ..) => {
+            let message = "the program in the sandbox changed the protocol without being asked to";
+            Err(ApiError::new(Code::SandboxGone, message))
+        }
+        _ => Ok(response.map(Body::new)),
+    }
+}
+
+/// Checks the token of a sandbox whose ports are not for everyone.
+fn check_traffic<S>(live: &Live<S>, headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(token) = &live.ports.token else { return Ok(()) };
+    match headers.get(TRAFFIC_TOKEN) {
+        Some(sent) if same_secret(sent.as_bytes(), token.as_bytes()) => Ok(()),
+        Some(_) => Err(ApiError::new(Code::PermissionDenied, "invalid traffic access token")),
+        None => {
+            let message = format!("missing traffic access token; send the header {TRAFFIC_TOKEN}");
+            Err(ApiError::new(Code::PermissionDenied, message))
+        }
+    }
+}
+
+/// What requests to ports of such a sandbox send.
+const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
+
+/// The protocol to which a message wants to change the connection.
+fn new_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
+    let asks = headers.get_all(header::CONNECTION).iter().any(|value| {
+        let names = value.to_str().unwrap_or_default().split(',');
+        names.map(str::trim).any(|name| name.eq_ignore_ascii_case("upgrade"))
+    });
+    headers.get(header::UPGRADE).filter(|_| asks).cloned()
+}
+
+fn ask_for(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, protocol);
+}
+
+/// Makes a request to the server one to a program.
+fn prepare<S>(
+    live: &Live<S>,
+    port: u16,
+    request: &mut Request<Body>,
+    protocol: Option<HeaderValue>,
+) -> Result<(), ApiError> {
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     let uri: Uri = path.parse().map_err(|_| ApiError::invalid("bad path"))?;
     *request.uri_mut() = uri;
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
     // The key of this server is not for programs in a sandbox.
-    for secret in ["x-api-key", "x-access-token", "e2b-sandbox-id", "e2b-sandbox-port"] {
+    let ours = ["x-api-key", "x-access-token", "e2b-sandbox-id", "e2b-sandbox-port", TRAFFIC_TOKEN];
+    for secret in ours {
         headers.remove(secret);
     }
     remove_connection_headers(headers);
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    let mut response = sender.send_request(request).await.map_err(closed_http)?;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let message = "the program in the sandbox changed the protocol without being asked to";
-        return Err(ApiError::new(Code::SandboxGone, message));
+    match protocol {
+        Some(protocol) => ask_for(headers, protocol),
+        None => {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
     }
-    remove_connection_headers(response.headers_mut());
-    Ok(response.map(Body::new))
+    if let Some(mask) = &live.ports.host_mask {
+        let host = mask.replace(crate::network::PORT, &port.to_string());
+        let bad = |_| ApiError::invalid("`network.maskRequestHost` is not a host name");
+        headers.insert(header::HOST, HeaderValue::from_str(&host).map_err(bad)?);
+    }
+    Ok(())
 }
 
 /// Removes what concerns one connection only, and is not passed on to the next.

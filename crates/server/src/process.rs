@@ -22,7 +22,7 @@ use crate::{
         ProcessInput, ProcessRequest, StartRequest, StreamInputRequest, data, end, keepalive,
         started,
     },
-    running::{End, Running, Start},
+    running::{End, Running, Start, no_memory},
 };
 
 /// Where a client continues to read output.
@@ -245,9 +245,12 @@ async fn stream_input<S: RemoteSandbox>(
 ) -> Result<Response<Body>, ApiError> {
     let mut running: Option<Arc<Running>> = None;
     let mut waiting = BytesMut::new();
+    let mut permit = to.live.memory.permit();
     let mut body = std::pin::pin!(read(request));
     while let Some(chunk) = body.next().await {
-        waiting.extend_from_slice(&chunk?);
+        let chunk = chunk?;
+        permit.grow(waiting.len() + chunk.len()).ok_or_else(no_memory)?;
+        waiting.extend_from_slice(&chunk);
         while let Some((message, rest)) = connect::split(&waiting)? {
             let left = rest.len();
             let message: StreamInputRequest = connect::parse(message)?;

@@ -7,15 +7,18 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use sandbox::{ImageRef, Network, Paused, RemoteRuntime, RemoteSandbox, Runtime, Sandbox, Spec};
+use http_server::MemoryBudget;
+use sandbox::{ImageRef, Paused, RemoteRuntime, RemoteSandbox, Runtime, Sandbox, Spec};
 
 use crate::{
     ServeOptions,
     control_types::{NewSandbox, SECOND_TIMEOUT},
     error::{ApiError, Code},
-    live::{LONGEST, Live, NewLive},
+    live::{LONGEST, Live, NewLive, Ports},
     metrics::Metrics,
     quota::SandboxPermit,
+    samples,
+    sandbox_log::Level,
     tokens::Caller,
 };
 
@@ -23,6 +26,8 @@ use crate::{
 pub(crate) struct Registry<R: Runtime> {
     runtime: Arc<R>,
     pub(crate) options: ServeOptions,
+    /// For what is kept for clients of all sandboxes.
+    memory: MemoryBudget,
     pub(crate) metrics: Arc<Metrics>,
     live: Mutex<Sandboxes<R::Sandbox>>,
     snapshots: Mutex<Vec<Snapshot>>,
@@ -85,6 +90,7 @@ impl<R: RemoteRuntime> Registry<R> {
         let places = Arc::new(tokio::sync::Semaphore::new(places));
         Self {
             runtime,
+            memory: MemoryBudget::new(options.kept_memory),
             options,
             metrics: Arc::default(),
             live: Mutex::default(),
@@ -126,11 +132,13 @@ impl<R: RemoteRuntime> Registry<R> {
         new: NewSandbox,
     ) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
         let image = self.image_for(caller, &new.template_id)?;
-        let mut spec = Spec { image, ..self.options.spec.clone() };
+        let auto_resume = new.auto_resumes();
+        let asked = new.network.unwrap_or_default();
+        let network = asked.policy(new.allow_internet_access, &self.options.spec.network)?;
+        let mut spec = Spec { image, network, ..self.options.spec.clone() };
         spec.limits = caller.limits(spec.limits);
-        if new.allow_internet_access == Some(false) {
-            spec.network = Network::None;
-        }
+        let token = if asked.is_private() { Some(random(40)?) } else { None };
+        let ports = Ports { token, host_mask: asked.host_mask()? };
         let permit = self.permit(caller, &spec)?;
         let (id, access_token) = (random(ID_LENGTH)?, access_token()?);
         let begun = Instant::now();
@@ -147,7 +155,11 @@ impl<R: RemoteRuntime> Registry<R> {
             spec,
             lifetime: self.lifetime(new.timeout.unwrap_or(SECOND_TIMEOUT)),
             kept_output: self.options.kept_output,
+            memory: self.memory.clone(),
             auto_pause: new.auto_pause,
+            auto_resume,
+            network: asked,
+            ports,
             sandbox,
         };
         self.add(live, permit).await
@@ -161,6 +173,8 @@ impl<R: RemoteRuntime> Registry<R> {
     ) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
         let permit = self.permit(&from.owner, &from.spec)?;
         let (id, access_token) = (random(ID_LENGTH)?, access_token()?);
+        let token = if from.ports.token.is_some() { Some(random(40)?) } else { None };
+        let ports = Ports { token, ..from.ports.clone() };
         // An error may be about the copy, so it does not end this one.
         let begun = Instant::now();
         let created = from.unless_closed(async { Ok(from.sandbox.fork().await?) }).await;
@@ -176,7 +190,11 @@ impl<R: RemoteRuntime> Registry<R> {
             spec: from.spec.clone(),
             lifetime: self.lifetime(timeout),
             kept_output: self.options.kept_output,
+            memory: self.memory.clone(),
             auto_pause: from.auto_pause,
+            auto_resume: from.auto_resume,
+            network: from.network.clone(),
+            ports,
             sandbox,
         };
         self.add(live, permit).await
@@ -298,13 +316,24 @@ impl<R: RemoteRuntime> Registry<R> {
         if closing {
             live.lifetime.send_modify(|lifetime| lifetime.killed = true);
         }
+        live.log.add(Level::Info, "sandbox started", [("template", live.template.clone())]);
         tokio::spawn(expire(Arc::clone(self), Arc::clone(&live), permit));
+        tokio::spawn(samples::observe(Arc::downgrade(&live)));
         match closing {
             true => Err(ApiError::new(
                 Code::SandboxGone,
                 "the server is shutting down, or the token is not valid any more",
             )),
             false => Ok(live),
+        }
+    }
+
+    /// Whether sandboxes can be created from this template.
+    pub(crate) async fn has_template(&self, caller: &Caller, name: &str) -> Result<bool, ApiError> {
+        match self.image_for(caller, name) {
+            Ok(_) if name == BASE => Ok(true),
+            Ok(_) => Ok(self.runtime.has_image(name).await?),
+            Err(_) => Ok(false),
         }
     }
 

@@ -7,7 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use sandbox::{Control, Exit, Process, RemoteSandbox, Streams, TerminalSize};
+use http_server::MemoryBudget;
+use sandbox::{Control, Exit, Process, RemoteSandbox, Status, Streams, TerminalSize};
 use tokio::{
     io::AsyncReadExt,
     sync::{mpsc, oneshot, watch},
@@ -15,10 +16,11 @@ use tokio::{
 
 use crate::{
     error::{ApiError, Code},
-    input,
+    input::{self, Piece},
     live::Live,
-    output_log::{OutputLog, Reader, Stream},
+    output_log::{CHUNK, OutputLog, Reader, Stream},
     process_types::{ProcessConfig, Selector},
+    sandbox_log::{Level, SandboxLog},
     users::User,
 };
 
@@ -32,7 +34,8 @@ pub(crate) struct Running {
     pub(crate) config: ProcessConfig,
     pub(crate) tag: Option<String>,
     pub(crate) log: Arc<OutputLog<End>>,
-    stdin: Mutex<Option<mpsc::Sender<Bytes>>>,
+    stdin: Mutex<Option<mpsc::Sender<Piece>>>,
+    memory: MemoryBudget,
     size: Option<watch::Sender<TerminalSize>>,
     signals: mpsc::Sender<i32>,
 }
@@ -56,7 +59,9 @@ const KEPT: Duration = Duration::from_secs(60);
 /// Most programs, ended ones included.
 const MOST: usize = 1024;
 /// Size of the buffer between a program and its log.
-const BUFFER: usize = 64 << 10;
+const BUFFER: usize = CHUNK;
+/// Bytes of all buffers of a program: for two streams, on both sides of what is between.
+const BUFFERS: usize = 4 * BUFFER;
 
 impl Programs {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Running>>> {
@@ -74,7 +79,10 @@ impl Programs {
         let found = match (selector.pid, &selector.tag) {
             (Some(pid), _) => programs.get(&pid),
             (None, Some(tag)) => {
-                programs.values().rev().find(|running| running.tag.as_ref() == Some(tag))
+                let mut tagged =
+                    programs.values().rev().filter(|running| running.tag.as_ref() == Some(tag));
+                let last = tagged.clone().next();
+                tagged.find(|running| running.log.ended().is_none()).or(last)
             }
             (None, None) => return Err(ApiError::invalid("a process needs a pid or a tag")),
         };
@@ -109,7 +117,8 @@ impl Running {
             let message = format!("a sandbox runs at most {MOST} programs");
             return Err(ApiError::new(Code::TooMany, message));
         }
-        let log = Arc::new(OutputLog::new(live.kept_output));
+        let log = OutputLog::new(live.kept_output, BUFFERS, live.memory.permit());
+        let log = Arc::new(log.ok_or_else(no_memory)?);
         let reader = Reader::new(&log, None);
         let (streams, pipes) = Pipes::new(start.terminal, start.stdin);
         let (started, pid) = oneshot::channel();
@@ -117,7 +126,7 @@ impl Running {
         let process = process(live, &start);
         process.validate()?;
         let control = Control {
-            user: Some(start.user.identity),
+            user: Some(start.user.identity.clone()),
             started: Some(started),
             signals: Some(signals),
         };
@@ -135,10 +144,16 @@ impl Running {
             tag: start.tag,
             log,
             stdin: Mutex::new(pipes.stdin),
+            memory: live.memory.clone(),
             size: pipes.size,
             signals: signal,
         });
         live.programs.lock().insert(pid, Arc::clone(&running));
+        let command = std::iter::once(&running.config.cmd).chain(&running.config.args);
+        let command = command.take(8).map(|word| word.chars().take(256).collect::<String>());
+        let command = command.collect::<Vec<_>>().join(" ");
+        let fields = [("pid", pid.to_string()), ("cmd", command), ("user", start.user.name)];
+        live.log.add(Level::Info, "program started", fields);
         let (live, kept) = (Arc::clone(live), Arc::clone(&running));
         tokio::spawn(async move {
             let log = &kept.log;
@@ -158,6 +173,7 @@ impl Running {
                 Ok(Err(error)) => Err(error.message),
                 Err(_) => Err("the server failed".into()),
             };
+            log_end(&live.log, kept.pid, &end);
             log.end(end);
             kept.stdin().take();
             // By number alone it could be another program by then.
@@ -173,7 +189,7 @@ impl Running {
         Ok((running, reader))
     }
 
-    fn stdin(&self) -> MutexGuard<'_, Option<mpsc::Sender<Bytes>>> {
+    fn stdin(&self) -> MutexGuard<'_, Option<mpsc::Sender<Piece>>> {
         self.stdin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,7 +198,9 @@ impl Running {
         let sender = self.stdin().clone();
         let closed = || ApiError::new(Code::Conflict, "the program's input is closed");
         let sender = sender.ok_or_else(closed)?;
-        sender.send(bytes).await.map_err(|_| closed())
+        let mut permit = self.memory.permit();
+        permit.grow(bytes.len()).ok_or_else(no_memory)?;
+        sender.send(Piece::new(bytes, permit)).await.map_err(|_| closed())
     }
 
     /// Ends its input.
@@ -215,6 +233,12 @@ impl Running {
             let _ = tokio::time::timeout(Duration::from_secs(1), self.log.closed()).await;
         }
     }
+}
+
+/// The error of requests for which the server has no memory left.
+pub(crate) fn no_memory() -> ApiError {
+    let message = "the server has no memory left for output, input and lists; try again later";
+    ApiError::new(Code::TooMany, message)
 }
 
 /// The process with everything a client's program expects in its environment.
@@ -254,9 +278,23 @@ async fn run<S: RemoteSandbox>(
     }
 }
 
+/// Notes how a program ended.
+fn log_end(log: &SandboxLog, pid: u32, end: &End) {
+    let (level, how) = match end {
+        Ok(exit) if exit.status == Status::Exited(0) => (Level::Info, "exit code 0".to_owned()),
+        Ok(Exit { status: Status::Exited(code), .. }) => (Level::Warn, format!("exit code {code}")),
+        Ok(Exit { status: Status::Signaled(signal), .. }) => {
+            (Level::Warn, format!("signal {signal}"))
+        }
+        Ok(Exit { status: Status::TimedOut, .. }) => (Level::Warn, "time limit".to_owned()),
+        Err(why) => (Level::Error, why.clone()),
+    };
+    log.add(level, "program ended", [("pid", pid.to_string()), ("status", how)]);
+}
+
 /// Our ends of a program's streams.
 struct Pipes {
-    stdin: Option<mpsc::Sender<Bytes>>,
+    stdin: Option<mpsc::Sender<Piece>>,
     size: Option<watch::Sender<TerminalSize>>,
     outputs: Vec<(Stream, tokio::io::DuplexStream)>,
 }

@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header},
 };
 use futures_util::{Stream, StreamExt, TryStreamExt};
-use sandbox::{EntryKind, FileInfo, FileOperation, Input, RemoteSandbox};
+use sandbox::{EntryKind, FileInfo, FileOperation, Input, RemoteSandbox, STORED_ATTRIBUTES};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio_util::io::{ReaderStream, StreamReader};
@@ -215,7 +215,6 @@ const METADATA: &str = "x-metadata-";
 const MAX_METADATA: usize = 4096;
 /// Most bytes of a name.
 const MAX_KEY: usize = 246;
-const STORED_PREFIX: usize = "user.e2b.".len();
 
 fn attributes(headers: &HeaderMap) -> Result<Vec<(String, String)>, ApiError> {
     let mut found = Vec::new();
@@ -230,7 +229,7 @@ fn attributes(headers: &HeaderMap) -> Result<Vec<(String, String)>, ApiError> {
                 "names and values of metadata are printable ASCII, names at most 246 bytes";
             return Err(ApiError::invalid(message));
         }
-        size += STORED_PREFIX + key.len() + value.len();
+        size += STORED_ATTRIBUTES.len() + key.len() + value.len();
         found.push((key.to_owned(), String::from_utf8_lossy(value).into_owned()));
     }
     if size > MAX_METADATA {

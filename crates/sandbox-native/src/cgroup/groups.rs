@@ -177,6 +177,8 @@ pub(crate) struct Counters {
     pub(crate) peak: Option<OwnedFd>,
     /// Memory in use now.
     pub(crate) current: Option<OwnedFd>,
+    /// What that memory is for.
+    pub(crate) kinds: Option<OwnedFd>,
 }
 
 impl Group {
@@ -261,6 +263,7 @@ impl Group {
             pids: find("pids", "pids.events"),
             peak: find("memory", peak),
             current: find("memory", current),
+            kinds: find("memory", "memory.stat"),
         }
     }
 

@@ -93,6 +93,26 @@ fn start_of(pid: i32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
+/// The time that processors have worked for the sandbox, in microseconds: for the processes that exist, and for those that
+/// ended, which their parents and in the end PID 1 have counted.
+pub(crate) fn cpu_time_us() -> u64 {
+    let stats = numbers().into_iter().filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        cpu_ticks_in(&stat)
+    });
+    stats.sum::<u64>() * (1_000_000 / TICKS_PER_SECOND)
+}
+
+/// Units of times in `/proc`, the same on every machine.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// The times of a process and of its children that were waited for, by the content of `/proc/PID/stat`.
+fn cpu_ticks_in(stat: &str) -> Option<u64> {
+    let fields = stat.rsplit_once(") ")?.1.split(' ');
+    let times = fields.skip(11).take(4).map(|time| time.parse::<u64>().unwrap_or(0));
+    Some(times.sum())
+}
+
 /// Where a process belongs; `None` for one that has ended.
 ///
 /// A process whose main thread has ended looks like a zombie while its other threads go on. Its namespace and its open
@@ -259,6 +279,13 @@ pub(crate) fn signal(pids: &[i32], signal: Signal) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_found_behind_any_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 100 20 3 4 20 0 1 0 5 6 7";
+        assert_eq!(cpu_ticks_in(stat), Some(127));
+        assert_eq!(cpu_ticks_in("7 (a"), None);
+    }
 
     const SHELL: Namespace = Namespace(1);
     const PROGRAM: Namespace = Namespace(2);

@@ -202,6 +202,7 @@ impl NewProcess<'_> {
             counters.pids.iter().len(),
             counters.peak.iter().len(),
             counters.current.iter().len(),
+            counters.kinds.iter().len(),
             commands.len(),
             space.iter().len(),
         ];
@@ -210,7 +211,7 @@ impl NewProcess<'_> {
             .chain(entrance)
             .chain(uppers);
         let all = all.chain(counters.memory).chain(counters.pids).chain(counters.peak);
-        let all = all.chain(counters.current).chain(commands).chain(space);
+        let all = all.chain(counters.current).chain(counters.kinds).chain(commands).chain(space);
         // SAFETY: this is a copy of the spawner that becomes PID 1. It ends by `exit_now`, in `NewProcess::run` or in
         // `init::run`, without returning to the spawner's code, so none of the spawner's descriptors is used or dropped
         // here again; those needed are all in the list. `plan`, `overlays` and `group` hold paths only.
@@ -229,12 +230,13 @@ impl NewProcess<'_> {
                 pids: groups[6].next(),
                 peak: groups[7].next(),
                 current: groups[8].next(),
+                kinds: groups[9].next(),
             },
             commands: match is_directory {
-                true => Entrance::Directory(groups[9].next().ok_or_else(missing)?),
-                false => Entrance::Files(groups[9].by_ref().collect()),
+                true => Entrance::Directory(groups[10].next().ok_or_else(missing)?),
+                false => Entrance::Files(groups[10].by_ref().collect()),
             },
-            space: groups[10].next(),
+            space: groups[11].next(),
         })
     }
 }

@@ -1,5 +1,10 @@
 //! Malformed and oversized requests get a clear answer, and nothing else changes.
 
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
 use lis_server::ServeOptions;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -299,5 +304,74 @@ fn forms_are_neither_endless_nor_compressed() {
         assert_eq!(form().body(whole).send().await.unwrap().status(), 200);
         let read = server.to(&sandbox, Method::GET, path).send().await.unwrap();
         assert_eq!(read.bytes().await.unwrap().len(), 1 << 20);
+    });
+}
+
+#[test]
+fn memory_for_clients_is_refused_rather_than_exceeded() {
+    let options = ServeOptions { kept_memory: 6 << 20, ..ServeOptions::default() };
+    with_server(options, async |server| {
+        let sandbox = server.create().await;
+        let program = json!({ "process": { "cmd": "/bin/sleep", "args": ["600"] }, "tag": "s" });
+        let mut running = Vec::new();
+        let last = loop {
+            let mut stream = server.stream(&sandbox, "/process.Process/Start", &program).await;
+            let first = stream.chunk().await.unwrap().unwrap();
+            let first = messages(&first).remove(0);
+            if first["error"].is_object() {
+                break first;
+            }
+            running.push(stream);
+            assert!(running.len() < 100, "there is no limit");
+        };
+        assert_eq!(last["error"]["code"], "resource_exhausted", "{last}");
+        let list = json!({ "path": "/usr/bin" });
+        let refused = server.call(&sandbox, "/filesystem.Filesystem/ListDir", &list).await;
+        assert_eq!(refused.status(), 429);
+        let input =
+            json!({ "process": { "tag": "s" }, "input": { "stdin": "eHh4".repeat(1 << 17) } });
+        let input = server.call(&sandbox, "/process.Process/SendInput", &input).await;
+        assert_eq!(input.status(), 429);
+        // What is given back can be used again.
+        for _ in 0..running.len() {
+            let kill = json!({ "process": { "tag": "s" }, "signal": "SIGNAL_SIGKILL" });
+            server.call(&sandbox, "/process.Process/SendSignal", &kill).await;
+        }
+        drop(running);
+        let listed = server.call(&sandbox, "/filesystem.Filesystem/ListDir", &list).await;
+        assert_eq!(listed.status(), 200);
+        let listed: Value = listed.json().await.unwrap();
+        assert!(!listed["entries"].as_array().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn events_of_a_poll_that_was_left_reach_the_next_one() {
+    with_server(ServeOptions::default(), async |server| {
+        let sandbox = server.create().await;
+        // With a description of each file: to make the answer takes long.
+        let watch = json!({ "path": "/tmp", "includeEntry": true });
+        let created = server.call(&sandbox, "/filesystem.Filesystem/CreateWatcher", &watch).await;
+        let created: Value = created.json().await.unwrap();
+        let poll = json!({ "watcherId": created["watcherId"] });
+        let script = "for i in $(seq 200); do : > /tmp/$i; done";
+        let writing = server.stream(&sandbox, "/process.Process/Start", &bash(script)).await;
+        writing.bytes().await.unwrap();
+        let path = "/filesystem.Filesystem/GetWatcherEvents";
+        let mut seen = BTreeSet::new();
+        let mut note = |events: Value| {
+            let events = events["events"].as_array().unwrap().clone();
+            seen.extend(events.iter().map(|event| event["name"].as_str().unwrap().to_owned()));
+            seen.len()
+        };
+        let left = server.to(&sandbox, Method::POST, path).json(&poll);
+        let left = left.timeout(Duration::from_millis(20)).send().await;
+        if let Ok(events) = left {
+            note(events.json().await.unwrap());
+        }
+        let begun = Instant::now();
+        while note(server.call(&sandbox, path, &poll).await.json().await.unwrap()) < 200 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "events were lost");
+        }
     });
 }

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sandbox::{EntryKind, FileInfo, Identity, archive::OnStep};
+use sandbox::{EntryKind, FileInfo, Identity, STORED_ATTRIBUTES, archive::OnStep};
 use serde::{Deserialize, Serialize};
 
 use super::{Outcome, WorkerFds, open, watch, write};
@@ -76,8 +76,6 @@ impl From<WireInfo> for FileInfo {
     }
 }
 
-/// The namespace of our extended attributes: that of the protocol whose clients read and write them.
-const ATTRIBUTES: &str = "user.e2b.";
 /// Most bytes of a file's attributes, names included.
 const MAX_ATTRIBUTES: usize = 4096;
 /// Most entries of one listing.
@@ -346,9 +344,9 @@ fn attributes(path: &Path) -> Vec<(String, String)> {
     let mut buffer = vec![0u8; 64 << 10];
     let Ok(length) = rustix::fs::listxattr(path, &mut buffer[..]) else { return Vec::new() };
     let names = buffer[..length].split(|byte| *byte == 0).map(|name| name.to_vec());
-    let ours = names.filter(|name| name.starts_with(ATTRIBUTES.as_bytes()));
+    let ours = names.filter(|name| name.starts_with(STORED_ATTRIBUTES.as_bytes()));
     ours.filter_map(|name| {
-        let key = String::from_utf8(name[ATTRIBUTES.len()..].to_vec()).ok()?;
+        let key = String::from_utf8(name[STORED_ATTRIBUTES.len()..].to_vec()).ok()?;
         let mut value = vec![0u8; MAX_ATTRIBUTES];
         let length = rustix::fs::getxattr(path, OsString::from_vec(name), &mut value[..]).ok()?;
         value.truncate(length);
@@ -360,11 +358,11 @@ fn attributes(path: &Path) -> Vec<(String, String)> {
 /// Replaces our attributes of a file.
 fn set_attributes(path: &Path, wanted: &[(String, String)]) -> io::Result<()> {
     for (key, _) in attributes(path) {
-        rustix::fs::removexattr(path, format!("{ATTRIBUTES}{key}"))?;
+        rustix::fs::removexattr(path, format!("{STORED_ATTRIBUTES}{key}"))?;
     }
     let flags = rustix::fs::XattrFlags::empty();
     for (key, value) in wanted {
-        rustix::fs::setxattr(path, format!("{ATTRIBUTES}{key}"), value.as_bytes(), flags)?;
+        rustix::fs::setxattr(path, format!("{STORED_ATTRIBUTES}{key}"), value.as_bytes(), flags)?;
     }
     Ok(())
 }

@@ -1,0 +1,125 @@
+//! Connections to programs in sandboxes that have changed their protocol, such as WebSockets: bytes in both directions, in
+//! bounded number, until either side is gone or the sandbox has ended.
+
+use std::{sync::Arc, time::Duration};
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+use crate::{
+    error::{ApiError, Code},
+    live::LiveEnd,
+};
+
+/// Most such connections at once: they no longer count as connections of the HTTP server.
+const MOST: usize = 2048;
+/// How long the change of protocol may take on either side.
+const SWITCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long one direction may continue after the other has ended.
+const HALF_CLOSED: Duration = Duration::from_secs(60);
+
+/// The places for such connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Tunnels(Arc<Semaphore>);
+
+impl Default for Tunnels {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MOST)))
+    }
+}
+
+impl Tunnels {
+    /// A place for one more.
+    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
+            let message = format!("this server passes on at most {MOST} connections at once");
+            ApiError::new(Code::TooMany, message)
+        })
+    }
+}
+
+/// Passes bytes between a client and a program once both connections have changed their protocol.
+pub(crate) fn start(
+    permit: OwnedSemaphorePermit,
+    outside: OnUpgrade,
+    inside: OnUpgrade,
+    mut end: LiveEnd,
+) {
+    tokio::spawn(async move {
+        let _permit = permit;
+        let passing = async {
+            let both = async { tokio::try_join!(outside, inside) };
+            // Errors are of either side: it is gone.
+            let Ok(Ok((outside, inside))) = timeout(SWITCH_TIMEOUT, both).await else { return };
+            pass(TokioIo::new(outside), TokioIo::new(inside)).await;
+        };
+        tokio::select! {
+            () = passing => {}
+            () = end.wait() => {}
+        }
+    });
+}
+
+/// Passes bytes both ways. Both connections are closed when it returns.
+async fn pass(
+    outside: impl AsyncRead + AsyncWrite + Unpin,
+    inside: impl AsyncRead + AsyncWrite + Unpin,
+) {
+    let (from_client, to_client) = tokio::io::split(outside);
+    let (from_program, to_program) = tokio::io::split(inside);
+    let mut up = std::pin::pin!(copy(from_client, to_program));
+    let mut down = std::pin::pin!(copy(from_program, to_client));
+    // A side that has sent all may still receive, but a side that is gone must not keep the other.
+    let _ = tokio::select! {
+        Ok(()) = &mut up => timeout(HALF_CLOSED, down).await,
+        Ok(()) = &mut down => timeout(HALF_CLOSED, up).await,
+        else => return,
+    };
+}
+
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+) -> std::io::Result<()> {
+    tokio::io::copy(&mut from, &mut to).await?;
+    to.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_side_that_is_gone_ends_the_other() {
+        let (mut client, outside) = duplex(64);
+        let (mut program, inside) = duplex(64);
+        let passing = tokio::spawn(pass(outside, inside));
+        client.write_all(b"to the program").await.unwrap();
+        let mut buffer = [0; 14];
+        program.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(&buffer, b"to the program");
+        client.shutdown().await.unwrap();
+        assert_eq!(program.read(&mut buffer).await.unwrap(), 0, "the end is passed on");
+        program.write_all(b"last").await.unwrap();
+        assert_eq!(client.read(&mut buffer).await.unwrap(), 4);
+        // The program never closes its side.
+        timeout(HALF_CLOSED * 2, passing).await.unwrap().unwrap();
+        assert_eq!(client.read(&mut buffer).await.unwrap(), 0);
+    }
+
+    #[test]
+    fn tunnels_are_bounded() {
+        let tunnels = Tunnels::default();
+        let permits: Vec<_> = (0..MOST).map(|_| tunnels.permit().unwrap()).collect();
+        assert_eq!(tunnels.permit().unwrap_err().code, Code::TooMany);
+        drop(permits);
+        assert!(tunnels.permit().is_ok());
+    }
+}
