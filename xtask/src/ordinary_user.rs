@@ -33,8 +33,9 @@ const PASSED_ON: [&str; 3] = ["LIS_SIEGE", "LIS_KILL_ROUNDS", "LIS_SEED"];
 /// have other features, and llama.cpp would be built again.
 ///
 /// All run that start sandboxes, or whose files and processes have the rights of the user. Left out is what is the same for
-/// every user: parsing, formatting and computing, rows of data whose sandboxes other tests start as well, and what needs a
-/// model or a daemon that this user lacks.
+/// every user: parsing, formatting and computing, pages, transcripts and models that are kept, how benchmarks grow and are
+/// graded, the program's own memory, rows of data whose sandboxes other tests start as well, and what needs a model or a
+/// daemon that this user lacks.
 pub(crate) const ALL: Selection = Selection {
     archived: &[
         "--workspace",
@@ -45,8 +46,9 @@ pub(crate) const ALL: Selection = Selection {
         "--filterset",
         "package(lis-sandbox-native) | package(llm-in-sandbox) & not (\
          kind(bin) & not test(/^(commands::(run|sandbox)|settings|episode_pages)::/) \
-         | test(/^(completes_commands|grades|real_model|reports|trains|uses_docker)::/) \
-         | test(/^benchmarks::(compares|real_rows)::/))",
+         | test(/^(accepts_the_reference|completes_commands|follows_the_tutorial|grades|keeps_models)::/) \
+         | test(/^(makes_training_data|reads_transcripts|real_model|replays|reports|stays_small|trains|uses_docker)::/) \
+         | test(/^benchmarks::(checks_first|compares|grows|keeps_the_adapter|real_rows|regrades|takes_away)::/))",
     ],
     required: "overlay,userns,rootless",
     settings: &[],
@@ -54,6 +56,9 @@ pub(crate) const ALL: Selection = Selection {
 
 /// How often a benchmark is killed: as root it is killed more often, and the moments do not depend on the user.
 const KILLS: u32 = 10;
+
+/// The built tests, below the user's home.
+const ARCHIVE: &str = "tests.tar.zst";
 
 /// A user and group id that own nothing on this machine.
 const USER: u32 = 12345;
@@ -65,17 +70,28 @@ pub(crate) fn workspace(home: &Path) -> PathBuf {
 
 /// Runs the tests with everything they need below `home`, which is created.
 pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
-    let workspace = workspace(home);
-    let rootfs = home.join("rootfs");
-    let archive = home.join("tests.tar.zst");
-    for dir in [home, &home.join("tmp"), &home.join("built"), &rootfs, &workspace] {
-        fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
-    }
+    archive(paths, home, tests)?;
+    run_archived(paths, home, tests)
+}
+
+/// Creates `home` and puts the built tests there. This alone calls cargo, and so waits while other steps build.
+pub(crate) fn archive(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
+    fs::create_dir(home).with_context(|| format!("creating {}", home.display()))?;
     run(cargo(paths, "nextest")
         .args(["archive", "--zstd-level", "1"])
         .args(tests.archived)
         .arg("--archive-file")
-        .arg(&archive))?;
+        .arg(home.join(ARCHIVE)))
+}
+
+/// Runs the tests that [`archive`] put below `home`.
+pub(crate) fn run_archived(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
+    let workspace = workspace(home);
+    let rootfs = home.join("rootfs");
+    let archive = home.join(ARCHIVE);
+    for dir in [&home.join("tmp"), &home.join("built"), &rootfs, &workspace] {
+        fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
+    }
     copy_workspace(paths, &workspace)?;
     let runner = home.join("cargo-nextest");
     copy_runner(&runner)?;

@@ -5,13 +5,13 @@ use std::{
     fs,
     io::Write as _,
     path::Path,
-    process::ExitCode,
+    process::{Command, ExitCode},
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
 
-use crate::results::Results;
+use crate::{results::Results, run::run_beside};
 
 /// Where the test runner writes its results, below the workspace; set in `.config/nextest.toml`.
 pub(crate) const RESULTS: &str = "target/nextest/default/junit.xml";
@@ -29,6 +29,23 @@ struct Step {
     failed: bool,
 }
 
+/// The result of a step that ran beside others, with all it printed.
+pub(crate) struct Beside {
+    name: &'static str,
+    took: Duration,
+    text: String,
+    result: Result<()>,
+}
+
+impl Beside {
+    /// Runs a program with the lowest priority, so that it takes the time in which others wait.
+    pub(crate) fn run(name: &'static str, command: &Command) -> Self {
+        let start = Instant::now();
+        let (text, result) = run_beside(command);
+        Self { name, took: start.elapsed(), text, result }
+    }
+}
+
 impl Report {
     /// Runs a step and records its result. A failure is printed and the next step runs all the same, so that one run
     /// shows everything there is to repair.
@@ -40,6 +57,15 @@ impl Report {
             eprintln!("error: {error:#}");
         }
         self.steps.push(Step { name, took: start.elapsed(), failed: result.is_err() });
+    }
+
+    /// Prints and records a step that ran beside others.
+    pub(crate) fn add(&mut self, step: Beside) {
+        eprint!("\n== {} (beside the tests)\n{}", step.name, step.text);
+        if let Err(error) = &step.result {
+            eprintln!("error: {error:#}");
+        }
+        self.steps.push(Step { name: step.name, took: step.took, failed: step.result.is_err() });
     }
 
     /// Notes a step that does not run here, and why.

@@ -2,18 +2,21 @@
 
 use std::{
     env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
+    thread,
 };
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::{
     daemon::{Daemon, IMAGE},
     llama, machine, npm, ordinary_user,
     paths::Paths,
     python,
-    report::Report,
-    run::{run, succeeds},
+    report::{Beside, Report},
+    run::{run, run_into, succeeds},
     setup, torch,
 };
 
@@ -51,67 +54,121 @@ pub(crate) fn check(paths: &Paths) -> ExitCode {
     report.close()
 }
 
-/// Everything.
+/// Everything. What needs compilers only runs beside the tests, which mostly wait; what can fail early comes first.
 pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
     setup::setup(paths)?;
     let mut report = Report::default();
     lint(paths, &mut report);
     dependencies(paths, &mut report);
-    report.step("documentation", || {
-        run(cargo(paths, "doc")
-            .args(["--workspace", "--no-deps", "--document-private-items", "--quiet"])
-            .env("RUSTDOCFLAGS", "-D warnings"))
-    });
-    report.step("builds on macOS", || {
-        let packages = ON_MAC.iter().flat_map(|name| ["-p", name]);
-        // llama.cpp is C++, and there is no compiler for it here.
-        run(cargo(paths, "check")
-            .args(["--no-default-features", "--target", setup::MAC])
-            .args(packages))
-    });
-    report.step("examples in the documentation", || {
-        run(cargo(paths, "test")
-            .args(["--doc", "--workspace", "--quiet"])
-            .env("LD_LIBRARY_PATH", torch::library_path(paths)?))
-    });
-
     let daemon = Daemon::start()?;
     daemon.import(&paths.rootfs_archive())?;
     let root = machine::ids()?.0 == 0;
+    let home = daemon.scratch().join("user");
+    // Cargo locks the build directory, so all that the tests need of it is taken before others build there.
+    let built = Built::below(daemon.scratch());
+    report.step("build of the tests", || {
+        built.build(paths)?;
+        match root {
+            true => ordinary_user::archive(paths, &home, &ordinary_user::ALL),
+            false => Ok(()),
+        }
+    });
+    let commands = beside(paths)?;
+    let finished = thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let run = |(name, command): &(&'static str, Command)| Beside::run(name, command);
+            commands.iter().map(run).collect::<Vec<_>>()
+        });
+        report.tests("tests", &paths.root, || run_tests(paths, &daemon, &built, root));
+        if root {
+            let workspace = ordinary_user::workspace(&home);
+            report.tests("tests as an ordinary user", &workspace, || {
+                ordinary_user::run_archived(paths, &home, &ordinary_user::ALL)
+            });
+        }
+        report.step("the Docker daemon stops", || {
+            drop(daemon);
+            Ok(())
+        });
+        others.join()
+    });
+    for step in finished.map_err(|_| anyhow!("a step beside the tests panicked"))? {
+        report.add(step);
+    }
+    Ok(report.close())
+}
+
+/// The steps beside the tests, in order.
+fn beside(paths: &Paths) -> Result<[(&'static str, Command); 3]> {
+    let mut documentation = cargo(paths, "doc");
+    documentation
+        .args(["--workspace", "--no-deps", "--document-private-items", "--quiet"])
+        .env("RUSTDOC", paths.root.join(".ci/rustdoc-check"))
+        .env("RUSTDOCFLAGS", "-D warnings");
+    let mut mac = cargo(paths, "check");
+    // llama.cpp is C++, and there is no compiler for it here.
+    mac.args(["--no-default-features", "--target", setup::MAC])
+        .args(ON_MAC.iter().flat_map(|name| ["-p", name]));
+    let mut examples = cargo(paths, "test");
+    examples
+        .args(["--doc", "--workspace", "--quiet"])
+        .env("LD_LIBRARY_PATH", torch::library_path(paths)?);
+    Ok([
+        ("documentation", documentation),
+        ("builds on macOS", mac),
+        ("examples in the documentation", examples),
+    ])
+}
+
+fn run_tests(paths: &Paths, daemon: &Daemon, built: &Built, root: bool) -> Result<()> {
     let required = env::var("LIS_REQUIRE").unwrap_or_else(|_| match root {
         true => format!("root,cgroup,fuse,{REQUIRED}"),
         false => REQUIRED.to_owned(),
     });
-    report.tests("tests", &paths.root, || {
-        run(cargo(paths, "nextest")
-            .args(["run", "--workspace", "--no-fail-fast"])
-            .env("DOCKER_HOST", daemon.host())
-            .env("LIS_TEST_IMAGE", IMAGE)
-            .env("LIS_TEST_ROOTFS", paths.rootfs_dir())
-            .env("LIS_TEST_GGUF", llama::model(paths))
-            .env("LIS_TEST_TINY_GGUF", llama::tiny(paths))
-            .env("LIS_TEST_LLAMA", llama::server(paths))
-            .env("LIS_TEST_OPENAI", python::openai(paths))
-            .env("LIS_TEST_E2B", python::e2b(paths))
-            .env("LIS_TEST_E2B_JS", npm::e2b(paths))
-            .env("LIS_TEST_SCHEMATHESIS", python::schemathesis(paths))
-            .env("LIS_TEST_MATH_VERIFY", python::math_verify(paths))
-            .env("LIS_TEST_TRANSFORMERS", python::transformers(paths))
-            .env("LD_LIBRARY_PATH", torch::library_path(paths)?)
-            .env("LIS_REQUIRE", &required))
-    });
-    if root {
-        let home = daemon.scratch().join("user");
-        let workspace = ordinary_user::workspace(&home);
-        report.tests("tests as an ordinary user", &workspace, || {
-            ordinary_user::run_tests(paths, &home, &ordinary_user::ALL)
-        });
+    run(cargo(paths, "nextest")
+        .args(["run", "--no-fail-fast"])
+        .args(built.arguments())
+        .env("DOCKER_HOST", daemon.host())
+        .env("LIS_TEST_IMAGE", IMAGE)
+        .env("LIS_TEST_ROOTFS", paths.rootfs_dir())
+        .env("LIS_TEST_GGUF", llama::model(paths))
+        .env("LIS_TEST_TINY_GGUF", llama::tiny(paths))
+        .env("LIS_TEST_LLAMA", llama::server(paths))
+        .env("LIS_TEST_OPENAI", python::openai(paths))
+        .env("LIS_TEST_E2B", python::e2b(paths))
+        .env("LIS_TEST_E2B_JS", npm::e2b(paths))
+        .env("LIS_TEST_SCHEMATHESIS", python::schemathesis(paths))
+        .env("LIS_TEST_MATH_VERIFY", python::math_verify(paths))
+        .env("LIS_TEST_TRANSFORMERS", python::transformers(paths))
+        .env("LD_LIBRARY_PATH", torch::library_path(paths)?)
+        .env("LIS_REQUIRE", &required))
+}
+
+/// The built tests, as files that the test runner reads instead of calling cargo.
+struct Built {
+    binaries: PathBuf,
+    metadata: PathBuf,
+}
+
+impl Built {
+    fn below(dir: &Path) -> Self {
+        Self { binaries: dir.join("binaries.json"), metadata: dir.join("metadata.json") }
     }
-    report.step("the Docker daemon stops", || {
-        drop(daemon);
-        Ok(())
-    });
-    Ok(report.close())
+
+    fn build(&self, paths: &Paths) -> Result<()> {
+        run_into(
+            &self.binaries,
+            cargo(paths, "nextest")
+                .args(["list", "--workspace", "--list-type", "binaries-only"])
+                .args(["--message-format", "json"]),
+        )?;
+        run_into(&self.metadata, cargo(paths, "metadata").args(["--format-version", "1"]))
+    }
+
+    fn arguments(&self) -> [&OsStr; 4] {
+        let [binaries, metadata] = ["--binaries-metadata", "--cargo-metadata"].map(OsStr::new);
+        [binaries, self.binaries.as_os_str(), metadata, self.metadata.as_os_str()]
+    }
 }
 
 fn lint(paths: &Paths, report: &mut Report) {

@@ -76,6 +76,6 @@
 //! - [`llm_in_sandbox`](../llm_in_sandbox/index.html): the command line; chooses model and runtime.
 //! - [`llm_in_sandbox_train`](../llm_in_sandbox_train/index.html): the program that trains; alone links libtorch.
 //! - [`lis_startup`](../lis_startup/index.html): what the programs share: signals, exit codes, error messages, logging.
-//! - [`lis_perf`](../lis_perf/index.html): measures sandboxes, the agent, benchmarks, models and graders.
+//! - [`lis_perf`](../lis_perf/index.html): measures sandboxes, a server of them, the agent, benchmarks, models and graders.
 //! - [`lis_testkit`](../lis_testkit/index.html): a scripted model and a mock server with faults on demand.
 //! - [`xtask`](../xtask/index.html): prepares a machine, checks and tests; the architecture rules as tests.

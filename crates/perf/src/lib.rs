@@ -17,6 +17,7 @@ mod machine;
 mod memory;
 pub mod model;
 pub mod sandbox;
+pub mod serve;
 
 pub use machine::{Machine, meminfo};
 pub use memory::MemoryPerSandbox;

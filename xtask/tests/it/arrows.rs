@@ -69,6 +69,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "attempt",
             "benchmark",
             "grade",
+            "http",
             "model",
             "problems",
             "results",

@@ -2,6 +2,7 @@
 
 mod args;
 mod compare;
+mod serve;
 mod table;
 
 use std::{fs, num::NonZeroU32, path::Path, time::Instant};
@@ -33,6 +34,7 @@ const MAX_CASES_SIZE: u64 = 256 << 20;
 pub(crate) async fn run(command: PerfCommand, settings: &Settings) -> Result<Exit> {
     match command {
         PerfCommand::Sandbox(args) => compare::run(args, settings).await,
+        PerfCommand::Serve(args) => serve::run(&args, settings).await,
         PerfCommand::Agent(args) => agent(&args, settings).await,
         PerfCommand::Benchmark(args) => benchmark(&args, settings).await,
         PerfCommand::Model(args) => model(args, settings).await,

@@ -29,6 +29,7 @@ mod leaves_nothing_behind;
 mod limits;
 mod makes_training_data;
 mod measures_the_loop;
+mod measures_the_server;
 mod opens_a_shell;
 mod reads_transcripts;
 mod real_model;

@@ -47,7 +47,7 @@ fn copied_out(home: &Home, script: &str) -> (i32, u64) {
 #[test]
 fn a_tree_of_many_files_is_copied_in_little_memory() {
     let Some(home) = Home::with_sandboxes() else { return };
-    let entries = size(12_000, 2_000_000);
+    let entries = size(6_000, 2_000_000);
     let script = format!(
         "perl -e 'for $d (0..99) {{ mkdir $d; for $f (1..{}) {{ open F, q(>), qq($d/$f) }} }}'",
         entries / 100
@@ -61,7 +61,7 @@ fn a_tree_of_many_files_is_copied_in_little_memory() {
 fn what_cannot_be_copied_takes_little_memory() {
     let Some(home) = Home::with_sandboxes() else { return };
     // Names and paths of a usual length would need ten times as many.
-    let links = size(15_000, 2_000_000);
+    let links = size(8_000, 2_000_000);
     let script = format!(
         "for i in 1 2 3 4 5 6 7; do d=$(printf 'd%.0s' {{1..200}}); mkdir $d; cd $d; done; \
          perl -e 'symlink(q(/etc/passwd), $_) for 1..{links}'"

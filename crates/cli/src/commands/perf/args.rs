@@ -19,6 +19,15 @@ With --against docker, both runtimes start from the same root file system:
 unless --image is given, the daemon's image is saved and imported into the image
 store first.")]
     Sandbox(PerfSandboxArgs),
+    /// Measure a server: sandboxes created, commands and streams over HTTP, memory
+    #[command(after_help = "Examples:
+  llm-in-sandbox perf serve
+  llm-in-sandbox perf serve --count 2000 --streams 1000 --json
+
+Starts a server of its own on a free port and stops it at the end. The same
+command also runs in sandboxes of this process, in turn with those of the
+server.")]
+    Serve(PerfServeArgs),
     /// Measure the agent loop: concurrent episodes against a server that answers immediately
     #[command(after_help = "Example:
   cargo run --release -p lis-testkit --bin mock-server -- --turns 10
@@ -72,6 +81,26 @@ pub(crate) struct PerfSandboxArgs {
     /// Containers alive at once
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) docker_count: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `perf serve`.
+#[derive(Debug, Args)]
+pub(crate) struct PerfServeArgs {
+    /// Sandboxes that one client creates as fast as it can, all alive at once
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) count: usize,
+    /// Commands, one after another
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) commands: usize,
+    /// Streams of running programs, all open at once
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) streams: usize,
+    /// Image of the sandboxes: host, a name or a directory
+    #[arg(long, value_name = "host|NAME|DIR", default_value = "host")]
+    pub(crate) image: ImageRef,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

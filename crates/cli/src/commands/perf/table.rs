@@ -5,6 +5,7 @@ use perf::{
     agent::AgentReport,
     benchmark::{BenchmarkReport, EpisodeRate},
     sandbox::{RuntimeFigures, SandboxReport, Spread},
+    serve::ServeReport,
 };
 
 use super::{GradeReport, ModelReport, Official};
@@ -81,6 +82,54 @@ fn memory(per: &MemoryPerSandbox) -> String {
         kib(per.kernel_bytes),
         kib(per.available_bytes)
     )
+}
+
+/// Formats `perf serve`.
+pub(super) fn serve(report: &ServeReport) -> String {
+    let ServeReport {
+        machine,
+        create,
+        in_process_create,
+        exec_ms,
+        in_process_exec_ms: here,
+        streams,
+        memory,
+        ..
+    } = report;
+    let mut lines = vec![
+        heading(machine),
+        format!(
+            "create {} sandboxes, {} requests at once: {:.2} s, {:.0} per second, {} errors",
+            create.count, create.concurrency, create.seconds, create.per_second, create.errors
+        ),
+        format!(
+            "the same in process: {:.2} s, {:.0} per second, {} errors; over HTTP it takes {:.2}x",
+            in_process_create.seconds,
+            in_process_create.per_second,
+            in_process_create.errors,
+            report.create_ratio
+        ),
+        format!(
+            "run `echo hi` over HTTP {:.2} ({:.2}) ms, in process {:.2} ({:.2}) ms: {:.2} ms more, {:.2}x",
+            exec_ms.p50, exec_ms.p99, here.p50, here.p99, report.http_adds_ms, report.exec_ratio
+        ),
+        format!(
+            "open {} streams at once: {:.2} s, {} errors",
+            streams.count, streams.open_s, streams.errors
+        ),
+    ];
+    lines.push(match memory {
+        None => "memory of the server: unknown".into(),
+        Some(memory) => format!(
+            "memory of the server after {} sandboxes {:.1} MiB, after {} {:.1} MiB: {:.3}x",
+            create.count,
+            memory.before_kib as f64 / 1024.0,
+            memory.sandboxes,
+            memory.after_kib as f64 / 1024.0,
+            memory.ratio
+        ),
+    });
+    lines.join("\n")
 }
 
 /// Formats `perf agent`.

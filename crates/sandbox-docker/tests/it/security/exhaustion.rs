@@ -87,7 +87,7 @@ fn deleted_files_count_or_are_reported() {
 fn busy_loops_do_not_escape_a_time_limit() {
     on_docker(async |h| {
         let sandbox = h.sandbox().await;
-        let loops = "for i in {1..250}; do (while :; do :; done) & done 2>/dev/null; wait";
+        let loops = "for i in {1..100}; do (while :; do :; done) & done 2>/dev/null; wait";
         let limit = Duration::from_secs(2);
         let start = Instant::now();
         let output = sh_within(&sandbox, loops, limit).await;
@@ -100,7 +100,7 @@ fn busy_loops_do_not_escape_a_time_limit() {
     });
 }
 
-/// Files are written, listed and copied out while commands use all processor time.
+/// Files are written, listed and copied out while commands use all processor time, not only after them.
 #[test]
 fn busy_loops_do_not_keep_files_back() {
     on_docker(async |h| {
@@ -109,19 +109,20 @@ fn busy_loops_do_not_keep_files_back() {
         let loops = "for i in {1..100}; do (while :; do :; done) & done 2>/dev/null; wait";
         let work = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            let start = Instant::now();
             let to = std::env::temp_dir().join(format!("lis-docker-{}", std::process::id()));
             let copied = soon("copy", sandbox.copy_out("/testbed".as_ref(), &to)).await;
             let _ = std::fs::remove_dir_all(&to);
             assert!(copied.is_ok(), "{copied:?}");
             store(&sandbox, "/testbed/new", "text").await;
             let listed = soon("list", sandbox.list("/testbed".as_ref())).await;
-            (listed.map(|listed| listed.len()).unwrap_or(0), start.elapsed())
+            listed.map(|listed| listed.len()).unwrap_or(0)
         };
-        let (_, (files, took)) =
-            tokio::join!(sh_within(&sandbox, loops, Duration::from_secs(4)), work);
-        assert_eq!(files, 2);
-        assert!(took < Duration::from_secs(10), "it took {took:?}");
+        tokio::select! {
+            output = sh_within(&sandbox, loops, Duration::from_secs(20)) => {
+                panic!("the loops ended first: {output:?}");
+            }
+            files = work => assert_eq!(files, 2),
+        }
     });
 }
 

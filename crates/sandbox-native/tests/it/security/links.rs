@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt;
 
 use super::{Ground, ok, on_both, on_the_host, perl_behind, soon};
 
-const ROUNDS: usize = 80;
+const ROUNDS: usize = 40;
 
 /// A directory of the host with something in it that must neither be read nor changed.
 fn bait() -> tempfile::TempDir {
