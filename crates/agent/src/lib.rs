@@ -48,6 +48,7 @@ mod episode;
 mod journal;
 mod limits;
 pub mod prompt;
+mod resume;
 mod text;
 pub mod tools;
 
@@ -56,5 +57,6 @@ pub use episode::{Episode, EpisodeSettings, Opening, RestoredFiles, run};
 pub use journal::Journal;
 pub use limits::Limits;
 pub use prompt::Prompts;
+pub use resume::{recorded_calls, recorded_usage};
 pub use tokio_util::sync::CancellationToken;
 pub use tools::{Observation, Tool, ToolFuture, ToolOutcome};

@@ -28,7 +28,8 @@
 //! - [`lis_sandbox_docker`](../lis_sandbox_docker/index.html): the same traits over the Docker Engine API.
 //! - [`lis_image`](../lis_image/index.html): OCI images: pull, import, build, commit.
 //! - [`lis_supervisor`](../lis_supervisor/index.html): named sandboxes that outlast the command that created them.
-//! - [`lis_server`](../lis_server/index.html): sandboxes over HTTP, for clients of E2B's protocol.
+//! - [`lis_episodes`](../lis_episodes/index.html): episodes of many clients, stored, resumed and forked.
+//! - [`lis_server`](../lis_server/index.html): sandboxes over HTTP, for clients of E2B's protocol; episodes.
 //! - [`lis_sandbox_conformance`](../lis_sandbox_conformance/index.html): the tests that every runtime must pass.
 //! - [`lis_sandbox_testkit`](../lis_sandbox_testkit/index.html): native sandboxes for the tests of other crates.
 //!

@@ -2,6 +2,7 @@
 
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
+use ::episodes::Episodes;
 use axum::{
     Router,
     body::Body,
@@ -18,7 +19,7 @@ use tower_service::Service as _;
 use crate::{
     DEFAULT_TOKEN, Quotas, ServeOptions, Token,
     audit::Audit,
-    control,
+    control, episodes,
     error::{ApiError, Code},
     filesystem,
     live::Live,
@@ -47,8 +48,10 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// What all requests share.
 pub(crate) struct Server<R: Runtime> {
     pub(crate) registry: Arc<Registry<R>>,
+    /// Absent where the server plays no episodes.
+    pub(crate) episodes: Option<Arc<Episodes<R>>>,
     gate: Gate,
-    memory: MemoryBudget,
+    pub(crate) memory: MemoryBudget,
     tunnels: Tunnels,
     pub(crate) audit: Option<Audit>,
 }
@@ -87,7 +90,11 @@ impl<R: RemoteRuntime> Server<R> {
             });
             added.map_err(io::Error::other)?;
         }
+        let episodes = options.episodes.take();
+        let episodes =
+            episodes.map(|options| Arc::new(Episodes::new(Arc::clone(&runtime), options)));
         Ok(Self {
+            episodes,
             registry: Arc::new(Registry::new(runtime, options)),
             gate: Gate::new(None, address, "/health"),
             memory: MemoryBudget::new(BODY_MEMORY),
@@ -119,7 +126,7 @@ impl<R: Runtime> Server<R> {
 
 /// Everything that is served.
 pub(crate) fn app<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
-    let control = control::routes(Arc::clone(&server));
+    let control = control::routes(Arc::clone(&server)).merge(episodes::routes(Arc::clone(&server)));
     Router::new()
         .fallback(move |State(server): State<Arc<Server<R>>>, request: Request<Body>| {
             let control = control.clone();

@@ -13,6 +13,7 @@ mod control;
 mod control_observe;
 mod control_openapi;
 mod control_types;
+mod episodes;
 mod error;
 mod filesystem;
 mod form;

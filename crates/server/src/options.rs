@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use episodes::EpisodeOptions;
 use http_server::{ConnectionLimits, Tls};
 use sandbox::{ImageRef, Spec};
 
@@ -31,6 +32,10 @@ pub struct ServeOptions {
     pub kept_memory: usize,
     /// The certificate. `None`: connections are not encrypted.
     pub tls: Option<Tls>,
+    /// Episodes of a model. `None`: none are played.
+    pub episodes: Option<EpisodeOptions>,
+    /// What clients are told that need a model where there is none.
+    pub no_model: String,
     /// Limits of connections.
     pub connections: ConnectionLimits,
 }
@@ -59,6 +64,8 @@ impl Default for ServeOptions {
             kept_output: 4 << 20,
             kept_memory: 1 << 30,
             tls: None,
+            episodes: None,
+            no_model: "this server has no model".into(),
             connections: ConnectionLimits {
                 max_connections: 4096,
                 busy: r#"{"code":503,"message":"too many connections"}"#.into(),

@@ -1,6 +1,6 @@
 //! [`serve`].
 
-use std::{convert::Infallible, future::Future, io, sync::Arc};
+use std::{convert::Infallible, future::Future, io, sync::Arc, time::Duration};
 
 use sandbox::RemoteRuntime;
 use tokio::net::TcpListener;
@@ -11,8 +11,11 @@ use crate::{
     registry::Registry,
 };
 
+/// How long running episodes may take to stop so that they can be resumed. Saving their files takes most of it.
+const PARKING: Duration = Duration::from_secs(30);
+
 /// Serves sandboxes of a runtime until `shutdown` completes. Then running responses may finish within the grace period,
-/// and all sandboxes are removed before it returns.
+/// and all sandboxes are removed before it returns. Running episodes are stopped so that they can be resumed.
 pub async fn serve<R: RemoteRuntime>(
     listener: TcpListener,
     runtime: Arc<R>,
@@ -27,6 +30,9 @@ pub async fn serve<R: RemoteRuntime>(
     let ending = async {
         shutdown.await;
         registry.close();
+        if let Some(episodes) = &server.episodes {
+            episodes.close(PARKING).await;
+        }
     };
     let serving = http_server::serve_tls(listener, tls, app(Arc::clone(&server)), &limits, ending);
     tokio::select! {

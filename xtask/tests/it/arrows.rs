@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "catalogue",
             "curriculum",
             "curves",
+            "episodes",
             // Tests write adapters.
             "gguf",
             "grade",
@@ -50,6 +51,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Tests load its rows as tasks.
     ("curriculum", &["grade", "problems", "seeded"]),
     ("curves", &["plot"]),
+    // Plays episodes through `agent`, as `run` does, and reads files below its directory as `results` does.
+    (
+        "episodes",
+        &[
+            "agent",
+            "atomic-file",
+            "attempt",
+            "error-text",
+            "model",
+            "results",
+            "sandbox",
+            "trajectory",
+        ],
+    ),
     ("error-text", &[]),
     ("examples", &["agent", "model", "problems", "sandbox", "trajectory"]),
     ("gguf", &[]),
@@ -108,7 +123,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandbox-testkit", &["sandbox", "sandbox-conformance", "sandbox-native"]),
     ("seeded", &[]),
     // Any runtime that supports remote clients, and only through its traits.
-    ("server", &["http-server", "sandbox"]),
+    // Any model as well; episodes are played by `episodes`, whose requests have limits and messages.
+    ("server", &["agent", "episodes", "http-server", "model", "sandbox", "trajectory"]),
     ("startup", &["error-text", "sandbox-native", "trajectory"]),
     // Any runtime, and only through its traits.
     ("supervisor", &["atomic-file", "error-text", "sandbox"]),

@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 use trajectory::{Ended, Event, Outcome, Started};
 
 pub(crate) use self::{
-    args::RunArgs,
+    args::{LimitArgs, PromptArgs, RunArgs},
     record::{RunDir, text_of},
     seal::{Seal, seal},
-    settings::{Compact, FOREVER, max_response_tokens, readable, vision},
+    settings::{Compact, FOREVER, max_response_tokens, prompts, readable, vision},
 };
 use self::{
     owners::Owner, record::Recorder, resume::EarlierProcess, settings::RunSettings,

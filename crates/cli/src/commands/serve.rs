@@ -1,6 +1,7 @@
-//! `serve`: sandboxes over HTTP.
+//! `serve`: sandboxes over HTTP, and episodes of a model in them.
 
 mod access;
+mod episodes;
 mod tokens;
 
 use std::{
@@ -15,6 +16,7 @@ use server::{OperationOptions, ServeOptions};
 use startup::{LogFormat, Signals};
 use tokio::net::TcpListener;
 
+use self::episodes::{EpisodeArgs, NO_MODEL};
 use crate::{
     args::{
         sandbox::{RuntimeKind, SandboxArgs},
@@ -35,7 +37,9 @@ use access::{Access, AccessArgs};
     'from e2b import Sandbox; print(Sandbox.create().commands.run(\"id\").stdout)'
   llm-in-sandbox serve --addr 0.0.0.0:7777 --api-key-env SERVER_KEY --memory 2G
   llm-in-sandbox serve --addr 0.0.0.0:7777 --tokens tokens.toml \\
-    --tls-cert cert.pem --tls-key key.pem")]
+    --tls-cert cert.pem --tls-key key.pem
+  llm-in-sandbox serve --model Qwen/Qwen3-32B \\
+      --base-url http://localhost:8000/v1 --data-dir kept/")]
 pub(crate) struct ServeArgs {
     /// Address and port to listen on; other than loopback requires a key. Port 0 chooses a free one
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 7777)))]
@@ -54,6 +58,8 @@ pub(crate) struct ServeArgs {
     /// Format of the log that -v turns on: lines of text, or JSON objects
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
+    #[command(flatten)]
+    episodes: EpisodeArgs,
     #[command(flatten)]
     sandbox: SandboxArgs,
 }
@@ -88,7 +94,11 @@ pub(crate) async fn run(
     })?;
     let at = listener.local_addr()?;
     refuse_own_address(&sandbox.spec.network, at)?;
+    let episodes =
+        episodes::open(args.episodes, args.data_dir.clone(), sandbox.spec.clone(), settings).await?;
     let options = ServeOptions {
+        episodes,
+        no_model: NO_MODEL.into(),
         tokens: access.tokens.clone(),
         tls: access.tls.clone(),
         operation: operation(args.data_dir.as_deref(), settings)?,
@@ -157,9 +167,11 @@ async fn serve(
         ImageRef::Host => "this machine's programs".to_owned(),
         image => format!("the image {image}"),
     };
+    let served = options.episodes.as_ref().and_then(|episodes| episodes.models.first());
+    let model = served.map(|model| format!(" and episodes of {}", model.name)).unwrap_or_default();
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     output::note(&format!(
-        "serving sandboxes at {scheme}://{at}; the template `base` is {base}; stop with Ctrl-C"
+        "serving sandboxes{model} at {scheme}://{at}; the template `base` is {base}; stop with Ctrl-C"
     ));
     let mut stop = signals.clone();
     let shutdown = async move {

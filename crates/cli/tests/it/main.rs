@@ -41,6 +41,7 @@ mod resumes_after_any_kill;
 mod resumes_older_versions;
 mod runs_a_command;
 mod runs_the_examples;
+mod serves_episodes;
 mod shows_nothing_hidden;
 mod solves_a_task;
 mod stays_small;

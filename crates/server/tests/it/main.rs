@@ -11,6 +11,7 @@ mod keeps_its_description;
 mod keeps_strangers_out;
 mod keeps_tokens_apart;
 mod leaves_nothing;
+mod plays_episodes;
 mod reaches_programs;
 mod serves_e2b_clients;
 mod support;

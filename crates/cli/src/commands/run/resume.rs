@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use agent::{Limits, Opening, RestoredFiles, tools::SUBMIT};
+use agent::{Limits, Opening, RestoredFiles, recorded_usage, tools::SUBMIT};
 use sandbox::{Error, ImageRef, Runtime, Sandbox, Spec};
 use serde::Deserialize;
 use serde_json::Value;
@@ -91,7 +91,7 @@ impl EarlierProcess {
     /// Applies the limits of the resumed run: an episode that reached a limit continues if that one is higher now.
     /// `given` says whether the user gave any.
     pub(crate) fn apply_limits(&mut self, limits: &Limits, given: bool) -> Result<(), UsageError> {
-        let spent = Spent { turns: self.turns, ..spent(&self.lines) };
+        let spent = Spent { turns: self.turns, ..recorded_usage(&self.lines) };
         let reached = limits.reached(&spent);
         let limit = match &self.ended {
             None => reached.filter(|_| given),
@@ -116,7 +116,7 @@ impl EarlierProcess {
 
     /// The time the earlier processes spent in calls to the model and to tools.
     pub(crate) fn time(&self) -> Duration {
-        let Spent { model_ms, tool_ms, .. } = spent(&self.lines);
+        let Spent { model_ms, tool_ms, .. } = recorded_usage(&self.lines);
         Duration::from_millis(model_ms.saturating_add(tool_ms))
     }
 
@@ -161,60 +161,13 @@ impl EarlierProcess {
 
     /// The executed tool calls, with their turns.
     pub(crate) fn calls(&self) -> Vec<(u32, &ToolCall)> {
-        let mut calls = Vec::new();
-        for line in &self.lines {
-            match &line.event {
-                Event::Responded(replied) => {
-                    calls.extend(replied.message.calls.iter().map(|call| (replied.turn, call)));
-                }
-                Event::Resumed { turn } => calls.retain(|(at, _)| at <= turn),
-                _ => {}
-            }
-        }
-        calls.retain(|(turn, _)| *turn <= self.turns);
-        calls
+        agent::recorded_calls(&self.lines, self.turns)
     }
 
     /// The state to resume from, after this turn.
     pub(crate) fn opening(&self, turn: u32, files: RestoredFiles) -> Opening {
-        let mut lines = self.lines.clone();
-        lines.push(Line::new(0, Event::Resumed { turn }));
-        let (history, turns) = trajectory::history(&lines);
-        let compacted = trajectory::compacted(&lines);
-        Opening::Resumed { history, spent: Spent { turns, ..spent(&lines) }, compacted, files }
+        Opening::after(&self.lines, turn, files)
     }
-}
-
-/// The usage, including turns that are played again: they were paid for.
-fn spent(lines: &[Line]) -> Spent {
-    let mut spent = Spent::default();
-    // The length of the conversation after each turn that is kept.
-    let mut contexts: Vec<(u32, u64)> = Vec::new();
-    for line in lines {
-        match &line.event {
-            Event::Responded(replied) => {
-                spent.usage += replied.usage;
-                spent.model_ms = spent.model_ms.saturating_add(replied.millis);
-                // A negative cost would lift the limit.
-                if let Some(cost) = replied.cost.filter(|cost| *cost >= 0.0) {
-                    spent.cost = Some(cost + spent.cost.unwrap_or(0.0));
-                }
-                contexts.push((replied.turn, replied.usage.total()));
-            }
-            Event::Observed(observed) => {
-                spent.tool_ms = spent.tool_ms.saturating_add(observed.millis);
-            }
-            Event::Resumed { turn } => contexts.retain(|(at, _)| at <= turn),
-            // Includes calls that were cut short.
-            Event::Ended(ended) => {
-                spent.model_ms = spent.model_ms.max(ended.spent.model_ms);
-                spent.tool_ms = spent.tool_ms.max(ended.spent.tool_ms);
-            }
-            _ => {}
-        }
-    }
-    spent.context = contexts.last().map_or(0, |(_, context)| *context);
-    spent
 }
 
 /// The settings in force after these lines.

@@ -175,7 +175,8 @@ pub(crate) fn max_response_tokens(location: &ModelLocation) -> u64 {
     }
 }
 
-fn prompts(args: &PromptArgs, configured: Option<&Path>) -> anyhow::Result<Prompts> {
+/// The prompts that the user chose.
+pub(crate) fn prompts(args: &PromptArgs, configured: Option<&Path>) -> anyhow::Result<Prompts> {
     let Some(path) = args.prompt_config.as_deref().or(configured) else {
         let builtin = Prompts::builtin(&args.prompt);
         return builtin.ok_or_else(|| {

@@ -1,0 +1,351 @@
+//! The directory of all episodes: its lock, the directories of episodes, and their files, written whole or not at all.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Component, Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use trajectory::Line;
+
+use crate::{
+    EpisodeResult, Error, InputContent, InputFile, Record, State, Summary, live::Entry, record,
+};
+
+const RECORD: &str = "episode.json";
+const RESULT: &str = "result.json";
+const EVENTS: &str = "events.jsonl";
+const INPUT: &str = "input";
+const FILES: &str = "files";
+/// The prefix of a directory that is being created or removed.
+const PARTIAL: &str = ".partial-";
+/// The largest file of JSON or of events that is read, in bytes.
+const MAX_SIZE: u64 = 256 << 20;
+/// Characters of the task in lists.
+const MAX_TITLE: usize = 200;
+/// Most input files of an episode.
+const MAX_INPUT: usize = 10_000;
+
+/// A directory of episodes, locked for this process.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    _lock: File,
+}
+
+impl Store {
+    /// Opens a directory, creating it where necessary, and locks it until the store is dropped or the process dies. Episodes
+    /// that were running when a process died are [`State::Interrupted`].
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another process uses it.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let failed = || Error::storage(format!("cannot use {}", dir.display()));
+        // Tasks and results are the clients' own.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed())?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        let lock = options.open(dir.join("lock")).map_err(failed())?;
+        let locked = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        match locked.map_err(io::Error::from) {
+            Ok(()) => {}
+            // That no other process uses the directory is then up to the operator.
+            Err(error) if results::has_no_locks(&error) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Error::InUse(dir.to_owned()));
+            }
+            Err(error) => return Err(failed()(error)),
+        }
+        let mut entries = BTreeMap::new();
+        for found in fs::read_dir(dir).map_err(failed())? {
+            let found = found.map_err(failed())?;
+            let name = found.file_name().to_string_lossy().into_owned();
+            if name.starts_with(PARTIAL) {
+                let _ = fs::remove_dir_all(found.path());
+            } else if is_id(&name) {
+                match load(&found.path(), &name) {
+                    Ok(entry) => drop(entries.insert(name, Arc::new(entry))),
+                    Err(error) => tracing::warn!("skipping {}: {}", name, error.chain()),
+                }
+            }
+        }
+        Ok(Self { dir: dir.to_owned(), entries: Mutex::new(entries), _lock: lock })
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Result<Arc<Entry>, Error> {
+        self.lock().get(id).cloned().ok_or_else(|| Error::NotFound(id.to_owned()))
+    }
+
+    /// Creates the directory of a new episode with everything it starts from: complete or not at all.
+    pub(crate) fn create(
+        &self,
+        record: &Record,
+        input: &[InputFile],
+        events: &[Line],
+    ) -> Result<Arc<Entry>, Error> {
+        let partial = self.dir.join(format!("{PARTIAL}{}", record.id));
+        let made = fill(&partial, record, input, events).and_then(|()| {
+            fs::rename(&partial, self.dir.join(&record.id))
+                .map_err(Error::storage("cannot store the episode"))
+        });
+        if let Err(error) = made {
+            let _ = fs::remove_dir_all(&partial);
+            return Err(error);
+        }
+        let entry = Arc::new(Entry::new(summary(record, State::Interrupted)));
+        self.lock().insert(record.id.clone(), Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// Removes an episode's directory.
+    pub(crate) fn remove(&self, id: &str) -> Result<(), Error> {
+        let partial = self.dir.join(format!("{PARTIAL}{id}"));
+        let failed = || Error::storage("cannot remove the episode");
+        fs::rename(self.dir.join(id), &partial).map_err(failed())?;
+        self.lock().remove(id);
+        fs::remove_dir_all(&partial).map_err(failed())
+    }
+
+    pub(crate) fn record(&self, id: &str) -> Result<Record, Error> {
+        read_json(&self.dir.join(id), RECORD)
+    }
+
+    pub(crate) fn result(&self, id: &str) -> Result<Option<EpisodeResult>, Error> {
+        let dir = self.dir.join(id);
+        match dir.join(RESULT).exists() {
+            true => read_json(&dir, RESULT).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Writes the result: from now on the episode has ended.
+    pub(crate) fn write_result(&self, id: &str, result: &EpisodeResult) -> Result<(), Error> {
+        write_json(&self.dir.join(id).join(RESULT), result)
+    }
+
+    /// Removes the result of an episode that is resumed.
+    pub(crate) fn remove_result(&self, id: &str) -> Result<(), Error> {
+        match fs::remove_file(self.dir.join(id).join(RESULT)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::storage("cannot resume the episode")(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn events_path(&self, id: &str) -> PathBuf {
+        self.dir.join(id).join(EVENTS)
+    }
+
+    pub(crate) fn files_dir(&self, id: &str) -> PathBuf {
+        self.dir.join(id).join(FILES)
+    }
+
+    /// The input files; `None` where there are none.
+    pub(crate) fn input_dir(&self, id: &str) -> Option<PathBuf> {
+        Some(self.dir.join(id).join(INPUT)).filter(|dir| dir.exists())
+    }
+
+    /// The events. A partial last line of a killed process is ignored.
+    pub(crate) fn events(&self, id: &str) -> Result<Vec<Line>, Error> {
+        let bytes = read(&self.dir.join(id), EVENTS)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        let read = trajectory::read(&text).map_err(io::Error::other);
+        read.map_err(Error::storage("the events are unreadable"))
+    }
+
+    /// Opens the events to append to them. A partial last line of a killed process is cut off.
+    pub(crate) fn append_events(&self, id: &str) -> Result<File, Error> {
+        let failed = || Error::storage("cannot write the events");
+        let bytes = read(&self.dir.join(id), EVENTS)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let file = OpenOptions::new().append(true).open(self.events_path(id)).map_err(failed())?;
+        if whole < bytes.len() {
+            file.set_len(whole as u64).map_err(failed())?;
+        }
+        Ok(file)
+    }
+}
+
+/// A new id: the time, so that ids sort by it, and random letters, so that none can be guessed.
+pub(crate) fn new_id(now_ms: u64) -> Result<String, Error> {
+    const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let letter = |bits: u64| char::from(LETTERS[(bits & 31) as usize]);
+    let mut random = [0u8; 20];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut random))
+        .map_err(Error::storage("there are no random numbers"))?;
+    let time = (0..9).rev().map(|digit| letter(now_ms >> (5 * digit)));
+    let random = random.iter().map(|byte| letter(u64::from(*byte)));
+    Ok("ep_".chars().chain(time).chain(random).collect())
+}
+
+/// Whether a name may be the id of an episode.
+pub(crate) fn is_id(name: &str) -> bool {
+    let rest = name.strip_prefix("ep_");
+    rest.is_some_and(|rest| rest.len() == 29 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
+fn load(dir: &Path, name: &str) -> Result<Entry, Error> {
+    atomic_file::remove_leftovers(dir, Duration::ZERO);
+    let record: Record = read_json(dir, RECORD)?;
+    if record.id != name || record.v > record::VERSION {
+        return Err(Error::Invalid("its record is of another episode or a newer program".into()));
+    }
+    let mut summary = summary(&record, State::Interrupted);
+    if dir.join(RESULT).exists() {
+        let result: EpisodeResult = read_json(dir, RESULT)?;
+        summary.state = result.state();
+        summary.outcome = Some(result.outcome.name().to_owned());
+    }
+    Ok(Entry::new(summary))
+}
+
+fn summary(record: &Record, state: State) -> Summary {
+    Summary {
+        id: record.id.clone(),
+        owner: record.owner.clone(),
+        created: record.created,
+        state,
+        model: record.model.clone(),
+        task: record.task.text().chars().take(MAX_TITLE).collect(),
+        metadata: record.metadata.clone(),
+        outcome: None,
+    }
+}
+
+/// Writes the directory of an episode.
+fn fill(dir: &Path, record: &Record, input: &[InputFile], events: &[Line]) -> Result<(), Error> {
+    let failed = || Error::storage("cannot store the episode");
+    let _ = fs::remove_dir_all(dir);
+    fs::DirBuilder::new().mode(0o700).create(dir).map_err(failed())?;
+    if !input.is_empty() {
+        write_input(&dir.join(INPUT), input)?;
+    }
+    let mut file = File::create(dir.join(EVENTS)).map_err(failed())?;
+    for line in events {
+        let text = serde_json::to_string(line).map_err(io::Error::other).map_err(failed())?;
+        let text = trajectory::escape_hidden(&text).into_owned() + "\n";
+        file.write_all(text.as_bytes()).map_err(failed())?;
+    }
+    write_json(&dir.join(RECORD), record)
+}
+
+fn write_input(dir: &Path, input: &[InputFile]) -> Result<(), Error> {
+    if input.len() > MAX_INPUT {
+        let text = format!("there are {} input files; the limit is {MAX_INPUT}", input.len());
+        return Err(Error::Invalid(text));
+    }
+    for file in input {
+        let is_plain = file.path.components().all(|part| matches!(part, Component::Normal(_)));
+        let shown = file.path.display();
+        if !is_plain || file.path.as_os_str().is_empty() {
+            let text = format!("the path of an input file must be relative, without `..`: {shown}");
+            return Err(Error::Invalid(text));
+        }
+        let path = dir.join(&file.path);
+        let failed = || Error::storage(format!("cannot store the input file {shown}"));
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(failed())?;
+        }
+        let mut options = OpenOptions::new();
+        let mut to =
+            options.write(true).create_new(true).open(&path).map_err(|error| {
+                match error.kind() {
+                    io::ErrorKind::AlreadyExists => {
+                        Error::Invalid(format!("two input files have the path {shown}"))
+                    }
+                    _ => failed()(error),
+                }
+            })?;
+        match &file.content {
+            InputContent::Bytes(bytes) => to.write_all(bytes).map_err(failed())?,
+            InputContent::Host(from) => {
+                let mut from = File::open(from).map_err(failed())?;
+                io::copy(&mut from, &mut to).map_err(failed())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(dir: &Path, name: &str) -> Result<Vec<u8>, Error> {
+    let failed = || Error::storage(format!("cannot read {name}"));
+    let file = results::open_below(dir, Path::new(name)).map_err(failed())?;
+    let mut bytes = Vec::new();
+    file.take(MAX_SIZE + 1).read_to_end(&mut bytes).map_err(failed())?;
+    match bytes.len() as u64 > MAX_SIZE {
+        true => Err(failed()(io::Error::other("it is too large"))),
+        false => Ok(bytes),
+    }
+}
+
+fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<T, Error> {
+    let value = serde_json::from_slice(&read(dir, name)?).map_err(io::Error::other);
+    value.map_err(Error::storage(format!("cannot read {name}")))
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::other);
+    let text = text.map(|text| trajectory::escape_hidden(&text).into_owned() + "\n");
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    text.and_then(|text| atomic_file::write_durable(path, text))
+        .map_err(Error::storage(format!("cannot write {name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_sort_by_time_and_differ() {
+        let ids: Vec<String> =
+            [1, 2, 1 << 40, 1_700_000_000_000].map(|now| new_id(now).unwrap()).into();
+        assert!(ids.is_sorted() && ids.iter().all(|id| is_id(id)), "{ids:?}");
+        assert_ne!(new_id(7).unwrap(), new_id(7).unwrap());
+        for name in ["", "ep_", "..", "ep_../../../../../../../../..", "lock"] {
+            assert!(!is_id(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_has_one_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        assert!(matches!(Store::open(dir.path()), Err(Error::InUse(_))));
+        drop(store);
+        assert!(Store::open(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn bad_input_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let input = |path: &str| InputFile {
+            path: path.into(),
+            content: InputContent::Bytes(b"x".to_vec()),
+        };
+        for paths in [&["../x"][..], &["/etc/x"], &[""], &["a", "a"], &["a", "a/b"]] {
+            let files: Vec<InputFile> = paths.iter().map(|path| input(path)).collect();
+            assert!(write_input(&dir.path().join("input"), &files).is_err(), "{paths:?}");
+            assert!(!dir.path().join("x").exists());
+            let _ = fs::remove_dir_all(dir.path().join("input"));
+        }
+    }
+}
