@@ -44,6 +44,7 @@ impl Numbered for Reply {
             | Self::Working { id }
             | Self::Finished { id, .. }
             | Self::Refused { id, .. }
+            | Self::WorkerKilled { id }
             | Self::Peak { id, .. }
             | Self::Usage { id, .. } => Some(*id),
         }
@@ -98,7 +99,7 @@ struct Guard<'a> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            let _ = self.link.send_now(&Request { id: 0, task: Task::Kill { running: self.id } });
+            self.link.send_later(Request { id: 0, task: Task::Kill { running: self.id } });
         }
     }
 }
@@ -348,7 +349,7 @@ impl NativeSandbox {
         };
         let reply = tokio::select! {
             reply = answered => reply,
-            () = progress.stalled(self.patience()) => Err(self.give_up(waiting_for).await),
+            () = progress.stalled(self.patience()) => Err(self.give_up(&waiting_for).await),
         };
         guard.ended = true;
         match reply? {
@@ -357,6 +358,11 @@ impl NativeSandbox {
                 fds.into_iter().next().map(FilesDone::Opened).ok_or_else(|| self.gone())
             }
             (Reply::Refused { error, .. }, _) => Err(path_error(path, error.into())),
+            // A fault of what runs in the sandbox or of the machine, whatever the path is.
+            (Reply::WorkerKilled { .. }, _) => {
+                let source = io::Error::other("the file worker was killed");
+                Err(Error::Io { what: format!("waited for {waiting_for}"), source })
+            }
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -657,7 +663,7 @@ impl Sandbox for NativeSandbox {
         let mut report = match (unpacked, &packed) {
             (Ok(report), _) => report,
             // Nothing arrived: the sandbox's error, returned below, has the cause.
-            (Err(_), Err(Error::Path { source, .. }))
+            (Err(_), Err(Error::Path { source, .. } | Error::Io { source, .. }))
                 if source.kind() != io::ErrorKind::BrokenPipe =>
             {
                 CopyReport::default()

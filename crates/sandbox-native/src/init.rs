@@ -146,6 +146,8 @@ pub(crate) enum Reply {
     Finished { id: u32, report: Report },
     /// The task failed.
     Refused { id: u32, error: WireError },
+    /// The worker of the task was killed: by a command, or for lack of memory.
+    WorkerKilled { id: u32 },
     /// The peak memory use in bytes, where the kernel counts it.
     Peak { id: u32, bytes: Option<u64> },
     /// Memory, the part of it that caches files, and written files in bytes, where they are counted; and the time that
@@ -212,6 +214,8 @@ pub(crate) fn run(init: Init<'_>) -> Failure {
 const MAX_ERRORS: u32 = 1000;
 /// Children that are reaped before the loop looks at the caller again: a command may start others without end.
 const MAX_REAPED: u32 = 256;
+/// How long PID 1 has to wait in vain before it gives back memory.
+const IDLE: Duration = Duration::from_millis(50);
 
 struct Server<'a> {
     init: Init<'a>,
@@ -298,13 +302,13 @@ impl<'a> Server<'a> {
     fn poll_once(&mut self) -> io::Result<bool> {
         let busy = self.something_runs();
         let wait = match self.unreaped {
-            true => Some(Duration::ZERO),
-            false => busy.then(|| self.disk.due_in()),
+            true => Duration::ZERO,
+            false if busy => self.disk.due_in(),
+            false => IDLE,
         };
-        let timeout = wait.map(|wait| Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        });
+        let is_idle = !busy && !self.unreaped;
+        let timeout =
+            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
         let (request, death, status) = {
             let mut fds = vec![
                 PollFd::from_borrowed_fd(self.init.socket, PollFlags::IN),
@@ -313,7 +317,13 @@ impl<'a> Server<'a> {
             if let Some(fd) = self.shell.status_pipe() {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             }
-            match poll(&mut fds, timeout.as_ref()) {
+            let mut polled = poll(&mut fds, Some(&timeout));
+            if is_idle && polled == Ok(0) {
+                sys::idle::release_memory(self.init.single);
+                // Waits here: anything else that runs would take memory again.
+                polled = poll(&mut fds, None);
+            }
+            match polled {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -438,15 +448,15 @@ impl<'a> Server<'a> {
             if status.exit_status() == Some(0) {
                 return Ok(());
             }
-            let full = io::Error::from_raw_os_error(libc::ENOSPC);
-            let killed = io::Error::other("the file worker was killed");
-            let over = self.disk.over(self.init.uppers, &disk::Check::AtEnd);
-            return self.refuse(id, if over { &full } else { &killed });
+            return match self.disk.over(self.init.uppers, &disk::Check::AtEnd) {
+                true => self.refuse(id, &io::Error::from_raw_os_error(libc::ENOSPC)),
+                false => self.reply(&Reply::WorkerKilled { id }, &[]),
+            };
         }
         if let Some(program) = self.programs.ended(pid) {
             let status = to_status(status);
             if self.is_out_of_memory(program.counts_before, status) {
-                program.kill();
+                program.kill(self.workers.resumed());
             }
             let cause = self.cause(program.counts_before, status);
             return self.end(program.id, status, cause, false);
@@ -459,7 +469,7 @@ impl<'a> Server<'a> {
         if let Some(counts_before) = self.shell.runs_command(pid)
             && self.is_out_of_memory(counts_before, status)
         {
-            self.shell.kill_rest(&self.programs, &self.workers.pids());
+            self.shell.kill_rest(&self.programs, &self.workers);
         }
         if let Some((id, counts_before, lost)) = self.shell.process_ended(pid) {
             let cause = self.cause(counts_before, status);
@@ -519,10 +529,10 @@ impl<'a> Server<'a> {
             _ => Status::Signaled(libc::SIGKILL),
         };
         if self.shell.running_id() == Some(running) {
-            let lost = self.shell.abort(&self.programs, &self.workers.pids());
+            let lost = self.shell.abort(&self.programs, &self.workers);
             return self.end(running, status, cause, lost);
         }
-        if self.programs.abort(running) {
+        if self.programs.abort(running, self.workers.resumed()) {
             return self.end(running, status, cause, false);
         }
         self.workers.kill(running);
@@ -559,7 +569,7 @@ impl<'a> Server<'a> {
             }
             let workers = self.workers.pids();
             let spared = self.shell.processes().into_iter().chain(workers).collect();
-            processes::kill(processes::Scope::AllBut(&spared));
+            processes::kill(processes::Scope::AllBut(&spared), self.workers.resumed());
         }
         Ok(())
     }
@@ -586,7 +596,7 @@ impl<'a> Server<'a> {
     fn kill_writers(&self) {
         let workers = self.workers.pids();
         let spared = self.shell.processes().into_iter().chain(workers.iter().copied()).collect();
-        processes::kill(processes::Scope::AllBut(&spared));
+        processes::kill(processes::Scope::AllBut(&spared), self.workers.resumed());
         // The replies to their requests are sent when they are reaped.
         processes::signal(&workers, rustix::process::Signal::KILL);
     }

@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -34,6 +35,9 @@ pub(crate) trait Numbered: DeserializeOwned + Send + 'static {
         None
     }
 }
+
+/// How long a message that nobody waits for is tried to be sent.
+const SEND_LATER: Duration = Duration::from_secs(30);
 
 /// A reply with the descriptors it carried.
 pub(crate) type Arrival<M> = (M, Vec<OwnedFd>);
@@ -106,9 +110,23 @@ impl<M: Numbered> Link<M> {
             .await
     }
 
-    /// Sends a message if that is possible without waiting.
-    pub(crate) fn send_now<T: Serialize>(&self, message: &T) -> io::Result<()> {
-        wire::send(self.socket.get_ref().as_fd(), message, &[])
+    /// Sends a message without waiting: at once, or as soon as the socket takes it, as long as the other side reads at all.
+    pub(crate) fn send_later<T: Serialize + Send + Sync + 'static>(&self, message: T) {
+        match wire::send(self.socket.get_ref().as_fd(), &message, &[]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => return,
+        }
+        let socket = Arc::clone(&self.socket);
+        let send = async move {
+            let sent = socket
+                .async_io(Interest::WRITABLE, |socket| wire::send(socket.as_fd(), &message, &[]));
+            // The socket must not stay open much longer than its link.
+            let _ = tokio::time::timeout(SEND_LATER, sent).await;
+        };
+        // Without one the program ends, and with it everything that it could ask for.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(send);
+        }
     }
 }
 
@@ -172,4 +190,43 @@ async fn read_all<M: Numbered>(
 /// Locks, ignoring poison: nothing here panics while holding the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize, serde::Serialize)]
+    struct Message(u32);
+
+    impl Numbered for Message {
+        fn number(&self) -> Option<u32> {
+            None
+        }
+    }
+
+    /// What nobody waits for, such as the order to destroy a sandbox, arrives although the socket was full.
+    #[tokio::test]
+    async fn a_full_socket_loses_no_message() {
+        let (ours, theirs) = wire::pair().unwrap();
+        let link = Link::<Message>::new(ours).unwrap();
+        let full = loop {
+            match wire::send(link.socket.get_ref().as_fd(), &Message(0), &[]) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        link.send_later(Message(7));
+        let read = tokio::task::spawn_blocking(move || {
+            while let Ok(Some((Message(number), _))) = wire::receive::<Message>(theirs.as_fd()) {
+                if number != 0 {
+                    return number;
+                }
+            }
+            0
+        });
+        let read = tokio::time::timeout(Duration::from_secs(20), read);
+        assert_eq!(read.await.unwrap().unwrap(), 7);
+    }
 }

@@ -32,6 +32,7 @@ use std::{
 use rustix::process::{Resource, getrlimit};
 use sandbox::{HostPattern, RefusedConnections};
 use tokio::{
+    io::Interest,
     net::{TcpListener, TcpStream, UdpSocket},
     sync::Semaphore,
     task::{AbortHandle, JoinSet},
@@ -48,6 +49,10 @@ use self::{
 const MAX_CONNECTIONS: usize = 256;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 const CONNECT_TIME: Duration = Duration::from_secs(15);
+/// How much longer a server is tried for a client that has closed its side. It may still want the answer, and a client that
+/// is gone looks the same.
+const CLOSED_TIME: Duration = Duration::from_secs(2);
+const CLOSED_CHECK: Duration = Duration::from_millis(200);
 
 /// Connections of all sandboxes at once: each takes two descriptors of this process, which needs others for files and
 /// sandboxes.
@@ -204,10 +209,36 @@ async fn serve(client: TcpStream, service: Service, policy: &Policy) -> io::Resu
     }
 }
 
+/// Waits for a connection to a server as long as its client may want it.
+async fn while_wanted<T>(client: &TcpStream, reach: impl Future<Output = T>) -> io::Result<T> {
+    tokio::select! {
+        biased;
+        reached = reach => Ok(reached),
+        () = left(client) => Err(io::ErrorKind::ConnectionAborted.into()),
+    }
+}
+
+/// Waits until a client has been gone for some time, without reading what it sent.
+async fn left(client: &TcpStream) {
+    loop {
+        let Ok(ready) = client.ready(Interest::READABLE | Interest::ERROR).await else { return };
+        if ready.is_error() || (ready.is_read_closed() && ready.is_write_closed()) {
+            return;
+        }
+        if ready.is_read_closed() {
+            tokio::time::sleep(CLOSED_TIME).await;
+            return;
+        }
+        // It has sent something, and would be ready at once again.
+        tokio::time::sleep(CLOSED_CHECK).await;
+    }
+}
+
 /// Connects a client to this loopback address of the host, by whichever name the policy allows it.
 async fn forward(mut client: TcpStream, address: SocketAddr, policy: &Policy) -> io::Result<()> {
     for host in [address.ip().to_string().as_str(), "localhost"] {
-        if let Ok(mut server) = policy.reach(host, address.port()).await {
+        let reached = while_wanted(&client, policy.reach(host, address.port())).await?;
+        if let Ok(mut server) = reached {
             return pipe(&mut client, &mut server, policy.idle).await;
         }
     }
@@ -218,7 +249,7 @@ async fn forward(mut client: TcpStream, address: SocketAddr, policy: &Policy) ->
 /// Connects a client to the address that it asked for, which its socket here has as its own.
 async fn relay(mut client: TcpStream, policy: &Policy) -> io::Result<()> {
     let target = client.local_addr()?;
-    match policy.reach_address(target).await {
+    match while_wanted(&client, policy.reach_address(target)).await? {
         Ok(mut server) => pipe(&mut client, &mut server, policy.idle).await,
         Err(refusal) => {
             if let Refusal::NotAllowed(reason, _) = refusal {
@@ -227,5 +258,38 @@ async fn relay(mut client: TcpStream, policy: &Policy) -> io::Result<()> {
             // As above.
             client.set_zero_linger()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that is gone while its server is being reached gives its place to others.
+    #[tokio::test]
+    async fn a_server_is_not_tried_for_a_client_that_is_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for reset in [true, false] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let accepted = listener.accept().await.unwrap().0;
+            tokio::io::AsyncWriteExt::write_all(&mut client, b"unread").await.unwrap();
+            if reset {
+                client.set_zero_linger().unwrap();
+            }
+            let begun = std::time::Instant::now();
+            drop(client);
+            let never = std::future::pending::<()>();
+            let gone = timeout(CONNECT_TIME, while_wanted(&accepted, never)).await.unwrap();
+            assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+            // One that has only closed its side may wait for the answer.
+            assert_eq!(begun.elapsed() >= CLOSED_TIME, !reset, "{:?}", begun.elapsed());
+        }
+        let client = TcpStream::connect(address).await.unwrap();
+        let accepted = listener.accept().await.unwrap().0;
+        let never = std::future::pending::<()>();
+        let waited = timeout(CLOSED_TIME * 2, while_wanted(&accepted, never)).await;
+        assert!(waited.is_err(), "a client that waits is not gone");
+        drop(client);
     }
 }

@@ -407,7 +407,7 @@ impl Shared {
 
     /// Destroys a sandbox, or a prepared one, without waiting.
     pub(crate) fn destroy_later(&self, id: String) {
-        let _ = self.spawner.send_now(&SpawnerRequest::Destroy { request: 0, id });
+        self.spawner.send_later(SpawnerRequest::Destroy { request: 0, id });
     }
 
     /// Resolves an image to the directories it consists of.

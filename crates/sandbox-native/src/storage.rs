@@ -4,12 +4,13 @@
 //! no sockets, no named pipes and no extended attributes.
 
 use std::{
+    ffi::OsString,
     fs, io,
     os::{
         fd::{AsFd, AsRawFd},
         unix::{fs::DirBuilderExt, net::UnixListener},
     },
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -146,16 +147,11 @@ pub(crate) fn holds_files(dir: &Path) -> bool {
 pub fn private_directory(dir: &Path) -> io::Result<()> {
     let refuse = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let user = rustix::process::geteuid().as_raw();
-    if let Some(parent) = dir.parent() {
-        use std::os::unix::fs::MetadataExt;
-        let about = fs::metadata(parent)?;
-        let shared = about.mode() & 0o022 != 0 && about.mode() & 0o1000 == 0;
-        // In the user namespace of a container, the machine's root has no user id of its own, and is shown as nobody.
-        let root = fs::metadata("/proc").map_or(0, |about| about.uid());
-        if shared || ![0, root, user].contains(&about.uid()) {
-            let parent = parent.display();
-            return Err(refuse(format!("other users can replace it, because {parent} is theirs")));
-        }
+    if let Some(parent) = dir.parent()
+        && let Some(theirs) = replaceable(&std::path::absolute(parent)?, user)?
+    {
+        let theirs = theirs.display();
+        return Err(refuse(format!("other users can replace it, because {theirs} is theirs")));
     }
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -176,6 +172,55 @@ pub fn private_directory(dir: &Path) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(refuse(format!("other users may enter it (mode {mode:03o}); chmod 700 it"))),
     }
+}
+
+/// Links that are followed before a path is given up.
+const MAX_LINKS: u32 = 40;
+
+/// The first directory or link on the way to an existing directory that another user can replace, or change what is in it.
+fn replaceable(path: &Path, user: u32) -> io::Result<Option<PathBuf>> {
+    use std::os::unix::fs::MetadataExt;
+    // In the user namespace of a container, the machine's root has no user id of its own, and is shown as nobody.
+    let root = fs::metadata("/proc").map_or(0, |about| about.uid());
+    let is_foreign = |about: &fs::Metadata| ![0, root, user].contains(&about.uid());
+    // Without the sticky bit, whoever may write to a directory can move away what is in it.
+    let is_shared = |about: &fs::Metadata| about.mode() & 0o022 != 0 && about.mode() & 0o1000 == 0;
+    let mut links = 0;
+    let mut at = PathBuf::from("/");
+    // The names to go, the next one last.
+    let mut names = names_of(path);
+    loop {
+        let about = fs::symlink_metadata(&at)?;
+        if about.is_symlink() {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(io::Error::from_raw_os_error(libc::ELOOP));
+            }
+            let target = fs::read_link(&at)?;
+            if is_foreign(&about) {
+                return Ok(Some(at));
+            }
+            at.pop();
+            if target.is_absolute() {
+                at = PathBuf::from("/");
+            }
+            names.extend(names_of(&target));
+        } else if is_foreign(&about) || is_shared(&about) {
+            return Ok(Some(at));
+        }
+        match names.pop() {
+            Some(name) if name == ".." => drop(at.pop()),
+            Some(name) => at.push(name),
+            None => return Ok(None),
+        }
+    }
+}
+
+/// The names in a path, the first one last.
+fn names_of(path: &Path) -> Vec<OsString> {
+    use std::path::Component::{Normal, ParentDir};
+    let names = path.components().filter(|part| matches!(part, Normal(_) | ParentDir));
+    names.rev().map(|part| part.as_os_str().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -234,6 +279,19 @@ mod tests {
             change(&foreign, 0o700);
             std::os::unix::fs::chown(&foreign, Some(12345), None).unwrap();
             assert!(refused(&foreign).contains("belongs to the user 12345"));
+            // Whoever owns a directory further up, or a link on the way, decides what the path leads to.
+            let (below, way) = (foreign.join("own/deep"), foreign.join("way"));
+            fs::create_dir_all(&below).unwrap();
+            assert!(refused(&below.join("new")).contains("foreign is theirs"));
+            symlink(tmp.path(), &way).unwrap();
+            symlink(&way, tmp.path().join("short")).unwrap();
+            assert!(refused(&tmp.path().join("short/own2")).contains("foreign is theirs"));
+            let theirs = tmp.path().join("theirs");
+            symlink(tmp.path(), &theirs).unwrap();
+            std::os::unix::fs::lchown(&theirs, Some(12345), None).unwrap();
+            assert!(refused(&theirs.join("own2")).contains("theirs is theirs"));
+            symlink(tmp.path(), tmp.path().join("ours")).unwrap();
+            private_directory(&tmp.path().join("ours/own2")).unwrap();
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A function here is safe where the kernel or its arguments rule out undefined behaviour. What copies or changes the
 //! whole process needs a [`SingleThreaded`] token, and what closes descriptors of others is `unsafe`.
 
+pub(crate) mod idle;
 pub(crate) mod quota;
 
 use std::{

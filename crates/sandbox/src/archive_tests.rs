@@ -293,3 +293,44 @@ fn a_hostile_tree_is_packed_without_what_cannot_be() {
     assert_eq!((got.files, got.skipped_count()), (1, 0));
     assert!(to.path().join("got").join("d/".repeat(MAX_DEPTH)).is_dir());
 }
+
+/// A log that is emptied while it is copied does not keep the rest from being copied, and the report names it.
+#[test]
+fn a_file_that_shrinks_is_filled_and_reported() {
+    let from = tempfile::tempdir().unwrap();
+    let log = from.path().join("log");
+    fs::write(&log, vec![b'x'; 1 << 20]).unwrap();
+    fs::write(from.path().join("result"), "42").unwrap();
+    let empty_it = || {
+        if fs::metadata(&log)?.len() > 0
+            && STEPS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 6
+        {
+            fs::File::create(&log)?;
+        }
+        Ok(())
+    };
+    static STEPS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let mut stream = Vec::new();
+    let report =
+        pack_sandbox(&[], from.path(), Path::new("copied"), &mut stream, &empty_it).unwrap();
+    assert_eq!((report.files, report.skipped.len()), (2, 1), "{report:?}");
+    assert!(report.skipped[0].why.contains("shrank"), "{report:?}");
+    let to = tempfile::tempdir().unwrap();
+    let got = to.path().join("got");
+    unpack(&stream, &got).unwrap();
+    assert_eq!(fs::read_to_string(got.join("result")).unwrap(), "42");
+    let log = fs::read(got.join("log")).unwrap();
+    assert_eq!((log.len(), log[0], log[log.len() - 1]), (1 << 20, b'x', 0));
+    // A file of the caller that shrinks is the caller's business.
+    fs::write(from.path().join("log"), vec![b'x'; 1 << 20]).unwrap();
+    STEPS.store(0, std::sync::atomic::Ordering::Relaxed);
+    let own = super::pack(from.path(), Path::new("x"), &mut Vec::new(), &|| {
+        let log = from.path().join("log");
+        if STEPS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 6 {
+            fs::File::create(log).map(drop)
+        } else {
+            Ok(())
+        }
+    });
+    assert_eq!(own.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+}

@@ -8,8 +8,8 @@ use std::{
 };
 
 use sandbox::{
-    Captured, CopyReport, ExecOutput, Input, Process, Protection, STALL_TIMEOUT, ShellCommand,
-    Spec, StallGuard, Streams,
+    Captured, CopyReport, ExecOutput, Input, Process, Protection, ShellCommand, Spec, StallGuard,
+    Streams,
 };
 use serde::de::DeserializeOwned;
 use tokio::{
@@ -396,11 +396,11 @@ impl Supervisor {
         let opened = async {
             let mut connection = self.request(&request).await?;
             match connection.response().await? {
-                Response::Opened => Ok(connection),
+                Response::Opened { stall_timeout } => Ok((connection, stall_timeout)),
                 other => unexpected(other),
             }
         };
-        let mut connection = self.while_served(opened).await?;
+        let (mut connection, stall_timeout) = self.while_served(opened).await?;
         let (sender, receiver) = mpsc::channel(1);
         tokio::spawn(async move {
             loop {
@@ -423,7 +423,7 @@ impl Supervisor {
             }
         });
         let content = Box::new(Chunks::new(Source::Bounded(receiver), |_| ()));
-        Ok(Box::new(StallGuard::new(content, STALL_TIMEOUT)))
+        Ok(Box::new(StallGuard::new(content, stall_timeout)))
     }
 
     /// Writes a file atomically, creating missing directories.
@@ -550,5 +550,30 @@ mod tests {
         let ended = supervisor.list().await;
         assert!(matches!(ended, Err(Error::Silent { .. })), "{ended:?}");
         assert_eq!(begun.elapsed().as_secs(), (CHECK_INTERVAL + WELCOME_TIMEOUT).as_secs());
+    }
+
+    /// The content of a file may make no progress for as long as its sandbox was told.
+    #[tokio::test]
+    async fn a_read_stalls_as_long_as_its_sandbox_may() {
+        let home = tempfile::tempdir().unwrap();
+        let claim = crate::Claim::new(home.path()).unwrap();
+        let listener = claim.listen().unwrap();
+        let stall_timeout = Duration::from_millis(300);
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let welcome = Welcome { protocol: PROTOCOL, version: "1".into(), pid: 1, sandboxes: 1 };
+            frame::write(&mut stream, &Frame::message(&welcome).unwrap()).await.unwrap();
+            let (mut reader, mut writer) = stream.split();
+            frame::read(&mut reader).await.unwrap();
+            let opened = Frame::message(&Response::Opened { stall_timeout }).unwrap();
+            frame::write(&mut writer, &opened).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let supervisor = Supervisor::connect(home.path()).await.unwrap().supervisor.unwrap();
+        let name = "box".parse().unwrap();
+        let mut file = supervisor.read(&name, Path::new("f")).await.unwrap();
+        let read = tokio::io::AsyncReadExt::read_u8(&mut file);
+        let read = timeout(sandbox::STALL_TIMEOUT / 2, read).await.unwrap();
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Name, error::Failure};
 
 /// Version of the protocol: a supervisor and a client understand each other if it is the same.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// The first message of the supervisor. Its form is the same in every version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -89,10 +89,16 @@ pub(crate) enum ExecStreams {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Response {
-    Created { id: String, protection: Protection },
+    Created {
+        id: String,
+        protection: Protection,
+    },
     Exited(Exited),
     Evaluated(Evaluated),
-    Opened,
+    /// With how long the content may make no progress.
+    Opened {
+        stall_timeout: Duration,
+    },
     Copied(Copied),
     Sandboxes(Vec<Info>),
     Done,

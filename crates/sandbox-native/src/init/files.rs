@@ -31,7 +31,10 @@ use sandbox::{
     archive::{self, OnStep},
 };
 
-use super::{FileTask, Init, Reply, Report, processes};
+use super::{
+    FileTask, Init, Reply, Report,
+    processes::{self, Resumed},
+};
 use crate::{
     diagnostics, harden,
     plan::NetworkPlan,
@@ -85,6 +88,15 @@ impl Workers {
         self.running.iter().map(|(pid, ..)| *pid).collect()
     }
 
+    /// Which processes may continue after others were killed: none but the workers while the rest is paused.
+    pub(crate) fn resumed(&self) -> Resumed {
+        let pauses = |(.., others): &(i32, u32, OtherProcesses)| *others == OtherProcesses::Pause;
+        match self.paused || self.running.iter().any(pauses) {
+            true => Resumed::Only(self.pids()),
+            false => Resumed::All,
+        }
+    }
+
     /// Starts a worker.
     pub(crate) fn start(
         &mut self,
@@ -99,7 +111,7 @@ impl Workers {
             _ => OtherProcesses::Continue,
         };
         if others == OtherProcesses::Pause {
-            self.signal_others(Signal::STOP);
+            self.stop_others();
         }
         match sys::fork(init.single) {
             Ok(Fork::Parent(pid)) => {
@@ -109,7 +121,7 @@ impl Workers {
             Ok(Fork::Child) => sys::exit_now(i32::from(!run_worker(id, task, fds, init))),
             Err(error) => {
                 if others == OtherProcesses::Pause {
-                    self.signal_others(Signal::CONT);
+                    self.resume_others();
                 }
                 Err(error)
             }
@@ -134,37 +146,39 @@ impl Workers {
     pub(crate) fn ended(&mut self, pid: i32) -> Option<u32> {
         let at = self.running.iter().position(|(worker, ..)| *worker == pid)?;
         let (_, id, others) = self.running.swap_remove(at);
-        if others == OtherProcesses::Pause
-            && !self.running.iter().any(|(.., o)| *o == OtherProcesses::Pause)
-        {
-            self.signal_others(Signal::CONT);
+        if others == OtherProcesses::Pause {
+            self.resume_others();
         }
         Some(id)
     }
 
     /// Stops all other processes, or lets them continue.
     pub(crate) fn pause_others(&mut self, paused: Paused) {
-        self.paused = false;
         match paused {
-            Paused::No => self.signal_others(Signal::CONT),
+            Paused::No => {
+                self.paused = false;
+                self.resume_others();
+            }
             Paused::Yes => {
-                // A process that was just forked may have been missed.
-                for _ in 0..3 {
-                    self.signal_others(Signal::STOP);
-                }
+                self.stop_others();
                 self.paused = true;
             }
         }
     }
 
-    fn signal_others(&self, signal: Signal) {
-        if self.paused {
-            return;
+    /// Stops all processes but the workers.
+    fn stop_others(&self) {
+        // In one step: of processes that fork all the time, some would be missed one by one, and could let the others continue.
+        sys::stop_all();
+        processes::signal(&self.pids(), Signal::CONT);
+    }
+
+    /// Lets all processes continue, unless they have to stay stopped for another reason.
+    fn resume_others(&self) {
+        if let Resumed::All = self.resumed() {
+            let others: Vec<_> = processes::numbers().into_iter().filter(|pid| *pid != 1).collect();
+            processes::signal(&others, Signal::CONT);
         }
-        let workers = self.pids();
-        let others =
-            processes::numbers().into_iter().filter(|pid| *pid != 1 && !workers.contains(pid));
-        processes::signal(&others.collect::<Vec<_>>(), signal);
     }
 }
 

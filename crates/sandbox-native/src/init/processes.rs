@@ -232,8 +232,16 @@ fn victims(all: &HashMap<i32, Place>, scope: Scope<'_>) -> Vec<i32> {
     all.keys().copied().filter(|pid| *pid != 1 && scope.has(all, *pid)).collect()
 }
 
+/// Which processes continue once others were killed: for that, all are stopped.
+pub(crate) enum Resumed {
+    /// All.
+    All,
+    /// These. The others were stopped before, and stay so.
+    Only(Vec<i32>),
+}
+
 /// Kills these processes: first SIGTERM, then, after [`GRACE`], SIGKILL.
-pub(crate) fn kill(scope: Scope<'_>) {
+pub(crate) fn kill(scope: Scope<'_>, resumed: Resumed) {
     // Those that have ended are reaped here, because their ends mean nothing any more. The ends of others are handled
     // elsewhere.
     let mut killed = HashSet::new();
@@ -258,7 +266,10 @@ pub(crate) fn kill(scope: Scope<'_>) {
         signal(&left, Signal::KILL);
         sleep(Duration::from_micros(500));
     }
-    let others: Vec<_> = numbers().into_iter().filter(|pid| *pid != 1).collect();
+    let others = match resumed {
+        Resumed::All => numbers().into_iter().filter(|pid| *pid != 1).collect(),
+        Resumed::Only(pids) => pids,
+    };
     signal(&others, Signal::CONT);
 }
 

@@ -19,7 +19,7 @@ use sandbox::{Identity, TerminalSize};
 
 use super::{
     Init, LimitCounts, command,
-    processes::{self, Namespace, Scope},
+    processes::{self, Namespace, Resumed, Scope},
 };
 use crate::{
     diagnostics, environ, harden,
@@ -150,19 +150,20 @@ impl Programs {
     }
 
     /// Kills everything a program started. Returns whether there was such a program.
-    pub(crate) fn abort(&mut self, id: u32) -> bool {
+    pub(crate) fn abort(&mut self, id: u32, resumed: Resumed) -> bool {
         let Some(at) = self.running.iter().position(|program| program.id == id) else {
             return false;
         };
-        self.running.swap_remove(at).kill();
+        self.running.swap_remove(at).kill(resumed);
         true
     }
 }
 
 impl Program {
     /// Kills everything it started.
-    pub(crate) fn kill(&self) {
-        processes::kill(Scope::Program { root: self.pid, namespace: self.own.namespace });
+    pub(crate) fn kill(&self, resumed: Resumed) {
+        let scope = Scope::Program { root: self.pid, namespace: self.own.namespace };
+        processes::kill(scope, resumed);
     }
 }
 

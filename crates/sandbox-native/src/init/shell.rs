@@ -20,6 +20,7 @@ use sandbox::Status;
 
 use super::{
     Init, LimitCounts, command,
+    files::Workers,
     pipes::{Pipes, drain},
     processes::{self, Present, Scope},
     program::Programs,
@@ -196,7 +197,7 @@ impl Shell {
     }
 
     /// Kills what the running command has started, after its shell was killed.
-    pub(crate) fn kill_rest(&self, programs: &Programs, workers: &[i32]) {
+    pub(crate) fn kill_rest(&self, programs: &Programs, workers: &Workers) {
         if let Some(running) = self.bash.as_ref().and_then(|bash| bash.running.as_ref()) {
             self.kill_started(running, programs, workers);
         }
@@ -228,7 +229,7 @@ impl Shell {
     }
 
     /// Kills everything the command started, including the shell. Returns whether the state was lost.
-    pub(crate) fn abort(&mut self, programs: &Programs, workers: &[i32]) -> bool {
+    pub(crate) fn abort(&mut self, programs: &Programs, workers: &Workers) -> bool {
         let Some(running) = self.bash.as_mut().and_then(|bash| bash.running.take()) else {
             return false;
         };
@@ -242,16 +243,16 @@ impl Shell {
     }
 
     /// Kills what did not exist before the command, and the shell.
-    fn kill_started(&self, running: &Running, programs: &Programs, workers: &[i32]) {
+    fn kill_started(&self, running: &Running, programs: &Programs, workers: &Workers) {
         let mut spared = running.before.still_there();
         spared.extend(running.copy);
-        spared.extend(workers);
+        spared.extend(workers.pids());
         // The shell existed before the command, but it and its children have to be killed.
         if let Some(bash) = &self.bash {
             spared.remove(&bash.pid);
         }
         let namespace = programs.shell_namespace();
-        processes::kill(Scope::Command { spared: &spared, namespace });
+        processes::kill(Scope::Command { spared: &spared, namespace }, workers.resumed());
     }
 
     /// Wakes the copy, which becomes the shell.

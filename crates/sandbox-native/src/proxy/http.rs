@@ -11,6 +11,7 @@ use tokio::{
 use super::{
     HEAD_TIME, Policy, Refusal,
     pipe::{Activity, pipe},
+    while_wanted,
 };
 
 /// Longest request head, in bytes.
@@ -27,7 +28,8 @@ pub(super) async fn serve(mut client: TcpStream, policy: &Policy) -> io::Result<
         Ok(request) => request,
         Err(refusal) => return refuse(client, &refusal).await,
     };
-    match policy.reach_or_report(&request.host, request.port).await {
+    let reach = policy.reach_or_report(&request.host, request.port);
+    match while_wanted(&client, reach).await? {
         Ok(server) => relay(client, server, &request, &rest, policy).await,
         Err(refusal) => refuse(client, &refusal).await,
     }

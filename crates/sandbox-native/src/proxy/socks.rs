@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{HEAD_TIME, Policy, Refusal, pipe::pipe};
+use super::{HEAD_TIME, Policy, Refusal, pipe::pipe, while_wanted};
 
 /// The first byte of every message.
 pub(super) const VERSION: u8 = 5;
@@ -37,7 +37,7 @@ pub(super) async fn serve(mut client: TcpStream, policy: &Policy) -> io::Result<
         Err(Some(refusal)) => return reply(&mut client, refusal).await,
         Err(None) => return Ok(()),
     };
-    match policy.reach_or_report(&host, port).await {
+    match while_wanted(&client, policy.reach_or_report(&host, port)).await? {
         Ok(mut server) => {
             reply(&mut client, Reply::Connected).await?;
             pipe(&mut client, &mut server, policy.idle).await

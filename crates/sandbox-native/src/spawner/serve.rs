@@ -43,6 +43,10 @@ const MAX_REMOVERS: usize = 4;
 /// How long to wait before trying again to remove a control group that is still busy.
 const RETRY: Duration = Duration::from_millis(2);
 const MAX_TRIES: u32 = 2000;
+/// How long a new sandbox waits for the space of those that are being removed.
+const SPACE_WAIT: Duration = Duration::from_secs(5);
+/// How often the space is looked at meanwhile.
+const SPACE_CHECK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Spawner {
     caller: Stdin,
@@ -70,6 +74,8 @@ pub(crate) struct Spawner {
     trash_since: Instant,
     /// Leftovers that were removed but not reported yet.
     removed: Vec<SandboxInfo>,
+    /// Sandboxes to be created once others, which are being removed, leave enough space, and until when to wait for it.
+    delayed: Vec<(SpawnerRequest, Instant)>,
 }
 
 impl Spawner {
@@ -139,6 +145,7 @@ impl Spawner {
             trash: Vec::new(),
             trash_since: Instant::now(),
             removed,
+            delayed: Vec::new(),
         })
     }
 
@@ -189,7 +196,8 @@ impl Spawner {
     /// Waits for an event and handles it. Returns whether the caller is still there.
     fn poll_once(&mut self) -> io::Result<bool> {
         let retry = (!self.busy.is_empty()).then_some(RETRY);
-        let wait = retry.into_iter().chain(self.removal_due_in()).min();
+        let check = (!self.delayed.is_empty()).then_some(SPACE_CHECK);
+        let wait = retry.into_iter().chain(check).chain(self.removal_due_in()).min();
         let timeout = wait.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: i64::from(wait.subsec_nanos()),
@@ -211,10 +219,11 @@ impl Spawner {
         }
         if order {
             match wire::receive::<SpawnerRequest>(self.caller.as_fd())? {
-                Some((order, _)) => self.handle(order),
+                Some((order, _)) => self.handle_or_delay(order),
                 None => return Ok(false),
             }
         }
+        self.handle_delayed();
         if self.removal_due_in().is_some_and(|due| due.is_zero()) {
             self.start_remover();
         }
@@ -254,6 +263,33 @@ impl Spawner {
             self.trash_since = Instant::now();
         }
         self.trash.push(tree);
+    }
+
+    /// Handles a request; later, if it needs space that files take which are being removed.
+    fn handle_or_delay(&mut self, order: SpawnerRequest) {
+        match self.waits_for_space(&order) {
+            true => self.delayed.push((order, Instant::now() + SPACE_WAIT)),
+            false => self.handle(order),
+        }
+    }
+
+    fn waits_for_space(&self, order: &SpawnerRequest) -> bool {
+        let (SpawnerRequest::Create { plan, .. } | SpawnerRequest::Prepare { plan, .. }) = order
+        else {
+            return false;
+        };
+        let removing = self.removers > 0 || !self.trash.is_empty() || !self.dying.is_empty();
+        removing && self.check_reserve(plan).is_err()
+    }
+
+    /// Handles delayed requests for which there is space now, or that have waited for too long.
+    fn handle_delayed(&mut self) {
+        for (order, until) in std::mem::take(&mut self.delayed) {
+            match Instant::now() < until && self.waits_for_space(&order) {
+                true => self.delayed.push((order, until)),
+                false => self.handle(order),
+            }
+        }
     }
 
     fn handle(&mut self, order: SpawnerRequest) {
@@ -353,6 +389,12 @@ impl Spawner {
     }
 
     fn destroy(&mut self, request: u32, id: String) {
+        self.delayed.retain(|(order, _)| match order {
+            SpawnerRequest::Create { plan, .. } | SpawnerRequest::Prepare { plan, .. } => {
+                plan.id != id
+            }
+            _ => true,
+        });
         match self.running.get(&id).and_then(|running| Pid::from_raw(running.pid)) {
             Some(pid) => {
                 // The reply is sent when it is reaped.

@@ -243,3 +243,71 @@ async fn a_port_inside_is_reached() {
     })
     .await;
 }
+
+/// A command that reaches its time limit while everything is paused does not let the rest continue.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_command_leaves_a_pause_alone() {
+    with_sandbox(async |sandbox| {
+        let count = "(while :; do echo x >> /testbed/ticks; sleep 0.01; done) >/dev/null 2>&1 &";
+        sandbox.shell(&ShellCommand::new(count)).await.unwrap();
+        let slow = ShellCommand::new("sleep 100").timeout(Duration::from_millis(700));
+        let pause = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            sandbox.set_paused(sandbox::Paused::Yes).await.unwrap();
+        };
+        let (killed, ()) = tokio::join!(sandbox.shell(&slow), pause);
+        assert_eq!(killed.unwrap().status, Status::TimedOut);
+        let ticks = async || {
+            let mut text = String::new();
+            let mut file = sandbox.read_file(Path::new("/testbed/ticks")).await.unwrap();
+            file.read_to_string(&mut text).await.unwrap();
+            text.len()
+        };
+        let before = ticks().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(ticks().await, before, "it was resumed");
+        sandbox.set_paused(sandbox::Paused::No).await.unwrap();
+        let resumed = async {
+            while ticks().await == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(SOON, resumed).await.unwrap();
+        let after = sandbox.shell(&ShellCommand::new("echo usable")).await.unwrap();
+        assert_eq!(after.stdout.text(), "usable\n");
+    })
+    .await;
+}
+
+/// Processes that fork all the time, each child in place of its parent, do not escape a pause.
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_never_stay_are_paused() {
+    with_sandbox(async |sandbox| {
+        let chain = "use POSIX; POSIX::setsid(); while (1) { my $p = fork; exit if $p; open(my $f, '>>', '/testbed/ticks'); \
+                     print $f 'x'; close $f; kill 'CONT', -1 }";
+        let start = format!("for i in 1 2 3; do perl -e \"{}\" >/dev/null 2>&1 & done", chain.replace('$', "\\$"));
+        sandbox.shell(&ShellCommand::new(start)).await.unwrap();
+        let ticks = async || {
+            let file = sandbox.read_file(Path::new("/testbed/ticks")).await;
+            let mut text = Vec::new();
+            file.unwrap().read_to_end(&mut text).await.unwrap();
+            text.len()
+        };
+        let exists = async || {
+            let entries = sandbox.list(Path::new("/testbed")).await.unwrap();
+            entries.iter().any(|entry| entry.name == Path::new("ticks"))
+        };
+        while !exists().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for _ in 0..10 {
+            sandbox.set_paused(sandbox::Paused::Yes).await.unwrap();
+            let before = ticks().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(ticks().await, before, "one was not paused");
+            sandbox.set_paused(sandbox::Paused::No).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}

@@ -149,8 +149,18 @@ impl<W: Write> Packer<'_, W> {
             let Some(file) = self.unless_excused(open_regular(source), name)? else {
                 return Ok(());
             };
-            let mut exact = ExactLength { inner: file, left: meta.len(), on_step: self.on_step };
+            let shrunk = match self.origin {
+                Origin::Host => Shrunk::Fails,
+                Origin::Sandbox { .. } => Shrunk::IsFilled(0),
+            };
+            let (left, on_step) = (meta.len(), self.on_step);
+            let mut exact = ExactLength { inner: file, left, on_step, shrunk };
             self.builder.append_data(&mut header, name, &mut exact)?;
+            if let Shrunk::IsFilled(missing @ 1..) = exact.shrunk {
+                let why =
+                    format!("its last {missing} bytes are zeros: it shrank while it was copied");
+                self.report.skip(name.to_owned(), why);
+            }
             self.report.files += 1;
             self.report.bytes += meta.len();
         } else {
@@ -225,23 +235,42 @@ fn relative(path: &Path) -> PathBuf {
     path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
 }
 
-/// Reads exactly the length in the header. A file that shrinks meanwhile is an error instead of a broken archive.
+/// Reads exactly the length in the header.
 struct ExactLength<'a> {
     inner: fs::File,
     left: u64,
     on_step: OnStep<'a>,
+    shrunk: Shrunk,
+}
+
+/// What happens with a file that becomes shorter while it is read. The archive must not become a broken one.
+#[derive(Clone, Copy)]
+enum Shrunk {
+    /// It is an error.
+    Fails,
+    /// Its end is filled with zeros, so far this many: a log that is emptied must not keep all other files of a sandbox from
+    /// being copied.
+    IsFilled(u64),
 }
 
 impl Read for ExactLength<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         (self.on_step)()?;
         let want = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let got = self.inner.read(&mut buffer[..want])?;
+        let mut got = match self.shrunk {
+            Shrunk::IsFilled(1..) => 0,
+            _ => self.inner.read(&mut buffer[..want])?,
+        };
         if got == 0 && want > 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the file shrank while it was copied",
-            ));
+            let Shrunk::IsFilled(filled) = &mut self.shrunk else {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the file shrank while it was copied",
+                ));
+            };
+            buffer[..want].fill(0);
+            *filled += want as u64;
+            got = want;
         }
         self.left -= got as u64;
         Ok(got)

@@ -22,6 +22,7 @@ pub(crate) struct Traits {
     pub(crate) image: String,
     pub(crate) network: Network,
     pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) stall_timeout: Duration,
 }
 
 /// A registered sandbox.

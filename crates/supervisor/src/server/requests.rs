@@ -98,7 +98,8 @@ impl<R: Runtime> Server<R> {
         }
         let sandbox = created.map_err(|error| Failure::from(&error))?;
         let (image, network) = (spec.image.to_string(), spec.network.clone());
-        self.register(reserved, sandbox, Traits { image, network, idle_timeout }).await
+        let traits = Traits { image, network, idle_timeout, stall_timeout: spec.stall_timeout };
+        self.register(reserved, sandbox, traits).await
     }
 
     async fn register(
@@ -173,10 +174,13 @@ impl<R: Runtime> Server<R> {
     ) -> io::Result<()> {
         let path = PathBuf::from(path);
         let sending = async {
+            let stall_timeout = self.registry.begin(name).map(|one| one.entry.traits.stall_timeout);
             let opened = self.with(name, async |sandbox| sandbox.read_file(&path).await).await;
+            let opened = stall_timeout.and_then(|time| opened.map(|file| (file, time)));
             let response = match opened {
-                Ok(file) => {
-                    frame::write(&mut writer, &Frame::message(&Response::Opened)?).await?;
+                Ok((file, stall_timeout)) => {
+                    let opened = Response::Opened { stall_timeout };
+                    frame::write(&mut writer, &Frame::message(&opened)?).await?;
                     send_file(file, &mut writer).await?
                 }
                 Err(failure) => Response::Failed(failure),

@@ -23,7 +23,7 @@ async fn connect(served: &Served) -> UnixStream {
     let length = u32::from_le_bytes(header[1..].try_into().unwrap());
     let mut welcome = vec![0; length as usize];
     stream.read_exact(&mut welcome).await.unwrap();
-    assert!(String::from_utf8(welcome).unwrap().contains("\"protocol\":2"));
+    assert!(String::from_utf8(welcome).unwrap().contains("\"protocol\":3"));
     stream
 }
 

@@ -239,6 +239,9 @@ pub(crate) fn pack<'a>(
     packer.builder.into_inner()?.flush()
 }
 
+/// How the name of a whiteout in an image begins: the rest is the name of what it hides.
+const WHITEOUT: &[u8] = b".wh.";
+
 struct Packer<'a, W: Write> {
     builder: tar::Builder<W>,
     /// The file that is left out.
@@ -260,6 +263,10 @@ impl<W: Write> Packer<'_, W> {
         }
         each(dir, |name, stat| {
             (self.on_step)()?;
+            // An image cannot hold such a file: it would hide another one there, or make the image unreadable.
+            if name.to_bytes().starts_with(WHITEOUT) {
+                return Ok(());
+            }
             let path = at.join(OsStr::from_bytes(name.to_bytes()));
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
@@ -275,7 +282,7 @@ impl<W: Write> Packer<'_, W> {
                     self.builder.append_link(&mut header(stat), &path, target)
                 }
                 FileType::CharacterDevice if stat.st_rdev == 0 => {
-                    let mut hidden = b".wh.".to_vec();
+                    let mut hidden = WHITEOUT.to_vec();
                     hidden.extend_from_slice(name.to_bytes());
                     let hidden = at.join(OsStr::from_bytes(&hidden));
                     self.builder.append_data(&mut empty_file(), hidden, io::empty())
@@ -296,21 +303,30 @@ impl<W: Write> Packer<'_, W> {
             }
             self.linked.insert((stat.st_dev, stat.st_ino), path.clone());
         }
-        let file = Steps { file: open_regular(dir, name)?.into(), on_step: self.on_step };
+        let left = u64::try_from(stat.st_size).unwrap_or(0);
+        let file = Steps { file: open_regular(dir, name)?.into(), left, on_step: self.on_step };
         self.builder.append_data(&mut header, &path, file)
     }
 }
 
-/// A file that is read step by step.
+/// A file that is read step by step, with exactly the length in its header: what follows must not be taken for another
+/// entry if it grows.
 struct Steps<'a> {
     file: File,
+    left: u64,
     on_step: OnStep<'a>,
 }
 
 impl Read for Steps<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         (self.on_step)()?;
-        self.file.read(buffer)
+        let want = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let got = self.file.read(&mut buffer[..want])?;
+        if got == 0 && want > 0 {
+            return Err(io::Error::other("a file shrank while it was saved"));
+        }
+        self.left -= got as u64;
+        Ok(got)
     }
 }
 

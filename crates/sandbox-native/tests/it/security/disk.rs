@@ -199,6 +199,10 @@ fn the_host_keeps_its_reserve() {
         assert_eq!(ok(&in_memory, "echo takes no disk space").await, "takes no disk space\n");
     });
     // A file system that nothing else writes to.
+    on_a_small_disk();
+}
+
+fn on_a_small_disk() {
     let home = tempfile::Builder::new().prefix("lis-test-").tempdir_in("/dev/shm").unwrap();
     let started = async || {
         let runtime = crate::support::start(home.path().to_owned()).await?;
@@ -233,5 +237,30 @@ fn the_host_keeps_its_reserve() {
             }
             other => panic!("{other:?}"),
         }
+    });
+}
+
+/// A sandbox is not refused for space that removed sandboxes are about to free.
+#[test]
+fn space_that_is_being_freed_is_waited_for() {
+    let home = tempfile::Builder::new().prefix("lis-test-").tempdir_in("/dev/shm").unwrap();
+    let started = async || {
+        let runtime = crate::support::start(home.path().to_owned()).await?;
+        Ok(sandbox_conformance::Harness::new(
+            std::sync::Arc::new(runtime),
+            sandbox::ImageRef::Host,
+            sandbox_conformance::Capabilities::all(),
+        ))
+    };
+    sandbox_conformance::run(started, async |h| {
+        let free =
+            perl_outside("my ($free) = `df -B1 --output=avail /dev/shm` =~ /(\\d+)/; print $free");
+        let limits = Limits { memory: Some(ByteSize::mib(400)), ..Limits::default() };
+        let large = h.create(&Spec { limits: limits.clone(), ..h.spec() }).await;
+        ok(&large, "for i in {1..80}; do head -c 1M /dev/zero > f$i; done").await;
+        soon("destroy", large.destroy()).await.unwrap();
+        let disk_reserve = Some(ByteSize(free.parse::<u64>().unwrap() - (40 << 20)));
+        let next = h.create(&Spec { limits, disk_reserve, ..h.spec() }).await;
+        assert_eq!(ok(&next, "echo fits").await, "fits\n");
     });
 }

@@ -198,3 +198,21 @@ fn images_are_read_only() {
         assert!(!image.path().join("etc/new").exists());
     });
 }
+
+/// A saved sandbox has the files that it had: names which mean something else in an image neither hide other files in it
+/// nor make it unusable.
+#[test]
+fn names_of_whiteouts_hide_nothing_in_a_saved_image() {
+    on_the_host(async |h| {
+        let sandbox = h.sandbox().await;
+        let hostile = "cd /testbed; mkdir d; echo a > d/kept; echo b > kept; echo c > .wh.kept; touch d/.wh..wh..opq; \
+                       touch .wh. .wh.. .wh... .wh..wh.x; mkdir .wh.d; ln -s kept .wh.l; touch /etc/.wh.passwd /usr/bin/.wh.env";
+        ok(&sandbox, hostile).await;
+        soon("snapshot", sandbox.snapshot("saved-names")).await.unwrap();
+        let spec = Spec { image: ImageRef::Name("saved-names".into()), ..h.spec() };
+        let saved = soon("create", h.runtime.create(&spec)).await.unwrap();
+        let look =
+            "cd /testbed; cat d/kept kept; test -s /etc/passwd && test -x /usr/bin/env && ls -A";
+        assert_eq!(ok(&saved, look).await, "a\nb\nd\nkept\n");
+    });
+}

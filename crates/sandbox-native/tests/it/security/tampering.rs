@@ -150,6 +150,44 @@ fn signals_do_not_block_the_caller() {
     });
 }
 
+/// A request whose file worker a command kills fails for a fault of the sandbox: neither for one of the path, which would
+/// not be tried again, nor for one of the host's files.
+#[test]
+fn a_killed_file_worker_is_nobodys_path() {
+    on_the_host(async |h| {
+        let sandbox = h.sandbox().await;
+        ok(&sandbox, "mkdir t; head -c 30M /dev/zero > t/f").await;
+        perl_behind(
+            &sandbox,
+            &format!(
+                "$| = 1; print qq(ready\n); {WAIT} my $s = time; \
+                 while (time - $s < 60) {{ kill 'KILL', -1; select(undef, undef, undef, 0.0005) }}"
+            ),
+        )
+        .await;
+        go(&sandbox).await;
+        let to = tempfile::tempdir().unwrap();
+        let large = vec![0; 8 << 20];
+        let (mut read, mut written) = (None, None);
+        for _ in 0..100 {
+            let host = to.path().join("x");
+            let copy = sandbox.copy_out("/testbed/t".as_ref(), &host);
+            read = read.or(soon("copy", copy).await.err());
+            let write = sandbox.write_file("/testbed/g".as_ref(), &large);
+            written = written.or(soon("write", write).await.err());
+            let _ = std::fs::remove_dir_all(host);
+            if let (Some(read), Some(written)) = (&read, &written) {
+                for error in [read, written] {
+                    assert!(!error.is_usage(), "{error:?}");
+                    assert!(error.chain().contains("the file worker was killed"), "{error:?}");
+                }
+                return;
+            }
+        }
+        panic!("no worker was killed: {read:?} {written:?}");
+    });
+}
+
 /// After a timeout nothing of the command is left, however it forks, is called, or ignores signals.
 #[test]
 fn nothing_survives_a_timeout() {
