@@ -308,6 +308,12 @@ impl<R: RemoteRuntime> Episodes<R> {
         Ok(())
     }
 
+    /// Forgets the files an episode ended with: no other episode can start with them from now on.
+    pub async fn forget_end(&self, id: &str) {
+        // Where there are none, nothing has to be done; one that cannot be removed stays as an image.
+        let _ = self.runtime.remove_image(&earlier::image_at_end(id)).await;
+    }
+
     /// Stops all episodes so that they can be resumed, starts no others, and waits up to `grace` until their sandboxes are gone.
     pub async fn close(&self, grace: Duration) {
         self.closing.store(true, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use agent::{EpisodeSettings, Opening, RestoredFiles, tools::SUBMIT};
 use attempt::Collected;
 use futures_util::FutureExt;
 use model::Permit;
-use sandbox::{ImageRef, RemoteRuntime, Sandbox, Spec};
+use sandbox::{ImageRef, Process, RemoteRuntime, Sandbox, Spec, Streams};
 use serde_json::json;
 use trajectory::{Content, Ended, Event, Fault, Line, Message, Outcome, Spent, Started};
 
@@ -17,6 +17,9 @@ use crate::{
     live::{Entry, Live},
     metered::Metered,
 };
+
+/// The file with the answer, in the output directory.
+const ANSWER: &str = "answer.txt";
 
 /// How long the files of a cancelled episode are collected: enough for a few.
 const LAST_FILES: Duration = Duration::from_millis(500);
@@ -226,6 +229,12 @@ impl<R: RemoteRuntime> Play<R> {
         let sandbox = self.runtime.create(&self.spec(image)).await?;
         let prompts = &self.options.prompts;
         attempt::create_directories(&sandbox, prompts).await?;
+        if self.record.image.is_some() {
+            // The answer of the episode before is not the answer of this one.
+            let answer = prompts.output_dir.join(ANSWER).to_string_lossy().into_owned();
+            let remove = Process::new(["rm", "-rf", "--", &answer]);
+            sandbox.process(&remove, Streams::discard()).await?;
+        }
         if let Some(input) = self.options.store.input_dir(&self.record.id) {
             attempt::copy_input(&sandbox, prompts, &input).await?;
         }
@@ -312,7 +321,7 @@ impl<R: RemoteRuntime> Play<R> {
         };
         let mut result = EpisodeResult::new(ended, attempt::now_ms());
         result.files_error = error;
-        result.answer = attempt::answer_of(&dir.join("answer.txt"));
+        result.answer = attempt::answer_of(&dir.join(ANSWER));
         result.files = files::list(&dir);
         result.kept = journal.save_end(sandbox).await;
         result

@@ -37,6 +37,7 @@
 //!
 //! - [`lis_model_local`](../lis_model_local/index.html): a GGUF file in this process, by llama.cpp.
 //! - [`lis_model_server`](../lis_model_server/index.html): an OpenAI-compatible endpoint in front of any `Model`.
+//! - [`lis_openai_wire`](../lis_openai_wire/index.html): requests, responses and errors in OpenAI's format.
 //! - [`lis_chat_template`](../lis_chat_template/index.html): a conversation as the text a model was trained on.
 //! - [`lis_catalogue`](../lis_catalogue/index.html): models by name: sizes, hashes, sources, downloads.
 //! - [`lis_adapters`](../lis_adapters/index.html): the adapters that are part of the program, as bytes.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use http_server::{MemoryBudget, MemoryPermit};
+use openai_wire::ApiError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{ServeOptions, api_error::ApiError};
+use crate::ServeOptions;
 
 /// The counters.
 #[derive(Debug)]

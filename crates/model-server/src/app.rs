@@ -13,12 +13,10 @@ use axum::{
 };
 use http_server::{BodyLimits, Gate, MemoryPermit};
 use model::Model;
+use openai_wire::ApiError;
 use serde_json::{Value, json};
 
-use crate::{
-    ServeOptions, Served, admission::Admission, api_error::ApiError, chat, completion, completions,
-    generation::broken,
-};
+use crate::{ServeOptions, Served, admission::Admission, chat, completions, generation::broken};
 
 /// The health check, which needs no key.
 const HEALTH: &str = "/health";
@@ -83,7 +81,7 @@ pub(crate) fn app<M: Model>(
     let gate = Arc::new(Gate::new(key, address, HEALTH));
     let admission = Admission::new(&options);
     let models = Arc::new(models);
-    let app = App { models, options, admission, created: completion::now() };
+    let app = App { models, options, admission, created: openai_wire::now() };
     Router::new()
         .route(HEALTH, get(health))
         .route("/v1/models", get(list::<M>))

@@ -7,15 +7,17 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode},
 };
-use model::{Model, Sampling};
+use model::Model;
+use openai_wire::{
+    ApiError, CompletionHeader,
+    parameters::{Delivery, with_defaults},
+};
 use trajectory::Message;
 
 use crate::{
     Images, Served,
-    api_error::ApiError,
     app::{App, json},
-    chat_request::{ChatRequest, Delivery, parse},
-    completion::CompletionHeader,
+    chat_request::{ChatRequest, parse},
     generation::Generation,
     holdback::Calls,
     stream,
@@ -59,26 +61,11 @@ fn has_image(message: &Message) -> bool {
 pub(crate) fn unknown(name: &str) -> ApiError {
     let message = format!("unknown model {name:?}; GET /v1/models lists the available ones");
     let failure = ApiError::field("model", message).code("model_not_found");
-    failure.status(StatusCode::NOT_FOUND)
+    failure.with_status(StatusCode::NOT_FOUND)
 }
 
 /// The name the client used, or the model's own.
 fn named<'a, M>(served: &'a Served<M>, chat: &'a ChatRequest) -> &'a str {
     let listed = served.names.first().map_or("", String::as_str);
     if chat.model.is_empty() { listed } else { &chat.model }
-}
-
-/// The client's sampling settings, with the server's as defaults.
-fn with_defaults(client: Sampling, server: &Sampling) -> Sampling {
-    let stop = if client.stop.is_empty() { server.stop.clone() } else { client.stop };
-    Sampling {
-        temperature: client.temperature.or(server.temperature),
-        top_p: client.top_p.or(server.top_p),
-        top_k: client.top_k.or(server.top_k),
-        min_p: client.min_p.or(server.min_p),
-        repetition_penalty: client.repetition_penalty.or(server.repetition_penalty),
-        seed: client.seed.or(server.seed),
-        stop,
-        ..server.clone()
-    }
 }

@@ -3,15 +3,13 @@
 //! Unknown fields are ignored. Known fields that are not supported are refused instead of silently ignored.
 
 use model::{Sampling, ToolSpec};
+use openai_wire::{
+    ApiError, Fields, ValueBudget, messages,
+    parameters::{Delivery, delivery, max_tokens, sampling},
+    wrong,
+};
 use serde_json::{Value, json};
 use trajectory::Message;
-
-use crate::{
-    api_error::ApiError,
-    fields::{Fields, wrong},
-    messages,
-    values::ValueBudget,
-};
 
 /// A chat completions request.
 #[derive(Debug)]
@@ -44,33 +42,11 @@ pub(crate) enum Parallel {
     One,
 }
 
-/// How the response is delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Delivery {
-    Whole,
-    Stream(StreamUsage),
-}
-
-/// Whether a stream ends with the token usage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamUsage {
-    Included,
-    Omitted,
-}
-
 /// Maximum tools of one request.
 const MAX_TOOLS: usize = 1024;
-/// Maximum stop sequences.
-const MAX_STOPS: usize = 16;
-/// Maximum bytes of a stop sequence. They are searched after every token.
-const MAX_STOP_BYTES: usize = 1024;
-
-/// More tokens than any vocabulary has, in a range every server accepts.
-const UNLIMITED_TOP_K: u64 = i32::MAX as u64;
-
 /// Parses a body.
 pub(crate) fn parse(body: &[u8]) -> Result<ChatRequest, ApiError> {
-    let mut values = ValueBudget::new();
+    let mut values = ValueBudget::default();
     values.spend(body)?;
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::request(format_args!("is not JSON: {error}")))?;
@@ -205,83 +181,6 @@ fn choose(
         return Err(fields.error("tool_choice", "cannot require a call without tools"));
     }
     Ok((tools, choice))
-}
-
-fn sampling(fields: &Fields<'_>) -> Result<Sampling, ApiError> {
-    // For other servers, -1 or 0 means no limit.
-    let top_k = match fields.integer("top_k")? {
-        Some(number) if number < -1 => return Err(fields.error("top_k", "must not be negative")),
-        Some(-1 | 0) => Some(UNLIMITED_TOP_K),
-        number => number.map(saturated),
-    };
-    // OpenAI allows negative seeds.
-    let seed = fields.integer("seed")?.map(|seed| seed as u64);
-    Ok(Sampling {
-        temperature: fields.number("temperature", 0.0, 2.0)?,
-        top_p: fields.number("top_p", 0.0, 1.0)?,
-        top_k,
-        min_p: fields.number("min_p", 0.0, 1.0)?,
-        repetition_penalty: fields.number("repetition_penalty", 0.01, 10.0)?,
-        seed,
-        stop: stop(fields)?,
-        ..Sampling::default()
-    })
-}
-
-fn stop(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
-    let texts = match fields.get("stop") {
-        None => Vec::new(),
-        Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(list)) => {
-            let text = |(at, value): (usize, &Value)| {
-                let text = value.as_str().map(str::to_owned);
-                text.ok_or_else(|| wrong(&format!("stop[{at}]"), "a string", value))
-            };
-            list.iter().take(MAX_STOPS + 1).enumerate().map(text).collect::<Result<_, _>>()?
-        }
-        Some(other) => return Err(wrong("stop", "a string or a list of strings", other)),
-    };
-    if texts.len() > MAX_STOPS {
-        return Err(fields.error("stop", format_args!("must not be more than {MAX_STOPS} texts")));
-    }
-    if texts.iter().any(String::is_empty) {
-        return Err(fields.error("stop", "must not be empty"));
-    }
-    if texts.iter().any(|text| text.len() > MAX_STOP_BYTES) {
-        let why = format_args!("must not be longer than {MAX_STOP_BYTES} bytes");
-        return Err(fields.error("stop", why));
-    }
-    Ok(texts)
-}
-
-fn max_tokens(fields: &Fields<'_>) -> Result<Option<u64>, ApiError> {
-    for key in ["max_completion_tokens", "max_tokens"] {
-        match fields.integer(key)? {
-            None => {}
-            Some(number) if number < 1 => return Err(fields.error(key, "must be at least 1")),
-            Some(number) => return Ok(Some(saturated(number))),
-        }
-    }
-    Ok(None)
-}
-
-/// How the response is delivered.
-pub(crate) fn delivery(fields: &Fields<'_>) -> Result<Delivery, ApiError> {
-    let usage = match fields.get("stream_options") {
-        None => StreamUsage::Omitted,
-        Some(options) => match Fields::of(options, "stream_options")?.flag("include_usage")? {
-            true => StreamUsage::Included,
-            false => StreamUsage::Omitted,
-        },
-    };
-    Ok(match fields.flag("stream")? {
-        true => Delivery::Stream(usage),
-        false => Delivery::Whole,
-    })
-}
-
-fn saturated(number: i128) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

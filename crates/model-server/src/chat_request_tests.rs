@@ -1,5 +1,6 @@
 //! Bodies as clients send them.
 
+use openai_wire::parameters::{StreamUsage, UNLIMITED_TOP_K};
 use trajectory::Arguments;
 
 use super::*;

@@ -16,6 +16,11 @@ use axum::{
 };
 use futures_util::stream;
 use model::{Error, Model, Overflow};
+use openai_wire::{
+    ApiError,
+    parameters::{Delivery, StreamUsage},
+    sse::{self, event_stream},
+};
 use sampling::{OnToken, SampleError, SampleRequest, Sampled};
 use serde_json::{Value, json};
 use tokio::{
@@ -26,14 +31,11 @@ use tokio::{
 
 use crate::{
     admission::QueueSlot,
-    api_error::ApiError,
     app::{App, json},
     chat,
-    chat_request::{Delivery, StreamUsage},
     completions_request::{CompletionsRequest, Ends, parse},
     completions_response::{Completion, Pair},
     generation::broken,
-    stream::event_stream,
     tokens::TokenModel,
 };
 
@@ -59,7 +61,7 @@ pub(crate) async fn complete<M: Model>(
     let (tokens, context) = (request.prompt.len(), model.context());
     // Before it is queued: what cannot be served shall not hold memory until its turn.
     if tokens >= context {
-        return Err(SampleError::TooLong { tokens, context }.into());
+        return Err(failed(SampleError::TooLong { tokens, context }));
     }
     let completion = Completion::new(name, model.clone(), &request);
     let delivery = request.delivery;
@@ -106,7 +108,7 @@ impl Running {
                 // Without a receiver, this task is about to be aborted.
                 let _ = tokens.send(Progress::Token(Pair { token, logprob }));
             });
-            let done = model.sample(sample, on_token).await.map_err(ApiError::from);
+            let done = model.sample(sample, on_token).await.map_err(failed);
             let _ = sender.send(Progress::Done(Box::new(done)));
         });
         Self { events, task }
@@ -198,7 +200,7 @@ impl Streamed {
                 if self.usage == StreamUsage::Included {
                     text.push_str(&event(&self.completion.usage_chunk(&sampled)));
                 }
-                text + "data: [DONE]\n\n"
+                text + sse::DONE
             }
         }
     }
@@ -214,24 +216,23 @@ fn event(json: &Value) -> String {
     format!("data: {json}\n\n")
 }
 
-impl From<SampleError> for ApiError {
-    fn from(error: SampleError) -> Self {
-        let text = error.to_string();
-        match error {
-            SampleError::TooLong { tokens, context } => {
-                let (context, prompt) = (Some(context as u64), Some(tokens as u64));
-                let numbers = Overflow { context, prompt, output: None };
-                Self::from(Error::Overflow { numbers, message: text }).param("prompt")
-            }
-            SampleError::Empty | SampleError::UnknownToken { .. } => Self::field("prompt", text),
-            SampleError::InvalidParameter { .. } => Self::new(StatusCode::BAD_REQUEST, text),
-            SampleError::Stopped => Self::busy("the model is being shut down"),
-            SampleError::Failed(source) => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{text}: {source}"))
-            }
-            SampleError::NotFinite | SampleError::Panicked | SampleError::Exhausted => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, text)
-            }
+/// The error of a sampler, for the client.
+fn failed(error: SampleError) -> ApiError {
+    let text = error.to_string();
+    match error {
+        SampleError::TooLong { tokens, context } => {
+            let (context, prompt) = (Some(context as u64), Some(tokens as u64));
+            let numbers = Overflow { context, prompt, output: None };
+            ApiError::from(Error::Overflow { numbers, message: text }).param("prompt")
+        }
+        SampleError::Empty | SampleError::UnknownToken { .. } => ApiError::field("prompt", text),
+        SampleError::InvalidParameter { .. } => ApiError::new(StatusCode::BAD_REQUEST, text),
+        SampleError::Stopped => ApiError::busy("the model is being shut down"),
+        SampleError::Failed(source) => {
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{text}: {source}"))
+        }
+        SampleError::NotFinite | SampleError::Panicked | SampleError::Exhausted => {
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
         }
     }
 }

@@ -4,19 +4,17 @@
 
 use std::fmt;
 
+use openai_wire::{
+    ApiError, Fields, ValueBudget,
+    parameters::{Delivery, delivery},
+    wrong,
+};
 use sampling::SamplingParams;
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, Visitor},
 };
 use serde_json::{Map, Value, json};
-
-use crate::{
-    api_error::ApiError,
-    chat_request::{Delivery, delivery},
-    fields::{Fields, wrong},
-    values::ValueBudget,
-};
 
 /// A completions request.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 //!
 //! Pure: converts to JSON.
 
+use openai_wire::now;
 use sampling::{SampleEnd, Sampled};
 use serde_json::{Value, json};
 
 use crate::{
-    completion::now,
     completions::{id, usage},
     completions_request::{CompletionsRequest, Shown},
     tokens::TokenModel,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use model::{Delta, Listener, Model, Request, Response, Sampling, Silent, ToolChoice};
+use openai_wire::{ApiError, parameters::Delivery};
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     task::JoinHandle,
@@ -15,8 +16,7 @@ use trajectory::{Message, Stop, Usage};
 use crate::{
     Served,
     admission::QueueSlot,
-    api_error::ApiError,
-    chat_request::{ChatRequest, Choice, Delivery, Parallel},
+    chat_request::{ChatRequest, Choice, Parallel},
 };
 
 /// An event of a generation.

@@ -18,23 +18,18 @@
 //! ```
 
 mod admission;
-mod api_error;
 mod app;
 mod chat;
 mod chat_request;
-mod completion;
 mod completions;
 mod completions_request;
 mod completions_response;
-mod fields;
 mod generation;
 mod holdback;
-mod messages;
 mod options;
 mod serve;
 mod stream;
 mod tokens;
-mod values;
 
 pub use options::{Images, ServeOptions, Served};
 pub use serve::serve;

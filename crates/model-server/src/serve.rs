@@ -4,9 +4,10 @@ use std::{future::Future, io};
 
 use http_server::ConnectionLimits;
 use model::Model;
+use openai_wire::ApiError;
 use tokio::net::TcpListener;
 
-use crate::{ServeOptions, Served, api_error::ApiError, app::app};
+use crate::{ServeOptions, Served, app::app};
 
 /// Serves these models until `shutdown` completes. Then no new connections are accepted, running responses may finish
 /// within [`ServeOptions::grace`], and the rest is aborted.

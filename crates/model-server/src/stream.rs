@@ -6,16 +6,16 @@ use std::{convert::Infallible, time::Duration};
 
 use axum::{
     body::Body,
-    http::{HeaderValue, Response, StatusCode, header},
+    http::{Response, StatusCode},
 };
 use futures_util::stream;
+use openai_wire::{
+    ApiError, CompletionHeader, finish_reason, numbered, parameters::StreamUsage, sse,
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
-    api_error::ApiError,
-    chat_request::StreamUsage,
-    completion::{self, CompletionHeader},
     generation::{Generation, Progress, broken},
     holdback::{Calls, Holdback},
 };
@@ -40,16 +40,7 @@ pub(crate) async fn respond(
         let bytes = sending.next().await?;
         Some((Ok::<_, Infallible>(bytes), sending))
     });
-    Ok(event_stream(Body::from_stream(body)))
-}
-
-/// A response of server-sent events.
-pub(crate) fn event_stream(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
+    Ok(sse::event_stream(Body::from_stream(body)))
 }
 
 struct Sending {
@@ -140,14 +131,14 @@ impl Events {
         self.push("content", &rest);
         let calls = &response.message.calls;
         if !calls.is_empty() {
-            self.chunk(json!({ "tool_calls": completion::numbered(calls) }), None);
+            self.chunk(json!({ "tool_calls": numbered(calls) }), None);
         }
-        self.chunk(json!({}), Some(completion::finish_reason(response)));
+        self.chunk(json!({}), Some(finish_reason(response)));
         if self.usage == StreamUsage::Included {
             let usage = self.fields.usage_chunk(&response.usage);
             self.event(&usage);
         }
-        self.out.push_str("data: [DONE]\n\n");
+        self.out.push_str(sse::DONE);
         self.ended = true;
     }
 
@@ -172,15 +163,11 @@ impl Events {
         self.event(&chunk);
     }
 
-    /// Appends an event. Line breaks are escaped in JSON, so it is one line.
     fn event(&mut self, json: &Value) {
-        self.out.push_str("data: ");
-        self.out.push_str(&json.to_string());
-        self.out.push_str("\n\n");
+        sse::push_event(&mut self.out, json);
     }
 
-    /// Appends a comment as a keep-alive.
     fn comment(&mut self) {
-        self.out.push_str(": still writing\n\n");
+        sse::push_comment(&mut self.out);
     }
 }

@@ -88,12 +88,16 @@ impl Http {
 
     /// Sends a request. The status of the answer is not checked yet.
     pub(crate) async fn post(&self, body: &Value) -> Result<Answer<'_>, Error> {
-        let body = body.to_string();
+        let response = self.send(body.to_string().into()).await?;
+        Ok(Answer { http: self, response, read: 0 })
+    }
+
+    /// Sends a body as it is.
+    pub(crate) async fn send(&self, body: Bytes) -> Result<Response, Error> {
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
         let sent = timeout(self.endpoint.silence, request.send()).await;
         let response = sent.map_err(|_| Error::Silence(self.endpoint.silence))?;
-        let response = response.map_err(|source| self.transport_error(source))?;
-        Ok(Answer { http: self, response, read: 0 })
+        response.map_err(|source| self.transport_error(source))
     }
 
     /// The server's list of models, as it sent it. Servers may list fewer than they have, or have no list.
@@ -144,7 +148,7 @@ impl Http {
         Error::Protocol(one_line(&self.endpoint.hide(why)))
     }
 
-    fn transport_error(&self, source: lis_http::Error) -> Error {
+    pub(crate) fn transport_error(&self, source: lis_http::Error) -> Error {
         let source = source.without_url();
         if source.is_connect() {
             let url = self.endpoint.hide(&redacted(&self.url));

@@ -19,7 +19,7 @@ use tower_service::Service as _;
 use crate::{
     DEFAULT_TOKEN, Quotas, ServeOptions, Token,
     audit::Audit,
-    control, episodes,
+    chat, control, episodes,
     error::{ApiError, Code},
     filesystem,
     live::Live,
@@ -126,7 +126,9 @@ impl<R: Runtime> Server<R> {
 
 /// Everything that is served.
 pub(crate) fn app<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
-    let control = control::routes(Arc::clone(&server)).merge(episodes::routes(Arc::clone(&server)));
+    let control = control::routes(Arc::clone(&server))
+        .merge(episodes::routes(Arc::clone(&server)))
+        .merge(chat::routes(Arc::clone(&server)));
     Router::new()
         .fallback(move |State(server): State<Arc<Server<R>>>, request: Request<Body>| {
             let control = control.clone();
@@ -190,7 +192,10 @@ async fn answer<R: RemoteRuntime>(
             let _ = facts.token.set(Arc::clone(&caller.name));
             // After the check of the key.
             if request.uri().path() == "/metrics" {
-                return operation::metrics(server);
+                return match *request.method() {
+                    Method::GET | Method::HEAD => operation::metrics(server),
+                    ref other => wrong_method(other, "/metrics", "GET, HEAD"),
+                };
             }
             request.extensions_mut().insert(caller);
             match control.call(request).await {

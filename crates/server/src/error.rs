@@ -155,6 +155,12 @@ pub(crate) fn respond_with(body: Bytes, permit: MemoryPermit) -> Response<Body> 
 impl From<SandboxError> for ApiError {
     fn from(error: SandboxError) -> Self {
         let code = match &error {
+            // The machine's limit, such as that of watched directories: not a failure of this server.
+            SandboxError::Path { source, .. } | SandboxError::Io { source, .. }
+                if has_no_descriptors(source) =>
+            {
+                Code::TooMany
+            }
             SandboxError::Path { source, .. } => of_path(source),
             SandboxError::Io { source, .. } if is_full(source) => Code::DiskFull,
             SandboxError::Spec(_) | SandboxError::BadRequest(_) => Code::InvalidArgument,
@@ -182,6 +188,13 @@ fn of_path(source: &io::Error) -> Code {
         _ if is_full(source) => Code::DiskFull,
         _ => Code::InvalidArgument,
     }
+}
+
+/// Whether a process or the machine may open no more files.
+fn has_no_descriptors(source: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(source.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
 fn is_full(source: &io::Error) -> bool {

@@ -8,6 +8,7 @@
 
 mod app;
 mod audit;
+mod chat;
 mod connect;
 mod control;
 mod control_observe;
@@ -44,6 +45,7 @@ mod transfer;
 mod tunnel;
 mod users;
 
+pub use chat::{ChatOptions, FileLimits, FileStore, Gateway, TokenRequest};
 pub use http_server::{KeyHash, Tls, TlsError};
 pub use operation::OperationOptions;
 pub use options::ServeOptions;

@@ -6,7 +6,7 @@ use episodes::EpisodeOptions;
 use http_server::{ConnectionLimits, Tls};
 use sandbox::{ImageRef, Spec};
 
-use crate::{OperationOptions, Tokens};
+use crate::{ChatOptions, OperationOptions, Tokens};
 
 /// How sandboxes are served.
 #[derive(Clone)]
@@ -36,6 +36,8 @@ pub struct ServeOptions {
     pub episodes: Option<EpisodeOptions>,
     /// What clients are told that need a model where there is none.
     pub no_model: String,
+    /// OpenAI's protocol; `None` where it is not served.
+    pub chat: Option<ChatOptions>,
     /// Limits of connections.
     pub connections: ConnectionLimits,
 }
@@ -66,6 +68,7 @@ impl Default for ServeOptions {
             tls: None,
             episodes: None,
             no_model: "this server has no model".into(),
+            chat: None,
             connections: ConnectionLimits {
                 max_connections: 4096,
                 busy: r#"{"code":503,"message":"too many connections"}"#.into(),

@@ -63,7 +63,7 @@ const ID_LENGTH: usize = 20;
 const BASE: &str = "base";
 
 /// A random id or secret.
-fn random(length: usize) -> Result<String, ApiError> {
+pub(crate) fn random(length: usize) -> Result<String, ApiError> {
     // Each from the operating system's random numbers: an id that can be guessed would be a key that can be guessed.
     let mut bytes = vec![0u8; length];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

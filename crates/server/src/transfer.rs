@@ -137,7 +137,7 @@ pub(crate) async fn upload<S: RemoteSandbox>(
 }
 
 /// Clients read a refusal only once they have sent, or at least some of, what was refused.
-async fn discard(body: &Mutex<BodyDataStream>) {
+pub(crate) async fn discard(body: &Mutex<BodyDataStream>) {
     let rest = async {
         let mut body = body.lock().await;
         while let Some(Ok(_)) = body.next().await {}
@@ -187,7 +187,7 @@ const UPLOAD_PAUSE: Duration = Duration::from_secs(60);
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A body that fails when nothing arrives for too long.
-fn in_time(
+pub(crate) fn in_time(
     body: Arc<Mutex<BodyDataStream>>,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     futures_util::stream::unfold(Some(body), |body| async move {

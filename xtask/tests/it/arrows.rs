@@ -76,7 +76,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("image", &["error-text", "http"]),
     ("model", &["atomic-file", "http", "trajectory"]),
     ("model-local", &["chat-template", "gguf", "model", "sampling", "trajectory"]),
-    ("model-server", &["http-server", "model", "sampling", "trajectory"]),
+    ("model-server", &["http-server", "model", "openai-wire", "sampling", "trajectory"]),
+    // Errors of models and of bodies become responses in one place for both servers.
+    ("openai-wire", &["http-server", "model", "trajectory"]),
     (
         "perf",
         &[
@@ -122,9 +124,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandbox-native", &["image", "sandbox"]),
     ("sandbox-testkit", &["sandbox", "sandbox-conformance", "sandbox-native"]),
     ("seeded", &[]),
-    // Any runtime that supports remote clients, and only through its traits.
-    // Any model as well; episodes are played by `episodes`, whose requests have limits and messages.
-    ("server", &["agent", "episodes", "http-server", "model", "sandbox", "trajectory"]),
+    // Any runtime that supports remote clients, and only through its traits. Any model as well; episodes are played by
+    // `episodes`, whose requests have limits and messages.
+    (
+        "server",
+        &[
+            "agent",
+            "atomic-file",
+            "episodes",
+            "http-server",
+            "model",
+            "openai-wire",
+            "sandbox",
+            "trajectory",
+        ],
+    ),
     ("startup", &["error-text", "sandbox-native", "trajectory"]),
     // Any runtime, and only through its traits.
     ("supervisor", &["atomic-file", "error-text", "sandbox"]),

@@ -1,6 +1,7 @@
 //! `serve`: sandboxes over HTTP, and episodes of a model in them.
 
 mod access;
+mod chat;
 mod episodes;
 mod tokens;
 
@@ -94,10 +95,12 @@ pub(crate) async fn run(
     })?;
     let at = listener.local_addr()?;
     refuse_own_address(&sandbox.spec.network, at)?;
-    let episodes =
+    let opened =
         episodes::open(args.episodes, args.data_dir.clone(), sandbox.spec.clone(), settings).await?;
+    let (episodes, chat) = opened.unzip();
     let options = ServeOptions {
         episodes,
+        chat,
         no_model: NO_MODEL.into(),
         tokens: access.tokens.clone(),
         tls: access.tls.clone(),

@@ -4,18 +4,9 @@ use std::time::{Duration, Instant};
 
 use lis_server::ServeOptions;
 use reqwest::Method;
-use sandbox::Runtime;
 use serde_json::json;
 
-use crate::support::{TestServer, bash, with_server};
-
-async fn becomes(server: &TestServer, count: usize) {
-    let begun = Instant::now();
-    while server.runtime.list().await.unwrap().len() != count {
-        assert!(begun.elapsed() < Duration::from_secs(20), "still not {count} sandboxes");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
+use crate::support::{bash, becomes, with_server};
 
 #[test]
 fn a_killed_sandbox_is_gone_with_its_programs() {

@@ -1,6 +1,10 @@
 //! A server with real sandboxes, and requests to it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lis_server::{ServeOptions, serve};
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -119,4 +123,13 @@ pub(crate) fn messages(mut body: &[u8]) -> Vec<Value> {
 /// A program for `/process.Process/Start`.
 pub(crate) fn bash(script: &str) -> Value {
     json!({ "process": { "cmd": "/bin/bash", "args": ["-c", script] }, "stdin": false })
+}
+
+/// Waits until there are this many sandboxes.
+pub(crate) async fn becomes(server: &TestServer, count: usize) {
+    let begun = Instant::now();
+    while sandbox::Runtime::list(&*server.runtime).await.unwrap().len() != count {
+        assert!(begun.elapsed() < Duration::from_secs(20), "still not {count} sandboxes");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -7,7 +7,9 @@ use clap::Args;
 use episodes::{EpisodeOptions, ServedModel, Store};
 use model::{SharedModel, ToolFormat};
 use sandbox::Spec;
+use server::ChatOptions;
 
+use super::chat::{self, ChatArgs};
 use crate::{
     args::{
         model::{Images, LocalArgs, ModelArgs, Provider},
@@ -28,6 +30,8 @@ pub(super) const NO_MODEL: &str =
 pub(crate) struct EpisodeArgs {
     #[command(flatten)]
     model: ServedModelArgs,
+    #[command(flatten)]
+    chat: ChatArgs,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
@@ -96,13 +100,13 @@ impl From<ServedModelArgs> for ModelArgs {
     }
 }
 
-/// Opens the model and the directory of episodes. Without a model and a directory there are no episodes.
+/// Opens the model and the directories of episodes and files. Without a model and a directory there are none.
 pub(super) async fn open(
     args: EpisodeArgs,
     data: Option<PathBuf>,
     spec: Spec,
     settings: &Settings,
-) -> anyhow::Result<Option<EpisodeOptions>> {
+) -> anyhow::Result<Option<(EpisodeOptions, ChatOptions)>> {
     let has_model = args.model.model.is_some();
     if !has_model && data.is_none() {
         return Ok(None);
@@ -116,6 +120,7 @@ pub(super) async fn open(
     let store = store(&data)?;
     let mut limits = Limits::default();
     let mut models = Vec::new();
+    let mut gateway = None;
     if has_model {
         let (mut chosen, secrets) = ModelSettings::check(args.model.into(), &config, settings)?;
         if args.limits.episode.max_cost.is_some() && chosen.price.is_none() {
@@ -125,6 +130,7 @@ pub(super) async fn open(
             );
             return Err(UsageError(text).into());
         }
+        gateway = args.chat.gateway(&chosen, &secrets, &data)?;
         limits.tokens_per_call = max_response_tokens(&chosen.location);
         let (model, context) = AnyModel::open(&chosen, secrets, settings).await?;
         chosen.context = context;
@@ -138,7 +144,8 @@ pub(super) async fn open(
         });
     }
     args.limits.apply(&mut limits);
-    Ok(Some(EpisodeOptions {
+    let chat = chat::open(&data, gateway)?;
+    let episodes = EpisodeOptions {
         spec,
         prompts,
         limits,
@@ -146,7 +153,8 @@ pub(super) async fn open(
         compact: args.limits.episode.compact,
         program: env!("CARGO_PKG_VERSION").to_owned(),
         ..EpisodeOptions::new(Arc::new(store), models)
-    }))
+    };
+    Ok(Some((episodes, chat)))
 }
 
 /// Opens the directory of episodes, for this server alone.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ApiError {
+pub struct ApiError {
     status: StatusCode,
     code: Option<&'static str>,
     param: Option<String>,
@@ -28,44 +28,65 @@ const MAX_MESSAGE: usize = 1000;
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl ApiError {
-    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    /// An error with this status.
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         let message = shortened(message.into());
         Self { status, code: None, param: None, message, retry_after: None }
     }
 
     /// The body as a whole is invalid.
-    pub(crate) fn request(why: impl std::fmt::Display) -> Self {
+    pub fn request(why: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::BAD_REQUEST, format!("the body {why}"))
     }
 
     /// A field of the body is invalid.
-    pub(crate) fn field(name: impl Into<String>, why: impl std::fmt::Display) -> Self {
+    pub fn field(name: impl Into<String>, why: impl std::fmt::Display) -> Self {
         let name = shortened(name.into());
         let message = format!("{name}: {why}");
         Self { param: Some(name), ..Self::new(StatusCode::BAD_REQUEST, message) }
     }
 
     /// The server is overloaded.
-    pub(crate) fn busy(message: &str) -> Self {
+    pub fn busy(message: &str) -> Self {
         let failure = Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         Self { retry_after: Some(DEFAULT_RETRY_AFTER), ..failure.code("server_busy") }
     }
 
-    pub(crate) fn status(self, status: StatusCode) -> Self {
+    /// The same error with another status.
+    pub fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
 
-    pub(crate) fn code(self, code: &'static str) -> Self {
+    /// The same error with a code, which programs read.
+    #[must_use]
+    pub fn code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
     }
 
+    /// The same error for a client that may try again after this time.
+    #[must_use]
+    pub fn retry_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+
     /// The same error of another field.
-    pub(crate) fn param(self, name: &str) -> Self {
+    #[must_use]
+    pub fn param(self, name: &str) -> Self {
         Self { param: Some(name.to_owned()), ..self }
     }
 
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What went wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The error object of a response or a stream.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         json!({ "error": {
             "message": self.message,
             "type": self.kind(),

@@ -4,18 +4,18 @@
 
 use serde_json::{Map, Value};
 
-use crate::api_error::ApiError;
+use crate::ApiError;
 
 /// An object and its path.
-#[derive(Clone, Copy)]
-pub(crate) struct Fields<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a> {
     map: &'a Map<String, Value>,
     path: &'a str,
 }
 
 impl<'a> Fields<'a> {
     /// The object at this path; empty for the body itself.
-    pub(crate) fn of(value: &'a Value, path: &'a str) -> Result<Self, ApiError> {
+    pub fn of(value: &'a Value, path: &'a str) -> Result<Self, ApiError> {
         match value {
             Value::Object(map) => Ok(Self { map, path }),
             _ if path.is_empty() => Err(ApiError::request("must be an object")),
@@ -23,44 +23,55 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The names of its fields, null ones included.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.map.keys().map(String::as_str)
+    }
+
     /// The full name of a field.
-    pub(crate) fn name(&self, key: &str) -> String {
+    pub fn name(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// An error of a field.
-    pub(crate) fn error(&self, key: &str, why: impl std::fmt::Display) -> ApiError {
+    pub fn error(&self, key: &str, why: impl std::fmt::Display) -> ApiError {
         ApiError::field(self.name(key), why)
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
+    /// A field, unless it is absent.
+    pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    pub(crate) fn need(&self, key: &str) -> Result<&'a Value, ApiError> {
+    /// A field that must be there.
+    pub fn need(&self, key: &str) -> Result<&'a Value, ApiError> {
         self.get(key).ok_or_else(|| self.error(key, "is missing"))
     }
 
-    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, ApiError> {
+    /// A string.
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>, ApiError> {
         self.typed(key, "a string", Value::as_str)
     }
 
-    pub(crate) fn needed_text(&self, key: &str) -> Result<&'a str, ApiError> {
+    /// A string that must be there.
+    pub fn needed_text(&self, key: &str) -> Result<&'a str, ApiError> {
         self.need(key)?;
         Ok(self.text(key)?.unwrap_or_default())
     }
 
-    pub(crate) fn flag(&self, key: &str) -> Result<bool, ApiError> {
+    /// A flag; false where it is absent.
+    pub fn flag(&self, key: &str) -> Result<bool, ApiError> {
         Ok(self.typed(key, "true or false", Value::as_bool)?.unwrap_or(false))
     }
 
-    pub(crate) fn list(&self, key: &str) -> Result<&'a [Value], ApiError> {
+    /// A list; empty where it is absent.
+    pub fn list(&self, key: &str) -> Result<&'a [Value], ApiError> {
         let list = self.typed(key, "a list", Value::as_array)?;
         Ok(list.map_or(&[], Vec::as_slice))
     }
 
     /// A number in a range.
-    pub(crate) fn number(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>, ApiError> {
+    pub fn number(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>, ApiError> {
         let Some(number) = self.typed(key, "a number", Value::as_f64)? else { return Ok(None) };
         if !(least..=most).contains(&number) {
             return Err(self.error(key, format_args!("must be between {least} and {most}")));
@@ -69,7 +80,7 @@ impl<'a> Fields<'a> {
     }
 
     /// An integer.
-    pub(crate) fn integer(&self, key: &str) -> Result<Option<i128>, ApiError> {
+    pub fn integer(&self, key: &str) -> Result<Option<i128>, ApiError> {
         let integer = |value: &Value| {
             let small = value.as_i64().map(i128::from);
             small.or_else(|| value.as_u64().map(i128::from))
@@ -89,7 +100,7 @@ impl<'a> Fields<'a> {
 }
 
 /// A value of the wrong type.
-pub(crate) fn wrong(name: &str, expected: &str, value: &Value) -> ApiError {
+pub fn wrong(name: &str, expected: &str, value: &Value) -> ApiError {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",

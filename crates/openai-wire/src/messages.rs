@@ -7,14 +7,13 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use trajectory::{Arguments, Assistant, Content, Message, ToolCall, ToolResult};
 
-use crate::{
-    api_error::ApiError,
-    fields::{Fields, wrong},
-    values::ValueBudget,
-};
+use crate::{ApiError, Fields, ValueBudget, wrong};
 
 /// Converts the whole conversation.
-pub(crate) fn messages(list: &[Value], values: &mut ValueBudget) -> Result<Vec<Message>, ApiError> {
+///
+/// # Errors
+/// If a message is malformed, naming its field.
+pub fn messages(list: &[Value], values: &mut ValueBudget) -> Result<Vec<Message>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::field("messages", "must contain at least one message"));
     }
@@ -137,7 +136,11 @@ fn content(fields: &Fields<'_>) -> Result<Vec<Content>, ApiError> {
     }
 }
 
-fn part(value: &Value, path: &str) -> Result<Content, ApiError> {
+/// A part of a message: text, or an image as a data URL.
+///
+/// # Errors
+/// If it is neither.
+pub fn part(value: &Value, path: &str) -> Result<Content, ApiError> {
     let fields = Fields::of(value, path)?;
     match fields.needed_text("type")? {
         "text" => Ok(Content::text(fields.needed_text("text")?)),

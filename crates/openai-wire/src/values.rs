@@ -2,11 +2,11 @@
 //!
 //! A value takes two bytes on the wire and fifty times as much in memory. Counting them first is cheap.
 
-use crate::api_error::ApiError;
+use crate::ApiError;
 
 /// How many more values a request may contain.
 #[derive(Debug)]
-pub(crate) struct ValueBudget {
+pub struct ValueBudget {
     most: usize,
     left: usize,
 }
@@ -14,18 +14,21 @@ pub(crate) struct ValueBudget {
 /// Maximum values of a request; long conversations have some ten thousand.
 const MAX_VALUES: usize = 100_000;
 
-impl ValueBudget {
-    pub(crate) fn new() -> Self {
+impl Default for ValueBudget {
+    /// The budget of a request.
+    fn default() -> Self {
         Self::of(MAX_VALUES)
     }
+}
 
+impl ValueBudget {
     /// A budget of this many values.
-    pub(crate) fn of(most: usize) -> Self {
+    pub fn of(most: usize) -> Self {
         Self { most, left: most }
     }
 
     /// Deducts the values of a text.
-    pub(crate) fn spend(&mut self, text: &[u8]) -> Result<(), ApiError> {
+    pub fn spend(&mut self, text: &[u8]) -> Result<(), ApiError> {
         match self.left.checked_sub(count(text)) {
             Some(left) => {
                 self.left = left;
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_shared() {
-        let mut values = ValueBudget::new();
+        let mut values = ValueBudget::default();
         let half = format!("[{}1]", "1,".repeat(MAX_VALUES / 2));
         assert!(values.spend(half.as_bytes()).is_ok());
         assert!(values.spend(half.as_bytes()).is_err());

@@ -8,25 +8,31 @@ use model::Response;
 use serde_json::{Value, json};
 use trajectory::{Arguments, Assistant, Stop, ToolCall, Usage};
 
-use crate::chat_request::StreamUsage;
+use crate::parameters::StreamUsage;
 
 /// The fields common to all parts of one completion.
 #[derive(Clone, Debug)]
-pub(crate) struct CompletionHeader {
-    id: String,
+pub struct CompletionHeader {
+    /// Its id.
+    pub id: String,
     created: u64,
     model: String,
 }
 
 impl CompletionHeader {
     /// The header of a new completion of this model.
-    pub(crate) fn new(model: &str) -> Self {
+    pub fn new(model: &str) -> Self {
         let id = format!("chatcmpl-{:032x}", fastrand::u128(..));
         Self { id, created: now(), model: model.to_owned() }
     }
 
-    /// The complete response.
-    pub(crate) fn complete(&self, response: &Response) -> Value {
+    /// The complete response of a model.
+    pub fn complete(&self, response: &Response) -> Value {
+        self.whole(message(&response.message), finish_reason(response), &response.usage)
+    }
+
+    /// The complete response with this message.
+    pub fn whole(&self, message: Value, finish: &str, tokens: &Usage) -> Value {
         json!({
             "id": self.id,
             "object": "chat.completion",
@@ -34,23 +40,23 @@ impl CompletionHeader {
             "model": self.model,
             "choices": [{
                 "index": 0,
-                "message": message(&response.message),
+                "message": message,
                 "logprobs": null,
-                "finish_reason": finish_reason(response),
+                "finish_reason": finish,
             }],
-            "usage": usage(&response.usage),
+            "usage": usage(tokens),
         })
     }
 
     /// A chunk of the response.
-    pub(crate) fn chunk(&self, delta: Value, finish: Option<&str>, included: StreamUsage) -> Value {
+    pub fn chunk(&self, delta: Value, finish: Option<&str>, included: StreamUsage) -> Value {
         let choice =
             json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish });
         self.with_choices(json!([choice]), included, Value::Null)
     }
 
     /// The last chunk of a stream, with the token usage.
-    pub(crate) fn usage_chunk(&self, count: &Usage) -> Value {
+    pub fn usage_chunk(&self, count: &Usage) -> Value {
         self.with_choices(json!([]), StreamUsage::Included, usage(count))
     }
 
@@ -71,12 +77,12 @@ impl CompletionHeader {
 }
 
 /// Seconds since 1970.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// OpenAI's finish reason.
-pub(crate) fn finish_reason(response: &Response) -> &'static str {
+pub fn finish_reason(response: &Response) -> &'static str {
     match &response.stop {
         Stop::Length => "length",
         Stop::Refusal => "content_filter",
@@ -86,7 +92,7 @@ pub(crate) fn finish_reason(response: &Response) -> &'static str {
 }
 
 /// The calls with their index, as in a stream.
-pub(crate) fn numbered(calls: &[ToolCall]) -> Value {
+pub fn numbered(calls: &[ToolCall]) -> Value {
     let numbered = calls.iter().enumerate().map(|(at, one)| {
         let mut written = call(one);
         written["index"] = json!(at);

@@ -1,0 +1,137 @@
+//! The gateway: requests and answers pass unchanged, their tokens are recorded, secrets are not.
+
+use std::{sync::Arc, time::Duration};
+
+use lis_server::{ChatOptions, FileLimits, FileStore, Gateway, ServeOptions, TokenRequest};
+use model::{Endpoint, Secret};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::{Answer, MockServer, UnusedPort, say};
+
+use crate::support::with_server;
+
+fn options(base_url: String, tokens: TokenRequest, data: &TempDir) -> ServeOptions {
+    let files = FileStore::open(data.path().join("files"), FileLimits::default()).unwrap();
+    let endpoint = Endpoint {
+        api_key: Some(Secret::new("sk-upstream-secret")),
+        ..Endpoint::new("mock", base_url)
+    };
+    let log = data.path().join("tokens.jsonl");
+    let gateway = Gateway::new(endpoint, tokens, log, 1 << 20).unwrap();
+    let chat =
+        ChatOptions { gateway: Some(Arc::new(gateway)), ..ChatOptions::new(Arc::new(files)) };
+    let api_key = Some("sk-client-secret".into());
+    ServeOptions { chat: Some(chat), api_key, ..ServeOptions::default() }
+}
+
+/// The recorded lines, once there are so many.
+async fn lines(data: &TempDir, count: usize) -> Vec<Value> {
+    let path = data.path().join("tokens.jsonl");
+    for _ in 0..500 {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(!text.contains("secret") && !text.contains("Hello"), "{text}");
+        if text.lines().count() >= count {
+            return text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("fewer than {count} lines");
+}
+
+#[test]
+fn conversations_pass_unchanged_and_tokens_are_recorded() {
+    let data = tempfile::tempdir().unwrap();
+    let upstream = MockServer::answering(|received| {
+        if received.body["stream"] == json!(true) {
+            return say("Hello.").tokens(3, 2).into();
+        }
+        let body = json!({
+            "id": "x", "object": "chat.completion", "prompt_token_ids": [1, 2, 3],
+            "choices": [{
+                "index": 0, "message": { "role": "assistant", "content": "Hello." },
+                "token_ids": [4, 5], "finish_reason": "stop",
+                "logprobs": { "content": [{ "token": "a", "logprob": -0.5 }, { "token": "b", "logprob": -1.5 }] },
+            }],
+            "usage": { "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5 }, "own": "field",
+        });
+        Answer::status(200, body.to_string())
+    })
+    .unwrap();
+    with_server(options(upstream.base_url(), TokenRequest::AsSent, &data), async |server| {
+        let body = json!({
+            "model": "mock", "messages": [{ "role": "user", "content": "Hi" }], "n": 1,
+            "tools": [], "return_token_ids": true, "logprobs": true, "unknown": { "kept": [1.5] },
+        });
+        let ask = |body: &Value| {
+            let request = server.request(Method::POST, "/v1/chat/completions").json(body);
+            request.bearer_auth("sk-client-secret").send()
+        };
+        let answer = ask(&body).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.json::<Value>().await.unwrap()["own"], "field");
+        let received = upstream.requests();
+        assert_eq!(received[0].body, body);
+        assert_eq!(received[0].header("authorization"), Some("Bearer sk-upstream-secret"));
+        let lines = lines(&data, 1).await;
+        assert_eq!(lines[0]["prompt_token_ids"], json!([1, 2, 3]));
+        assert_eq!(lines[0]["choices"][0]["token_ids"], json!([4, 5]));
+        assert_eq!(lines[0]["choices"][0]["logprobs"], json!([-0.5, -1.5]));
+        assert_eq!((&lines[0]["caller"], &lines[0]["complete"]), (&json!("default"), &json!(true)));
+        // Streams as well.
+        let mut body = body.clone();
+        body["stream"] = json!(true);
+        let answer = ask(&body).await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        let text = answer.text().await.unwrap();
+        assert!(text.contains("Hel") && text.trim_end().ends_with("data: [DONE]"), "{text}");
+        let models = server.request(Method::GET, "/v1/models").bearer_auth("sk-client-secret");
+        let models: Value = models.send().await.unwrap().json().await.unwrap();
+        assert_eq!(models["data"][0]["id"], "mock");
+    });
+}
+
+#[test]
+fn tokens_are_requested_where_the_operator_says_so() {
+    let data = tempfile::tempdir().unwrap();
+    let upstream = MockServer::answering(|_| say("Hello.")).unwrap();
+    with_server(options(upstream.base_url(), TokenRequest::Added, &data), async |server| {
+        for (path, logprobs) in
+            [("/v1/chat/completions", json!(true)), ("/v1/completions", json!(0))]
+        {
+            let body = json!({ "messages": [{ "role": "user", "content": "Hi" }], "prompt": [1] });
+            let request = server.request(Method::POST, path).bearer_auth("sk-client-secret");
+            request.json(&body).send().await.unwrap();
+            let received = upstream.requests().pop().unwrap().body;
+            assert_eq!(received["return_token_ids"], json!(true));
+            assert_eq!((&received["logprobs"], &received["model"]), (&logprobs, &json!("mock")));
+        }
+    });
+}
+
+#[test]
+fn failures_of_the_models_server_are_told_apart() {
+    let data = tempfile::tempdir().unwrap();
+    let upstream = MockServer::scripted([
+        Answer::error(429, "slow down"),
+        Answer::error(401, "who are you?"),
+        Answer::error(400, "too long"),
+    ])
+    .unwrap();
+    let body = json!({ "model": "mock", "messages": [{ "role": "user", "content": "Hi" }] });
+    with_server(options(upstream.base_url(), TokenRequest::AsSent, &data), async |server| {
+        for status in [429, 502, 400] {
+            let request = server.request(Method::POST, "/v1/chat/completions").json(&body);
+            let answer = request.bearer_auth("sk-client-secret").send().await.unwrap();
+            assert_eq!(answer.status(), status);
+            assert!(answer.json::<Value>().await.unwrap()["error"].is_object());
+        }
+    });
+    let (data, port) = (tempfile::tempdir().unwrap(), UnusedPort::new().unwrap());
+    with_server(options(port.base_url().unwrap(), TokenRequest::AsSent, &data), async |server| {
+        let request = server.request(Method::POST, "/v1/chat/completions").json(&body);
+        let answer = request.bearer_auth("sk-client-secret").send().await.unwrap();
+        assert_eq!(answer.status(), 502);
+        assert_eq!(answer.json::<Value>().await.unwrap()["error"]["type"], "server_error");
+    });
+}
