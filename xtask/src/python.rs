@@ -1,5 +1,5 @@
-//! Python packages for tests: OpenAI's and E2B's clients and Schemathesis for our servers, Math-Verify and Transformers as
-//! references for our grader and our networks. Downloaded once into the cache directory.
+//! Python packages for tests: OpenAI's, E2B's and OpenEnv's clients and Schemathesis for our servers, Math-Verify and
+//! Transformers as references for our grader and our networks. Downloaded once into the cache directory.
 
 use std::{fs, path::PathBuf};
 
@@ -12,6 +12,7 @@ type Package = (&'static str, &'static [&'static str]);
 
 const OPENAI: Package = ("openai==3.49.0", &[]);
 const E2B: Package = ("e2b==2.63.0", &[]);
+const OPENENV: Package = ("openenv==0.10.0", &[]);
 const SCHEMATHESIS: Package = ("schemathesis==4.32.5", &[]);
 const MATH_VERIFY: Package = ("math-verify==0.9.0", &["antlr4-python3-runtime==4.13.2"]);
 /// With its reader of GGUF files, and with what PyTorch imports: `torch.rs` downloads PyTorch without dependencies.
@@ -35,6 +36,11 @@ pub(crate) fn schemathesis(paths: &Paths) -> PathBuf {
     directory(paths, SCHEMATHESIS)
 }
 
+/// The directory of OpenEnv's package.
+pub(crate) fn openenv(paths: &Paths) -> PathBuf {
+    directory(paths, OPENENV)
+}
+
 /// The directory of Math-Verify.
 pub(crate) fn math_verify(paths: &Paths) -> PathBuf {
     directory(paths, MATH_VERIFY)
@@ -47,7 +53,7 @@ pub(crate) fn transformers(paths: &Paths) -> PathBuf {
 
 /// Downloads what is missing.
 pub(crate) fn fetch(paths: &Paths) -> Result<()> {
-    for package in [OPENAI, E2B, SCHEMATHESIS, MATH_VERIFY, TRANSFORMERS] {
+    for package in [OPENAI, E2B, OPENENV, SCHEMATHESIS, MATH_VERIFY, TRANSFORMERS] {
         let to = directory(paths, package);
         if to.exists() {
             continue;

@@ -27,7 +27,7 @@ const MAX_LISTED: usize = 10_000;
 /// Creates sandboxes for attempts.
 pub struct Sandboxes<R: Runtime> {
     runtime: Option<Arc<R>>,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     /// Sandboxes created ahead for each specification.
     warm: usize,
     pools: Mutex<Vec<(Spec, Arc<Pool<R>>)>>,
@@ -46,8 +46,14 @@ impl<R: Runtime> Sandboxes<R> {
     /// Allows `limit` sandboxes at once, besides `warm` ones created ahead for each specification. Without a runtime
     /// every creation fails, which is right where only plain calls are made.
     pub fn new(runtime: Option<Arc<R>>, limit: usize, warm: usize) -> Self {
-        let permits = Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS));
+        let permits = Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS)));
         Self { runtime, permits, warm, pools: Mutex::default() }
+    }
+
+    /// Takes permits that others take too, such as a server whose clients create sandboxes of their own. None is created
+    /// ahead.
+    pub fn sharing(runtime: Arc<R>, permits: Arc<Semaphore>) -> Self {
+        Self { runtime: Some(runtime), permits, warm: 0, pools: Mutex::default() }
     }
 
     /// Whether sandboxes can be created at all.

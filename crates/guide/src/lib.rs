@@ -29,7 +29,7 @@
 //! - [`lis_image`](../lis_image/index.html): OCI images: pull, import, build, commit.
 //! - [`lis_supervisor`](../lis_supervisor/index.html): named sandboxes that outlast the command that created them.
 //! - [`lis_episodes`](../lis_episodes/index.html): episodes of many clients, stored, resumed and forked.
-//! - [`lis_server`](../lis_server/index.html): sandboxes over HTTP, for clients of E2B's protocol; episodes.
+//! - [`lis_server`](../lis_server/index.html): sandboxes over HTTP, for clients of E2B's protocol; episodes; environments, also for OpenEnv's.
 //! - [`lis_sandbox_conformance`](../lis_sandbox_conformance/index.html): the tests that every runtime must pass.
 //! - [`lis_sandbox_testkit`](../lis_sandbox_testkit/index.html): native sandboxes for the tests of other crates.
 //!
@@ -50,6 +50,7 @@
 //! - [`lis_grade`](../lis_grade/index.html): graders that score as the official ones of the benchmarks do.
 //! - [`lis_problems`](../lis_problems/index.html): tasks: rows, prompts, which grader; task folders of users.
 //! - [`lis_attempt`](../lis_attempt/index.html): one problem, one model, one graded answer.
+//! - [`lis_environment`](../lis_environment/index.html): attempts whose model is the caller, for reinforcement learning elsewhere.
 //! - [`lis_benchmark`](../lis_benchmark/index.html): many attempts: bounded, retried, graded, resumed.
 //! - [`lis_results`](../lis_results/index.html): the directory of a benchmark run.
 //! - [`lis_report`](../lis_report/index.html): statistics and analyses; Markdown, JSON and HTML.

@@ -15,7 +15,7 @@ use crate::{
 /// Maximum calls in one response; more are an attack or a mistake.
 pub(crate) const MAX_CALLS: usize = 256;
 /// Maximum token count, so that sums cannot overflow.
-const MAX_COUNT: u64 = 1 << 40;
+pub(crate) const MAX_COUNT: u64 = 1 << 40;
 /// Maximum bytes of an id: vendors' ids have about thirty, and none accepts longer ones.
 const MAX_ID: usize = 64;
 

@@ -11,15 +11,16 @@ use axum::{
     response::IntoResponse,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
+use environment::Environments;
 use http_server::{BodyLimits, Gate, KeyHash, MemoryBudget, MemoryPermit, same_secret};
 use sandbox::{RemoteRuntime, Runtime};
 use serde::Deserialize;
 use tower_service::Service as _;
 
 use crate::{
-    DEFAULT_TOKEN, Quotas, ServeOptions, Token,
+    DEFAULT_TOKEN, EnvironmentOptions, Quotas, ServeOptions, Token,
     audit::Audit,
-    chat, control, episodes,
+    chat, control, environments, episodes,
     error::{ApiError, Code},
     filesystem,
     live::Live,
@@ -42,6 +43,8 @@ const SANDBOX_ID: &str = "e2b-sandbox-id";
 const MAX_BODY: usize = 8 << 20;
 /// Memory for all bodies together.
 const BODY_MEMORY: usize = 256 << 20;
+/// Most connections of OpenEnv's clients.
+const MAX_OPENENV: usize = 4096;
 /// How long a body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -50,6 +53,9 @@ pub(crate) struct Server<R: Runtime> {
     pub(crate) registry: Arc<Registry<R>>,
     /// Absent where the server plays no episodes.
     pub(crate) episodes: Option<Arc<Episodes<R>>>,
+    pub(crate) environments: Option<Arc<Environments<R>>>,
+    /// Places for connections of OpenEnv, which are no longer those of the HTTP server.
+    pub(crate) openenv: Arc<tokio::sync::Semaphore>,
     gate: Gate,
     pub(crate) memory: MemoryBudget,
     tunnels: Tunnels,
@@ -90,12 +96,18 @@ impl<R: RemoteRuntime> Server<R> {
             });
             added.map_err(io::Error::other)?;
         }
-        let episodes = options.episodes.take();
+        let (episodes, environments) = (options.episodes.take(), options.environments.take());
         let episodes =
             episodes.map(|options| Arc::new(Episodes::new(Arc::clone(&runtime), options)));
+        let registry = Arc::new(Registry::new(runtime, options));
+        let start = |environments: EnvironmentOptions| {
+            environments.start(registry.runtime(), registry.places())
+        };
         Ok(Self {
             episodes,
-            registry: Arc::new(Registry::new(runtime, options)),
+            environments: environments.map(start),
+            openenv: Arc::new(tokio::sync::Semaphore::new(MAX_OPENENV)),
+            registry,
             gate: Gate::new(None, address, "/health"),
             memory: MemoryBudget::new(BODY_MEMORY),
             tunnels: Tunnels::default(),
@@ -128,7 +140,8 @@ impl<R: Runtime> Server<R> {
 pub(crate) fn app<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
     let control = control::routes(Arc::clone(&server))
         .merge(episodes::routes(Arc::clone(&server)))
-        .merge(chat::routes(Arc::clone(&server)));
+        .merge(chat::routes(Arc::clone(&server)))
+        .merge(environments::routes(Arc::clone(&server)));
     Router::new()
         .fallback(move |State(server): State<Arc<Server<R>>>, request: Request<Body>| {
             let control = control.clone();

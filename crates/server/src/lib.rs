@@ -14,6 +14,7 @@ mod control;
 mod control_observe;
 mod control_openapi;
 mod control_types;
+mod environments;
 mod episodes;
 mod error;
 mod filesystem;
@@ -46,6 +47,7 @@ mod tunnel;
 mod users;
 
 pub use chat::{ChatOptions, FileLimits, FileStore, Gateway, TokenRequest};
+pub use environments::EnvironmentOptions;
 pub use http_server::{KeyHash, Tls, TlsError};
 pub use operation::OperationOptions;
 pub use options::ServeOptions;

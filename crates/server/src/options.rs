@@ -6,7 +6,7 @@ use episodes::EpisodeOptions;
 use http_server::{ConnectionLimits, Tls};
 use sandbox::{ImageRef, Spec};
 
-use crate::{ChatOptions, OperationOptions, Tokens};
+use crate::{ChatOptions, EnvironmentOptions, OperationOptions, Tokens};
 
 /// How sandboxes are served.
 #[derive(Clone)]
@@ -30,6 +30,8 @@ pub struct ServeOptions {
     /// Memory for all that is kept for clients of all sandboxes: output, input and lists, in bytes. What does not fit is
     /// refused, or where it is output dropped or waited for.
     pub kept_memory: usize,
+    /// Tasks that are served as environments.
+    pub environments: Option<EnvironmentOptions>,
     /// The certificate. `None`: connections are not encrypted.
     pub tls: Option<Tls>,
     /// Episodes of a model. `None`: none are played.
@@ -65,6 +67,7 @@ impl Default for ServeOptions {
             max_lifetime: Duration::from_secs(24 * 3600),
             kept_output: 4 << 20,
             kept_memory: 1 << 30,
+            environments: None,
             tls: None,
             episodes: None,
             no_model: "this server has no model".into(),

@@ -263,6 +263,16 @@ impl<R: RemoteRuntime> Registry<R> {
         Ok(SandboxPermit::new(share, place))
     }
 
+    /// The permits of all sandboxes, for parts of the server that wait for one.
+    pub(crate) fn places(&self) -> Arc<tokio::sync::Semaphore> {
+        Arc::clone(&self.places)
+    }
+
+    /// The runtime.
+    pub(crate) fn runtime(&self) -> Arc<R> {
+        Arc::clone(&self.runtime)
+    }
+
     fn count_creation(&self, created: bool, begun: Instant) {
         let counter = match created {
             true => &self.metrics.created,

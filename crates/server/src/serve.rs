@@ -8,7 +8,6 @@ use tokio::net::TcpListener;
 use crate::{
     ServeOptions,
     app::{Server, app},
-    registry::Registry,
 };
 
 /// How long running episodes may take to stop so that they can be resumed. Saving their files takes most of it.
@@ -30,6 +29,7 @@ pub async fn serve<R: RemoteRuntime>(
     let ending = async {
         shutdown.await;
         registry.close();
+        server.environments.iter().for_each(|environments| environments.shut_down());
         if let Some(episodes) = &server.episodes {
             episodes.close(PARKING).await;
         }
@@ -37,20 +37,27 @@ pub async fn serve<R: RemoteRuntime>(
     let serving = http_server::serve_tls(listener, tls, app(Arc::clone(&server)), &limits, ending);
     tokio::select! {
         () = serving => {}
-        never = end_orphans(&registry) => match never {},
+        never = end_orphans(&server) => match never {},
     }
     // A sandbox whose creation was under way.
     registry.close();
+    server.environments.iter().for_each(|environments| environments.shut_down());
     registry.closed().await;
     Ok(())
 }
 
 /// Ends the sandboxes of tokens that were taken away while the server runs.
-async fn end_orphans<R: RemoteRuntime>(registry: &Registry<R>) -> Infallible {
+async fn end_orphans<R: RemoteRuntime>(server: &Server<R>) -> Infallible {
+    let registry = &server.registry;
     let mut changes = registry.options.tokens.changes();
     loop {
         match changes.changed().await {
-            Ok(()) => registry.end_orphans(),
+            Ok(()) => {
+                registry.end_orphans();
+                if let Some(environments) = &server.environments {
+                    environments.retain(|owner| registry.options.tokens.has(owner));
+                }
+            }
             Err(_) => std::future::pending().await,
         }
     }

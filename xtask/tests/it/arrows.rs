@@ -27,6 +27,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "catalogue",
             "curriculum",
             "curves",
+            // The tasks that `serve` offers.
+            "environment",
             "episodes",
             // Tests write adapters.
             "gguf",
@@ -51,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Tests load its rows as tasks.
     ("curriculum", &["grade", "problems", "seeded"]),
     ("curves", &["plot"]),
+    ("environment", &["agent", "attempt", "model", "problems", "sandbox", "seeded", "trajectory"]),
     // Plays episodes through `agent`, as `run` does, and reads files below its directory as `results` does.
     (
         "episodes",
@@ -125,16 +128,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandbox-testkit", &["sandbox", "sandbox-conformance", "sandbox-native"]),
     ("seeded", &[]),
     // Any runtime that supports remote clients, and only through its traits. Any model as well; episodes are played by
-    // `episodes`, whose requests have limits and messages.
+    // `episodes`, whose requests have limits and messages; environments play tasks.
     (
         "server",
         &[
             "agent",
             "atomic-file",
+            "attempt",
+            "environment",
             "episodes",
             "http-server",
             "model",
             "openai-wire",
+            "problems",
             "sandbox",
             "trajectory",
         ],

@@ -25,14 +25,18 @@ use serde::Deserialize;
 use startup::Signals;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::args::{BenchmarkArgs, Modes};
+pub(crate) use self::{
+    args::{BenchmarkArgs, Modes},
+    load::read as read_task,
+    show::OutputMode,
+    sources::Source,
+};
 use self::{
     estimate::Estimate,
     judge::JudgeChoice,
     load::Loaded,
     settings::{BenchmarkSettings, ConcurrencyArgs},
-    show::{JudgeState, OutputMode, ProgressView},
-    sources::Source,
+    show::{JudgeState, ProgressView},
 };
 use crate::{
     commands::run::{Seal, seal},

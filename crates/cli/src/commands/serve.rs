@@ -2,6 +2,7 @@
 
 mod access;
 mod chat;
+mod environments;
 mod episodes;
 mod tokens;
 
@@ -40,7 +41,8 @@ use access::{Access, AccessArgs};
   llm-in-sandbox serve --addr 0.0.0.0:7777 --tokens tokens.toml \\
     --tls-cert cert.pem --tls-key key.pem
   llm-in-sandbox serve --model Qwen/Qwen3-32B \\
-      --base-url http://localhost:8000/v1 --data-dir kept/")]
+      --base-url http://localhost:8000/v1 --data-dir kept/
+  llm-in-sandbox serve --task examples/tasks/receipts --lease 5m")]
 pub(crate) struct ServeArgs {
     /// Address and port to listen on; other than loopback requires a key. Port 0 chooses a free one
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 7777)))]
@@ -61,6 +63,8 @@ pub(crate) struct ServeArgs {
     log_format: LogFormat,
     #[command(flatten)]
     episodes: EpisodeArgs,
+    #[command(flatten)]
+    environments: environments::EnvironmentArgs,
     #[command(flatten)]
     sandbox: SandboxArgs,
 }
@@ -90,6 +94,7 @@ pub(crate) async fn run(
                     key with --api-key-env or --tokens, or choose --network internet";
         return Err(UsageError(text.into()).into());
     }
+    let environments = args.environments.load(&sandbox.spec, args.max_sandboxes, settings).await?;
     let listener = TcpListener::bind(args.addr).await.map_err(|error| {
         UsageError(format!("cannot listen on {}: {error}; choose another --addr", args.addr))
     })?;
@@ -107,6 +112,7 @@ pub(crate) async fn run(
         operation: operation(args.data_dir.as_deref(), settings)?,
         base: sandbox.spec.image.clone(),
         spec: sandbox.spec,
+        environments,
         max_sandboxes: args.max_sandboxes,
         max_lifetime: args.max_lifetime.0.unwrap_or(std::time::Duration::MAX),
         ..ServeOptions::default()

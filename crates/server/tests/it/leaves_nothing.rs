@@ -100,7 +100,7 @@ fn a_slow_client_does_not_keep_a_killed_sandbox() {
 }
 
 /// The number, on this machine, of the first process of the sandbox with a program of this name.
-async fn first_process(name: &str) -> rustix::process::Pid {
+pub(crate) async fn first_process(name: &str) -> rustix::process::Pid {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(20) {
         for process in std::fs::read_dir("/proc").unwrap().flatten() {

@@ -179,7 +179,7 @@ fn check_task(
 }
 
 /// Loads a task and its rows.
-async fn read(
+pub(crate) async fn read(
     source: &Source,
     output: OutputMode,
     settings: &Settings,

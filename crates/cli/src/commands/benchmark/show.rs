@@ -50,6 +50,13 @@ enum Form {
     Json,
 }
 
+impl Default for OutputMode {
+    /// Text for people.
+    fn default() -> Self {
+        Self { progress: How::Text, result: Form::Table }
+    }
+}
+
 impl OutputMode {
     /// As the arguments say.
     pub(crate) fn of(args: &BenchmarkArgs) -> Self {

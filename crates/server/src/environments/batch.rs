@@ -1,0 +1,82 @@
+//! Several operations in one request: they run concurrently, and each has its own result.
+
+use axum::{
+    body::Body,
+    extract::{Extension, State},
+    http::{Request, StatusCode},
+};
+use futures_util::future::join_all;
+use sandbox::RemoteRuntime;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+use super::{Answer, Answered, By, Client, Shared, body, wire};
+use crate::error::ApiError;
+
+/// Most operations of one request.
+const MAX_OPERATIONS: usize = 1024;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch {
+    operations: Vec<Operation>,
+}
+
+/// An operation: its name, what it is about, and the fields of its body.
+#[derive(Debug, Deserialize)]
+struct Operation {
+    operation: String,
+    task: Option<String>,
+    session: Option<String>,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+/// Runs the operations of a request.
+pub(super) async fn run<R: RemoteRuntime>(
+    State(server): Shared<R>,
+    Extension(caller): By,
+    request: Request<Body>,
+) -> Answered {
+    let client = Client::new(&server, caller)?;
+    let Batch { operations } = body(&server, request).await?;
+    if operations.len() > MAX_OPERATIONS {
+        let count = operations.len();
+        let message = format!("{count} operations are more than {MAX_OPERATIONS}");
+        return Err(ApiError::invalid(message).into());
+    }
+    let client = &client;
+    let running = operations.into_iter().map(|operation| async move {
+        let (status, body) = match run_one(client, operation).await {
+            Ok(answer) => (answer.status, answer.body),
+            Err(refusal) => (refusal.status, refusal.body()),
+        };
+        json!({ "status": status.as_u16(), "body": body })
+    });
+    let results = join_all(running).await;
+    Ok(Answer { status: StatusCode::OK, body: json!({ "results": results }) })
+}
+
+async fn run_one<R: RemoteRuntime>(client: &Client<R>, operation: Operation) -> Answered {
+    let Operation { operation, task, session, fields } = operation;
+    if operation == "reset" {
+        return client.reset(task, parsed(fields)?).await;
+    }
+    let id = session.ok_or_else(|| ApiError::invalid("field `session` is missing"))?;
+    match operation.as_str() {
+        "step" => client.step(&id, parsed(fields)?).await,
+        "score" => client.score(&id, parsed(fields)?).await,
+        "get" => client.show(&id, parsed::<wire::WaitBody>(fields)?.wait.duration()).await,
+        "heartbeat" => client.heartbeat(&id),
+        "close" => client.close(&id).await,
+        _ => {
+            let known = "reset, step, score, get, heartbeat and close";
+            Err(ApiError::invalid(format!("unknown operation; known are {known}")).into())
+        }
+    }
+}
+
+fn parsed<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, ApiError> {
+    let parsed = serde_json::from_value(Value::Object(fields));
+    parsed.map_err(|error| ApiError::invalid(format!("bad operation: {error}")))
+}
