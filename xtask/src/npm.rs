@@ -1,27 +1,46 @@
-//! npm packages for tests: E2B's client for our server. Downloaded once into the cache directory.
+//! npm packages for tests: E2B's client and MCP's conformance suite for our server. Downloaded once into the cache directory.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 
 use crate::{machine, paths::Paths, run::run};
 
 const E2B: &str = "e2b@2.51.0";
+/// Later versions need Node 22.
+const MCP_CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
 
 /// The directory of E2B's package.
 pub(crate) fn e2b(paths: &Paths) -> PathBuf {
     paths.cache.join("npm").join(E2B)
 }
 
+/// The directory of MCP's conformance suite.
+pub(crate) fn mcp_conformance(paths: &Paths) -> PathBuf {
+    paths.cache.join("npm").join(MCP_CONFORMANCE)
+}
+
 /// Downloads what is missing. Without npm nothing is downloaded, and the tests that need it say so.
 pub(crate) fn fetch(paths: &Paths) -> Result<()> {
-    let to = e2b(paths);
-    let Some(npm) = machine::program("npm").filter(|_| !to.exists()) else { return Ok(()) };
+    let Some(npm) = machine::program("npm") else { return Ok(()) };
+    for (package, to) in [(E2B, e2b(paths)), (MCP_CONFORMANCE, mcp_conformance(paths))] {
+        if !to.exists() {
+            install(&npm, package, &to)?;
+        }
+    }
+    Ok(())
+}
+
+fn install(npm: &Path, package: &str, to: &Path) -> Result<()> {
     let partial = to.with_extension("partial");
     fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
     run(Command::new(npm)
         .args(["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--prefix"])
         .arg(&partial)
-        .arg(E2B))?;
-    fs::rename(&partial, &to).with_context(|| format!("moving {E2B} into place"))
+        .arg(package))?;
+    fs::rename(&partial, to).with_context(|| format!("moving {package} into place"))
 }

@@ -1,4 +1,4 @@
-//! Python packages for tests: OpenAI's, E2B's and OpenEnv's clients and Schemathesis for our servers, Math-Verify and
+//! Python packages for tests: clients of OpenAI, E2B, MCP and OpenEnv, and Schemathesis for our servers, Math-Verify and
 //! Transformers as references for our grader and our networks. Downloaded once into the cache directory.
 
 use std::{fs, path::PathBuf};
@@ -12,6 +12,7 @@ type Package = (&'static str, &'static [&'static str]);
 
 const OPENAI: Package = ("openai==3.49.0", &[]);
 const E2B: Package = ("e2b==2.63.0", &[]);
+const MCP: Package = ("mcp==2.3.0", &[]);
 const OPENENV: Package = ("openenv==0.10.0", &[]);
 const SCHEMATHESIS: Package = ("schemathesis==4.32.5", &[]);
 const MATH_VERIFY: Package = ("math-verify==0.9.0", &["antlr4-python3-runtime==4.13.2"]);
@@ -24,6 +25,11 @@ const TRANSFORMERS: Package = (
 /// The directory of OpenAI's package.
 pub(crate) fn openai(paths: &Paths) -> PathBuf {
     directory(paths, OPENAI)
+}
+
+/// The directory of the package of the Model Context Protocol.
+pub(crate) fn mcp(paths: &Paths) -> PathBuf {
+    directory(paths, MCP)
 }
 
 /// The directory of E2B's package.
@@ -53,7 +59,7 @@ pub(crate) fn transformers(paths: &Paths) -> PathBuf {
 
 /// Downloads what is missing.
 pub(crate) fn fetch(paths: &Paths) -> Result<()> {
-    for package in [OPENAI, E2B, OPENENV, SCHEMATHESIS, MATH_VERIFY, TRANSFORMERS] {
+    for package in [OPENAI, E2B, MCP, OPENENV, SCHEMATHESIS, MATH_VERIFY, TRANSFORMERS] {
         let to = directory(paths, package);
         if to.exists() {
             continue;

@@ -35,7 +35,7 @@ const ON_MAC: [&str; 10] = [
 ];
 
 /// What a prepared machine must offer, so that no test skips itself unnoticed.
-const REQUIRED: &str = "docker,e2b,e2b-js,gguf,llama,math-verify,openenv,pip,registry,mmdebstrap,overlay,schemathesis,torch,transformers,userns,rootless";
+const REQUIRED: &str = "docker,e2b,e2b-js,gguf,llama,math-verify,mcp,mcp-conformance,openenv,pip,registry,mmdebstrap,overlay,schemathesis,torch,transformers,userns,rootless";
 
 /// The fast checks: installs nothing and starts nothing.
 pub(crate) fn check(paths: &Paths) -> ExitCode {
@@ -137,6 +137,8 @@ fn run_tests(paths: &Paths, daemon: &Daemon, built: &Built, root: bool) -> Resul
         .env("LIS_TEST_OPENAI", python::openai(paths))
         .env("LIS_TEST_E2B", python::e2b(paths))
         .env("LIS_TEST_E2B_JS", npm::e2b(paths))
+        .env("LIS_TEST_MCP", python::mcp(paths))
+        .env("LIS_TEST_MCP_CONFORMANCE", npm::mcp_conformance(paths))
         .env("LIS_TEST_OPENENV", python::openenv(paths))
         .env("LIS_TEST_SCHEMATHESIS", python::schemathesis(paths))
         .env("LIS_TEST_MATH_VERIFY", python::math_verify(paths))

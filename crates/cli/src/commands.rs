@@ -6,6 +6,7 @@ pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod grade;
 pub(crate) mod image;
+pub(crate) mod mcp;
 pub(crate) mod model;
 pub(crate) mod perf;
 pub(crate) mod replay;
@@ -20,7 +21,7 @@ use startup::{LogArgs, LogFormat, Signals};
 
 use self::{
     benchmark::BenchmarkArgs, completions::CompletionsArgs, data::DataCommand, doctor::DoctorArgs,
-    grade::GradeArgs, image::ImageCommand, model::ModelCommand, perf::PerfCommand,
+    grade::GradeArgs, image::ImageCommand, mcp::McpArgs, model::ModelCommand, perf::PerfCommand,
     replay::ReplayArgs, report::ReportArgs, run::RunArgs, sandbox::SandboxCommand,
     serve::ServeArgs, train::TrainCommand,
 };
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Sandbox(SandboxCommand),
     /// Serve sandboxes over HTTP to clients of E2B's protocol
     Serve(Box<ServeArgs>),
+    /// Serve a sandbox as tools to a client of the Model Context Protocol
+    Mcp(Box<McpArgs>),
     /// Pull, build, import, list and remove images of sandboxes
     #[command(subcommand)]
     Image(ImageCommand),
@@ -118,6 +121,7 @@ impl Command {
             Self::Doctor(_) => "doctor",
             Self::Sandbox(_) => "sandbox",
             Self::Serve(_) => "serve",
+            Self::Mcp(_) => "mcp",
             Self::Image(_) => "image",
             Self::Model(_) => "model",
             Self::Grade(_) => "grade",

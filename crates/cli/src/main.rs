@@ -22,8 +22,8 @@ use tracing::Instrument;
 
 use crate::{
     commands::{
-        Cli, Command, benchmark, completions, data, doctor, grade, image, perf, replay, report,
-        run, sandbox, serve, train, until_cancelled,
+        Cli, Command, benchmark, completions, data, doctor, grade, image, mcp, perf, replay,
+        report, run, sandbox, serve, train, until_cancelled,
     },
     exit::Exit,
     settings::{Settings, environment::Environment},
@@ -81,6 +81,7 @@ async fn dispatch(
             Command::Doctor(args) => until_cancelled(doctor::run(&args, settings), signals).await,
             Command::Sandbox(command) => sandbox::run(command, settings, signals).await,
             Command::Serve(args) => serve::run(*args, settings, signals).await,
+            Command::Mcp(args) => mcp::run(*args, settings, signals).await,
             Command::Image(command) => image::run(command, settings, signals).await,
             Command::Model(command) => commands::model::run(command, settings, signals).await,
             Command::Grade(args) => until_cancelled(grade::run(args), signals).await,

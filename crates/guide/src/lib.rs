@@ -29,6 +29,7 @@
 //! - [`lis_image`](../lis_image/index.html): OCI images: pull, import, build, commit.
 //! - [`lis_supervisor`](../lis_supervisor/index.html): named sandboxes that outlast the command that created them.
 //! - [`lis_episodes`](../lis_episodes/index.html): episodes of many clients, stored, resumed and forked.
+//! - [`lis_mcp`](../lis_mcp/index.html): a sandbox as tools of the Model Context Protocol, over any transport.
 //! - [`lis_server`](../lis_server/index.html): sandboxes over HTTP, for clients of E2B's protocol; episodes; environments, also for OpenEnv's.
 //! - [`lis_sandbox_conformance`](../lis_sandbox_conformance/index.html): the tests that every runtime must pass.
 //! - [`lis_sandbox_testkit`](../lis_sandbox_testkit/index.html): native sandboxes for the tests of other crates.

@@ -24,6 +24,7 @@ use crate::{
     error::{ApiError, Code},
     filesystem,
     live::Live,
+    mcp,
     metrics::RouteClass,
     observe::{Facts, observe},
     operation, ports, process,
@@ -51,6 +52,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// What all requests share.
 pub(crate) struct Server<R: Runtime> {
     pub(crate) registry: Arc<Registry<R>>,
+    pub(crate) mcp: mcp::Sessions,
     /// Absent where the server plays no episodes.
     pub(crate) episodes: Option<Arc<Episodes<R>>>,
     pub(crate) environments: Option<Arc<Environments<R>>>,
@@ -108,6 +110,7 @@ impl<R: RemoteRuntime> Server<R> {
             environments: environments.map(start),
             openenv: Arc::new(tokio::sync::Semaphore::new(MAX_OPENENV)),
             registry,
+            mcp: mcp::Sessions::default(),
             gate: Gate::new(None, address, "/health"),
             memory: MemoryBudget::new(BODY_MEMORY),
             tunnels: Tunnels::default(),
@@ -141,7 +144,8 @@ pub(crate) fn app<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
     let control = control::routes(Arc::clone(&server))
         .merge(episodes::routes(Arc::clone(&server)))
         .merge(chat::routes(Arc::clone(&server)))
-        .merge(environments::routes(Arc::clone(&server)));
+        .merge(environments::routes(Arc::clone(&server)))
+        .merge(mcp::routes(Arc::clone(&server)));
     Router::new()
         .fallback(move |State(server): State<Arc<Server<R>>>, request: Request<Body>| {
             let control = control.clone();

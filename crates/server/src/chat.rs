@@ -120,8 +120,13 @@ pub(crate) fn routes<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
     let Some(options) = server.registry.options.chat.clone() else {
         return Router::new()
             .route("/v1/models", get(no_model::<R>))
+            .route("/v1/models/{*name}", get(no_model::<R>))
             .route("/v1/files", get(no_model::<R>).post(no_model::<R>))
+            .route("/v1/files/{id}", get(no_model::<R>).delete(no_model::<R>))
+            .route("/v1/files/{id}/content", get(no_model::<R>))
             .route("/v1/chat/completions", post(no_model::<R>))
+            .route("/v1/completions", post(no_model::<R>))
+            .method_not_allowed_fallback(wrong_method)
             .with_state(server);
     };
     let file = options.files.beside("kept-sandboxes.json");

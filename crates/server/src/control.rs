@@ -25,6 +25,7 @@ use crate::{
     live::{Extend, Live},
     observe::Made,
     openapi,
+    refusal::refuse,
     registry::Snapshot,
     tokens::Caller,
 };
@@ -74,9 +75,10 @@ async fn wrong_method(request: Request<Body>) -> ApiError {
     ApiError::wrong_method(request.method(), request.uri().path())
 }
 
-async fn unsupported(request: Request<Body>) -> ApiError {
-    let message = format!("this server has no {} {}", request.method(), request.uri().path());
-    ApiError::new(Code::Unsupported, message)
+async fn unsupported(request: Request<Body>) -> Response<Body> {
+    let path = request.uri().path();
+    let message = format!("this server has no {} {path}", request.method());
+    refuse(path, ApiError::new(Code::Unsupported, message))
 }
 
 /// The parsed JSON body of a request; an absent one stands for an empty object.

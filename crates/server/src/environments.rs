@@ -98,7 +98,12 @@ pub(crate) fn routes<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
         .route("/openenv/{task}/metadata", get(openenv::metadata::<R>))
         .route("/openenv/{task}/schema", get(openenv::schema::<R>))
         .route("/openenv/{task}/health", get(openenv::health))
+        .method_not_allowed_fallback(wrong_method)
         .with_state(server)
+}
+
+async fn wrong_method(request: Request<Body>) -> Refusal {
+    ApiError::wrong_method(request.method(), request.uri().path()).into()
 }
 
 /// One client's access to the sessions.

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde_json::{Map, Value, json};
 
-use crate::{control_openapi, sandbox_openapi};
+use crate::{
+    chat_openapi, control_openapi, environments_openapi, episodes_openapi, mcp_openapi,
+    refusal::Wire, sandbox_openapi,
+};
 
 /// What one part of the server says about itself.
 pub(crate) struct Part {
@@ -17,6 +20,10 @@ pub(crate) struct Part {
 const PARTS: &[Part] = &[
     Part { operations: control_openapi::operations, schemas: control_openapi::schemas },
     Part { operations: sandbox_openapi::operations, schemas: sandbox_openapi::schemas },
+    Part { operations: episodes_openapi::operations, schemas: episodes_openapi::schemas },
+    Part { operations: chat_openapi::operations, schemas: chat_openapi::schemas },
+    Part { operations: environments_openapi::operations, schemas: environments_openapi::schemas },
+    Part { operations: mcp_openapi::operations, schemas: mcp_openapi::schemas },
 ];
 
 /// The document as it is served, equal to the one that is checked in.
@@ -122,6 +129,14 @@ impl Operation {
         self
     }
 
+    /// An optional header.
+    pub(crate) fn header(mut self, name: &str, schema: Value, about: &str) -> Self {
+        self.parameters.push(json!({
+            "name": name, "in": "header", "schema": schema, "description": about,
+        }));
+        self
+    }
+
     /// A JSON body.
     pub(crate) fn body(self, schema: Value) -> Self {
         self.body_as("application/json", schema)
@@ -139,10 +154,10 @@ impl Operation {
         self.answer_as(status, about, "application/json", schema)
     }
 
-    /// An answer of another type.
+    /// An answer of another type, perhaps besides one of the same status.
     pub(crate) fn answer_as(mut self, status: u16, about: &str, kind: &str, schema: Value) -> Self {
-        let content = json!({ kind: { "schema": schema } });
-        self.answers.insert(status, json!({ "description": about, "content": content }));
+        let answer = self.answers.entry(status).or_insert_with(|| json!({ "description": about }));
+        answer["content"][kind] = json!({ "schema": schema });
         self
     }
 
@@ -155,12 +170,14 @@ impl Operation {
     /// Errors, in the format of the protocol that the path belongs to.
     pub(crate) fn refuses(mut self, statuses: &[u16]) -> Self {
         let name = match self.path {
-            path if path.starts_with("/v1/") => "OpenAiError",
-            path if path.starts_with("/mcp") => "JsonRpcError",
             path if path.starts_with("/process.") || path.starts_with("/filesystem.") => {
                 "ConnectError"
             }
-            _ => "Error",
+            path => match Wire::of(path) {
+                Wire::OpenAi => "OpenAiError",
+                Wire::JsonRpc => "JsonRpcError",
+                Wire::E2b => "Error",
+            },
         };
         for status in statuses {
             let about = axum::http::StatusCode::from_u16(*status).ok();
@@ -217,7 +234,9 @@ fn document() -> Value {
     for part in PARTS {
         for operation in (part.operations)() {
             let operation = operation.with_common_answers();
-            let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+            // Documents have no parameters over several parts of a path.
+            let path = operation.path.replace("{*", "{");
+            let path = paths.entry(path).or_insert_with(|| json!({}));
             path[operation.method] = operation.described();
         }
         schemas.extend((part.schemas)().into_iter().map(|(name, schema)| (name.into(), schema)));
@@ -226,7 +245,7 @@ fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "llm-in-sandbox serve",
-            "description": "Sandboxes over HTTP, in E2B's protocol.",
+            "description": "Sandboxes in E2B's protocol, episodes, OpenAI's protocol, environments and MCP.",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },

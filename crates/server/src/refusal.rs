@@ -44,18 +44,21 @@ const SERVER_ERROR: i32 = -32000;
 
 /// Protocols, by how they say errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wire {
+pub(crate) enum Wire {
     E2b,
     OpenAi,
     JsonRpc,
 }
 
 impl Wire {
-    fn of(path: &str) -> Self {
+    pub(crate) fn of(path: &str) -> Self {
         match path {
             "/mcp" => Self::JsonRpc,
             _ if path.starts_with("/mcp/") => Self::JsonRpc,
             _ if path.starts_with("/v1/") => Self::OpenAi,
+            // Sessions answer OpenEnv's clients as they answer others.
+            "/ws" | "/metadata" | "/schema" => Self::OpenAi,
+            _ if path.starts_with("/openenv/") => Self::OpenAi,
             _ => Self::E2b,
         }
     }
@@ -74,6 +77,7 @@ mod tests {
         let cases = [
             ("/v2/sandboxes", "/message"),
             ("/v1/chat/completions", "/error/message"),
+            ("/openenv/math/ws", "/error/message"),
             ("/mcp", "/error/message"),
         ];
         for (path, message) in cases {

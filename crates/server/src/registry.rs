@@ -24,7 +24,7 @@ use crate::{
 
 /// The sandboxes by id.
 pub(crate) struct Registry<R: Runtime> {
-    runtime: Arc<R>,
+    pub(crate) runtime: Arc<R>,
     pub(crate) options: ServeOptions,
     /// For what is kept for clients of all sandboxes.
     memory: MemoryBudget,

@@ -28,6 +28,7 @@ pub async fn serve<R: RemoteRuntime>(
     let registry = Arc::clone(&server.registry);
     let ending = async {
         shutdown.await;
+        server.mcp.close();
         registry.close();
         server.environments.iter().for_each(|environments| environments.shut_down());
         if let Some(episodes) = &server.episodes {

@@ -13,7 +13,7 @@ mod request;
 mod run;
 mod session;
 mod shell;
-mod streams;
+pub(crate) mod streams;
 #[cfg(target_os = "linux")]
 mod supervise;
 

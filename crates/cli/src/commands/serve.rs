@@ -14,7 +14,7 @@ use std::{
 
 use clap::Args;
 use sandbox::{HostPattern, ImageRef, Network};
-use server::{OperationOptions, ServeOptions};
+use server::{McpOptions, OperationOptions, ServeOptions};
 use startup::{LogFormat, Signals};
 use tokio::net::TcpListener;
 
@@ -58,6 +58,9 @@ pub(crate) struct ServeArgs {
     /// Longest time a sandbox lives unless a client extends it, such as 1h
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::time)]
     max_lifetime: Limit<std::time::Duration>,
+    /// How long a session of the Model Context Protocol (/mcp) lasts without a connection of its client, such as 1h
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = values::finite_time)]
+    mcp_idle: std::time::Duration,
     /// Format of the log that -v turns on: lines of text, or JSON objects
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
@@ -101,7 +104,8 @@ pub(crate) async fn run(
     let at = listener.local_addr()?;
     refuse_own_address(&sandbox.spec.network, at)?;
     let opened =
-        episodes::open(args.episodes, args.data_dir.clone(), sandbox.spec.clone(), settings).await?;
+        episodes::open(args.episodes, args.data_dir.clone(), sandbox.spec.clone(), settings)
+            .await?;
     let (episodes, chat) = opened.unzip();
     let options = ServeOptions {
         episodes,
@@ -115,6 +119,7 @@ pub(crate) async fn run(
         environments,
         max_sandboxes: args.max_sandboxes,
         max_lifetime: args.max_lifetime.0.unwrap_or(std::time::Duration::MAX),
+        mcp: McpOptions { idle_timeout: args.mcp_idle, ..McpOptions::default() },
         ..ServeOptions::default()
     };
     tokio::select! {

@@ -44,6 +44,7 @@ mod runs_the_examples;
 mod serves_episodes;
 mod shows_nothing_hidden;
 mod solves_a_task;
+mod speaks_mcp;
 mod stays_small;
 mod support;
 mod survives_kills;

@@ -9,7 +9,7 @@ use axum::{
     body::Body,
     extract::{
         Extension, Path, State,
-        ws::{Message, WebSocket, WebSocketUpgrade},
+        ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     },
     http::{Response, StatusCode},
     response::IntoResponse,
@@ -42,13 +42,14 @@ pub(super) async fn connect<R: RemoteRuntime>(
     State(server): Shared<R>,
     Extension(caller): By,
     task: Option<Path<String>>,
-    upgrade: WebSocketUpgrade,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>, Refusal> {
     let client = Client::new(&server, caller)?;
     let task = task.map(|Path(task)| task);
     if let Some(task) = &task {
         client.environments.task(Some(task))?;
     }
+    let upgrade = upgrade.map_err(|why| ApiError::invalid(why.body_text()))?;
     let Ok(place) = Arc::clone(&server.openenv).try_acquire_owned() else {
         let error = ApiError::new(crate::error::Code::TooMany, "too many connections");
         return Err(error.into());

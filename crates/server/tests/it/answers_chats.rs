@@ -67,7 +67,7 @@ fn act(request: &Request<'_>) -> Step {
 }
 
 /// Options that serve a model.
-fn options(model: SharedModel, data: &TempDir) -> ServeOptions {
+pub(crate) fn options(model: SharedModel, data: &TempDir) -> ServeOptions {
     let store = Arc::new(Store::open(&data.path().join("episodes")).unwrap());
     let files = FileStore::open(data.path().join("files"), FileLimits::default()).unwrap();
     let mut episodes = EpisodeOptions::new(store, vec![ServedModel::new(model)]);

@@ -70,7 +70,7 @@ impl TestServer {
     }
 
     /// The state of a session, once nothing is pending.
-    pub(crate) async fn get(&self, session: &str) -> (u16, Value) {
+    pub(crate) async fn session(&self, session: &str) -> (u16, Value) {
         let path = format!("{session}?wait=30");
         let response = self.request(Method::GET, &path).send().await.unwrap();
         (response.status().as_u16(), response.json().await.unwrap())

@@ -3,17 +3,24 @@
 use std::process::Stdio;
 
 use lis_server::ServeOptions;
+use model::SharedModel;
 use reqwest::Method;
 use sandbox_testkit::{setting, skip};
 use serde_json::Value;
+use testkit::{ScriptedModel, submit};
 use tokio::process::Command;
 
-use crate::support::{Created, TestServer, with_server};
+use crate::{
+    answers_chats, environments,
+    support::{Created, TestServer, with_server},
+};
 
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/schemathesis.toml");
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 /// Paths of requests to one sandbox.
 const INSIDE: &str = "^/(files|envs|process|filesystem)";
+/// Paths of a model's work: episodes, chats, environments, MCP.
+const MODELS: &str = "^/(v1|openenv|ws$|metadata$|schema$|mcp)";
 
 /// Invents requests for some seconds.
 async fn invent(server: &TestServer, package: &std::ffi::OsStr, options: &[&str]) {
@@ -54,7 +61,32 @@ fn the_description_holds_for_invented_requests_about_sandboxes() {
         let served: Value = served.json().await.unwrap();
         let stored: Value = serde_json::from_slice(&std::fs::read(DOCUMENT).unwrap()).unwrap();
         assert_eq!(served, stored);
-        invent(server, &package, &["--exclude-path-regex", INSIDE]).await;
+        let others = ["--exclude-path-regex", INSIDE, "--exclude-path-regex", MODELS];
+        invent(server, &package, &others).await;
+    });
+}
+
+#[test]
+fn the_description_holds_for_invented_requests_about_models() {
+    let Some(package) = package() else { return };
+    let data = tempfile::tempdir().unwrap();
+    let model = SharedModel::new(ScriptedModel::answering(|_| submit()));
+    let chats = answers_chats::options(model, &data);
+    let options = ServeOptions {
+        episodes: chats.episodes,
+        chat: chats.chat,
+        ..environments::options(environment::Options::default())
+    };
+    with_server(options, async |server| {
+        invent(server, &package, &["--include-path-regex", MODELS]).await;
+    });
+}
+
+#[test]
+fn the_description_holds_where_no_model_is_served() {
+    let Some(package) = package() else { return };
+    with_server(ServeOptions::default(), async |server| {
+        invent(server, &package, &["--include-path-regex", MODELS]).await;
     });
 }
 

@@ -1,8 +1,9 @@
 //! The server with real sandboxes, used by unedited clients of E2B's services and by hostile ones.
 //!
 //! `LIS_TEST_E2B` names a directory with the Python package `e2b`, `LIS_TEST_E2B_JS` one with the npm package,
-//! `LIS_TEST_OPENAI`, `LIS_TEST_OPENENV` and `LIS_TEST_SCHEMATHESIS` ones with the Python packages of these names. Without them the tests that
-//! need them are skipped visibly.
+//! `LIS_TEST_MCP`, `LIS_TEST_OPENAI`, `LIS_TEST_OPENENV` and `LIS_TEST_SCHEMATHESIS` ones with the Python packages of these
+//! names, `LIS_TEST_MCP_CONFORMANCE` one with the npm package of MCP's conformance suite. Without them the tests that need
+//! them are skipped visibly.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a failed expectation must fail the test")]
 
@@ -18,6 +19,7 @@ mod plays_environments;
 mod plays_episodes;
 mod reaches_programs;
 mod serves_e2b_clients;
+mod serves_mcp_clients;
 mod serves_openenv_clients;
 mod support;
 mod survives_bad_requests;

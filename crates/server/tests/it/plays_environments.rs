@@ -57,7 +57,7 @@ fn a_task_is_played_and_graded_in_a_sandbox() {
         for _ in 0..2 {
             server.expect(&format!("{session}/close"), &json!({}), 200).await;
         }
-        let (status, gone) = server.get(&session).await;
+        let (status, gone) = server.session(&session).await;
         assert_eq!((status, &gone["error"]["reason"]), (410, &json!("closed")));
     });
 }
@@ -110,14 +110,14 @@ fn results_can_be_waited_for_later() {
         let reset: Value = response.json().await.unwrap();
         assert_eq!(reset["state"], "starting");
         let session = format!("/v1/sessions/{}", reset["session"].as_str().unwrap());
-        let (status, ready) = server.get(&session).await;
+        let (status, ready) = server.session(&session).await;
         assert_eq!((status, &ready["state"]), (200, &json!("ready")));
         let step = json!({"step": 1, "wait": 0.01, "message": bash(&["sleep 0.3; echo done"])});
         let running = server.expect(&format!("{session}/step"), &step, 202).await;
         assert_eq!(running["state"], "stepping");
         let busy = server.expect(&format!("{session}/step"), &json!({"text": "?"}), 409).await;
         assert_eq!(busy["error"]["code"], "running");
-        let (_, one) = server.get(&session).await;
+        let (_, one) = server.session(&session).await;
         assert!(one["step"] == 1 && seen(&one).contains("done"), "{one}");
         let beat = server.expect(&format!("{session}/heartbeat"), &json!({}), 200).await;
         assert!(beat["lease_seconds_left"].as_f64().unwrap() > 0.0);
@@ -131,7 +131,7 @@ fn a_dead_client_frees_its_sandbox() {
         let (session, _) = server.reset("math", json!({})).await;
         server.has_sandboxes(1).await;
         server.has_sandboxes(0).await;
-        let (status, gone) = server.get(&session).await;
+        let (status, gone) = server.session(&session).await;
         assert_eq!((status, &gone["error"]["reason"]), (410, &json!("lease_expired")), "{gone}");
     });
 }
@@ -206,7 +206,7 @@ fn sessions_wait_for_a_sandbox_and_too_many_are_refused() {
         assert_eq!(busy.status(), 429);
         assert!(busy.headers().contains_key("retry-after"));
         server.expect(&format!("{first}/close"), &json!({}), 200).await;
-        let (_, ready) = server.get(&second).await;
+        let (_, ready) = server.session(&second).await;
         assert_eq!(ready["state"], "ready");
     });
 }

@@ -34,30 +34,30 @@ fn with_model<S: Into<Step>>(
 }
 
 impl TestServer {
-    async fn get(&self, path: &str) -> Response {
+    async fn fetch(&self, path: &str) -> Response {
         self.request(Method::GET, path).send().await.unwrap()
     }
 
-    async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    async fn post_json(&self, path: &str, body: &Value) -> (u16, Value) {
         let response = self.request(Method::POST, path).json(body).send().await.unwrap();
         (response.status().as_u16(), response.json().await.unwrap())
     }
 
     async fn start_episode(&self, body: &Value) -> String {
-        let (status, info) = self.post("/v1/episodes", body).await;
+        let (status, info) = self.post_json("/v1/episodes", body).await;
         assert_eq!((status, &info["state"]), (201, &json!("running")), "{info}");
         format!("/v1/episodes/{}", info["id"].as_str().unwrap())
     }
 
     async fn json(&self, path: &str) -> Value {
-        let response = self.get(path).await;
+        let response = self.fetch(path).await;
         assert_eq!(response.status(), 200, "{path}");
         response.json().await.unwrap()
     }
 
     /// The events of a stream up to its end.
     async fn events(&self, path: &str) -> Vec<(u64, Value)> {
-        let response = self.get(path).await;
+        let response = self.fetch(path).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         events(&response.text().await.unwrap())
     }
@@ -105,12 +105,12 @@ fn an_episode_is_followed_to_its_answer() {
             server.json(&format!("{path}/files")).await["files"],
             json!([{ "path": "answer.txt", "size": 4 }])
         );
-        let file = server.get(&format!("{path}/files/answer.txt")).await;
+        let file = server.fetch(&format!("{path}/files/answer.txt")).await;
         assert_eq!(file.headers()["x-content-type-options"], "nosniff");
         assert_eq!(file.text().await.unwrap(), "a\nb\n");
         // From any event on, nothing is lost and nothing repeated.
         for (number, _) in &all {
-            let rest = match server.get(&format!("{path}/events?after={number}")).await {
+            let rest = match server.fetch(&format!("{path}/events?after={number}")).await {
                 response if response.status() == 204 => Vec::new(),
                 response => events(&response.text().await.unwrap()),
             };
@@ -124,7 +124,7 @@ fn an_episode_is_followed_to_its_answer() {
         assert_eq!(server.json("/v1/episodes?state=failed").await["episodes"], json!([]));
         let removed = server.request(Method::DELETE, &path).send().await.unwrap();
         assert_eq!(removed.status(), 204);
-        assert_eq!(server.get(&path).await.status(), 404);
+        assert_eq!(server.fetch(&path).await.status(), 404);
     });
 }
 
@@ -173,22 +173,24 @@ fn episodes_are_cancelled_resumed_and_forked() {
     with_model(model, ServeOptions::default(), async |server| {
         let body = json!({ "task": "Log", "keep": "every_turn" });
         let path = server.start_episode(&body).await;
-        let mut response = server.get(&format!("{path}/events")).await;
+        let mut response = server.fetch(&format!("{path}/events")).await;
         let mut text = String::new();
         while !text.contains("\"kind\":\"saved\"") {
             text.push_str(std::str::from_utf8(&response.chunk().await.unwrap().unwrap()).unwrap());
         }
-        let (status, refused) = server.post(&format!("{path}/resume"), &json!({})).await;
+        let (status, refused) = server.post_json(&format!("{path}/resume"), &json!({})).await;
         assert_eq!(status, 409, "{refused}");
-        let (status, info) = server.post(&format!("{path}/cancel"), &json!({})).await;
+        let (status, info) = server.post_json(&format!("{path}/cancel"), &json!({})).await;
         assert_eq!((status, &info["state"]), (200, &json!("cancelled")));
         assert_eq!(info["result"]["validity"]["validity"], "cancelled");
-        let (status, forked) = server.post(&format!("{path}/fork"), &json!({ "turn": 1 })).await;
+        let (status, forked) =
+            server.post_json(&format!("{path}/fork"), &json!({ "turn": 1 })).await;
         assert_eq!((status, &forked["parent"]["turn"]), (201, &json!(1)), "{forked}");
-        let (status, refused) = server.post(&format!("{path}/fork"), &json!({ "turn": 5 })).await;
+        let (status, refused) =
+            server.post_json(&format!("{path}/fork"), &json!({ "turn": 5 })).await;
         assert_eq!(status, 409, "{refused}");
         assert!(refused["error"]["message"].as_str().unwrap().contains("turn 0, 1"), "{refused}");
-        let (status, resumed) = server.post(&format!("{path}/resume"), &json!({})).await;
+        let (status, resumed) = server.post_json(&format!("{path}/resume"), &json!({})).await;
         assert_eq!((status, &resumed["state"]), (202, &json!("running")), "{resumed}");
         // The server ends with two episodes that hang: with_server checks that no sandbox is left.
     });
