@@ -26,12 +26,12 @@ fn completions() -> Vec<Operation> {
             .header("x-sandbox-id", choice, "as the field `sandbox`")
             .body(schema_ref("ChatRequest"))
             .answer(200, "the answer; with `stream` its chunks", schema_ref("ChatAnswer"))
-            .answer_as(200, "", "text/event-stream", text())
+            .events("")
             .refuses(&bad),
         Operation::post("/v1/completions", "chat", "Continue a prompt, as the model's server does")
             .body(json!({ "type": "object", "properties": { "model": text() } }))
             .answer(200, "what the model's server answers", json!({ "type": "object" }))
-            .answer_as(200, "", "text/event-stream", text())
+            .events("")
             .refuses(&bad),
     ]
 }

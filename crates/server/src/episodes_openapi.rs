@@ -67,12 +67,7 @@ fn reading() -> Vec<Operation> {
         get("/v1/episodes/{id}/events", "Follow the events of an episode")
             .query("after", number())
             .header("Last-Event-ID", number(), "the last event that is known; beats `after`")
-            .answer_as(
-                200,
-                "events with their numbers, until the episode ends",
-                "text/event-stream",
-                text(),
-            )
+            .events("events with their numbers, until the episode ends")
             .empty(204, "it has ended, and its last event is known")
             .refuses(&[400]),
         get("/v1/episodes/{id}/trajectory", "The steps of an episode").answer(

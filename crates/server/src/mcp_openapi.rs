@@ -17,11 +17,11 @@ pub(crate) fn operations() -> Vec<Operation> {
     let message = Operation::post(path, tag, "Send a message of a session, or open one")
         .body(schema_ref("JsonRpcMessage"))
         .answer(200, "the answer, as JSON or at the end of a stream", schema_ref("JsonRpcMessage"))
-        .answer_as(200, "", "text/event-stream", text())
+        .events("")
         .empty(202, "the message needs no answer")
         .refuses(&[400, 404, 406, 413, 504]);
     let stream = Operation::get(path, tag, "Wait for messages that belong to no request")
-        .answer_as(200, "a stream, until the session ends", "text/event-stream", text())
+        .events("a stream, until the session ends")
         .refuses(&[400, 404, 406, 409]);
     let end = Operation::delete(path, tag, "End a session with its sandbox")
         .empty(204, "it has ended")

@@ -161,6 +161,11 @@ impl Operation {
         self
     }
 
+    /// An answer that is a stream of events, perhaps besides one of the same status.
+    pub(crate) fn events(self, about: &str) -> Self {
+        self.answer_as(200, about, "text/event-stream", schema_ref("StreamEvent"))
+    }
+
     /// An answer without content.
     pub(crate) fn empty(mut self, status: u16, about: &str) -> Self {
         self.answers.insert(status, json!({ "description": about }));
@@ -281,11 +286,16 @@ fn common_schemas() -> Map<String, Value> {
         } },
     });
     let rpc = json!({ "type": "object", "required": ["jsonrpc"] });
+    let event = json!({
+        "type": "object", "description": "one server-sent event of the stream",
+        "properties": { "id": text, "event": text, "data": text },
+    });
     let all = [
         ("Error", error),
         ("ConnectError", connect),
         ("OpenAiError", open_ai),
         ("JsonRpcError", rpc),
+        ("StreamEvent", event),
     ];
     all.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
