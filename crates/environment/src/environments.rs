@@ -59,6 +59,8 @@ pub struct Reset {
     pub tokens: Option<u64>,
     /// Limits of the sandbox, in place of those of the settings.
     pub sandbox: Option<Limits>,
+    /// Most sessions of its owner, where that is fewer than of all.
+    pub most_of_owner: Option<usize>,
 }
 
 /// Which row a session plays.
@@ -142,7 +144,8 @@ impl<R: Runtime> Environments<R> {
         }
     }
 
-    /// Starts a session and waits for its first observation for up to `wait`. `held` is kept while it has a sandbox.
+    /// Starts a session and waits for its first observation for up to `wait`. `held` is kept while it has a sandbox. The
+    /// session ends if nobody waits for the result.
     pub async fn reset(
         self: &Arc<Self>,
         owner: &str,
@@ -152,7 +155,11 @@ impl<R: Runtime> Environments<R> {
     ) -> Result<Snapshot, Error> {
         let session = self.start(owner, reset, held)?;
         let _hold = session.lease.hold();
-        session.settled(wait).await
+        // Nobody knows the id of a session whose client leaves before it is told.
+        let unknown = EndOnDrop(Some(&session));
+        let settled = session.settled(wait).await;
+        unknown.disarm();
+        settled
     }
 
     fn start(
@@ -179,8 +186,11 @@ impl<R: Runtime> Environments<R> {
         if self.closing.is_cancelled() {
             return Err(Error::Gone(GoneReason::ShuttingDown));
         }
-        if sessions.live.len() >= self.options.max_sessions {
-            let sessions = self.options.max_sessions;
+        let own = sessions.live.values().filter(|session| &*session.owner == owner).count();
+        let most = self.options.max_sessions;
+        let most_of_owner = reset.most_of_owner.unwrap_or(most).min(most);
+        if sessions.live.len() >= most || own >= most_of_owner {
+            let sessions = if own >= most_of_owner { most_of_owner } else { most };
             return Err(Error::Busy { sessions, retry_after: RETRY_AFTER });
         }
         let session = Session::start(new, Arc::clone(&self.sandboxes));
@@ -286,6 +296,23 @@ impl<R: Runtime> Environments<R> {
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a session unless it is disarmed.
+struct EndOnDrop<'a>(Option<&'a Session>);
+
+impl EndOnDrop<'_> {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.0 {
+            session.end(GoneReason::Closed);
+        }
     }
 }
 

@@ -13,16 +13,16 @@ use std::{
 };
 
 use agent::Limits;
-use model::Permit;
 use sandbox::RemoteRuntime;
 use tokio::{sync::broadcast, task::JoinHandle};
 use trajectory::{Event, Line, Trajectory};
 
 use crate::{
     EpisodeInfo, EpisodeOptions, EpisodeRequest, Error, EventReader, FileEntry, FilesFrom, Fork,
-    InputContent, InputFile, Meter, OwnedDelta, Page, Parent, Record, ServedModel, State, earlier,
+    InputContent, InputFile, OwnedDelta, Page, Parent, Record, Resume, ServedModel, State, earlier,
     files,
-    live::Entry,
+    images::{Hold, Images},
+    live::{Entry, NotNow},
     play::Play,
     record,
     request::{check_limits, check_metadata},
@@ -31,10 +31,15 @@ use crate::{
 
 /// Most episodes of a page.
 const MAX_PAGE: usize = 1000;
+/// Most bytes of input where sandboxes have no limit.
+const MAX_INPUT_BYTES: u64 = 4 << 30;
+/// Most turns whose saved files are looked for when an episode is removed.
+const MAX_TURNS: u32 = 10_000;
 
 /// Episodes of many clients, played in sandboxes of one runtime.
 pub struct Episodes<R> {
     runtime: Arc<R>,
+    images: Arc<Images<R>>,
     options: Arc<EpisodeOptions>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     closing: AtomicBool,
@@ -52,7 +57,8 @@ impl<R: RemoteRuntime> Episodes<R> {
     /// Plays episodes in sandboxes of this runtime.
     pub fn new(runtime: Arc<R>, options: EpisodeOptions) -> Self {
         let (options, tasks) = (Arc::new(options), Mutex::default());
-        Self { runtime, options, tasks, closing: AtomicBool::new(false) }
+        let images = Images::new(Arc::clone(&runtime));
+        Self { runtime, images, options, tasks, closing: AtomicBool::new(false) }
     }
 
     /// What the operator decided.
@@ -73,9 +79,12 @@ impl<R: RemoteRuntime> Episodes<R> {
         prompts
             .render(&text, &self.options.spec.network)
             .map_err(|error| Error::Invalid(error.to_string()))?;
-        let image = match &request.files {
-            FilesFrom::Image => None,
-            FilesFrom::EndOf(id) => Some(self.end_image(id).await?),
+        let (image, base) = match &request.files {
+            FilesFrom::Image => (None, None),
+            FilesFrom::EndOf(id) => {
+                let (image, base) = self.end_image(id).await?;
+                (Some(image), Some(base))
+            }
         };
         let created = attempt::now_ms();
         let record = Record {
@@ -93,27 +102,29 @@ impl<R: RemoteRuntime> Episodes<R> {
             image,
             parent: None,
         };
-        let made = self.create(record, request.input, Vec::new()).await?;
-        self.play(made, model, request.permit, request.meter)
+        let with =
+            Resume { sandbox: request.sandbox, permit: request.permit, meter: request.meter };
+        let most = self.most_input(with.sandbox.as_ref());
+        let made = self.create(record, (request.input, most), Vec::new(), base).await?;
+        self.play(made, model, with)
     }
 
     /// Resumes an episode that was interrupted, cancelled or failed, after its last complete turn.
-    pub async fn resume(
-        &self,
-        id: &str,
-        permit: Permit,
-        meter: Option<Arc<dyn Meter>>,
-    ) -> Result<Episode, Error> {
+    pub async fn resume(&self, id: &str, with: Resume) -> Result<Episode, Error> {
         self.check_open()?;
         let entry = self.options.store.find(id)?;
         if let state @ (State::Running | State::Finished) = entry.state() {
-            return Err(not_resumable(state));
+            return Err(not_resumable(id, NotNow::In(state)));
         }
         let (store, name) = (Arc::clone(&self.options.store), id.to_owned());
-        let (record, lines) =
-            blocking(move || Ok((store.record(&name)?, store.events(&name)?))).await?;
+        let read = blocking(move || Ok((store.record(&name)?, store.events(&name)?))).await;
+        let (record, lines) = match read {
+            // Removed meanwhile.
+            Err(_) if entry.is_removed() => return Err(Error::NotFound(id.to_owned())),
+            read => read?,
+        };
         let model = self.model(Some(&record.model))?;
-        self.play(Made { entry, record, lines }, model, permit, meter)
+        self.play(Made { entry, record, lines, base: None }, model, with)
     }
 
     /// Starts a new episode that continues another one after a turn: with its conversation up to there, and with the files as
@@ -131,7 +142,7 @@ impl<R: RemoteRuntime> Episodes<R> {
         let (parent, lines, input) = blocking(move || {
             let input = store.input_dir(&name).map(|dir| {
                 let host = |file: FileEntry| InputFile {
-                    content: InputContent::Host(dir.join(&file.path)),
+                    content: InputContent::Stored(dir.join(&file.path)),
                     path: file.path.into(),
                 };
                 files::list(&dir).into_iter().map(host).collect::<Vec<_>>()
@@ -139,7 +150,7 @@ impl<R: RemoteRuntime> Episodes<R> {
             Ok((store.record(&name)?, store.events(&name)?, input.unwrap_or_default()))
         })
         .await?;
-        let turn = self.fork_point(&lines, fork.turn).await?;
+        let (turn, base) = self.fork_point(&lines, fork.turn).await?;
         let name = fork.model.unwrap_or(parent.model);
         let model = self.model(Some(&name))?;
         let limits = self.limits(Some(fork.limits.unwrap_or(parent.limits)), &model)?;
@@ -163,33 +174,36 @@ impl<R: RemoteRuntime> Episodes<R> {
             image: parent.image,
             parent: Some(Parent { id: parent.id, turn: turn.turn }),
         };
-        let made = self.create(record, input, shared).await?;
-        self.play(made, model, fork.permit, fork.meter)
+        let with = Resume { sandbox: fork.sandbox, permit: fork.permit, meter: fork.meter };
+        let most = self.most_input(with.sandbox.as_ref());
+        let made = self.create(record, (input, most), shared, base).await?;
+        self.play(made, model, with)
     }
 
-    /// The turn to fork after, whose files must exist.
+    /// The turn to fork after, whose files must exist, and stay as long as they are held.
     async fn fork_point(
         &self,
         lines: &[Line],
         wanted: Option<u32>,
-    ) -> Result<earlier::CompleteTurn, Error> {
+    ) -> Result<(earlier::CompleteTurn, Option<Hold<R>>), Error> {
         let mut kept = Vec::new();
         for turn in earlier::complete_turns(lines) {
-            let exists = match &turn.image {
-                Some(image) => self.runtime.has_image(image).await.unwrap_or(false),
+            match &turn.image {
+                Some(image) => match self.images.hold(image).await {
+                    Some(hold) => kept.push((turn, Some(hold))),
+                    None => continue,
+                },
                 // A new sandbox has these files.
-                None => turn.turn == 0,
-            };
-            if exists {
-                kept.push(turn);
+                None if turn.turn == 0 => kept.push((turn, None)),
+                None => continue,
             }
         }
-        let names: Vec<String> = kept.iter().map(|turn| turn.turn.to_string()).collect();
+        let names: Vec<String> = kept.iter().map(|(turn, _)| turn.turn.to_string()).collect();
         let Some(wanted) = wanted else {
             let none = "it has not begun, so there is nothing to continue";
             return kept.pop().ok_or_else(|| Error::Invalid(none.into()));
         };
-        let found = kept.into_iter().find(|turn| turn.turn == wanted);
+        let found = kept.into_iter().find(|(turn, _)| turn.turn == wanted);
         found.ok_or_else(|| Error::NotKept {
             turn: wanted,
             kept: match names.is_empty() {
@@ -199,17 +213,17 @@ impl<R: RemoteRuntime> Episodes<R> {
         })
     }
 
-    /// The image with the files an episode ended with.
-    async fn end_image(&self, id: &str) -> Result<String, Error> {
+    /// The image with the files an episode ended with. It stays as long as it is held.
+    async fn end_image(&self, id: &str) -> Result<(String, Hold<R>), Error> {
         let state = self.options.store.find(id)?.state();
         if matches!(state, State::Running | State::Interrupted) {
             let why = "its files can be used once it has ended";
             return Err(Error::State { state, why });
         }
         let image = earlier::image_at_end(id);
-        match self.runtime.has_image(&image).await {
-            Ok(true) => Ok(image),
-            _ => Err(Error::State { state, why: "the files it ended with were not kept" }),
+        match self.images.hold(&image).await {
+            Some(hold) => Ok((image, hold)),
+            None => Err(Error::State { state, why: "the files it ended with were not kept" }),
         }
     }
 
@@ -256,6 +270,18 @@ impl<R: RemoteRuntime> Episodes<R> {
         Ok(handle)
     }
 
+    /// Cancels all running episodes of these owners.
+    pub fn cancel_where(&self, is_meant: impl Fn(&str) -> bool) {
+        let entries: Vec<Arc<Entry>> = self.options.store.lock().values().cloned().collect();
+        for entry in entries {
+            if let Some(live) = entry.live()
+                && is_meant(&entry.summary().owner)
+            {
+                live.cancel.cancel();
+            }
+        }
+    }
+
     /// Follows the events of an episode after this number.
     pub async fn events_from(&self, id: &str, after: u64) -> Result<EventReader, Error> {
         self.handle(id)?.events_from(after).await
@@ -288,30 +314,37 @@ impl<R: RemoteRuntime> Episodes<R> {
 
     /// Removes an episode that is not running, with all its files.
     pub async fn remove(&self, id: &str) -> Result<(), Error> {
-        let state = self.options.store.find(id)?.state();
-        if state == State::Running {
-            return Err(Error::State { state, why: "cancel it first" });
-        }
+        let entry = self.options.store.find(id)?;
+        entry.remove().map_err(|why| match why {
+            NotNow::Removed => Error::NotFound(id.to_owned()),
+            NotNow::In(state) => Error::State { state, why: "cancel it first" },
+        })?;
         let (store, name) = (Arc::clone(&self.options.store), id.to_owned());
-        let turns = blocking(move || {
-            let (_, turns) = trajectory::history(&store.events(&name)?);
-            store.remove(&name)?;
-            Ok(turns)
-        })
-        .await?;
-        let last = turns.saturating_add(1);
-        let images = (1..=last).map(|turn| earlier::image_after(id, turn));
-        for image in images.chain([earlier::image_at_end(id)]) {
-            // Most do not exist; one that a sandbox uses can be removed as an image later.
-            let _ = self.runtime.remove_image(&image).await;
-        }
-        Ok(())
+        let (images, marked) = (Arc::clone(&self.images), Arc::clone(&entry));
+        // On a task of its own: a client that goes away must not leave half of it.
+        let removing = tokio::spawn(async move {
+            let id = name.clone();
+            let removed = blocking(move || {
+                let turns = turns(&store, &name);
+                store.remove(&name)?;
+                Ok(turns)
+            })
+            .await;
+            let turns = removed.inspect_err(|_| marked.keep())?;
+            let numbered = (1..=turns).map(|turn| earlier::image_after(&id, turn));
+            for image in numbered.chain([earlier::image_at_end(&id)]) {
+                // Most do not exist; one that a sandbox uses can be removed as an image later.
+                let _ = images.remove(&image).await;
+            }
+            Ok(())
+        });
+        removing.await.map_err(io::Error::other).map_err(Error::storage("the server failed"))?
     }
 
     /// Forgets the files an episode ended with: no other episode can start with them from now on.
     pub async fn forget_end(&self, id: &str) {
         // Where there are none, nothing has to be done; one that cannot be removed stays as an image.
-        let _ = self.runtime.remove_image(&earlier::image_at_end(id)).await;
+        let _ = self.images.remove(&earlier::image_at_end(id)).await;
     }
 
     /// Stops all episodes so that they can be resumed, starts no others, and waits up to `grace` until their sandboxes are gone.
@@ -380,43 +413,56 @@ impl<R: RemoteRuntime> Episodes<R> {
         Ok(limits)
     }
 
+    /// Most bytes of input for a sandbox with these limits.
+    fn most_input(&self, limits: Option<&sandbox::Limits>) -> u64 {
+        let disk = limits.unwrap_or(&self.options.spec.limits).disk;
+        disk.map_or(MAX_INPUT_BYTES, |disk| disk.0)
+    }
+
     async fn create(
         &self,
         record: Record,
-        input: Vec<InputFile>,
+        (input, most): (Vec<InputFile>, u64),
         lines: Vec<Line>,
-    ) -> Result<Made, Error> {
+        base: Option<Hold<R>>,
+    ) -> Result<Made<R>, Error> {
         let store = Arc::clone(&self.options.store);
         blocking(move || {
-            let entry = store.create(&record, &input, &lines)?;
-            Ok(Made { entry, record, lines })
+            let entry = store.create(&record, (&input, most), &lines)?;
+            Ok(Made { entry, record, lines, base })
         })
         .await
     }
 
     /// Plays an episode on a task of its own.
-    fn play(
-        &self,
-        made: Made,
-        model: ServedModel,
-        permit: Permit,
-        meter: Option<Arc<dyn Meter>>,
-    ) -> Result<Episode, Error> {
-        let Made { entry, record, lines } = made;
+    fn play(&self, made: Made<R>, model: ServedModel, with: Resume) -> Result<Episode, Error> {
+        let Made { entry, record, lines, base } = made;
+        let Resume { sandbox, permit, meter } = with;
         let sampling = record.sampling.clone().unwrap_or_else(|| model.sampling.clone());
         let model = ServedModel { sampling, ..model };
         let mut tasks = self.tasks();
         // Under the lock, so that closing finds the task.
         self.check_open()?;
-        let live = entry.begin().map_err(not_resumable)?;
+        let live = entry.begin().map_err(|why| not_resumable(&record.id, why))?;
         if let Err(error) = self.options.store.remove_result(&record.id) {
             entry.end(State::Interrupted, None);
             return Err(error);
         }
         let id = record.id.clone();
-        let (runtime, options) = (Arc::clone(&self.runtime), Arc::clone(&self.options));
-        let play =
-            Play { runtime, options, entry: Arc::clone(&entry), live, record, model, lines, meter };
+        let (runtime, images) = (Arc::clone(&self.runtime), Arc::clone(&self.images));
+        let play = Play {
+            runtime,
+            options: Arc::clone(&self.options),
+            entry: Arc::clone(&entry),
+            live,
+            record,
+            model,
+            lines,
+            meter,
+            images,
+            _base: base,
+            sandbox,
+        };
         tasks.retain(|task| !task.is_finished());
         tasks.push(tokio::spawn(play.run(permit)));
         Ok(Episode { id, entry, options: Arc::clone(&self.options) })
@@ -430,10 +476,12 @@ impl<R> std::fmt::Debug for Episodes<R> {
 }
 
 /// An episode that is ready to be played.
-struct Made {
+struct Made<R: RemoteRuntime> {
     entry: Arc<Entry>,
     record: Record,
     lines: Vec<Line>,
+    /// The image its sandbox is based on.
+    base: Option<Hold<R>>,
 }
 
 impl Episode {
@@ -515,7 +563,18 @@ fn info(options: &EpisodeOptions, id: &str) -> Result<EpisodeInfo, Error> {
     Ok(EpisodeInfo { record, state, result })
 }
 
-fn not_resumable(state: State) -> Error {
+/// The turns whose files may be saved. Events that cannot be read say nothing about them; the limits do.
+fn turns(store: &store::Store, id: &str) -> u32 {
+    let played = store.events(id).map(|lines| trajectory::history(&lines).1);
+    let most = || store.record(id).map_or(0, |record| record.limits.turns);
+    played.unwrap_or_else(|_| most()).min(MAX_TURNS).saturating_add(1)
+}
+
+fn not_resumable(id: &str, why: NotNow) -> Error {
+    let state = match why {
+        NotNow::In(state) => state,
+        NotNow::Removed => return Error::NotFound(id.to_owned()),
+    };
     let why = match state {
         State::Running => "it can be resumed once it has stopped",
         _ => "it can be continued as a fork",

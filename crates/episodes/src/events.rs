@@ -33,6 +33,17 @@ pub struct NumberedEvent {
     pub json: String,
 }
 
+/// What a reader found without waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// An event.
+    Event(NumberedEvent),
+    /// An event up to the number after which it reads.
+    Skipped,
+    /// Nothing follows.
+    End,
+}
+
 impl NumberedEvent {
     /// The event.
     pub fn line(&self) -> Result<Line, serde_json::Error> {
@@ -53,6 +64,15 @@ impl EventReader {
                 event => return Ok(event),
             }
         }
+    }
+
+    /// Reads one event where there is one already, after [`Self::ready`]. Not to be cancelled.
+    pub async fn read_ready(&mut self) -> io::Result<Ready> {
+        Ok(match self.read().await? {
+            Some(event) if event.number <= self.after => Ready::Skipped,
+            Some(event) => Ready::Event(event),
+            None => Ready::End,
+        })
     }
 
     /// Waits until [`Self::next`] has something to read. Can be cancelled.

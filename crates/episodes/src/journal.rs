@@ -14,7 +14,7 @@ use model::{Delta, Listener};
 use sandbox::{RemoteRuntime, Sandbox};
 use trajectory::{Event, Outcome};
 
-use crate::{Keep, Meter, earlier, live::Live};
+use crate::{Keep, Meter, earlier, images::Images, live::Live};
 
 /// Saving files for a resumption takes at most one part in this many of the time.
 const SHARE: u32 = 20;
@@ -29,7 +29,7 @@ pub(crate) struct EpisodeJournal<R: RemoteRuntime> {
     /// The same file, for its length.
     file: File,
     live: Arc<Live>,
-    runtime: Arc<R>,
+    images: Arc<Images<R>>,
     id: String,
     keep: Keep,
     meter: Option<Arc<dyn Meter>>,
@@ -52,7 +52,7 @@ impl<R: RemoteRuntime> EpisodeJournal<R> {
     pub(crate) fn new(
         file: File,
         live: Arc<Live>,
-        runtime: Arc<R>,
+        images: Arc<Images<R>>,
         (id, keep): (&str, Keep),
         meter: Option<Arc<dyn Meter>>,
         spare: Vec<String>,
@@ -61,7 +61,7 @@ impl<R: RemoteRuntime> EpisodeJournal<R> {
         let saved = Mutex::new(Saved { spare, ..Saved::default() });
         let id = id.to_owned();
         let order = Mutex::default();
-        let journal = Self { events, file, live, runtime, id, keep, meter, order, saved };
+        let journal = Self { events, file, live, images, id, keep, meter, order, saved };
         journal.publish()?;
         Ok(journal)
     }
@@ -117,11 +117,12 @@ impl<R: RemoteRuntime> EpisodeJournal<R> {
         self.keep != Keep::ForResume && snapshot(sandbox, &earlier::image_at_end(&self.id)).await
     }
 
-    /// Removes images that only serve to resume the episode, but for `needed`. One that a sandbox still uses stays for later.
+    /// Removes images that only serve to resume the episode, but for `needed`. One that a sandbox
+    /// is based on stays until that is gone: its files can be saved only on top of it.
     pub(crate) async fn remove_spare(&self, needed: Option<&str>) {
         let spare = std::mem::take(&mut self.saved().spare);
         for image in spare {
-            if Some(image.as_str()) == needed || self.runtime.remove_image(&image).await.is_err() {
+            if Some(image.as_str()) == needed || self.images.remove(&image).await.is_err() {
                 self.saved().spare.push(image);
             }
         }

@@ -11,6 +11,7 @@ mod episodes;
 mod error;
 mod events;
 mod files;
+mod images;
 mod journal;
 mod live;
 mod metered;
@@ -22,10 +23,12 @@ mod store;
 
 pub use episodes::{Episode, Episodes};
 pub use error::Error;
-pub use events::{EventReader, NumberedEvent};
+pub use events::{EventReader, NumberedEvent, Ready};
 pub use files::FileEntry;
 pub use live::OwnedDelta;
 pub use options::{EpisodeOptions, ServedModel};
 pub use record::{EpisodeInfo, EpisodeResult, Page, Parent, Record, State, Summary};
-pub use request::{EpisodeRequest, FilesFrom, Fork, InputContent, InputFile, Keep, Meter, Task};
+pub use request::{
+    EpisodeRequest, FilesFrom, Fork, InputContent, InputFile, Keep, Meter, Resume, Task,
+};
 pub use store::Store;

@@ -29,6 +29,17 @@ struct Inner {
     live: Option<Arc<Live>>,
     /// A result that could not be stored.
     unstored: Option<EpisodeResult>,
+    /// It is being removed, or is.
+    removed: bool,
+}
+
+/// Why an episode can be neither begun nor removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotNow {
+    /// It is in this state.
+    In(State),
+    /// It is removed.
+    Removed,
 }
 
 /// An episode that is being played.
@@ -83,7 +94,7 @@ impl From<Delta<'_>> for OwnedDelta {
 
 impl Entry {
     pub(crate) fn new(summary: Summary) -> Self {
-        Self { inner: Mutex::new(Inner { summary, live: None, unstored: None }) }
+        Self { inner: Mutex::new(Inner { summary, live: None, unstored: None, removed: false }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -109,11 +120,35 @@ impl Entry {
         self.lock().live.clone()
     }
 
-    /// Marks the episode as running; `Err` with its state if it is already, or has finished.
-    pub(crate) fn begin(&self) -> Result<Arc<Live>, State> {
+    /// Whether it is being removed, or is.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.lock().removed
+    }
+
+    /// Marks the episode as removed, so that nobody begins it.
+    pub(crate) fn remove(&self) -> Result<(), NotNow> {
         let mut inner = self.lock();
         match inner.summary.state {
-            state @ (State::Running | State::Finished) => return Err(state),
+            _ if inner.removed => Err(NotNow::Removed),
+            State::Running => Err(NotNow::In(State::Running)),
+            _ => {
+                inner.removed = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the mark back: it could not be removed.
+    pub(crate) fn keep(&self) {
+        self.lock().removed = false;
+    }
+
+    /// Marks the episode as running, unless it is already, has finished or is removed.
+    pub(crate) fn begin(&self) -> Result<Arc<Live>, NotNow> {
+        let mut inner = self.lock();
+        match inner.summary.state {
+            _ if inner.removed => return Err(NotNow::Removed),
+            state @ (State::Running | State::Finished) => return Err(NotNow::In(state)),
             State::Interrupted | State::Cancelled | State::Failed => {}
         }
         let live = Arc::new(Live {

@@ -13,6 +13,7 @@ use trajectory::{Content, Ended, Event, Fault, Line, Message, Outcome, Spent, St
 use crate::{
     EpisodeOptions, EpisodeResult, Error, Keep, Meter, Record, ServedModel, State, Task, earlier,
     files,
+    images::{Hold, Images},
     journal::EpisodeJournal,
     live::{Entry, Live},
     metered::Metered,
@@ -40,11 +41,18 @@ pub(crate) struct Play<R: RemoteRuntime> {
     /// The events so far.
     pub(crate) lines: Vec<Line>,
     pub(crate) meter: Option<Arc<dyn Meter>>,
+    pub(crate) images: Arc<Images<R>>,
+    /// The image its sandbox is based on, where another episode owns it.
+    pub(crate) _base: Option<Hold<R>>,
+    /// The limits of its sandbox, where they are not the operator's.
+    pub(crate) sandbox: Option<sandbox::Limits>,
 }
 
 /// A sandbox and what the episode does in it.
-struct Prepared<S> {
-    sandbox: S,
+struct Prepared<R: RemoteRuntime> {
+    sandbox: R::Sandbox,
+    /// The saved files it is based on.
+    base: Option<Hold<R>>,
     then: Then,
 }
 
@@ -65,10 +73,14 @@ impl<R: RemoteRuntime> Play<R> {
         };
         drop(permit);
         let Some(result) = result else {
+            // Who waits for the end may open the directory again.
+            drop(options);
             entry.end(State::Interrupted, None);
             return;
         };
-        if let Err(error) = options.store.write_result(&id, &result) {
+        let written = options.store.write_result(&id, &result);
+        drop(options);
+        if let Err(error) = written {
             // What happened is in the events; after a restart the episode can be resumed, to store its result.
             tracing::error!(id, "storing the result of an episode: {}", error.chain());
             let cause = format!("the result could not be stored: {}", error.chain());
@@ -85,7 +97,7 @@ impl<R: RemoteRuntime> Play<R> {
             Ok(journal) => journal,
             Err(error) => return Some(failed(Fault::Storage, error.chain())),
         };
-        let Prepared { sandbox, then } = match self.prepared().await {
+        let Prepared { sandbox, base, then } = match self.prepared().await {
             Ok(prepared) => prepared,
             Err(outcome) => return self.not_started(&journal, outcome),
         };
@@ -101,6 +113,7 @@ impl<R: RemoteRuntime> Play<R> {
         if let Err(error) = sandbox.destroy().await {
             tracing::error!("removing the sandbox of an episode: {}", error.chain());
         }
+        drop(base);
         let is_finished = result.as_ref().is_some_and(|result| result.state() == State::Finished);
         if is_finished && self.record.keep != Keep::EveryTurn {
             journal.remove_spare(None).await;
@@ -109,7 +122,7 @@ impl<R: RemoteRuntime> Play<R> {
     }
 
     /// The sandbox, unless the episode is cancelled meanwhile.
-    async fn prepared(&self) -> Result<Prepared<R::Sandbox>, Outcome> {
+    async fn prepared(&self) -> Result<Prepared<R>, Outcome> {
         let mut preparing = std::pin::pin!(tokio::time::timeout(PREPARATION, self.prepare()));
         let prepared = tokio::select! {
             biased;
@@ -147,9 +160,9 @@ impl<R: RemoteRuntime> Play<R> {
             Keep::EveryTurn => Vec::new(),
             Keep::ForResume | Keep::End => saved.collect(),
         };
-        let (live, runtime) = (Arc::clone(&self.live), Arc::clone(&self.runtime));
+        let (live, images) = (Arc::clone(&self.live), Arc::clone(&self.images));
         let about = (self.record.id.as_str(), self.record.keep);
-        EpisodeJournal::new(file, live, runtime, about, self.meter.clone(), spare)
+        EpisodeJournal::new(file, live, images, about, self.meter.clone(), spare)
             .map_err(Error::storage("cannot write the events"))
     }
 
@@ -167,11 +180,11 @@ impl<R: RemoteRuntime> Play<R> {
     }
 
     /// Creates the sandbox with the files the episode starts from.
-    async fn prepare(&self) -> Result<Prepared<R::Sandbox>, sandbox::Error> {
+    async fn prepare(&self) -> Result<Prepared<R>, sandbox::Error> {
         if !earlier::is_started(&self.lines) {
             let sandbox = self.create().await?;
             let then = Then::Play(Opening::Fresh(Box::new(self.started(&sandbox)?)));
-            return Ok(Prepared { sandbox, then });
+            return Ok(Prepared { sandbox, base: None, then });
         }
         let (_, turns) = trajectory::history(&self.lines);
         let ended = earlier::ended(&self.lines);
@@ -182,10 +195,11 @@ impl<R: RemoteRuntime> Play<R> {
             ended.is_none() || later.all(|(_, call)| call.name == SUBMIT)
         });
         if let Some((turn, image)) = saved {
+            let base = self.images.hold(&image).await;
             match self.runtime.create(&self.spec(ImageRef::Name(image))).await {
                 Ok(sandbox) => {
                     let then = self.then(ended, turn, RestoredFiles::Saved);
-                    return Ok(Prepared { sandbox, then });
+                    return Ok(Prepared { sandbox, base, then });
                 }
                 Err(sandbox::Error::UnknownImage { .. }) => {
                     tracing::warn!(
@@ -205,7 +219,7 @@ impl<R: RemoteRuntime> Play<R> {
             files = RestoredFiles::Repeated;
         }
         let then = self.then(ended, turns, files);
-        Ok(Prepared { sandbox, then })
+        Ok(Prepared { sandbox, base: None, then })
     }
 
     fn then(&self, ended: Option<&Ended>, turn: u32, files: RestoredFiles) -> Then {
@@ -217,7 +231,9 @@ impl<R: RemoteRuntime> Play<R> {
 
     fn spec(&self, image: ImageRef) -> Spec {
         let workdir = self.options.prompts.working_dir.clone();
-        Spec { image, workdir, ..self.options.spec.clone() }
+        let usual = self.options.spec.clone();
+        let limits = self.sandbox.clone().unwrap_or_else(|| usual.limits.clone());
+        Spec { image, workdir, limits, ..usual }
     }
 
     /// Creates a sandbox with the input files.
@@ -281,7 +297,11 @@ impl<R: RemoteRuntime> Play<R> {
     ) -> Ended {
         let settings = self.settings();
         let cancel = self.live.cancel.clone();
-        let model = Metered { model: self.model.model.clone(), meter: self.meter.clone() };
+        let model = Metered {
+            model: self.model.model.clone(),
+            meter: self.meter.clone(),
+            price: self.model.price,
+        };
         agent::run(agent::Episode::new(&model, sandbox, journal, &settings, opening, cancel)).await
     }
 
@@ -320,9 +340,17 @@ impl<R: RemoteRuntime> Play<R> {
             _ => ended,
         };
         let mut result = EpisodeResult::new(ended, attempt::now_ms());
-        result.files_error = error;
-        result.answer = attempt::answer_of(&dir.join(ANSWER));
-        result.files = files::list(&dir);
+        match error {
+            Some(error) => {
+                result.files_error = Some(error);
+                // What lies there is of an earlier play.
+                let _ = std::fs::remove_dir_all(&dir);
+            }
+            None => {
+                result.answer = attempt::answer_of(&dir.join(ANSWER));
+                result.files = files::list(&dir);
+            }
+        }
         result.kept = journal.save_end(sandbox).await;
         result
     }

@@ -35,6 +35,8 @@ pub struct EpisodeRequest {
     pub metadata: BTreeMap<String, String>,
     /// Whose episode it is. Not interpreted here.
     pub owner: String,
+    /// The limits of its sandbox; the operator's where absent.
+    pub sandbox: Option<sandbox::Limits>,
     /// Held until the episode's sandbox is gone.
     pub permit: Permit,
     /// Learns what the episode uses.
@@ -97,13 +99,15 @@ pub enum InputContent {
     Bytes(Vec<u8>),
     /// A file of the host, which is copied. The caller vouches for it.
     Host(PathBuf),
+    /// A file of the host that nobody changes any more: it is linked where that is possible, and copied elsewhere.
+    Stored(PathBuf),
 }
 
 impl fmt::Debug for InputContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
-            Self::Host(path) => write!(f, "{}", path.display()),
+            Self::Host(path) | Self::Stored(path) => write!(f, "{}", path.display()),
         }
     }
 }
@@ -123,6 +127,19 @@ pub struct Fork {
     pub metadata: BTreeMap<String, String>,
     /// As in [`EpisodeRequest`].
     pub owner: String,
+    /// As in [`EpisodeRequest`].
+    pub sandbox: Option<sandbox::Limits>,
+    /// As in [`EpisodeRequest`].
+    pub permit: Permit,
+    /// As in [`EpisodeRequest`].
+    pub meter: Option<Arc<dyn Meter>>,
+}
+
+/// What an episode needs to be resumed.
+#[derive(Debug, Default)]
+pub struct Resume {
+    /// As in [`EpisodeRequest`].
+    pub sandbox: Option<sandbox::Limits>,
     /// As in [`EpisodeRequest`].
     pub permit: Permit,
     /// As in [`EpisodeRequest`].

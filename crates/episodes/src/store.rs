@@ -89,16 +89,19 @@ impl Store {
     }
 
     pub(crate) fn find(&self, id: &str) -> Result<Arc<Entry>, Error> {
-        self.lock().get(id).cloned().ok_or_else(|| Error::NotFound(id.to_owned()))
+        let found = self.lock().get(id).filter(|entry| !entry.is_removed()).cloned();
+        found.ok_or_else(|| Error::NotFound(id.to_owned()))
     }
 
-    /// Creates the directory of a new episode with everything it starts from: complete or not at all.
+    /// Creates the directory of a new episode with everything it starts from: complete or not at all. The
+    /// input may have `most` bytes.
     pub(crate) fn create(
         &self,
         record: &Record,
-        input: &[InputFile],
+        (input, most): (&[InputFile], u64),
         events: &[Line],
     ) -> Result<Arc<Entry>, Error> {
+        check_size(input, most)?;
         let partial = self.dir.join(format!("{PARTIAL}{}", record.id));
         let made = fill(&partial, record, input, events).and_then(|()| {
             fs::rename(&partial, self.dir.join(&record.id))
@@ -248,6 +251,29 @@ fn fill(dir: &Path, record: &Record, input: &[InputFile], events: &[Line]) -> Re
     write_json(&dir.join(RECORD), record)
 }
 
+/// Refuses more input than the sandbox can hold, before any of it is copied.
+fn check_size(input: &[InputFile], most: u64) -> Result<(), Error> {
+    let mut size = 0u64;
+    for file in input {
+        let bytes = match &file.content {
+            InputContent::Bytes(bytes) => bytes.len() as u64,
+            InputContent::Host(path) | InputContent::Stored(path) => {
+                let what = format!("cannot read the input file {}", file.path.display());
+                fs::metadata(path).map_err(Error::storage(what))?.len()
+            }
+        };
+        size = size.saturating_add(bytes);
+    }
+    match size > most {
+        true => {
+            let text =
+                format!("the input files have {size} bytes; the sandbox has room for {most}");
+            Err(Error::Invalid(text))
+        }
+        false => Ok(()),
+    }
+}
+
 fn write_input(dir: &Path, input: &[InputFile]) -> Result<(), Error> {
     if input.len() > MAX_INPUT {
         let text = format!("there are {} input files; the limit is {MAX_INPUT}", input.len());
@@ -265,6 +291,11 @@ fn write_input(dir: &Path, input: &[InputFile]) -> Result<(), Error> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(failed())?;
         }
+        if let InputContent::Stored(from) = &file.content
+            && fs::hard_link(from, &path).is_ok()
+        {
+            continue;
+        }
         let mut options = OpenOptions::new();
         let mut to =
             options.write(true).create_new(true).open(&path).map_err(|error| {
@@ -277,9 +308,11 @@ fn write_input(dir: &Path, input: &[InputFile]) -> Result<(), Error> {
             })?;
         match &file.content {
             InputContent::Bytes(bytes) => to.write_all(bytes).map_err(failed())?,
-            InputContent::Host(from) => {
-                let mut from = File::open(from).map_err(failed())?;
-                io::copy(&mut from, &mut to).map_err(failed())?;
+            InputContent::Host(from) | InputContent::Stored(from) => {
+                let from = File::open(from).map_err(failed())?;
+                // One that grows meanwhile was not counted so.
+                let size = from.metadata().map_err(failed())?.len();
+                io::copy(&mut from.take(size), &mut to).map_err(failed())?;
             }
         }
     }

@@ -140,6 +140,20 @@ async fn accept(listener: &TcpListener, connections: &Connections) -> (TcpStream
     }
 }
 
+/// How long a connection may be silent before the kernel asks whether its client is still there, and how often it asks
+/// until it gives up: a client that vanished is noticed even where nothing is sent to it.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
+
+fn keep_alive(stream: &TcpStream) {
+    use rustix::net::sockopt;
+    let (idle, interval, count) = KEEPALIVE;
+    // Where an option is not supported the connection works without it.
+    let _ = sockopt::set_tcp_keepidle(stream, idle);
+    let _ = sockopt::set_tcp_keepintvl(stream, interval);
+    let _ = sockopt::set_tcp_keepcnt(stream, count);
+    let _ = sockopt::set_socket_keepalive(stream, true);
+}
+
 /// Serves one connection, after the handshake of TLS if there is one.
 async fn begin(
     stream: TcpStream,
@@ -152,6 +166,7 @@ async fn begin(
 ) {
     // Stream each piece at once instead of coalescing them.
     let _ = stream.set_nodelay(true);
+    keep_alive(&stream);
     let stream = StallTimeout::new(stream, limits.stall_timeout);
     let Some(acceptor) = acceptor else {
         return handle(stream, peer, app, limits, connection, closed).await;

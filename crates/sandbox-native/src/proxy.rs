@@ -12,7 +12,6 @@
 mod address;
 mod dns;
 mod http;
-mod name;
 mod on_link;
 mod pipe;
 mod policy;

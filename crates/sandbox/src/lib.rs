@@ -35,6 +35,7 @@ mod partial;
 mod pool;
 mod progress;
 mod protection;
+mod public_name;
 mod refused;
 mod remote;
 mod runtime;
@@ -53,6 +54,7 @@ pub use files::{CopyReport, Entry, EntryKind, Skipped, Usage, lossy_path, lossy_
 pub use pool::Pool;
 pub use progress::{CancelOnDrop, Cancelled, LOOK_INTERVAL, Progress, patience};
 pub use protection::{Layer, LayerReport, LayerState, Protection};
+pub use public_name::is_public_name;
 pub use refused::{RefusalReason, RefusedConnections};
 pub use remote::{
     Control, FileEvent, FileEventKind, FileInfo, FileOperation, Identity, Paused, RemoteRuntime,

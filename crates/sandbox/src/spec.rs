@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, DiskQuota};
+use crate::{ByteSize, DiskQuota, is_public_name};
 
 /// Everything a runtime needs to create a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -347,6 +347,17 @@ impl HostPattern {
         !self.subdomains && (self.port.is_some() || local) && self.matches(host, port)
     }
 
+    /// Whether this pattern is an address and not a name.
+    pub fn is_address(&self) -> bool {
+        self.name.parse::<IpAddr>().is_ok()
+    }
+
+    /// Whether all it allows are names that could be those of public hosts, and nothing at a private address.
+    pub fn is_public(&self) -> bool {
+        let name = if self.subdomains { format!("x.{}", self.name) } else { self.name.clone() };
+        self.port.is_none() && is_public_name(&name)
+    }
+
     /// The loopback addresses this pattern allows: `localhost`, `127.0.0.1` or `[::1]` at its ports.
     pub fn loopback(&self) -> Vec<SocketAddr> {
         let (v4, v6) = (IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST));
@@ -384,11 +395,13 @@ impl FromStr for HostPattern {
                 None => (rest, None),
             }
         };
+        // Before the check: a name of dots alone is none.
+        let name = name.trim_end_matches('.');
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
         if name.is_empty() || !name.chars().all(plain) || port == Some(0) {
             return Err(refuse());
         }
-        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let name = name.to_ascii_lowercase();
         Ok(Self { name, subdomains, port })
     }
 }
@@ -436,7 +449,9 @@ mod tests {
         assert!(host("example.com:8080").matches("example.com", 8080));
         assert!(!host("example.com:8080").matches("example.com", 443));
         assert!(host("[::1]:9").matches("::1", 9));
-        for bad in ["", "*", "*.", "a b", "a:0", "a:99999", "a/b", "[::1", "[x]:1", "a@b"] {
+        for bad in
+            ["", "*", "*.", "a b", "a:0", "a:99999", "a/b", ".", "*..", "[::1", "[x]:1", "a@b"]
+        {
             assert!(bad.parse::<HostPattern>().is_err(), "{bad}");
         }
     }
@@ -453,6 +468,21 @@ mod tests {
         for other in ["*.localhost:9", "127.0.0.2:9", "10.0.0.1:9", "example.com:9"] {
             assert!(at(other).is_empty(), "{other}");
         }
+    }
+
+    #[test]
+    fn public_hosts_are_told_from_addresses_and_local_names() {
+        let host = |text: &str| text.parse::<HostPattern>().unwrap();
+        for name in ["example.com", "example.com.", "*.com", "*.example.com"] {
+            assert!(host(name).is_public() && !host(name).is_address(), "{name}");
+        }
+        for address in ["169.254.169.254.", "10.0.0.1", "127.0.0.1..", "[::1]"] {
+            assert!(!host(address).is_public() && host(address).is_address(), "{address}");
+        }
+        for local in ["localhost", "intra", "metadata.google.internal", "*.254", "*.internal"] {
+            assert!(!host(local).is_public(), "{local}");
+        }
+        assert!(!host("example.com:80").is_public(), "with a port it may be private");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use axum::{
     Router,
     body::Body,
     extract::{Query, State},
-    http::{HeaderMap, Method, Request, Response, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header},
     response::IntoResponse,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -27,10 +27,13 @@ use crate::{
     mcp,
     metrics::RouteClass,
     observe::{Facts, observe},
-    operation, ports, process,
+    operation,
+    places::Places,
+    ports, process,
     refusal::refuse,
     registry::Registry,
     signature::{Operation, Signed},
+    snapshots::Snapshots,
     tokens::{Caller, KeyError},
     transfer,
     tunnel::Tunnels,
@@ -45,7 +48,7 @@ const MAX_BODY: usize = 8 << 20;
 /// Memory for all bodies together.
 const BODY_MEMORY: usize = 256 << 20;
 /// Most connections of OpenEnv's clients.
-const MAX_OPENENV: usize = 4096;
+const MAX_OPENENV: usize = 1024;
 /// How long a body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -57,7 +60,7 @@ pub(crate) struct Server<R: Runtime> {
     pub(crate) episodes: Option<Arc<Episodes<R>>>,
     pub(crate) environments: Option<Arc<Environments<R>>>,
     /// Places for connections of OpenEnv, which are no longer those of the HTTP server.
-    pub(crate) openenv: Arc<tokio::sync::Semaphore>,
+    pub(crate) openenv: Places,
     gate: Gate,
     pub(crate) memory: MemoryBudget,
     tunnels: Tunnels,
@@ -83,7 +86,7 @@ pub(crate) struct FileQuery {
 
 impl<R: RemoteRuntime> Server<R> {
     /// # Errors
-    /// If the API key and the tokens contradict each other, or the audit log cannot be opened.
+    /// If the API key and the tokens contradict each other, or the audit log or the owners of snapshots cannot be opened.
     pub(crate) fn new(
         runtime: Arc<R>,
         mut options: ServeOptions,
@@ -101,14 +104,15 @@ impl<R: RemoteRuntime> Server<R> {
         let (episodes, environments) = (options.episodes.take(), options.environments.take());
         let episodes =
             episodes.map(|options| Arc::new(Episodes::new(Arc::clone(&runtime), options)));
-        let registry = Arc::new(Registry::new(runtime, options));
+        let snapshots = Snapshots::open(options.operation.data.as_deref())?;
+        let registry = Arc::new(Registry::new(runtime, options, snapshots));
         let start = |environments: EnvironmentOptions| {
             environments.start(registry.runtime(), registry.places())
         };
         Ok(Self {
             episodes,
             environments: environments.map(start),
-            openenv: Arc::new(tokio::sync::Semaphore::new(MAX_OPENENV)),
+            openenv: Places::new(MAX_OPENENV),
             registry,
             mcp: mcp::Sessions::default(),
             gate: Gate::new(None, address, "/health"),
@@ -233,6 +237,8 @@ async fn answer<R: RemoteRuntime>(
                 facts.concern(&live.id);
                 let _ = facts.class.set(RouteClass::Port);
                 let forwarding = async {
+                    let tokens = &server.registry.options.tokens;
+                    ports::remove_key(tokens, request.headers_mut());
                     let answer = ports::forward(&live, port, request, &server.tunnels).await;
                     answer.unwrap_or_else(IntoResponse::into_response)
                 };
@@ -288,13 +294,9 @@ fn check_key<R: RemoteRuntime>(
     server: &Server<R>,
     headers: &HeaderMap,
 ) -> Result<Caller, ApiError> {
-    let bearer = |value: &'_ [u8]| {
-        let (scheme, key) = value.split_at_checked(BEARER.len())?;
-        scheme.eq_ignore_ascii_case(BEARER).then(|| key.trim_ascii().to_vec())
-    };
-    let own = headers.get("x-api-key").map(|value| value.as_bytes().to_vec());
-    let sent = own.or_else(|| bearer(headers.get(header::AUTHORIZATION)?.as_bytes()));
-    let caller = server.registry.options.tokens.caller(sent.as_deref()).map_err(|error| {
+    let own = headers.get("x-api-key").map(HeaderValue::as_bytes);
+    let sent = own.or_else(|| bearer(headers.get(header::AUTHORIZATION)?));
+    let caller = server.registry.options.tokens.caller(sent).map_err(|error| {
         let message = match error {
             KeyError::Missing => "missing API key; send the header X-API-Key",
             KeyError::Wrong => "invalid API key",
@@ -307,6 +309,12 @@ fn check_key<R: RemoteRuntime>(
 
 const BEARER: &[u8] = b"Bearer ";
 
+/// The key in a value of the header `Authorization`.
+pub(crate) fn bearer(value: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, key) = value.as_bytes().split_at_checked(BEARER.len())?;
+    scheme.eq_ignore_ascii_case(BEARER).then(|| key.trim_ascii())
+}
+
 /// The sandbox of a signed address: the one whose token fits, as such an address need not name it.
 fn signed<R: RemoteRuntime>(
     server: &Server<R>,
@@ -317,9 +325,16 @@ fn signed<R: RemoteRuntime>(
     }
     let query: Query<FileQuery> = Query::try_from_uri(uri).ok()?;
     let wrong = || ApiError::new(Code::Unauthenticated, "invalid signature");
+    query.signature.as_ref()?;
+    let prepared = [Operation::Read, Operation::Write].map(|operation| {
+        // Anybody may ask: what no sandbox can have signed costs nothing.
+        query.signed(operation)?.prepare()
+    });
+    if prepared.iter().all(Option::is_none) {
+        return Some(Err(wrong()));
+    }
     let all = server.registry.all();
-    for operation in [Operation::Read, Operation::Write] {
-        let signed = query.signed(operation)?;
+    for signed in prepared.iter().flatten() {
         if let Some(live) = all.iter().find(|live| signed.is_by(&live.access_token)) {
             return Some(Ok(Arc::clone(live)));
         }
@@ -403,7 +418,7 @@ async fn data<R: RemoteRuntime>(
         }
         (&Method::POST, "/files") => transfer::upload(&to, &query, request).await,
         (&Method::GET, "/envs") => {
-            let env = serde_json::json!(to.live.env);
+            let env = serde_json::json!(*to.live.env);
             Ok(crate::error::respond(StatusCode::OK, &env))
         }
         (_, "/files") => return wrong_method(&method, &path, "GET, HEAD, POST"),

@@ -4,6 +4,7 @@
 //! request. What was lost is counted, logged, and said by the readiness check.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
@@ -25,6 +26,8 @@ const FILE: &str = "audit.jsonl";
 const OLDER: u32 = 4;
 /// Lines that wait for the disk.
 const WAITING: usize = 4096;
+/// How long the last lines may take.
+const CLOSING: Duration = Duration::from_secs(5);
 /// Bytes of one file by default; with the older ones at most 320 MiB.
 pub(crate) const FILE_BYTES: u64 = 64 << 20;
 
@@ -45,7 +48,7 @@ pub(crate) struct Entry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sandbox: Option<String>,
     pub(crate) seconds: f64,
-    /// How many requests without a valid key were refused before this one and have no line.
+    /// How many refused requests before this one have no line, as there were too many in a second.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) skipped: u64,
 }
@@ -55,10 +58,12 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The log. Clones write to the same file.
-#[derive(Clone, Debug)]
+/// The log.
+#[derive(Debug)]
 pub(crate) struct Audit {
-    lines: mpsc::SyncSender<Entry>,
+    /// `None` once it is closed.
+    lines: Mutex<Option<mpsc::SyncSender<Entry>>>,
+    writer: thread::JoinHandle<()>,
     state: Arc<State>,
 }
 
@@ -68,27 +73,30 @@ struct State {
     /// The last line could not be written.
     failing: AtomicBool,
     skipped: AtomicU64,
-    strangers: Mutex<Strangers>,
+    refused: Mutex<Refused>,
 }
 
-/// Lines for requests without a valid key: a bounded number in a second, so that strangers cannot push the others out.
+/// Lines for refused requests, by token (`None`: no valid key): a bounded number of each in a second, so that nobody can
+/// push the lines of others out with them.
 #[derive(Debug, Default)]
-struct Strangers {
+struct Refused {
     since: Option<Instant>,
-    lines: u32,
+    lines: BTreeMap<Option<String>, u32>,
 }
 
-/// Lines in a second for requests without a valid key.
-const STRANGERS_PER_SECOND: u32 = 10;
+/// Lines in a second for refused requests with one token, and for those without a valid key.
+const REFUSED_PER_SECOND: u32 = 10;
 
-impl Strangers {
-    fn admit(&mut self, now: Instant) -> bool {
+impl Refused {
+    fn admit(&mut self, token: Option<&str>, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         if now.duration_since(since) >= Duration::from_secs(1) {
-            *self = Self { since: Some(now), lines: 0 };
+            self.since = Some(now);
+            self.lines.clear();
         }
-        self.lines = self.lines.saturating_add(1);
-        self.lines <= STRANGERS_PER_SECOND
+        let lines = self.lines.entry(token.map(str::to_owned)).or_default();
+        *lines = lines.saturating_add(1);
+        *lines <= REFUSED_PER_SECOND
     }
 }
 
@@ -99,23 +107,47 @@ impl Audit {
         let (lines, waiting) = mpsc::sync_channel::<Entry>(WAITING);
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
-        thread::Builder::new().name("audit".into()).spawn(move || {
+        let writer = thread::Builder::new().name("audit".into()).spawn(move || {
             for entry in waiting {
                 shared.note(writer.write(&entry));
             }
         })?;
-        Ok(Self { lines, state })
+        Ok(Self { lines: Mutex::new(Some(lines)), writer, state })
     }
 
     /// Writes a line soon, or counts it as lost.
     pub(crate) fn record(&self, mut entry: Entry) {
-        if entry.token.is_none() && !self.state.strangers().admit(Instant::now()) {
+        // A client that left may have changed something.
+        let refused = (400..499).contains(&entry.status);
+        let token = entry.token.as_deref();
+        if (refused || token.is_none()) && !self.state.refused().admit(token, Instant::now()) {
             self.state.skipped.fetch_add(1, Ordering::Relaxed);
             return;
         }
         entry.skipped = self.state.skipped.swap(0, Ordering::Relaxed);
-        if self.lines.try_send(entry).is_err() {
+        let sent = match &*self.lines() {
+            Some(lines) => lines.try_send(entry).is_ok(),
+            None => false,
+        };
+        if !sent {
             self.state.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Option<mpsc::SyncSender<Entry>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what waits, and nothing more. A disk that hangs is waited for in bounded time.
+    pub(crate) async fn close(&self) {
+        self.lines().take();
+        let begun = Instant::now();
+        while !self.writer.is_finished() {
+            if begun.elapsed() > CLOSING {
+                tracing::error!("the last lines of the audit log could not be written in time");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -131,8 +163,8 @@ impl Audit {
 }
 
 impl State {
-    fn strangers(&self) -> MutexGuard<'_, Strangers> {
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn refused(&self) -> MutexGuard<'_, Refused> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, written: io::Result<()>) {
@@ -181,9 +213,11 @@ impl Writer {
             // A part of a line must not make the next one unreadable.
             line.insert(0, b'\n');
         }
-        self.length += line.len() as u64;
         let written = self.file.write_all(&line);
         self.torn = written.is_err();
+        if written.is_ok() {
+            self.length += line.len() as u64;
+        }
         written
     }
 
@@ -194,13 +228,18 @@ impl Writer {
             name.push(format!(".{number}"));
             PathBuf::from(name)
         };
-        for number in (1..OLDER).rev() {
-            match fs::rename(older(number), older(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        let rename = |from: &Path, to: &Path| match fs::rename(from, to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        // Where it is gone, as somebody else has moved it or the last rotation did not end, the older ones must not move
+        // up: each attempt would lose one of them.
+        if self.path.symlink_metadata().is_ok() {
+            for number in (1..OLDER).rev() {
+                rename(&older(number), &older(number + 1))?;
             }
+            rename(&self.path, &older(1))?;
         }
-        fs::rename(&self.path, older(1))?;
         self.file = open(&self.path)?;
         (self.length, self.torn) = (0, false);
         Ok(())
@@ -256,12 +295,49 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_push_others_out() {
-        let mut strangers = Strangers::default();
+    fn a_file_that_is_gone_is_made_again_and_the_older_ones_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let older = directory.path().join(format!("{FILE}.1"));
+        fs::write(&older, "history").unwrap();
+        let mut writer = Writer::open(path.clone(), 300).unwrap();
+        writer.write(&entry("/first")).unwrap();
+        fs::remove_file(&path).unwrap();
+        for number in 0..3 {
+            writer.write(&entry(&format!("/x/{number}"))).unwrap();
+        }
+        assert!(fs::read_to_string(&path).unwrap().contains("/x/2"));
+        let all: String = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+            .collect();
+        assert!(all.contains("history"), "{all}");
+    }
+
+    #[test]
+    fn refused_requests_do_not_push_others_out() {
+        let mut refused = Refused::default();
         let now = Instant::now();
-        let admitted = (0..1000).filter(|_| strangers.admit(now)).count();
-        assert_eq!(admitted, STRANGERS_PER_SECOND as usize);
-        assert!(strangers.admit(now + Duration::from_secs(1)));
+        for token in [None, Some("alice")] {
+            let admitted = (0..1000).filter(|_| refused.admit(token, now)).count();
+            assert_eq!(admitted, REFUSED_PER_SECOND as usize);
+        }
+        assert!(refused.admit(Some("bob"), now));
+        assert!(refused.admit(None, now + Duration::from_secs(1)));
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_written_before_the_log_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let audit = Audit::open(directory.path(), FILE_BYTES).unwrap();
+        for number in 0..1000 {
+            audit.record(entry(&format!("/x/{number}")));
+        }
+        audit.close().await;
+        let lines = fs::read_to_string(directory.path().join(FILE)).unwrap().lines().count();
+        assert_eq!((lines, audit.lost()), (1000, 0));
+        audit.record(entry("/late"));
+        assert_eq!(audit.lost(), 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod steps;
 mod store;
 mod stream;
 mod token_log;
+mod usage_filter;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -181,11 +182,15 @@ async fn complete<R: RemoteRuntime>(
     }
     let delivery = parsed.delivery;
     let heartbeat = chat.options.heartbeat;
-    let playing = Playing::start(Arc::clone(&chat), caller, parsed).await?;
+    let mut playing = Playing::start(Arc::clone(&chat), caller, parsed).await?;
     drop(permit);
-    let (id, sandbox) = (playing.id().to_owned(), playing.sandbox().map(str::to_owned));
+    let (id, mut sandbox) = (playing.id().to_owned(), playing.sandbox().map(str::to_owned));
     let answered = match delivery {
-        Delivery::Whole => whole(playing).await,
+        Delivery::Whole => {
+            let answered = whole(&mut playing).await;
+            sandbox = sandbox.filter(|_| playing.is_kept());
+            answered
+        }
         Delivery::Stream(usage) => stream::respond(playing, usage, heartbeat).await,
     };
     let is_answered = answered.is_ok();
@@ -211,7 +216,7 @@ fn choose(request: &mut ChatRequest, named: &HeaderValue) -> Result<(), ApiError
 }
 
 /// The answer as one document.
-async fn whole<R: RemoteRuntime>(mut playing: Playing<R>) -> Answer {
+async fn whole<R: RemoteRuntime>(playing: &mut Playing<R>) -> Answer {
     let answered = playing.answer().await?;
     let message = json!({ "role": "assistant", "content": answered.content, "refusal": null });
     let mut body = playing.header.whole(message, answered.finish_reason, &answered.usage);

@@ -19,14 +19,14 @@ use crate::{
     control_observe,
     control_types::{
         ConnectRequest, FIRST_TIMEOUT, ForkRequest, NewSandbox, RefreshRequest, SECOND_TIMEOUT,
-        SnapshotRequest, TimeoutRequest, created, detailed, listed,
+        SnapshotRequest, TimeoutRequest, created, detailed, listed, size,
     },
     error::{ApiError, Code, respond},
     live::{Extend, Live},
     observe::Made,
     openapi,
     refusal::refuse,
-    registry::Snapshot,
+    snapshots::Snapshot,
     tokens::Caller,
 };
 
@@ -302,7 +302,10 @@ async fn snapshot<R: RemoteRuntime>(
 ) -> Answer {
     let asked: SnapshotRequest = body(&server, request).await?;
     let live = found(&server, &caller, &id)?;
-    let snapshot = server.registry.snapshot(&live, asked.name).await?;
+    // In a task of its own: a client that disconnects meanwhile must not leave an image whose owner nobody knows.
+    let registry = Arc::clone(&server.registry);
+    let saving = tokio::spawn(async move { registry.snapshot(&live, asked.name).await });
+    let snapshot = saving.await??;
     Ok(respond(StatusCode::CREATED, &described(&snapshot)))
 }
 
@@ -330,7 +333,9 @@ async fn remove_snapshot<R: RemoteRuntime>(
     Extension(caller): By,
     Path(id): Path<String>,
 ) -> Answer {
-    server.registry.remove_snapshot(&caller, &id).await?;
+    // In a task of its own: what was begun has to be settled.
+    let registry = Arc::clone(&server.registry);
+    tokio::spawn(async move { registry.remove_snapshot(&caller, &id).await }).await??;
     Ok(no_content())
 }
 
@@ -341,8 +346,13 @@ async fn list_all<R: RemoteRuntime>(
 ) -> Answer {
     let filter = Filter::parse(&query)?;
     let found = filter.apply(server.registry.all_of(&caller));
-    let list = found.iter().map(|live| Value::Object(listed(&**live))).collect();
-    Ok(respond(StatusCode::OK, &Value::Array(list)))
+    let mut bytes = 0;
+    let fits = |live: &&Arc<Live<R::Sandbox>>| {
+        bytes += size(&live.metadata);
+        bytes <= MAX_LIST
+    };
+    let listed_now: Vec<_> = found.iter().take_while(fits).collect();
+    Ok(listing(&listed_now, found.len()))
 }
 
 async fn list<R: RemoteRuntime>(
@@ -360,15 +370,20 @@ async fn list<R: RemoteRuntime>(
         });
     }
     let page: Vec<_> = found.iter().take(filter.limit).collect();
+    Ok(listing(&page, found.len()))
+}
+
+/// A list of sandboxes, and by which token the rest is found where there are more.
+fn listing<S>(page: &[&Arc<Live<S>>], count: usize) -> Response<Body> {
     let list = page.iter().map(|live| Value::Object(listed(&***live))).collect();
     let mut response = respond(StatusCode::OK, &Value::Array(list));
-    if found.len() > page.len()
+    if count > page.len()
         && let Some(last) = page.last()
         && let Ok(token) = HeaderValue::from_str(&PageKey::of(last).token())
     {
         response.headers_mut().insert("x-next-token", token);
     }
-    Ok(response)
+    response
 }
 
 /// Where a page ends: start in nanoseconds, and id.
@@ -408,6 +423,8 @@ struct Filter {
 
 /// Most sandboxes of one page.
 const MAX_PAGE: usize = 100;
+/// Most bytes of metadata in a list without pages.
+const MAX_LIST: usize = 16 << 20;
 
 impl Filter {
     fn parse(query: &[(String, String)]) -> Result<Self, ApiError> {

@@ -1,5 +1,7 @@
 //! Requests of the control plane about what sandboxes use and did, and which templates there are.
 
+use std::collections::BTreeSet;
+
 use axum::{
     body::Body,
     extract::{Extension, Path, Query, State},
@@ -51,7 +53,7 @@ pub(crate) async fn all_metrics<R: RemoteRuntime>(
     Query(query): Query<Pairs>,
 ) -> Answer {
     let ids = query.iter().filter(|(name, _)| name == "sandbox_ids");
-    let ids: Vec<&str> =
+    let ids: BTreeSet<&str> =
         ids.flat_map(|(_, ids)| ids.split(',')).filter(|id| !id.is_empty()).collect();
     if ids.is_empty() || ids.len() > MAX_IDS {
         let message = format!("`sandbox_ids` must have 1 to {MAX_IDS} ids, separated by commas");
@@ -60,7 +62,9 @@ pub(crate) async fn all_metrics<R: RemoteRuntime>(
     let mut all = Map::new();
     for id in ids {
         let Some(live) = server.registry.find_of(&caller, id) else { continue };
-        if let Some(last) = live.metrics(0, u64::MAX).await?.pop() {
+        // One that ends meanwhile is left out like one that is unknown.
+        let samples = live.metrics(0, u64::MAX).await.unwrap_or_default();
+        if let Some(last) = samples.into_iter().next_back() {
             all.insert(id.to_owned(), last);
         }
     }

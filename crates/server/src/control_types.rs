@@ -64,6 +64,13 @@ struct AutoResume {
 const MAX_ENTRIES: usize = 256;
 /// Most bytes of one of their values.
 const MAX_VALUE: usize = 32 << 10;
+/// Most bytes of both together.
+const MAX_ALL: usize = 256 << 10;
+
+/// The bytes of metadata or variables.
+pub(crate) fn size(map: &BTreeMap<String, String>) -> usize {
+    map.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
 
 impl NewSandbox {
     /// Whether a request to the paused sandbox lets it continue.
@@ -94,6 +101,12 @@ impl NewSandbox {
                     format!("`{what}` may have {MAX_ENTRIES} entries of {MAX_VALUE} bytes each");
                 return Err(ApiError::invalid(message));
             }
+        }
+        if size(&self.metadata) + size(&self.env_vars) > MAX_ALL {
+            let message = format!(
+                "`metadata` and `envVars` may have {MAX_ALL} bytes together, with their names"
+            );
+            return Err(ApiError::invalid(message));
         }
         let bad = |(name, value): (&String, &String)| {
             name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
@@ -195,7 +208,7 @@ pub(crate) fn listed<S>(live: &Live<S>) -> Map<String, Value> {
         "cpuCount": cpus.map_or(0.0, f64::ceil) as u64,
         "memoryMB": mib(memory),
         "diskSizeMB": mib(disk),
-        "metadata": live.metadata,
+        "metadata": *live.metadata,
         "state": if live.is_paused() { "paused" } else { "running" },
         "envdVersion": ENVD_VERSION,
     });

@@ -28,8 +28,8 @@ use serde_json::{Value, json};
 
 use crate::{
     app::Server,
-    error::{ApiError, respond},
-    tokens::Caller,
+    error::{ApiError, Code, respond},
+    tokens::{Caller, Tokens},
 };
 use refusal::Refusal;
 
@@ -110,12 +110,17 @@ async fn wrong_method(request: Request<Body>) -> Refusal {
 pub(crate) struct Client<R: Runtime> {
     environments: Arc<Environments<R>>,
     caller: Caller,
+    tokens: Tokens,
 }
 
 impl<R: RemoteRuntime> Client<R> {
     pub(crate) fn new(server: &Server<R>, caller: Caller) -> Result<Self, Refusal> {
         match &server.environments {
-            Some(environments) => Ok(Self { environments: Arc::clone(environments), caller }),
+            Some(environments) => Ok(Self {
+                environments: Arc::clone(environments),
+                caller,
+                tokens: server.registry.options.tokens.clone(),
+            }),
             None => Err(ApiError::not_found("this server serves no tasks").into()),
         }
     }
@@ -138,8 +143,19 @@ impl<R: RemoteRuntime> Client<R> {
         let limits = self.caller.limits(usual.clone());
         let share = self.caller.account().take_sandbox(&limits).map_err(ApiError::from)?;
         reset.sandbox = Some(limits);
+        reset.most_of_owner = Some(self.tokens.share_of(self.environments.options().max_sessions));
         let held = model::Permit::new(share);
-        let snapshot = self.environments.reset(&self.caller.name, reset, held, wait).await?;
+        let resetting = self.environments.reset(&self.caller.name, reset, held, wait);
+        let snapshot = tokio::select! {
+            biased;
+            snapshot = resetting => snapshot?,
+            () = self.tokens.gone(&self.caller.name) => return Err(revoked()),
+        };
+        // Sessions of a token that is gone were ended, perhaps before this one was among them.
+        if !self.tokens.has(&self.caller.name) {
+            let _ = self.environments.close(&self.caller.name, &snapshot.id).await;
+            return Err(revoked());
+        }
         match Refusal::of_start(&snapshot) {
             None => Ok(snapshot),
             Some(refusal) => {
@@ -179,6 +195,10 @@ impl<R: RemoteRuntime> Client<R> {
         let body = json!({ "session": id, "state": "gone", "gone": reason.name() });
         Ok(Answer { status: StatusCode::OK, body })
     }
+}
+
+fn revoked() -> Refusal {
+    ApiError::new(Code::Unauthenticated, "the token is not valid any more").into()
 }
 
 /// The parsed JSON body of a request; an absent one stands for an empty object.

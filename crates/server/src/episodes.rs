@@ -9,7 +9,7 @@ mod types;
 use std::{sync::Arc, time::Duration};
 
 use ::episodes::{
-    Episode, EpisodeInfo, EpisodeRequest, Episodes, Error, FilesFrom, Fork, Meter,
+    Episode, EpisodeInfo, EpisodeRequest, Episodes, Error, FilesFrom, Fork, Meter, Resume,
     State as EpisodeState,
 };
 use axum::{
@@ -21,7 +21,7 @@ use axum::{
     routing::{get, post},
 };
 use model::Permit;
-use sandbox::RemoteRuntime;
+use sandbox::{RemoteRuntime, Spec};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
@@ -135,14 +135,17 @@ impl<R: RemoteRuntime> Server<R> {
     }
 
     /// What an episode needs to be played: a model, a place for its sandbox, and somebody to charge.
-    fn allowance(&self, caller: &Caller) -> Result<(Permit, Option<Arc<dyn Meter>>), ApiError> {
+    fn allowance(&self, caller: &Caller) -> Result<Resume, ApiError> {
         let options = self.episodes()?.options();
         if options.models.is_empty() {
             return Err(self.no_model());
         }
         caller.check_model()?;
-        let permit = self.registry.permit(caller, &options.spec)?;
-        Ok((Permit::new(permit), Some(Arc::new(Charged(caller.clone())))))
+        let limits = caller.limits(options.spec.limits.clone());
+        let spec = Spec { limits: limits.clone(), ..options.spec.clone() };
+        let permit = Permit::new(self.registry.permit(caller, &spec)?);
+        let meter: Arc<dyn Meter> = Arc::new(Charged(caller.clone()));
+        Ok(Resume { sandbox: Some(limits), permit, meter: Some(meter) })
     }
 }
 
@@ -170,7 +173,7 @@ async fn start<R: RemoteRuntime>(
     if let Some(id) = &new.files_from {
         server.episode(&caller, id)?;
     }
-    let (permit, meter) = server.allowance(&caller)?;
+    let Resume { sandbox, permit, meter } = server.allowance(&caller)?;
     let options = episodes.options();
     let sampling = new.sampling(options)?;
     let request = EpisodeRequest {
@@ -184,6 +187,7 @@ async fn start<R: RemoteRuntime>(
         keep: new.keep,
         metadata: new.metadata,
         owner: caller.name.to_string(),
+        sandbox,
         permit,
         meter,
     };
@@ -223,7 +227,9 @@ async fn info<R: RemoteRuntime>(
     Extension(caller): By,
     Path(id): Path<String>,
 ) -> Answer {
-    let info = server.episode(&caller, &id)?.info()?;
+    let episode = server.episode(&caller, &id)?;
+    // Its files are read.
+    let info = tokio::task::spawn_blocking(move || episode.info()).await??;
     Ok(shown(StatusCode::OK, &info))
 }
 
@@ -282,8 +288,8 @@ async fn resume<R: RemoteRuntime>(
     Path(id): Path<String>,
 ) -> Answer {
     server.episode(&caller, &id)?;
-    let (permit, meter) = server.allowance(&caller)?;
-    let resumed = server.episodes()?.resume(&id, permit, meter).await?;
+    let with = server.allowance(&caller)?;
+    let resumed = server.episodes()?.resume(&id, with).await?;
     Ok(shown(StatusCode::ACCEPTED, &resumed.info()?))
 }
 
@@ -295,7 +301,7 @@ async fn fork<R: RemoteRuntime>(
 ) -> Answer {
     let parent = server.episode(&caller, &id)?;
     let new: ForkEpisode = body(&server, request).await?;
-    let (permit, meter) = server.allowance(&caller)?;
+    let Resume { sandbox, permit, meter } = server.allowance(&caller)?;
     let limits = match new.limits {
         Some(limits) => Some(limits.over(&parent.info()?.record.limits)?),
         None => None,
@@ -307,6 +313,7 @@ async fn fork<R: RemoteRuntime>(
         keep: new.keep,
         metadata: new.metadata,
         owner: caller.name.to_string(),
+        sandbox,
         permit,
         meter,
     };

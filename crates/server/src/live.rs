@@ -17,6 +17,7 @@ use tokio::{
 use crate::{
     error::{ApiError, Code},
     network::NetworkRequest,
+    ports::PortPlaces,
     running::Programs,
     samples::Samples,
     sandbox_log::{Level, SandboxLog},
@@ -30,8 +31,9 @@ pub(crate) struct Live<S> {
     pub(crate) template: String,
     /// Who created it.
     pub(crate) owner: Caller,
-    pub(crate) metadata: BTreeMap<String, String>,
-    pub(crate) env: BTreeMap<String, String>,
+    /// Shared with its copies, as are the variables.
+    pub(crate) metadata: Arc<BTreeMap<String, String>>,
+    pub(crate) env: Arc<BTreeMap<String, String>>,
     /// What requests to it have to send.
     pub(crate) access_token: String,
     pub(crate) spec: sandbox::Spec,
@@ -53,6 +55,7 @@ pub(crate) struct Live<S> {
     /// The policy its creator asked for.
     pub(crate) network: NetworkRequest,
     pub(crate) ports: Ports,
+    pub(crate) port_places: PortPlaces,
     pub(crate) samples: Samples,
     pub(crate) sampling: tokio::sync::Mutex<()>,
     pub(crate) log: SandboxLog,
@@ -104,8 +107,9 @@ pub(crate) struct NewLive<S> {
     pub(crate) template: String,
     /// Who created it.
     pub(crate) owner: Caller,
-    pub(crate) metadata: BTreeMap<String, String>,
-    pub(crate) env: BTreeMap<String, String>,
+    /// Shared with its copies, as are the variables.
+    pub(crate) metadata: Arc<BTreeMap<String, String>>,
+    pub(crate) env: Arc<BTreeMap<String, String>>,
     pub(crate) access_token: String,
     pub(crate) spec: sandbox::Spec,
     pub(crate) lifetime: Duration,
@@ -160,6 +164,7 @@ impl<S: RemoteSandbox> Live<S> {
             time: new.lifetime,
             network: new.network,
             ports: new.ports,
+            port_places: PortPlaces::default(),
             samples: Samples::default(),
             sampling: tokio::sync::Mutex::default(),
             log: SandboxLog::default(),

@@ -97,7 +97,9 @@ impl Refused {
             413 => Some(Self::TooLarge),
             501 => Some(Self::Unsupported),
             503 | 507 => Some(Self::Full),
-            400..=499 => Some(Self::Invalid),
+            // The client left.
+            499 => None,
+            400..=498 => Some(Self::Invalid),
             _ => None,
         }
     }

@@ -46,7 +46,8 @@ impl Destination {
             return Ok(Self::All);
         }
         let (address, length) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
-        if let Ok(ip) = address.parse::<IpAddr>() {
+        // A dot at the end does not make a name of an address.
+        if let Ok(ip) = address.trim_end_matches('.').parse::<IpAddr>() {
             let most = if ip.is_ipv4() { 32 } else { 128 };
             let fits = length.is_none_or(|l| l.parse::<u8>().is_ok_and(|length| length <= most));
             return if fits { Ok(Self::Address) } else { Err(bad()) };
@@ -174,8 +175,10 @@ fn within(names: &[HostPattern], most: &Network) -> Result<(), ApiError> {
         let fits = match most {
             Network::None => false,
             Network::Allow(allowed) => allowed.iter().any(|pattern| pattern.covers(name)),
+            // Such patterns reach public addresses only, as all of the sandboxes here do.
+            Network::Internet => name.is_public(),
             // By name only: the machine of the server is never meant.
-            Network::Internet | Network::Full => name.loopback().is_empty(),
+            Network::Full => !name.is_address() && name.loopback().is_empty(),
         };
         if !fits {
             return Err(refuse(name));
@@ -212,6 +215,14 @@ mod tests {
             (names, "none", Err(403)),
             (json!({ "denyOut": [all], "allowOut": ["localhost"] }), "internet", Err(403)),
             (json!({ "denyOut": [all], "allowOut": ["127.0.0.1"] }), "internet", Err(501)),
+            (json!({ "denyOut": [all], "allowOut": ["169.254.169.254."] }), "internet", Err(501)),
+            (json!({ "denyOut": [all], "allowOut": ["10.0.0.1.."] }), "full", Err(501)),
+            (json!({ "denyOut": [all], "allowOut": ["127.0.0.2./32"] }), "internet", Err(501)),
+            (json!({ "denyOut": [all], "allowOut": ["*.169.254"] }), "internet", Err(403)),
+            (json!({ "denyOut": [all], "allowOut": ["0x7f.1"] }), "internet", Err(403)),
+            (json!({ "denyOut": [all], "allowOut": ["localhost."] }), "internet", Err(403)),
+            (json!({ "denyOut": [all], "allowOut": ["db.internal"] }), "internet", Err(403)),
+            (json!({ "denyOut": [all], "allowOut": ["."] }), "internet", Err(400)),
             (json!({ "denyOut": [all], "allowOut": ["a:80"] }), "internet", Err(400)),
             (json!({ "denyOut": [all], "allowOut": ["1.1.1.1/33"] }), "internet", Err(400)),
             (json!({ "denyOut": ["example.com"] }), "internet", Err(400)),

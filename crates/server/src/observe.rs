@@ -82,57 +82,98 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| format!("{:016x}", fastrand::u64(..)), str::to_owned)
 }
 
-/// Answers a request and remembers how that went.
+/// The status of a request whose client left before it was answered, as other servers log it.
+const CLIENT_LEFT: u16 = 499;
+
+/// Answers a request and remembers how that went, even where the client does not wait for it.
 pub(crate) async fn observe(
     metrics: &Arc<Metrics>,
     audit: Option<&Audit>,
     request: Request<Body>,
     answer: impl AsyncFnOnce(Request<Body>, Arc<Facts>) -> Response<Body>,
 ) -> Response<Body> {
-    let (begun, head, facts) = (Instant::now(), Head::of(&request), Arc::new(Facts::default()));
+    let (head, facts) = (Head::of(&request), Arc::new(Facts::default()));
+    let span = tracing::info_span!("request", id = head.id);
+    let id = HeaderValue::from_str(&head.id);
+    let observed = Observed {
+        head: Some(head),
+        facts: Arc::clone(&facts),
+        begun: Instant::now(),
+        metrics,
+        audit,
+    };
     let received = Arc::clone(metrics);
     let request = request.map(|body| Counted::body(body, received, Direction::Received));
-    let span = tracing::info_span!("request", id = head.id);
-    let mut response = answer(request, Arc::clone(&facts)).instrument(span).await;
-    let time = begun.elapsed();
-    let class = facts.class.get().copied().unwrap_or(head.class);
-    let status = response.status().as_u16();
-    metrics.count(class, status, time);
+    let mut response = answer(request, facts).instrument(span).await;
     let made = response.extensions_mut().remove::<Made>();
-    let sandbox = made.map(|Made(id)| id).or_else(|| facts.sandbox.get().cloned());
-    let sandbox = sandbox.or_else(|| sandbox_in(&head.path));
-    let token = facts.token.get().map(|name| name.to_string());
-    tracing::info!(
-        request = head.id,
-        token = token.as_deref().unwrap_or("-"),
-        client = head.client.as_deref().unwrap_or("-"),
-        method = %head.method,
-        path = head.path,
-        status,
-        sandbox = sandbox.as_deref().unwrap_or("-"),
-        seconds = time.as_secs_f64(),
-        "request"
-    );
-    if let Ok(id) = HeaderValue::from_str(&head.id) {
+    observed.answered(response.status().as_u16(), made);
+    if let Ok(id) = id {
         // A program in a sandbox may have ids of its own.
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
     }
-    if let Some(audit) = audit.filter(|_| is_audited(class, &head, status)) {
-        audit.record(Entry {
-            time: jiff::Timestamp::now().to_string(),
-            request: head.id,
-            token,
-            client: head.client,
-            method: head.method.to_string(),
-            path: head.path,
-            status,
-            sandbox,
-            seconds: time.as_secs_f64(),
-            skipped: 0,
-        });
-    }
     let sent = Arc::clone(metrics);
     response.map(|body| Counted::body(body, sent, Direction::Sent))
+}
+
+/// A request while it is answered. Dropped before that, it is remembered as one whose client left: what it asked for may
+/// have been done.
+struct Observed<'a> {
+    /// Until it is remembered.
+    head: Option<Head>,
+    facts: Arc<Facts>,
+    begun: Instant,
+    metrics: &'a Metrics,
+    audit: Option<&'a Audit>,
+}
+
+impl Observed<'_> {
+    fn answered(mut self, status: u16, made: Option<Made>) {
+        if let Some(head) = self.head.take() {
+            self.remember(head, status, made);
+        }
+    }
+
+    fn remember(&self, head: Head, status: u16, made: Option<Made>) {
+        let (facts, time) = (&self.facts, self.begun.elapsed());
+        let class = facts.class.get().copied().unwrap_or(head.class);
+        self.metrics.count(class, status, time);
+        let sandbox = made.map(|Made(id)| id).or_else(|| facts.sandbox.get().cloned());
+        let sandbox = sandbox.or_else(|| sandbox_in(&head.path));
+        let token = facts.token.get().map(|name| name.to_string());
+        tracing::info!(
+            request = head.id,
+            token = token.as_deref().unwrap_or("-"),
+            client = head.client.as_deref().unwrap_or("-"),
+            method = %head.method,
+            path = head.path,
+            status,
+            sandbox = sandbox.as_deref().unwrap_or("-"),
+            seconds = time.as_secs_f64(),
+            "request"
+        );
+        if let Some(audit) = self.audit.filter(|_| is_audited(class, &head, status)) {
+            audit.record(Entry {
+                time: jiff::Timestamp::now().to_string(),
+                request: head.id,
+                token,
+                client: head.client,
+                method: head.method.to_string(),
+                path: head.path,
+                status,
+                sandbox,
+                seconds: time.as_secs_f64(),
+                skipped: 0,
+            });
+        }
+    }
+}
+
+impl Drop for Observed<'_> {
+    fn drop(&mut self) {
+        if let Some(head) = self.head.take() {
+            self.remember(head, CLIENT_LEFT, None);
+        }
+    }
 }
 
 /// The sandbox that a path of the control plane names.
@@ -150,7 +191,8 @@ fn is_audited(class: RouteClass, head: &Head, status: u16) -> bool {
     }
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&head.method);
     let reads = reads || READS.contains(&head.path.as_str());
-    !reads || (400..500).contains(&status) || [501, 503, 507].contains(&status)
+    let refused = status != CLIENT_LEFT && (400..500).contains(&status);
+    !reads || refused || [501, 503, 507].contains(&status)
 }
 
 /// Procedures that change nothing, though they are sent like those that do.
@@ -283,6 +325,34 @@ mod tests {
         assert!(!audited(Method::GET, "/v2/sandboxes", 200));
         assert!(!audited(Method::POST, "/process.Process/List", 200));
         assert!(audited(Method::POST, "/process.Process/List", 429));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_is_audited() {
+        let directory = tempfile::tempdir().unwrap();
+        let audit = Audit::open(directory.path(), 1 << 20).unwrap();
+        let metrics = Arc::new(Metrics::default());
+        for method in [Method::DELETE, Method::GET] {
+            let request = Request::builder().method(method).uri("/sandboxes/abc");
+            let request = request.body(Body::empty()).unwrap();
+            let answering = observe(&metrics, Some(&audit), request, async |_, facts| {
+                facts.token.set("alice".into()).unwrap();
+                std::future::pending().await
+            });
+            // The server drops it so.
+            tokio::time::timeout(std::time::Duration::from_millis(1), answering).await.unwrap_err();
+        }
+        audit.close().await;
+        let log = std::fs::read_to_string(directory.path().join("audit.jsonl")).unwrap();
+        let lines: Vec<serde_json::Value> =
+            log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [line] = lines.as_slice() else { panic!("a read that nobody awaits: {log}") };
+        assert_eq!((&line["status"], &line["token"]), (&499.into(), &"alice".into()), "{line}");
+        assert_eq!(
+            (&line["method"], &line["sandbox"]),
+            (&"DELETE".into(), &"abc".into()),
+            "{line}"
+        );
     }
 
     #[test]

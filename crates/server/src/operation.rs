@@ -21,6 +21,8 @@ use crate::{
 pub struct OperationOptions {
     /// The directory of the audit log, which exists. `None`: there is none.
     pub audit: Option<PathBuf>,
+    /// The server's directory, which exists: the owners of snapshots are kept there. `None`: they are forgotten when it ends.
+    pub data: Option<PathBuf>,
     /// Bytes of one file of the audit log; four older ones are kept.
     pub audit_bytes: u64,
     /// The directory with the sandboxes' files, whose free space the readiness check looks at.
@@ -29,7 +31,7 @@ pub struct OperationOptions {
 
 impl Default for OperationOptions {
     fn default() -> Self {
-        Self { audit: None, audit_bytes: FILE_BYTES, sandbox_files: None }
+        Self { audit: None, data: None, audit_bytes: FILE_BYTES, sandbox_files: None }
     }
 }
 

@@ -1,16 +1,24 @@
 //! Connections to servers inside sandboxes: `PORT-ID.` in front of the server's name.
 
-use std::sync::Arc;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes, HttpBody},
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header},
 };
 use http_server::same_secret;
+use hyper::body::{Frame, SizeHint};
 use hyper_util::rt::TokioIo;
 use sandbox::{Network, RemoteSandbox};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
+    Tokens,
+    app::bearer,
     error::{ApiError, Code},
     live::Live,
     tunnel::{self, Tunnels},
@@ -29,6 +37,7 @@ pub(crate) async fn forward<S: RemoteSandbox>(
         let message = "a sandbox with the network of the host has no ports of its own";
         return Err(ApiError::new(Code::Unsupported, message));
     }
+    let place = live.port_places.request()?;
     let closed = |_| {
         let message = format!("no program in the sandbox {} answers at port {port}", live.id);
         ApiError::new(Code::SandboxGone, message)
@@ -49,7 +58,10 @@ pub(crate) async fn forward<S: RemoteSandbox>(
     let protocol = new_protocol(request.headers());
     // Before anything is sent inside: what is refused must not have begun.
     let tunnel = match &protocol {
-        Some(_) => Some((tunnels.permit()?, hyper::upgrade::on(&mut request))),
+        Some(_) => Some((
+            (live.port_places.tunnel()?, tunnels.permit()?),
+            hyper::upgrade::on(&mut request),
+        )),
         None => None,
     };
     prepare(live, port, &mut request, protocol)?;
@@ -67,7 +79,75 @@ pub(crate) async fn forward<S: RemoteSandbox>(
             let message = "the program in the sandbox changed the protocol without being asked to";
             Err(ApiError::new(Code::SandboxGone, message))
         }
-        _ => Ok(response.map(Body::new)),
+        _ => Ok(response.map(|body| Body::new(Held { body: Body::new(body), _place: place }))),
+    }
+}
+
+/// Most requests that one sandbox's programs answer at once, and most connections of one sandbox that have changed their
+/// protocol: no sandbox takes all descriptors.
+const MOST_REQUESTS: usize = 128;
+const MOST_TUNNELS: usize = tunnel::MOST / 8;
+
+/// The places for requests to the ports of one sandbox.
+pub(crate) struct PortPlaces {
+    requests: Arc<Semaphore>,
+    tunnels: Arc<Semaphore>,
+}
+
+impl Default for PortPlaces {
+    fn default() -> Self {
+        let places = |number| Arc::new(Semaphore::new(number));
+        Self { requests: places(MOST_REQUESTS), tunnels: places(MOST_TUNNELS) }
+    }
+}
+
+impl PortPlaces {
+    fn request(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let what = format!("answers at most {MOST_REQUESTS} requests to its ports at once");
+        place(&self.requests, &what)
+    }
+
+    fn tunnel(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        place(&self.tunnels, &format!("has at most {MOST_TUNNELS} such connections at once"))
+    }
+}
+
+fn place(places: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, ApiError> {
+    let full = |_| ApiError::new(Code::TooMany, format!("a sandbox {what}"));
+    Arc::clone(places).try_acquire_owned().map_err(full)
+}
+
+/// The body of an answer, which holds the place of its request.
+struct Held {
+    body: Body,
+    _place: OwnedSemaphorePermit,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Removes a key of this server, which is not for programs in a sandbox. They may have keys of their own.
+pub(crate) fn remove_key(tokens: &Tokens, headers: &mut HeaderMap) {
+    let mut sent = headers.get_all(header::AUTHORIZATION).iter().filter_map(bearer);
+    if sent.any(|key| tokens.has_key(key)) {
+        headers.remove(header::AUTHORIZATION);
     }
 }
 
@@ -155,7 +235,45 @@ fn closed_http(error: hyper::Error) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use http_server::KeyHash;
+
     use super::*;
+    use crate::{Quotas, Token};
+
+    #[test]
+    fn keys_of_the_server_are_not_passed_on() {
+        let key = KeyHash::of(b"ours");
+        let tokens = vec![Token { name: "alice".into(), key, quotas: Quotas::default() }];
+        let tokens = Tokens::new(tokens).unwrap();
+        let left = |tokens: &Tokens, values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            remove_key(tokens, &mut headers);
+            headers.get_all(header::AUTHORIZATION).iter().count()
+        };
+        assert_eq!(left(&tokens, &["Bearer ours"]), 0);
+        assert_eq!(left(&tokens, &["Basic x", "bearer  ours "]), 0);
+        assert_eq!(left(&tokens, &["Bearer theirs"]), 1);
+        assert_eq!(left(&tokens, &["Basic ours"]), 1);
+        assert_eq!(left(&Tokens::default(), &["Bearer any"]), 1, "there is no key");
+    }
+
+    #[test]
+    fn one_sandbox_does_not_take_all_places() {
+        let places = PortPlaces::default();
+        let held: Vec<_> = (0..MOST_REQUESTS).map(|_| places.request().unwrap()).collect();
+        assert_eq!(places.request().unwrap_err().code, Code::TooMany);
+        let tunnels: Vec<_> = (0..MOST_TUNNELS).map(|_| places.tunnel().unwrap()).collect();
+        assert_eq!(places.tunnel().unwrap_err().code, Code::TooMany);
+        drop((held, tunnels));
+        // The answer holds its place to its end.
+        let held = Held { body: Body::empty(), _place: places.request().unwrap() };
+        assert_eq!(places.requests.available_permits(), MOST_REQUESTS - 1);
+        drop(Body::new(held));
+        assert_eq!(places.requests.available_permits(), MOST_REQUESTS);
+    }
 
     #[test]
     fn headers_of_one_connection_are_not_passed_on() {

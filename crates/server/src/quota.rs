@@ -227,6 +227,11 @@ impl Account {
         Ok(())
     }
 
+    /// Whether there is a quota of dollars.
+    pub(crate) fn has_cost_quota(&self) -> bool {
+        self.lock().quotas.model_cost_per_day.is_some()
+    }
+
     /// Counts what a model call used.
     pub(crate) fn charge_model(&self, tokens: u64, dollars: f64) {
         let mut state = self.lock();

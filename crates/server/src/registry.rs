@@ -19,6 +19,7 @@ use crate::{
     quota::SandboxPermit,
     samples,
     sandbox_log::Level,
+    snapshots::{self, Reserved, Snapshot, Snapshots, Then},
     tokens::Caller,
 };
 
@@ -30,7 +31,7 @@ pub(crate) struct Registry<R: Runtime> {
     memory: MemoryBudget,
     pub(crate) metrics: Arc<Metrics>,
     live: Mutex<Sandboxes<R::Sandbox>>,
-    snapshots: Mutex<Vec<Snapshot>>,
+    snapshots: Arc<Snapshots>,
     /// Sandboxes that exist or are being created.
     places: Arc<tokio::sync::Semaphore>,
 }
@@ -46,14 +47,6 @@ impl<S> Default for Sandboxes<S> {
     fn default() -> Self {
         Self { by_id: HashMap::new(), closing: false }
     }
-}
-
-/// An image that a client saved, known until the server ends.
-#[derive(Clone, Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) name: String,
-    pub(crate) sandbox: String,
-    pub(crate) owner: Arc<str>,
 }
 
 /// Letters and digits of ids: those of host names, which ids are part of.
@@ -85,7 +78,7 @@ fn access_token() -> Result<String, ApiError> {
 }
 
 impl<R: RemoteRuntime> Registry<R> {
-    pub(crate) fn new(runtime: Arc<R>, options: ServeOptions) -> Self {
+    pub(crate) fn new(runtime: Arc<R>, options: ServeOptions, snapshots: Snapshots) -> Self {
         let places = options.max_sandboxes.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         let places = Arc::new(tokio::sync::Semaphore::new(places));
         Self {
@@ -94,7 +87,7 @@ impl<R: RemoteRuntime> Registry<R> {
             options,
             metrics: Arc::default(),
             live: Mutex::default(),
-            snapshots: Mutex::default(),
+            snapshots: Arc::new(snapshots),
             places,
         }
     }
@@ -149,8 +142,8 @@ impl<R: RemoteRuntime> Registry<R> {
             id,
             template: new.template_id,
             owner: caller.clone(),
-            metadata: new.metadata,
-            env: new.env_vars,
+            metadata: Arc::new(new.metadata),
+            env: Arc::new(new.env_vars),
             access_token,
             spec,
             lifetime: self.lifetime(new.timeout.unwrap_or(SECOND_TIMEOUT)),
@@ -184,8 +177,8 @@ impl<R: RemoteRuntime> Registry<R> {
             id,
             template: from.template.clone(),
             owner: from.owner.clone(),
-            metadata: from.metadata.clone(),
-            env: from.env.clone(),
+            metadata: Arc::clone(&from.metadata),
+            env: Arc::clone(&from.env),
             access_token,
             spec: from.spec.clone(),
             lifetime: self.lifetime(timeout),
@@ -208,35 +201,46 @@ impl<R: RemoteRuntime> Registry<R> {
     ) -> Result<Snapshot, ApiError> {
         let name = match name {
             Some(name) => name,
-            None => format!("snapshot-{}", random(12)?),
+            None => format!("{}{}", snapshots::UNNAMED, random(12)?),
         };
         self.image(&name)?;
         if name == BASE {
             return Err(ApiError::invalid("a snapshot cannot be called `base`"));
         }
-        let owner = Arc::clone(&live.owner.name);
-        let is_ours = |snapshot: &Snapshot| snapshot.name == name && snapshot.owner == owner;
-        let is_ours = self.lock_snapshots().iter().any(is_ours);
-        if !is_ours && self.runtime.has_image(&name).await? {
-            let message = format!("template '{name}' exists and is not a snapshot of yours");
-            return Err(ApiError::new(Code::AlreadyExists, message));
+        let owner = &live.owner.name;
+        if !self.snapshots.has(owner, &name) && self.runtime.has_image(&name).await? {
+            return Err(snapshots::exists(&name));
         }
-        live.unless_ended(live.sandbox.snapshot(&name)).await?;
-        let snapshot = Snapshot { name, sandbox: live.id.clone(), owner };
-        let mut snapshots = self.lock_snapshots();
-        snapshots.retain(|old| old.name != snapshot.name);
-        snapshots.push(snapshot.clone());
-        Ok(snapshot)
+        let snapshot = Snapshot::new(name, live.id.clone(), Arc::clone(owner));
+        let (known, new) = (Arc::clone(&self.snapshots), snapshot.clone());
+        // Before there is an image, so that it is never nobody's.
+        let reserved = tokio::task::spawn_blocking(move || known.reserve(new)).await??;
+        let saved = live.unless_ended(live.sandbox.snapshot(&snapshot.name)).await;
+        let then = match saved {
+            Err(_) if reserved == Reserved::New => self.after_failure(live, &snapshot.name).await,
+            _ => Then::Keep,
+        };
+        self.settle(snapshot.name.clone(), then).await?;
+        saved.map(|()| snapshot)
     }
 
-    fn lock_snapshots(&self) -> MutexGuard<'_, Vec<Snapshot>> {
-        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What becomes of the record of an image that was not saved.
+    async fn after_failure(&self, live: &Live<R::Sandbox>, name: &str) -> Then {
+        // Nobody waited for the last step of saving, so there may be an image yet.
+        match live.end().has_come() || !matches!(self.runtime.has_image(name).await, Ok(false)) {
+            true => Then::Keep,
+            false => Then::Forget,
+        }
+    }
+
+    async fn settle(&self, name: String, then: Then) -> Result<(), ApiError> {
+        let known = Arc::clone(&self.snapshots);
+        tokio::task::spawn_blocking(move || known.settle(&name, then)).await?
     }
 
     /// The snapshots that this caller made.
     pub(crate) fn snapshots(&self, caller: &Caller) -> Vec<Snapshot> {
-        let snapshots = self.lock_snapshots();
-        snapshots.iter().filter(|snapshot| snapshot.owner == caller.name).cloned().collect()
+        self.snapshots.of(&caller.name)
     }
 
     /// Removes a snapshot that this caller made; other images are not theirs to remove.
@@ -245,12 +249,18 @@ impl<R: RemoteRuntime> Registry<R> {
         caller: &Caller,
         name: &str,
     ) -> Result<(), ApiError> {
-        let known = self.snapshots(caller).iter().any(|snapshot| snapshot.name == name);
-        if !known || !self.runtime.remove_image(name).await? {
-            return Err(no_template(name));
+        let known = Arc::clone(&self.snapshots);
+        let (owner, asked) = (Arc::clone(&caller.name), name.to_owned());
+        let taken = tokio::task::spawn_blocking(move || known.take(&owner, &asked)).await??;
+        let own = taken.ok_or_else(|| no_template(name))?;
+        let removed = self.runtime.remove_image(&own).await;
+        // A record of an image that somebody else removed goes as well.
+        let then = if removed.is_ok() { Then::Forget } else { Then::Keep };
+        self.settle(own, then).await?;
+        match removed? {
+            true => Ok(()),
+            false => Err(no_template(name)),
         }
-        self.lock_snapshots().retain(|snapshot| snapshot.name != name);
-        Ok(())
     }
 
     /// Permission for a new sandbox of a caller; it has to live as long as the sandbox.
@@ -347,14 +357,12 @@ impl<R: RemoteRuntime> Registry<R> {
         }
     }
 
-    /// The image of a template, unless it is a snapshot of another caller.
+    /// The image of a template, unless it is a snapshot of another caller or what an episode keeps.
     fn image_for(&self, caller: &Caller, template: &str) -> Result<ImageRef, ApiError> {
         let image = self.image(template)?;
-        let is_others =
-            |snapshot: &Snapshot| snapshot.name == template && snapshot.owner != caller.name;
-        match self.lock_snapshots().iter().any(is_others) {
-            true => Err(no_template(template)),
-            false => Ok(image),
+        match self.snapshots.may_use(&caller.name, template) {
+            true => Ok(image),
+            false => Err(no_template(template)),
         }
     }
 

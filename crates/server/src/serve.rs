@@ -44,6 +44,9 @@ pub async fn serve<R: RemoteRuntime>(
     registry.close();
     server.environments.iter().for_each(|environments| environments.shut_down());
     registry.closed().await;
+    if let Some(audit) = &server.audit {
+        audit.close().await;
+    }
     Ok(())
 }
 
@@ -55,6 +58,8 @@ async fn end_orphans<R: RemoteRuntime>(server: &Server<R>) -> Infallible {
         match changes.changed().await {
             Ok(()) => {
                 registry.end_orphans();
+                let is_orphan = |owner: &str| !registry.options.tokens.has(owner);
+                server.episodes.iter().for_each(|episodes| episodes.cancel_where(is_orphan));
                 if let Some(environments) = &server.environments {
                     environments.retain(|owner| registry.options.tokens.has(owner));
                 }

@@ -150,6 +150,12 @@ impl Tokens {
         found.cloned().ok_or(KeyError::Wrong)
     }
 
+    /// Whether this is the key of a token. Where any key is accepted, none is one.
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        let open = matches!(&*self.read(), Access::Open(_));
+        !open && self.caller(Some(key)).is_ok()
+    }
+
     /// The names of all tokens; where any key is accepted, that of the only caller.
     pub fn names(&self) -> Vec<Arc<str>> {
         self.read().callers().iter().map(|caller| Arc::clone(&caller.name)).collect()
@@ -158,6 +164,21 @@ impl Tokens {
     /// Whether there still is a token of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.read().named(name).is_some()
+    }
+
+    /// Returns once there is no token of this name.
+    pub(crate) async fn gone(&self, name: &str) {
+        let mut changes = self.changes();
+        // The sender is this value's own.
+        while self.has(name) && changes.changed().await.is_ok() {}
+    }
+
+    /// How much one caller may take of what all share: everything where there is only one, else a quarter.
+    pub(crate) fn share_of(&self, all: usize) -> usize {
+        match self.read().callers().len() {
+            0 | 1 => all,
+            _ => all.div_ceil(4),
+        }
     }
 
     /// Reports changes.
@@ -246,6 +267,11 @@ impl Caller {
     /// If it has used what it may use today.
     pub fn check_model(&self) -> Result<(), OverQuota> {
         self.account.check_model()
+    }
+
+    /// Whether it may spend a number of dollars on models.
+    pub(crate) fn has_cost_quota(&self) -> bool {
+        self.account.has_cost_quota()
     }
 
     /// Counts what a model call used.

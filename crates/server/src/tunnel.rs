@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::Either;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// Most such connections at once: they no longer count as connections of the HTTP server.
-const MOST: usize = 2048;
+pub(crate) const MOST: usize = 2048;
 /// How long the change of protocol may take on either side.
 const SWITCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long one direction may continue after the other has ended.
@@ -43,9 +44,10 @@ impl Tunnels {
     }
 }
 
-/// Passes bytes between a client and a program once both connections have changed their protocol.
+/// Passes bytes between a client and a program once both connections have changed their protocol. Holds what stands for
+/// their places until then.
 pub(crate) fn start(
-    permit: OwnedSemaphorePermit,
+    permit: impl Send + 'static,
     outside: OnUpgrade,
     inside: OnUpgrade,
     mut end: LiveEnd,
@@ -75,11 +77,13 @@ async fn pass(
     let mut up = std::pin::pin!(copy(from_client, to_program));
     let mut down = std::pin::pin!(copy(from_program, to_client));
     // A side that has sent all may still receive, but a side that is gone must not keep the other.
-    let _ = tokio::select! {
-        Ok(()) = &mut up => timeout(HALF_CLOSED, down).await,
-        Ok(()) = &mut down => timeout(HALF_CLOSED, up).await,
-        else => return,
+    let (ended, other) = tokio::select! {
+        ended = &mut up => (ended, Either::Left(down)),
+        ended = &mut down => (ended, Either::Right(up)),
     };
+    if ended.is_ok() {
+        let _ = timeout(HALF_CLOSED, other).await;
+    }
 }
 
 async fn copy(
@@ -92,7 +96,13 @@ async fn copy(
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, duplex};
+    use std::{
+        io,
+        pin::Pin,
+        task::{Context, Poll},
+    };
+
+    use tokio::io::{AsyncReadExt, ReadBuf, duplex};
 
     use super::*;
 
@@ -112,6 +122,48 @@ mod tests {
         // The program never closes its side.
         timeout(HALF_CLOSED * 2, passing).await.unwrap().unwrap();
         assert_eq!(client.read(&mut buffer).await.unwrap(), 0);
+    }
+
+    /// A connection that was reset: reading fails.
+    struct Reset;
+
+    impl AsyncRead for Reset {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        }
+    }
+
+    impl AsyncWrite for Reset {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            data: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(data.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_side_that_fails_ends_the_other_at_once() {
+        // The other side is silent and stays open.
+        let (mut program, inside) = duplex(64);
+        timeout(Duration::from_secs(1), pass(Reset, inside)).await.unwrap();
+        assert_eq!(program.read(&mut [0; 1]).await.unwrap(), 0);
+        let (mut client, outside) = duplex(64);
+        timeout(Duration::from_secs(1), pass(outside, Reset)).await.unwrap();
+        assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
     }
 
     #[test]

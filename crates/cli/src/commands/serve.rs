@@ -165,7 +165,12 @@ fn operation(data: Option<&Path>, settings: &Settings) -> anyhow::Result<Operati
     let sandbox_files = Some(settings.state()?.path);
     #[cfg(not(target_os = "linux"))]
     let sandbox_files = None;
-    Ok(OperationOptions { audit: Some(data), sandbox_files, ..OperationOptions::default() })
+    Ok(OperationOptions {
+        audit: Some(data.clone()),
+        data: Some(data),
+        sandbox_files,
+        ..OperationOptions::default()
+    })
 }
 
 #[cfg(target_os = "linux")]

@@ -31,9 +31,14 @@ fn with_environments(test: impl AsyncFnOnce(Arc<Environments<NativeRuntime>>, Ar
             Options::default(),
         );
         test(Arc::new(environments), Arc::clone(&permits)).await;
-        // All permits are back once all sandboxes are gone.
+        // All permits are back once no session has a sandbox.
         let _ = permits.acquire_many(2).await.unwrap();
-        assert!(runtime.list().await.unwrap().is_empty());
+        // One whose creation was given up is removed a moment later.
+        let begun = std::time::Instant::now();
+        while !runtime.list().await.unwrap().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "a sandbox is left");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     });
 }
 
@@ -69,6 +74,36 @@ fn a_session_belongs_to_its_owner_and_is_graded() {
         assert_eq!(scored.score.unwrap().score, Some(1.0));
         let closed = environments.close("alice", &session.id).await;
         assert_eq!(closed, Ok(GoneReason::Closed));
+    });
+}
+
+#[test]
+fn a_client_that_leaves_during_the_reset_leaves_no_session() {
+    with_environments(async |environments, permits| {
+        let reset = environments.reset("alice", Reset::default(), Permit::default(), WAIT);
+        tokio::time::timeout(Duration::from_millis(1), reset).await.unwrap_err();
+        assert!(environments.sessions() <= 1);
+        // Long before the end of its lease.
+        let free = tokio::time::timeout(WAIT, permits.acquire_many(2)).await;
+        drop(free.unwrap().unwrap());
+        while environments.sessions() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
+fn an_owner_has_its_share_of_the_sessions() {
+    with_environments(async |environments, _| {
+        let reset = |owner: &'static str| {
+            let reset = Reset { most_of_owner: Some(1), ..Reset::default() };
+            environments.reset(owner, reset, Permit::default(), WAIT)
+        };
+        let first = reset("alice").await.unwrap();
+        assert!(matches!(reset("alice").await, Err(Error::Busy { sessions: 1, .. })));
+        reset("bob").await.unwrap();
+        environments.close("alice", &first.id).await.unwrap();
+        environments.shut_down();
     });
 }
 

@@ -3,9 +3,8 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use lis_episodes::{
-    EpisodeRequest, Error, FilesFrom, InputContent, InputFile, Keep, Meter, State, Task,
+    EpisodeRequest, Error, FilesFrom, InputContent, InputFile, Keep, Meter, Resume, State, Task,
 };
-use model::Permit;
 use testkit::{Step, bash, submit};
 use trajectory::{Fault, Outcome, Validity};
 
@@ -164,8 +163,30 @@ fn an_episode_without_quota_stops_and_can_be_resumed() {
         let Validity::Invalid { fault, cause } = info.result.unwrap().validity else { panic!() };
         assert_eq!(fault, Fault::ModelRequest);
         assert!(cause.contains("the quota is used up"), "{cause}");
-        let resumed = episodes.resume(episode.id(), Permit::default(), None).await.unwrap();
+        let resumed = episodes.resume(episode.id(), Resume::default()).await.unwrap();
         let info = resumed.wait().await.unwrap();
         assert_eq!(info.result.unwrap().answer.as_deref(), Some("7"));
+    });
+}
+
+#[test]
+fn a_call_that_is_cut_short_is_charged() {
+    with_episodes(async |fixture| {
+        let called = Arc::new(tokio::sync::Notify::new());
+        let episodes = fixture.open(by_turn({
+            let called = Arc::clone(&called);
+            move |_| {
+                called.notify_one();
+                Step::Hang
+            }
+        }));
+        let meter = Arc::new(OneCall::default());
+        let shared: Arc<dyn Meter> = Arc::clone(&meter) as _;
+        let request = EpisodeRequest { meter: Some(shared), ..task("Spend") };
+        let episode = episodes.start(request).await.unwrap();
+        called.notified().await;
+        episode.cancel().unwrap();
+        episode.wait().await.unwrap();
+        assert!(meter.0.load(Ordering::SeqCst) > 10);
     });
 }

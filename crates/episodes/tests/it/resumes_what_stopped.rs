@@ -2,8 +2,9 @@
 
 use std::{fs, io::Write, time::Duration};
 
-use lis_episodes::{Error, State, Store};
-use model::Permit;
+use lis_episodes::{
+    Episode, EpisodeRequest, Error, Fork, InputContent, InputFile, Keep, Resume, State, Store,
+};
 use testkit::{Step, bash, submit};
 use trajectory::Event;
 
@@ -38,7 +39,7 @@ fn a_parked_episode_continues_after_its_last_turn() {
             _ => submit(),
         }));
         assert_eq!(episodes.get(&id).unwrap().state, State::Interrupted);
-        let resumed = episodes.resume(&id, Permit::default(), None).await.unwrap();
+        let resumed = episodes.resume(&id, Resume::default()).await.unwrap();
         let info = resumed.wait().await.unwrap();
         assert_eq!(info.state, State::Finished, "{info:?}");
         assert_eq!(left(&resumed, "log"), "1\n2\n3\n");
@@ -47,7 +48,7 @@ fn a_parked_episode_continues_after_its_last_turn() {
         let after = all(&mut resumed.events_from(last).await.unwrap()).await;
         assert_eq!(after[0].number, last + 1);
         assert!(matches!(after[0].line().unwrap().event, Event::Resumed { turn: 2 }));
-        let again = episodes.resume(&id, Permit::default(), None).await;
+        let again = episodes.resume(&id, Resume::default()).await;
         assert!(matches!(again, Err(Error::State { state: State::Finished, .. })));
     });
 }
@@ -83,11 +84,120 @@ fn a_killed_process_leaves_what_the_next_one_can_use() {
             assert!(!dir.join(".tmp1234.partial").exists());
             assert!(!fixture.dir.path().join(".partial-ep_x").exists());
             assert_eq!(episodes.get(&id).unwrap().state, State::Interrupted);
-            let resumed = episodes.resume(&id, Permit::default(), None).await.unwrap();
+            let resumed = episodes.resume(&id, Resume::default()).await.unwrap();
             let info = resumed.wait().await.unwrap();
             let result = info.result.clone().unwrap();
             assert_eq!(info.state, State::Finished, "{kept} lines: {info:?}");
             assert_eq!(result.answer.as_deref(), Some("1"), "{kept} lines");
         }
+    });
+}
+
+/// Waits until files were saved after this turn.
+async fn saved_after(episode: &Episode, turn: u32) {
+    let mut reader = episode.events_from(0).await.unwrap();
+    while let Some(event) = reader.next().await.unwrap() {
+        if matches!(event.line().unwrap().event, Event::Saved { turn: saved, .. } if saved == turn)
+        {
+            return;
+        }
+    }
+    panic!("the episode ended before its files were saved");
+}
+
+#[test]
+fn a_resumed_episode_goes_on_saving_its_files() {
+    with_episodes(async |fixture| {
+        let log = |turn: usize| format!("echo {turn} >> /testbed/output/log");
+        let model = move |last: usize| {
+            by_turn(move |turn| match turn {
+                turn if turn < last => Step::from(bash(log(turn))),
+                _ if last == 4 => Step::from(submit()),
+                _ => Step::Hang,
+            })
+        };
+        let mut id: Option<String> = None;
+        for last in [2, 3, 4] {
+            let episodes = fixture.open(model(last));
+            let episode = match &id {
+                None => {
+                    let request = EpisodeRequest { keep: Keep::End, ..task("Log") };
+                    episodes.start(request).await.unwrap()
+                }
+                Some(id) => episodes.resume(id, Resume::default()).await.unwrap(),
+            };
+            id = Some(episode.id().to_owned());
+            if last < 4 {
+                saved_after(&episode, last as u32 - 1).await;
+                episode.cancel().unwrap();
+            }
+            let info = episode.wait().await.unwrap();
+            let result = info.result.unwrap();
+            assert!(result.kept, "{last}: {result:?}");
+            assert_eq!(result.files.len(), 1, "{last}: {result:?}");
+            if last == 4 {
+                assert_eq!(left(&episode, "log"), "1\n2\n3\n");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fork_outlives_the_episode_it_is_based_on() {
+    with_episodes(async |fixture| {
+        let episodes = fixture.open(by_turn(|turn| match turn {
+            1 => Step::from(bash("echo 1 >> /testbed/output/log")),
+            _ => Step::Hang,
+        }));
+        let parent = episodes.start(task("Log")).await.unwrap();
+        saved_after(&parent, 1).await;
+        parent.cancel().unwrap();
+        parent.wait().await.unwrap();
+        let fork = Fork { keep: Some(Keep::End), owner: "me".into(), ..Fork::default() };
+        let fork = episodes.fork(parent.id(), fork).await.unwrap();
+        episodes.remove(parent.id()).await.unwrap();
+        assert!(matches!(episodes.remove(parent.id()).await, Err(Error::NotFound(_))));
+        let resumed = episodes.resume(parent.id(), Resume::default()).await;
+        assert!(matches!(resumed, Err(Error::NotFound(_))));
+        // Its sandbox runs before it is stopped.
+        let mut reader = fork.events_from(0).await.unwrap();
+        while let Some(event) = reader.next().await.unwrap() {
+            if matches!(event.line().unwrap().event, Event::Resumed { .. }) {
+                break;
+            }
+        }
+        episodes.cancel_where(|owner| owner == "me");
+        let result = fork.wait().await.unwrap().result.unwrap();
+        assert!(result.kept, "{result:?}");
+    });
+}
+
+#[test]
+fn an_episode_with_damaged_events_can_be_removed() {
+    with_episodes(async |fixture| {
+        let episodes = fixture.open(by_turn(|_| submit()));
+        let episode = episodes.start(task("Submit")).await.unwrap();
+        episode.wait().await.unwrap();
+        let dir = fixture.dir.path().join(episode.id());
+        fs::write(dir.join("events.jsonl"), "{\"v\":1,\n{}\n").unwrap();
+        assert!(episodes.trajectory(episode.id()).is_err());
+        episodes.remove(episode.id()).await.unwrap();
+        assert!(!dir.exists());
+    });
+}
+
+#[test]
+fn more_input_than_the_sandbox_can_hold_is_refused() {
+    with_episodes(async |fixture| {
+        let episodes = fixture.open(by_turn(|_| submit()));
+        let host = fixture.dir.path().join("large");
+        fs::File::create(&host).unwrap().set_len(1 << 40).unwrap();
+        let file = |name: &str| InputFile {
+            path: name.into(),
+            content: InputContent::Stored(host.clone()),
+        };
+        let request = EpisodeRequest { input: vec![file("a"), file("b")], ..task("Read") };
+        let refused = episodes.start(request).await.unwrap_err();
+        assert!(matches!(&refused, Error::Invalid(why) if why.contains("room for")), "{refused}");
     });
 }

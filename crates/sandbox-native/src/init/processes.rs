@@ -44,6 +44,12 @@ struct Place {
     namespace: Option<Namespace>,
 }
 
+/// A text of `/proc` about a process; `None` once it is gone. It contains the process's name, which may be any bytes.
+fn about(pid: i32, file: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// The processes that exist now.
 fn all() -> HashMap<i32, Place> {
     numbers().into_iter().filter_map(|pid| Some((pid, place_of(pid)?))).collect()
@@ -73,7 +79,7 @@ impl Present {
 
 /// Whether a process has ended or been killed, though it may not be reaped yet.
 pub(crate) fn is_dying(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status")).map_or(true, |status| is_dead_in(&status))
+    about(pid, "status").is_none_or(|status| is_dead_in(&status))
 }
 
 /// The same, by the content of `/proc/PID/status`.
@@ -89,17 +95,14 @@ fn is_dead_in(status: &str) -> bool {
 
 /// The start time of a process, in clock ticks since boot.
 fn start_of(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = about(pid, "stat")?;
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
 /// The time that processors have worked for the sandbox, in microseconds: for the processes that exist, and for those that
 /// ended, which their parents and in the end PID 1 have counted.
 pub(crate) fn cpu_time_us() -> u64 {
-    let stats = numbers().into_iter().filter_map(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        cpu_ticks_in(&stat)
-    });
+    let stats = numbers().into_iter().filter_map(|pid| cpu_ticks_in(&about(pid, "stat")?));
     stats.sum::<u64>() * (1_000_000 / TICKS_PER_SECOND)
 }
 
@@ -118,7 +121,7 @@ fn cpu_ticks_in(stat: &str) -> Option<u64> {
 /// A process whose main thread has ended looks like a zombie while its other threads go on. Its namespace and its open
 /// files are then found with them.
 fn place_of(pid: i32) -> Option<Place> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = about(pid, "stat")?;
     let Stat { state, parent, session, threads } = Stat::parse(&stat)?;
     let has_main = !matches!(state, "Z" | "X");
     if !has_main && threads < 2 {

@@ -55,6 +55,13 @@ pub(super) fn is_on_link(address: IpAddr) -> bool {
     known.as_ref().is_none_or(|(_, prefixes)| is_among(prefixes, address))
 }
 
+/// Lets this test's process have an interface with this address and mask.
+#[cfg(test)]
+pub(super) fn pretend(address: std::net::Ipv4Addr, mask: std::net::Ipv4Addr) {
+    let prefix = Prefix::new(address.into(), mask.into());
+    *KNOWN.lock().unwrap() = Some((Instant::now(), prefix.into_iter().collect()));
+}
+
 fn listed() -> io::Result<Vec<Prefix>> {
     let all = sys::interface_addresses()?;
     Ok(all.into_iter().filter_map(|(address, mask)| Prefix::new(address, mask)).collect())

@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use sandbox::{HostPattern, RefusalReason};
+use sandbox::{HostPattern, RefusalReason, is_public_name};
 use tokio::{net::TcpStream, sync::Semaphore, time::Instant, time::timeout};
 
 use super::{
     ALL_CONNECTIONS, CONNECT_TIME, MAX_CONNECTIONS,
     address::{self, AddressScope, scope_of},
-    name, on_link,
+    on_link,
     rate::Rate,
     refusals::Refusals,
     upstream::Upstream,
@@ -144,8 +144,10 @@ impl Policy {
             Ok(address) => vec![address],
             Err(_) => self.resolve(host).await.map_err(|_| unresolved(host))?,
         };
+        // A name that is not allowed as one of this network leads to what every sandbox may reach, and to nothing else: its
+        // owner could point it at this machine's own public address, or at a neighbour's.
         let permitted = |address: &IpAddr| match scope_of(*address) {
-            AddressScope::Public => true,
+            AddressScope::Public => named || is_permitted(address::canonical(*address)),
             AddressScope::Private => named,
             AddressScope::LinkLocal => named && literal.is_ok(),
         };
@@ -182,7 +184,7 @@ impl Policy {
     /// The public addresses of a name.
     pub(super) async fn lookup(&self, name: &str) -> Lookup {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        if !name::is_public(&name) {
+        if !is_public_name(&name) {
             return Lookup::NotPublic;
         }
         if let Some(known) = self.remembered(&name) {
@@ -269,6 +271,8 @@ fn unresolved(host: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::super::upstream::{HostNetwork, Pending};
     use super::*;
 
@@ -298,6 +302,24 @@ mod tests {
             let policy = Policy::new(rules, Arc::new(HostNetwork));
             assert!(policy.permits.available_permits() * 4 <= ALL_CONNECTIONS.number);
         }
+    }
+
+    #[tokio::test]
+    async fn a_listed_name_does_not_lead_to_neighbours_with_public_addresses() {
+        let hosts = ["example.com", "*.example.com", "named.org:80"];
+        let hosts = hosts.map(|host| host.parse().unwrap()).to_vec();
+        let policy = Policy::new(Rules::Hosts(hosts), Arc::new(ManyAddresses));
+        let reached = |host| policy.reach(host, 80);
+        // All its addresses can be tried.
+        assert!(matches!(reached("example.com").await, Err(Refusal::Unreachable(_))));
+        on_link::pretend(Ipv4Addr::new(8, 8, 0, 0), Ipv4Addr::new(255, 255, 0, 0));
+        for host in ["example.com", "EXAMPLE.com.", "a.example.com"] {
+            let refused = reached(host).await;
+            let reason = RefusalReason::PrivateAddress;
+            assert!(matches!(refused, Err(Refusal::NotAllowed(r, _)) if r == reason), "{host}");
+        }
+        // With its port it was meant, wherever it is.
+        assert!(matches!(reached("named.org").await, Err(Refusal::Unreachable(_))));
     }
 
     #[tokio::test]

@@ -106,6 +106,7 @@ mod tests {
         let mut status = 0;
         // SAFETY: the pointer is valid for the call.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(libc::WEXITSTATUS(status), 0, "{status}");
+        // The status as a whole: a child that crashed has no exit code either.
+        assert_eq!(status, 0);
     }
 }

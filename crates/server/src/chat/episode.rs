@@ -1,6 +1,10 @@
 //! The episode of a chat completions request: started, followed, and its result as an answer.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use ::episodes::{
     Episode, EpisodeRequest, EpisodeResult, Episodes, FilesFrom, InputContent, InputFile, Keep,
@@ -11,7 +15,7 @@ use axum::http::StatusCode;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use model::Permit;
 use openai_wire::{ApiError, CompletionHeader, parameters::with_defaults};
-use sandbox::RemoteRuntime;
+use sandbox::{RemoteRuntime, Spec};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use trajectory::{Content, Fault, Message, Outcome, Usage};
@@ -28,6 +32,10 @@ use crate::tokens::Caller;
 
 /// Most files of an episode that become links.
 const MAX_LINKS: usize = 100;
+/// Most bytes of the end of a name, after its last dot.
+const MAX_KIND: usize = 16;
+/// Most bytes of a name before that: with a number it is still a name of a file.
+const MAX_STEM: usize = 200;
 /// The file with the answer, which is no link.
 const ANSWER: &str = "answer.txt";
 
@@ -43,6 +51,7 @@ pub(super) struct Playing<R: RemoteRuntime> {
     said: String,
     pub(super) header: CompletionHeader,
     ended: bool,
+    is_kept: bool,
 }
 
 /// The answer of an episode.
@@ -83,7 +92,10 @@ impl<R: RemoteRuntime> Playing<R> {
         }
         caller.check_model().map_err(super::over_quota)?;
         let registry = &chat.server.registry;
-        let permit = registry.permit(&caller, &episodes.options().spec).map_err(super::refused)?;
+        let usual = &episodes.options().spec;
+        let sandbox = caller.limits(usual.limits.clone());
+        let spec = Spec { limits: sandbox.clone(), ..usual.clone() };
+        let permit = registry.permit(&caller, &spec).map_err(super::refused)?;
         let lease = match &request.sandbox {
             None => None,
             Some(SandboxChoice::New) => Some(chat.kept.begin(&caller.name, new_id()?)?),
@@ -91,8 +103,17 @@ impl<R: RemoteRuntime> Playing<R> {
         };
         let previous = lease.as_ref().and_then(|lease| lease.episode.clone());
         let limits = &episodes.options().limits;
+        let (files, owner) = (Arc::clone(chat.files()), caller.clone());
+        // Images are decoded, which takes time.
+        let reading = tokio::task::spawn_blocking(move || {
+            let input = input(&files, &owner, &request);
+            (input, request)
+        });
+        let (input, request) = reading.await.map_err(|_| {
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the files could not be read")
+        })?;
         let episode = EpisodeRequest {
-            input: input(chat.files(), &caller, &request)?,
+            input: input?,
             task: Task::Messages(request.messages),
             model: Some(model.name.clone()),
             limits: request.max_tokens.map(|most| Limits {
@@ -105,11 +126,23 @@ impl<R: RemoteRuntime> Playing<R> {
             keep: if lease.is_some() { Keep::End } else { Keep::ForResume },
             metadata: request.metadata,
             owner: caller.name.to_string(),
+            sandbox: Some(sandbox),
             permit: Permit::new(permit),
             meter: Some(Arc::new(CallerMeter(caller.clone()))),
         };
-        let episode = episodes.start(episode).await.map_err(not_started)?;
-        let events = episode.events_from(0).await.map_err(not_started);
+        let episode = match episodes.start(episode).await {
+            Ok(episode) => episode,
+            Err(error) => {
+                use ::episodes::Error;
+                let is_gone = matches!(error, Error::NotFound(_) | Error::State { .. });
+                let Some(lease) = lease.filter(|_| is_gone) else { return Err(not_started(error)) };
+                let message = format!("the kept sandbox {:?} is gone", lease.id());
+                lease.forget();
+                let gone = ApiError::new(StatusCode::NOT_FOUND, message).param("sandbox");
+                return Err(gone.code("sandbox_not_found"));
+            }
+        };
+        // From here on, dropping this ends the episode.
         let mut playing = Self {
             chat,
             episodes,
@@ -120,8 +153,10 @@ impl<R: RemoteRuntime> Playing<R> {
             said: String::new(),
             header: CompletionHeader::new(&model.name),
             ended: false,
+            is_kept: false,
         };
-        playing.steps = steps::follow(events?);
+        let events = playing.episode.events_from(0).await.map_err(not_started)?;
+        playing.steps = steps::follow(events);
         Ok(playing)
     }
 
@@ -133,6 +168,11 @@ impl<R: RemoteRuntime> Playing<R> {
     /// The id of the kept sandbox.
     pub(super) fn sandbox(&self) -> Option<&str> {
         self.lease.as_ref().map(Lease::id)
+    }
+
+    /// Whether its sandbox is kept, once it has ended.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// What the model did next, as text; `None` when the episode has ended.
@@ -151,7 +191,7 @@ impl<R: RemoteRuntime> Playing<R> {
         self.ended = true;
         let Some(result) = info.result else {
             let message = "the server is shutting down; the episode can be resumed later";
-            return Err(self.unanswered(StatusCode::SERVICE_UNAVAILABLE, message).await);
+            return Err(self.unanswered(StatusCode::SERVICE_UNAVAILABLE, message));
         };
         let finish_reason = match &result.outcome {
             Outcome::Submitted | Outcome::NoToolCalls => "stop",
@@ -162,14 +202,14 @@ impl<R: RemoteRuntime> Playing<R> {
             | Outcome::Cost => "length",
             Outcome::Cancelled => {
                 let message = "the episode was cancelled";
-                return Err(self.unanswered(StatusCode::CONFLICT, message).await);
+                return Err(self.unanswered(StatusCode::CONFLICT, message));
             }
             Outcome::Infrastructure { cause, fault } => {
                 let (status, code) = failure(*fault);
-                return Err(self.unanswered(status, cause).await.code(code));
+                return Err(self.unanswered(status, cause).code(code));
             }
         };
-        let sandbox = self.keep(&result).await;
+        let sandbox = self.keep(&result);
         let files = self.links(&result).await?;
         let answer = result.answer.clone().filter(|answer| !answer.trim().is_empty());
         let content = content(answer.as_deref().unwrap_or(&self.said), &files);
@@ -186,27 +226,39 @@ impl<R: RemoteRuntime> Playing<R> {
     }
 
     /// The error of an episode without an answer. Its files are not kept.
-    async fn unanswered(&mut self, status: StatusCode, message: &str) -> ApiError {
+    fn unanswered(&mut self, status: StatusCode, message: &str) -> ApiError {
         if self.lease.take().is_some() {
-            self.episodes.forget_end(self.episode.id()).await;
+            self.forget_end(self.episode.id().to_owned());
         }
         ApiError::new(status, format!("{message} (episode {})", self.episode.id()))
     }
 
+    /// Forgets the files an episode ended with, even if the client does not wait for it.
+    fn forget_end(&self, id: String) {
+        let episodes = Arc::clone(&self.episodes);
+        tokio::spawn(async move { episodes.forget_end(&id).await });
+    }
+
     /// Keeps the sandbox of a conversation.
-    async fn keep(&mut self, result: &EpisodeResult) -> Value {
+    fn keep(&mut self, result: &EpisodeResult) -> Value {
         let Some(lease) = self.lease.take() else { return Value::Null };
         if !result.kept {
+            // Older files under the same name would be taken for those of this episode.
+            if let Some(previous) = lease.forget() {
+                self.forget_end(previous);
+            }
             return Value::Null;
         }
+        self.is_kept = true;
         let kept = json!({
             "id": lease.id(),
             "expires_at": openai_wire::now() + self.chat.kept.lifetime().as_secs(),
         });
-        if let Some(previous) = lease.finish(self.episode.id()) {
-            self.episodes.forget_end(&previous).await;
-        }
+        let previous = lease.finish(self.episode.id());
         self.chat.forget_later();
+        if let Some(previous) = previous {
+            self.forget_end(previous);
+        }
         kept
     }
 
@@ -263,7 +315,7 @@ fn input(
     caller: &Caller,
     request: &ChatRequest,
 ) -> Result<Vec<InputFile>, ApiError> {
-    let mut names = BTreeSet::new();
+    let mut names = Names::default();
     let mut files = Vec::new();
     for part in &request.files {
         let (name, content) = match &part.content {
@@ -273,11 +325,11 @@ fn input(
                 let file =
                     file.ok_or_else(|| no_file(id).param(&format!("{}.file_id", part.path)))?;
                 let path = store.path(&file);
-                (Some(file.name), InputContent::Host(path))
+                (Some(file.name), InputContent::Stored(path))
             }
         };
         let name = part.name.clone().or(name).unwrap_or_default();
-        files.push(InputFile { path: unique(&mut names, &plain(&name)), content });
+        files.push(InputFile { path: names.unique(&plain(&name)), content });
     }
     let images = request.messages.iter().flat_map(|message| match message {
         Message::User { content } => content.as_slice(),
@@ -290,23 +342,39 @@ fn input(
         let bytes = BASE64_STANDARD
             .decode(data)
             .map_err(|_| ApiError::field("messages", "an image is not base64"))?;
-        let path = unique(&mut names, &format!("image.{kind}"));
+        let path = names.unique(&format!("image.{kind}"));
         files.push(InputFile { path, content: InputContent::Bytes(bytes) });
     }
     Ok(files)
 }
 
-/// A name that no other file has.
-fn unique(names: &mut BTreeSet<String>, name: &str) -> PathBuf {
-    let (stem, kind) = match name.rsplit_once('.') {
-        Some((stem, kind)) if !stem.is_empty() => (stem, format!(".{kind}")),
-        _ => (name, String::new()),
-    };
-    let numbered = (2..).map(|number| format!("{stem}-{number}{kind}"));
-    let mut all = std::iter::once(name.to_owned()).chain(numbered);
-    let free = all.find(|name| !names.contains(name)).unwrap_or_default();
-    names.insert(free.clone());
-    free.into()
+/// Names of files that differ.
+#[derive(Debug, Default)]
+struct Names {
+    used: BTreeSet<String>,
+    /// The last number that was added to a name.
+    last: BTreeMap<String, usize>,
+}
+
+impl Names {
+    /// A name that no other file has.
+    fn unique(&mut self, name: &str) -> PathBuf {
+        let (stem, kind) = match name.rsplit_once('.') {
+            Some((stem, kind)) if !stem.is_empty() && kind.len() <= MAX_KIND => {
+                (stem, format!(".{kind}"))
+            }
+            _ => (name, String::new()),
+        };
+        let stem = &stem[..stem.floor_char_boundary(MAX_STEM)];
+        let mut free = format!("{stem}{kind}");
+        let last = self.last.entry(free.clone()).or_insert(1);
+        while self.used.contains(&free) {
+            *last += 1;
+            free = format!("{stem}-{last}{kind}");
+        }
+        self.used.insert(free.clone());
+        free.into()
+    }
 }
 
 /// Stores a file of an episode; what cannot be stored is named with the reason.
@@ -405,13 +473,22 @@ mod tests {
 
     #[test]
     fn files_of_one_name_do_not_replace_each_other() {
-        let mut names = BTreeSet::new();
+        let mut names = Names::default();
         let made: Vec<PathBuf> = ["a.txt", "a.txt", "a-2.txt", "b", "b", ".x", ".x"]
-            .map(|name| unique(&mut names, name))
+            .map(|name| names.unique(name))
             .to_vec();
         let expected =
             ["a.txt", "a-2.txt", "a-2-2.txt", "b", "b-2", ".x", ".x-2"].map(PathBuf::from);
         assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn names_stay_short_however_many_there_are() {
+        let mut names = Names::default();
+        let long = format!("{}.{}", "\u{e4}".repeat(300), "y".repeat(100));
+        let made: BTreeSet<PathBuf> = (0..2000).map(|_| names.unique(&long)).collect();
+        assert_eq!(made.len(), 2000);
+        assert!(made.iter().all(|name| name.as_os_str().len() <= 255));
     }
 
     #[test]

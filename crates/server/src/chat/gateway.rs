@@ -1,4 +1,5 @@
-//! Passes requests on to a model's server, byte for byte, and records the tokens of its answers.
+//! Passes requests on to a model's server, and records the tokens of its answers. They are passed on byte for byte, but that
+//! streams are asked for their usage, which the client is charged for.
 //!
 //! The client's key stays here: the model's server gets the operator's.
 
@@ -12,7 +13,7 @@ use axum::{
 };
 use futures_util::stream;
 use http_server::{BodyLimits, MemoryPermit};
-use model::{Endpoint, PassThrough, Passed};
+use model::{Endpoint, PassThrough, Passed, Price};
 use openai_wire::{ApiError, Fields, ValueBudget};
 use sandbox::RemoteRuntime;
 use serde_json::{Map, Value, json};
@@ -20,6 +21,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Answer, BODY_TIMEOUT, Chat, MAX_BODY, Shared,
     token_log::{Exchange, TokenLog},
+    usage_filter::UsageFilter,
 };
 use crate::tokens::Caller;
 
@@ -36,8 +38,9 @@ pub enum TokenRequest {
 pub struct Gateway {
     chat: PassThrough,
     completions: PassThrough,
-    /// The model, where a client names none.
+    /// The model: the only one that clients may name.
     model: String,
+    price: Option<Price>,
     tokens: TokenRequest,
     log: Arc<TokenLog>,
 }
@@ -70,29 +73,64 @@ impl Gateway {
             completions: client("completions")?,
             log: Arc::new(TokenLog::new(log, log_bytes)),
             model: endpoint.model.clone(),
+            price: None,
             tokens,
         })
     }
 
-    /// The models of the server, as it lists them.
+    /// Charges clients these prices. Without them, a client with a quota in dollars is refused.
+    #[must_use]
+    pub fn with_price(self, price: Option<Price>) -> Self {
+        Self { price, ..self }
+    }
+
+    /// The served model, as its server lists it.
     pub(super) async fn models(&self) -> Result<Vec<Value>, ApiError> {
         let mut list = self.chat.models().await?;
         match list["data"].take() {
-            Value::Array(models) => Ok(models),
+            Value::Array(mut models) => {
+                models.retain(|model| model["id"] == *self.model);
+                Ok(models)
+            }
             _ => Err(ApiError::new(StatusCode::BAD_GATEWAY, "the model's server lists no models")),
         }
     }
 
     async fn pass(&self, to: Kind, caller: Caller, body: Vec<u8>, permit: MemoryPermit) -> Answer {
         caller.check_model().map_err(super::over_quota)?;
-        let (body, mut exchange) = self.read(to, &caller, body)?;
+        if self.price.is_none() && caller.has_cost_quota() {
+            let message = "this token may spend a number of dollars, and the price of this model is not known";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, message).code("unknown_price"));
+        }
+        let (body, exchange, filter) = self.read(to, &caller, body)?;
         let client = match to {
             Kind::Chat => &self.chat,
             Kind::Completions => &self.completions,
         };
-        let passed = client.post(Bytes::from(body)).await?;
+        let log = Arc::clone(&self.log);
+        // Before the request: a client that goes away while the model works is charged too.
+        let mut sending = Sending {
+            passed: None,
+            exchange: Some(exchange),
+            filter,
+            log,
+            caller,
+            price: self.price,
+        };
+        let passed = match client.post(Bytes::from(body)).await {
+            Ok(passed) => passed,
+            Err(error) => {
+                // One that was silent may have worked; others were not reached.
+                if !matches!(error, model::Error::Silence(_)) {
+                    sending.exchange = None;
+                }
+                return Err(error.into());
+            }
+        };
         drop(permit);
-        exchange.begin(passed.status(), passed.header("content-type").unwrap_or_default());
+        if let Some(exchange) = &mut sending.exchange {
+            exchange.begin(passed.status(), passed.header("content-type").unwrap_or_default());
+        }
         let mut response = Response::new(Body::empty());
         *response.status_mut() =
             StatusCode::from_u16(passed.status()).unwrap_or(StatusCode::BAD_GATEWAY);
@@ -107,8 +145,10 @@ impl Gateway {
             let message = "the model's server refuses this server's key";
             return Err(ApiError::new(StatusCode::BAD_GATEWAY, message));
         }
-        let exchange = Some(exchange);
-        let sending = Sending { passed, exchange, log: Arc::clone(&self.log), caller };
+        if !passed.header("content-type").unwrap_or_default().starts_with(b"text/event-stream") {
+            sending.filter = None;
+        }
+        sending.passed = Some(passed);
         let pieces = stream::unfold(Some(sending), |sending| async move {
             let mut sending = sending?;
             match sending.next().await {
@@ -128,19 +168,32 @@ impl Gateway {
         to: Kind,
         caller: &Caller,
         body: Vec<u8>,
-    ) -> Result<(Vec<u8>, Exchange), ApiError> {
+    ) -> Result<(Vec<u8>, Exchange, Option<UsageFilter>), ApiError> {
         ValueBudget::of(MAX_VALUES).spend(&body)?;
         let value: Value = serde_json::from_slice(&body)
             .map_err(|error| ApiError::request(format_args!("is not JSON: {error}")))?;
         let fields = Fields::of(&value, "")?;
         let model = fields.text("model")?.unwrap_or_default().to_owned();
-        let exchange = Exchange::new(&caller.name, to.path(), &model);
-        let changes = self.tokens == TokenRequest::Added || model.is_empty();
+        if !model.is_empty() && model != self.model {
+            return Err(super::unknown(&model));
+        }
+        let exchange = Exchange::new(&caller.name, to.path(), &model, body.len());
+        let hides_usage =
+            value["stream"] == true && value["stream_options"]["include_usage"] != true;
+        let changes = self.tokens == TokenRequest::Added || model.is_empty() || hides_usage;
         let (Value::Object(mut map), true) = (value, changes) else {
-            return Ok((body, exchange));
+            return Ok((body, exchange, None));
         };
         self.complete(to, &mut map);
-        Ok((Value::Object(map).to_string().into_bytes(), exchange))
+        if hides_usage {
+            let options = map.entry("stream_options").or_insert(Value::Null);
+            match options {
+                Value::Object(options) => drop(options.insert("include_usage".into(), json!(true))),
+                options => *options = json!({ "include_usage": true }),
+            }
+        }
+        let filter = hides_usage.then(UsageFilter::default);
+        Ok((Value::Object(map).to_string().into_bytes(), exchange, filter))
     }
 
     /// Adds what the client left out.
@@ -186,31 +239,47 @@ impl Kind {
 
 /// An answer on its way to the client. Dropped when the client disconnects, which ends the request to the model's server.
 struct Sending {
-    passed: Passed,
+    /// Absent before the answer begins and after its end.
+    passed: Option<Passed>,
     /// Taken when it is recorded.
     exchange: Option<Exchange>,
+    filter: Option<UsageFilter>,
     log: Arc<TokenLog>,
     caller: Caller,
+    price: Option<Price>,
 }
 
 impl Sending {
     async fn next(&mut self) -> Result<Option<Bytes>, model::Error> {
-        let next = self.passed.chunk().await;
-        let Some(exchange) = &mut self.exchange else { return next };
-        match &next {
-            Ok(Some(piece)) => exchange.push(piece),
-            Ok(None) => exchange.complete(),
-            Err(_) => {}
+        loop {
+            let Some(passed) = &mut self.passed else { return Ok(None) };
+            let next = passed.chunk().await;
+            if let Some(exchange) = &mut self.exchange {
+                match &next {
+                    Ok(Some(piece)) => exchange.push(piece),
+                    Ok(None) => exchange.complete(),
+                    Err(_) => {}
+                }
+            }
+            let Some(piece) = next.inspect_err(|_| self.record())? else {
+                self.record();
+                self.passed = None;
+                let rest = self.filter.as_mut().map(UsageFilter::rest).unwrap_or_default();
+                return Ok(Some(Bytes::from(rest)).filter(|rest| !rest.is_empty()));
+            };
+            let Some(filter) = &mut self.filter else { return Ok(Some(piece)) };
+            let shown = filter.push(&piece);
+            if !shown.is_empty() {
+                return Ok(Some(shown.into()));
+            }
         }
-        if !matches!(next, Ok(Some(_))) {
-            self.record();
-        }
-        next
     }
 
     fn record(&mut self) {
         let Some(exchange) = self.exchange.take() else { return };
-        self.caller.charge_model(exchange.tokens(), 0.0);
+        let used = exchange.used();
+        let dollars = self.price.map_or(0.0, |price| price.cost(&used));
+        self.caller.charge_model(used.total(), dollars);
         let log = Arc::clone(&self.log);
         // Without a runtime the process is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

@@ -157,6 +157,16 @@ impl Lease {
     }
 }
 
+impl Lease {
+    /// Forgets the sandbox: what it was cannot be continued. Returns the episode whose files are no longer needed.
+    pub(super) fn forget(self) -> Option<String> {
+        let mut by_id = self.all.lock();
+        let kept = by_id.remove(&self.id)?;
+        self.all.record(&by_id);
+        kept.episode
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut by_id = self.all.lock();

@@ -208,6 +208,8 @@ struct Reading {
     instructions: Vec<String>,
     messages: Vec<Message>,
     files: Vec<FilePart>,
+    /// Files and images.
+    attached: usize,
     has_images: bool,
 }
 
@@ -225,6 +227,18 @@ impl Reading {
             content.insert(0, Content::text(instructions));
         }
         Ok(())
+    }
+
+    /// Counts a file or an image: each becomes a file in the sandbox.
+    fn attach(&mut self) -> Result<(), ApiError> {
+        self.attached += 1;
+        match self.attached > MAX_FILES {
+            true => {
+                let why = format_args!("must not have more than {MAX_FILES} files and images");
+                Err(ApiError::field("messages", why))
+            }
+            false => Ok(()),
+        }
     }
 
     fn message(&mut self, value: &Value, path: &str) -> Result<(), ApiError> {
@@ -278,16 +292,13 @@ impl Reading {
             match part.needed_text("type")? {
                 "text" => content.push(messages::part(value, &path)?),
                 "image_url" => {
+                    self.attach()?;
                     content.push(messages::part(value, &path)?);
                     self.has_images = true;
                 }
                 "file" => {
-                    let file = file(&part)?;
-                    if self.files.len() == MAX_FILES {
-                        let why = format_args!("must not have more than {MAX_FILES} files");
-                        return Err(ApiError::field("messages", why));
-                    }
-                    self.files.push(file);
+                    self.attach()?;
+                    self.files.push(file(&part)?);
                 }
                 _ => return Err(part.error("type", "only text, file and image_url are supported")),
             }

@@ -5,6 +5,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Instant,
@@ -12,11 +13,14 @@ use std::{
 
 use openai_wire::ValueBudget;
 use serde_json::{Map, Value, json};
+use trajectory::Usage;
 
 /// Most bytes of an answer that are read for its tokens. A longer one is passed on, and recorded without them.
 const MAX_ANSWER: usize = 64 << 20;
 /// Most JSON values of one event or document.
 const MAX_VALUES: usize = 4 << 20;
+/// Bytes of text that are counted as one token where the model's server counts none.
+const BYTES_PER_TOKEN: u64 = 4;
 /// Most choices of one answer.
 const MAX_CHOICES: usize = 128;
 
@@ -47,7 +51,7 @@ impl TokenLog {
         if length > 0 && length + line.len() as u64 > self.max_bytes {
             fs::rename(&self.path, older(&self.path))?;
         }
-        let mut file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         file.write_all(line.as_bytes())
     }
 }
@@ -71,6 +75,12 @@ pub(super) struct Exchange {
     /// What was received and not read yet.
     unread: Vec<u8>,
     received: usize,
+    /// Bytes of the request.
+    sent: usize,
+    /// Tokens of the answer, estimated from its text.
+    generated: u64,
+    /// Tokens of the prompt that the model's server had read before.
+    cached: u64,
     /// The whole answer arrived.
     complete: bool,
     /// Why there are no tokens although an answer was received.
@@ -97,7 +107,7 @@ struct Choice {
 }
 
 impl Exchange {
-    pub(super) fn new(caller: &str, path: &'static str, model: &str) -> Self {
+    pub(super) fn new(caller: &str, path: &'static str, model: &str, sent: usize) -> Self {
         Self {
             caller: caller.to_owned(),
             path,
@@ -108,6 +118,9 @@ impl Exchange {
             shape: Shape::Whole,
             unread: Vec::new(),
             received: 0,
+            sent,
+            generated: 0,
+            cached: 0,
             complete: false,
             problem: None,
             prompt_token_ids: Value::Null,
@@ -175,6 +188,7 @@ impl Exchange {
         };
         if let Some(usage) = json.get("usage").filter(|usage| usage.is_object()) {
             self.usage = counts(usage);
+            self.cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0);
         }
         self.read_prompt(&json);
         for choice in json["choices"].as_array().into_iter().flatten() {
@@ -192,6 +206,10 @@ impl Exchange {
     }
 
     fn read_choice(&mut self, from: &Value) {
+        let delta = &from["delta"];
+        let texts = [&delta["content"], &delta["reasoning_content"], &from["text"]];
+        let bytes: usize = texts.iter().filter_map(|text| text.as_str()).map(str::len).sum();
+        self.generated = self.generated.saturating_add((bytes as u64 / BYTES_PER_TOKEN).max(1));
         let index = from["index"].as_u64().unwrap_or(0);
         let at = match self.choices.iter().position(|choice| choice.index == index) {
             Some(at) => at,
@@ -212,10 +230,25 @@ impl Exchange {
         }
     }
 
-    /// The tokens that were used, as the model's server counts them.
-    pub(super) fn tokens(&self) -> u64 {
+    /// The tokens that were used: as the model's server counts them, else estimated. A request that was refused used none.
+    pub(super) fn used(&self) -> Usage {
         let count = |name: &str| self.usage[name].as_u64().unwrap_or(0);
-        count("total_tokens").max(count("prompt_tokens").saturating_add(count("completion_tokens")))
+        let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
+        let total = count("total_tokens").max(input.saturating_add(output));
+        if total > 0 {
+            let output = output.max(total.saturating_sub(input));
+            let cached = self.cached.min(input);
+            return Usage { input, output, cached, ..Usage::default() };
+        }
+        if self.status >= 400 {
+            return Usage::default();
+        }
+        let output = match self.shape {
+            Shape::Events => self.generated,
+            Shape::Whole => self.received as u64 / BYTES_PER_TOKEN,
+        };
+        let input = self.sent as u64 / BYTES_PER_TOKEN;
+        Usage { input, output, estimated: true, ..Usage::default() }
     }
 
     /// The line that records it.
@@ -277,7 +310,7 @@ mod tests {
     use super::*;
 
     fn exchange(kind: &[u8], pieces: &[&[u8]]) -> Value {
-        let mut exchange = Exchange::new("ann", "/v1/chat/completions", "m");
+        let mut exchange = Exchange::new("ann", "/v1/chat/completions", "m", 400);
         exchange.begin(200, kind);
         pieces.iter().for_each(|piece| exchange.push(piece));
         exchange.complete();
@@ -323,6 +356,25 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_without_usage_is_estimated() {
+        let used = |status: u16, kind: &[u8], pieces: &[&[u8]]| {
+            let mut exchange = Exchange::new("ann", "/v1/chat/completions", "m", 400);
+            exchange.begin(status, kind);
+            pieces.iter().for_each(|piece| exchange.push(piece));
+            let used = exchange.used();
+            (used.input, used.output, used.estimated)
+        };
+        let event = br#"data: {"choices":[{"index":0,"delta":{"content":"twelve bytes"}}]}"#;
+        let events = [event, &b"\n\n"[..], event, b"\n"];
+        assert_eq!(used(200, b"text/event-stream", &events), (100, 6, true));
+        assert_eq!(used(200, b"application/json", &[]), (100, 0, true));
+        assert_eq!(used(0, b"", &[]), (100, 0, true));
+        assert_eq!(used(429, b"application/json", &[b"slow down"]), (0, 0, false));
+        let usage = br#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
+        assert_eq!(used(200, b"text/event-stream", &[event, b"\n", usage, b"\n"]), (3, 2, false));
+    }
+
+    #[test]
     fn the_log_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokens.jsonl");
@@ -334,5 +386,8 @@ mod tests {
         assert!(lines.len() <= 100 && lines.ends_with("}\n") && lines.contains("\"n\":19"));
         assert!(fs::metadata(older(&path)).unwrap().len() <= 100);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
     }
 }

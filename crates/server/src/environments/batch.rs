@@ -1,5 +1,10 @@
 //! Several operations in one request: they run concurrently, and each has its own result.
 
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
 use axum::{
     body::Body,
     extract::{Extension, State},
@@ -11,8 +16,10 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Answered, By, Client, Shared, body, wire};
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 
+/// Most bytes of the results of one request.
+const MAX_RESULTS: usize = 32 << 20;
 /// Most operations of one request.
 const MAX_OPERATIONS: usize = 1024;
 
@@ -45,9 +52,24 @@ pub(super) async fn run<R: RemoteRuntime>(
         let message = format!("{count} operations are more than {MAX_OPERATIONS}");
         return Err(ApiError::invalid(message).into());
     }
-    let client = &client;
-    let running = operations.into_iter().map(|operation| async move {
-        let (status, body) = match run_one(client, operation).await {
+    let mut sessions = HashSet::new();
+    if let Some(twice) =
+        operations.iter().filter_map(|one| one.session.as_ref()).find(|id| !sessions.insert(*id))
+    {
+        let id: String = twice.chars().take(100).collect();
+        let message =
+            format!("two operations are about the session `{id}`; they would run at once");
+        return Err(ApiError::invalid(message).into());
+    }
+    let (client, left) = (&client, &AtomicUsize::new(MAX_RESULTS));
+    let running = operations.into_iter().enumerate().map(|(at, operation)| async move {
+        // The first was counted as the request.
+        let counted = if at == 0 { Ok(()) } else { client.caller.account().count_request() };
+        let answered = match counted {
+            Ok(()) => run_one(client, operation).await,
+            Err(over) => Err(ApiError::from(over).into()),
+        };
+        let (status, body) = match answered.and_then(|answer| bounded(answer, left)) {
             Ok(answer) => (answer.status, answer.body),
             Err(refusal) => (refusal.status, refusal.body()),
         };
@@ -55,6 +77,31 @@ pub(super) async fn run<R: RemoteRuntime>(
     });
     let results = join_all(running).await;
     Ok(Answer { status: StatusCode::OK, body: json!({ "results": results }) })
+}
+
+/// An answer, unless there is no room for it beside the others of the request.
+fn bounded(answer: Answer, left: &AtomicUsize) -> Answered {
+    let size = size_of(&answer.body);
+    let taken =
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(size));
+    match taken {
+        Ok(_) => Ok(answer),
+        Err(_) => {
+            let message = "done, but the results of this request are too large together; get this session alone";
+            Err(ApiError::new(Code::TooLarge, message).into())
+        }
+    }
+}
+
+/// About the bytes of a value.
+fn size_of(value: &Value) -> usize {
+    const EACH: usize = 16;
+    EACH + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size_of).sum(),
+        Value::Object(map) => map.iter().map(|(name, value)| name.len() + size_of(value)).sum(),
+        _ => 0,
+    }
 }
 
 async fn run_one<R: RemoteRuntime>(client: &Client<R>, operation: Operation) -> Answered {

@@ -9,12 +9,15 @@ use axum::{
     body::Body,
     extract::{
         Extension, Path, State,
-        ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+        ws::{
+            Message, Utf8Bytes, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection,
+        },
     },
     http::{Response, StatusCode},
     response::IntoResponse,
 };
 use environment::Snapshot;
+use http_server::{MemoryBudget, MemoryPermit};
 use sandbox::{RemoteRuntime, Runtime};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,10 +31,10 @@ use super::{
 };
 use crate::error::ApiError;
 
-/// Most bytes of a message, as of a body.
-const MAX_MESSAGE: usize = 8 << 20;
+/// Most bytes of a message. Fewer than of a body: those that are not yet complete are outside the memory of bodies.
+const MAX_MESSAGE: usize = 1 << 20;
 /// Messages that a client may send ahead of their answers.
-const MAX_QUEUED: usize = 16;
+const MAX_QUEUED: usize = 2;
 /// Longest name that a client may give an episode.
 const MAX_EPISODE_ID: usize = 255;
 /// How long an answer may take to be sent.
@@ -50,14 +53,21 @@ pub(super) async fn connect<R: RemoteRuntime>(
         client.environments.task(Some(task))?;
     }
     let upgrade = upgrade.map_err(|why| ApiError::invalid(why.body_text()))?;
-    let Ok(place) = Arc::clone(&server.openenv).try_acquire_owned() else {
+    let tokens = server.registry.options.tokens.clone();
+    let Some(place) = server.openenv.take(&client.caller.name, &tokens) else {
         let error = ApiError::new(crate::error::Code::TooMany, "too many connections");
         return Err(error.into());
     };
+    let memory = server.memory.clone();
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
-        let mut connection = Connection { client, task, session: None, episode_id: None };
-        connection.serve(socket).await;
+        let name = Arc::clone(&client.caller.name);
+        let mut connection = Connection { client, task, session: None, episode_id: None, memory };
+        tokio::select! {
+            biased;
+            () = tokens.gone(&name) => {}
+            () = connection.serve(socket) => {}
+        }
         connection.close().await;
         drop(place);
     }))
@@ -200,6 +210,23 @@ struct Connection<R: Runtime> {
     task: Option<String>,
     session: Option<String>,
     episode_id: Option<String>,
+    /// For messages.
+    memory: MemoryBudget,
+}
+
+/// A message of a client, and the memory it takes.
+struct Received {
+    text: Utf8Bytes,
+    _permit: MemoryPermit,
+}
+
+impl Received {
+    /// `None` where there is no memory for it.
+    fn new(text: Utf8Bytes, memory: &MemoryBudget) -> Option<Self> {
+        let mut permit = memory.permit();
+        permit.grow(text.len())?;
+        Some(Self { text, _permit: permit })
+    }
 }
 
 /// What to do after a message.
@@ -214,8 +241,8 @@ impl<R: RemoteRuntime> Connection<R> {
         let environments = Arc::clone(&self.client.environments);
         let mut queue = VecDeque::new();
         loop {
-            let text = match queue.pop_front() {
-                Some(text) => text,
+            let received = match queue.pop_front() {
+                Some(received) => received,
                 None => {
                     let lease = environments.options().lease;
                     let next = tokio::select! {
@@ -223,7 +250,12 @@ impl<R: RemoteRuntime> Connection<R> {
                         next = tokio::time::timeout(lease, socket.recv()) => next,
                     };
                     match next {
-                        Ok(Some(Ok(Message::Text(text)))) => text.as_str().to_owned(),
+                        Ok(Some(Ok(Message::Text(text)))) => {
+                            match Received::new(text, &self.memory) {
+                                Some(received) => received,
+                                None => return,
+                            }
+                        }
                         // The client is alive.
                         Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => {
                             self.renew();
@@ -233,10 +265,9 @@ impl<R: RemoteRuntime> Connection<R> {
                     }
                 }
             };
-            let Some(then) = self.answer_while_listening(&text, &mut socket, &mut queue).await
-            else {
-                return;
-            };
+            let answering = self.answer_while_listening(&received.text, &mut socket, &mut queue);
+            let Some(then) = answering.await else { return };
+            drop(received);
             let answer = match then {
                 Then::Answer(answer) => Message::Text(answer.to_string().into()),
                 Then::Close => Message::Close(None),
@@ -254,9 +285,9 @@ impl<R: RemoteRuntime> Connection<R> {
         &mut self,
         text: &str,
         socket: &mut WebSocket,
-        queue: &mut VecDeque<String>,
+        queue: &mut VecDeque<Received>,
     ) -> Option<Then> {
-        let environments = Arc::clone(&self.client.environments);
+        let (environments, memory) = (Arc::clone(&self.client.environments), self.memory.clone());
         let mut answering = std::pin::pin!(self.answer(text));
         loop {
             tokio::select! {
@@ -264,7 +295,7 @@ impl<R: RemoteRuntime> Connection<R> {
                 () = environments.shutting_down() => return None,
                 next = socket.recv() => match next {
                     Some(Ok(Message::Text(text))) if queue.len() < MAX_QUEUED => {
-                        queue.push_back(text.as_str().to_owned());
+                        queue.push_back(Received::new(text, &memory)?);
                     }
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                     _ => return None,
@@ -278,6 +309,9 @@ impl<R: RemoteRuntime> Connection<R> {
             let data = json!({ "message": failed.message, "code": failed.code });
             Then::Answer(json!({ "type": "error", "data": data }))
         };
+        if let Err(over) = self.client.caller.account().count_request() {
+            return error(Refusal::from(ApiError::from(over)).into());
+        }
         let Incoming { kind, data } = match serde_json::from_str(text) {
             Ok(incoming) => incoming,
             Err(why) => {

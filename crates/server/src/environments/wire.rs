@@ -93,7 +93,7 @@ impl ResetBody {
                 .map_err(|error| ApiError::invalid(format!("field `tool_format`: {error}")))?,
         };
         let SentLimits { turns, tokens } = self.limits;
-        Ok(Reset { task, row, format, turns, tokens, sandbox: None })
+        Ok(Reset { task, row, format, turns, tokens, ..Reset::default() })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{io, time::Duration};
 
-use ::episodes::{Episode, EventReader, NumberedEvent, State};
+use ::episodes::{Episode, EventReader, NumberedEvent, Ready, State};
 use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
@@ -54,11 +54,17 @@ async fn next(
     if let Some(event) = first {
         return Ok(Some((shown(&event), (reader, None))));
     }
-    if tokio::time::timeout(HEARTBEAT, reader.ready()).await.is_err() {
-        return Ok(Some((Bytes::from_static(b": no event yet\n\n"), (reader, None))));
+    loop {
+        if tokio::time::timeout(HEARTBEAT, reader.ready()).await.is_err() {
+            return Ok(Some((Bytes::from_static(b": no event yet\n\n"), (reader, None))));
+        }
+        // Events that the client has are skipped one by one, so that each wait has its heartbeat.
+        match reader.read_ready().await? {
+            Ready::Skipped => {}
+            Ready::Event(event) => return Ok(Some((shown(&event), (reader, None)))),
+            Ready::End => return Ok(None),
+        }
     }
-    let event = reader.next().await?;
-    Ok(event.map(|event| (shown(&event), (reader, None))))
 }
 
 /// An event on the wire. It is one line, so it needs no further encoding.

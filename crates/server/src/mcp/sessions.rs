@@ -111,7 +111,9 @@ impl Sessions {
         let options = &registry.options.mcp;
         let (stop, gone) = (self.closed.child_token(), CancellationToken::new());
         let mut sessions = self.lock();
-        if sessions.len() >= options.max_sessions {
+        let own = sessions.values().filter(|session| session.owner == caller.name).count();
+        let share = registry.options.tokens.share_of(options.max_sessions);
+        if sessions.len() >= options.max_sessions || own >= share {
             return Err(OpenError::TooMany);
         }
         let tools = Tools {
@@ -235,7 +237,8 @@ impl<R: RemoteRuntime> SandboxSource for Source<R> {
 
     async fn create(&self) -> Result<(R::Sandbox, SandboxPermit), CreateError> {
         let options = &self.registry.options;
-        let spec = Spec { image: options.base.clone(), ..options.spec.clone() };
+        let mut spec = Spec { image: options.base.clone(), ..options.spec.clone() };
+        spec.limits = self.caller.limits(spec.limits);
         let permit = self.registry.permit(&self.caller, &spec);
         let permit = permit.map_err(|error| CreateError::Refused(error.message))?;
         Ok((self.registry.runtime.create(&spec).await?, permit))

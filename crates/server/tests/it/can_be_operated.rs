@@ -42,6 +42,10 @@ fn metrics_count_what_happens_and_need_the_key() {
             assert_eq!(sample(&text, &format!("{prefix}{name}")), expected, "{name}");
         }
         assert!(sample(&text, "process_resident_memory_bytes") > 1e6);
+        for method in [Method::TRACE, Method::POST] {
+            let other = server.request(method.clone(), "/metrics").bearer_auth("secret");
+            assert_eq!(other.send().await.unwrap().status(), 405, "{method}");
+        }
     });
 }
 

@@ -1,13 +1,22 @@
 //! Named tokens: each sees its own sandboxes only and uses no more than its quotas.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::TcpStream,
+    time::{Duration, Instant},
+};
 
+use environment::Options;
 use lis_server::{KeyHash, Quotas, ServeOptions, Token, Tokens};
 use reqwest::{Method, RequestBuilder, Response};
 use sandbox::Runtime;
 use serde_json::{Value, json};
 
-use crate::support::{Created, TestServer, bash, with_server};
+use tungstenite::{Message, WebSocket, client::IntoClientRequest};
+
+use crate::{
+    environments,
+    support::{Created, TestServer, bash, with_server},
+};
 
 const ALICE: &str = "alice-key-0123456789";
 const BOB: &str = "bob-key-0123456789";
@@ -198,5 +207,127 @@ fn a_token_that_is_taken_away_loses_its_sandboxes() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(server.call(&bobs, "/process.Process/List", &json!({})).await.status(), 200);
+    });
+}
+
+/// A connection of OpenEnv's protocol.
+fn open(server: &TestServer, key: &str) -> WebSocket<TcpStream> {
+    let stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let address = format!("ws://{}/openenv/math/ws", server.address);
+    let mut request = address.into_client_request().unwrap();
+    request.headers_mut().insert("X-API-Key", key.parse().unwrap());
+    tungstenite::client(request, stream).unwrap().0
+}
+
+fn exchange(socket: &mut WebSocket<TcpStream>, message: &Value) -> Value {
+    socket.send(Message::text(message.to_string())).unwrap();
+    serde_json::from_str(socket.read().unwrap().to_text().unwrap()).unwrap()
+}
+
+#[test]
+fn a_connection_ends_with_its_token() {
+    let options = ServeOptions {
+        tokens: options(Quotas::default()).tokens,
+        ..environments::options(Options::default())
+    };
+    let tokens = options.tokens.clone();
+    with_server(options, async |server| {
+        let mut socket = tokio::task::block_in_place(|| {
+            let mut socket = open(server, ALICE);
+            let reset = exchange(&mut socket, &json!({ "type": "reset" }));
+            assert_eq!(reset["type"], "observation", "{reset}");
+            socket
+        });
+        tokens.replace(vec![token("bob", BOB, Quotas::default())]).unwrap();
+        tokio::task::block_in_place(|| {
+            // Whatever it sends, nothing more is answered.
+            let _ = socket.send(Message::text(json!({ "type": "reset" }).to_string()));
+            let read = socket.read();
+            assert!(!matches!(read, Ok(Message::Text(_))), "{read:?}");
+        });
+        server.has_sandboxes(0).await;
+    });
+}
+
+#[test]
+fn messages_of_a_connection_count_as_requests() {
+    let quotas = Quotas { requests_per_minute: Some(3), ..Quotas::default() };
+    let options = ServeOptions {
+        tokens: options(quotas).tokens,
+        ..environments::options(Options::default())
+    };
+    with_server(options, async |server| {
+        tokio::task::block_in_place(|| {
+            let mut socket = open(server, ALICE);
+            let state = json!({ "type": "state" });
+            for _ in 0..2 {
+                assert_eq!(exchange(&mut socket, &state)["type"], "state");
+            }
+            let refused = exchange(&mut socket, &state);
+            assert_eq!(refused["data"]["code"], "CAPACITY_REACHED", "{refused}");
+            // A message that is too long is not received.
+            let mut socket = open(server, BOB);
+            let _ = socket.send(Message::text("x".repeat(2 << 20)));
+            assert!(!matches!(socket.read(), Ok(Message::Text(_))));
+        });
+    });
+}
+
+#[test]
+fn sandboxes_of_tool_calls_have_the_limits_of_their_token() {
+    let each = lis_server::EachSandbox {
+        memory: Some(sandbox::ByteSize::mib(64)),
+        ..lis_server::EachSandbox::default()
+    };
+    // Room for one with this limit, and for none with the server's.
+    let memory = Some(sandbox::ByteSize::mib(100));
+    let mcp = lis_server::McpOptions { max_sessions: 8, ..lis_server::McpOptions::default() };
+    let options = ServeOptions { mcp, ..options(Quotas { each, memory, ..Quotas::default() }) };
+    with_server(options, async |server| {
+        let post = async |session: Option<&str>, body: Value| {
+            let accepted = "application/json, text/event-stream";
+            let mut request = ask(server, ALICE, Method::POST, "/mcp").header("Accept", accepted);
+            if let Some(session) = session {
+                request = request.header("Mcp-Session-Id", session);
+            }
+            request.json(&body).send().await.unwrap()
+        };
+        let initialize = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" },
+        }});
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "execute_bash", "arguments": { "command": "echo made" },
+        }});
+        let mut sessions = Vec::new();
+        for _ in 0..2 {
+            let opened = post(None, initialize.clone()).await;
+            sessions.push(opened.headers()["mcp-session-id"].to_str().unwrap().to_owned());
+        }
+        // A quarter of all sessions.
+        assert_eq!(post(None, initialize).await.status(), 429);
+        for (session, expected) in sessions.iter().zip(["made", "of memory"]) {
+            let text = post(Some(session), call.clone()).await.text().await.unwrap();
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    });
+}
+
+#[test]
+fn metadata_and_variables_are_bounded_together() {
+    with_server(options(Quotas::default()), async |server| {
+        let values = |count: usize| {
+            let entry = |at: usize| (format!("NAME_{at}"), json!("x".repeat(30 << 10)));
+            (0..count).map(entry).collect::<serde_json::Map<_, _>>()
+        };
+        let body = |metadata, variables| json!({ "templateID": "base", "metadata": values(metadata), "envVars": values(variables) });
+        let create = async |body: Value| {
+            ask(server, ALICE, Method::POST, "/v2/sandboxes").json(&body).send().await.unwrap()
+        };
+        let refused = create(body(5, 4)).await;
+        assert_eq!(refused.status(), 400);
+        assert!(refused.text().await.unwrap().contains("together"));
+        assert_eq!(create(body(5, 3)).await.status(), 201);
     });
 }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lis_server::{ChatOptions, FileLimits, FileStore, Gateway, ServeOptions, TokenRequest};
+use lis_server::{
+    ChatOptions, FileLimits, FileStore, Gateway, KeyHash, Quotas, ServeOptions, Token,
+    TokenRequest, Tokens,
+};
 use model::{Endpoint, Secret};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -133,5 +136,46 @@ fn failures_of_the_models_server_are_told_apart() {
         let answer = request.bearer_auth("sk-client-secret").send().await.unwrap();
         assert_eq!(answer.status(), 502);
         assert_eq!(answer.json::<Value>().await.unwrap()["error"]["type"], "server_error");
+    });
+}
+
+#[test]
+fn what_is_passed_on_counts_toward_the_quota() {
+    let data = tempfile::tempdir().unwrap();
+    let upstream = MockServer::answering(|_| say("Hello.").tokens(3, 2)).unwrap();
+    let token = |name: &str, quotas: Quotas| Token {
+        name: name.into(),
+        key: KeyHash::of(name.as_bytes()),
+        quotas,
+    };
+    let few = Quotas { model_tokens_per_day: Some(3), ..Quotas::default() };
+    let cheap = Quotas { model_cost_per_day: Some(1.0), ..Quotas::default() };
+    let tokens = Tokens::new(vec![token("few", few), token("cheap", cheap)]).unwrap();
+    let options = options(upstream.base_url(), TokenRequest::AsSent, &data);
+    let options = ServeOptions { tokens, api_key: None, ..options };
+    with_server(options, async |server| {
+        let ask = async |key: &str, model: &str| {
+            let body = json!({
+                "model": model, "stream": true, "messages": [{ "role": "user", "content": "Hi" }],
+            });
+            let request = server.request(Method::POST, "/v1/chat/completions").json(&body);
+            let answer = request.bearer_auth(key).send().await.unwrap();
+            (answer.status().as_u16(), answer.text().await.unwrap())
+        };
+        let (status, text) = ask("few", "another").await;
+        assert_eq!(status, 404, "{text}");
+        let (status, text) = ask("cheap", "mock").await;
+        assert_eq!(status, 403, "{text}");
+        assert!(upstream.requests().is_empty());
+        let (status, text) = ask("few", "mock").await;
+        assert_eq!(status, 200, "{text}");
+        assert!(text.contains("Hel") && text.contains("[DONE]"), "{text}");
+        // The client did not ask for it.
+        assert!(!text.contains("prompt_tokens"), "{text}");
+        let asked = &upstream.requests()[0].body;
+        assert_eq!(asked["stream_options"], json!({ "include_usage": true }));
+        assert_eq!(lines(&data, 1).await[0]["usage"]["prompt_tokens"], 3);
+        let (status, text) = ask("few", "mock").await;
+        assert_eq!(status, 429, "{text}");
     });
 }

@@ -243,6 +243,12 @@ fn bad_requests_are_refused_and_change_nothing() {
                 json!({"operations": vec![json!({"operation": "x"}); 1025]}).to_string(),
                 400,
             ),
+            (
+                "/v1/sessions/batch",
+                json!({"operations": vec![json!({"operation": "get", "session": "x"}); 2]})
+                    .to_string(),
+                400,
+            ),
         ];
         for (path, body, status) in cases {
             let request = server.request(Method::POST, path).body(body.clone());
@@ -253,7 +259,7 @@ fn bad_requests_are_refused_and_change_nothing() {
             let answer: Value = response.json().await.unwrap();
             assert!(answer["error"]["message"].is_string(), "{path} {shown}: {answer}");
         }
-        let operations = json!([{"operation": "fly", "session": "x"}, {"operation": "get"}, {"operation": "get", "session": "x"}]);
+        let operations = json!([{"operation": "fly", "session": "x"}, {"operation": "get"}, {"operation": "get", "session": "y"}]);
         let body = json!({ "operations": operations });
         let results = server.expect("/v1/sessions/batch", &body, 200).await;
         let status = |at: usize| results["results"][at]["status"].as_u64().unwrap();

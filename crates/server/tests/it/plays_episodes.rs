@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use episodes::{EpisodeOptions, ServedModel, Store};
-use lis_server::{Quotas, ServeOptions, Token, Tokens};
+use lis_server::{EachSandbox, Quotas, ServeOptions, Token, Tokens};
 use model::SharedModel;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
@@ -348,5 +348,48 @@ fn a_server_without_a_model_says_what_it_lacks() {
             let body: Value = response.json().await.unwrap();
             assert_eq!(body["error"]["message"], "no model; do this");
         }
+    });
+}
+
+#[test]
+fn episodes_have_the_limits_of_their_token_and_end_with_it() {
+    let model = |turn| match turn {
+        1 => {
+            let fill = "head -c 50000000 /dev/zero > /testbed/filled || echo full > /testbed/x";
+            Step::from(bash(format!("{fill}; cat /testbed/x")))
+        }
+        _ => Step::Hang,
+    };
+    let each = EachSandbox { disk: Some(sandbox::ByteSize::mib(16)), ..EachSandbox::default() };
+    let token = |name: &str| Token {
+        name: name.into(),
+        key: http_server::KeyHash::of(name.as_bytes()),
+        quotas: Quotas { each, ..Quotas::default() },
+    };
+    let tokens = Tokens::new(vec![token("alice"), token("bob")]).unwrap();
+    let options = ServeOptions { tokens: tokens.clone(), ..ServeOptions::default() };
+    with_model(model, options, async |server| {
+        let start = async |body: Value| {
+            let request = server.request(Method::POST, "/v1/episodes").json(&body);
+            let response = request.header("X-API-Key", "alice").send().await.unwrap();
+            (response.status().as_u16(), response.json::<Value>().await.unwrap())
+        };
+        let (status, info) = start(json!({ "task": "Fill" })).await;
+        assert_eq!(status, 201, "{info}");
+        let path = format!("/v1/episodes/{}/events", info["id"].as_str().unwrap());
+        let request = server.request(Method::GET, &path).header("X-API-Key", "alice");
+        let mut response = request.send().await.unwrap();
+        let mut text = String::new();
+        while !text.contains("observed") {
+            let chunk = response.chunk().await.unwrap().expect("more events");
+            text.push_str(&String::from_utf8_lossy(&chunk));
+        }
+        assert!(text.contains("full"), "{text}");
+        // A token that is taken away loses its episodes.
+        tokens.replace(vec![token("bob")]).unwrap();
+        while let Some(chunk) = response.chunk().await.unwrap() {
+            text.push_str(&String::from_utf8_lossy(&chunk));
+        }
+        assert!(text.contains("cancelled"), "{text}");
     });
 }

@@ -33,7 +33,7 @@ pub(crate) struct AccessArgs {
 }
 
 /// How often files are looked at.
-const INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Who may use the server.
 pub(crate) struct Access {
@@ -85,32 +85,67 @@ impl Access {
     /// Follows changes of the files, until it is dropped.
     pub(crate) async fn follow(self) {
         let Self { tokens, tls, args, .. } = self;
-        let files = |paths: &[&Option<PathBuf>]| -> Vec<Option<Version>> {
-            paths.iter().copied().flatten().map(|path| version(path)).collect()
-        };
-        let of_tokens = || files(&[&args.tokens]);
-        let of_tls = || files(&[&args.tls_cert, &args.tls_key]);
-        let (mut known_tokens, mut known_tls) = (of_tokens(), of_tls());
+        let mut of_tokens = Followed::new([&args.tokens]);
+        let mut of_tls = Followed::new([&args.tls_cert, &args.tls_key]);
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let now = of_tokens();
-            if now != known_tokens {
-                known_tokens = now;
-                let new = args.read_tokens().and_then(|new| Ok(tokens.replace(new)?));
-                report("the tokens", new);
+            if let Some(read) = of_tokens.changed(|| args.read_tokens_again()) {
+                report("the tokens", read.and_then(|new| Ok(tokens.replace(new)?)));
             }
-            let now = of_tls();
-            if now != known_tls {
-                known_tls = now;
-                if let Some(tls) = &tls {
-                    let new = args.read_tls().and_then(|files| {
-                        files.map_or(Ok(()), |(cert, key)| Ok(tls.replace(&cert, &key)?))
-                    });
-                    report("the certificate", new);
-                }
+            if let Some(read) = of_tls.changed(|| args.read_tls())
+                && let Some(tls) = &tls
+            {
+                let new = read.and_then(|files| {
+                    files.map_or(Ok(()), |(cert, key)| Ok(tls.replace(&cert, &key)?))
+                });
+                report("the certificate", new);
             }
         }
     }
+}
+
+/// Files that are read again once they have changed and are no longer being written.
+struct Followed {
+    paths: Vec<PathBuf>,
+    /// As they were read.
+    known: Vec<Option<Version>>,
+    /// As they were at the last look.
+    seen: Vec<Option<Version>>,
+}
+
+impl Followed {
+    fn new<const N: usize>(paths: [&Option<PathBuf>; N]) -> Self {
+        let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
+        let known = versions(&paths);
+        Self { paths, seen: known.clone(), known }
+    }
+
+    /// Looks at the files, and reads them if they differ from what is known and are as they were at the last look. One that
+    /// is written in place is empty, then whole in part: neither must be taken for what its author wants.
+    fn changed<T>(
+        &mut self,
+        read: impl FnOnce() -> anyhow::Result<T>,
+    ) -> Option<anyhow::Result<T>> {
+        let now = versions(&self.paths);
+        let is_settled = now == self.seen;
+        self.seen.clone_from(&now);
+        if !is_settled || now == self.known {
+            return None;
+        }
+        let new = read();
+        let after = versions(&self.paths);
+        if after != now {
+            // It changed while it was read.
+            self.seen = after;
+            return None;
+        }
+        self.known = now;
+        Some(new)
+    }
+}
+
+fn versions(paths: &[PathBuf]) -> Vec<Option<Version>> {
+    paths.iter().map(|path| version(path)).collect()
 }
 
 fn report(what: &str, changed: anyhow::Result<()>) {
@@ -130,10 +165,26 @@ fn version(path: &Path) -> Option<Version> {
 
 impl AccessArgs {
     fn read_tokens(&self) -> anyhow::Result<Vec<Token>> {
-        let mut tokens = match &self.tokens {
+        let tokens = match &self.tokens {
             Some(path) => tokens::read(path).map_err(anyhow::Error::new).context("--tokens")?,
             None => Vec::new(),
         };
+        self.with_key(tokens)
+    }
+
+    /// For a server that runs: a file without any token would end all sandboxes, and is more likely a mistake.
+    fn read_tokens_again(&self) -> anyhow::Result<Vec<Token>> {
+        let path = self.tokens.as_ref().context("--tokens")?;
+        let tokens = tokens::read(path).map_err(anyhow::Error::new).context("--tokens")?;
+        if tokens.is_empty() {
+            let path = path.display();
+            anyhow::bail!("--tokens: {path} has no tokens; to let nobody in, stop the server");
+        }
+        self.with_key(tokens)
+    }
+
+    /// And the key of the environment.
+    fn with_key(&self, mut tokens: Vec<Token>) -> anyhow::Result<Vec<Token>> {
         if let Some(name) = &self.api_key_env {
             let key = environment::api_key(name)?;
             let key = KeyHash::of(key.reveal().as_bytes());
@@ -194,13 +245,43 @@ mod tests {
         for (text, expected) in [
             (token("alice") + &token("bob"), vec!["alice", "bob"]),
             ("[[token]]\nname = \"carol\"".to_owned(), vec!["alice", "bob"]),
+            (String::new(), vec!["alice", "bob"]),
             (token("carol"), vec!["carol"]),
         ] {
             write(&path, &text);
-            tokio::time::sleep(INTERVAL * 2).await;
+            tokio::time::sleep(INTERVAL * 3).await;
             assert_eq!(names(), expected);
         }
         following.abort();
+    }
+
+    #[test]
+    fn a_file_is_read_once_it_is_no_longer_being_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.toml");
+        write(&path, "one");
+        let mut followed = Followed::new([&Some(path.clone())]);
+        let mut read = || followed.changed(|| Ok(fs::read_to_string(&path)?)).map(Result::unwrap);
+        assert_eq!(read(), None, "it is known");
+        for part in ["", "tw"] {
+            write(&path, part);
+            assert_eq!(read(), None, "it has just changed");
+        }
+        write(&path, "two and more");
+        assert_eq!(read(), None);
+        assert_eq!(read().as_deref(), Some("two and more"));
+        assert_eq!(read(), None, "it is known");
+        // One that changes while it is read is read again later.
+        write(&path, "three");
+        let mut torn = || {
+            followed.changed(|| {
+                write(&path, "three and more");
+                Ok(())
+            })
+        };
+        assert!(torn().is_none() && torn().is_none());
+        let last = followed.changed(|| Ok(fs::read_to_string(&path)?));
+        assert_eq!(last.unwrap().unwrap(), "three and more");
     }
 
     #[test]

@@ -64,7 +64,8 @@ impl ChatArgs {
             true => TokenRequest::Added,
             false => TokenRequest::AsSent,
         };
-        Ok(Some(Gateway::new(endpoint, tokens, data.join("tokens.jsonl"), LOG_BYTES)?))
+        let gateway = Gateway::new(endpoint, tokens, data.join("tokens.jsonl"), LOG_BYTES)?;
+        Ok(Some(gateway.with_price(chosen.price)))
     }
 }
 

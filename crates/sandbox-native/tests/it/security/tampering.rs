@@ -198,7 +198,7 @@ fn nothing_survives_a_timeout() {
             // Never the same process for long.
             "$SIG{TERM} = 'IGNORE'; for (1..6) { if (!fork) { while (1) { my $p = fork; exit if $p } } } sleep 100",
             // Names that look like fields of /proc/PID/stat.
-            "for my $n (') Z 1 1', qq(a\nb), '(((', ') S 1 (') { if (!fork) { $0 = $n; my $c = substr($n, 0, 15); \
+            "for my $n (') Z 1 1', qq(a\nb), qq(\\xff), '(((', ') S 1 (') { if (!fork) { $0 = $n; my $c = substr($n, 0, 15); \
              syscall(157, 15, $c, 0, 0, 0); sleep 100 } } sleep 100",
             "use POSIX; for (1..20) { if (!fork) { POSIX::setsid(); if (!fork) { sleep 100 } exit } } sleep 100",
         ] {

@@ -1,4 +1,4 @@
-//! Which names are looked up for a sandbox that may reach public addresses.
+//! Which names could be those of public hosts.
 
 /// Suffixes of names that no public resolver knows, or that are this machine's and its network's own.
 const LOCAL: [&str; 13] = [
@@ -21,7 +21,7 @@ const LOCAL: [&str; 13] = [
 ///
 /// One label alone could be completed with the domains that this machine searches, and an address in decimal, octal or
 /// hexadecimal digits is not a name.
-pub(super) fn is_public(name: &str) -> bool {
+pub fn is_public_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(plain);
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn names_are_told_from_addresses_and_local_names() {
         for name in ["example.com", "a.b-c.example.com.", "_x.example.org", "xn--a.xn--p1ai"] {
-            assert!(is_public(name), "{name}");
+            assert!(is_public_name(name), "{name}");
         }
         let long = format!("{}.com", "a".repeat(64));
         for name in [
@@ -69,8 +69,8 @@ mod tests {
             "a%2e.com",
             &long,
         ] {
-            assert!(!is_public(name), "{name}");
+            assert!(!is_public_name(name), "{name}");
         }
-        assert!(!is_public(&format!("{}com", "a.".repeat(130))));
+        assert!(!is_public_name(&format!("{}com", "a.".repeat(130))));
     }
 }

@@ -1,0 +1,267 @@
+//! Who owns the images that clients saved. Where the server has a directory, this outlives it, as the images do.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ApiError, Code};
+
+/// Prefix of snapshots that were given no name.
+pub(crate) const UNNAMED: &str = "snapshot-";
+/// Prefix of the images in which episodes keep their files.
+const EPISODES: &str = "episode-";
+/// Most snapshots of one owner.
+const MAX_EACH: usize = 100;
+/// The file with the owners.
+const FILE: &str = "snapshots.json";
+
+/// An image that a client saved.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Snapshot {
+    pub(crate) name: String,
+    pub(crate) sandbox: String,
+    pub(crate) owner: Arc<str>,
+    /// It is being saved or removed.
+    #[serde(skip)]
+    is_busy: bool,
+}
+
+/// The snapshots of all owners.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    file: Option<PathBuf>,
+    list: Mutex<Vec<Snapshot>>,
+    /// Held from a change until it is written, so that `list` is locked for moments only.
+    writing: Mutex<()>,
+}
+
+/// What to do with a record once its image was saved or removed, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Keep,
+    Forget,
+}
+
+/// Whether a record is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reserved {
+    New,
+    Again,
+}
+
+/// Whether two names are of one image: runtimes may take a missing tag for `latest`.
+fn is_same(a: &str, b: &str) -> bool {
+    let plain = |name| str::strip_suffix(name, ":latest").unwrap_or(name);
+    plain(a) == plain(b)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn busy(name: &str) -> ApiError {
+    let message = format!("snapshot '{name}' is being saved or removed; try again later");
+    ApiError::new(Code::Conflict, message)
+}
+
+impl Snapshots {
+    /// Those of a directory; without one they are known until the server ends.
+    ///
+    /// # Errors
+    /// If the file cannot be read: without it, everybody could use the snapshots of others.
+    pub(crate) fn open(directory: Option<&Path>) -> io::Result<Self> {
+        let Some(file) = directory.map(|directory| directory.join(FILE)) else {
+            return Ok(Self::default());
+        };
+        let failed = |error: io::Error| {
+            let path = file.display();
+            io::Error::new(
+                error.kind(),
+                format!("cannot read the owners of snapshots {path}: {error}"),
+            )
+        };
+        let list = match std::fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(failed(error)),
+        };
+        Ok(Self { file: Some(file), list: Mutex::new(list), writing: Mutex::default() })
+    }
+
+    /// Those of an owner.
+    pub(crate) fn of(&self, owner: &str) -> Vec<Snapshot> {
+        let list = lock(&self.list);
+        list.iter().filter(|snapshot| &*snapshot.owner == owner).cloned().collect()
+    }
+
+    /// Whether an owner saved this image.
+    pub(crate) fn has(&self, owner: &str, name: &str) -> bool {
+        let is = |snapshot: &Snapshot| &*snapshot.owner == owner && is_same(&snapshot.name, name);
+        lock(&self.list).iter().any(is)
+    }
+
+    /// Whether an owner may use an image: its own snapshots, and images that are nobody's and whose names are not those
+    /// of what the server saves for clients.
+    pub(crate) fn may_use(&self, owner: &str, name: &str) -> bool {
+        match lock(&self.list).iter().find(|snapshot| is_same(&snapshot.name, name)) {
+            Some(snapshot) => &*snapshot.owner == owner,
+            None => !name.starts_with(UNNAMED) && !name.starts_with(EPISODES),
+        }
+    }
+
+    /// Records the owner of an image that is about to be saved. Blocks while the record is written.
+    pub(crate) fn reserve(&self, new: Snapshot) -> Result<Reserved, ApiError> {
+        if new.name.starts_with(EPISODES) {
+            return Err(ApiError::invalid(format!(
+                "a snapshot's name cannot begin with `{EPISODES}`"
+            )));
+        }
+        self.change(|list| {
+            let own = list.iter().filter(|snapshot| snapshot.owner == new.owner).count();
+            match list.iter_mut().find(|snapshot| is_same(&snapshot.name, &new.name)) {
+                Some(old) if old.owner != new.owner => Err(exists(&new.name)),
+                Some(old) if old.is_busy => Err(busy(&new.name)),
+                Some(old) => {
+                    *old = Snapshot { is_busy: true, ..new };
+                    Ok(Reserved::Again)
+                }
+                None if own >= MAX_EACH => {
+                    let message = format!("you have {MAX_EACH} snapshots; remove some first");
+                    Err(ApiError::new(Code::TooMany, message))
+                }
+                None => {
+                    list.push(Snapshot { is_busy: true, ..new });
+                    Ok(Reserved::New)
+                }
+            }
+        })
+    }
+
+    /// Keeps others from an image that its owner is about to remove; `None` where the owner has no such image. Blocks
+    /// while another record is written.
+    pub(crate) fn take(&self, owner: &str, name: &str) -> Result<Option<String>, ApiError> {
+        let is =
+            |snapshot: &&mut Snapshot| &*snapshot.owner == owner && is_same(&snapshot.name, name);
+        let _one_at_a_time = lock(&self.writing);
+        let mut list = lock(&self.list);
+        let Some(snapshot) = list.iter_mut().find(is) else { return Ok(None) };
+        match std::mem::replace(&mut snapshot.is_busy, true) {
+            true => Err(busy(name)),
+            false => Ok(Some(snapshot.name.clone())),
+        }
+    }
+
+    /// Ends what [`Self::reserve`] or [`Self::take`] began. Blocks while the record is written.
+    pub(crate) fn settle(&self, name: &str, then: Then) -> Result<(), ApiError> {
+        let writing = lock(&self.writing);
+        if let Some(snapshot) = lock(&self.list).iter_mut().find(|snapshot| snapshot.name == name) {
+            snapshot.is_busy = false;
+        }
+        drop(writing);
+        match then {
+            Then::Keep => Ok(()),
+            Then::Forget => self.change(|list| {
+                list.retain(|snapshot| snapshot.name != name);
+                Ok(())
+            }),
+        }
+    }
+
+    /// Changes the list once it is written.
+    fn change<T>(
+        &self,
+        edit: impl FnOnce(&mut Vec<Snapshot>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let _one_at_a_time = lock(&self.writing);
+        let (before, changed, text) = {
+            let mut list = lock(&self.list);
+            let before = list.clone();
+            let changed = edit(&mut list)?;
+            (before, changed, serde_json::to_vec_pretty(&*list))
+        };
+        let Some(file) = &self.file else { return Ok(changed) };
+        let written =
+            text.map_err(io::Error::from).and_then(|text| atomic_file::write_durable(file, text));
+        if let Err(error) = written {
+            tracing::error!("writing {}: {error}", file.display());
+            *lock(&self.list) = before;
+            let message = "the server cannot store whose snapshot this is";
+            return Err(ApiError::new(Code::Internal, message));
+        }
+        Ok(changed)
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn new(name: String, sandbox: String, owner: Arc<str>) -> Self {
+        Self { name, sandbox, owner, is_busy: false }
+    }
+}
+
+/// The error of a name that is taken.
+pub(crate) fn exists(name: &str) -> ApiError {
+    let message = format!("template '{name}' exists and is not a snapshot of yours");
+    ApiError::new(Code::AlreadyExists, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(name: &str, owner: &str) -> Snapshot {
+        Snapshot::new(name.into(), "box".into(), owner.into())
+    }
+
+    #[test]
+    fn an_image_has_its_owner_before_it_exists_and_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Snapshots::open(Some(directory.path())).unwrap();
+        let snapshots = open();
+        assert!(snapshots.may_use("bob", "kept"));
+        assert_eq!(snapshots.reserve(snapshot("kept", "alice")).unwrap(), Reserved::New);
+        assert!(!snapshots.may_use("bob", "kept") && !snapshots.may_use("bob", "kept:latest"));
+        assert_eq!(
+            snapshots.reserve(snapshot("kept", "bob")).unwrap_err().code,
+            Code::AlreadyExists
+        );
+        assert_eq!(snapshots.reserve(snapshot("kept", "alice")).unwrap_err().code, Code::Conflict);
+        // The server was killed meanwhile.
+        let snapshots = open();
+        assert!(snapshots.may_use("alice", "kept") && !snapshots.may_use("bob", "kept"));
+        assert_eq!(snapshots.reserve(snapshot("kept", "alice")).unwrap(), Reserved::Again);
+        snapshots.settle("kept", Then::Keep).unwrap();
+        assert!(snapshots.take("bob", "kept").unwrap().is_none());
+        assert_eq!(snapshots.take("alice", "kept").unwrap().as_deref(), Some("kept"));
+        assert_eq!(snapshots.reserve(snapshot("kept", "alice")).unwrap_err().code, Code::Conflict);
+        snapshots.settle("kept", Then::Forget).unwrap();
+        assert!(snapshots.of("alice").is_empty() && open().of("alice").is_empty());
+        std::fs::write(directory.path().join(FILE), "[").unwrap();
+        Snapshots::open(Some(directory.path())).unwrap_err();
+    }
+
+    #[test]
+    fn what_the_server_saved_for_somebody_unknown_is_for_nobody() {
+        let snapshots = Snapshots::default();
+        assert!(snapshots.may_use("alice", "python"));
+        for name in ["snapshot-abc", "episode-0123-4", "episode-0123-end"] {
+            assert!(!snapshots.may_use("alice", name), "{name}");
+        }
+        snapshots.reserve(snapshot("episode-0123-4", "alice")).unwrap_err();
+        snapshots.reserve(snapshot("snapshot-abc", "alice")).unwrap();
+        assert!(snapshots.may_use("alice", "snapshot-abc"));
+    }
+
+    #[test]
+    fn an_owner_has_a_bounded_number() {
+        let snapshots = Snapshots::default();
+        for number in 0..MAX_EACH {
+            snapshots.reserve(snapshot(&format!("s{number}"), "alice")).unwrap();
+        }
+        assert_eq!(snapshots.reserve(snapshot("more", "alice")).unwrap_err().code, Code::TooMany);
+        snapshots.reserve(snapshot("more", "bob")).unwrap();
+    }
+}
