@@ -7,7 +7,7 @@ use std::{
 
 use rustls::{
     ServerConfig,
-    crypto::ring,
+    crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
 };
 use tokio_rustls::TlsAcceptor;
@@ -30,6 +30,9 @@ pub enum TlsError {
     /// The two cannot be used, or not together.
     #[error("the certificate and the key cannot be used together")]
     Pair(#[source] rustls::Error),
+    /// There is no cryptography in this build.
+    #[error("this program was built without TLS for servers")]
+    Unsupported,
 }
 
 impl Tls {
@@ -64,13 +67,21 @@ fn config(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, TlsError> {
         return Err(TlsError::Certificate(None));
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(TlsError::Key)?;
-    // The provider of the HTTP client, so that the program has one.
-    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let provider = provider().ok_or(TlsError::Unsupported)?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Pair)?;
     let builder = builder.with_no_client_auth();
     let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Pair)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// The provider of the HTTP client, so that the program has one. On macOS that client uses the system's own TLS.
+fn provider() -> Option<CryptoProvider> {
+    #[cfg(target_os = "macos")]
+    return None;
+    #[cfg(not(target_os = "macos"))]
+    Some(rustls::crypto::ring::default_provider())
 }
 
 impl fmt::Debug for Tls {
@@ -106,7 +117,7 @@ mod tests {
     async fn ask(address: SocketAddr, trusted: &[u8]) -> std::io::Result<String> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(trusted).unwrap()).unwrap();
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(provider().unwrap());
         let config = ClientConfig::builder_with_provider(provider);
         let config = config.with_safe_default_protocol_versions().unwrap();
         let config = config.with_root_certificates(roots).with_no_client_auth();
