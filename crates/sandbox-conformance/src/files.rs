@@ -1,6 +1,6 @@
 //! Single files of a sandbox: byte-exact, written atomically, and never the host's.
 
-use std::{os::unix::ffi::OsStrExt, path::Path, path::PathBuf, time::Duration};
+use std::{io, os::unix::ffi::OsStrExt, path::Path, path::PathBuf, time::Duration};
 
 use sandbox::{EntryKind, Error, Runtime, Sandbox};
 use tokio::io::AsyncReadExt;
@@ -97,6 +97,10 @@ pub async fn missing_paths_are_named<R: Runtime>(h: &Harness<R>) {
         let path = Path::new(path);
         names_it(path, sandbox.read_file(path).await.map(drop));
         names_it(path, sandbox.list(path).await.map(drop));
+    }
+    match sandbox.read_file(Path::new("/tmp/nothing")).await.map(drop) {
+        Err(Error::Path { source, .. }) => assert_eq!(source.kind(), io::ErrorKind::NotFound),
+        other => panic!("{other:?}"),
     }
     names_it(Path::new("/etc/passwd"), sandbox.list(Path::new("/etc/passwd")).await.map(drop));
 }

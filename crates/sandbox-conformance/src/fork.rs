@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sandbox::{ImageRef, Runtime, Sandbox, Spec};
+use sandbox::{Error, ImageRef, Runtime, Sandbox, Spec};
 
 use crate::{
     Harness,
@@ -109,4 +109,23 @@ pub async fn snapshot_starts_further_sandboxes<R: Runtime>(h: &Harness<R>) {
     if let Some(remove) = h.remove_image {
         remove(h.runtime.clone(), name).await;
     }
+}
+
+/// A name that no image can have is refused with the reason, and the sandbox stays usable.
+pub async fn snapshot_needs_the_name_of_an_image<R: Runtime>(h: &Harness<R>) {
+    if !h.caps.snapshot.or_skip("snapshot") {
+        return;
+    }
+    let one = h.sandbox().await;
+    for name in ["not a name", "", "a/../b", "-option", "caf\u{e9}", &"x".repeat(300)] {
+        match one.snapshot(name).await {
+            Err(error @ Error::BadRequest(_)) => {
+                let text = chain(&error);
+                assert!(!text.contains("Broken pipe"), "{name:?}: {text}");
+            }
+            other => panic!("{name:?}: {:?}", other.map_err(|error| chain(&error))),
+        }
+    }
+    assert_eq!(ok(&one, "echo usable").await, "usable\n");
+    one.destroy().await.expect("the sandbox goes");
 }

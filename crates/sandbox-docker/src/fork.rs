@@ -76,13 +76,23 @@ impl Inner {
         let saved = self.patient().commit_container(options, ContainerConfig::default()).await;
         match saved {
             Ok(saved) => Ok(saved.id),
-            Err(error) if failure::code(&error) == Some(400) => {
-                let message = failure::message(&error).unwrap_or_default().to_owned();
+            Err(error) if is_about_the_name(&error) => {
+                let message = failure::message(&error).unwrap_or_default();
+                let message = format!("{message}; write a name such as name or team/name:tag");
                 Err(RequestError::SnapshotRejected { message }.into())
             }
             Err(error) => Err(during("saving the files")(error)),
         }
     }
+}
+
+/// Whether the daemon refused the name of an image. Some versions call that a failure of their own.
+fn is_about_the_name(error: &bollard::errors::Error) -> bool {
+    let message = failure::message(error).unwrap_or_default();
+    failure::code(error) == Some(400)
+        || ["invalid reference format", "repository name must"]
+            .iter()
+            .any(|text| message.contains(text))
 }
 
 /// Releases an image. The last release removes it, and the images it was created from.

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::groups::{Counters, Entrance, Group, Groups};
+pub(crate) use self::groups::{Counters, Entrance, Group, Groups, thaw};
 
 /// Prefix of the name of every group.
 pub(crate) const PREFIX: &str = "lis-";
@@ -22,6 +22,8 @@ pub(crate) fn pid_namespace() -> Option<u64> {
 
 /// Controllers that limit a sandbox.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// Version 1: the controller that stops all processes of a group in one step. Every group of version 2 can do that.
+const FREEZER: &str = "freezer";
 
 /// The hierarchies this process may create groups in.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +74,7 @@ impl Cgroups {
     }
 
     fn add_v1(&mut self, at: &Path, options: &str) {
-        for name in CONTROLLERS {
+        for name in CONTROLLERS.into_iter().chain([FREEZER]) {
             let mounted = options.split(',').any(|option| option == name);
             if mounted && !self.v1.iter().any(|(known, _)| *known == name) && can_make_groups(at) {
                 self.v1.push((name, at.to_owned()));
@@ -82,11 +84,16 @@ impl Cgroups {
 
     /// The version in use.
     pub(crate) fn version(&self) -> CgroupVersion {
-        match (&self.v2, self.v1.is_empty()) {
+        match (&self.v2, CONTROLLERS.iter().any(|name| self.has(name))) {
             (Some(_), _) => CgroupVersion::V2,
-            (None, false) => CgroupVersion::V1,
-            (None, true) => CgroupVersion::None,
+            (None, true) => CgroupVersion::V1,
+            (None, false) => CgroupVersion::None,
         }
+    }
+
+    /// Whether the processes of a group can be stopped in one step.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.v2.is_some() || self.has(FREEZER)
     }
 
     /// Whether this controller can be used.
@@ -128,7 +135,7 @@ fn usable_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     let above = here.ancestors().take_while(|dir| dir.starts_with(mount));
     // The nearest of those with the most controllers; nothing is changed above one that has all.
     let mut best: Option<(usize, &Path)> = None;
-    for dir in above.filter(|dir| can_make_groups(dir)) {
+    for dir in above.filter(|dir| can_make_groups(dir) && !has_own_processes(dir)) {
         let count = enable_controllers(dir);
         if count > best.map_or(0, |(most, _)| most) {
             best = Some((count, dir));
@@ -138,6 +145,17 @@ fn usable_v2(mount: &Path, own: &str) -> Option<PathBuf> {
         }
     }
     best.map(|(_, dir)| dir.to_owned())
+}
+
+/// Whether groups below this one would compete with processes in it. The kernel still lets some controllers be enabled there,
+/// but then accepts no process in any group below. One that has `memory` enabled had no processes then; those seen in it now
+/// pass through, and are waited for when groups are created.
+fn has_own_processes(dir: &Path) -> bool {
+    // The root of the whole hierarchy has no type.
+    let is_root = !dir.join("cgroup.type").exists();
+    let is_parent = || controllers(&dir.join("cgroup.subtree_control")).contains("memory");
+    let processes = || fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    !is_root && !is_parent() && !processes().trim().is_empty()
 }
 
 /// Enables the controllers for groups below this one; returns how many are enabled.
@@ -169,6 +187,11 @@ const SOCKET_LIMIT: &str = "memory.kmem.tcp.limit_in_bytes";
 /// The number in a file that has nothing else in it.
 pub(crate) fn number_in(file: &File) -> Option<u64> {
     current(file).trim().parse().ok()
+}
+
+/// The text of a file that has one word in it.
+pub(crate) fn word_in(file: &File) -> String {
+    current(file).trim().to_owned()
 }
 
 /// The count of an event in an event file.

@@ -14,12 +14,11 @@ use std::{
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
-    process::Child,
     task::JoinHandle,
     time::timeout,
 };
 
-use crate::{init::Reply, sys, wire};
+use crate::{init::Reply, launch::Process, sys, wire};
 
 /// Bytes of diagnostics that are kept, from the end.
 const KEPT: usize = 4 << 10;
@@ -106,7 +105,7 @@ impl LogTail {
 
 /// The spawner's process and what it wrote to its standard error.
 pub(crate) struct SpawnerProcess {
-    child: Child,
+    process: Process,
     log: LogTail,
     reader: Option<JoinHandle<()>>,
     /// Why it has ended, once known.
@@ -115,10 +114,10 @@ pub(crate) struct SpawnerProcess {
 
 impl SpawnerProcess {
     /// Starts reading the standard error of a process that was started with a pipe there.
-    pub(crate) fn new(mut child: Child) -> Self {
+    pub(crate) fn new(mut process: Process) -> Self {
         let log = LogTail::default();
-        let reader = child.stderr.take().map(|pipe| tokio::spawn(read_lines(pipe, log.clone())));
-        Self { child, log, reader, reason: None }
+        let reader = process.stderr().map(|pipe| tokio::spawn(read_lines(pipe, log.clone())));
+        Self { process, log, reader, reason: None }
     }
 
     /// The end of what the spawner and new sandboxes wrote to standard error.
@@ -131,7 +130,7 @@ impl SpawnerProcess {
         if let Some(reason) = &self.reason {
             return reason.clone();
         }
-        let status = timeout(LAST_LINES, self.child.wait()).await;
+        let status = timeout(LAST_LINES, self.process.wait()).await;
         // Children of the spawner may hold the pipe open.
         if let Some(reader) = &mut self.reader
             && timeout(LAST_LINES, reader).await.is_ok()

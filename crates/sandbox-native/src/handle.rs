@@ -11,8 +11,8 @@ use std::{
 
 use sandbox::{
     ByteSize, Control, CopyReport, Entry, Error, ExecOutput, Exit, ImageRef, Input, Paused,
-    Process, Progress, Protection, RefusedConnections, Sandbox, ShellCommand, Spec, Streams, Usage,
-    archive,
+    Process, Progress, Protection, RefusedConnections, RequestError, Sandbox, ShellCommand, Spec,
+    Streams, Usage, Written, archive,
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
@@ -21,14 +21,17 @@ use tokio::{
 };
 
 use crate::{
-    init::{Ending, FileTask, MAX_LISTING, Reply, Report, Request, Task, read_list},
+    init::{
+        Ending, FileTask, MAX_LISTING, MAX_REPORT, Reply, Report, Request, Task, read_list,
+        read_written,
+    },
     link::{Call, Link, Numbered},
     plan::{Plan, Uppers},
     proxy::Proxy,
     pump::{self, Collector, Terminal},
     runtime::Shared,
     transfer::{CompleteStream, Transfer, Verdict},
-    wire,
+    wire::{self, WirePath},
 };
 
 /// How long to wait for output after its program has ended.
@@ -191,8 +194,16 @@ impl NativeSandbox {
         drop(verdict);
         // Storing the layer waits for nothing but this machine.
         let saved = saving.await.map_err(|error| failed(Box::new(error)))?;
-        packed?;
-        saved.map_err(|error| failed(Box::new(error)))
+        match (packed, saved) {
+            // The worker sees a closed pipe because storing failed.
+            (Err(Error::Path { source, .. } | Error::Io { source, .. }), Err(error))
+                if source.kind() == io::ErrorKind::BrokenPipe =>
+            {
+                Err(failed(Box::new(error)))
+            }
+            (Err(error), _) => Err(error),
+            (Ok(_), saved) => saved.map_err(|error| failed(Box::new(error))),
+        }
     }
 
     /// The caller's end of a stream from a file worker, with at most this many bytes.
@@ -204,6 +215,20 @@ impl NativeSandbox {
     ) -> Result<(CompleteStream, Verdict), Error> {
         let transfer = Transfer::new(pipe, progress).map_err(Error::io("preparing a pipe"))?;
         Ok(CompleteStream::new(transfer, most))
+    }
+
+    /// What a file task sends over its stream, at most so many bytes.
+    async fn small_answer(&self, path: &Path, task: FileTask, most: u64) -> Result<Vec<u8>, Error> {
+        let (reading, writing) = pipe_pair()?;
+        let progress = Progress::default();
+        let answer = Transfer::new(reading, &progress).map_err(Error::io("preparing a pipe"))?;
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            answer.take(most).read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let _cancel = progress.cancel_on_drop();
+        self.files(path, task, vec![writing], &progress).await?;
+        joined(read).await.map_err(Error::io("reading an answer about files"))
     }
 
     /// The error for a PID 1 that has ended, with what it reported.
@@ -371,6 +396,9 @@ impl NativeSandbox {
     pub(crate) async fn pause(&self, paused: Paused) -> Result<(), Error> {
         match self.ask("processes to stop or continue", Task::Pause(paused)).await? {
             Reply::Finished { .. } => Ok(()),
+            Reply::Refused { error, .. } => {
+                Err(Error::Io { what: "stopping the processes".into(), source: error.into() })
+            }
             other => Err(unexpected(&other)),
         }
     }
@@ -600,17 +628,8 @@ impl Sandbox for NativeSandbox {
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %path.display()))]
     async fn list(&self, path: &Path) -> Result<Vec<Entry>, Error> {
-        let (reading, writing) = pipe_pair()?;
-        let progress = Progress::default();
-        let listing = Transfer::new(reading, &progress).map_err(Error::io("preparing a pipe"))?;
-        let read = tokio::task::spawn_blocking(move || {
-            let mut bytes = Vec::new();
-            listing.take(MAX_LISTING).read_to_end(&mut bytes).map(|_| bytes)
-        });
-        let _cancel = progress.cancel_on_drop();
         let task = FileTask::List(self.inside(path).as_path().into());
-        self.files(path, task, vec![writing], &progress).await?;
-        let bytes = joined(read).await.map_err(Error::io("reading a listing"))?;
+        let bytes = self.small_answer(path, task, MAX_LISTING).await?;
         read_list(&bytes).map_err(Error::io("reading a listing"))
     }
 
@@ -693,6 +712,9 @@ impl Sandbox for NativeSandbox {
 
     #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, image = name))]
     async fn snapshot(&self, name: &str) -> Result<(), Error> {
+        let refused =
+            |why: image::NameError| RequestError::SnapshotRejected { message: why.to_string() };
+        image::check_name(name).map_err(refused)?;
         let store = self.shared.store.clone();
         let (image, name) = (self.spec.image.clone(), name.to_owned());
         let commit = move |layer: LayerStream| match image {
@@ -734,6 +756,14 @@ impl Sandbox for NativeSandbox {
             }),
             other => Err(unexpected(&other)),
         }
+    }
+
+    #[tracing::instrument(level = "debug", skip_all, fields(sandbox = self.plan.id, path = %directory.display()))]
+    async fn written(&self, directory: &Path, since: u64) -> Result<Option<Written>, Error> {
+        let inside = WirePath::from(self.inside(directory).as_path());
+        let task = FileTask::Written { directory: inside, since };
+        let bytes = self.small_answer(directory, task, MAX_REPORT).await?;
+        read_written(&bytes).map(Some).map_err(Error::io("reading changed files"))
     }
 
     fn refused_connections(&self) -> Vec<RefusedConnections> {

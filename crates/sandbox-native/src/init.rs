@@ -14,6 +14,7 @@ mod processes;
 mod program;
 mod shell;
 mod sockets;
+mod stop;
 
 use std::{
     fs::File,
@@ -31,11 +32,13 @@ use rustix::{
 use sandbox::{Cause, DiskQuota, Identity, Paused, Status, TerminalSize};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::files::{MAX_LISTING, Operation, WireChange, WireInfo, read_list};
+pub(crate) use self::files::{
+    MAX_LISTING, MAX_REPORT, Operation, WireChange, WireInfo, read_list, read_written,
+};
 pub(crate) use self::internet::{RESOLV_CONF, Relay};
 use self::{
     disk::DiskWatch, files::Workers, pipes::Pipes, program::Programs, shell::Shell,
-    sockets::SocketWatch,
+    sockets::SocketWatch, stop::Stopper,
 };
 use crate::{
     cgroup::{self, Counters, Entrance},
@@ -76,7 +79,7 @@ pub(crate) enum Task {
     Kill { running: u32 },
     /// Work on files, done by a child of PID 1. Answered by `Opened`, `Finished` or `Refused`.
     Files(FileTask),
-    /// Stop all processes, or let them continue. Answered by `Finished`.
+    /// Stop all processes, or let them continue. Answered by `Finished` or `Refused`.
     Pause(Paused),
     /// Make every file read-only. Answered by `Finished` or `Refused`.
     Freeze,
@@ -95,6 +98,9 @@ pub(crate) enum FileTask {
     Write(WirePath),
     /// Send a directory's entries over the attached stream.
     List(WirePath),
+    /// Send the files that were written below a directory over the attached stream, with the content of those that
+    /// changed since then.
+    Written { directory: WirePath, since: u64 },
     /// Unpack the attached tar stream at the root.
     Unpack,
     /// Pack a tree as tar into the attached stream.
@@ -116,6 +122,7 @@ impl FileTask {
             Self::Open(_) => "a file to be opened:",
             Self::Write(_) => "a file to be written:",
             Self::List(_) => "the entries of",
+            Self::Written { .. } => "the changed files of",
             Self::Unpack => "files to be copied to",
             Self::Pack(_) => "the files of",
             Self::CopyUppers => "the files of a fork, from",
@@ -269,7 +276,7 @@ impl<'a> Server<'a> {
         let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         wire::send(init.socket, &Reply::Ready { relay }, &fds).step("answering the caller")?;
         let file = |fd: &Option<OwnedFd>| fd.as_ref()?.try_clone().ok().map(File::from);
-        let Counters { memory, pids, peak, current, kinds } = init.counters;
+        let Counters { memory, pids, peak, current, kinds, .. } = init.counters;
         let events = Events {
             memory: file(memory),
             pids: file(pids),
@@ -283,6 +290,7 @@ impl<'a> Server<'a> {
         let disk = DiskWatch::new(init.plan.limits.disk.map(|d| d.bytes()), quota);
         let memory = init.plan.limits.memory.filter(|_| init.plan.network != NetworkPlan::Host);
         let sockets = SocketWatch::new(memory.map(|m| m.bytes()));
+        let workers = Workers::new(Stopper::new(init.counters));
         Ok(Self {
             init,
             child_exits,
@@ -293,7 +301,7 @@ impl<'a> Server<'a> {
             programs,
             disk,
             sockets,
-            workers: Workers::default(),
+            workers,
             errors: 0,
         })
     }
@@ -397,10 +405,10 @@ impl<'a> Server<'a> {
                     Err(error) => self.refuse(id, &error),
                 }
             }
-            Task::Pause(paused) => {
-                self.workers.pause_others(paused);
-                self.reply(&Reply::Finished { id, report: Report::default() }, &[])
-            }
+            Task::Pause(paused) => match self.workers.pause_others(paused) {
+                Ok(()) => self.reply(&Reply::Finished { id, report: Report::default() }, &[]),
+                Err(error) => self.refuse(id, &error),
+            },
             Task::Freeze => match self.freeze() {
                 Ok(()) => self.reply(&Reply::Finished { id, report: Report::default() }, &[]),
                 Err(error) => self.refuse(id, &error),
@@ -456,7 +464,7 @@ impl<'a> Server<'a> {
         if let Some(program) = self.programs.ended(pid) {
             let status = to_status(status);
             if self.is_out_of_memory(program.counts_before, status) {
-                program.kill(self.workers.resumed());
+                program.kill(self.workers.stopping());
             }
             let cause = self.cause(program.counts_before, status);
             return self.end(program.id, status, cause, false);
@@ -532,7 +540,7 @@ impl<'a> Server<'a> {
             let lost = self.shell.abort(&self.programs, &self.workers);
             return self.end(running, status, cause, lost);
         }
-        if self.programs.abort(running, self.workers.resumed()) {
+        if self.programs.abort(running, self.workers.stopping()) {
             return self.end(running, status, cause, false);
         }
         self.workers.kill(running);
@@ -569,7 +577,7 @@ impl<'a> Server<'a> {
             }
             let workers = self.workers.pids();
             let spared = self.shell.processes().into_iter().chain(workers).collect();
-            processes::kill(processes::Scope::AllBut(&spared), self.workers.resumed());
+            processes::kill(processes::Scope::AllBut(&spared), self.workers.stopping());
         }
         Ok(())
     }
@@ -596,7 +604,7 @@ impl<'a> Server<'a> {
     fn kill_writers(&self) {
         let workers = self.workers.pids();
         let spared = self.shell.processes().into_iter().chain(workers.iter().copied()).collect();
-        processes::kill(processes::Scope::AllBut(&spared), self.workers.resumed());
+        processes::kill(processes::Scope::AllBut(&spared), self.workers.stopping());
         // The replies to their requests are sent when they are reaped.
         processes::signal(&workers, rustix::process::Signal::KILL);
     }

@@ -18,7 +18,7 @@ use rustix::{
 use sandbox::SandboxInfo;
 
 use crate::{
-    cgroup::{Cgroups, PREFIX, pid_namespace},
+    cgroup::{Cgroups, PREFIX, pid_namespace, thaw},
     machine,
     spawner::remove_leftover,
     storage,
@@ -173,6 +173,7 @@ fn remove_empty(group: &Path) -> bool {
     for _ in 0..500 {
         match fs::remove_dir(group) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                thaw(group);
                 std::thread::sleep(Duration::from_millis(2));
             }
             Err(error) => return error.kind() == io::ErrorKind::NotFound,

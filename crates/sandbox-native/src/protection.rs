@@ -61,6 +61,14 @@ pub(crate) fn report(support: &HostSupport, plan: &Plan, relay: Option<&Relay>) 
         }
     }
     add_first_process(&mut report, held("cpu") && held("memory"));
+    match support.can_freeze {
+        true => report.push(Layer::Pause, Enforced, format!("{version}: all processes are frozen in one step")),
+        false => report.push(
+            Layer::Pause,
+            Partial,
+            "signals, repeated until all processes are found stopped; a pause that a sandbox prevents fails",
+        ),
+    }
     add_disk(&mut report, support, plan);
     match plan.network {
         NetworkPlan::Isolated => report.push(Layer::Network, Enforced, "loopback only"),

@@ -1,12 +1,10 @@
 //! [`NativeRuntime`]: starts the spawner and turns specifications into sandboxes.
 
 use std::{
-    ffi::OsString,
     hash::{BuildHasher, RandomState},
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    process::Stdio,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -15,17 +13,17 @@ use std::{
 };
 
 use image::{Lease, Rootfs, Store};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandbox::{
     DiskQuota, Error, Feature, ImageRef, Network, Runtime, SandboxInfo, Spec, UnknownImage,
 };
-use tokio::{io::Interest, process::Command, sync::Mutex, time::timeout};
+use tokio::{io::Interest, sync::Mutex, time::timeout};
 
 use crate::{
     NativeSandbox,
     diagnostics::SpawnerProcess,
     host_image,
     init::Reply,
+    launch::{Launched, Launcher},
     leftovers,
     link::{Arrival, Link, Numbered},
     plan::{Base, NetworkPlan, Plan, plan},
@@ -37,24 +35,6 @@ use crate::{
 
 /// How long the spawner may take to remove what dead processes have left, which it does when it starts, too.
 const LONGEST_PRUNE: Duration = Duration::from_secs(600);
-
-/// How to start the spawner: a program that does nothing but call [`crate::spawner_main`].
-#[derive(Clone, Debug)]
-pub struct Launcher {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// Its whole environment, usually empty or `LD_LIBRARY_PATH` alone. Nothing of it reaches a sandbox.
-    pub env: Vec<(OsString, OsString)>,
-}
-
-impl Launcher {
-    /// A program without arguments, in an empty environment.
-    pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
-    }
-}
 
 /// Settings of a [`NativeRuntime`].
 #[derive(Clone, Debug)]
@@ -127,26 +107,15 @@ impl NativeRuntime {
         options: NativeOptions,
         upstream: Arc<dyn Upstream>,
     ) -> Result<Self, Error> {
-        raise_descriptor_limit();
         let store = Store::open(options.home.join("images")).map_err(image_error)?;
         let store = match options.state == options.home {
             true => store,
             false => store.unpacking_in(options.state.join(UNPACKED)),
         };
         let runs = options.state.join("run");
-        let (ours, theirs) = wire::pair().map_err(Error::io("creating a socket"))?;
         let run = format!("{}-{:08x}", std::process::id(), RandomState::new().hash_one(0u8) as u32);
-        let process = Command::new(&options.launcher.program)
-            .args(&options.launcher.args)
-            // The name of PID 1 as processes in the sandbox see it.
-            .arg0("llm-in-sandbox")
-            .env_clear()
-            .envs(options.launcher.env)
-            .current_dir("/")
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
+        let launched = options.launcher.take();
+        let Launched { process, socket: ours } = launched
             .map_err(Error::io(format!("starting {}", options.launcher.program.display())))?;
         let mut process = SpawnerProcess::new(process);
         let begin = SpawnerRequest::Start {
@@ -209,12 +178,6 @@ fn denied(error: Error) -> Error {
         }
         other => other,
     }
-}
-
-/// Raises the soft limit: hundreds of sandboxes need more descriptors than the usual default.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Receives the first message on a new socket, before a [`Link`] reads from it.

@@ -132,6 +132,8 @@ pub(crate) struct HostSupport {
     pub(crate) cgroups: CgroupVersion,
     /// Usable controllers among `memory`, `pids` and `cpu`.
     pub(crate) controllers: Vec<String>,
+    /// Whether all processes of a sandbox can be stopped in one step.
+    pub(crate) can_freeze: bool,
     /// Where the sandboxes' files are stored.
     pub(crate) storage: Storage,
     /// What is missing for a strict disk quota, if anything is.

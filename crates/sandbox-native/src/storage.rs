@@ -148,10 +148,19 @@ pub fn private_directory(dir: &Path) -> io::Result<()> {
     let refuse = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let user = rustix::process::geteuid().as_raw();
     if let Some(parent) = dir.parent()
-        && let Some(theirs) = replaceable(&std::path::absolute(parent)?, user)?
+        && let Some((at, because)) = replaceable(&std::path::absolute(parent)?, user)?
     {
-        let theirs = theirs.display();
-        return Err(refuse(format!("other users can replace it, because {theirs} is theirs")));
+        let at = at.display();
+        let because = match because {
+            Replaceable::Theirs => format!("{at} is theirs"),
+            Replaceable::Shared(mode) => {
+                let mode = mode & 0o7777;
+                format!(
+                    "they may write to {at} (mode {mode:03o}); chmod go-w it or set its sticky bit"
+                )
+            }
+        };
+        return Err(refuse(format!("other users can replace it, because {because}")));
     }
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -177,8 +186,16 @@ pub fn private_directory(dir: &Path) -> io::Result<()> {
 /// Links that are followed before a path is given up.
 const MAX_LINKS: u32 = 40;
 
+/// Why another user can replace what is in a directory, or where a link leads.
+enum Replaceable {
+    /// It is another user's.
+    Theirs,
+    /// Its group or everybody may write to it, with these permissions.
+    Shared(u32),
+}
+
 /// The first directory or link on the way to an existing directory that another user can replace, or change what is in it.
-fn replaceable(path: &Path, user: u32) -> io::Result<Option<PathBuf>> {
+fn replaceable(path: &Path, user: u32) -> io::Result<Option<(PathBuf, Replaceable)>> {
     use std::os::unix::fs::MetadataExt;
     // In the user namespace of a container, the machine's root has no user id of its own, and is shown as nobody.
     let root = fs::metadata("/proc").map_or(0, |about| about.uid());
@@ -198,15 +215,17 @@ fn replaceable(path: &Path, user: u32) -> io::Result<Option<PathBuf>> {
             }
             let target = fs::read_link(&at)?;
             if is_foreign(&about) {
-                return Ok(Some(at));
+                return Ok(Some((at, Replaceable::Theirs)));
             }
             at.pop();
             if target.is_absolute() {
                 at = PathBuf::from("/");
             }
             names.extend(names_of(&target));
-        } else if is_foreign(&about) || is_shared(&about) {
-            return Ok(Some(at));
+        } else if is_foreign(&about) {
+            return Ok(Some((at, Replaceable::Theirs)));
+        } else if is_shared(&about) {
+            return Ok(Some((at, Replaceable::Shared(about.mode()))));
         }
         match names.pop() {
             Some(name) if name == ".." => drop(at.pop()),
@@ -269,7 +288,11 @@ mod tests {
         assert!(refused(&tmp.path().join("file")).contains("not a directory"));
         // Without the sticky bit, anyone can move the directory away and put another in its place.
         change(tmp.path(), 0o777);
-        assert!(refused(&tmp.path().join("new")).contains("can replace it"));
+        for mode in [0o777, 0o775] {
+            change(tmp.path(), mode);
+            let why = refused(&tmp.path().join("new"));
+            assert!(why.contains(&format!("mode {mode:o}")) && why.contains("chmod go-w"), "{why}");
+        }
         assert!(!tmp.path().join("new").exists());
         change(tmp.path(), 0o1777);
         private_directory(&tmp.path().join("new")).unwrap();

@@ -105,11 +105,13 @@ pub(crate) fn clone3(
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = fd.as_raw_fd() as u64;
     }
-    // SAFETY: `args` and the `pidfd` it points to are valid and writable throughout the call. The flags contain no
-    // CLONE_VM, CLONE_THREAD or CLONE_FILES (checked above) and no stack is set, so the child is a copy with memory and
-    // descriptors of its own, as after fork; that it may run any code follows from the token, as there.
-    let pid = check(unsafe {
-        libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
+    let pid = while_parent_is_busy(|| {
+        // SAFETY: `args` and the `pidfd` it points to are valid and writable throughout the call. The flags contain no
+        // CLONE_VM, CLONE_THREAD or CLONE_FILES (checked above) and no stack is set, so the child is a copy with memory and
+        // descriptors of its own, as after fork; that it may run any code follows from the token, as there.
+        check(unsafe {
+            libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
+        })
     })?;
     if pid == 0 {
         return Ok(Cloned::Child);
@@ -117,6 +119,30 @@ pub(crate) fn clone3(
     // SAFETY: with CLONE_PIDFD a successful call has stored a new descriptor in `pidfd`, which nothing else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     Ok(Cloned::Parent { pid: pid as i32, pidfd })
+}
+
+/// Repeats an operation on control groups of version 2 for a while: the kernel refuses it as long as a process is in a group
+/// above, such as one that a service has just started there and is about to move.
+pub(crate) fn while_parent_is_busy<T>(
+    mut operation: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    const TRIES: u32 = 200;
+    for _ in 0..TRIES {
+        match operation() {
+            Err(error) if is_busy_parent(&error) => {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
+    operation()
+}
+
+/// Whether this error, or its first cause, is one by which the kernel refuses a group with processes above it.
+fn is_busy_parent(error: &io::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|e| e.downcast_ref::<io::Error>());
+    let number = error.raw_os_error().or(source.and_then(io::Error::raw_os_error));
+    matches!(number, Some(libc::EOPNOTSUPP | libc::EBUSY))
 }
 
 /// The kernel's `struct sched_attr`, up to the fields that all versions have.
@@ -159,6 +185,19 @@ pub(crate) fn keep_heap_shareable() {
     unsafe {
         libc::mallopt(libc::M_MXFAST, 0)
     };
+}
+
+/// Lets the threads of this process share as many heaps as it has processors, for programs that run long. Else nearly every
+/// thread gets one of its own, and each keeps the most that it ever held. To be called before threads start.
+pub fn share_heaps() {
+    let most = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(2);
+    // SAFETY: mallopt takes integers; this parameter may be set at any time.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, most as libc::c_int)
+    };
+    #[cfg(not(target_env = "gnu"))]
+    let _ = most;
 }
 
 /// In PID 1: stops every other process of the sandbox, in one step that no fork escapes. Does nothing elsewhere, where

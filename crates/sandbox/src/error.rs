@@ -168,7 +168,7 @@ pub enum RequestError {
     /// The name of a snapshot is not an image name.
     #[error("`{0}` is not the name of an image; write it as name or name:tag")]
     ImageName(String),
-    /// The daemon rejected a snapshot.
+    /// The image store or the daemon rejected the name of a snapshot.
     #[error("the image cannot be saved: {message}")]
     SnapshotRejected {
         /// The daemon's message.

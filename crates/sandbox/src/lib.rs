@@ -42,6 +42,7 @@ mod runtime;
 mod size;
 mod spec;
 mod stall_guard;
+mod written;
 
 pub use capture::{Capture, Captured, OutputCap};
 pub use capture_buffer::CaptureBuffer;
@@ -64,3 +65,7 @@ pub use runtime::{Runtime, Sandbox, SandboxInfo};
 pub use size::{ByteSize, ParseSizeError};
 pub use spec::{HostPattern, ImageRef, Limits, Network, STALL_TIMEOUT, Spec, SpecError};
 pub use stall_guard::StallGuard;
+pub use written::{
+    MAX_WRITTEN, MAX_WRITTEN_CONTENT, MAX_WRITTEN_CONTENTS, NOT_REPORTED, Written, WrittenFile,
+    WrittenState,
+};

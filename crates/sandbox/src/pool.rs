@@ -4,31 +4,40 @@ use std::sync::Arc;
 
 use tokio::{
     sync::{Mutex, mpsc},
-    task::JoinHandle,
+    task::JoinSet,
 };
 
 use crate::{Error, Runtime, Spec};
 
+/// The maximum number of sandboxes that are created at once.
+const AT_ONCE: usize = 8;
+
 /// Keeps up to `size` sandboxes ready. Each is handed out once and never returned.
 pub struct Pool<R: Runtime> {
     ready: Mutex<mpsc::Receiver<Result<R::Sandbox, Error>>>,
-    filler: JoinHandle<()>,
+    /// Dropping these ends them.
+    fillers: JoinSet<()>,
 }
 
 impl<R: Runtime> Pool<R> {
     /// Starts filling a pool.
     pub fn new(runtime: Arc<R>, spec: Spec, size: usize) -> Self {
-        // When the channel is full, one more sandbox waits in the task.
-        let (sender, ready) = mpsc::channel(size.saturating_sub(1).max(1));
-        let filler = tokio::spawn(async move {
-            loop {
-                let created = runtime.create(&spec).await;
-                if sender.send(created).await.is_err() {
-                    return;
+        // When the channel is full, one more sandbox waits in each task.
+        let tasks = size.saturating_sub(1).clamp(1, AT_ONCE);
+        let (sender, ready) = mpsc::channel(size.saturating_sub(tasks).max(1));
+        let mut fillers = JoinSet::new();
+        for _ in 0..tasks {
+            let (runtime, spec, sender) = (Arc::clone(&runtime), spec.clone(), sender.clone());
+            fillers.spawn(async move {
+                loop {
+                    let created = runtime.create(&spec).await;
+                    if sender.send(created).await.is_err() {
+                        return;
+                    }
                 }
-            }
-        });
-        Self { ready: Mutex::new(ready), filler }
+            });
+        }
+        Self { ready: Mutex::new(ready), fillers }
     }
 
     /// Takes a sandbox; waits for its creation if none is ready.
@@ -38,8 +47,8 @@ impl<R: Runtime> Pool<R> {
     }
 
     /// Stops the pool and destroys the sandboxes that were not taken.
-    pub async fn close(self) -> Result<(), Error> {
-        self.filler.abort();
+    pub async fn close(mut self) -> Result<(), Error> {
+        self.fillers.shutdown().await;
         let mut ready = self.ready.lock().await;
         ready.close();
         while let Some(created) = ready.recv().await {
@@ -51,8 +60,6 @@ impl<R: Runtime> Pool<R> {
     }
 }
 
-impl<R: Runtime> Drop for Pool<R> {
-    fn drop(&mut self) {
-        self.filler.abort();
-    }
-}
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

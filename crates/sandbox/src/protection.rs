@@ -81,6 +81,8 @@ layers! {
     ProcessLimit = "process limit",
     /// The process that serves the caller inside the sandbox cannot be starved or killed by commands.
     FirstProcess = "first process",
+    /// A paused sandbox executes nothing.
+    Pause = "pause",
     /// Bytes written are bounded.
     DiskLimit = "disk limit",
     /// The network is restricted.

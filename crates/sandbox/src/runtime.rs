@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ByteSize, CopyReport, Entry, Error, ExecOutput, Exit, Input, Process, Protection,
-    RefusedConnections, ShellCommand, Spec, Streams, Usage,
+    RefusedConnections, ShellCommand, Spec, Streams, Usage, Written,
 };
 
 /// Creates sandboxes.
@@ -111,6 +111,17 @@ pub trait Sandbox: Send + Sync + Sized + 'static {
     /// What it uses at this moment. A runtime that does not count it reports nothing.
     fn usage(&self) -> impl Future<Output = Result<Usage, Error>> + Send {
         async { Ok(Usage::default()) }
+    }
+
+    /// The files below a directory that were written since the sandbox was created, with the content of small ones that
+    /// changed at or after `since`, in nanoseconds since 1970 ([`WrittenFile::changed`](crate::WrittenFile::changed)).
+    /// Takes milliseconds for any tree, and is incomplete where that is not enough. `None` where a runtime cannot tell.
+    fn written(
+        &self,
+        _directory: &Path,
+        _since: u64,
+    ) -> impl Future<Output = Result<Option<Written>, Error>> + Send {
+        async { Ok(None) }
     }
 
     /// Connections that the network policy refused so far, as far as the runtime sees them: those to hosts outside the

@@ -9,11 +9,12 @@
 //! | `starting` | locked by a client while it starts a supervisor, or looks for the remains of one |
 //! | `socket` | where the supervisor listens |
 //! | `sandboxes.json` | names of its sandboxes, to report them if they are lost |
+//! | `sandboxes.json.next` | the same, while it is written |
 //! | `log` | see `log.rs` |
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read},
+    io::{self, Read, Write},
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::fs::OpenOptionsExt,
@@ -34,6 +35,10 @@ const LOCK: &str = "lock";
 const STARTING: &str = "starting";
 const SOCKET: &str = "socket";
 const SANDBOXES: &str = "sandboxes.json";
+/// The next [`SANDBOXES`], while it is written.
+const NEXT: &str = "sandboxes.json.next";
+/// What a killed supervisor leaves.
+const TRACES: [&str; 3] = [SOCKET, SANDBOXES, NEXT];
 const LOG: &str = "log";
 
 /// How long a supervisor may take to start or to end.
@@ -176,13 +181,13 @@ impl Directory {
 
     /// Whether a supervisor is, or was, here and may have left something.
     pub(crate) fn has_traces(&self) -> bool {
-        [SOCKET, SANDBOXES].iter().any(|name| self.at(name).symlink_metadata().is_ok())
+        TRACES.iter().any(|name| self.at(name).symlink_metadata().is_ok())
     }
 
     /// Removes what a killed supervisor left; returns its sandboxes. To be called where no supervisor lives.
     pub(crate) fn take_lost(&self) -> Vec<Lost> {
         let lost = self.read_sandboxes().unwrap_or_default();
-        for name in [SOCKET, SANDBOXES] {
+        for name in TRACES {
             let _ = fs::remove_file(self.at(name));
         }
         lost
@@ -251,6 +256,16 @@ impl Claim {
         let _ = fs::remove_file(self.directory.socket());
     }
 
+    /// Writes the names under a fixed name first, by which the next client finds it if this process is killed meanwhile.
+    fn write_names(&self, bytes: &[u8]) -> io::Result<()> {
+        let next = self.directory.at(NEXT);
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true).mode(0o600);
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        options.open(&next)?.write_all(bytes)?;
+        fs::rename(next, self.directory.at(SANDBOXES))
+    }
+
     /// Stores the names of the sandboxes. They are only needed for a message, so a failure is logged and no more.
     pub(crate) fn record(&self, sandboxes: &[Lost]) {
         let path = self.directory.at(SANDBOXES);
@@ -261,7 +276,7 @@ impl Claim {
             }),
             names => serde_json::to_vec(names)
                 .map_err(io::Error::from)
-                .and_then(|bytes| atomic_file::write(path, bytes)),
+                .and_then(|bytes| self.write_names(&bytes)),
         };
         if let Err(error) = stored {
             self.log.line(&format!("cannot store the names of the sandboxes: {error}"));
@@ -316,6 +331,8 @@ mod tests {
         drop(claim);
         let directory = Directory::open(home.path()).unwrap().unwrap();
         assert!(directory.has_traces() && !directory.is_claimed().unwrap());
+        // It was killed while it stored them again.
+        fs::write(directory.at(NEXT), "[").unwrap();
         assert_eq!(directory.take_lost(), [sandbox]);
         assert!(!directory.has_traces());
         assert_eq!(directory.take_lost(), []);

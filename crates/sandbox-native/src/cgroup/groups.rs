@@ -7,7 +7,7 @@
 //!   The kernel then asks for write access to `cgroup.procs` of that group and of the common parent; both belong to root of
 //!   the sandbox, who has no other way to them. Moving a process instead takes a lock of the whole kernel: milliseconds.
 //! - Version 1: `lis-RUN-init.NS` (processor only) and `lis-RUN-NUMBER.NS`. A child of PID 1 moves itself, which takes no such
-//!   lock. Memory and processes of PID 1 stay where the spawner's are.
+//!   lock. Memory and processes of PID 1 stay where the spawner's are. One of the groups only stops commands, see `init/stop`.
 //!
 //! NS is the number of the pid namespace in which RUN names its process; see `leftovers`.
 //!
@@ -23,8 +23,8 @@ use std::{
 
 use sandbox::Limits;
 
-use super::{CONTROLLERS, Cgroups, PREFIX, SOCKET_LIMIT, pid_namespace};
-use crate::mounts;
+use super::{CONTROLLERS, Cgroups, FREEZER, PREFIX, SOCKET_LIMIT, pid_namespace};
+use crate::{mounts, sys};
 
 /// Processor weight of PID 1 and the file workers of all sandboxes together, in weights of one sandbox. They sleep nearly
 /// always; a larger weight would let many copies of files starve commands.
@@ -35,6 +35,9 @@ const WEIGHT_V2: u32 = 100;
 /// Not counted against the caller's limit: the shell and its sleeping copy.
 const RESERVED_PIDS: u64 = 2;
 const PERIOD_US: u64 = 100_000;
+/// The files that stop the processes of a group.
+const V1_FREEZER: &str = "freezer.state";
+const V2_FREEZER: &str = "cgroup.freeze";
 
 /// The groups of one spawner.
 pub(crate) struct Groups {
@@ -68,7 +71,8 @@ impl Groups {
             let top = parent.join(self.name(&self.run));
             self.own.add("v2", &top)?;
             for controller in CONTROLLERS.iter().filter(|name| self.cgroups.has(name)) {
-                write_existing(&top.join("cgroup.subtree_control"), &format!("+{controller}"))?;
+                let file = top.join("cgroup.subtree_control");
+                sys::while_parent_is_busy(|| write_existing(&file, &format!("+{controller}")))?;
             }
             self.let_in(&top)?;
             let init = top.join("init");
@@ -179,6 +183,10 @@ pub(crate) struct Counters {
     pub(crate) current: Option<OwnedFd>,
     /// What that memory is for.
     pub(crate) kinds: Option<OwnedFd>,
+    /// Stops all processes, or lets them continue.
+    pub(crate) freezer: Option<OwnedFd>,
+    /// Version 2: says whether they have stopped. On version 1 `freezer` says so itself.
+    pub(crate) frozen: Option<OwnedFd>,
 }
 
 impl Group {
@@ -250,9 +258,12 @@ impl Group {
 
     /// Opens the kernel's counters of the group.
     pub(crate) fn counters(&self) -> Counters {
-        let find = |controller: &str, file: &str| {
+        let path = |controller: &str, file: &str| {
             let dir = self.dirs.iter().find(|(name, _)| *name == controller || *name == "v2");
-            dir.and_then(|(_, dir)| File::open(dir.join(file)).ok()).map(OwnedFd::from)
+            dir.map(|(_, dir)| dir.join(file))
+        };
+        let find = |controller: &str, file: &str| {
+            path(controller, file).and_then(|file| File::open(file).ok()).map(OwnedFd::from)
         };
         let (memory, peak, current) = match self.v2 {
             true => ("memory.events", "memory.peak", "memory.current"),
@@ -264,6 +275,10 @@ impl Group {
             peak: find("memory", peak),
             current: find("memory", current),
             kinds: find("memory", "memory.stat"),
+            freezer: path(FREEZER, if self.v2 { V2_FREEZER } else { V1_FREEZER })
+                .and_then(|file| OpenOptions::new().read(true).write(true).open(file).ok())
+                .map(OwnedFd::from),
+            frozen: self.v2.then(|| find(FREEZER, "cgroup.events")).flatten(),
         }
     }
 
@@ -271,7 +286,11 @@ impl Group {
     pub(crate) fn remove(&mut self) -> bool {
         let is_gone = |dir: &Path| match fs::remove_dir(dir) {
             Ok(()) => true,
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(_) => {
+                thaw(dir);
+                false
+            }
         };
         // What is inside another one first.
         self.dirs.reverse();
@@ -281,15 +300,30 @@ impl Group {
     }
 }
 
+/// Lets the processes of a group continue: on version 1, those that were killed while they were frozen end only then. PID 1
+/// freezes them for moments, but may be killed in such a moment itself.
+pub(crate) fn thaw(group: &Path) {
+    let _ = write_existing(&group.join(V1_FREEZER), "THAWED");
+    let _ = write_existing(&group.join(V2_FREEZER), "0");
+}
+
 fn quota(cpus: f64) -> u64 {
     ((cpus * PERIOD_US as f64) as u64).max(1000)
 }
+
+/// A control file could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: {1}")]
+struct Unwritten(String, #[source] io::Error);
 
 /// Writes a control file. `fs::write` would try to create a missing one and hide the cause.
 fn write_existing(file: &Path, value: &str) -> io::Result<()> {
     use io::Write;
     let wrap = |error: io::Error| {
-        io::Error::new(error.kind(), format!("writing {value} to {}: {error}", file.display()))
+        io::Error::new(
+            error.kind(),
+            Unwritten(format!("writing {value} to {}", file.display()), error),
+        )
     };
     let mut file = OpenOptions::new().write(true).open(file).map_err(wrap)?;
     file.write_all(value.as_bytes()).map_err(wrap)

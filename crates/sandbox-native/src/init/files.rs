@@ -33,7 +33,8 @@ use sandbox::{
 
 use super::{
     FileTask, Init, Reply, Report,
-    processes::{self, Resumed},
+    processes::{self, Afterwards, Stopping},
+    stop::{PATIENCE, Stopper},
 };
 use crate::{
     diagnostics, harden,
@@ -45,19 +46,21 @@ use crate::{
 mod layer;
 mod user;
 mod watch;
+mod written;
 
 pub(crate) use self::{
     user::{Operation, WireInfo},
     watch::WireChange,
+    written::{MAX_REPORT, read_written},
 };
 
 /// Bytes of a file that are copied before the caller is told that the work goes on.
 const PIECE: u64 = 8 << 20;
 
 /// The running workers: process id, request, and what other processes do meanwhile.
-#[derive(Default)]
 pub(crate) struct Workers {
     running: Vec<(i32, u32, OtherProcesses)>,
+    stopper: Stopper,
     /// All other processes are stopped until the caller lets them continue.
     paused: bool,
 }
@@ -73,6 +76,11 @@ enum OtherProcesses {
 }
 
 impl Workers {
+    /// None yet. Others are stopped by `stopper`.
+    pub(crate) fn new(stopper: Stopper) -> Self {
+        Self { running: Vec::new(), stopper, paused: false }
+    }
+
     /// Whether any worker runs that may write.
     pub(crate) fn any_may_write(&self) -> bool {
         self.watching() < self.running.len()
@@ -88,13 +96,14 @@ impl Workers {
         self.running.iter().map(|(pid, ..)| *pid).collect()
     }
 
-    /// Which processes may continue after others were killed: none but the workers while the rest is paused.
-    pub(crate) fn resumed(&self) -> Resumed {
+    /// How to stop processes while others are killed. Those that are paused do not continue then.
+    pub(crate) fn stopping(&self) -> Stopping<'_> {
         let pauses = |(.., others): &(i32, u32, OtherProcesses)| *others == OtherProcesses::Pause;
-        match self.paused || self.running.iter().any(pauses) {
-            true => Resumed::Only(self.pids()),
-            false => Resumed::All,
-        }
+        let afterwards = match self.paused || self.running.iter().any(pauses) {
+            true => Afterwards::StayStopped,
+            false => Afterwards::Continue,
+        };
+        Stopping { stopper: &self.stopper, workers: self.pids(), afterwards }
     }
 
     /// Starts a worker.
@@ -111,7 +120,7 @@ impl Workers {
             _ => OtherProcesses::Continue,
         };
         if others == OtherProcesses::Pause {
-            self.stop_others();
+            self.stop_others()?;
         }
         match sys::fork(init.single) {
             Ok(Fork::Parent(pid)) => {
@@ -153,29 +162,28 @@ impl Workers {
     }
 
     /// Stops all other processes, or lets them continue.
-    pub(crate) fn pause_others(&mut self, paused: Paused) {
+    pub(crate) fn pause_others(&mut self, paused: Paused) -> io::Result<()> {
         match paused {
             Paused::No => {
                 self.paused = false;
                 self.resume_others();
             }
             Paused::Yes => {
-                self.stop_others();
+                self.stop_others()?;
                 self.paused = true;
             }
         }
+        Ok(())
     }
 
-    /// Stops all processes but the workers.
-    fn stop_others(&self) {
-        // In one step: of processes that fork all the time, some would be missed one by one, and could let the others continue.
-        sys::stop_all();
-        processes::signal(&self.pids(), Signal::CONT);
+    /// Stops all processes but the workers, or none.
+    fn stop_others(&self) -> io::Result<()> {
+        self.stopper.stop_all(&self.pids(), PATIENCE).inspect_err(|_| self.resume_others())
     }
 
     /// Lets all processes continue, unless they have to stay stopped for another reason.
     fn resume_others(&self) {
-        if let Resumed::All = self.resumed() {
+        if self.stopping().afterwards == Afterwards::Continue {
             let others: Vec<_> = processes::numbers().into_iter().filter(|pid| *pid != 1).collect();
             processes::signal(&others, Signal::CONT);
         }
@@ -230,7 +238,7 @@ impl WorkerFds {
         let mut all = vec![init.socket.try_clone_to_owned()?];
         let count = streams.len();
         all.extend(streams);
-        if matches!(task, FileTask::CopyUppers | FileTask::PackUppers) {
+        if matches!(task, FileTask::CopyUppers | FileTask::PackUppers | FileTask::Written { .. }) {
             for upper in init.uppers {
                 all.push(upper.try_clone()?);
             }
@@ -283,8 +291,16 @@ fn work(id: u32, task: FileTask, fds: &mut WorkerFds, init: &Init<'_>) -> io::Re
     let on_step: OnStep<'_> = &on_step;
     match task {
         FileTask::Open(path) => open(&PathBuf::from(path)).map(Outcome::Opened),
-        FileTask::Write(path) => write(&PathBuf::from(path), &mut fds.stream()?, on_step).map(done),
+        FileTask::Write(path) => {
+            write(&PathBuf::from(path), &mut fds.stream()?, Owner::Same, on_step).map(done)
+        }
         FileTask::List(path) => list(&PathBuf::from(path), fds.stream()?, on_step).map(done),
+        FileTask::Written { directory, since } => {
+            let targets = init.plan.overlays.iter().map(|overlay| overlay.target.as_path());
+            let uppers = targets.zip(&fds.uppers).collect::<Vec<_>>();
+            let report = written::report(&PathBuf::from(directory), since, &uppers)?;
+            fds.stream()?.write_all(&report).map(done)
+        }
         FileTask::Unpack => unpack(fds.stream()?, on_step).map(done),
         FileTask::Pack(path) => {
             pack(&PathBuf::from(path), fds.stream()?, on_step).map(Outcome::Done)
@@ -356,7 +372,12 @@ fn destination(path: &Path) -> io::Result<PathBuf> {
 const REPLACING: &str = ".lis-write-";
 const CREATING: &str = ".lis-write-new-";
 
-fn write(path: &Path, content: &mut impl Read, on_step: OnStep<'_>) -> io::Result<()> {
+fn write(
+    path: &Path,
+    content: &mut impl Read,
+    owner: Owner,
+    on_step: OnStep<'_>,
+) -> io::Result<()> {
     let target = destination(path)?;
     let existing = target.symlink_metadata().ok();
     match &existing {
@@ -372,7 +393,7 @@ fn write(path: &Path, content: &mut impl Read, on_step: OnStep<'_>) -> io::Resul
     });
     name.push(std::process::id().to_string());
     let partial = target.with_file_name(name);
-    let result = write_new(&partial, content, existing.as_ref(), on_step)
+    let result = write_new(&partial, content, existing.as_ref(), owner, on_step)
         .and_then(|()| fs::rename(&partial, &target));
     if result.is_err() {
         let _ = fs::remove_file(&partial);
@@ -380,10 +401,20 @@ fn write(path: &Path, content: &mut impl Read, on_step: OnStep<'_>) -> io::Resul
     result
 }
 
+/// Whose a file is that replaces another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The owner of the one it replaces.
+    Same,
+    /// Who writes it.
+    Writer,
+}
+
 fn write_new(
     at: &Path,
     content: &mut impl Read,
     like: Option<&fs::Metadata>,
+    owner: Owner,
     on_step: OnStep<'_>,
 ) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).open(at)?;
@@ -391,7 +422,7 @@ fn write_new(
         on_step()?;
     }
     let mode = like.map_or(0o644, |meta| meta.mode() & 0o7777);
-    if let Some(meta) = like {
+    if let (Some(meta), Owner::Same) = (like, owner) {
         std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()))?;
     }
     file.set_permissions(fs::Permissions::from_mode(mode))

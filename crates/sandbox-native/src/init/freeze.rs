@@ -28,12 +28,12 @@ impl Server<'_> {
         let workers = self.workers.pids();
         let mut spared: HashSet<i32> = workers.iter().copied().collect();
         spared.extend(self.shell.processes());
-        processes::kill(Scope::AllBut(&spared), self.workers.resumed());
+        processes::kill(Scope::AllBut(&spared), self.workers.stopping());
         if attempt()? == Frozen::Yes {
             return Ok(());
         }
         let workers = workers.into_iter().collect();
-        processes::kill(Scope::AllBut(&workers), self.workers.resumed());
+        processes::kill(Scope::AllBut(&workers), self.workers.stopping());
         self.shell.give_up();
         match attempt()? {
             Frozen::Yes => Ok(()),

@@ -18,11 +18,13 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use super::sleep;
+use super::{sleep, stop::Stopper};
 use crate::sys;
 
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(200);
+/// How long processes that are about to be killed may take to stop.
+const SHORT_STOP: Duration = Duration::from_millis(20);
 
 /// A UTS namespace, identified by its inode, which is not reused while the namespace exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,14 +86,66 @@ pub(crate) fn is_dying(pid: i32) -> bool {
 
 /// The same, by the content of `/proc/PID/status`.
 fn is_dead_in(status: &str) -> bool {
-    const KILL: u64 = 1 << (libc::SIGKILL - 1);
-    let field = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.unwrap_or_default().trim()
-    };
-    let pending = |name| u64::from_str_radix(field(name), 16).is_ok_and(|set| set & KILL != 0);
-    field("State").starts_with(['Z', 'X']) || pending("SigPnd") || pending("ShdPnd")
+    field(status, "State").starts_with(['Z', 'X']) || is_pending(status, libc::SIGKILL)
 }
+
+/// Whether a process has a signal that it has not handled yet, by the content of `/proc/PID/status`.
+fn is_pending(status: &str, signal: i32) -> bool {
+    let has = |name| {
+        u64::from_str_radix(field(status, name), 16).is_ok_and(|set| set & (1 << (signal - 1)) != 0)
+    };
+    has("SigPnd") || has("ShdPnd")
+}
+
+/// A field of `/proc/PID/status`.
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap_or_default().trim()
+}
+
+/// Whether a process executes no instructions of its own until it gets `SIGCONT`: it is stopped, has ended, or will stop when
+/// the system call ends that it waits in. It may still be exiting otherwise.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    let Some(stat) = about(pid, "stat") else { return true };
+    let Some(Stat { state, flags, threads, .. }) = Stat::parse(&stat) else { return false };
+    let has_stop = || about(pid, "status").is_none_or(|status| is_pending(&status, libc::SIGSTOP));
+    match state {
+        "T" | "t" | "X" => true,
+        "Z" => {
+            threads < 2
+                || threads_of(pid).all(|thread| thread == pid || thread_is_stopped(pid, thread))
+        }
+        "D" => flags & EXITING == 0 && has_stop(),
+        _ => false,
+    }
+}
+
+fn thread_is_stopped(pid: i32, thread: i32) -> bool {
+    let stat = about(pid, &format!("task/{thread}/stat"));
+    stat.is_none_or(|stat| {
+        Stat::parse(&stat).is_some_and(|stat| matches!(stat.state, "T" | "t" | "X" | "Z"))
+    })
+}
+
+/// Whether a process has begun to exit and is not done.
+pub(crate) fn is_exiting(pid: i32) -> bool {
+    let exits = |file: &str| {
+        let stat = about(pid, file).unwrap_or_default();
+        let stat = Stat::parse(&stat);
+        stat.map(|stat| {
+            (stat.flags & EXITING != 0 && !matches!(stat.state, "Z" | "X"), stat.threads)
+        })
+    };
+    match exits("stat") {
+        // With its main thread gone, the last of the others ends the process.
+        Some((false, 2..)) => threads_of(pid)
+            .any(|id| exits(&format!("task/{id}/stat")).is_some_and(|(exits, _)| exits)),
+        found => found.is_some_and(|(exits, _)| exits),
+    }
+}
+
+/// The kernel's flag of a thread that exits, in `/proc/PID/stat`.
+const EXITING: u32 = 4;
 
 /// The start time of a process, in clock ticks since boot.
 fn start_of(pid: i32) -> Option<u64> {
@@ -122,7 +176,7 @@ fn cpu_ticks_in(stat: &str) -> Option<u64> {
 /// files are then found with them.
 fn place_of(pid: i32) -> Option<Place> {
     let stat = about(pid, "stat")?;
-    let Stat { state, parent, session, threads } = Stat::parse(&stat)?;
+    let Stat { state, parent, session, threads, .. } = Stat::parse(&stat)?;
     let has_main = !matches!(state, "Z" | "X");
     if !has_main && threads < 2 {
         return None;
@@ -143,6 +197,8 @@ struct Stat<'a> {
     state: &'a str,
     parent: i32,
     session: i32,
+    /// The kernel's, of the main thread.
+    flags: u32,
     /// Those that exist, the main thread included until the process is reaped.
     threads: u32,
 }
@@ -155,8 +211,10 @@ impl<'a> Stat<'a> {
         let parent = fields.next()?.parse().ok()?;
         // After the process group.
         let session = fields.nth(1)?.parse().ok()?;
-        let threads = fields.nth(13)?.parse().ok()?;
-        Some(Self { state, parent, session, threads })
+        // After the terminal and its process group.
+        let flags = fields.nth(2)?.parse().ok()?;
+        let threads = fields.nth(10)?.parse().ok()?;
+        Some(Self { state, parent, session, flags, threads })
     }
 }
 
@@ -235,16 +293,24 @@ fn victims(all: &HashMap<i32, Place>, scope: Scope<'_>) -> Vec<i32> {
     all.keys().copied().filter(|pid| *pid != 1 && scope.has(all, *pid)).collect()
 }
 
-/// Which processes continue once others were killed: for that, all are stopped.
-pub(crate) enum Resumed {
-    /// All.
-    All,
-    /// These. The others were stopped before, and stay so.
-    Only(Vec<i32>),
+/// How processes are stopped while others are killed.
+pub(crate) struct Stopping<'a> {
+    pub(crate) stopper: &'a Stopper,
+    /// Those that are not stopped.
+    pub(crate) workers: Vec<i32>,
+    pub(crate) afterwards: Afterwards,
+}
+
+/// What processes do that were not killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Afterwards {
+    Continue,
+    /// They were stopped before, and stay so.
+    StayStopped,
 }
 
 /// Kills these processes: first SIGTERM, then, after [`GRACE`], SIGKILL.
-pub(crate) fn kill(scope: Scope<'_>, resumed: Resumed) {
+pub(crate) fn kill(scope: Scope<'_>, stopping: Stopping<'_>) {
     // Those that have ended are reaped here, because their ends mean nothing any more. The ends of others are handled
     // elsewhere.
     let mut killed = HashSet::new();
@@ -260,20 +326,24 @@ pub(crate) fn kill(scope: Scope<'_>, resumed: Resumed) {
         sleep(Duration::from_millis(2));
     }
     // Stopped all at once: a process that keeps forking and exiting might otherwise never be seen in time.
-    sys::stop_all();
-    for _ in 0..1000 {
+    let stop = || stopping.stopper.stop_all(&stopping.workers, SHORT_STOP);
+    let _ = stop();
+    for round in 1..=1000 {
         let left = find();
         if left.is_empty() {
             break;
         }
         signal(&left, Signal::KILL);
         sleep(Duration::from_micros(500));
+        if round % 50 == 0 {
+            // One may have escaped.
+            let _ = stop();
+        }
     }
-    let others = match resumed {
-        Resumed::All => numbers().into_iter().filter(|pid| *pid != 1).collect(),
-        Resumed::Only(pids) => pids,
-    };
-    signal(&others, Signal::CONT);
+    if stopping.afterwards == Afterwards::Continue {
+        let others: Vec<_> = numbers().into_iter().filter(|pid| *pid != 1).collect();
+        signal(&others, Signal::CONT);
+    }
 }
 
 /// Reaps children among these that have ended.
@@ -358,9 +428,27 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a process to stop")]
+    fn a_stopped_process_is_recognized() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(!is_stopped(pid) && !is_exiting(pid));
+        signal(&[pid], Signal::STOP);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_stopped(pid) && Instant::now() < deadline {
+            sleep(Duration::from_millis(1));
+        }
+        assert!(is_stopped(pid) && !is_exiting(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_stopped(pid) && !is_exiting(pid), "it does not exist");
+    }
+
+    #[test]
     fn a_name_does_not_change_what_is_read() {
         let rest = "Z 18181 18180 4937 0 -1 4227084 584 0 2 0 0 0 0 0 20 0 3 0 3088106 0 0";
-        let read = Stat { state: "Z", parent: 18181, session: 4937, threads: 3 };
+        let read = Stat { state: "Z", parent: 18181, session: 4937, flags: 4_227_084, threads: 3 };
+        assert_ne!(read.flags & EXITING, 0);
         for name in ["perl", "a b", ") R 1 1 1 1 1"] {
             assert_eq!(Stat::parse(&format!("18334 ({name}) {rest}")).as_ref(), Some(&read));
         }

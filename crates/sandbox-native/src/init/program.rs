@@ -19,7 +19,7 @@ use sandbox::{Identity, TerminalSize};
 
 use super::{
     Init, LimitCounts, command,
-    processes::{self, Namespace, Resumed, Scope},
+    processes::{self, Namespace, Scope, Stopping},
 };
 use crate::{
     diagnostics, environ, harden,
@@ -150,20 +150,20 @@ impl Programs {
     }
 
     /// Kills everything a program started. Returns whether there was such a program.
-    pub(crate) fn abort(&mut self, id: u32, resumed: Resumed) -> bool {
+    pub(crate) fn abort(&mut self, id: u32, stopping: Stopping<'_>) -> bool {
         let Some(at) = self.running.iter().position(|program| program.id == id) else {
             return false;
         };
-        self.running.swap_remove(at).kill(resumed);
+        self.running.swap_remove(at).kill(stopping);
         true
     }
 }
 
 impl Program {
     /// Kills everything it started.
-    pub(crate) fn kill(&self, resumed: Resumed) {
+    pub(crate) fn kill(&self, stopping: Stopping<'_>) {
         let scope = Scope::Program { root: self.pid, namespace: self.own.namespace };
-        processes::kill(scope, resumed);
+        processes::kill(scope, stopping);
     }
 }
 

@@ -252,7 +252,7 @@ impl Shell {
             spared.remove(&bash.pid);
         }
         let namespace = programs.shell_namespace();
-        processes::kill(Scope::Command { spared: &spared, namespace }, workers.resumed());
+        processes::kill(Scope::Command { spared: &spared, namespace }, workers.stopping());
     }
 
     /// Wakes the copy, which becomes the shell.

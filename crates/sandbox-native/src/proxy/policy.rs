@@ -51,6 +51,8 @@ pub(super) struct Policy {
     pub(super) upstream: Arc<dyn Upstream>,
     pub(super) refusals: Refusals,
     pub(super) permits: Arc<Semaphore>,
+    /// Of all permits, whether or not they are taken.
+    most: usize,
     /// How often a connection may be made.
     pub(super) connections: Option<Rate>,
     pub(super) queries: Rate,
@@ -90,11 +92,17 @@ impl Policy {
             upstream,
             refusals: Refusals::default(),
             permits: Arc::new(Semaphore::new(share)),
+            most: share,
             connections: public.then(|| Rate::new(CONNECTIONS_PER_SECOND)),
             queries: Rate::new(QUERIES_PER_SECOND),
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
             names: Mutex::default(),
         }
+    }
+
+    /// The connections of the sandbox, those that wait for a permit of all sandboxes included.
+    pub(super) fn connections_now(&self) -> usize {
+        self.most.saturating_sub(self.permits.available_permits())
     }
 
     /// Whether the proxy's port also speaks SOCKS.

@@ -205,6 +205,8 @@ impl NewProcess<'_> {
             counters.kinds.iter().len(),
             commands.len(),
             space.iter().len(),
+            counters.freezer.iter().len(),
+            counters.frozen.iter().len(),
         ];
         let all = [self.inside, self.go, self.spawner.try_clone()?]
             .into_iter()
@@ -212,6 +214,7 @@ impl NewProcess<'_> {
             .chain(uppers);
         let all = all.chain(counters.memory).chain(counters.pids).chain(counters.peak);
         let all = all.chain(counters.current).chain(counters.kinds).chain(commands).chain(space);
+        let all = all.chain(counters.freezer).chain(counters.frozen);
         // SAFETY: this is a copy of the spawner that becomes PID 1. It ends by `exit_now`, in `NewProcess::run` or in
         // `init::run`, without returning to the spawner's code, so none of the spawner's descriptors is used or dropped
         // here again; those needed are all in the list. `plan`, `overlays` and `group` hold paths only.
@@ -231,6 +234,8 @@ impl NewProcess<'_> {
                 peak: groups[7].next(),
                 current: groups[8].next(),
                 kinds: groups[9].next(),
+                freezer: groups[12].next(),
+                frozen: groups[13].next(),
             },
             commands: match is_directory {
                 true => Entrance::Directory(groups[10].next().ok_or_else(missing)?),

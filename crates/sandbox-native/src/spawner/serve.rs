@@ -50,6 +50,9 @@ const SPACE_CHECK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Spawner {
     caller: Stdin,
+    /// A pidfd of the caller, where it can be seen from here. Its end counts even while the socket stays open, as in a
+    /// process that the caller forked and that holds a copy of it.
+    caller_process: Option<OwnedFd>,
     child_exits: OwnedFd,
     /// A pidfd of this process, for sandboxes to check that it still runs.
     own: OwnedFd,
@@ -90,6 +93,7 @@ impl Spawner {
         // The root of a sandbox must be readable for all its users, whatever the caller's mask.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let crash_handler = crash_handler();
+        let caller_process = caller_process();
         let child_exits = sys::child_signals().step("watching children")?;
         let me = rustix::process::getpid();
         let own = rustix::process::pidfd_open(me, rustix::process::PidfdFlags::empty());
@@ -117,6 +121,7 @@ impl Spawner {
                 .map(ToString::to_string)
                 .collect(),
             storage,
+            can_freeze: cgroups.can_freeze(),
             limits_sockets: cgroups.limits_sockets(),
             crash_handler,
             no_strict_quota: volume::missing(identity.is_root(), storage),
@@ -127,6 +132,7 @@ impl Spawner {
         let _ = wire::send(caller.as_fd(), &SpawnerReply::Started(support), &[]);
         Ok(Self {
             caller,
+            caller_process,
             child_exits,
             own,
             run_dir,
@@ -202,17 +208,24 @@ impl Spawner {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: i64::from(wait.subsec_nanos()),
         });
-        let (order, death) = {
+        let (order, death, orphaned) = {
+            // Standard input twice, where there is no pidfd: the last entry is then ignored.
+            let process = self.caller_process.as_ref().map_or(self.caller.as_fd(), AsFd::as_fd);
             let mut fds = [
                 PollFd::new(&self.caller, PollFlags::IN),
                 PollFd::new(&self.child_exits, PollFlags::IN),
+                PollFd::from_borrowed_fd(process, PollFlags::IN),
             ];
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            (!fds[0].revents().is_empty(), !fds[1].revents().is_empty())
+            let orphaned = self.caller_process.is_some() && !fds[2].revents().is_empty();
+            (!fds[0].revents().is_empty(), !fds[1].revents().is_empty(), orphaned)
         };
+        if orphaned {
+            return Ok(false);
+        }
         self.retry_groups();
         if death {
             self.reap();
@@ -505,6 +518,14 @@ impl Spawner {
         }
         remove_traces(&self.run_dir);
     }
+}
+
+/// A pidfd of the caller, unless it is in another PID namespace.
+fn caller_process() -> Option<OwnedFd> {
+    let parent = rustix::process::getppid()?;
+    let process = rustix::process::pidfd_open(parent, rustix::process::PidfdFlags::empty()).ok()?;
+    // If the caller has ended meanwhile, its number may be another's; its socket tells.
+    (rustix::process::getppid() == Some(parent)).then_some(process)
 }
 
 /// Keeps crashes inside from starting the host's program for core dumps, where there is one.

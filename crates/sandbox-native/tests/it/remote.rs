@@ -174,6 +174,36 @@ async fn files_have_the_rights_of_their_user() {
     .await;
 }
 
+#[tokio::test]
+async fn missing_directories_are_made_for_a_user_and_not_behind_links() {
+    with_sandbox(async |sandbox| {
+        let Some(user) = other_user(sandbox) else { return };
+        let content = || Box::new(std::io::Cursor::new(b"x".to_vec()));
+        let write = async |path: &str| {
+            sandbox.write_file_as(&user, Path::new(path), content(), &[]).await.map(|info| info.uid)
+        };
+        let script = "mkdir -p /secret /open /shared; chmod 700 /secret; chmod 777 /open
+            echo root > /open/roots; ln -s /etc /open/link; echo root > /etc/own";
+        let done = sandbox.shell(&ShellCommand::new(script)).await.unwrap();
+        assert!(done.status.success(), "{done:?}");
+        // New directories are the user's, at any depth; a file of root's in a directory of everybody becomes the user's.
+        for path in ["/tests/a/b.sh", "/tests/c.sh", "/shared/new/x", "/open/roots"] {
+            assert_eq!(write(path).await.unwrap(), 1000, "{path}");
+        }
+        let made = FileOperation::CreateDirectory("/made".into());
+        assert_eq!(sandbox.file_operation(&user, &made).await.unwrap()[0].uid, 1000);
+        assert!(sandbox.file_operation(&user, &made).await.is_err(), "it exists");
+        for path in ["/x", "/shared/x", "/secret/new/x", "/etc/own", "/open/link/new/x", "/proc/new/x"] {
+            let refused = write(path).await;
+            assert!(matches!(refused, Err(Error::Path { .. })), "{path}: {refused:?}");
+        }
+        let left = "stat -c %u /tests /tests/a /shared /shared/new; ls -d /secret/new /etc/new /x 2> /dev/null";
+        let left = sandbox.shell(&ShellCommand::new(left)).await.unwrap();
+        assert_eq!(left.stdout.text(), "1000\n1000\n0\n1000\n");
+    })
+    .await;
+}
+
 /// The number of processes in the sandbox.
 async fn processes(sandbox: &NativeSandbox) -> usize {
     let output = sandbox.shell(&ShellCommand::new("echo /proc/[0-9]*")).await.unwrap();
@@ -308,6 +338,62 @@ async fn processes_that_never_stay_are_paused() {
             sandbox.set_paused(sandbox::Paused::No).await.unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    })
+    .await;
+}
+
+/// The kernel lets stopped processes continue when the last parent of their session exits. One that takes long to exit does so
+/// after they were stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_that_exits_slowly_does_not_end_a_pause() {
+    with_sandbox(async |sandbox| {
+        let parent = "use POSIX; POSIX::setsid(); my $m = 'x' x 200_000_000; \
+            if (!fork) { setpgrp(0, 0); $SIG{HUP} = 'IGNORE'; undef $m; \
+                while (1) { open(my $f, '>>', '/testbed/ticks'); print $f 'x'; close $f; select(undef, undef, undef, 0.002) } } \
+            while (! -e '/testbed/go') { select(undef, undef, undef, 0.001) } POSIX::_exit(0)";
+        let ticks = async || {
+            let mut text = Vec::new();
+            if let Ok(mut file) = sandbox.read_file(Path::new("/testbed/ticks")).await {
+                file.read_to_end(&mut text).await.unwrap();
+            }
+            text.len()
+        };
+        for round in 0..6 {
+            let start = format!(
+                "cd /testbed; rm -f ticks go; perl -e \"{}\" >/dev/null 2>&1 & while [ ! -s ticks ]; do sleep 0.01; done",
+                parent.replace('$', "\\$")
+            );
+            sandbox.shell(&ShellCommand::new(start)).await.unwrap();
+            sandbox.shell(&ShellCommand::new("touch /testbed/go")).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2 * round)).await;
+            sandbox.set_paused(sandbox::Paused::Yes).await.unwrap();
+            let before = ticks().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            assert_eq!(ticks().await, before, "it was resumed, in round {round}");
+            sandbox.set_paused(sandbox::Paused::No).await.unwrap();
+            sandbox.shell(&ShellCommand::new("kill -9 -1; true")).await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// Writers that fork all the time, each child in place of its parent, neither keep a sandbox from being frozen nor write after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_that_never_stay_do_not_escape_a_freeze() {
+    with_sandbox(async |sandbox| {
+        let chain = "use POSIX; $SIG{TERM} = 'IGNORE'; POSIX::setsid(); open(my $g, '>>', '/testbed/ticks'); while (1) { my $p = fork; exit if $p; \
+                     open(my $f, '>>', '/testbed/ticks'); syswrite $f, 'x'; syswrite $g, 'x'; kill 'CONT', -1 }";
+        let start = format!(
+            "cd /testbed; for i in 1 2 3; do perl -e \"{}\" >/dev/null 2>&1 & done; while [ ! -s ticks ]; do sleep 0.01; done",
+            chain.replace('$', "\\$")
+        );
+        sandbox.shell(&ShellCommand::new(start)).await.unwrap();
+        timeout(SOON, sandbox.freeze()).await.unwrap().unwrap();
+        let look = ShellCommand::new("cd /testbed; wc -c < ticks; sleep 0.2; wc -c < ticks; echo x > new || echo frozen");
+        let seen = sandbox.shell(&look).await.unwrap();
+        let seen = seen.stdout.text();
+        let lines: Vec<_> = seen.lines().collect();
+        assert!(lines.len() == 3 && lines[0] == lines[1] && lines[2] == "frozen", "{seen}");
     })
     .await;
 }

@@ -30,7 +30,7 @@ use super::PIECE;
 /// Deepest tree that is accepted: copying takes a descriptor per level.
 const MAX_DEPTH: usize = 500;
 const OPAQUE: &CStr = c"user.overlay.opaque";
-const DIRECTORY: OFlags =
+pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Copies a whole upper directory into an empty one.
@@ -124,7 +124,7 @@ fn copy_file(
 }
 
 /// Opens a regular file. If it was replaced by a pipe, it neither waits for it nor reads it.
-fn open_regular(dir: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+pub(super) fn open_regular(dir: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
     match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
@@ -256,8 +256,7 @@ impl<W: Write> Packer<'_, W> {
         if depth > MAX_DEPTH {
             return Err(io::Error::other("the directories are nested too deeply"));
         }
-        let mut mark = [0u8; 1];
-        if fgetxattr(dir, OPAQUE, &mut mark) == Ok(1) && mark[0] == b'y' {
+        if hides_all(dir) {
             let mark = at.join(".wh..wh..opq");
             self.builder.append_data(&mut empty_file(), mark, io::empty())?;
         }
@@ -351,6 +350,12 @@ fn header(stat: &Stat) -> tar::Header {
     header.set_mtime(stat.st_mtime.max(0) as u64);
     header.set_size(if kind == FileType::RegularFile { stat.st_size as u64 } else { 0 });
     header
+}
+
+/// Whether a directory hides everything that lower layers have in its place.
+pub(super) fn hides_all(dir: &OwnedFd) -> bool {
+    let mut mark = [0u8; 1];
+    fgetxattr(dir, OPAQUE, &mut mark) == Ok(1) && mark[0] == b'y'
 }
 
 /// Calls `visit` for every entry of a directory.

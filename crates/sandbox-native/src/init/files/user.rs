@@ -11,13 +11,17 @@ use std::{
             fs::{DirBuilderExt, MetadataExt},
         },
     },
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
+use rustix::{
+    fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fstat, mkdirat, openat},
+    io::Errno,
+};
 use sandbox::{EntryKind, FileInfo, Identity, STORED_ATTRIBUTES, archive::OnStep};
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, WorkerFds, open, watch, write};
+use super::{Outcome, Owner, WorkerFds, open, watch, write};
 use crate::{
     init::{Report, command},
     wire::WirePath,
@@ -88,10 +92,18 @@ pub(super) fn work(
     fds: &mut WorkerFds,
     on_step: OnStep<'_>,
 ) -> io::Result<Outcome> {
+    let made = match &operation {
+        Operation::CreateDirectory(path) => make_directories(&PathBuf::from(path.clone()), user),
+        Operation::Write { path, .. } => {
+            PathBuf::from(path.clone()).parent().is_some_and(|above| make_directories(above, user))
+        }
+        _ => false,
+    };
     command::become_user(user)?;
     let infos = match operation {
         Operation::Describe(path) => vec![describe(&PathBuf::from(path))?],
         Operation::List { path, depth } => list(&PathBuf::from(path), depth, on_step)?,
+        Operation::CreateDirectory(path) if made => vec![describe(&PathBuf::from(path))?],
         Operation::CreateDirectory(path) => vec![create_directory(&PathBuf::from(path))?],
         Operation::Move { from, to } => vec![rename(&from.into(), &to.into())?],
         Operation::Remove(path) => {
@@ -108,7 +120,9 @@ pub(super) fn work(
             let mut content =
                 Framed { stream: io::BufReader::new(fds.stream()?), left: 0, ended: false };
             let path = PathBuf::from(path);
-            write(&path, &mut content, on_step)?;
+            // A file of somebody else that the user may replace becomes the user's.
+            let owner = if user.uid == 0 { Owner::Same } else { Owner::Writer };
+            write(&path, &mut content, owner, on_step)?;
             set_attributes(&path, &attributes)?;
             send(reply, &[describe(&path)?])?;
             return Ok(Outcome::Done(Report::default()));
@@ -241,6 +255,48 @@ fn list(top: &Path, depth: u32, on_step: OnStep<'_>) -> io::Result<Vec<WireInfo>
     Ok(found)
 }
 
+/// As root: makes directories that are missing on a path, for a user who may not, as the protocol's clients expect it: they
+/// upload as `user` to directories such as `/tests`. The user owns what is made. Whether the last one was made.
+///
+/// Only in directories that belong to root and nobody else may write to, so that nothing there can be replaced meanwhile, and
+/// not behind links: whoever made a link on the way must not choose where a directory of theirs appears. Whatever else is
+/// missing the user makes, or is refused.
+fn make_directories(path: &Path, user: &Identity) -> bool {
+    user.uid != 0 && try_make_directories(path, user).unwrap_or(false)
+}
+
+fn try_make_directories(path: &Path, user: &Identity) -> io::Result<bool> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = openat(CWD, "/", flags, Mode::empty())?;
+    let mut made = false;
+    for part in path.components() {
+        let name = match part {
+            Component::RootDir | Component::CurDir => continue,
+            Component::Normal(name) => name,
+            Component::ParentDir | Component::Prefix(_) => return Ok(false),
+        };
+        at = match openat(&at, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                let above = fstat(&at)?;
+                // Others may enter it, and only root may write to it.
+                if above.st_uid != 0 || above.st_mode & 0o023 != 0o001 {
+                    return Ok(false);
+                }
+                mkdirat(&at, name, Mode::from_raw_mode(0o755))?;
+                let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+                chownat(&at, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                made = true;
+                openat(&at, name, flags, Mode::empty())?
+            }
+            opened => {
+                made = false;
+                opened?
+            }
+        };
+    }
+    Ok(made)
+}
+
 fn create_directory(path: &Path) -> io::Result<WireInfo> {
     if let Ok(meta) = fs::metadata(path) {
         let errno = if meta.is_dir() { libc::EEXIST } else { libc::ENOTDIR };
@@ -332,7 +388,7 @@ fn add_line(file: &str, line: &str, on_step: OnStep<'_>) -> io::Result<bool> {
     text.push(b'\n');
     let mut content = crate::wire::memory_file(&text)?;
     content.rewind()?;
-    write(path, &mut content, on_step)?;
+    write(path, &mut content, Owner::Same, on_step)?;
     Ok(true)
 }
 

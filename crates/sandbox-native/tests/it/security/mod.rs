@@ -22,6 +22,7 @@ mod sockets;
 mod starvation;
 mod syscalls;
 mod tampering;
+mod written;
 
 use std::{
     future::Future,

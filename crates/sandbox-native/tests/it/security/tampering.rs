@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use sandbox::{Limits, Process, Sandbox, ShellCommand, Spec, Status};
+use tokio::io::AsyncReadExt;
 
 use super::{
     Ground, WAIT, go, ok, on_both, on_the_host, perl_behind, program, sh, sh_within, soon,
@@ -185,6 +186,38 @@ fn a_killed_file_worker_is_nobodys_path() {
             }
         }
         panic!("no worker was killed: {read:?} {written:?}");
+    });
+}
+
+/// What root inside leaves for every new program, as libraries to preload and start-up files of shells, is loaded by none of
+/// our own processes, and by no other sandbox.
+#[test]
+fn preloaded_files_reach_none_of_our_processes() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        // Whoever reads one of these waits for ever.
+        let files =
+            "/etc/profile /etc/bash.bashrc /root/.bashrc /root/.bash_profile /etc/ld.so.preload";
+        ok(&sandbox, &format!("rm -f {files}; mkdir -p /root; mkfifo {files}")).await;
+        let output = sh_within(&sandbox, "ls /", Duration::from_millis(700)).await;
+        assert_eq!(output.status, Status::TimedOut, "the control: new programs read the files");
+        // The shell runs already.
+        assert_eq!(ok(&sandbox, "echo alive").await, "alive\n");
+        let fork = soon("fork", sandbox.fork()).await.unwrap();
+        for one in [&sandbox, &fork] {
+            super::store(one, "/testbed/f", "content").await;
+            let mut read = String::new();
+            let mut file = soon("read", one.read_file("/testbed/f".as_ref())).await.unwrap();
+            soon("read", file.read_to_string(&mut read)).await.unwrap();
+            assert_eq!(read, "content");
+            assert!(!soon("list", one.list("/testbed".as_ref())).await.unwrap().is_empty());
+            let host = tempfile::tempdir().unwrap();
+            let out = host.path().join("out");
+            soon("copy out", one.copy_out("/testbed".as_ref(), &out)).await.unwrap();
+            let file = out.join("f");
+            soon("copy in", one.copy_in(&file, "/testbed/g".as_ref())).await.unwrap();
+        }
+        assert_eq!(ok(&h.sandbox().await, "ls /etc/ld.so.preload 2>&1 | wc -l; true").await, "1\n");
     });
 }
 
