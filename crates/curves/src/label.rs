@@ -77,6 +77,28 @@ pub(crate) struct Label {
     pub(crate) axis: String,
 }
 
+/// What a metric is called, and where it belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Title.
+    pub title: String,
+    /// Label of the vertical axis.
+    pub axis: String,
+    /// Title of its section.
+    pub section: &'static str,
+    /// Position of the section.
+    pub section_order: usize,
+    /// Position within the section.
+    pub position: usize,
+}
+
+/// Describes a metric.
+pub fn describe(name: &str) -> Description {
+    let Label { section, position, title, axis } = label(name);
+    let section_order = section as usize;
+    Description { title, axis, section: section.title(), section_order, position }
+}
+
 /// Returns the label of a metric.
 pub(crate) fn label(name: &str) -> Label {
     if let Some(at) = KNOWN.iter().position(|(known, ..)| *known == name) {

@@ -29,7 +29,9 @@ mod smooth;
 
 pub use chart::{Chart, Series, Summary, charts, summary};
 pub use draw::svg;
+pub use label::{Description, describe};
 pub use page::html;
 pub use plot::short;
 pub use read::{ReadError, Run, read};
+pub use sets::set_of;
 pub use smooth::Smoothing;

@@ -16,6 +16,11 @@ const NOT_SETS: [&str; 3] = ["end", "use", "seconds"];
 /// Half the width of a 95% interval, in standard errors.
 const Z_975: f64 = 1.96;
 
+/// The validation set that a metric is about.
+pub fn set_of(name: &str) -> Option<&str> {
+    split(name).map(|(set, _)| set)
+}
+
 /// The set and the metric of a name.
 pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
     let (set, metric) = name.strip_prefix("validation/")?.split_once('/')?;

@@ -1,5 +1,7 @@
-//! Saves adapters: in the PEFT layout, and as a GGUF file that llama.cpp applies to a model of any quantisation.
+//! Saves adapters: in the PEFT layout, and as a GGUF file that llama.cpp applies to a model of any quantisation. Such a
+//! file can be read again.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -11,11 +13,21 @@ use tch::{Device, Kind, Tensor};
 
 use crate::convert;
 use crate::error::TchResult;
-use crate::load::stored_name;
-use crate::lora::{TARGETS, Target};
+use crate::load::{LoadError, stored_name};
+use crate::lora::{Factors, TARGETS, Target};
 use crate::net::Network;
 use crate::save::{SaveError, write_pair};
 use crate::shape::Architecture;
+
+/// An adapted projection.
+struct Adapted<'a> {
+    target: Target,
+    ours: &'a Factors,
+    /// Its name in the Hugging Face layout.
+    name: String,
+    /// The name of its weight in a GGUF file.
+    stem: String,
+}
 
 impl Network {
     /// Writes the adapter as `adapter_config.json` and `adapter_model.safetensors`, as PEFT and vLLM read it. `base` is the
@@ -47,19 +59,10 @@ impl Network {
     /// Writes the adapter as a GGUF file, as llama.cpp reads it. `name` is shown to users.
     pub fn save_adapter_gguf(&self, path: &Path, name: &str) -> Result<(), SaveError> {
         let lora = self.lora.as_ref().ok_or(SaveError::NoAdapter)?;
-        let architecture = match self.shape.architecture {
-            Architecture::Llama => "llama",
-            Architecture::Qwen2 => "qwen2",
-            Architecture::Qwen3 => "qwen3",
-        };
-        let metadata = [
-            ("general.architecture", Value::from(architecture)),
-            ("general.type", Value::from("adapter")),
-            ("general.name", Value::from(name)),
-            ("adapter.type", Value::from("lora")),
-            ("adapter.lora.alpha", Value::F32(lora.alpha as f32)),
-        ];
-        let metadata = metadata.map(|(key, value)| (key.to_owned(), value));
+        let mut metadata = self.adapter_metadata(lora.alpha);
+        metadata.push(("general.name", Value::from(name)));
+        let metadata: Vec<_> =
+            metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let tensors = self.stored_factors()?;
         let failed = |source: gguf::WriteError| SaveError::Gguf { path: path.to_owned(), source };
         let file = File::create(path).map_err(|error| failed(error.into()))?;
@@ -69,29 +72,114 @@ impl Network {
         file.sync_all().map_err(|error| failed(error.into()))
     }
 
-    fn stored_factors(&self) -> TchResult<Vec<NewTensor>> {
-        let mut all = Vec::new();
-        for (number, layer) in self.layers.iter().enumerate() {
-            for target in TARGETS {
-                let Some(factors) = layer.adapted.get(target) else { continue };
-                let name =
-                    format!("model.layers.{number}.{}.{}.weight", target.part(), target.name());
-                let Some(name) = stored_name(&name) else { continue };
-                // The adapter's rows have the order of the projection's.
-                let heads = match target {
-                    Target::Query => Some(self.shape.heads),
-                    Target::Key => Some(self.shape.kv_heads),
-                    _ => None,
-                };
-                let b = match heads.filter(|_| self.shape.architecture == Architecture::Llama) {
-                    Some(heads) => convert::to_interleaved(&factors.b.f_detach()?, heads)?,
-                    None => factors.b.f_detach()?,
-                };
-                all.push(pending(format!("{name}.lora_a"), &factors.a)?);
-                all.push(pending(format!("{name}.lora_b"), &b)?);
+    /// Reads the factors of an adapter from a GGUF file, as [`Self::save_adapter_gguf`] writes it: in single precision on
+    /// the host, by the names of [`Self::trainable`]. The network must have an adapter of the same rank, scale and
+    /// targets, which is not changed.
+    pub fn read_adapter_gguf(&self, path: &Path) -> Result<Vec<(String, Tensor)>, LoadError> {
+        let alpha = self.lora.as_ref().ok_or(LoadError::NoAdapter)?.alpha;
+        let file = gguf::File::open(path)
+            .map_err(|source| LoadError::Gguf { path: path.to_owned(), source })?;
+        for (key, expected) in self.adapter_metadata(alpha) {
+            let found = file.get(key);
+            if found != Some(&expected) {
+                let found = found.map_or_else(|| "absent".to_owned(), shown);
+                return Err(LoadError::Adapter { key, found, expected: shown(&expected) });
             }
         }
+        let mut names = HashSet::new();
+        let mut stored = |name: String, ours: &Tensor| {
+            let found = stored_factor(&file, &name, ours);
+            names.insert(name);
+            found
+        };
+        let mut factors = Vec::new();
+        for Adapted { target, ours, name, stem } in self.adapted() {
+            let a = stored(format!("{stem}.lora_a"), &ours.a)?;
+            let b = stored(format!("{stem}.lora_b"), &ours.b)?;
+            let b = match self.interleaved_heads(target) {
+                Some(heads) => convert::from_interleaved(&b, heads)?,
+                None => b,
+            };
+            factors.push((format!("{name}.lora_A.weight"), a));
+            factors.push((format!("{name}.lora_B.weight"), b));
+        }
+        match file.tensors().iter().find(|tensor| !names.contains(&tensor.name)) {
+            Some(tensor) => Err(LoadError::Unexpected(tensor.name.clone())),
+            None => Ok(factors),
+        }
+    }
+
+    /// What a file says of an adapter, besides its name.
+    fn adapter_metadata(&self, alpha: f64) -> Vec<(&'static str, Value)> {
+        let architecture = match self.shape.architecture {
+            Architecture::Llama => "llama",
+            Architecture::Qwen2 => "qwen2",
+            Architecture::Qwen3 => "qwen3",
+        };
+        vec![
+            ("general.architecture", Value::from(architecture)),
+            ("general.type", Value::from("adapter")),
+            ("adapter.type", Value::from("lora")),
+            ("adapter.lora.alpha", Value::F32(alpha as f32)),
+        ]
+    }
+
+    fn adapted(&self) -> impl Iterator<Item = Adapted<'_>> {
+        self.layers.iter().enumerate().flat_map(|(number, layer)| {
+            TARGETS.into_iter().filter_map(move |target| {
+                let ours = layer.adapted.get(target)?;
+                let name = format!("model.layers.{number}.{}.{}", target.part(), target.name());
+                let stem = stored_name(&format!("{name}.weight"))?;
+                Some(Adapted { target, ours, name, stem })
+            })
+        })
+    }
+
+    /// The heads of a projection whose rows have another order in a GGUF file. The adapter's rows have that of the
+    /// projection's.
+    fn interleaved_heads(&self, target: Target) -> Option<i64> {
+        let heads = match target {
+            Target::Query => self.shape.heads,
+            Target::Key => self.shape.kv_heads,
+            _ => return None,
+        };
+        (self.shape.architecture == Architecture::Llama).then_some(heads)
+    }
+
+    fn stored_factors(&self) -> TchResult<Vec<NewTensor>> {
+        let mut all = Vec::new();
+        for Adapted { target, ours, stem, .. } in self.adapted() {
+            let b = match self.interleaved_heads(target) {
+                Some(heads) => convert::to_interleaved(&ours.b.f_detach()?, heads)?,
+                None => ours.b.f_detach()?,
+            };
+            all.push(pending(format!("{stem}.lora_a"), &ours.a)?);
+            all.push(pending(format!("{stem}.lora_b"), &b)?);
+        }
         Ok(all)
+    }
+}
+
+/// A stored factor, with the shape of ours.
+fn stored_factor(file: &gguf::File, name: &str, ours: &Tensor) -> Result<Tensor, LoadError> {
+    let info = file.tensor(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
+    let found: Vec<i64> = info.dimensions.iter().rev().map(|size| *size as i64).collect();
+    let expected = ours.size();
+    if found != expected {
+        return Err(LoadError::Size { name: name.to_owned(), found, expected });
+    }
+    let numbers = file
+        .read_f32(name)
+        .map_err(|source| LoadError::Dequantise { name: name.to_owned(), source })?;
+    Ok(Tensor::f_from_slice(&numbers)?.f_view(expected.as_slice())?)
+}
+
+/// A value of the metadata for the user.
+fn shown(value: &Value) -> String {
+    match (value.as_str(), value.as_f64()) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(number)) => number.to_string(),
+        (None, None) => "of another type".to_owned(),
     }
 }
 

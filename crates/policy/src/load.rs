@@ -59,6 +59,12 @@ pub enum LoadError {
         #[source]
         source: gguf::ReadError,
     },
+    #[error("the network has no adapter")]
+    NoAdapter,
+    #[error("`{key}` of the adapter is {found}, and has to be {expected}")]
+    Adapter { key: &'static str, found: String, expected: String },
+    #[error("the file has the tensor {0:?}, which is not part of the adapter")]
+    Unexpected(String),
     #[error("libtorch failed")]
     Torch(#[from] TchError),
 }

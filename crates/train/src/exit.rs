@@ -38,6 +38,7 @@ fn is_bad_input(error: &TrainError) -> bool {
                 | SetupError::Cuda { .. }
                 | SetupError::Load(_)
                 | SetupError::LoraConfig(_)
+                | SetupError::Adapter { .. }
         ),
         TrainError::Server(error) => {
             !matches!(error, ConnectError::Server(error) if error.is_transient())

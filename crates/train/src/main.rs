@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     if let Some(code) = program.become_spawner() {
         return code;
     }
+    policy::disable_amx();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return startup::argument_error(&error).into(),

@@ -34,7 +34,7 @@ pub const MAX_CONFIG_BYTES: usize = 1 << 20;
 pub struct RlConfig {
     /// The initial model: a directory in the Hugging Face layout, or a GGUF file.
     pub model: PathBuf,
-    /// A run directory to start from its last checkpoint; same `model` and same `lora`.
+    /// A run directory to start from its last checkpoint, or the GGUF file of an adapter; same `model` and same `lora`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
     /// The run directory. A run that is there already is resumed.
@@ -88,7 +88,7 @@ pub struct RlConfig {
 pub struct SftConfig {
     /// The initial model: a directory in the Hugging Face layout, or a GGUF file.
     pub model: PathBuf,
-    /// A run directory to start from its last checkpoint; same `model` and same `lora`.
+    /// A run directory to start from its last checkpoint, or the GGUF file of an adapter; same `model` and same `lora`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
     /// The run directory. A run that is there already is resumed.

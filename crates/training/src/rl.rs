@@ -16,7 +16,7 @@ use sandbox::Runtime;
 use crate::{
     batch::Row,
     checkpoint::{Position, Progress},
-    config::{OldLogprobs, RlConfig},
+    config::{OldLogprobs, RlConfig, RolloutSettings},
     draw::ProblemDraw,
     episodes::{self, Keep},
     events::RunEvent,
@@ -60,6 +60,22 @@ pub fn rl<R: Runtime>(
             Err(error)
         }
     }
+}
+
+/// Why no episode of a step has a response; `None` where one has.
+fn why_no_responses(metrics: &Metrics, settings: &RolloutSettings) -> Option<String> {
+    if metrics.get("turns_mean") != Some(0.0) {
+        return None;
+    }
+    Some(match metrics.get("end/timeout") {
+        Some(share) if share > 0.0 => {
+            format!("no episode has a response within `rollout.timeout` ({} s)", settings.timeout)
+        }
+        _ => format!(
+            "no prompt leaves room for a response in `rollout.tokens` ({})",
+            settings.tokens
+        ),
+    })
 }
 
 /// A run in progress.
@@ -191,12 +207,8 @@ impl<R: Runtime> Run<'_, R> {
         self.carry(&groups, &mut position, metrics);
         self.draw.record(&groups, &mut position);
         metrics.extend(&self.draw.metrics(&position));
-        if metrics.get("turns_mean") == Some(0.0) {
-            let (step, limit) = (position.step, self.config.rollout.tokens);
-            let text = format!(
-                "step {step}: no prompt leaves room for a response in `rollout.tokens` ({limit})"
-            );
-            self.services.note(&text);
+        if let Some(why) = why_no_responses(metrics, &self.config.rollout) {
+            self.services.note(&format!("step {}: {why}", position.step));
         }
         Ok((select(groups, wanted), position))
     }

@@ -1,6 +1,6 @@
 //! From a configuration to a network on a device, with the initial weights of the run, and a trainer for it.
 //!
-//! Weights come from a model or from the checkpoint of another run. What the configuration leaves open is resolved once and
+//! Weights come from a model, from the checkpoint of another run or from the file of an adapter. What the configuration leaves open is resolved once and
 //! stored with the run (`origin.json`), so that it resumes as it started, on whatever machine and whatever became of the
 //! other run.
 
@@ -56,6 +56,15 @@ pub enum SetupError {
     /// The adapter cannot be added.
     #[error("cannot add the adapter")]
     LoraConfig(#[from] LoraError),
+    /// The adapter to start from cannot be loaded.
+    #[error("`from`: cannot load the adapter in {}", path.display())]
+    Adapter {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: LoadError,
+    },
     /// The optimizer cannot be created.
     #[error("cannot create the optimizer")]
     Optimizer(#[from] StepError),
@@ -251,6 +260,11 @@ fn run_and_step(from: &Path) -> (&Path, Option<u64>) {
     }
 }
 
+/// Whether `from` names the file of an adapter instead of a run.
+fn is_adapter(from: &Path) -> bool {
+    from.extension().is_some_and(|extension| extension == "gguf") && !from.is_dir()
+}
+
 impl Start<'_> {
     /// Resolves what the configuration leaves open, or reads it where the run has started before, and finds the device.
     pub(crate) fn resolve(&self) -> Result<(Origin, Machine), TrainError> {
@@ -261,7 +275,10 @@ impl Start<'_> {
             (Some(origin), _) => origin,
             (None, from) => Origin {
                 precision: Precision::of(machine.kind),
-                from_step: from.map(|run| saved_step(run, self.from_step)).transpose()?,
+                from_step: match from {
+                    Some(run) if !is_adapter(run) => Some(saved_step(run, self.from_step)?),
+                    _ => None,
+                },
                 head_precision: Some(self.head_precision),
             },
         };
@@ -273,7 +290,7 @@ impl Start<'_> {
         let net = self.network(origin, machine, self.lora)?;
         let mut trainer = trainer(net, self.optimizer)?;
         if Checkpoints::read_only(self.output).steps()?.is_empty()
-            && let Some(weights) = self.weights_of_other_run(origin)?
+            && let Some(weights) = self.initial_weights(origin, trainer.net())?
         {
             trainer.reset_to(&weights)?;
         }
@@ -286,15 +303,13 @@ impl Start<'_> {
         origin: Origin,
         machine: Machine,
     ) -> Result<Network, TrainError> {
-        match self.weights_of_other_run(origin)? {
-            // A new adapter changes nothing yet.
-            None => self.network(origin, machine, None),
-            Some(weights) => {
-                let net = self.network(origin, machine, self.lora)?;
-                copy_weights(&net, &weights)?;
-                Ok(net)
-            }
+        // A new adapter changes nothing yet.
+        let lora = self.lora.filter(|_| self.from.is_some());
+        let net = self.network(origin, machine, lora)?;
+        if let Some(weights) = self.initial_weights(origin, &net)? {
+            copy_weights(&net, &weights)?;
         }
+        Ok(net)
     }
 
     fn network(
@@ -308,12 +323,18 @@ impl Start<'_> {
         Ok(net.with_head_precision(precision.into()))
     }
 
-    /// The weights of the run named by `from`, if any.
-    fn weights_of_other_run(
+    /// The weights of the run or the adapter named by `from`, if any, for this network.
+    fn initial_weights(
         &self,
         origin: Origin,
+        net: &Network,
     ) -> Result<Option<Vec<(String, Tensor)>>, TrainError> {
         let Some(run) = self.from else { return Ok(None) };
+        if is_adapter(run) {
+            let read = net.read_adapter_gguf(run);
+            let failed = |source| SetupError::Adapter { path: run.to_owned(), source };
+            return Ok(Some(read.map_err(failed)?));
+        }
         let other: StoredConfig = run::read_config(run)?;
         let incompatible =
             |key, its, ours| TrainError::IncompatibleRun { run: run.to_owned(), key, its, ours };

@@ -77,6 +77,37 @@ fn weights_are_taken_over_exactly_and_their_step_is_recorded() {
 }
 
 #[test]
+fn a_run_can_start_from_the_file_of_an_adapter() {
+    let dir = place();
+    let (old, trainer) = begin(&config(dir.path(), "old", &["lora.rank=2"])).unwrap();
+    save(old.path(), &trainer, 3, 0.25);
+    let file = dir.path().join("adapter.gguf");
+    trained_network(old.path(), None).unwrap().net.save_adapter_gguf(&file, "old").unwrap();
+    let from = setting(dir.path(), "adapter.gguf");
+    let of = |changes: &[&str]| config(dir.path(), "new", &[changes, &[&from]].concat());
+    for (changes, wrong) in [
+        (&[][..], "has no adapter"),
+        (&["lora.rank=4"], "lora_a"),
+        (&["lora.rank=2", "lora.alpha=1"], "`adapter.lora.alpha` of the adapter is 32"),
+        (&["lora.rank=2", "lora.targets=[\"q\"]"], "not part of the adapter"),
+    ] {
+        let error = begin(&of(changes)).map(drop).unwrap_err();
+        let text = error_text::one_line(&error);
+        assert!(text.contains("adapter.gguf") && text.contains(wrong), "{text}");
+    }
+    assert!(!dir.path().join("new").exists(), "invalid input creates no run directory");
+    let config = of(&["lora.rank=2"]);
+    let (_new, trainer) = begin(&config).unwrap();
+    let state = trainer.state().unwrap();
+    assert!(state.master.iter().all(|(_, tensor)| tensor.eq(0.25).all().int64_value(&[]) == 1));
+    assert_eq!(state.steps, 0);
+    let start = Start::from(&config);
+    let (origin, machine) = start.resolve().unwrap();
+    assert_eq!(origin.from_step, None);
+    assert_eq!(first(&start.reference(origin, machine).unwrap().trainable()), 0.25);
+}
+
+#[test]
 fn an_earlier_step_of_the_other_run_can_be_named() {
     let dir = place();
     let (old, trainer) = begin(&config(dir.path(), "old", &[])).unwrap();

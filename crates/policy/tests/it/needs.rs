@@ -47,6 +47,8 @@ pub(crate) fn python(program: &str, arguments: &[&Path]) -> Option<String> {
     let path = std::env::join_paths([torch, &packages]).unwrap();
     let mut python = command("python3");
     python.env("PYTHONPATH", path).env("LD_LIBRARY_PATH", stubs.path()).env("HF_HUB_OFFLINE", "1");
+    // PyTorch is installed without bytecode: what is imported is compiled once and kept.
+    python.env_remove("PYTHONDONTWRITEBYTECODE");
     python.env_remove("LD_PRELOAD").arg("-c").arg(program).args(arguments);
     let output = python.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -56,23 +58,7 @@ pub(crate) fn python(program: &str, arguments: &[&Path]) -> Option<String> {
 /// PyTorch in Python loads CUDA's libraries even where it computes on the processor. Where they are not installed,
 /// stub libraries with their names and symbols are used, which are never called.
 fn stand_ins(torch: &Path, to: &Path) {
-    let script = r#"
-        libraries=$(ls "$1"/torch/lib/*.so)
-        missing=$(for library in $libraries; do ldd "$library"; done | awk '/not found/ {print $1}' | sort -u)
-        if [ -z "$missing" ]; then exit 0; fi
-        symbols() { nm -D "$1" $2 2>/dev/null | awk 'NF > 1 {print $NF}' | sed 's/@.*//' | sort -u; }
-        symbols --undefined-only "$libraries" > "$2/asked"
-        symbols --defined-only "$libraries $(find "$1/nvidia" -name '*.so*')" > "$2/there"
-        comm -23 "$2/asked" "$2/there" | grep -E '^(cu|nv|nccl)' | sed 's/.*/char &[64];/' > "$2/all.c"
-        # Symbols are asked for in versions, which mostly have the library's name.
-        for library in $libraries; do LC_ALL=C readelf -V "$library"; done |
-            awk '/File: / {file = $5} /Name: / {print file, $3}' | sort -u > "$2/versions"
-        for library in $missing; do
-            version=$(awk -v name="$library" '$1 == name {print $2; exit}' "$2/versions")
-            echo "${version:-VERSION_1} { *; };" > "$2/script"
-            cc -shared -o "$2/$library" -Wl,-soname="$library" -Wl,--version-script="$2/script" -x c "$2/all.c" || exit 1
-        done
-    "#;
+    let script = include_str!("stand-ins.sh");
     let made =
         command("bash").args(["-c", script, "stand-ins"]).arg(torch).arg(to).status().unwrap();
     assert!(made.success());

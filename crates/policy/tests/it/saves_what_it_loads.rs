@@ -1,8 +1,9 @@
-//! A saved and loaded network is the same; adapters change nothing at first, can be merged, and are saved as PEFT reads.
+//! A saved and loaded network is the same; adapters change nothing at first, can be merged, and are saved as PEFT reads
+//! them, or in a file that is read again.
 
 use lis_policy::{
-    Architecture, LoraConfig, LoraError, Network, Output, Row, SaveError, Scaling, Target,
-    TensorFile,
+    Architecture, LoadError, LoraConfig, LoraError, Network, Output, Row, SaveError, Scaling,
+    Target, TensorFile,
 };
 use tch::{Device, Kind, Tensor};
 
@@ -121,6 +122,35 @@ fn an_adapter_is_written_as_peft_reads_it() {
     let a = file.tensor("base_model.model.model.layers.1.mlp.gate_proj.lora_A.weight").unwrap();
     assert_eq!(a.size(), [2, 32]);
     assert_eq!(file.metadata()["format"], "pt");
+}
+
+#[test]
+fn an_adapter_is_read_as_it_was_written() {
+    for architecture in [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3] {
+        let mut net = tiny(architecture, Output::Tied, Scaling::None);
+        net.add_lora(&lora(vec![Target::Query, Target::Key, Target::Down])).unwrap();
+        for (number, (_, mut factor)) in net.trainable().into_iter().enumerate() {
+            stir(&mut factor, number as f64, 0.1);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("adapter.gguf");
+        net.save_adapter_gguf(&path, "waves").unwrap();
+        let (written, read) = (net.trainable(), net.read_adapter_gguf(&path).unwrap());
+        assert_eq!(written.len(), read.len());
+        for ((name, written), (other, read)) in written.iter().zip(&read) {
+            assert_eq!(name, other);
+            assert_eq!(difference(written, read), 0.0, "{architecture:?} {name}");
+        }
+        let other = match architecture {
+            Architecture::Llama => Architecture::Qwen2,
+            _ => Architecture::Llama,
+        };
+        let mut other = tiny(other, Output::Tied, Scaling::None);
+        assert!(matches!(other.read_adapter_gguf(&path), Err(LoadError::NoAdapter)));
+        other.add_lora(&lora(vec![Target::Query, Target::Key, Target::Down])).unwrap();
+        let refused = other.read_adapter_gguf(&path).unwrap_err();
+        assert!(refused.to_string().contains("`general.architecture`"), "{refused}");
+    }
 }
 
 #[test]

@@ -182,7 +182,8 @@ impl RolloutSettings {
                 ..attempt::Settings::default()
             },
             sandboxes: self.sandboxes,
-            warm: self.sandboxes.min(8),
+            // All episodes of a step begin at once: without these they would wait for one another.
+            warm: self.sandboxes.min(self.episodes()),
             overlong: self.overlong.unwrap_or(overlong),
             ..rollout::RolloutSettings::default()
         }

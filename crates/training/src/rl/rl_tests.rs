@@ -242,3 +242,20 @@ fn a_set_without_problems_is_named() {
     assert!(error.contains("validation.two.data") && error.contains("no problems"), "{error}");
     assert!(!dir.path().join("run").exists());
 }
+
+#[test]
+fn episodes_without_a_response_are_explained() {
+    let settings = RolloutSettings { tokens: 64, timeout: 7.0, ..RolloutSettings::default() };
+    let why = |turns: f64, timeouts: f64| {
+        let mut metrics = Metrics::default();
+        metrics.add("turns_mean", turns);
+        metrics.add("end/timeout", timeouts);
+        why_no_responses(&metrics, &settings)
+    };
+    assert_eq!(why(0.5, 0.5), None);
+    let prompt = "no prompt leaves room for a response in `rollout.tokens` (64)";
+    assert_eq!(why(0.0, 0.0).as_deref(), Some(prompt));
+    let time = "no episode has a response within `rollout.timeout` (7 s)";
+    assert_eq!(why(0.0, 1.0).as_deref(), Some(time));
+    assert_eq!(why_no_responses(&Metrics::default(), &settings), None);
+}
