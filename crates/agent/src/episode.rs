@@ -2,6 +2,7 @@
 //!
 //! Every step records its events before it returns. A step that ends the episode breaks with the [`Outcome`].
 
+mod changes;
 mod conversation;
 mod repetition;
 mod turn;
@@ -23,6 +24,7 @@ use trajectory::{
 };
 
 use self::{
+    changes::Tracker,
     conversation::{Conversation, append_line},
     repetition::Repetition,
 };
@@ -43,6 +45,9 @@ async fn run_turns<M: Model, S: Sandbox, J: Journal<S>>(
     episode: &mut Episode<'_, M, S, J>,
 ) -> ControlFlow<Outcome, Infallible> {
     episode.start()?;
+    // In boxes, as a rare part of a future that all of a program's attempts are made of: it is moved, and its size is that of
+    // its largest part.
+    Box::pin(episode.note_files()).await?;
     loop {
         episode.check_limits()?;
         run_turn(episode).await?;
@@ -58,7 +63,14 @@ async fn run_turn<M: Model, S: Sandbox, J: Journal<S>>(
         episode.remind(&response)?;
     }
     for call in &response.calls {
-        episode.run_tool(call).await?;
+        let done = episode.run_tool(call).await;
+        if let Break(Outcome::Submitted) = done {
+            Box::pin(episode.record_changes()).await?;
+        }
+        done?;
+    }
+    if !response.calls.is_empty() {
+        Box::pin(episode.record_changes()).await?;
     }
     episode.finish_turn().await
 }
@@ -82,6 +94,18 @@ pub struct EpisodeSettings {
     /// The file for the answer inside the sandbox. A block of commands that ends with `submit` submits only if this
     /// file has content. `None`: any file in `output_dir`.
     pub answer_file: Option<PathBuf>,
+    /// Whether the files that each turn changes are recorded.
+    pub changes: FileChanges,
+}
+
+/// What is recorded of the files that turns change below the working directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileChanges {
+    /// Nothing.
+    #[default]
+    Ignored,
+    /// Their names, and the content of small text files, as [`Event::Changed`], where the runtime can tell.
+    Recorded,
 }
 
 /// What an episode starts from.
@@ -126,6 +150,7 @@ pub struct Episode<'a, M, S, J> {
     deadline: Option<tokio::time::Instant>,
     turn: Turn,
     repetition: Repetition,
+    tracker: Tracker,
     /// Turns in a row without a usable tool call.
     misses: u32,
     /// Tool calls so far. The number names the files of long outputs.
@@ -179,6 +204,7 @@ impl<'a, M: Model, S: Sandbox, J: Journal<S>> Episode<'a, M, S, J> {
             deadline: None,
             turn: Turn::new(Stop::End, 0),
             repetition: Repetition::default(),
+            tracker: Tracker::default(),
             misses: 0,
             tool_calls: 0,
             objected: false,

@@ -53,7 +53,7 @@ mod text;
 pub mod tools;
 
 pub use compact::Compaction;
-pub use episode::{Episode, EpisodeSettings, Opening, RestoredFiles, run};
+pub use episode::{Episode, EpisodeSettings, FileChanges, Opening, RestoredFiles, run};
 pub use journal::Journal;
 pub use limits::Limits;
 pub use prompt::Prompts;

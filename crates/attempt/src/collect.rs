@@ -130,7 +130,7 @@ impl Collected {
 pub async fn collect_directory<S: Sandbox>(sandbox: &S, from: &Path, to: &Path) -> Collected {
     let name = to.file_name().unwrap_or_default().to_string_lossy();
     let partial = to.with_file_name(format!(".{name}.partial"));
-    let _ = fs::remove_dir_all(&partial);
+    remove(&partial);
     let copied = match sandbox.copy_out(from, &partial).await {
         Ok(report) => replace(&partial, from, to).map(|()| report),
         Err(error) => Err(error),
@@ -138,15 +138,24 @@ pub async fn collect_directory<S: Sandbox>(sandbox: &S, from: &Path, to: &Path) 
     match copied {
         Ok(report) => Collected { report, error: None },
         Err(error) => {
-            let _ = fs::remove_dir_all(&partial);
+            remove(&partial);
             Collected { report: CopyReport::default(), error: Some(error) }
         }
     }
 }
 
+/// Removes what is there: files of an earlier collection as a rule, but a run directory of a stranger may have anything in
+/// their place. Of a link, only the link is removed.
+fn remove(path: &Path) {
+    let _ = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        _ => fs::remove_file(path),
+    };
+}
+
 /// Moves what was copied in place. A model may have replaced its output directory by a file.
 fn replace(partial: &Path, from: &Path, to: &Path) -> Result<(), Error> {
-    let _ = fs::remove_dir_all(to);
+    remove(to);
     let moved = match partial.is_dir() {
         true => fs::rename(partial, to),
         false => fs::create_dir(to)
@@ -168,6 +177,34 @@ pub fn answer_of(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_the_place_of_the_files_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("victim")).unwrap();
+        fs::write(at("victim/kept"), "kept").unwrap();
+        let places: [fn(&Path, &Path); 4] = [
+            |to, victim| std::os::unix::fs::symlink(victim, to).unwrap(),
+            |to, victim| std::os::unix::fs::symlink(victim.join("kept"), to).unwrap(),
+            |to, _| fs::write(to, "a file").unwrap(),
+            |to, victim| {
+                fs::create_dir(to).unwrap();
+                std::os::unix::fs::symlink(victim, to.join("link")).unwrap();
+            },
+        ];
+        for (number, place) in places.into_iter().enumerate() {
+            place(&at("files"), &at("victim"));
+            fs::create_dir(at("partial")).unwrap();
+            fs::write(at("partial/answer.txt"), "42").unwrap();
+            replace(&at("partial"), Path::new("/output"), &at("files")).unwrap();
+            assert_eq!(fs::read_to_string(at("victim/kept")).unwrap(), "kept", "{number}");
+            let files = fs::symlink_metadata(at("files")).unwrap();
+            assert!(files.is_dir() && at("files/answer.txt").is_file(), "{number}");
+            assert!(!at("files/link").exists() && !at("victim/answer.txt").exists(), "{number}");
+            fs::remove_dir_all(at("files")).unwrap();
+        }
+    }
 
     #[test]
     fn answers_are_files_and_read_as_graders_do() {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, str::FromStr, time::Duration};
 
 use agent::{
-    Compaction, EpisodeSettings, Limits,
+    Compaction, EpisodeSettings, FileChanges, Limits,
     tools::{ToolSet, Tools, Vision},
 };
 use model::{Price, Sampling};
@@ -43,6 +43,9 @@ pub struct Settings {
     pub documents: Documents,
     /// Capabilities that are taken away from the model.
     pub without: BTreeSet<Capability>,
+    /// Whether the files that turns change are recorded. Changes no result, so it is not part of the record.
+    #[serde(skip)]
+    pub changes: FileChanges,
     /// The version of the program.
     pub program: String,
 }
@@ -61,6 +64,7 @@ impl Default for Settings {
             compaction: None,
             documents: Documents::default(),
             without: BTreeSet::new(),
+            changes: FileChanges::default(),
             program: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -218,6 +222,7 @@ impl Settings {
             price: self.price,
             output_dir: file.as_ref().map(|_| task.prompts.output_dir.clone()),
             answer_file: file.map(|name| task.prompts.output_dir.join(name)),
+            changes: self.changes,
         }
     }
 

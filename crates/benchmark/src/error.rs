@@ -24,6 +24,19 @@ pub enum Error {
         /// What differs; never empty.
         differences: Vec<Difference>,
     },
+    /// The run would have very many attempts, which a directory of somebody else may request.
+    #[error(
+        "the run in {path} would have {attempts} attempts, and the most is {most}; repeat problems less often, or choose \
+         another directory if this one is not yours"
+    )]
+    TooManyAttempts {
+        /// The directory.
+        path: PathBuf,
+        /// How many attempts were requested, in all modes and by all commands.
+        attempts: usize,
+        /// How many are allowed.
+        most: usize,
+    },
     /// Answers are to be graded again, and there are none.
     #[error("cannot grade again: {path} has no attempts")]
     NothingToGrade {
@@ -69,6 +82,7 @@ impl Error {
         matches!(
             self,
             Self::SettingsDiffer { .. }
+                | Self::TooManyAttempts { .. }
                 | Self::NothingToGrade { .. }
                 | Self::TaskNotInRun { .. }
                 | Self::Results(results::Error::Locked { .. })

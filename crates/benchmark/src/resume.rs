@@ -17,6 +17,10 @@ use crate::{Difference, Error, Plan, TaskRows};
 /// The keys of [`RunSettings::requested`] that say what a run consists of.
 const SCOPE: [&str; 3] = ["selection", "repeats", "modes"];
 
+/// The most attempts of a run: all of them are listed in memory. A directory may come from a stranger, and its requests
+/// add to those of the user.
+const MAX_ATTEMPTS: usize = 2_000_000;
+
 /// Whether answers that have a grade are graded again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regrade {
@@ -89,6 +93,7 @@ fn prepare(
             return Err(Error::NothingToGrade { path: dir.path().to_owned() });
         }
         requested.tasks = tasks(&requested);
+        check_size(&dir, &requested)?;
         return Ok(PreparedRun { dir, lock, run: requested });
     };
     match regrade {
@@ -96,6 +101,8 @@ fn prepare(
         Regrade::All => keep_scope(&recorded, &mut requested),
     }
     requested.tasks = tasks(&requested);
+    requested.modes = union(&recorded.modes, &requested.modes);
+    check_size(&dir, &requested)?;
     requested.settings.regradings.clone_from(&recorded.settings.regradings);
     if regrade == Regrade::All {
         let is_new = |task: &&TaskInfo| !recorded.tasks.iter().any(|known| known.name == task.name);
@@ -121,9 +128,8 @@ fn prepare(
         let path = dir.path().to_owned();
         return Err(Error::SettingsDiffer { path, program: recorded.program, differences });
     }
-    let modes = union(&recorded.modes, &requested.modes);
     requested.tasks.extend(absent);
-    let run = Run { started: recorded.started, program: recorded.program, modes, ..requested };
+    let run = Run { started: recorded.started, program: recorded.program, ..requested };
     Ok(PreparedRun { dir, lock, run })
 }
 
@@ -145,6 +151,21 @@ impl PreparedRun {
         seal(&mut self.run.settings);
         self.dir.save_run(&self.run).map_err(Error::Results)?;
         Ok((lock, self.run))
+    }
+}
+
+/// Rejects a run whose attempts could not even be listed.
+fn check_size(dir: &ResultsDir, run: &Run) -> Result<(), Error> {
+    let in_each_mode =
+        run.tasks.iter().fold(0_usize, |sum, task| sum.saturating_add(task.planned()));
+    let attempts = in_each_mode.saturating_mul(run.modes.len());
+    match attempts > MAX_ATTEMPTS {
+        true => Err(Error::TooManyAttempts {
+            path: dir.path().to_owned(),
+            attempts,
+            most: MAX_ATTEMPTS,
+        }),
+        false => Ok(()),
     }
 }
 

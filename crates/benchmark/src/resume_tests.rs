@@ -302,3 +302,29 @@ fn another_judge_makes_all_its_grades_outdated() {
     let (_lock, kept) = regrade(&dir, with("k", &tasks[..1])).unwrap();
     assert_eq!(counts(&kept), [2, 1, 0]);
 }
+
+#[test]
+fn requests_of_a_stranger_do_not_fill_the_memory() {
+    use crate::plan::tests::{problem, request, rows};
+
+    let folder = tempfile::tempdir().unwrap();
+    let dir = ResultsDir::new(folder.path());
+    let rows = [rows(vec![problem("a", 1)])];
+    let mine = || {
+        let mut run = run(&[Mode::Llm], Value::Null);
+        run.settings.requests = vec![request(None, 1)];
+        run
+    };
+    drop(prepare_run(&dir, mine(), &rows, Regrade::No).unwrap().save(|_| ()).unwrap());
+    finish_one(&dir);
+    let mut hostile = dir.run().unwrap().unwrap();
+    hostile.settings.requests[0].repeats = u32::MAX;
+    dir.save_run(&hostile).unwrap();
+    for regrade in [Regrade::No, Regrade::All] {
+        let error = prepare_run(&dir, mine(), &rows, regrade).unwrap_err();
+        let attempts = u32::MAX as usize;
+        let expected =
+            matches!(error, Error::TooManyAttempts { attempts: found, .. } if found == attempts);
+        assert!(expected && error.is_usage(), "{error}");
+    }
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tracing::{Instrument, Span, debug, debug_span, field, trace};
+use trajectory::count_values;
 
 use crate::{
     Delta, Endpoint, Error, Listener, Request, Response,
@@ -297,25 +298,6 @@ impl AnswerBody {
     }
 }
 
-/// The number of values that a JSON text has at most, counted up to one more than `most`: each but the first follows one of
-/// these marks.
-pub(crate) fn values(text: &[u8], most: usize) -> usize {
-    let (mut values, mut quoted, mut escaped) = (1, false, false);
-    for byte in text {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b',' | b'[' | b'{' | b':' if !quoted => values += 1,
-            _ => {}
-        }
-        if values > most {
-            break;
-        }
-    }
-    values
-}
-
 fn take(http: &Http, event: &Event, assembler: &mut impl EventSink) -> Result<Progress, Error> {
     let data = event.data.trim();
     if data == "[DONE]" {
@@ -325,7 +307,7 @@ fn take(http: &Http, event: &Event, assembler: &mut impl EventSink) -> Result<Pr
         return Ok(Progress::More);
     }
     let most = assembler.max_values();
-    if values(data.as_bytes(), most) > most {
+    if count_values(data.as_bytes(), most) > most {
         let why = format!("one event has more than {most} values, too many for the request");
         return Err(http.protocol_error(&why));
     }
@@ -343,19 +325,4 @@ fn take(http: &Http, event: &Event, assembler: &mut impl EventSink) -> Result<Pr
         return Err(http.error(&Refusal::in_stream(&json)));
     }
     assembler.push(&json)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::values;
-
-    #[test]
-    fn values_are_counted_outside_strings() {
-        for (text, expected) in
-            [("1", 1), ("[1,2]", 3), (r#"{"a":[],"b":"x,y[{:\",\\"}"#, 6), (r#"["\\",1]"#, 3)]
-        {
-            assert_eq!(values(text.as_bytes(), 100), expected, "{text}");
-        }
-        assert_eq!(values("[".repeat(1 << 20).as_bytes(), 10), 11);
-    }
 }

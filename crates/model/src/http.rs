@@ -12,11 +12,11 @@ use lis_http::{
 };
 use serde_json::Value;
 use tokio::time::timeout;
-use trajectory::error_chain;
+use trajectory::{count_values, error_chain};
 
 use crate::{
     Endpoint, Error, Secret,
-    exchange::{MAX_VALUES, values},
+    exchange::MAX_VALUES,
     refusal::{Refusal, one_line},
 };
 
@@ -118,7 +118,7 @@ impl Http {
         while let Some(chunk) = answer.chunk(self.endpoint.silence).await? {
             body.extend_from_slice(&chunk);
         }
-        if values(&body, MAX_VALUES) > MAX_VALUES {
+        if count_values(&body, MAX_VALUES) > MAX_VALUES {
             return Err(self.protocol_error("the list of models is too long"));
         }
         serde_json::from_slice(&body)

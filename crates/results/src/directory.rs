@@ -11,7 +11,7 @@ use std::{
 
 use rustix::{fs::OFlags, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
-use trajectory::{Line, escape_hidden};
+use trajectory::{Line, MAX_FILE_VALUES, count_values, escape_hidden};
 
 use crate::{AttemptKey, AttemptRecord, Judgement, Run, VERSION, name, open::open_below};
 
@@ -239,7 +239,11 @@ impl ResultsDir {
     }
 
     fn read_json<T: DeserializeOwned>(&self, path: &Path) -> Result<T, Error> {
-        serde_json::from_str(&self.read_text(path)?).map_err(|error| malformed(path, &error))
+        let text = self.read_text(path)?;
+        if count_values(text.as_bytes(), MAX_FILE_VALUES) > MAX_FILE_VALUES {
+            return Err(malformed(path, &format!("it has more than {MAX_FILE_VALUES} values")));
+        }
+        serde_json::from_str(&text).map_err(|error| malformed(path, &error))
     }
 
     /// Reads a regular file of the run.

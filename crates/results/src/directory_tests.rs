@@ -181,3 +181,17 @@ fn a_damaged_file_is_named_and_hides_nothing() {
     let [Ok(_), Err(error)] = &read[..] else { panic!("{read:?}") };
     assert!(error.to_string().contains("b.0.json"), "{error}");
 }
+
+#[test]
+fn small_values_do_not_fill_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = ResultsDir::new(dir.path());
+    let mut hostile = attempt("a", 0);
+    folder.save(&hostile).unwrap();
+    hostile.grade = Value::Array(vec![Value::Null; MAX_FILE_VALUES]);
+    folder.save(&hostile).unwrap();
+    let error = folder.attempt(&hostile.key).unwrap_err();
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
+    // The text alone is small.
+    assert!(std::fs::metadata(folder.attempt_path(&hostile.key)).unwrap().len() < 32 << 20);
+}

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Assistant, Message, Outcome, Spent, Stop, Usage};
+use crate::{Assistant, MAX_FILE_VALUES, Message, Outcome, Spent, Stop, Usage, count_values};
 
 /// The version of the lines this program writes. It reads all versions up to this one.
 pub const VERSION: u32 = 1;
@@ -56,6 +56,8 @@ pub enum Event {
     Responded(Box<Responded>),
     /// A message was added for the model: a tool result, or a reminder.
     Observed(Box<Observed>),
+    /// Files that a turn changed on disk, as the sandbox's runtime saw them.
+    Changed(Box<Changed>),
     /// Old tool results were shortened for the model, because its context is nearly full.
     Compacted {
         /// The turn before which this happened.
@@ -142,6 +144,53 @@ pub struct Observed {
     pub millis: u64,
 }
 
+/// The files that a turn changed. What the calls of a turn leave running may change files later: they belong to the turn
+/// in which they were found changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    /// The turn, from 1.
+    pub turn: u32,
+    /// The directory of the sandbox that was looked at.
+    #[serde(default)]
+    pub directory: String,
+    /// The files, by path.
+    pub files: Vec<ChangedFile>,
+    /// Whether files are missing: there were too many, or looking for them took too long.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
+}
+
+/// A file that was changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChangedFile {
+    /// Its path in the sandbox. Bytes that are not UTF-8 are replaced.
+    pub path: String,
+    /// What happened to it.
+    pub change: FileChange,
+    /// Its size in bytes; 0 if it is gone.
+    #[serde(default)]
+    pub size: u64,
+    /// The content, of a small text file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The content before the first change that was recorded, of a small text file that was there when the episode began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+}
+
+/// What happened to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileChange {
+    /// It is new.
+    Created,
+    /// Its content changed, or it may be new: the image may have had a file of that name.
+    #[default]
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
 /// The end of an episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
@@ -169,11 +218,29 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Parses an events file. An incomplete last line, as a killed process leaves it, is ignored.
+/// How many lines may be gone through again because an episode was resumed: every time, those that do not count any more
+/// are removed from all before. A thousand times in a record of a million lines take a second.
+const MAX_REVISITED: usize = 1 << 30;
+
+/// Parses an events file. An incomplete last line, as a killed process leaves it, is ignored. The file may be hostile: one
+/// that would take very much memory or time is an error.
 pub fn read(text: &str) -> Result<Vec<Line>, ReadError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let lines = whole.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines.map(|(at, line)| read_line(line).map_err(|why| ReadError { line: at + 1, why })).collect()
+    let (mut lines, mut values, mut resumed) = (Vec::new(), 0, 0_usize);
+    for (at, line) in whole.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let refused = |why: String| ReadError { line: at + 1, why };
+        values += count_values(line.as_bytes(), MAX_FILE_VALUES - values);
+        if values > MAX_FILE_VALUES {
+            return Err(refused(format!("the file has more than {MAX_FILE_VALUES} values")));
+        }
+        let line = read_line(line).map_err(refused)?;
+        resumed += usize::from(matches!(line.event, Event::Resumed { .. }));
+        lines.push(line);
+        if resumed.saturating_mul(lines.len()) > MAX_REVISITED {
+            return Err(refused("the episode was resumed too often".to_owned()));
+        }
+    }
+    Ok(lines)
 }
 
 /// Checks the version first: a newer line may have an unknown structure.

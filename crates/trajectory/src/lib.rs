@@ -23,6 +23,7 @@
 //! assert_eq!((messages.len(), complete_turns), (1, 0));
 //! ```
 
+mod bounds;
 mod event;
 mod hidden;
 mod history;
@@ -32,9 +33,11 @@ mod record;
 mod usage;
 mod validity;
 
+pub use bounds::{MAX_FILE_VALUES, count_values};
 pub use error_text::chain as error_chain;
 pub use event::{
-    ENDED, Ended, Event, Line, Observed, ReadError, Responded, Started, VERSION, read,
+    Changed, ChangedFile, ENDED, Ended, Event, FileChange, Line, Observed, ReadError, Responded,
+    Started, VERSION, read,
 };
 pub use hidden::{escape_hidden, is_hidden};
 pub use history::{compacted, history};

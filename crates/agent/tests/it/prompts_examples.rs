@@ -31,7 +31,8 @@ fn names_in(dir: &Path) -> BTreeSet<String> {
 fn folders() -> BTreeSet<String> {
     let mut names = names_in(&examples());
     // Programs, sets of tasks and configurations.
-    let others = ["README.md", "rust", "small-tasks", "study", "tasks", "train"];
+    let others =
+        ["README.md", "notebooks", "python", "rust", "small-tasks", "study", "tasks", "train"];
     assert!(others.into_iter().all(|name| names.remove(name)));
     names
 }

@@ -1,8 +1,8 @@
 //! Every event survives being written and read again.
 
 use lis_trajectory::{
-    Arguments, Assistant, Content, Ended, Event, Fault, Line, Message, Observed, Outcome,
-    Responded, Spent, Started, Stop, ToolCall, ToolResult, Usage, read,
+    Arguments, Assistant, Changed, ChangedFile, Content, Ended, Event, Fault, FileChange, Line,
+    Message, Observed, Outcome, Responded, Spent, Started, Stop, ToolCall, ToolResult, Usage, read,
 };
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Map, Value, json};
@@ -168,6 +168,20 @@ fn observed() -> impl Strategy<Value = Observed> {
     )
 }
 
+fn changed() -> impl Strategy<Value = Changed> {
+    let change = prop_oneof![
+        Just(FileChange::Created),
+        Just(FileChange::Modified),
+        Just(FileChange::Deleted)
+    ];
+    let file = (text(), change, any::<u64>(), option::of(text()), option::of(text())).prop_map(
+        |(path, change, size, text, before)| ChangedFile { path, change, size, text, before },
+    );
+    (any::<u32>(), text(), vec(file, 0..3), any::<bool>()).prop_map(
+        |(turn, directory, files, incomplete)| Changed { turn, directory, files, incomplete },
+    )
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let retried = |(turn, attempt, wait_ms, why)| Event::Retried { turn, attempt, wait_ms, why };
     prop_oneof![
@@ -178,6 +192,7 @@ fn event() -> impl Strategy<Value = Event> {
         (any::<u32>(), any::<usize>())
             .prop_map(|(turn, messages)| Event::Compacted { turn, messages }),
         (any::<u32>(), text()).prop_map(|(turn, image)| Event::Saved { turn, image }),
+        changed().prop_map(|it| Event::Changed(Box::new(it))),
         any::<u32>().prop_map(|turn| Event::Resumed { turn }),
         value().prop_map(|settings| Event::Reconfigured { settings }),
         (outcome(), spent()).prop_map(|(outcome, spent)| Event::Ended(Ended { outcome, spent })),

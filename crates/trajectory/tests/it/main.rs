@@ -12,3 +12,4 @@ mod loads_other_records;
 mod reads_old_files;
 mod records_an_episode;
 mod remembers_the_conversation;
+mod survives_hostile_files;
