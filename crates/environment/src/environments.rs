@@ -3,7 +3,6 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    io::Read,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,8 +19,8 @@ use crate::{
     session::{NewSession, Session},
 };
 
-/// Bytes of an id: as many as in a key.
-const ID_BYTES: usize = 16;
+/// Letters of an id: as many bits as in a key.
+const ID_LENGTH: usize = 26;
 /// Gone sessions that are remembered, so that their clients learn why.
 const MAX_GONE: usize = 4096;
 /// When to try again where there are too many sessions.
@@ -172,7 +171,7 @@ impl<R: Runtime> Environments<R> {
         let index = choose(served, &reset.row)?;
         let problem = served.problems.get(index).ok_or_else(|| unknown(served, &index))?;
         let new = NewSession {
-            id: random_id()?,
+            id: random_id::letters(ID_LENGTH).map_err(no_random)?,
             owner: owner.into(),
             task: Arc::clone(&served.task),
             row: RowId { id: problem.id.clone(), index },
@@ -366,7 +365,7 @@ fn choose(served: &Served, row: &RowChoice) -> Result<usize, Error> {
     match row {
         RowChoice::Any => {
             let mut seed = [0; 8];
-            random(&mut seed)?;
+            random_id::fill(&mut seed).map_err(no_random)?;
             Ok(drawn(u64::from_le_bytes(seed)))
         }
         RowChoice::Seed(seed) => Ok(drawn(*seed)),
@@ -383,16 +382,8 @@ fn unknown(served: &Served, row: &dyn fmt::Display) -> Error {
     Error::UnknownRow { task: served.task.name.clone(), row: row.to_string() }
 }
 
-/// An id that cannot be guessed.
-fn random_id() -> Result<String, Error> {
-    let mut bytes = [0; ID_BYTES];
-    random(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn random(bytes: &mut [u8]) -> Result<(), Error> {
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes));
-    read.map_err(|error| Error::Random(error.to_string()))
+fn no_random(error: std::io::Error) -> Error {
+    Error::Random(error.to_string())
 }
 
 impl<R: Runtime> fmt::Debug for Environments<R> {

@@ -64,7 +64,7 @@ pub(crate) struct NewSession {
     pub(crate) settings: Arc<Settings>,
     pub(crate) format: ToolFormat,
     pub(crate) lease: Duration,
-    /// Kept while the session has a sandbox.
+    /// Kept while the session has a sandbox, or may need one for grading.
     pub(crate) held: Permit,
 }
 
@@ -320,7 +320,8 @@ impl<R: Runtime> Played<R> {
             cancel: session.cancel.clone(),
         };
         let mut attempt = attempt::answer(&play, EventLog::in_memory()).await;
-        drop(held);
+        // A grader that runs in a sandbox takes the place of the episode's.
+        let held = Some(held).filter(|_| !self.task.grader.is_immediate() && attempt.is_answered());
         session.ended(&attempt);
         attempt.events = Vec::new();
         tokio::select! {
@@ -333,6 +334,7 @@ impl<R: Runtime> Played<R> {
             attempt.apply(graded);
         }
         attempt.answer = String::new();
+        drop(held);
         session.scored(Score::of(&attempt));
         session.cancel.cancelled().await;
     }

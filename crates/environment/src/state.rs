@@ -54,19 +54,17 @@ pub struct Failure {
     pub cause: String,
     /// Whether another session at this problem may do better.
     pub retry: bool,
+    /// Whether the policy may have caused it: its commands ran in the sandbox that failed, or its answer is what could not
+    /// be graded. A policy that is never blamed for such failures can learn to cause them.
+    pub policy_may_be_at_fault: bool,
 }
 
 impl Failure {
-    fn new(fault: Fault, cause: &str) -> Self {
-        Self { fault, cause: cause.to_owned(), retry: fault.is_transient() }
-    }
-
-    /// The failure that ended an episode, if one did.
-    pub fn of(outcome: &Outcome) -> Option<Self> {
-        match outcome {
-            Outcome::Infrastructure { cause, fault } => Some(Self::new(*fault, cause)),
-            _ => None,
-        }
+    /// `turns` is how often the policy has responded.
+    fn new(fault: Fault, cause: &str, turns: u32) -> Self {
+        let retry = fault.is_transient();
+        let policy_may_be_at_fault = turns > 0 && matches!(fault, Fault::Sandbox | Fault::Grader);
+        Self { fault, cause: cause.to_owned(), retry, policy_may_be_at_fault }
     }
 }
 
@@ -88,10 +86,11 @@ pub struct Score {
 impl Score {
     /// The score of a graded attempt.
     pub(crate) fn of(attempt: &Attempt) -> Self {
+        let turns = attempt.usage.turns;
         let failure = match &attempt.validity {
             Validity::Valid => None,
-            Validity::Cancelled => Some(Failure::new(Fault::Unknown, "the session ended")),
-            Validity::Invalid { fault, cause } => Some(Failure::new(*fault, cause)),
+            Validity::Cancelled => Some(Failure::new(Fault::Unknown, "the session ended", turns)),
+            Validity::Invalid { fault, cause } => Some(Failure::new(*fault, cause, turns)),
         };
         Self {
             score: attempt.score.filter(|_| failure.is_none()),
@@ -131,6 +130,16 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The failure that ended the episode, if one did.
+    pub fn failure(&self) -> Option<Failure> {
+        match &self.outcome {
+            Some(Outcome::Infrastructure { cause, fault }) => {
+                Some(Failure::new(*fault, cause, self.step))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a result is on its way.
     pub fn is_pending(&self) -> bool {
         matches!(self.phase, Phase::Starting | Phase::Stepping) || self.is_scoring

@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io,
-    ops::Bound,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -22,7 +21,7 @@ use crate::{
     InputContent, InputFile, OwnedDelta, Page, Parent, Record, Resume, ServedModel, State, earlier,
     files,
     images::{Hold, Images},
-    live::{Entry, NotNow},
+    live::{Entry, NotNow, Standing},
     play::Play,
     record,
     request::{check_limits, check_metadata},
@@ -238,7 +237,7 @@ impl<R: RemoteRuntime> Episodes<R> {
         Ok(Episode { id: id.to_owned(), entry, options: Arc::clone(&self.options) })
     }
 
-    /// Lists episodes, newest first, at most `limit` at once, those after the one named by `after`.
+    /// Lists episodes, newest first, at most `limit` at once, those after the one named by `after`. Reads a small file of each.
     pub fn list(
         &self,
         owner: &str,
@@ -247,20 +246,23 @@ impl<R: RemoteRuntime> Episodes<R> {
         limit: usize,
     ) -> Page {
         let limit = limit.clamp(1, MAX_PAGE);
-        let mut episodes = Vec::new();
-        let mut more = false;
-        let entries = self.options.store.lock();
-        let end = after.map_or(Bound::Unbounded, Bound::Excluded);
-        for (_, entry) in entries.range::<str, _>((Bound::Unbounded, end)).rev() {
-            let Some(summary) = entry.summary_if(owner, state) else { continue };
-            if episodes.len() == limit {
-                more = true;
+        let mut found = Vec::new();
+        let episodes = self.options.store.lock();
+        for (id, standing) in episodes.owned(owner, after) {
+            if state.is_none_or(|state| state == standing.state) {
+                found.push((id, standing));
+            }
+            if found.len() > limit {
                 break;
             }
-            episodes.push(summary);
         }
-        let next = episodes.last().filter(|_| more).map(|last| last.id.clone());
-        Page { episodes, next }
+        drop(episodes);
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().filter(|_| more).map(|(id, _)| id.clone());
+        // One that was removed meanwhile is not listed.
+        let summary = |(id, standing)| self.options.store.summary(id, standing).ok();
+        Page { episodes: found.into_iter().filter_map(summary).collect(), next }
     }
 
     /// Cancels an episode. It ends within moments; wait for it with [`Episode::wait`].
@@ -272,10 +274,10 @@ impl<R: RemoteRuntime> Episodes<R> {
 
     /// Cancels all running episodes of these owners.
     pub fn cancel_where(&self, is_meant: impl Fn(&str) -> bool) {
-        let entries: Vec<Arc<Entry>> = self.options.store.lock().values().cloned().collect();
+        let entries: Vec<Arc<Entry>> = self.options.store.lock().entries().cloned().collect();
         for entry in entries {
             if let Some(live) = entry.live()
-                && is_meant(&entry.summary().owner)
+                && is_meant(&entry.owner)
             {
                 live.cancel.cancel();
             }
@@ -351,7 +353,7 @@ impl<R: RemoteRuntime> Episodes<R> {
     pub async fn close(&self, grace: Duration) {
         self.closing.store(true, Ordering::SeqCst);
         let tasks = std::mem::take(&mut *self.tasks());
-        let entries: Vec<Arc<Entry>> = self.options.store.lock().values().cloned().collect();
+        let entries: Vec<Arc<Entry>> = self.options.store.lock().entries().cloned().collect();
         for live in entries.iter().filter_map(|entry| entry.live()) {
             live.park();
         }
@@ -365,7 +367,7 @@ impl<R: RemoteRuntime> Episodes<R> {
         }
         // Those that were aborted still have watchers.
         for entry in entries.iter().filter(|entry| entry.state() == State::Running) {
-            entry.end(State::Interrupted, None);
+            entry.end(Standing::INTERRUPTED);
         }
     }
 
@@ -445,7 +447,7 @@ impl<R: RemoteRuntime> Episodes<R> {
         self.check_open()?;
         let live = entry.begin().map_err(|why| not_resumable(&record.id, why))?;
         if let Err(error) = self.options.store.remove_result(&record.id) {
-            entry.end(State::Interrupted, None);
+            entry.end(Standing::INTERRUPTED);
             return Err(error);
         }
         let id = record.id.clone();
@@ -497,7 +499,7 @@ impl Episode {
 
     /// Whose it is.
     pub fn owner(&self) -> String {
-        self.entry.summary().owner
+        self.entry.owner.to_string()
     }
 
     /// All about it.

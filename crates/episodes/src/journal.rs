@@ -89,6 +89,7 @@ impl<R: RemoteRuntime> EpisodeJournal<R> {
         }
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.events.append(event)?;
+        self.live.forget_partial();
         self.publish()
     }
 
@@ -146,8 +147,7 @@ async fn snapshot<S: Sandbox>(sandbox: &S, image: &str) -> bool {
 
 impl<R: RemoteRuntime> Listener for EpisodeJournal<R> {
     fn on_delta(&self, delta: Delta<'_>) {
-        // Without a listener it is dropped.
-        let _ = self.live.deltas.send(delta.into());
+        self.live.hear(delta);
     }
 }
 

@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod files;
 mod images;
+mod index;
 mod journal;
 mod live;
 mod metered;

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use agent::{
-    Compaction, EpisodeSettings, Limits, Prompts,
+    Compaction, EpisodeSettings, FileChanges, Limits, Prompts,
     tools::{Tools, Vision},
 };
 use model::{Price, Sampling, SharedModel};
@@ -87,6 +87,7 @@ impl EpisodeOptions {
                 .then(|| Compaction { window: Some(window), ..Compaction::default() }),
             output_dir: Some(self.prompts.output_dir.clone()),
             answer_file: None,
+            changes: FileChanges::Recorded,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     files,
     images::{Hold, Images},
     journal::EpisodeJournal,
-    live::{Entry, Live},
+    live::{Entry, Live, Standing},
     metered::Metered,
 };
 
@@ -75,7 +75,7 @@ impl<R: RemoteRuntime> Play<R> {
         let Some(result) = result else {
             // Who waits for the end may open the directory again.
             drop(options);
-            entry.end(State::Interrupted, None);
+            entry.end(Standing::INTERRUPTED);
             return;
         };
         let written = options.store.write_result(&id, &result);
@@ -88,7 +88,7 @@ impl<R: RemoteRuntime> Play<R> {
             entry.end_unstored(unstored);
             return;
         }
-        entry.end(result.state(), Some(result.outcome.name().to_owned()));
+        entry.end(Standing::of(&result));
     }
 
     /// Plays the episode; no result where it was parked.

@@ -1,7 +1,7 @@
 //! The directory of all episodes: its lock, the directories of episodes, and their files, written whole or not at all.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -10,14 +10,19 @@ use std::{
     time::Duration,
 };
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use trajectory::Line;
 
 use crate::{
-    EpisodeResult, Error, InputContent, InputFile, Record, State, Summary, live::Entry, record,
+    EpisodeResult, Error, InputContent, InputFile, Record, State, Summary,
+    index::{ID_LENGTH, Index, PREFIX},
+    live::{Entry, Standing},
+    record,
 };
 
 const RECORD: &str = "episode.json";
+/// What lists say about an episode. May be missing: then the record says it.
+const SUMMARY: &str = "summary.json";
 const RESULT: &str = "result.json";
 const EVENTS: &str = "events.jsonl";
 const INPUT: &str = "input";
@@ -35,7 +40,9 @@ const MAX_INPUT: usize = 10_000;
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
-    entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    episodes: Mutex<Index>,
+    /// The names of owners, each once.
+    owners: Mutex<BTreeSet<Arc<str>>>,
     _lock: File,
 }
 
@@ -63,7 +70,8 @@ impl Store {
             }
             Err(error) => return Err(failed()(error)),
         }
-        let mut entries = BTreeMap::new();
+        let mut episodes = Index::default();
+        let mut owners = BTreeSet::new();
         for found in fs::read_dir(dir).map_err(failed())? {
             let found = found.map_err(failed())?;
             let name = found.file_name().to_string_lossy().into_owned();
@@ -71,12 +79,15 @@ impl Store {
                 let _ = fs::remove_dir_all(found.path());
             } else if is_id(&name) {
                 match load(&found.path(), &name) {
-                    Ok(entry) => drop(entries.insert(name, Arc::new(entry))),
+                    Ok((owner, standing)) => {
+                        episodes.add(&name, interned(&mut owners, &owner), standing);
+                    }
                     Err(error) => tracing::warn!("skipping {}: {}", name, error.chain()),
                 }
             }
         }
-        Ok(Self { dir: dir.to_owned(), entries: Mutex::new(entries), _lock: lock })
+        let (episodes, owners) = (Mutex::new(episodes), Mutex::new(owners));
+        Ok(Self { dir: dir.to_owned(), episodes, owners, _lock: lock })
     }
 
     /// The path.
@@ -84,12 +95,23 @@ impl Store {
         &self.dir
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether this process plays an episode.
+    pub fn is_running(&self, id: &str) -> bool {
+        self.find(id).is_ok_and(|entry| entry.state() == State::Running)
+    }
+
+    /// What the model of a running episode has said since its last event; empty where it is not running.
+    pub fn partial(&self, id: &str) -> String {
+        let live = self.find(id).ok().and_then(|entry| entry.live());
+        live.map(|live| live.partial()).unwrap_or_default()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Index> {
+        self.episodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn find(&self, id: &str) -> Result<Arc<Entry>, Error> {
-        let found = self.lock().get(id).filter(|entry| !entry.is_removed()).cloned();
+        let found = self.lock().entry(id).filter(|entry| !entry.is_removed());
         found.ok_or_else(|| Error::NotFound(id.to_owned()))
     }
 
@@ -111,9 +133,24 @@ impl Store {
             let _ = fs::remove_dir_all(&partial);
             return Err(error);
         }
-        let entry = Arc::new(Entry::new(summary(record, State::Interrupted)));
-        self.lock().insert(record.id.clone(), Arc::clone(&entry));
-        Ok(entry)
+        let owner = {
+            let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+            interned(&mut owners, &record.owner)
+        };
+        let mut episodes = self.lock();
+        episodes.add(&record.id, owner, Standing::INTERRUPTED);
+        episodes.entry(&record.id).ok_or_else(|| Error::NotFound(record.id.clone()))
+    }
+
+    /// What lists say about an episode.
+    pub(crate) fn summary(&self, id: String, standing: Standing) -> Result<Summary, Error> {
+        let dir = self.dir.join(&id);
+        // Episodes of earlier versions have a record only.
+        let brief = read_json(&dir, SUMMARY)
+            .or_else(|_| read_json(&dir, RECORD).map(|record| Brief::of(&record)))?;
+        let Brief { owner, created, model, task, metadata } = brief;
+        let (state, outcome) = (standing.state, standing.outcome.map(str::to_owned));
+        Ok(Summary { id, owner, created, state, model, task, metadata, outcome })
     }
 
     /// Removes an episode's directory.
@@ -189,48 +226,62 @@ impl Store {
 
 /// A new id: the time, so that ids sort by it, and random letters, so that none can be guessed.
 pub(crate) fn new_id(now_ms: u64) -> Result<String, Error> {
-    const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    let letter = |bits: u64| char::from(LETTERS[(bits & 31) as usize]);
-    let mut random = [0u8; 20];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut random))
-        .map_err(Error::storage("there are no random numbers"))?;
-    let time = (0..9).rev().map(|digit| letter(now_ms >> (5 * digit)));
-    let random = random.iter().map(|byte| letter(u64::from(*byte)));
-    Ok("ep_".chars().chain(time).chain(random).collect())
+    let random = random_id::letters(20).map_err(Error::storage("there are no random numbers"))?;
+    let time = (0..9).rev().map(|digit| random_id::letter(now_ms >> (5 * digit)));
+    Ok(PREFIX.chars().chain(time).chain(random.chars()).collect())
 }
 
 /// Whether a name may be the id of an episode.
 pub(crate) fn is_id(name: &str) -> bool {
-    let rest = name.strip_prefix("ep_");
-    rest.is_some_and(|rest| rest.len() == 29 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+    let rest = name.strip_prefix(PREFIX);
+    rest.is_some_and(|rest| {
+        rest.len() == ID_LENGTH && rest.bytes().all(|b| b.is_ascii_alphanumeric())
+    })
 }
 
-fn load(dir: &Path, name: &str) -> Result<Entry, Error> {
+/// The owner of an episode, and where it stands.
+fn load(dir: &Path, name: &str) -> Result<(String, Standing), Error> {
     atomic_file::remove_leftovers(dir, Duration::ZERO);
     let record: Record = read_json(dir, RECORD)?;
     if record.id != name || record.v > record::VERSION {
         return Err(Error::Invalid("its record is of another episode or a newer program".into()));
     }
-    let mut summary = summary(&record, State::Interrupted);
-    if dir.join(RESULT).exists() {
-        let result: EpisodeResult = read_json(dir, RESULT)?;
-        summary.state = result.state();
-        summary.outcome = Some(result.outcome.name().to_owned());
-    }
-    Ok(Entry::new(summary))
+    let standing = match dir.join(RESULT).exists() {
+        true => Standing::of(&read_json(dir, RESULT)?),
+        false => Standing::INTERRUPTED,
+    };
+    Ok((record.owner, standing))
 }
 
-fn summary(record: &Record, state: State) -> Summary {
-    Summary {
-        id: record.id.clone(),
-        owner: record.owner.clone(),
-        created: record.created,
-        state,
-        model: record.model.clone(),
-        task: record.task.text().chars().take(MAX_TITLE).collect(),
-        metadata: record.metadata.clone(),
-        outcome: None,
+/// The same name for all episodes of an owner.
+fn interned(owners: &mut BTreeSet<Arc<str>>, name: &str) -> Arc<str> {
+    if let Some(known) = owners.get(name) {
+        return Arc::clone(known);
+    }
+    let new: Arc<str> = name.into();
+    owners.insert(Arc::clone(&new));
+    new
+}
+
+/// What lists say about an episode and never changes: so much of its record that a list need not read long tasks.
+#[derive(Serialize, Deserialize)]
+struct Brief {
+    owner: String,
+    created: u64,
+    model: String,
+    task: String,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Brief {
+    fn of(record: &Record) -> Self {
+        Self {
+            owner: record.owner.clone(),
+            created: record.created,
+            model: record.model.clone(),
+            task: record.task.text().chars().take(MAX_TITLE).collect(),
+            metadata: record.metadata.clone(),
+        }
     }
 }
 
@@ -248,6 +299,10 @@ fn fill(dir: &Path, record: &Record, input: &[InputFile], events: &[Line]) -> Re
         let text = trajectory::escape_hidden(&text).into_owned() + "\n";
         file.write_all(text.as_bytes()).map_err(failed())?;
     }
+    // Not worth waiting for the disk.
+    let brief =
+        serde_json::to_vec(&Brief::of(record)).map_err(io::Error::other).map_err(failed())?;
+    fs::write(dir.join(SUMMARY), brief).map_err(failed())?;
     write_json(&dir.join(RECORD), record)
 }
 

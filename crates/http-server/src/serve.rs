@@ -217,3 +217,25 @@ async fn handle<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_asks_whether_silent_clients_are_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = accept(&listener, &Connections::new(1)).await;
+        assert!(!sockopt::socket_keepalive(&stream).unwrap());
+        keep_alive(&stream);
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        let (idle, interval, count) = KEEPALIVE;
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), idle);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), interval);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), count);
+        assert!(idle + interval * count <= Duration::from_secs(120), "too late to be of use");
+    }
+}

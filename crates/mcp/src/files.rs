@@ -217,7 +217,7 @@ async fn read<S: Sandbox>(
     if !(1..=MAX_BYTES).contains(&most) {
         return Ok(refused(format!("`length` must lie between 1 and {MAX_BYTES}.")));
     }
-    let failed = |source: io::Error| Error::Path { path: path.clone(), source };
+    let failed = |source: io::Error| read_failed(&path, source);
     let mut file = sandbox.read_file(&path).await?;
     skip(&mut file, request.offset).await.map_err(failed)?;
     let mut bytes = Vec::new();
@@ -245,6 +245,18 @@ async fn read<S: Sandbox>(
         }
     };
     Ok(CallToolResult::success(vec![content]))
+}
+
+/// A regular file was opened, and cannot be read. Few of these can be read only in another way, such as those of the kernel;
+/// for the rest the machine is at fault.
+fn read_failed(path: &Path, source: io::Error) -> Error {
+    use io::ErrorKind::{InvalidInput, IsADirectory, PermissionDenied, Unsupported};
+    match source.kind() {
+        InvalidInput | IsADirectory | PermissionDenied | Unsupported => {
+            Error::Path { path: path.to_owned(), source }
+        }
+        _ => Error::Io { what: format!("reading {}", path.display()), source },
+    }
 }
 
 /// Reads and forgets the start of a file.
@@ -368,6 +380,20 @@ mod tests {
     #[test]
     fn addresses_of_files_are_escaped() {
         assert_eq!(uri(Path::new("/a b/ü%.txt")), "file:///a%20b/%C3%BC%25.txt");
+    }
+
+    #[test]
+    fn a_machine_that_cannot_read_is_not_the_callers_fault() {
+        let path = Path::new("/a");
+        let read = |errno| explained(read_failed(path, io::Error::from_raw_os_error(errno)));
+        // EINVAL and EISDIR; EIO, EMFILE and ESTALE.
+        for own in [22, 21] {
+            assert_eq!(read(own).unwrap().is_error, Some(true), "{own}");
+        }
+        for infrastructure in [5, 24, 116] {
+            let error = read(infrastructure).unwrap_err();
+            assert!(error.chain().contains("/a"), "{}", error.chain());
+        }
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorCode};
 use serde_json::{Value, json};
+use trajectory::count_values;
 
 /// Most bytes of one message.
 pub const MAX_MESSAGE: usize = 8 << 20;
+/// Most values of one message. Long texts are one value each, and 8 MiB of small values would take hundreds of megabytes.
+const MAX_VALUES: usize = 100_000;
 
 /// A message of a client, with what transports have to know about it.
 #[derive(Debug)]
@@ -71,8 +74,12 @@ impl Malformed {
 /// Parses one message.
 ///
 /// # Errors
-/// If it is not JSON, not a JSON-RPC message, or a batch, which the protocol does not have any more.
+/// If it is not JSON, has very many values, is not a JSON-RPC message, or is a batch, which the protocol does not have any more.
 pub fn parse(bytes: &[u8]) -> Result<Incoming, Malformed> {
+    if count_values(bytes, MAX_VALUES) > MAX_VALUES {
+        let message = format!("a message must not have more than {MAX_VALUES} values");
+        return Err(Malformed::refused(Value::Null, message));
+    }
     let value: Value = serde_json::from_slice(bytes).map_err(|error| Malformed {
         id: Value::Null,
         code: ErrorCode::PARSE_ERROR,
@@ -112,6 +119,9 @@ mod tests {
         {
             assert_eq!(code(text), (-32600, Value::Null), "{text}");
         }
+        let values = vec!["0"; MAX_VALUES].join(",");
+        let many = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":[{values}]}}"#);
+        assert_eq!(code(&many), (-32600, Value::Null));
         assert_eq!(code(r#"{"jsonrpc":"1.0","id":7,"method":"ping"}"#), (-32600, json!(7)));
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":"a","method":7}"#), (-32600, json!("a")));
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#), (-32600, Value::Null));

@@ -52,20 +52,30 @@ fn huge_lines_are_refused_without_being_kept() {
 fn a_flood_of_calls_is_bounded() {
     with_client(async |client| {
         client.initialize().await;
-        client.bash("true").await;
-        // One call holds the shell, the others wait for it or are refused.
-        client.start_call("execute_bash", json!({ "command": "sleep 1" })).await;
-        let mut ids = Vec::new();
+        // One call holds the shell, the others wait for it or are refused. Calls that are sent at once run in any order, so it has
+        // to hold the shell before the others are sent, and until they are refused.
+        let hold = json!({ "command": "touch /tmp/held; sleep 1000" });
+        let holder = client.start_call("execute_bash", hold).await;
+        let held = json!({ "path": "/tmp/held" });
+        while client.call("read_file", held.clone()).await["isError"] == true {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
         for _ in 0..50 {
-            ids.push(client.start_call("execute_bash", json!({ "command": "true" })).await);
+            client.start_call("execute_bash", json!({ "command": "true" })).await;
         }
-        let mut refused = 0;
-        for _ in 0..51 {
+        let is_refused = |answer: &Value| {
+            answer["result"]["_meta"]["llm-in-sandbox/failure"] == "infrastructure"
+        };
+        for number in 1..=35 {
             let answer = client.receive().await;
-            let failure = &answer["result"]["_meta"]["llm-in-sandbox/failure"];
-            refused += usize::from(failure == "infrastructure");
+            assert!(is_refused(&answer), "16 at once; answer {number}: {answer}");
         }
-        assert_eq!(refused, 35, "16 at once");
+        let cancelled = json!({ "requestId": holder });
+        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled })).await;
+        for number in 1..=15 {
+            let answer = client.receive().await;
+            assert!(!is_refused(&answer), "of those that waited, {number}: {answer}");
+        }
         assert!(client.bash("echo fine").await.contains("fine"));
     });
 }
