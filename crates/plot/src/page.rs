@@ -6,7 +6,10 @@ use sha2::{Digest, Sha256};
 /// Colors and line widths of charts, for pages and for SVG files. Before each color that depends on light or dark
 /// stands a plain one, for programs without CSS variables.
 pub(crate) const CHART_STYLE: &str = include_str!("chart.css");
+/// The look of the page of `view` and `serve`, in fewer rules. A test compares the colors.
 const PAGE_STYLE: &str = include_str!("page.css");
+/// The bar at the top, as on that page.
+const BRAND: &str = "<div class=\"top\"><b class=\"brand\">llm-in-sandbox</b></div>\n";
 
 /// Which images take effect in a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +56,7 @@ impl Page<'_> {
              {images}base-uri 'none'; form-action 'none'\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{}</title>\n<style>{style}</style>\n</head>\n<body>\n{header}<main>\n{main}</main>\n\
+             <title>{}</title>\n<style>{style}</style>\n</head>\n<body>\n{BRAND}{header}<main>\n{main}</main>\n\
              <footer><p>{}</p></footer>\n<script>{script}</script>\n</body>\n</html>\n",
             hash(&style),
             hash(script),

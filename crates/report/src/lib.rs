@@ -49,3 +49,4 @@ pub use html::html;
 pub use markdown::{markdown, markdown_summary};
 pub use read::{ReadError, Source, read};
 pub use settings::option_name;
+pub use text::excerpt;

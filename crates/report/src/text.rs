@@ -6,7 +6,7 @@ use trajectory::is_hidden;
 
 /// The beginning of a text, at most `most` characters: white space is collapsed, and invisible or reordering characters
 /// are spelled out. Reads no more of the text than needed.
-pub(crate) fn excerpt(text: &str, most: usize) -> String {
+pub fn excerpt(text: &str, most: usize) -> String {
     let mut shown = String::new();
     let mut room = most;
     let mut gap = false;
