@@ -1,7 +1,12 @@
 //! What sandboxes cost over HTTP: created as fast as one client requests them, commands beside the same ones in this
 //! process, concurrent streams, and the memory of the server.
 //!
-//! Speaks the few requests of E2B's protocol that this needs. Knows neither how the server is started nor its runtime.
+//! With a model that answers at once also chats, streams of events, and episodes. Knows neither how the server is started nor
+//! its runtime.
+
+mod client;
+mod model;
+mod stub;
 
 use std::{
     fs, io,
@@ -10,26 +15,19 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use lis_http::{ClientSettings, Transport, read_body};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use sandbox::{Process, Runtime, Sandbox, Spec, Streams};
 use serde::Serialize;
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use self::client::{Created, ServeClient};
+pub use self::{
+    model::{ChatFigures, EpisodeFigures},
+    stub::StubModel,
+};
 use crate::{Machine, round, sandbox::Spread};
 
 /// Concurrent requests of the client that creates and ends sandboxes.
 const CONCURRENCY: usize = 16;
-
-/// How often the sandboxes are created and ended. The server's memory is compared after the first and the last time.
-const ROUNDS: usize = 3;
-
-/// Longest response that is read, in bytes.
-const MAX_RESPONSE: u64 = 1 << 20;
-
-/// Longest silence of the server.
-const MAX_SILENCE: Duration = Duration::from_secs(60);
 
 /// The time in which the server ends its sandboxes before its memory is measured.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -48,10 +46,18 @@ pub struct Served {
 pub struct ServeLoad {
     /// Sandboxes alive at once.
     pub count: usize,
+    /// How often they are created and ended. The server's memory is compared after the first and the last time.
+    pub rounds: usize,
     /// Commands run one after another.
     pub commands: usize,
     /// Streams open at once.
     pub streams: usize,
+    /// Concurrent chats.
+    pub chats: usize,
+    /// Streams of events of running episodes, open at once.
+    pub events: usize,
+    /// Episodes, a few at once.
+    pub episodes: usize,
 }
 
 /// The measurements.
@@ -77,6 +83,12 @@ pub struct ServeReport {
     pub streams: StreamFigures,
     /// The server's memory; `None` where the system does not tell it.
     pub memory: Option<ServerMemory>,
+    /// Concurrent chats, each answered by an episode in a sandbox.
+    pub chats: ChatFigures,
+    /// Streams of events of running episodes, open at once.
+    pub events: StreamFigures,
+    /// Episodes that are kept, and the server's memory meanwhile.
+    pub episodes: EpisodeFigures,
 }
 
 /// Sandboxes created as fast as they are requested.
@@ -90,7 +102,7 @@ pub struct CreateRate {
     pub seconds: f64,
     /// Sandboxes created in a second.
     pub per_second: f64,
-    /// Requests that failed.
+    /// Requests that failed, in all rounds.
     pub errors: usize,
 }
 
@@ -108,17 +120,24 @@ pub struct StreamFigures {
 /// Resident memory of the server's process without sandboxes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ServerMemory {
-    /// After `count` sandboxes were created and ended, in KiB.
+    /// After the first sandboxes or episodes were created and ended, in KiB.
     pub before_kib: u64,
-    /// After `sandboxes` were, in KiB.
+    /// After all were, in KiB.
     pub after_kib: u64,
     /// `after_kib` by `before_kib`.
     pub ratio: f64,
-    /// Sandboxes created and ended in all.
-    pub sandboxes: usize,
+    /// How many were created and ended in all.
+    pub count: usize,
 }
 
-/// Measures a server, and for comparison a runtime of this process with the same specification.
+impl ServerMemory {
+    fn new(before_kib: u64, after_kib: u64, count: usize) -> Self {
+        let ratio = round(after_kib as f64 / before_kib.max(1) as f64);
+        Self { before_kib, after_kib, ratio, count }
+    }
+}
+
+/// Measures a server whose model is a [`StubModel`], and for comparison a runtime of this process with the same specification.
 ///
 /// # Errors
 /// If the server or the runtime fails outside the concurrent parts, where failures are counted.
@@ -134,7 +153,7 @@ pub async fn measure<R: Runtime>(
 
     let mut rounds = Vec::new();
     let mut memory = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..load.rounds.max(1) {
         let creator = Arc::clone(&client);
         let (rate, created) =
             create_many(load.count, move || create_one(Arc::clone(&creator))).await;
@@ -144,13 +163,11 @@ pub async fn measure<R: Runtime>(
         memory.push(resident_kib(server.pid).ok());
     }
     let create = rounds.first().copied().context("nothing was measured")?;
+    let create = CreateRate { errors: rounds.iter().map(|rate| rate.errors).sum(), ..create };
     let memory = match memory[..] {
-        [Some(before_kib), .., Some(after_kib)] => Some(ServerMemory {
-            before_kib,
-            after_kib,
-            ratio: round(after_kib as f64 / before_kib.max(1) as f64),
-            sandboxes: load.count * ROUNDS,
-        }),
+        [Some(before), .., Some(after)] => {
+            Some(ServerMemory::new(before, after, load.count * memory.len()))
+        }
         _ => None,
     };
 
@@ -158,6 +175,9 @@ pub async fn measure<R: Runtime>(
     let (exec_ms, in_process_exec_ms) =
         commands(&client, runtime.as_ref(), spec, load.commands).await?;
     let streams = streams(&client, load.streams).await?;
+    let chats = model::chats(&client, load.chats).await;
+    let events = model::events(&client, load.events).await?;
+    let episodes = model::episodes(&client, server.pid, load.episodes).await;
     Ok(ServeReport {
         machine: Machine::current(),
         create,
@@ -169,6 +189,9 @@ pub async fn measure<R: Runtime>(
         exec_ratio: round(exec_ms.p50 / in_process_exec_ms.p50.max(1e-9)),
         streams,
         memory,
+        chats,
+        events,
+        episodes,
     })
 }
 
@@ -303,124 +326,9 @@ fn resident_kib(pid: u32) -> io::Result<u64> {
     kib.ok_or_else(|| io::Error::other("the status has no VmRSS"))
 }
 
-/// A sandbox, as its creator knows it.
-struct Created {
-    id: String,
-    token: Option<String>,
-}
-
-struct ServeClient {
-    http: Client,
-    url: String,
-}
-
-impl ServeClient {
-    fn new(url: &str) -> Result<Self> {
-        let settings = ClientSettings {
-            read_timeout: Some(MAX_SILENCE),
-            redirects: 0,
-            transport: Transport::Loopback,
-            ..ClientSettings::default()
-        };
-        Ok(Self { http: settings.build()?, url: url.trim_end_matches('/').to_owned() })
-    }
-
-    async fn create(&self) -> Result<Created> {
-        let body = json!({ "templateID": "base", "timeout": 600 }).to_string();
-        let request = self.http.post(format!("{}/v2/sandboxes", self.url));
-        let response = request.header("Content-Type", "application/json").body(body).send().await?;
-        let status = response.status();
-        let body = read_body(response, MAX_RESPONSE).await?;
-        ensure!(status == StatusCode::CREATED, "the server answered {status}: {}", shown(&body));
-        let value: Value = serde_json::from_slice(&body)?;
-        let text = |name: &str| value[name].as_str().map(str::to_owned);
-        let id = text("sandboxID").context("the server named no sandbox")?;
-        Ok(Created { id, token: text("envdAccessToken") })
-    }
-
-    async fn end(&self, sandbox: &Created) -> Result<()> {
-        let response =
-            self.http.delete(format!("{}/sandboxes/{}", self.url, sandbox.id)).send().await?;
-        ensure!(response.status().is_success(), "the server answered {}", response.status());
-        Ok(())
-    }
-
-    /// Runs `echo hi` and checks its output and its exit code.
-    async fn hello(&self, sandbox: &Created) -> Result<()> {
-        let response = self.start(sandbox, "echo hi").send().await?;
-        let body = read_body(checked(response).await?, MAX_RESPONSE).await?;
-        let events = messages(&body).context("the stream is cut off")?;
-        let of = |kind: &str| events.iter().find(|event| !event["event"][kind].is_null());
-        // `hi` and a line feed, in base64.
-        let printed = of("data").is_some_and(|event| event["event"]["data"]["stdout"] == "aGkK");
-        let ended = of("end").is_some_and(|event| event["event"]["end"]["exited"] == true);
-        ensure!(printed && ended, "`echo hi` was answered with {}", shown(&body));
-        Ok(())
-    }
-
-    /// Starts a program that waits, and returns its stream after the first message.
-    async fn wait_in(&self, sandbox: &Created) -> Result<Response> {
-        let mut response = checked(self.start(sandbox, "echo on; sleep 600").send().await?).await?;
-        response.chunk().await?.context("the stream ended before its first message")?;
-        Ok(response)
-    }
-
-    fn start(&self, sandbox: &Created, script: &str) -> RequestBuilder {
-        let message =
-            json!({ "process": { "cmd": "/bin/bash", "args": ["-c", script] }, "stdin": false });
-        let message = message.to_string().into_bytes();
-        let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
-        let mut request = self
-            .http
-            .post(format!("{}/process.Process/Start", self.url))
-            .header("Content-Type", "application/connect+json")
-            .header("E2b-Sandbox-Id", &sandbox.id);
-        if let Some(token) = &sandbox.token {
-            request = request.header("X-Access-Token", token);
-        }
-        request.body([&[0], &length[..], &message].concat())
-    }
-}
-
-async fn checked(response: Response) -> Result<Response> {
-    let status = response.status();
-    if !status.is_success() {
-        let body = read_body(response, MAX_RESPONSE).await?;
-        anyhow::bail!("the server answered {status}: {}", shown(&body));
-    }
-    Ok(response)
-}
-
-/// The start of a response, for an error message.
-fn shown(body: &[u8]) -> String {
-    String::from_utf8_lossy(&body[..body.len().min(300)]).escape_debug().to_string()
-}
-
-/// The messages of a whole stream, each after its flags and its length; `None` if one is incomplete.
-fn messages(mut body: &[u8]) -> Option<Vec<Value>> {
-    let mut all = Vec::new();
-    while !body.is_empty() {
-        let (&[_, a, b, c, d], rest) = body.split_first_chunk::<5>()?;
-        let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).ok()?;
-        let (message, rest) = rest.split_at_checked(length)?;
-        all.push(serde_json::from_slice(message).ok()?);
-        body = rest;
-    }
-    Some(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn messages_are_split_and_must_be_whole() {
-        let body = b"\0\0\0\0\x02{}\x02\0\0\0\x07{\"a\":1}";
-        assert_eq!(messages(body), Some(vec![json!({}), json!({ "a": 1 })]));
-        assert_eq!(messages(&body[..body.len() - 1]), None);
-        assert_eq!(messages(b"\0\xff\xff\xff\xff{}"), None);
-        assert_eq!(messages(b""), Some(Vec::new()));
-    }
 
     #[test]
     fn this_process_uses_memory() {

@@ -28,6 +28,7 @@ use crate::{
     metrics::RouteClass,
     observe::{Facts, observe},
     operation,
+    page::{self, Page},
     places::Places,
     ports, process,
     refusal::refuse,
@@ -61,7 +62,9 @@ pub(crate) struct Server<R: Runtime> {
     pub(crate) environments: Option<Arc<Environments<R>>>,
     /// Places for connections of OpenEnv, which are no longer those of the HTTP server.
     pub(crate) openenv: Places,
-    gate: Gate,
+    pub(crate) gate: Gate,
+    /// Absent where there is no page.
+    page: Option<Page>,
     pub(crate) memory: MemoryBudget,
     tunnels: Tunnels,
     pub(crate) audit: Option<Audit>,
@@ -102,6 +105,8 @@ impl<R: RemoteRuntime> Server<R> {
             added.map_err(io::Error::other)?;
         }
         let (episodes, environments) = (options.episodes.take(), options.environments.take());
+        let secure = options.tls.is_some();
+        let page = options.page.take().map(|page| Page::new(page, secure));
         let episodes =
             episodes.map(|options| Arc::new(Episodes::new(Arc::clone(&runtime), options)));
         let snapshots = Snapshots::open(options.operation.data.as_deref())?;
@@ -116,6 +121,7 @@ impl<R: RemoteRuntime> Server<R> {
             registry,
             mcp: mcp::Sessions::default(),
             gate: Gate::new(None, address, "/health"),
+            page,
             memory: MemoryBudget::new(BODY_MEMORY),
             tunnels: Tunnels::default(),
             audit,
@@ -124,6 +130,11 @@ impl<R: RemoteRuntime> Server<R> {
 }
 
 impl<R: Runtime> Server<R> {
+    /// The page, where a request is one of it.
+    fn page_for(&self, request: &Request<Body>) -> Option<&Page> {
+        self.page.as_ref().filter(|page| page.is_asked(request))
+    }
+
     /// The JSON body of a request.
     pub(crate) async fn receive(
         &self,
@@ -171,6 +182,9 @@ async fn answer<R: RemoteRuntime>(
     facts: &Facts,
 ) -> Response<Body> {
     let target = Target::of(&request);
+    if let (Ok(Target::Control), Some(page)) = (&target, server.page_for(&request)) {
+        return page::answer(server, page, control, request, facts).await;
+    }
     let passed = match &target {
         // A program's page may use its own port, and nothing else.
         Ok(Target::Sandbox { port, .. })

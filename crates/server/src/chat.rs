@@ -27,6 +27,7 @@ use openai_wire::{ApiError, parameters::Delivery};
 use sandbox::RemoteRuntime;
 use serde_json::{Value, json};
 
+pub(crate) use self::store::Room;
 use self::{episode::Playing, kept::KeptSandboxes, request::ChatRequest};
 pub use self::{
     gateway::{Gateway, TokenRequest},
@@ -85,6 +86,11 @@ struct Chat<R: RemoteRuntime> {
 impl<R: RemoteRuntime> Chat<R> {
     fn files(&self) -> &Arc<FileStore> {
         &self.options.files
+    }
+
+    /// Room for files of a caller.
+    fn room(&self, caller: &Caller) -> Room {
+        self.server.registry.file_room(caller, self.files().limits())
     }
 
     /// The episodes, where there is a model.

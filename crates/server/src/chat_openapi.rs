@@ -18,7 +18,7 @@ fn object(required: &[&str], properties: Value) -> Value {
 }
 
 fn completions() -> Vec<Operation> {
-    let bad = [400, 404, 408, 409, 413, 415, 500, 501, 502, 503, 507];
+    let bad = [404, 408, 409, 415, 500, 501, 502, 503, 507];
     let chat = "Answer a conversation, by a model that works in a sandbox or as its server does";
     let choice = json!({ "type": "string", "pattern": "^(new|[A-Za-z0-9]{8,64})$" });
     vec![

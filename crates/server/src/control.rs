@@ -10,6 +10,7 @@ use axum::{
     response::IntoResponse,
     routing::{delete, get, post, put},
 };
+use http_server::KeyHash;
 use sandbox::{Paused, RemoteRuntime, Runtime};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -22,6 +23,7 @@ use crate::{
         SnapshotRequest, TimeoutRequest, created, detailed, listed, size,
     },
     error::{ApiError, Code, respond},
+    idempotency,
     live::{Extend, Live},
     observe::Made,
     openapi,
@@ -87,8 +89,12 @@ pub(crate) async fn body<R: Runtime, T: DeserializeOwned>(
     request: Request<Body>,
 ) -> Result<T, ApiError> {
     let (bytes, _permit) = server.receive(request).await?;
-    let bytes = if bytes.is_empty() { b"{}".to_vec() } else { bytes };
-    serde_json::from_slice(&bytes).map_err(|error| ApiError::invalid(format!("bad body: {error}")))
+    parse(&bytes)
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    serde_json::from_slice(bytes).map_err(|error| ApiError::invalid(format!("bad body: {error}")))
 }
 
 fn no_sandbox(id: &str) -> ApiError {
@@ -113,9 +119,7 @@ async fn create<R: RemoteRuntime>(
     Extension(caller): By,
     request: Request<Body>,
 ) -> Answer {
-    let mut new: NewSandbox = body(&server, request).await?;
-    new.timeout.get_or_insert(FIRST_TIMEOUT);
-    create_new(&server, caller, new).await
+    create_new(&server, caller, request, FIRST_TIMEOUT).await
 }
 
 async fn create_second<R: RemoteRuntime>(
@@ -123,22 +127,40 @@ async fn create_second<R: RemoteRuntime>(
     Extension(caller): By,
     request: Request<Body>,
 ) -> Answer {
-    let new = body(&server, request).await?;
-    create_new(&server, caller, new).await
+    create_new(&server, caller, request, SECOND_TIMEOUT).await
 }
 
 async fn create_new<R: RemoteRuntime>(
     server: &Arc<Server<R>>,
     caller: Caller,
-    new: NewSandbox,
+    request: Request<Body>,
+    timeout: u64,
 ) -> Answer {
+    let key = idempotency::key(request.headers())?;
+    let (bytes, _permit) = server.receive(request).await?;
+    let mut new: NewSandbox = parse(&bytes)?;
+    new.timeout.get_or_insert(timeout);
     new.check()?;
-    // In a task of its own: a client that disconnects meanwhile must not leave a sandbox that nobody knows.
     let registry = Arc::clone(&server.registry);
-    let creating = tokio::spawn(async move { registry.create(&caller, new).await });
-    let live = creating.await??;
-    let mut response = respond(StatusCode::CREATED, &created(&*live));
-    response.extensions_mut().insert(Made(live.id.clone()));
+    let repeat = match key {
+        None => None,
+        Some(key) => {
+            let content = [&timeout.to_le_bytes(), &bytes[..]].concat();
+            Some(registry.repeats.of(&caller.name, key, KeyHash::of(&content))?)
+        }
+    };
+    // In a task of its own: a client that disconnects meanwhile must not leave a sandbox that nobody knows.
+    let creating = tokio::spawn(async move {
+        let create = async { Ok(created(&*registry.create(&caller, new).await?)) };
+        match repeat {
+            None => create.await,
+            Some(repeat) => repeat.answer(create).await,
+        }
+    });
+    let answer = creating.await??;
+    let mut response = respond(StatusCode::CREATED, &answer);
+    let id = answer["sandboxID"].as_str().unwrap_or_default().to_owned();
+    response.extensions_mut().insert(Made(id));
     Ok(response)
 }
 

@@ -19,9 +19,14 @@ fn creation() -> Vec<Operation> {
     let create = |path| {
         let summary = "Create a sandbox";
         Operation::post(path, SANDBOXES, summary)
+            .header(
+                "Idempotency-Key",
+                json!({ "type": "string", "pattern": "^[ -~]{1,255}$" }),
+                "a request that is sent again with it is answered as before, for a day",
+            )
             .body(schema_ref("NewSandbox"))
             .answer(201, "the sandbox", schema_ref("Sandbox"))
-            .refuses(&[400, 404, 413, 415, 501])
+            .refuses(&[404, 422, 501])
     };
     let filtered = |operation: Operation| {
         let text = json!({ "type": "string" });
@@ -60,7 +65,7 @@ fn lifecycle() -> Vec<Operation> {
         let properties = json!({ "timeout": seconds(), "memory": { "const": true } });
         json!({ "type": "object", "required": required, "properties": properties })
     };
-    let bad = [400, 404, 409, 413, 415, 501];
+    let bad = [404, 409, 501];
     let connect = |path| {
         Operation::post(path, SANDBOXES, "Use a sandbox, which continues if it is paused")
             .body(time(false))
@@ -154,7 +159,7 @@ fn others() -> Vec<Operation> {
         Operation::post("/sandboxes/{id}/snapshots", "snapshots", "Save the files of a sandbox")
             .body(name)
             .answer(201, "the snapshot, which is a template", schema_ref("Snapshot"))
-            .refuses(&[400, 404, 409, 413, 415]),
+            .refuses(&[404, 409]),
         Operation::get("/snapshots", "snapshots", "List snapshots")
             .query("sandboxID", text())
             .query("name", text())

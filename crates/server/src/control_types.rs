@@ -204,7 +204,7 @@ pub(crate) fn listed<S>(live: &Live<S>) -> Map<String, Value> {
         "sandboxID": live.id,
         "clientID": CLIENT_ID,
         "startedAt": time(live.started),
-        "endAt": time(live.lifetime.borrow().ends),
+        "endAt": time(live.lifetime.borrow().ends_at()),
         "cpuCount": cpus.map_or(0.0, f64::ceil) as u64,
         "memoryMB": mib(memory),
         "diskSizeMB": mib(disk),

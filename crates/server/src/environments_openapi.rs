@@ -63,14 +63,14 @@ fn sessions() -> Vec<Operation> {
         &["status", "body"],
         json!({ "status": { "type": "integer" }, "body": { "type": "object" } }),
     );
-    let bad = [400, 404, 409, 410, 413, 504];
+    let bad = [404, 409, 410];
     vec![
         Operation::get("/v1/environments", tag, "List tasks")
             .answer(200, "the tasks", list)
             .refuses(&[404]),
         waiting(
             post("/v1/environments/{task}/reset", "Start a session at a task", "EnvironmentReset"),
-            &[400, 404, 413, 500, 503, 504],
+            &[404, 500, 503],
         ),
         waiting(post("/v1/sessions/{id}/step", "Send a response", "EnvironmentStep"), &bad),
         waiting(post("/v1/sessions/{id}/score", "Grade a session", "EnvironmentWait"), &bad),
@@ -90,7 +90,7 @@ fn sessions() -> Vec<Operation> {
                 "a status and a body for each",
                 object(&["results"], json!({ "results": many(result) })),
             )
-            .refuses(&[400, 404, 413, 504]),
+            .refuses(&[404]),
     ]
 }
 
@@ -181,8 +181,10 @@ fn answers() -> Vec<(&'static str, Value)> {
         "tools": tools,
     });
     let failure = object(
-        &["fault", "cause", "retry"],
-        json!({ "fault": text(), "cause": text(), "retry": flag }),
+        &["fault", "cause", "retry", "policy_may_be_at_fault"],
+        json!({
+            "fault": text(), "cause": text(), "retry": flag, "policy_may_be_at_fault": flag,
+        }),
     );
     let tokens = object(&["input", "output"], json!({ "input": count, "output": count }));
     let score = json!({

@@ -212,7 +212,12 @@ async fn list<R: RemoteRuntime>(
         })?),
     };
     let limit = query.limit.unwrap_or(PAGE);
-    let page = server.episodes()?.list(&caller.name, state, query.after.as_deref(), limit);
+    let episodes = Arc::clone(server.episodes()?);
+    // Their files are read.
+    let listing = tokio::task::spawn_blocking(move || {
+        episodes.list(&caller.name, state, query.after.as_deref(), limit)
+    });
+    let page = listing.await?;
     Ok(respond(StatusCode::OK, &json!(page)))
 }
 

@@ -16,7 +16,7 @@ fn playing() -> Vec<Operation> {
         Operation::post(path, EPISODES, summary)
             .body(schema_ref(body))
             .answer(201, "it is being played", schema_ref("Episode"))
-            .refuses(&[400, 404, 409, 413, 501, 502, 504, 507])
+            .refuses(&[404, 409, 501, 502, 507])
     };
     let changed = |path, summary| {
         Operation::post(path, EPISODES, summary)

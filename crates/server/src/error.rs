@@ -33,6 +33,8 @@ pub(crate) enum Code {
     WrongMethod,
     AlreadyExists,
     Conflict,
+    /// Another request has the same idempotency key.
+    OtherRequest,
     TooLarge,
     TooMany,
     NotAcceptable,
@@ -53,6 +55,7 @@ impl Code {
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::AlreadyExists | Self::Conflict => StatusCode::CONFLICT,
+            Self::OtherRequest => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -72,7 +75,7 @@ impl Code {
             Self::PermissionDenied => "permission_denied",
             Self::NotFound => "not_found",
             Self::AlreadyExists => "already_exists",
-            Self::Conflict => "failed_precondition",
+            Self::Conflict | Self::OtherRequest => "failed_precondition",
             Self::TooLarge | Self::TooMany | Self::DiskFull => "resource_exhausted",
             Self::Unsupported | Self::WrongMethod => "unimplemented",
             Self::SandboxGone => "unavailable",
@@ -197,7 +200,8 @@ fn has_no_descriptors(source: &io::Error) -> bool {
     matches!(source.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
-fn is_full(source: &io::Error) -> bool {
+/// Whether there is no space left for what was written.
+pub(crate) fn is_full(source: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

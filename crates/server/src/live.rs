@@ -12,6 +12,7 @@ use sandbox::{FileEvent, FileOperation, Identity, Input, Paused, RemoteSandbox};
 use tokio::{
     io::AsyncReadExt,
     sync::{mpsc, watch},
+    time::Instant as TokioInstant,
 };
 
 use crate::{
@@ -38,6 +39,8 @@ pub(crate) struct Live<S> {
     pub(crate) access_token: String,
     pub(crate) spec: sandbox::Spec,
     pub(crate) started: SystemTime,
+    /// The same on the clock that is never set.
+    pub(crate) begun: Instant,
     /// When its time is over.
     pub(crate) lifetime: watch::Sender<Lifetime>,
     pub(crate) sandbox: S,
@@ -92,13 +95,30 @@ pub(crate) type Watchers = BTreeMap<String, Arc<tokio::sync::Mutex<Watcher>>>;
 /// How long a sandbox lives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetime {
-    /// When its time is over, unless it is paused.
-    pub(crate) ends: SystemTime,
+    /// When its time is over, unless it is paused. Not a time of day: the clock may be set.
+    ends: TokioInstant,
     pub(crate) paused: bool,
     /// It was ended before its time.
     pub(crate) killed: bool,
     /// It ends because the server does.
     pub(crate) shutdown: bool,
+}
+
+impl Lifetime {
+    fn new(time: Duration) -> Self {
+        Self { ends: after(time), paused: false, killed: false, shutdown: false }
+    }
+
+    /// The time that is left.
+    pub(crate) fn left(&self) -> Duration {
+        self.ends.saturating_duration_since(TokioInstant::now())
+    }
+
+    /// When its time is over, as a time of day.
+    pub(crate) fn ends_at(&self) -> SystemTime {
+        let now = SystemTime::now();
+        now.checked_add(self.left()).unwrap_or(now)
+    }
 }
 
 /// What a client wants.
@@ -142,8 +162,7 @@ impl<S: RemoteSandbox> Live<S> {
     /// Takes over a sandbox and gives it the user that clients expect, where it can have more than one.
     pub(crate) async fn new(new: NewLive<S>) -> Result<Self, ApiError> {
         let started = SystemTime::now();
-        let ends = after(started, new.lifetime);
-        let lifetime = Lifetime { ends, paused: false, killed: false, shutdown: false };
+        let lifetime = Lifetime::new(new.lifetime);
         let mut live = Self {
             id: new.id,
             template: new.template,
@@ -153,6 +172,7 @@ impl<S: RemoteSandbox> Live<S> {
             access_token: new.access_token,
             spec: new.spec,
             started,
+            begun: Instant::now(),
             lifetime: watch::Sender::new(lifetime),
             sandbox: new.sandbox,
             programs: Programs::default(),
@@ -303,8 +323,8 @@ impl<S: RemoteSandbox> Live<S> {
 /// The longest lifetime: longer ones, such as the largest number, could not be added to the time.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-fn after(start: SystemTime, time: Duration) -> SystemTime {
-    start.checked_add(time.min(LONGEST)).unwrap_or(start)
+fn after(time: Duration) -> TokioInstant {
+    TokioInstant::now() + time.min(LONGEST)
 }
 
 /// The home of the default user.
@@ -348,7 +368,7 @@ impl<S> Live<S> {
 
     /// Lets it live at least, or exactly, this long from now.
     pub(crate) fn extend(&self, time: Duration, how: Extend) {
-        let ends = after(SystemTime::now(), time);
+        let ends = after(time);
         self.lifetime.send_if_modified(|lifetime| {
             let change = how == Extend::Exactly || ends > lifetime.ends;
             if change {
@@ -398,5 +418,26 @@ impl<S> Live<S> {
             done = work => done,
             () = self.ended() => Err(self.gone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// The clock of tokio is the monotonic one, and stands still here but for `advance`: a time of day is not asked.
+    #[tokio::test(start_paused = true)]
+    async fn a_lifetime_passes_with_the_monotonic_clock() {
+        let lifetime = Lifetime::new(Duration::from_secs(60));
+        assert_eq!(lifetime.left(), Duration::from_secs(60));
+        let shown = lifetime.ends_at().duration_since(SystemTime::now()).unwrap();
+        assert!(shown > Duration::from_secs(59) && shown <= Duration::from_secs(60), "{shown:?}");
+        advance(Duration::from_secs(59)).await;
+        assert_eq!(lifetime.left(), Duration::from_secs(1));
+        advance(Duration::from_secs(2)).await;
+        assert!(lifetime.left().is_zero() && lifetime.ends_at() <= SystemTime::now());
+        assert!(Lifetime::new(Duration::MAX).left() <= LONGEST);
     }
 }

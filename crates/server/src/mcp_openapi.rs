@@ -19,7 +19,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         .answer(200, "the answer, as JSON or at the end of a stream", schema_ref("JsonRpcMessage"))
         .events("")
         .empty(202, "the message needs no answer")
-        .refuses(&[400, 404, 406, 413, 504]);
+        .refuses(&[404, 406]);
     let stream = Operation::get(path, tag, "Wait for messages that belong to no request")
         .events("a stream, until the session ends")
         .refuses(&[400, 404, 406, 409]);

@@ -26,6 +26,13 @@ const PARTS: &[Part] = &[
     Part { operations: mcp_openapi::operations, schemas: mcp_openapi::schemas },
 ];
 
+/// Paths that are not described: what the server's own page asks for. It comes from the same program, so both change together.
+const INTERNAL: [&str; 2] = ["/", "/page/"];
+
+const DESCRIPTION: &str = "Sandboxes in E2B's protocol, episodes, OpenAI's protocol, environments and MCP. The paths in \
+    x-internal-paths are between the server and its own page in the browser: they accept only the page's session, no key, and \
+    change with the program without notice. Programs use the paths of this document instead.";
+
 /// The document as it is served, equal to the one that is checked in.
 pub(crate) static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
 
@@ -52,6 +59,9 @@ enum Plane {
     /// The server for the sandbox that a header or the host names.
     Sandbox,
 }
+
+/// How bodies of JSON are refused: malformed, too long, too slow.
+const JSON_REFUSALS: [u16; 3] = [400, 413, 504];
 
 /// A reference to a schema by its name.
 pub(crate) fn schema_ref(name: &str) -> Value {
@@ -195,9 +205,17 @@ impl Operation {
 
     /// What every request may be answered with.
     fn with_common_answers(self) -> Self {
+        let reads_json = |body: &Value| !body["content"]["application/json"].is_null();
+        let operation = match self.body.as_ref().is_some_and(reads_json) {
+            true => self.refuses(&JSON_REFUSALS),
+            false => self,
+        };
+        operation.with_answers_of_plane()
+    }
+
+    fn with_answers_of_plane(self) -> Self {
         match self.plane {
             Plane::Open => self,
-            // 413 and 504 concern bodies, which routes without one do not read.
             Plane::Control => self.refuses(&[401, 403, 429]),
             Plane::Sandbox => self.refuses(&[401, 403, 429, 501, 502]),
         }
@@ -250,11 +268,12 @@ fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "llm-in-sandbox serve",
-            "description": "Sandboxes in E2B's protocol, episodes, OpenAI's protocol, environments and MCP.",
+            "description": DESCRIPTION,
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
+        "x-internal-paths": INTERNAL,
         "paths": paths,
         "components": {
             "schemas": schemas,

@@ -76,11 +76,40 @@ fn procedures_in(text: &str, service: &str) -> Routes {
         .collect()
 }
 
+/// Whether the document says that a path is internal.
+fn is_internal(path: &str) -> bool {
+    let internal = |known: &&str| match *known {
+        "/" => path == "/",
+        prefix => path.starts_with(prefix),
+    };
+    INTERNAL.iter().any(internal)
+}
+
+#[test]
+fn only_the_page_has_internal_paths() {
+    let mut files = Vec::new();
+    sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut files);
+    for (name, text) in &files {
+        let internal = routes_in(text).into_iter().filter(|(_, path)| is_internal(path));
+        let internal: Vec<_> = internal.collect();
+        assert!(internal.is_empty() || name == "terminal.rs", "{name}: {internal:?}");
+    }
+    // The routes of the page itself, all of them below these paths.
+    let viewer = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../viewer/src/http.rs"));
+    let routes = routes_in(&fs::read_to_string(viewer).unwrap());
+    assert!(routes.len() >= 3 && routes.iter().all(|(_, path)| is_internal(path)), "{routes:?}");
+    let document = document();
+    assert_eq!(document["x-internal-paths"], json!(INTERNAL));
+    let described = document["paths"].as_object().unwrap();
+    assert!(!described.keys().any(|path| is_internal(path)));
+}
+
 #[test]
 fn the_document_has_the_routes_of_the_code() {
     let mut files = Vec::new();
     sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut files);
     let mut routes: Routes = files.iter().flat_map(|(_, text)| routes_in(text)).collect();
+    routes.retain(|(_, path)| !is_internal(path));
     routes.extend(BEFORE_ROUTER.map(|(method, path)| (method.to_owned(), path.to_owned())));
     let file = |wanted: &str| &files.iter().find(|(name, _)| name == wanted).unwrap().1;
     let mut inside = procedures_in(file("process.rs"), "process.Process");

@@ -6,7 +6,7 @@ use episodes::EpisodeOptions;
 use http_server::{ConnectionLimits, Tls};
 use sandbox::{ImageRef, Spec};
 
-use crate::{ChatOptions, EnvironmentOptions, McpOptions, OperationOptions, Tokens};
+use crate::{ChatOptions, EnvironmentOptions, McpOptions, OperationOptions, PageRoutes, Tokens};
 
 /// How sandboxes are served.
 #[derive(Clone)]
@@ -40,6 +40,8 @@ pub struct ServeOptions {
     pub no_model: String,
     /// OpenAI's protocol; `None` where it is not served.
     pub chat: Option<ChatOptions>,
+    /// The page in the browser; `None` where there is none.
+    pub page: Option<PageRoutes>,
     /// Sessions of the Model Context Protocol.
     pub mcp: McpOptions,
     /// Limits of connections.
@@ -74,6 +76,7 @@ impl Default for ServeOptions {
             episodes: None,
             no_model: "this server has no model".into(),
             chat: None,
+            page: None,
             mcp: McpOptions::default(),
             connections: ConnectionLimits {
                 max_connections: 4096,

@@ -20,6 +20,8 @@ pub struct Quotas {
     pub memory: Option<ByteSize>,
     /// Disk of all its sandboxes together, by their limits.
     pub disk: Option<ByteSize>,
+    /// Disk of its files and snapshots together.
+    pub storage: Option<ByteSize>,
     /// Requests in a minute. As many may come at once after a pause.
     pub requests_per_minute: Option<u32>,
     /// Tokens of model calls in a day, prompt and response.
@@ -56,7 +58,7 @@ pub struct OverQuota {
 }
 
 /// When to try again what depends on other requests.
-const RETRY: Duration = Duration::from_secs(5);
+pub(crate) const RETRY: Duration = Duration::from_secs(5);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MINUTE: Duration = Duration::from_secs(60);
 

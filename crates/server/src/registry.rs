@@ -2,9 +2,8 @@
 
 use std::{
     collections::HashMap,
-    io::Read,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use http_server::MemoryBudget;
@@ -14,6 +13,7 @@ use crate::{
     ServeOptions,
     control_types::{NewSandbox, SECOND_TIMEOUT},
     error::{ApiError, Code},
+    idempotency::Repeats,
     live::{LONGEST, Live, NewLive, Ports},
     metrics::Metrics,
     quota::SandboxPermit,
@@ -30,8 +30,10 @@ pub(crate) struct Registry<R: Runtime> {
     /// For what is kept for clients of all sandboxes.
     memory: MemoryBudget,
     pub(crate) metrics: Arc<Metrics>,
+    /// Requests for sandboxes that may be sent again.
+    pub(crate) repeats: Repeats,
     live: Mutex<Sandboxes<R::Sandbox>>,
-    snapshots: Arc<Snapshots>,
+    pub(crate) snapshots: Arc<Snapshots>,
     /// Sandboxes that exist or are being created.
     places: Arc<tokio::sync::Semaphore>,
 }
@@ -49,23 +51,17 @@ impl<S> Default for Sandboxes<S> {
     }
 }
 
-/// Letters and digits of ids: those of host names, which ids are part of.
-const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+/// Letters of ids, which are part of host names.
 const ID_LENGTH: usize = 20;
 /// The template that always exists.
 const BASE: &str = "base";
 
 /// A random id or secret.
 pub(crate) fn random(length: usize) -> Result<String, ApiError> {
-    // Each from the operating system's random numbers: an id that can be guessed would be a key that can be guessed.
-    let mut bytes = vec![0u8; length];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    if let Err(error) = read {
-        tracing::error!("reading /dev/urandom: {error}");
-        return Err(ApiError::new(Code::Internal, "the server has no random numbers"));
-    }
-    let letter = |byte: &u8| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]);
-    Ok(bytes.iter().map(letter).collect())
+    random_id::letters(length).map_err(|error| {
+        tracing::error!("random numbers: {error}");
+        ApiError::new(Code::Internal, "the server has no random numbers")
+    })
 }
 
 fn no_template(name: &str) -> ApiError {
@@ -86,6 +82,7 @@ impl<R: RemoteRuntime> Registry<R> {
             memory: MemoryBudget::new(options.kept_memory),
             options,
             metrics: Arc::default(),
+            repeats: Repeats::default(),
             live: Mutex::default(),
             snapshots: Arc::new(snapshots),
             places,
@@ -211,7 +208,12 @@ impl<R: RemoteRuntime> Registry<R> {
         if !self.snapshots.has(owner, &name) && self.runtime.has_image(&name).await? {
             return Err(snapshots::exists(&name));
         }
-        let snapshot = Snapshot::new(name, live.id.clone(), Arc::clone(owner));
+        // A snapshot is the files that the sandbox has changed.
+        let usage = live.unless_ended(live.sandbox.usage()).await?;
+        let size = usage.disk.or(live.spec.limits.disk);
+        self.check_storage(&live.owner, &name, size)?;
+        let bytes = size.map_or(0, sandbox::ByteSize::bytes);
+        let snapshot = Snapshot::new(name, live.id.clone(), Arc::clone(owner), bytes);
         let (known, new) = (Arc::clone(&self.snapshots), snapshot.clone());
         // Before there is an image, so that it is never nobody's.
         let reserved = tokio::task::spawn_blocking(move || known.reserve(new)).await??;
@@ -311,6 +313,7 @@ impl<R: RemoteRuntime> Registry<R> {
                 self.kill(&live.id);
             }
         }
+        self.repeats.retain(|owner| self.options.tokens.has(owner));
     }
 
     /// How long a new sandbox lives.
@@ -425,18 +428,15 @@ async fn expire<R: RemoteRuntime>(
             registry.kill(&live.id);
             break;
         }
-        let left = now.ends.duration_since(SystemTime::now()).unwrap_or_default();
+        let left = now.left();
         if left.is_zero() && !now.paused {
             if !live.auto_pause || live.set_paused(Paused::Yes).await.is_err() {
                 registry.kill(&live.id);
             }
             continue;
         }
-        // In steps, because the clock may be set.
-        let longest = Duration::from_secs(60);
-        let step = if now.paused { longest } else { left.min(longest) };
         tokio::select! {
-            () = tokio::time::sleep(step) => {}
+            () = tokio::time::sleep(left), if !now.paused => {}
             _ = lifetime.changed() => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use sandbox::{RemoteSandbox, Usage};
@@ -21,7 +21,10 @@ const FRESH: Duration = Duration::from_secs(1);
 /// What a sandbox used at one time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
+    /// The time of day, for clients.
     at: SystemTime,
+    /// The same on the clock that is never set, for durations.
+    when: Instant,
     usage: Usage,
     /// Processors at work since the sample before, on average.
     busy: f64,
@@ -36,24 +39,25 @@ impl Samples {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, at: SystemTime, usage: Usage, started: SystemTime) {
+    /// `started` is when the sandbox was.
+    fn add(&self, at: SystemTime, when: Instant, usage: Usage, started: Instant) {
         let mut samples = self.lock();
         let before = samples.back().map_or((started, Duration::ZERO), |last| {
-            (last.at, last.usage.cpu.unwrap_or_default())
+            (last.when, last.usage.cpu.unwrap_or_default())
         });
-        let elapsed = at.duration_since(before.0).unwrap_or_default().as_secs_f64();
+        let elapsed = when.saturating_duration_since(before.0).as_secs_f64();
         let worked = usage.cpu.unwrap_or_default().saturating_sub(before.1).as_secs_f64();
         let busy = if elapsed > 0.0 { worked / elapsed } else { 0.0 };
         if samples.len() == KEPT {
             samples.pop_front();
         }
-        samples.push_back(Sample { at, usage, busy });
+        samples.push_back(Sample { at, when, usage, busy });
     }
 
     /// Whether a new one is due for a client that asks now.
-    fn is_stale(&self, now: SystemTime) -> bool {
-        let last = self.lock().back().map(|last| last.at);
-        last.is_none_or(|last| now.duration_since(last).is_ok_and(|age| age >= FRESH))
+    fn is_stale(&self, now: Instant) -> bool {
+        let last = self.lock().back().map(|last| last.when);
+        last.is_none_or(|last| now.saturating_duration_since(last) >= FRESH)
     }
 
     /// Those between two times in seconds, both included.
@@ -71,14 +75,14 @@ fn seconds(time: SystemTime) -> u64 {
 impl<S: RemoteSandbox> Live<S> {
     async fn sample(&self) -> Result<(), ApiError> {
         let usage = self.unless_ended(self.sandbox.usage()).await?;
-        self.samples.add(SystemTime::now(), usage, self.started);
+        self.samples.add(SystemTime::now(), Instant::now(), usage, self.begun);
         Ok(())
     }
 
     async fn sample_if_stale(&self) -> Result<(), ApiError> {
         // One at a time: many clients that ask at once get the same sample.
         let _one_at_a_time = self.sampling.lock().await;
-        match self.samples.is_stale(SystemTime::now()) {
+        match self.samples.is_stale(Instant::now()) {
             true => self.sample().await,
             false => Ok(()),
         }
@@ -92,7 +96,7 @@ impl<S: RemoteSandbox> Live<S> {
     }
 
     fn described(&self, sample: &Sample) -> Value {
-        let Sample { at, usage, busy } = sample;
+        let Sample { at, usage, busy, .. } = sample;
         let limits = &self.spec.limits;
         let bytes = |size: Option<sandbox::ByteSize>| size.map_or(0, |size| size.bytes());
         let machine = || std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
@@ -134,19 +138,26 @@ mod tests {
     #[test]
     fn samples_are_bounded_and_count_processors() {
         let samples = Samples::default();
-        let at = |s: u64| UNIX_EPOCH + Duration::from_secs(s);
-        let usage = |s: u64| Usage { cpu: Some(Duration::from_secs(s)), ..Usage::default() };
-        samples.add(at(110), usage(5), at(100));
-        samples.add(at(120), usage(25), at(100));
+        let start = Instant::now();
+        let when = |s: u64| start + Duration::from_secs(s);
+        // The time of day goes back an hour in between, and nothing depends on it.
+        let day =
+            |s: u64| UNIX_EPOCH + Duration::from_secs(if s < 125 { 9000 + s } else { 5400 + s });
+        let add = |s: u64, cpu: u64| {
+            let usage = Usage { cpu: Some(Duration::from_secs(cpu)), ..Usage::default() };
+            samples.add(day(s), when(s), usage, when(100));
+        };
+        add(110, 5);
+        add(120, 25);
         // A counter that goes back counts as none.
-        samples.add(at(130), usage(20), at(100));
+        add(130, 20);
         let busy: Vec<_> = samples.between(0, u64::MAX).iter().map(|sample| sample.busy).collect();
         assert_eq!(busy, [0.5, 2.0, 0.0]);
-        assert_eq!(samples.between(111, 129).len(), 1);
+        assert_eq!(samples.between(9111, 9129).len(), 1);
         for second in 131..1000 {
-            samples.add(at(second), usage(20), at(100));
+            add(second, 20);
         }
         assert_eq!(samples.between(0, u64::MAX).len(), KEPT);
-        assert!(samples.is_stale(at(1000)) && !samples.is_stale(at(999)));
+        assert!(samples.is_stale(when(1000)) && !samples.is_stale(when(999)));
     }
 }

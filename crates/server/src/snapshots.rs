@@ -25,6 +25,9 @@ pub(crate) struct Snapshot {
     pub(crate) name: String,
     pub(crate) sandbox: String,
     pub(crate) owner: Arc<str>,
+    /// What it takes on the disk.
+    #[serde(default)]
+    bytes: u64,
     /// It is being saved or removed.
     #[serde(skip)]
     is_busy: bool,
@@ -96,6 +99,13 @@ impl Snapshots {
     pub(crate) fn of(&self, owner: &str) -> Vec<Snapshot> {
         let list = lock(&self.list);
         list.iter().filter(|snapshot| &*snapshot.owner == owner).cloned().collect()
+    }
+
+    /// What those of an owner take on the disk.
+    pub(crate) fn bytes_of(&self, owner: &str) -> u64 {
+        let list = lock(&self.list);
+        let own = list.iter().filter(|snapshot| &*snapshot.owner == owner);
+        own.fold(0, |sum, snapshot| sum.saturating_add(snapshot.bytes))
     }
 
     /// Whether an owner saved this image.
@@ -197,8 +207,9 @@ impl Snapshots {
 }
 
 impl Snapshot {
-    pub(crate) fn new(name: String, sandbox: String, owner: Arc<str>) -> Self {
-        Self { name, sandbox, owner, is_busy: false }
+    /// `bytes` is what it takes on the disk.
+    pub(crate) fn new(name: String, sandbox: String, owner: Arc<str>, bytes: u64) -> Self {
+        Self { name, sandbox, owner, bytes, is_busy: false }
     }
 }
 
@@ -213,7 +224,7 @@ mod tests {
     use super::*;
 
     fn snapshot(name: &str, owner: &str) -> Snapshot {
-        Snapshot::new(name.into(), "box".into(), owner.into())
+        Snapshot::new(name.into(), "box".into(), owner.into(), 5)
     }
 
     #[test]
@@ -263,5 +274,8 @@ mod tests {
         }
         assert_eq!(snapshots.reserve(snapshot("more", "alice")).unwrap_err().code, Code::TooMany);
         snapshots.reserve(snapshot("more", "bob")).unwrap();
+        assert_eq!(snapshots.bytes_of("alice"), 5 * MAX_EACH as u64);
+        snapshots.settle("s0", Then::Forget).unwrap();
+        assert_eq!(snapshots.bytes_of("alice"), 5 * MAX_EACH as u64 - 5);
     }
 }

@@ -26,7 +26,7 @@ use super::{
     kept::Lease,
     request::{ChatRequest, FileContent, SandboxChoice},
     steps::{self, Step},
-    store::{About, FileStore},
+    store::{About, FileStore, Room},
 };
 use crate::tokens::Caller;
 
@@ -270,9 +270,9 @@ impl<R: RemoteRuntime> Playing<R> {
             return Ok(Vec::new());
         }
         let (episodes, id) = (Arc::clone(&self.episodes), self.id().to_owned());
-        let (files, owner) = (Arc::clone(self.chat.files()), self.caller.name.to_string());
+        let (files, room) = (Arc::clone(self.chat.files()), self.chat.room(&self.caller));
         let storing = tokio::task::spawn_blocking(move || {
-            made.iter().map(|path| link(&episodes, &id, path, &files, &owner)).collect()
+            made.iter().map(|path| link(&episodes, &id, path, &files, &room)).collect()
         });
         storing.await.map_err(|_| {
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the files could not be stored")
@@ -383,18 +383,13 @@ fn link<R: RemoteRuntime>(
     episode: &str,
     path: &str,
     files: &Arc<FileStore>,
-    owner: &str,
+    room: &Room,
 ) -> Value {
-    let about = About {
-        owner: owner.to_owned(),
-        name: plain(path),
-        purpose: OUTPUT.to_owned(),
-        lifetime: None,
-    };
+    let about = About { name: plain(path), purpose: OUTPUT.to_owned(), lifetime: None };
     let stored = episodes.file(episode, path).map_err(|error| error.chain());
     let stored = stored.and_then(|mut file| {
         let id = new_id().map_err(|error| error.message().to_owned())?;
-        files.import(&id, &mut file, about).map_err(|error| error.to_string())
+        files.import(&id, &mut file, room.clone(), about).map_err(|error| error.to_string())
     });
     match stored {
         Ok(file) => json!({

@@ -17,9 +17,15 @@ use tokio_util::io::ReaderStream;
 
 use super::{
     Chat, Shared,
-    store::{About, FileStore, NewFile, StoreError, StoredFile},
+    store::{About, FileStore, NewFile, Room, StoreError, StoredFile},
 };
-use crate::{error::respond, form::Arrived, registry::random, tokens::Caller, transfer};
+use crate::{
+    error::{is_full, respond},
+    form::Arrived,
+    registry::random,
+    tokens::Caller,
+    transfer,
+};
 
 type Answer = Result<Response<Body>, ApiError>;
 
@@ -53,8 +59,9 @@ pub(super) async fn upload<R: RemoteRuntime>(
         let boundary = boundary(&head.headers)?;
         let arrived = Arrived::default();
         let parts = multer::Multipart::new(arrived.bound(pieces), boundary);
-        let form = Form::receive(parts, &arrived, chat.files()).await?;
-        let (file, about) = form.check(&caller)?;
+        let room = chat.room(&caller);
+        let form = Form::receive(parts, &arrived, chat.files(), &room).await?;
+        let (file, about) = form.check()?;
         file.finish(about).await.map_err(refused)
     };
     let received = received.await;
@@ -86,6 +93,7 @@ impl Form {
         mut parts: multer::Multipart<'static>,
         arrived: &Arrived,
         store: &Arc<FileStore>,
+        room: &Room,
     ) -> Result<Self, ApiError> {
         let malformed =
             |error: multer::Error| ApiError::request(format_args!("is not a form: {error}"));
@@ -98,7 +106,7 @@ impl Form {
                     return Err(ApiError::field("file", "only one is supported"));
                 }
                 let name = part.file_name().unwrap_or("upload").to_owned();
-                let mut file = store.begin(&new_id()?).await.map_err(refused)?;
+                let mut file = store.begin(&new_id()?, room.clone()).await.map_err(refused)?;
                 while let Some(piece) = part.chunk().await.map_err(malformed)? {
                     arrived.was_parsed();
                     file.write(&piece).await.map_err(refused)?;
@@ -127,7 +135,7 @@ impl Form {
         Ok(form)
     }
 
-    fn check(self, caller: &Caller) -> Result<(NewFile, About), ApiError> {
+    fn check(self) -> Result<(NewFile, About), ApiError> {
         let missing = |field: &str| ApiError::field(field, "is missing");
         let (file, name) = self.file.ok_or_else(|| missing("file"))?;
         let purpose = self.purpose.ok_or_else(|| missing("purpose"))?;
@@ -147,7 +155,7 @@ impl Form {
             }
         };
         let lifetime = lifetime.map(Duration::from_secs);
-        Ok((file, About { owner: caller.name.to_string(), name: plain(&name), purpose, lifetime }))
+        Ok((file, About { name: plain(&name), purpose, lifetime }))
     }
 }
 
@@ -293,7 +301,11 @@ pub(super) fn new_id() -> Result<String, ApiError> {
 pub(super) fn refused(error: StoreError) -> ApiError {
     let status = match &error {
         StoreError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-        StoreError::TooMany(_) | StoreError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
+        StoreError::TooMany(_)
+        | StoreError::Full(_)
+        | StoreError::TooManyOwn(_)
+        | StoreError::FullOwn(_) => StatusCode::INSUFFICIENT_STORAGE,
+        StoreError::Io(error) if is_full(error) => StatusCode::INSUFFICIENT_STORAGE,
         StoreError::Io(error) => {
             tracing::error!("files of clients: {error}");
             StatusCode::INTERNAL_SERVER_ERROR

@@ -8,12 +8,14 @@ use std::{
     fs,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use axum::http::StatusCode;
 use openai_wire::ApiError;
 use serde::{Deserialize, Serialize};
+
+use crate::deadline::Deadline;
 
 /// Most kept sandboxes of one caller.
 const MAX_OF_CALLER: usize = 100;
@@ -34,7 +36,7 @@ struct Kept {
     episode: Option<String>,
     #[serde(skip)]
     busy: bool,
-    expires: SystemTime,
+    expires: Deadline,
 }
 
 /// The use of a kept sandbox by one request. Dropped without [`Lease::finish`], the sandbox is as before.
@@ -49,14 +51,16 @@ pub(super) struct Lease {
 impl KeptSandboxes {
     /// Those that are recorded in this file.
     pub(super) fn open(file: PathBuf, lifetime: Duration) -> Self {
-        let by_id = match fs::read(&file).map(|text| serde_json::from_slice(&text)) {
-            Ok(Ok(recorded)) => recorded,
-            Ok(Err(error)) => {
-                tracing::error!("the record of kept sandboxes cannot be read: {error}");
-                HashMap::new()
-            }
-            Err(_) => HashMap::new(),
-        };
+        let mut by_id: HashMap<String, Kept> =
+            match fs::read(&file).map(|text| serde_json::from_slice(&text)) {
+                Ok(Ok(recorded)) => recorded,
+                Ok(Err(error)) => {
+                    tracing::error!("the record of kept sandboxes cannot be read: {error}");
+                    HashMap::new()
+                }
+                Err(_) => HashMap::new(),
+            };
+        by_id.values_mut().for_each(|kept| kept.expires = kept.expires.within(lifetime));
         Self { by_id: Mutex::new(by_id), lifetime, file }
     }
 
@@ -71,8 +75,8 @@ impl KeptSandboxes {
         }
     }
 
-    fn over(&self) -> SystemTime {
-        SystemTime::now() + self.lifetime
+    fn over(&self) -> Deadline {
+        Deadline::after(self.lifetime)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
@@ -106,7 +110,7 @@ impl KeptSandboxes {
     pub(super) fn resume(self: &Arc<Self>, owner: &str, id: &str) -> Result<Lease, ApiError> {
         let mut by_id = self.lock();
         let kept = by_id.get_mut(id).filter(|kept| kept.owner == owner && kept.episode.is_some());
-        let Some(kept) = kept.filter(|kept| kept.busy || kept.expires > SystemTime::now()) else {
+        let Some(kept) = kept.filter(|kept| kept.busy || !kept.expires.has_passed()) else {
             let message = format!("there is no kept sandbox {id:?}; it may have been forgotten");
             let error = ApiError::new(StatusCode::NOT_FOUND, message).param("sandbox");
             return Err(error.code("sandbox_not_found"));
@@ -123,11 +127,10 @@ impl KeptSandboxes {
 
     /// Forgets the sandboxes whose time is over. Returns the episodes whose files are no longer needed.
     pub(super) fn expire(&self) -> Vec<String> {
-        let now = SystemTime::now();
         let mut over = Vec::new();
         let mut by_id = self.lock();
         by_id.retain(|_, kept| {
-            let is_over = !kept.busy && kept.expires <= now;
+            let is_over = !kept.busy && kept.expires.has_passed();
             if is_over {
                 over.extend(kept.episode.take());
             }

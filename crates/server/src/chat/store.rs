@@ -4,7 +4,7 @@
 //! is stored first, then its description: what has none is removed at the next start.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fs,
     io::{self, Read},
     os::unix::fs::DirBuilderExt,
@@ -15,6 +15,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tokio::{fs::File, io::AsyncWriteExt};
+
+use crate::deadline::Deadline;
 
 /// Limits of a [`FileStore`].
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,23 @@ struct Index {
     bytes: u64,
     /// Files that are being stored.
     pending: usize,
+    /// The same by owner.
+    owners: HashMap<String, Used>,
+}
+
+/// What an owner has stored or is storing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Used {
+    files: usize,
+    bytes: u64,
+}
+
+/// Whose a new file is, and how much its owner may have stored with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    pub(crate) owner: String,
+    pub(crate) files: usize,
+    pub(crate) bytes: u64,
 }
 
 /// A file's description: `ID.json`.
@@ -67,12 +86,14 @@ pub(crate) struct StoredFile {
     /// Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<u64>,
+    /// The same, as this process follows it.
+    #[serde(skip)]
+    deadline: Option<Deadline>,
 }
 
 /// What a new file is.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
-    pub(crate) owner: String,
     pub(crate) name: String,
     pub(crate) purpose: String,
     pub(crate) lifetime: Option<Duration>,
@@ -87,6 +108,10 @@ pub(crate) enum StoreError {
     TooMany(usize),
     #[error("the server stores at most {0} bytes of files; delete some")]
     Full(u64),
+    #[error("you may store at most {0} files; delete some")]
+    TooManyOwn(usize),
+    #[error("you may store at most {0} bytes of files; delete some")]
+    FullOwn(u64),
     #[error("the server cannot store files: {0}")]
     Io(#[from] io::Error),
 }
@@ -108,6 +133,8 @@ impl FileStore {
         let mut index = Index::default();
         for file in described(&dir)? {
             index.bytes += file.bytes;
+            let used = index.owners.entry(file.owner.clone()).or_default();
+            *used = Used { files: used.files + 1, bytes: used.bytes + file.bytes };
             index.files.insert((file.created, file.id.clone()), file);
         }
         let known = |name: &str| {
@@ -164,6 +191,7 @@ impl FileStore {
             return false;
         }
         index.bytes = index.bytes.saturating_sub(file.bytes);
+        index.release(&file.owner, file.bytes);
         drop(index);
         // Without a description, the content is removed at the next start if it cannot be now.
         for path in [self.description(&file.id), self.path(file)] {
@@ -175,8 +203,7 @@ impl FileStore {
     }
 
     fn remove_expired(&self) {
-        let now = now();
-        let is_over = |file: &&StoredFile| file.expires.is_some_and(|at| at <= now);
+        let is_over = |file: &&StoredFile| file.deadline.is_some_and(|at| at.has_passed());
         let expired: Vec<_> = self.lock().files.values().filter(is_over).cloned().collect();
         for file in expired {
             self.forget(&file);
@@ -188,9 +215,13 @@ impl FileStore {
     }
 
     /// Begins a new file with this random id.
-    pub(crate) async fn begin(self: &Arc<Self>, random: &str) -> Result<NewFile, StoreError> {
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        random: &str,
+        room: Room,
+    ) -> Result<NewFile, StoreError> {
         self.remove_expired();
-        let reserved = self.reserve()?;
+        let reserved = self.reserve(room)?;
         let id = format!("{PREFIX}{random}");
         let partial = self.dir.join(format!("{id}{PARTIAL}"));
         let file = File::create_new(&partial).await?;
@@ -202,9 +233,10 @@ impl FileStore {
         self: &Arc<Self>,
         random: &str,
         from: &mut fs::File,
+        room: Room,
         about: About,
     ) -> Result<StoredFile, StoreError> {
-        let mut reserved = self.reserve()?;
+        let mut reserved = self.reserve(room)?;
         let id = format!("{PREFIX}{random}");
         let partial = Partial(self.dir.join(format!("{id}{PARTIAL}")));
         let bytes = from.metadata()?.len();
@@ -218,13 +250,40 @@ impl FileStore {
         reserved.keep(id, partial, about)
     }
 
-    fn reserve(self: &Arc<Self>) -> Result<Reserved, StoreError> {
+    /// The limits.
+    pub(crate) fn limits(&self) -> FileLimits {
+        self.limits
+    }
+
+    /// The bytes that this caller has stored or is storing.
+    pub(crate) fn bytes_of(&self, owner: &str) -> u64 {
+        self.lock().owners.get(owner).map_or(0, |used| used.bytes)
+    }
+
+    fn reserve(self: &Arc<Self>, room: Room) -> Result<Reserved, StoreError> {
         let mut index = self.lock();
         if index.files.len() + index.pending >= self.limits.files {
             return Err(StoreError::TooMany(self.limits.files));
         }
+        let own = index.owners.get(&room.owner).map_or(0, |used| used.files);
+        if own >= room.files {
+            return Err(StoreError::TooManyOwn(room.files));
+        }
         index.pending += 1;
-        Ok(Reserved { store: Arc::clone(self), bytes: 0, kept: false })
+        index.owners.entry(room.owner.clone()).or_default().files += 1;
+        Ok(Reserved { store: Arc::clone(self), room, bytes: 0, kept: false })
+    }
+}
+
+impl Index {
+    /// Forgets a file of an owner.
+    fn release(&mut self, owner: &str, bytes: u64) {
+        let Some(used) = self.owners.get_mut(owner) else { return };
+        used.files = used.files.saturating_sub(1);
+        used.bytes = used.bytes.saturating_sub(bytes);
+        if used.files == 0 {
+            self.owners.remove(owner);
+        }
     }
 }
 
@@ -239,7 +298,10 @@ fn described(dir: &Path) -> io::Result<Vec<StoredFile>> {
         let is_whole = fs::symlink_metadata(dir.join(id))
             .is_ok_and(|content| content.is_file() && content.len() == file.bytes);
         if is_whole {
-            files.push(file);
+            let longest = file.expires.map(|at| Duration::from_millis(at - at.min(file.created)));
+            let deadline = file.expires.map(|at| Deadline::recorded(time(at)));
+            let deadline = deadline.zip(longest).map(|(at, longest)| at.within(longest));
+            files.push(StoredFile { deadline, ..file });
         }
     }
     Ok(files)
@@ -251,15 +313,20 @@ fn is_id(id: &str) -> bool {
 }
 
 /// Milliseconds since 1970.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn time(millis: u64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH)
 }
 
 /// A place in the store, free again on drop unless the file is kept.
 #[derive(Debug)]
 struct Reserved {
     store: Arc<FileStore>,
+    room: Room,
     bytes: u64,
     kept: bool,
 }
@@ -275,6 +342,11 @@ impl Reserved {
         if index.bytes.saturating_add(more) > limits.total_bytes {
             return Err(StoreError::Full(limits.total_bytes));
         }
+        let used = index.owners.entry(self.room.owner.clone()).or_default();
+        if used.bytes.saturating_add(more) > self.room.bytes {
+            return Err(StoreError::FullOwn(self.room.bytes));
+        }
+        used.bytes += more;
         index.bytes += more;
         drop(index);
         self.bytes += more;
@@ -288,18 +360,17 @@ impl Reserved {
         partial: Partial,
         about: About,
     ) -> Result<StoredFile, StoreError> {
-        let created = now();
-        let lifetime =
-            about.lifetime.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let deadline = about.lifetime.map(Deadline::after);
         let file = StoredFile {
             v: VERSION,
             id,
-            owner: about.owner,
+            owner: self.room.owner.clone(),
             name: about.name,
             purpose: about.purpose,
             bytes: self.bytes,
-            created,
-            expires: lifetime.map(|time| created.saturating_add(time)),
+            created: millis(SystemTime::now()),
+            expires: deadline.map(|deadline| millis(deadline.at())),
+            deadline,
         };
         let content = self.store.path(&file);
         fs::rename(&partial.0, &content)?;
@@ -323,6 +394,7 @@ impl Drop for Reserved {
             let mut index = self.store.lock();
             index.pending -= 1;
             index.bytes = index.bytes.saturating_sub(self.bytes);
+            index.release(&self.room.owner, self.bytes);
         }
     }
 }

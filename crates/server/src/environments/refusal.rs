@@ -7,7 +7,7 @@ use axum::{
     http::{Response, StatusCode, header},
     response::IntoResponse,
 };
-use environment::{Error, Failure, Snapshot};
+use environment::{Error, Snapshot};
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, Code, respond};
@@ -30,8 +30,7 @@ impl Refusal {
 
     /// Why a session has no first observation, if it never will.
     pub(crate) fn of_start(snapshot: &Snapshot) -> Option<Self> {
-        let outcome = snapshot.outcome.as_ref().filter(|_| snapshot.turn.is_none())?;
-        let failure = Failure::of(outcome)?;
+        let failure = snapshot.failure().filter(|_| snapshot.turn.is_none())?;
         let status = match failure.retry {
             true => StatusCode::SERVICE_UNAVAILABLE,
             false => StatusCode::INTERNAL_SERVER_ERROR,

@@ -188,7 +188,7 @@ pub(super) fn view(snapshot: &Snapshot) -> Value {
             view["message"] = message::assistant(message);
         }
     }
-    if let Some(failed) = snapshot.outcome.as_ref().and_then(Failure::of) {
+    if let Some(failed) = snapshot.failure() {
         view["failure"] = failure(&failed);
     }
     if let Some(scored) = &snapshot.score {
@@ -212,7 +212,12 @@ pub(super) fn score(score: &Score) -> Value {
 }
 
 fn failure(failure: &Failure) -> Value {
-    json!({ "fault": failure.fault, "cause": failure.cause, "retry": failure.retry })
+    json!({
+        "fault": failure.fault,
+        "cause": failure.cause,
+        "retry": failure.retry,
+        "policy_may_be_at_fault": failure.policy_may_be_at_fault,
+    })
 }
 
 #[cfg(test)]

@@ -2,11 +2,14 @@
 
 use std::{
     net::TcpStream,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use environment::Options;
-use lis_server::{KeyHash, Quotas, ServeOptions, Token, Tokens};
+use lis_server::{
+    ChatOptions, FileLimits, FileStore, KeyHash, Quotas, ServeOptions, Token, Tokens,
+};
 use reqwest::{Method, RequestBuilder, Response};
 use sandbox::Runtime;
 use serde_json::{Value, json};
@@ -134,6 +137,110 @@ fn a_token_over_its_quota_is_refused_with_a_time_to_wait() {
         while create(server, ALICE).await.status() != 201 {
             assert!(begun.elapsed() < Duration::from_secs(20), "the quota is not given back");
             tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn files_and_snapshots_have_a_quota_together() {
+    let data = tempfile::tempdir().unwrap();
+    let files = FileStore::open(data.path(), FileLimits::default()).unwrap();
+    let chat = Some(ChatOptions::new(Arc::new(files)));
+    let quotas = Quotas { storage: Some(sandbox::ByteSize::mib(2)), ..Quotas::default() };
+    with_server(ServeOptions { chat, ..options(quotas) }, async |server| {
+        let upload = async |key: &str, kib: usize| {
+            let part =
+                |name: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"");
+            let body = [
+                part("purpose") + "\r\n\r\nuser_data\r\n",
+                part("file") + "; filename=\"a\"\r\n\r\n" + &"x".repeat(kib << 10),
+                "\r\n--b--\r\n".to_owned(),
+            ];
+            let request = ask(server, key, Method::POST, "/v1/files").body(body.concat());
+            let request = request.header("Content-Type", "multipart/form-data; boundary=b");
+            let response = request.send().await.unwrap();
+            (response.status().as_u16(), response.json::<Value>().await.unwrap())
+        };
+        assert_eq!(upload(ALICE, 1024).await.0, 200);
+        let (status, refused) = upload(ALICE, 1100).await;
+        assert_eq!(status, 507, "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("you may store at most"));
+        assert_eq!(upload(BOB, 1100).await.0, 200);
+        let alices = created(server, ALICE).await;
+        let write = server.to(&alices, Method::POST, "/files?path=/tmp/large&username=root");
+        let write =
+            write.header("Content-Type", "application/octet-stream").body(vec![7; 1500 << 10]);
+        assert_eq!(write.send().await.unwrap().status(), 200);
+        let path = format!("/sandboxes/{}/snapshots", alices.id);
+        let save = async || {
+            let saved =
+                ask(server, ALICE, Method::POST, &path).json(&json!({})).send().await.unwrap();
+            (saved.status().as_u16(), saved.json::<Value>().await.unwrap())
+        };
+        let (status, refused) = save().await;
+        assert_eq!(status, 429, "{refused}");
+        assert!(
+            refused["message"].as_str().unwrap().contains("for files and snapshots"),
+            "{refused}"
+        );
+        let list = ask(server, ALICE, Method::GET, "/v1/files").send().await.unwrap();
+        let list: Value = list.json().await.unwrap();
+        let path = format!("/v1/files/{}", list["data"][0]["id"].as_str().unwrap());
+        ask(server, ALICE, Method::DELETE, &path).send().await.unwrap();
+        let (status, saved) = save().await;
+        if status == 501 {
+            return;
+        }
+        assert_eq!(status, 201, "{saved}");
+        // What the snapshot takes is no longer there for files.
+        assert_eq!(upload(ALICE, 1024).await.0, 507);
+        let path = format!("/templates/{}", saved["snapshotID"].as_str().unwrap());
+        assert_eq!(ask(server, ALICE, Method::DELETE, &path).send().await.unwrap().status(), 204);
+        assert_eq!(upload(ALICE, 1024).await.0, 200);
+    });
+}
+
+#[test]
+fn grading_in_a_sandbox_counts_toward_the_quota() {
+    let quotas = Quotas { sandboxes: Some(1), ..Quotas::default() };
+    let tasks = environments::options(Options::default()).environments;
+    let options = ServeOptions { environments: tasks, ..options(quotas) };
+    with_server(options, async |server| {
+        let post = async |path: &str, body: Value| {
+            let response = ask(server, ALICE, Method::POST, path).json(&body).send().await.unwrap();
+            assert_eq!(response.status(), 200, "{path}");
+            response.json::<Value>().await.unwrap()
+        };
+        // The grader of the second one is a program; that of the first computes, and needs no sandbox.
+        let receipts = environments::bash(&["echo 41.85 > /testbed/output/answer.txt", "submit"]);
+        let tasks = [("math", environments::right_answer(), 201), ("receipts", receipts, 429)];
+        for (task, answer, while_graded) in tasks {
+            let reset = post(&format!("/v1/environments/{task}/reset"), json!({})).await;
+            let session = format!("/v1/sessions/{}", reset["session"].as_str().unwrap());
+            assert_eq!(create(server, ALICE).await.status(), 429);
+            let step = json!({ "message": answer });
+            let done = post(&format!("{session}/step"), step).await;
+            assert_eq!(done["done"], true, "{done}");
+            let other = create(server, ALICE).await;
+            assert_eq!(other.status(), while_graded, "{task}");
+            if let Some(id) = other.json::<Value>().await.unwrap()["sandboxID"].as_str() {
+                let path = format!("/sandboxes/{id}");
+                ask(server, ALICE, Method::DELETE, &path).send().await.unwrap();
+            }
+            let scored = post(&format!("{session}/score"), json!({})).await;
+            assert_eq!(scored["score"]["valid"], true, "{scored}");
+            let begun = Instant::now();
+            let free = loop {
+                let other = create(server, ALICE).await;
+                if other.status() == 201 {
+                    break other.json::<Value>().await.unwrap();
+                }
+                assert!(begun.elapsed() < Duration::from_secs(20), "the quota is not given back");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            };
+            let path = format!("/sandboxes/{}", free["sandboxID"].as_str().unwrap());
+            ask(server, ALICE, Method::DELETE, &path).send().await.unwrap();
+            server.has_sandboxes(0).await;
         }
     });
 }

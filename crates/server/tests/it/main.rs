@@ -9,6 +9,7 @@
 
 mod answers_chats;
 mod can_be_operated;
+mod endures_slow_clients;
 mod environments;
 mod keeps_its_description;
 mod keeps_strangers_out;
@@ -18,6 +19,7 @@ mod passes_chats_on;
 mod plays_environments;
 mod plays_episodes;
 mod reaches_programs;
+mod repeats_requests;
 mod serves_e2b_clients;
 mod serves_mcp_clients;
 mod serves_openenv_clients;

@@ -179,3 +179,41 @@ fn what_is_passed_on_counts_toward_the_quota() {
         assert_eq!(status, 429, "{text}");
     });
 }
+
+#[test]
+fn a_client_that_leaves_ends_the_call_and_is_charged() {
+    let data = tempfile::tempdir().unwrap();
+    // It would take a minute.
+    let words = "word ".repeat(600);
+    let upstream =
+        MockServer::answering(move |_| say(words.clone()).every(Duration::from_millis(100)))
+            .unwrap();
+    let quotas = Quotas { model_tokens_per_day: Some(1), ..Quotas::default() };
+    let token = Token { name: "few".into(), key: KeyHash::of(b"few"), quotas };
+    let options = options(upstream.base_url(), TokenRequest::AsSent, &data);
+    let tokens = Tokens::new(vec![token]).unwrap();
+    let options = ServeOptions { tokens, api_key: None, ..options };
+    with_server(options, async |server| {
+        let body = json!({
+            "model": "mock", "stream": true, "messages": [{ "role": "user", "content": "Hi" }],
+        });
+        let request = || {
+            let request = server.request(Method::POST, "/v1/chat/completions").json(&body);
+            request.bearer_auth("few").send()
+        };
+        let mut streaming = request().await.unwrap();
+        assert_eq!(streaming.status(), 200);
+        assert!(streaming.chunk().await.unwrap().is_some());
+        assert_eq!(upstream.open(), 1);
+        drop(streaming);
+        let begun = std::time::Instant::now();
+        while upstream.open() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the model still generates");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // By an estimate: there was no usage yet.
+        assert_eq!(lines(&data, 1).await.len(), 1);
+        assert_eq!(request().await.unwrap().status(), 429);
+        assert_eq!(upstream.count(), 1);
+    });
+}

@@ -149,7 +149,11 @@ fn a_broken_sandbox_gives_no_score() {
         let step = json!({"message": right_answer()});
         let broken = server.expect(&format!("{session}/step"), &step, 200).await;
         assert_eq!(broken["reason"], "infrastructure", "{broken}");
-        assert_eq!(broken["failure"]["fault"], "sandbox");
+        let failure = &broken["failure"];
+        assert_eq!(
+            (&failure["fault"], &failure["policy_may_be_at_fault"]),
+            (&json!("sandbox"), &json!(true))
+        );
         let scored = server.expect(&format!("{session}/score"), &json!({}), 200).await;
         let score = &scored["score"];
         assert_eq!((&score["valid"], &score["score"]), (&json!(false), &Value::Null), "{scored}");
