@@ -1,0 +1,238 @@
+"""`benchmark`: a model on the problems of tasks, graded and stored, by the program of this package."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from ._engine import find_program
+from ._function_server import FunctionServer
+from ._messages import Json
+from ._model import Model, settings
+from ._scratch import Scratch, until_exit
+from ._trajectory import Trajectory
+from .errors import InfrastructureError, UsageError
+
+__all__ = ["Attempt", "BenchmarkResults", "benchmark"]
+
+_KEY = "LLM_IN_SANDBOX_BENCHMARK_KEY"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at one problem, graded."""
+
+    task: str
+    mode: str
+    id: str
+    repeat: int
+    answer: str
+    score: float | None
+    """From 0 to 1; `None` where the infrastructure failed, or a judge is missing."""
+    outcome: str
+    record: Mapping[str, Any]
+    """All that is stored of it."""
+    directory: Path
+    """The directory of its run."""
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """What happened; the file is read at each access."""
+        attempts = self.directory / "attempts"
+        path = Path(str(self.record["_path"]))
+        events = self.directory / "trajectories" / path.relative_to(attempts).with_suffix(".jsonl")
+        return Trajectory.from_file(events)
+
+
+class BenchmarkResults:
+    """The results of a benchmark run, read from its directory."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        file = self.directory / "results.json"
+        if not file.is_file():
+            raise UsageError(f"{self.directory} is not the directory of a benchmark run")
+        self.summary: Json = json.loads(file.read_text(encoding="utf-8"))
+        """The content of `results.json`."""
+        self.attempts: list[Attempt] = list(self._read())
+
+    def _read(self) -> Iterator[Attempt]:
+        for path in sorted((self.directory / "attempts").rglob("*.json")):
+            record: Json = json.loads(path.read_text(encoding="utf-8"))
+            record["_path"] = str(path)
+            yield Attempt(
+                task=record["task"],
+                mode=record["mode"],
+                id=record["id"],
+                repeat=record.get("repeat", 0),
+                answer=record.get("answer", ""),
+                score=record.get("score"),
+                outcome=record.get("outcome", ""),
+                record=record,
+                directory=self.directory,
+            )
+
+    @property
+    def score(self) -> float | None:
+        """The mean score of the attempts that have one."""
+        scores = [attempt.score for attempt in self.attempts if attempt.score is not None]
+        return sum(scores) / len(scores) if scores else None
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row for each attempt. Needs pandas."""
+        pd = import_module("pandas")
+
+        names = ("task", "mode", "id", "repeat", "score", "outcome", "answer")
+        return pd.DataFrame([{name: getattr(a, name) for name in names} for a in self.attempts])
+
+    def __repr__(self) -> str:
+        score = "none" if self.score is None else f"{self.score:.3f}"
+        return f"<BenchmarkResults {len(self.attempts)} attempts, score {score}, {self.directory}>"
+
+
+def benchmark(
+    task: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    model: Model | None = None,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    data: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Iterable[Mapping[str, Any]] | None = None,
+    mode: Literal["sandbox", "llm", "both"] = "sandbox",
+    repeat: int | None = None,
+    limit: int | None = None,
+    ids: Sequence[str] = (),
+    max_turns: int | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
+    concurrency: int | None = None,
+    judge_model: str | None = None,
+    judge_base_url: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+    options: Sequence[str] = (),
+) -> BenchmarkResults:
+    """Runs a model on the problems of a task, grades the answers and stores every attempt.
+
+    Args:
+        task: a built-in task such as "math", the directory of one of your own, or several.
+        model: as for `Agent`: a name, or a function, which is then called from several threads.
+        data: rows: a file, a file for each task, or dictionaries. By default the task's own, or the hub's.
+        mode: in a sandbox, with one plain response, or both.
+        output: directory of the run; the same one again adds what is missing. By default a temporary one, which is
+            removed when the interpreter exits.
+        options: further options of `llm-in-sandbox benchmark`.
+
+    Raises:
+        UsageError: the program refuses the arguments.
+        InfrastructureError: attempts failed because of the machine, the model's server or the judge. What finished is
+            stored in `output`.
+    """
+    chosen = settings(model, base_url=base_url, api_key=api_key)
+    tasks = [task] if isinstance(task, (str, os.PathLike)) else list(task)
+    with ExitStack() as stack:
+        where = os.fspath(output) if output is not None else until_exit()
+        words = [find_program(), "benchmark", *(os.fspath(name) for name in tasks)]
+        words += ["--output", where, "--json", "--quiet", "--yes", "--mode", mode]
+        key = chosen.api_key
+        if chosen.function is not None:
+            served = stack.enter_context(FunctionServer(chosen.function, chosen.name))
+            words += ["--model", chosen.name, "--base-url", served.base_url, "--no-preflight"]
+            key = served.api_key
+        elif chosen.is_local:
+            words += ["--model", "local" if chosen.name == "local" else f"local:{chosen.name}"]
+        else:
+            words += ["--model", chosen.name, "--base-url", str(chosen.base_url)]
+        environment = dict(os.environ)
+        if key is not None and not chosen.is_local:
+            environment[_KEY] = key
+            words += ["--api-key-env", _KEY]
+        words += _data(data, tasks, stack)
+        given = {
+            "--repeat": repeat,
+            "--limit": limit,
+            "--max-turns": max_turns,
+            "--max-tokens": max_tokens,
+            "--temperature": temperature,
+            "--seed": seed,
+            "--concurrency": concurrency,
+            "--judge-model": judge_model,
+            "--judge-base-url": judge_base_url,
+            "--ids": ",".join(ids) or None,
+        }
+        for name, value in given.items():
+            if value is not None:
+                words += [name, str(value)]
+        _run([*words, *options], environment)
+        return BenchmarkResults(where)
+
+
+def _data(data: Any, tasks: list[Any], stack: ExitStack) -> list[str]:
+    """The options that name the rows."""
+    if data is None:
+        return []
+    if isinstance(data, (str, os.PathLike)):
+        return ["--data", os.fspath(data)]
+    if isinstance(data, Mapping):
+        return [word for name, path in data.items() for word in ("--data", f"{name}={os.fspath(path)}")]
+    if len(tasks) > 1:
+        raise UsageError("rows of several tasks are given by task, as files")
+    directory = stack.enter_context(Scratch()).path
+    path = os.path.join(directory, "rows.jsonl")
+    with open(path, "w", encoding="utf-8") as file:
+        for row in data:
+            file.write(json.dumps(row) + "\n")
+    return ["--data", path]
+
+
+def _run(words: list[str], environment: dict[str, str]) -> None:
+    """Runs the program; an interrupt ends it too."""
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    lines: list[str] = []
+    assert process.stderr is not None
+    stderr = process.stderr
+
+    def read() -> None:
+        for line in stderr:
+            lines.append(line.rstrip())
+            del lines[:-50]
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        while True:
+            try:
+                code = process.wait(0.2)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
+    reader.join(5)
+    message = "\n".join(line.removeprefix("llm-in-sandbox: ") for line in lines[-5:])
+    if code == 2:
+        raise UsageError(message)
+    if code != 0:
+        raise InfrastructureError(message or f"the program ended with {code}")

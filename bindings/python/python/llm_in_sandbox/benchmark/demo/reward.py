@@ -1,0 +1,5 @@
+"""Example of a task: the score of an answer."""
+
+from llm_in_sandbox._reference.rewards import text as compute_score
+
+__all__ = ["compute_score"]

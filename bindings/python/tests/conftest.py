@@ -1,0 +1,123 @@
+"""Sandboxes of the tests keep their state in a directory of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+_home = tempfile.TemporaryDirectory(prefix="lis-python-tests-")
+os.environ["LLM_IN_SANDBOX_HOME"] = _home.name
+for _name in ("LLM_NAME", "LLM_BASE_URL", "LLM_API_KEY"):
+    os.environ.pop(_name, None)
+
+from llm_in_sandbox import Sandbox  # noqa: E402
+
+
+def missing(capability: str, reason: str) -> None:
+    """Skips a test on a machine without a capability, and fails it where `LIS_REQUIRE` names that."""
+    if capability in os.environ.get("LIS_REQUIRE", "").split(","):
+        pytest.fail(f"LIS_REQUIRE names {capability}, but {reason}")
+    pytest.skip(f"skip: {reason}")
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Sandbox]:
+    """For tests that leave no trace."""
+    with Sandbox() as made:
+        yield made
+
+
+class Script:
+    """A Python program in a process of its own: its source, or its file."""
+
+    def __init__(self, program: str | Path, *words: str, **variables: str) -> None:
+        source = [str(program)] if isinstance(program, Path) else ["-c", textwrap.dedent(program)]
+        self.process = subprocess.Popen(
+            [sys.executable, *source, *words],
+            env={**os.environ, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def finish(self, timeout: float = 30) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def script() -> Iterator[Callable[[str], Script]]:
+    made: list[Script] = []
+
+    def start(source: str) -> Script:
+        made.append(Script(source))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.process.kill()
+        one.process.wait()
+
+
+def processes_of(sandbox_id: str) -> list[str]:
+    """The processes of this machine whose command line or directories name a sandbox."""
+    found = []
+    run = sandbox_id.rsplit("-", 1)[0]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cgroup") as file:
+                if run in file.read():
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def state_of(sandbox_id: str) -> list[str]:
+    """What a run of sandboxes has left below the directories for state."""
+    run = sandbox_id.rsplit("-", 1)[0]
+    found = []
+    for base in [_home.name, *_other_states()]:
+        directory = os.path.join(base, "run")
+        if os.path.isdir(directory):
+            found += [name for name in os.listdir(directory) if name.startswith(run)]
+    return found
+
+
+def _other_states() -> list[str]:
+    places = os.path.join(_home.name, "places")
+    lines: list[str] = []
+    if os.path.isdir(places):
+        for name in os.listdir(places):
+            with open(os.path.join(places, name)) as file:
+                lines += file.read().splitlines()
+    return lines
+
+
+def gone(sandbox_id: str, timeout: float = 10) -> bool:
+    """Whether nothing of a run is left, soon."""
+    deadline = time.monotonic() + timeout
+    while processes_of(sandbox_id) or state_of(sandbox_id):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

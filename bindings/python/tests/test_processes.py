@@ -1,0 +1,245 @@
+"""Interrupts, forks, exits and kills: nothing hangs, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from conftest import Script, gone
+
+from llm_in_sandbox import Sandbox
+
+Start = Callable[[str], Script]
+
+
+def test_keyboard_interrupt_ends_a_command(script: Start) -> None:
+    run = script(
+        """
+        from llm_in_sandbox import Sandbox
+        with Sandbox() as sandbox:
+            print(sandbox.id, flush=True)
+            try:
+                sandbox.run("sleep 60")
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            print(sandbox.run("echo alive").stdout.strip(), flush=True)
+        """
+    )
+    name = run.line()
+    time.sleep(0.3)
+    start = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    assert run.line() == "interrupted"
+    assert time.monotonic() - start < 1
+    assert run.line() == "alive"
+    assert run.finish()[0] == 0
+    assert gone(name)
+
+
+def test_a_signal_handler_may_use_sandboxes(script: Start) -> None:
+    run = script(
+        """
+        import signal
+        from llm_in_sandbox import Sandbox
+        sandbox = Sandbox()
+        def handler(*_):
+            print(sandbox.run("echo handled").stdout.strip(), flush=True)
+        signal.signal(signal.SIGUSR1, handler)
+        print("ready", flush=True)
+        print(sandbox.run("sleep 1; echo slept").stdout.strip(), flush=True)
+        """
+    )
+    assert run.line() == "ready"
+    time.sleep(0.3)
+    run.process.send_signal(signal.SIGUSR1)
+    assert run.line() == "handled"
+    assert run.line() == "slept"
+    assert run.finish()[0] == 0
+
+
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)", "1 / 0", "import os; os._exit(0)"])
+def test_an_exit_leaves_nothing(script: Start, end: str) -> None:
+    run = script(
+        f"""
+        from llm_in_sandbox import Sandbox, SandboxPool
+        kept = [Sandbox() for _ in range(3)]
+        kept[0].shell("sleep 1000 &")
+        pool = SandboxPool(2)
+        print(kept[0].id, flush=True)
+        {end}
+        """
+    )
+    name = run.line()
+    start = time.monotonic()
+    code, _, err = run.finish()
+    assert time.monotonic() - start < 5
+    assert code == (1 if "1 / 0" in end else 0), err
+    assert "panicked" not in err and "Fatal" not in err, err
+    assert gone(name)
+
+
+def test_a_daemon_thread_at_exit_does_not_abort(script: Start) -> None:
+    run = script(
+        """
+        import threading, time
+        from llm_in_sandbox import Sandbox
+        sandbox = Sandbox()
+        print(sandbox.id, flush=True)
+        def work():
+            while True:
+                try:
+                    sandbox.run("sleep 0.01")
+                except Exception:
+                    pass
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.3)
+        """
+    )
+    name = run.line()
+    code, _, err = run.finish()
+    assert code == 0 and "panicked" not in err and "Fatal" not in err, err
+    assert gone(name)
+
+
+def test_kill_leaves_nothing(script: Start) -> None:
+    for _ in range(3):
+        run = script(
+            """
+            from llm_in_sandbox import Sandbox
+            sandboxes = [Sandbox() for _ in range(3)]
+            print(sandboxes[0].id, flush=True)
+            sandboxes[0].run("sleep 1000")
+            """
+        )
+        name = run.line()
+        run.process.kill()
+        run.process.wait()
+        assert gone(name)
+
+
+def test_kill_leaves_nothing_though_a_forked_process_lives(script: Start) -> None:
+    run = script(
+        """
+        import os, time
+        from llm_in_sandbox import Sandbox
+        sandbox = Sandbox()
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        print(sandbox.id, flush=True)
+        time.sleep(20)
+        """
+    )
+    name = run.line()
+    run.process.kill()
+    run.process.wait()
+    assert gone(name)
+
+
+def test_a_forked_process_starts_its_own(sandbox: Sandbox) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            from llm_in_sandbox import SandboxClosed
+
+            try:
+                sandbox.run("true")
+                text = "the parent's sandbox was used"
+            except SandboxClosed as error:
+                text = "refused" if "forked" in str(error) else str(error)
+            with Sandbox() as own:
+                text += own.run("echo +own").stdout
+            os.write(writer, text.encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+        assert file.read() == "refused+own\n"
+    os.waitpid(child, 0)
+    assert sandbox.run("echo still").stdout == "still\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(script: Start, method: str, tmp_path: object) -> None:
+    path = f"{tmp_path}/program.py"
+    with open(path, "w") as file:
+        file.write(
+            f"""
+import multiprocessing, os, threading
+from llm_in_sandbox import Sandbox
+
+def work(number):
+    with Sandbox() as sandbox:
+        return sandbox.run(f"echo $(({{number}} * 2))").stdout.strip()
+
+if __name__ == "__main__":
+    kept = Sandbox()
+    stop = threading.Event()
+    def busy():
+        while not stop.is_set():
+            kept.run("true")
+    # Other threads use the parent's runtime while it forks.
+    threads = [threading.Thread(target=busy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    context = multiprocessing.get_context("{method}")
+    with context.Pool(2) as pool:
+        print(",".join(pool.map(work, range(6))))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    print(kept.run("echo parent").stdout.strip())
+"""
+        )
+    run = script(f"import runpy; runpy.run_path({path!r}, run_name='__main__')" if method == "fork" else f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, {path!r}]))")
+    code, out, err = run.finish(60)
+    assert code == 0, err
+    assert out.split() == ["0,2,4,6,8,10", "parent"]
+
+
+def test_a_killed_spawner_is_replaced(script: Start) -> None:
+    run = script(
+        """
+        import os, time
+        from llm_in_sandbox import InfrastructureError, Sandbox
+        sandbox = Sandbox()
+        tasks = os.listdir("/proc/self/task")
+        children = [pid for task in tasks for pid in open(f"/proc/self/task/{task}/children").read().split()]
+        os.kill(int(children[0]), 9)
+        for _ in range(200):
+            try:
+                sandbox.run("true")
+                time.sleep(0.02)
+            except InfrastructureError as error:
+                print(type(error).__name__)
+                break
+        sandbox.close()
+        with Sandbox() as other:
+            print(other.run("echo again").stdout.strip())
+        """
+    )
+    code, out, err = run.finish()
+    assert code == 0, err
+    assert out.split() == ["SandboxGone", "again"]
+
+
+def test_the_program_is_missing(script: Start) -> None:
+    run = script(
+        """
+        import os
+        os.environ["LLM_IN_SANDBOX_PROGRAM"] = "/nowhere/llm-in-sandbox"
+        from llm_in_sandbox import Sandbox, SandboxUnavailable
+        try:
+            Sandbox()
+        except SandboxUnavailable as error:
+            print(error)
+        """
+    )
+    code, out, err = run.finish()
+    assert code == 0, err
+    assert "/nowhere/llm-in-sandbox is not a program" in out
