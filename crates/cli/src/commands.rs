@@ -15,6 +15,7 @@ pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod serve;
 pub(crate) mod train;
+pub(crate) mod view;
 
 use clap::{Parser, Subcommand};
 use startup::{LogArgs, LogFormat, Signals};
@@ -23,7 +24,7 @@ use self::{
     benchmark::BenchmarkArgs, completions::CompletionsArgs, data::DataCommand, doctor::DoctorArgs,
     grade::GradeArgs, image::ImageCommand, mcp::McpArgs, model::ModelCommand, perf::PerfCommand,
     replay::ReplayArgs, report::ReportArgs, run::RunArgs, sandbox::SandboxCommand,
-    serve::ServeArgs, train::TrainCommand,
+    serve::ServeArgs, train::TrainCommand, view::ViewArgs,
 };
 use crate::exit::Exit;
 
@@ -65,6 +66,8 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Show recorded episodes as text or as pages, or repeat their tool calls in a new sandbox
     Replay(ReplayArgs),
+    /// Look at runs, benchmarks and training runs in the browser
+    View(ViewArgs),
     /// Check which protections this machine can enforce, and what to install for more
     Doctor(DoctorArgs),
     /// Run commands in sandboxes; create, list and remove sandboxes
@@ -118,6 +121,7 @@ impl Command {
             Self::Benchmark(_) => "benchmark",
             Self::Report(_) => "report",
             Self::Replay(_) => "replay",
+            Self::View(_) => "view",
             Self::Doctor(_) => "doctor",
             Self::Sandbox(_) => "sandbox",
             Self::Serve(_) => "serve",

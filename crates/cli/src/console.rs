@@ -105,7 +105,10 @@ impl Console {
     /// Shows an event. Waits until it is drawn only at the end of the episode.
     pub(crate) fn event(&self, event: &Event) {
         match event {
-            Event::Saved { .. } | Event::Reconfigured { .. } | Event::Unknown => {}
+            Event::Changed(_)
+            | Event::Saved { .. }
+            | Event::Reconfigured { .. }
+            | Event::Unknown => {}
             // The first messages may be long and are not shown.
             Event::Started(started) => self.send(ViewMessage::Started(model_title(started))),
             event => self.send(ViewMessage::Event(Box::new(event.clone()))),

@@ -23,7 +23,7 @@ use tracing::Instrument;
 use crate::{
     commands::{
         Cli, Command, benchmark, completions, data, doctor, grade, image, mcp, perf, replay,
-        report, run, sandbox, serve, train, until_cancelled,
+        report, run, sandbox, serve, train, until_cancelled, view,
     },
     exit::Exit,
     settings::{Settings, environment::Environment},
@@ -45,6 +45,11 @@ fn main() -> ExitCode {
         return code;
     }
     let arguments: Vec<_> = std::env::args_os().collect();
+    // The command that is run for its speed. Others have more to do before they need a sandbox, or need none.
+    if arguments.iter().skip(1).map(|argument| argument.as_os_str()).take(2).eq(["sandbox", "run"])
+    {
+        program.start_spawner_early();
+    }
     if let Err(error) = args::mounts::refuse(&arguments) {
         return exit::report(&error.into()).into();
     }
@@ -57,6 +62,9 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return exit::report(&error).into(),
     };
+    if matches!(command, Command::Serve(_)) {
+        program.run_long();
+    }
     let environment = Environment::read();
     let logging = program.init_logging(&cli.log, environment.log.as_deref(), command.log_format());
     let settings = Settings::new(environment, logging);
@@ -78,6 +86,7 @@ async fn dispatch(
             Command::Benchmark(args) => benchmark::run(*args, settings, signals).await,
             Command::Report(args) => until_cancelled(report::run(args), signals).await,
             Command::Replay(args) => until_cancelled(replay::run(args, settings), signals).await,
+            Command::View(args) => view::run(args, signals).await,
             Command::Doctor(args) => until_cancelled(doctor::run(&args, settings), signals).await,
             Command::Sandbox(command) => sandbox::run(command, settings, signals).await,
             Command::Serve(args) => serve::run(*args, settings, signals).await,

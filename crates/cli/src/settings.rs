@@ -207,10 +207,8 @@ impl Settings {
 fn probe(home: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;
-    let file = home.join(format!(".probe-{}", std::process::id()));
-    let written = fs::File::create(&file).and_then(|mut file| file.write_all(&[0; 4096]));
-    let _ = fs::remove_file(&file);
-    written
+    // Without a name where the file system can do that: a process that is killed here leaves nothing.
+    tempfile::tempfile_in(home)?.write_all(&[0; 4096])
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@
 //! - [`lis_sandbox_native`](../lis_sandbox_native/index.html): namespaces, overlayfs, cgroups and seccomp; no
 //!   daemon, no root.
 //! - [`lis_sandbox_docker`](../lis_sandbox_docker/index.html): the same traits over the Docker Engine API.
+//! - [`lis_runtimes`](../lis_runtimes/index.html): either of them, chosen when a program runs.
 //! - [`lis_image`](../lis_image/index.html): OCI images: pull, import, build, commit.
 //! - [`lis_supervisor`](../lis_supervisor/index.html): named sandboxes that outlast the command that created them.
 //! - [`lis_episodes`](../lis_episodes/index.html): episodes of many clients, stored, resumed and forked.
@@ -55,6 +56,7 @@
 //! - [`lis_benchmark`](../lis_benchmark/index.html): many attempts: bounded, retried, graded, resumed.
 //! - [`lis_results`](../lis_results/index.html): the directory of a benchmark run.
 //! - [`lis_report`](../lis_report/index.html): statistics and analyses; Markdown, JSON and HTML.
+//! - [`lis_viewer`](../lis_viewer/index.html): what the page in the browser shows: runs, attempts, episodes, exports.
 //!
 //! # 6. Training
 //!
@@ -73,6 +75,7 @@
 //! - [`lis_http`](../lis_http/index.html): the HTTP client: TLS, timeouts, bounded bodies.
 //! - [`lis_http_server`](../lis_http_server/index.html): an HTTP server's connections, access checks and bodies.
 //! - [`lis_plot`](../lis_plot/index.html): SVG charts and self-contained HTML pages.
+//! - [`lis_random_id`](../lis_random_id/index.html): ids and keys that cannot be guessed.
 //! - [`lis_seeded`](../lis_seeded/index.html): reproducible pseudo-random numbers.
 //!
 //! # 8. Programs and tests

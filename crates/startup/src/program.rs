@@ -1,5 +1,7 @@
 //! A program from its first line to its exit code.
 
+#[cfg(target_os = "linux")]
+use std::sync::LazyLock;
 use std::{ffi::OsStr, process::ExitCode};
 
 use anyhow::Context;
@@ -29,6 +31,19 @@ impl Program {
             return Some(sandbox_native::spawner_main());
         }
         None
+    }
+
+    /// Starts the spawner now, for a command that is known to create a sandbox: it starts while this program reads its
+    /// arguments and settings.
+    pub fn start_spawner_early(self) {
+        #[cfg(target_os = "linux")]
+        launcher().start_early();
+    }
+
+    /// Keeps the memory of a program small that runs for long with many threads. To be called before threads start.
+    pub fn run_long(self) {
+        #[cfg(target_os = "linux")]
+        sandbox_native::share_heaps();
     }
 
     /// Turns logging on, where `-v` or `filter` (the value of [`LOG_VARIABLE`](crate::LOG_VARIABLE)) asks for it.
@@ -74,6 +89,8 @@ impl Program {
     pub fn shut_down(threads: tokio::runtime::Runtime) {
         // A thread may wait for input that never comes.
         threads.shutdown_background();
+        #[cfg(target_os = "linux")]
+        launcher().early.discard();
         children::wait_for_children();
     }
 }
@@ -81,12 +98,17 @@ impl Program {
 /// Starts this program again, as the spawner.
 #[cfg(target_os = "linux")]
 pub fn launcher() -> sandbox_native::Launcher {
-    // The link works even when the program's file was replaced meanwhile.
-    let link = std::path::PathBuf::from("/proc/self/exe");
-    let program = if link.exists() { link } else { std::env::current_exe().unwrap_or(link) };
-    // The spawner is this program and needs its libraries.
-    let name = "LD_LIBRARY_PATH";
-    #[expect(clippy::disallowed_methods, reason = "the spawner inherits nothing else")]
-    let env = std::env::var_os(name).map(|path| (name.into(), path));
-    sandbox_native::Launcher { program, args: vec![SPAWNER.into()], env: env.into_iter().collect() }
+    static LAUNCHER: LazyLock<sandbox_native::Launcher> = LazyLock::new(|| {
+        // The link works even when the program's file was replaced meanwhile.
+        let link = std::path::PathBuf::from("/proc/self/exe");
+        let program = if link.exists() { link } else { std::env::current_exe().unwrap_or(link) };
+        // The spawner is this program and needs its libraries.
+        let name = "LD_LIBRARY_PATH";
+        #[expect(clippy::disallowed_methods, reason = "the spawner inherits nothing else")]
+        let env = std::env::var_os(name).map(|path| (name.into(), path));
+        let launcher = sandbox_native::Launcher::new(program);
+        let (args, env) = (vec![SPAWNER.into()], env.into_iter().collect());
+        sandbox_native::Launcher { args, env, ..launcher }
+    });
+    LAUNCHER.clone()
 }

@@ -43,7 +43,7 @@ use crate::{
     console::{counted, output},
     exit::{self, Exit, UsageError, describe},
     model::{self, AnyModel, Effort, ModelLocation, ModelSettings, Secrets},
-    runtime::AnyRuntime,
+    runtime::{self, AnyRuntime},
     settings::Settings,
 };
 
@@ -406,7 +406,7 @@ impl Opening<'_> {
         if work.due.is_empty() || !self.loaded.needs_sandboxes(modes) {
             return Ok(None);
         }
-        let runtime = AnyRuntime::start(benchmark.sandbox.runtime, self.settings).await?;
+        let runtime = runtime::start(benchmark.sandbox.runtime, self.settings).await?;
         if plays {
             images::check(benchmark, &work.plan, &runtime, self.mode).await?;
         }

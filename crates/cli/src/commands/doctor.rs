@@ -16,7 +16,7 @@ use crate::{
     args::sandbox::RuntimeKind,
     console::output,
     exit::{self, Exit},
-    runtime::AnyRuntime,
+    runtime::{self, AnyRuntime},
     settings::{Settings, environment},
 };
 
@@ -161,7 +161,7 @@ fn machine() -> (Option<String>, Vec<LayerReport>) {
 async fn native(settings: &Settings) -> Native {
     let mut found = Native::default();
     let began = Instant::now();
-    let runtime = match AnyRuntime::start(RuntimeKind::Native, settings).await {
+    let runtime = match runtime::start(RuntimeKind::Native, settings).await {
         Ok(runtime) => runtime,
         Err(error) => {
             found.error = Some(exit::describe(&error));

@@ -24,7 +24,7 @@ use crate::{
     },
     console::output,
     exit::{Exit, UsageError},
-    runtime::{AnyRuntime, AnySandbox},
+    runtime::{self, AnyRuntime, AnySandbox},
     settings::{Settings, sandbox::SandboxSettings},
 };
 
@@ -78,7 +78,7 @@ pub(crate) async fn run(
         vision: Vision::Images,
         ..Tools::default()
     };
-    let starting = AnyRuntime::start(sandbox.runtime, settings);
+    let starting = runtime::start(sandbox.runtime, settings);
     let runtime = tokio::select! {
         runtime = starting => runtime?,
         exit = signals.cancelled() => return Ok(exit),

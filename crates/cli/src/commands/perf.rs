@@ -23,7 +23,7 @@ use crate::{
     console::output,
     exit::{Exit, UsageError},
     model::{LocalSettings, ModelFile},
-    runtime::AnyRuntime,
+    runtime,
     settings::Settings,
 };
 
@@ -52,14 +52,14 @@ fn print<T: Serialize>(json: bool, report: &T, table: fn(&T) -> String) -> Resul
 }
 
 async fn agent(args: &PerfAgentArgs, settings: &Settings) -> Result<Exit> {
-    let runtime = AnyRuntime::start(RuntimeKind::default(), settings).await?;
+    let runtime = runtime::start(RuntimeKind::default(), settings).await?;
     let home = settings.writable_home()?;
     let report = perf::agent::measure(&runtime, &args.base_url, args.episodes, home).await?;
     print(args.json, &report, table::agent)
 }
 
 async fn benchmark(args: &PerfBenchmarkArgs, settings: &Settings) -> Result<Exit> {
-    let runtime = AnyRuntime::start(RuntimeKind::default(), settings).await?;
+    let runtime = runtime::start(RuntimeKind::default(), settings).await?;
     let home = settings.writable_home()?;
     let (image, url) = (&args.image, args.base_url.as_str());
     let concurrency = args.concurrency.map_or_else(|| cpus() * 4, NonZeroU32::get);

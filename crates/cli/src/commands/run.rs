@@ -38,7 +38,7 @@ use crate::{
     console::{Console, EpisodeInfo, Mode, output},
     exit::{self, Exit},
     model::{AnyModel, Secrets},
-    runtime::{AnyRuntime, AnySandbox},
+    runtime::{self, AnyRuntime, AnySandbox},
     settings::Settings,
 };
 
@@ -75,7 +75,7 @@ pub(crate) async fn run(
     let opening = async {
         // The runtime comes first: a model may have to be downloaded, and a machine that cannot run sandboxes should fail
         // before.
-        let runtime = AnyRuntime::start(run.settings.sandbox.runtime, settings).await?;
+        let runtime = runtime::start(run.settings.sandbox.runtime, settings).await?;
         let (model, context) =
             AnyModel::open(&run.settings.model, run.secrets.clone(), settings).await?;
         let (sandbox, start) = open_sandbox(&run, &runtime).await?;

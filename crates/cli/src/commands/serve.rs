@@ -4,6 +4,7 @@ mod access;
 mod chat;
 mod environments;
 mod episodes;
+mod page;
 mod tokens;
 
 use std::{
@@ -50,7 +51,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     access: AccessArgs,
     /// Directory for what the server keeps, such as its audit log [default: server in the data directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, alias = "data", value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Sandboxes at once; further ones are refused
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -107,9 +108,11 @@ pub(crate) async fn run(
         episodes::open(args.episodes, args.data_dir.clone(), sandbox.spec.clone(), settings)
             .await?;
     let (episodes, chat) = opened.unzip();
+    let page = episodes.as_ref().map(page::routes);
     let options = ServeOptions {
         episodes,
         chat,
+        page,
         no_model: NO_MODEL.into(),
         tokens: access.tokens.clone(),
         tls: access.tls.clone(),

@@ -164,6 +164,7 @@ impl View {
                 self.status.wait(WaitingFor::Model, now);
             }
             Event::Started(_)
+            | Event::Changed(_)
             | Event::Saved { .. }
             | Event::Reconfigured { .. }
             | Event::Unknown => {}

@@ -133,6 +133,8 @@ impl SandboxSettings {
             Layer::ProcessLimit => limits.pids.is_some(),
             Layer::DiskLimit => limits.disk.is_some() && layer.state != LayerState::Partial,
             Layer::Network => self.spec.network != Network::Full,
+            // No command of the program pauses a sandbox for long.
+            Layer::Pause => false,
             _ => true,
         };
         let weak = protection.layers.iter().filter(|layer| layer.state != LayerState::Enforced);

@@ -42,6 +42,7 @@ mod resumes_older_versions;
 mod runs_a_command;
 mod runs_the_examples;
 mod serves_episodes;
+mod serves_through_faults;
 mod shows_nothing_hidden;
 mod solves_a_task;
 mod speaks_mcp;

@@ -1,4 +1,4 @@
-//! `serve --model`: episodes behind the real server, which is killed at any moment and started again.
+//! `serve --model`: episodes behind the real server, which is stopped and started again.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,15 +15,15 @@ use testkit::{MockServer, bash, submit};
 use crate::support::{Home, Running, crate_path, err, refusal, skip, wait_for};
 
 const STEPS: usize = 4;
-const KILLS: u64 = 4;
 
 /// A server of episodes, with its address.
-struct Server {
-    process: Running,
-    address: String,
+pub(crate) struct Server {
+    pub(crate) process: Running,
+    pub(crate) address: String,
 }
 
-fn serve(home: &Home, base_url: &str, data: &Path) -> Command {
+/// A server of episodes of the model at this address.
+pub(crate) fn serve(home: &Home, base_url: &str, data: &Path) -> Command {
     let mut command = home.command(["serve", "--addr", "127.0.0.1:0", "--model", "mock"]);
     command.args(["--base-url", base_url, "--data-dir"]).arg(data);
     for name in ["LLM_NAME", "LLM_BASE_URL", "LLM_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"] {
@@ -34,13 +34,14 @@ fn serve(home: &Home, base_url: &str, data: &Path) -> Command {
 }
 
 impl Server {
-    fn start(mut command: Command) -> Self {
+    /// Starts it and waits until it listens.
+    pub(crate) fn start(mut command: Command) -> Self {
         let mut process = Running(command.spawn().unwrap());
         let stderr = process.0.stderr.take().unwrap();
         let mut lines = BufReader::new(stderr).lines();
         let address = loop {
             let line = lines.next().unwrap().unwrap();
-            if let Some((_, rest)) = line.split_once("http://") {
+            if let Some((_, rest)) = line.split_once("://") {
                 break rest.split(';').next().unwrap().to_owned();
             }
         };
@@ -50,7 +51,7 @@ impl Server {
     }
 
     /// Sends a request; the status and the JSON of the response.
-    fn send(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+    pub(crate) fn send(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let body = body.map(Value::to_string).unwrap_or_default();
         let head = format!(
@@ -67,13 +68,15 @@ impl Server {
         (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
-    fn get(&self, path: &str) -> Value {
+    /// Reads JSON.
+    pub(crate) fn get(&self, path: &str) -> Value {
         let (status, value) = self.send("GET", path, None);
         assert_eq!(status, 200, "{path}: {value}");
         value
     }
 
-    fn start_episode(&self) -> String {
+    /// Starts an episode; its path.
+    pub(crate) fn start_episode(&self) -> String {
         let body = json!({ "task": "Make a list" });
         let (status, info) = self.send("POST", "/v1/episodes", Some(&body));
         assert_eq!(status, 201, "{info}");
@@ -82,7 +85,7 @@ impl Server {
 }
 
 /// A model that appends the number of each step to a list.
-fn model() -> MockServer {
+pub(crate) fn model() -> MockServer {
     MockServer::answering(|asked| {
         let spoken = asked.turns();
         let turn = match spoken {
@@ -93,53 +96,6 @@ fn model() -> MockServer {
         turn.after(Duration::from_millis(5))
     })
     .unwrap()
-}
-
-#[test]
-fn random_moment_kills_of_a_server_lose_no_episode() {
-    let Some(home) = Home::with_sandboxes() else { return };
-    let model = model();
-    let data = home.file("data");
-    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut episodes: Vec<String> = Vec::new();
-    for _ in 0..KILLS {
-        let mut server = Server::start(serve(&home, &model.base_url(), &data));
-        for path in &episodes {
-            let info = server.get(path);
-            match info["state"].as_str().unwrap() {
-                "finished" => assert_eq!(info["result"]["answer"], "0 1 2 3", "{info}"),
-                state => {
-                    assert_eq!(state, "interrupted", "{info}");
-                    assert_eq!(server.send("POST", &format!("{path}/resume"), None).0, 202);
-                }
-            }
-        }
-        let before = model.count();
-        episodes.push(server.start_episode());
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        let wanted = before + usize::try_from(seed % 5).unwrap();
-        wait_for("progress", || (model.count() >= wanted).then_some(()));
-        std::thread::sleep(Duration::from_millis((seed >> 32) % 30));
-        server.process.signal(Signal::KILL);
-        server.process.0.wait().unwrap();
-        wait_for("clean-up", || home.traces().is_empty().then_some(()));
-    }
-    let mut server = Server::start(serve(&home, &model.base_url(), &data));
-    assert_eq!(server.get("/v1/episodes")["episodes"].as_array().unwrap().len(), episodes.len());
-    for path in &episodes {
-        if server.get(path)["state"] == "interrupted" {
-            assert_eq!(server.send("POST", &format!("{path}/resume"), None).0, 202);
-        }
-        wait_for("the end", || (server.get(path)["state"] != "running").then_some(()));
-        let info = server.get(path);
-        assert_eq!(info["state"], "finished", "{info}");
-        assert_eq!(info["result"]["answer"], "0 1 2 3", "{info}");
-    }
-    server.process.signal(Signal::TERM);
-    server.process.0.wait().unwrap();
-    wait_for("clean-up", || home.traces().is_empty().then_some(()));
 }
 
 #[test]

@@ -16,10 +16,10 @@ use crate::support::{Home, Running, unique_sleep, wait_for};
 const ROUNDS: u32 = 200;
 
 /// Numbers that look random and are the same in every run.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -28,7 +28,7 @@ impl Dice {
 }
 
 /// What exists on this machine that a sandbox could have left.
-fn control_groups() -> BTreeSet<String> {
+pub(crate) fn control_groups() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut left = vec![Path::new("/sys/fs/cgroup").to_owned()];
     for _ in 0..2 {
@@ -47,14 +47,14 @@ fn control_groups() -> BTreeSet<String> {
 }
 
 /// Mounts of anything below `dir`; the machine's other mounts come and go as they like.
-fn mounts_of(dir: &Path) -> Vec<String> {
+pub(crate) fn mounts_of(dir: &Path) -> Vec<String> {
     let dir = dir.to_str().unwrap();
     let all = fs::read_to_string("/proc/self/mountinfo").unwrap();
     all.lines().filter(|mount| mount.contains(dir)).map(str::to_owned).collect()
 }
 
 /// Processes with this word among their arguments.
-fn processes_with(word: &str) -> Vec<String> {
+pub(crate) fn processes_with(word: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     all.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok())
         .filter(|line| line.contains(word))

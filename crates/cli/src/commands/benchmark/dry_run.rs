@@ -19,7 +19,7 @@ use crate::{
     args::model::ModelArgs,
     console::{output, sanitize},
     exit::Exit,
-    runtime::AnyRuntime,
+    runtime,
     settings::Settings,
 };
 
@@ -46,7 +46,7 @@ pub(crate) async fn run(
         let loaded = load::load(&benchmark, mode, settings).await?;
         let plan = plan(&benchmark, &loaded);
         let runtime = match loaded.needs_sandboxes(&plan.modes) {
-            true => Some(AnyRuntime::start(benchmark.sandbox.runtime, settings).await?),
+            true => Some(runtime::start(benchmark.sandbox.runtime, settings).await?),
             false => None,
         };
         let missing = runtime.as_ref().map(|runtime| MissingImages::of(&plan, runtime));

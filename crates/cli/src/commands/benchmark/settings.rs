@@ -214,6 +214,7 @@ impl BenchmarkSettings {
             compaction,
             documents: self.documents,
             without: self.without.clone(),
+            changes: agent::FileChanges::Recorded,
             program: env!("CARGO_PKG_VERSION").to_owned(),
             ..attempt::Settings::default()
         }

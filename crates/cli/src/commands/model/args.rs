@@ -99,6 +99,9 @@ pub(crate) struct ServeArgs {
     /// Force responses to requests with tools to end with a well-formed tool call; formats hermes and fenced
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "no")]
     pub(crate) force_calls: Forcing,
+    /// End when standard input is closed, for programs whose server must not outlive them
+    #[arg(long, hide = true)]
+    pub(crate) exit_with_stdin: bool,
     #[command(flatten)]
     pub(crate) local: LocalArgs,
 }

@@ -1,11 +1,12 @@
 //! `model serve`: a model in this process for other programs, over OpenAI's protocol.
 
-use std::net::SocketAddr;
+use std::{io, net::SocketAddr};
 
 use model::Formatted;
 use model_server::{Images, ServeOptions, Served};
 use startup::Signals;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use super::args::ServeArgs;
 use crate::{
@@ -39,6 +40,7 @@ pub(crate) async fn run(
         return Err(UsageError(text.into()).into());
     }
     let at = SocketAddr::new(args.host, args.port);
+    let caller_gone = CallerGone::watch(args.exit_with_stdin);
     // Before the model is loaded, which takes long: an occupied port is reported at once.
     let listener = TcpListener::bind(at).await.map_err(|error| {
         UsageError(format!("cannot listen on {at}: {error}; choose another --port or --host"))
@@ -56,6 +58,7 @@ pub(crate) async fn run(
     let model = tokio::select! {
         model = plan.load(settings) => model?,
         exit = signals.cancelled() => return Ok(exit),
+        () = caller_gone.wait() => return Ok(Exit::Done),
     };
     let tokens = Some(token_model(&model));
     let model = Formatted::new(model, args.tool_format);
@@ -73,9 +76,43 @@ pub(crate) async fn run(
         ..ServeOptions::default()
     };
     let mut stop = signals.clone();
+    let gone = caller_gone.clone();
     let shutdown = async move {
-        stop.cancelled().await;
+        tokio::select! {
+            _ = stop.cancelled() => {}
+            () = gone.wait() => {}
+        }
     };
     model_server::serve(listener, vec![served], options, shutdown).await?;
-    Ok(signals.cancelled().await)
+    match caller_gone.is_gone() {
+        true => Ok(Exit::Done),
+        false => Ok(signals.cancelled().await),
+    }
+}
+
+/// Whether the process that started this one is gone: its end of our standard input is closed.
+#[derive(Clone)]
+struct CallerGone(CancellationToken);
+
+impl CallerGone {
+    fn watch(wanted: bool) -> Self {
+        let gone = CancellationToken::new();
+        if wanted {
+            let token = gone.clone();
+            // Not a task: nothing may wait for a thread that reads standard input when the program ends.
+            std::thread::spawn(move || {
+                let _ = io::copy(&mut io::stdin(), &mut io::sink());
+                token.cancel();
+            });
+        }
+        Self(gone)
+    }
+
+    async fn wait(&self) {
+        self.0.cancelled().await;
+    }
+
+    fn is_gone(&self) -> bool {
+        self.0.is_cancelled()
+    }
 }

@@ -19,14 +19,15 @@ With --against docker, both runtimes start from the same root file system:
 unless --image is given, the daemon's image is saved and imported into the image
 store first.")]
     Sandbox(PerfSandboxArgs),
-    /// Measure a server: sandboxes created, commands and streams over HTTP, memory
+    /// Measure a server: sandboxes created, commands, streams, chats and episodes over HTTP, memory
     #[command(after_help = "Examples:
   llm-in-sandbox perf serve
   llm-in-sandbox perf serve --count 2000 --streams 1000 --json
+  llm-in-sandbox perf serve --rounds 100 --events 2000 --episodes 10000
 
-Starts a server of its own on a free port and stops it at the end. The same
-command also runs in sandboxes of this process, in turn with those of the
-server.")]
+Starts a server of its own on a free port, with a model that answers at once,
+and stops it at the end. The same command also runs in sandboxes of this
+process, in turn with those of the server.")]
     Serve(PerfServeArgs),
     /// Measure the agent loop: concurrent episodes against a server that answers immediately
     #[command(after_help = "Example:
@@ -92,12 +93,24 @@ pub(crate) struct PerfServeArgs {
     /// Sandboxes that one client creates as fast as it can, all alive at once
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) count: usize,
+    /// How often that many are created and ended, to see the server's memory
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) rounds: usize,
     /// Commands, one after another
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) commands: usize,
     /// Streams of running programs, all open at once
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) streams: usize,
+    /// Chats, all at once
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) chats: usize,
+    /// Streams of events of running episodes, all open at once
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) events: usize,
+    /// Episodes, a few at once, to see the server's memory
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) episodes: usize,
     /// Image of the sandboxes: host, a name or a directory
     #[arg(long, value_name = "host|NAME|DIR", default_value = "host")]
     pub(crate) image: ImageRef,

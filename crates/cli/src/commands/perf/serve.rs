@@ -1,9 +1,9 @@
 //! `perf serve`: starts a server as a program of its own, so that its memory can be told from ours, and measures it.
 
-use std::{process::Stdio, sync::Arc, time::Duration};
+use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use perf::serve::{ServeLoad, Served};
+use perf::serve::{ServeLoad, Served, StubModel};
 use sandbox::Spec;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -11,16 +11,27 @@ use tokio::{
 };
 
 use super::{args::PerfServeArgs, table};
-use crate::{args::sandbox::RuntimeKind, exit::Exit, runtime::AnyRuntime, settings::Settings};
+use crate::{args::sandbox::RuntimeKind, exit::Exit, runtime, settings::Settings};
 
 /// The longest time the server takes to start, and to end its sandboxes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures and prints.
 pub(super) async fn run(args: &PerfServeArgs, settings: &Settings) -> Result<Exit> {
-    let load = ServeLoad { count: args.count, commands: args.commands, streams: args.streams };
-    let runtime = AnyRuntime::start(RuntimeKind::default(), settings).await?;
-    let (mut child, served) = start(&args.image.to_string(), args.count).await?;
+    let load = ServeLoad {
+        count: args.count,
+        rounds: args.rounds,
+        commands: args.commands,
+        streams: args.streams,
+        chats: args.chats,
+        events: args.events,
+        episodes: args.episodes,
+    };
+    let model = StubModel::start().await.context("cannot start a model's server")?;
+    let data = tempfile::tempdir_in(settings.writable_home()?)?;
+    let runtime = runtime::start(RuntimeKind::default(), settings).await?;
+    let most = args.count.max(args.chats);
+    let (mut child, served) = start(args, most, model.base_url(), data.path()).await?;
     let spec = Spec { image: args.image.clone(), workdir: "/home/user".into(), ..Spec::default() };
     let report = perf::serve::measure(&served, Arc::new(runtime), &spec, load).await;
     stop(&mut child).await?;
@@ -28,11 +39,20 @@ pub(super) async fn run(args: &PerfServeArgs, settings: &Settings) -> Result<Exi
 }
 
 /// Starts this program as a server on a free port and waits until it listens.
-async fn start(image: &str, count: usize) -> Result<(Child, Served)> {
+async fn start(
+    args: &PerfServeArgs,
+    count: usize,
+    base_url: &str,
+    data: &Path,
+) -> Result<(Child, Served)> {
+    let image = args.image.to_string();
     // The sandboxes of the streams and those that are still being removed come on top.
     let most = count.saturating_mul(2).saturating_add(1000).to_string();
     let mut child = Command::new(std::env::current_exe().context("finding this program")?)
-        .args(["serve", "--addr", "127.0.0.1:0", "--image", image, "--max-sandboxes", &most])
+        .args(["serve", "--addr", "127.0.0.1:0", "--image", &image, "--max-sandboxes", &most])
+        .args(["--model", "perf", "--base-url", base_url, "--data-dir"])
+        .arg(data)
+        .env_remove("LLM_API_KEY")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

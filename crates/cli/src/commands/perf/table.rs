@@ -94,6 +94,9 @@ pub(super) fn serve(report: &ServeReport) -> String {
         in_process_exec_ms: here,
         streams,
         memory,
+        chats,
+        events,
+        episodes,
         ..
     } = report;
     let mut lines = vec![
@@ -124,11 +127,31 @@ pub(super) fn serve(report: &ServeReport) -> String {
             "memory of the server after {} sandboxes {:.1} MiB, after {} {:.1} MiB: {:.3}x",
             create.count,
             memory.before_kib as f64 / 1024.0,
-            memory.sandboxes,
+            memory.count,
             memory.after_kib as f64 / 1024.0,
             memory.ratio
         ),
     });
+    lines.push(format!(
+        "answer {} chats at once: {:.2} s, {:.0} per second, {} errors",
+        chats.count, chats.seconds, chats.per_second, chats.errors
+    ));
+    lines.push(format!(
+        "follow the events of episodes by {} streams at once: {:.2} s, {} errors",
+        events.count, events.open_s, events.errors
+    ));
+    lines.push(format!(
+        "play {} episodes: {:.2} s, {:.0} per second, {} errors",
+        episodes.count, episodes.seconds, episodes.per_second, episodes.errors
+    ));
+    if let Some(memory) = &episodes.memory {
+        lines.push(format!(
+            "memory of the server after a tenth of them {:.1} MiB, after all {:.1} MiB: {:.3}x",
+            memory.before_kib as f64 / 1024.0,
+            memory.after_kib as f64 / 1024.0,
+            memory.ratio
+        ));
+    }
     lines.join("\n")
 }
 

@@ -10,7 +10,7 @@ use std::{
 use report::transcript::{Notice, Picture, notices, pictures};
 use results::{AttemptRecord, Judgement, ResultsDir, Run, open_below};
 use serde_json::{Value, json};
-use trajectory::{Line, Mode, Outcome, Trajectory};
+use trajectory::{Line, MAX_FILE_VALUES, Mode, Outcome, Trajectory, count_values};
 
 use super::args::SelectArgs;
 use crate::{
@@ -139,6 +139,9 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Location> {
              results directory of a benchmark"
         ))
     };
+    if count_values(text.as_bytes(), MAX_FILE_VALUES) > MAX_FILE_VALUES {
+        return Err(invalid(format!("it has more than {MAX_FILE_VALUES} values")).into());
+    }
     let value: Value = serde_json::from_str(&text).map_err(|error| not_a_trajectory(&error))?;
     if let Ok(attempt) = serde_json::from_value::<AttemptRecord>(value.clone()) {
         return of_attempt_file(path, attempt).map(episode);

@@ -17,7 +17,7 @@ use crate::{
     commands::run::{FOREVER, vision},
     console::{output, sanitize},
     exit::Exit,
-    runtime::{AnyRuntime, AnySandbox},
+    runtime::{self, AnySandbox},
     settings::{Settings, recorded::RecordedSettings, sandbox::SandboxSettings},
 };
 
@@ -45,7 +45,7 @@ pub(super) async fn run(
     let (prompts, tools) = prompts_and_tools(recorded);
     let input = args.input.as_deref().map(crate::commands::run::readable).transpose()?;
     let sandbox_settings = SandboxSettings::check(args.sandbox, prompts.working_dir.clone())?;
-    let runtime = AnyRuntime::start(sandbox_settings.runtime, settings).await?;
+    let runtime = runtime::start(sandbox_settings.runtime, settings).await?;
     let sandbox = runtime.create(&sandbox_settings.spec).await?;
     sandbox_settings.accept(sandbox.protection())?;
     crate::commands::run::fill(&prompts, input.as_deref(), &sandbox).await?;

@@ -16,8 +16,7 @@ use attempt::EventFile;
 use jiff::Timestamp;
 use model::{Delta, Listener};
 use sandbox::Sandbox;
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 use trajectory::{Event, Line, Outcome, Trajectory, escape_hidden};
 
 use super::{owners::Owner, resume::is_resumable};
@@ -145,9 +144,14 @@ impl RunDir {
 
     /// Whether the results are complete. `run.json` is written last, and its outcome says if they are lost.
     pub(crate) fn results(&self) -> Results {
+        /// Nothing else is kept: the file may come from a stranger.
+        #[derive(Deserialize)]
+        struct Ended {
+            outcome: Option<String>,
+        }
         let text = self.text(RUN).unwrap_or_default();
-        match serde_json::from_str::<Value>(&text) {
-            Ok(run) if run["outcome"] != "infrastructure" => Results::Saved,
+        match serde_json::from_str::<Ended>(&text) {
+            Ok(run) if run.outcome.as_deref() != Some("infrastructure") => Results::Saved,
             _ => Results::Missing,
         }
     }

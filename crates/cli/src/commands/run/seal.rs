@@ -33,7 +33,7 @@ impl Seal {
         match File::open(&path) {
             Ok(mut file) => file.read_exact(&mut key).map(|()| Self { key }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                File::open("/dev/urandom")?.read_exact(&mut key)?;
+                random_id::fill(&mut key)?;
                 // The first process wins, and no process sees a partial key.
                 let partial = home.join(format!(".record.key.{}", std::process::id()));
                 let mut file =

@@ -8,7 +8,7 @@ use std::{
 };
 
 use agent::{
-    Compaction, EpisodeSettings, Limits, Prompts,
+    Compaction, EpisodeSettings, FileChanges, Limits, Prompts,
     tools::{Tools, Vision},
 };
 use sandbox::ImageRef;
@@ -163,6 +163,7 @@ impl RunSettings {
             },
             output_dir: Some(self.prompts.output_dir.clone()),
             answer_file: None,
+            changes: FileChanges::Recorded,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     args::sandbox::RuntimeKind,
     console::output,
     exit::{self, Exit},
-    runtime::AnyRuntime,
+    runtime::{self, AnyRuntime},
     settings::Settings,
 };
 
@@ -144,7 +144,7 @@ async fn prune_elsewhere(removed: &mut Vec<Found>, settings: &Settings) -> anyho
         if runs.next().is_none() {
             continue;
         }
-        let infos = AnyRuntime::start_in(&state, settings).await?.prune().await?;
+        let infos = runtime::start_in(&state, settings).await?.prune().await?;
         removed.extend(infos.into_iter().map(|info| Found::new(RuntimeKind::Native, info)));
     }
     Ok(())
@@ -152,7 +152,7 @@ async fn prune_elsewhere(removed: &mut Vec<Found>, settings: &Settings) -> anyho
 
 /// The Docker runtime, if it is available. A daemon that the user named is expected to answer.
 async fn docker_if_any(settings: &Settings) -> Vec<(RuntimeKind, AnyRuntime)> {
-    match AnyRuntime::start(RuntimeKind::Docker, settings).await {
+    match runtime::start(RuntimeKind::Docker, settings).await {
         Ok(runtime) => vec![(RuntimeKind::Docker, runtime)],
         Err(error) => {
             if settings.docker_host().is_some() {
@@ -169,7 +169,7 @@ async fn runtimes(
     settings: &Settings,
 ) -> anyhow::Result<Vec<(RuntimeKind, AnyRuntime)>> {
     if let Some(kind) = requested {
-        return Ok(vec![(kind, AnyRuntime::start(kind, settings).await?)]);
+        return Ok(vec![(kind, runtime::start(kind, settings).await?)]);
     }
     let mut found = Vec::new();
     let mut failure = None;
@@ -177,7 +177,7 @@ async fn runtimes(
         if found.iter().any(|(known, _)| *known == kind) {
             continue;
         }
-        match AnyRuntime::start(kind, settings).await {
+        match runtime::start(kind, settings).await {
             Ok(runtime) => found.push((kind, runtime)),
             // Most machines have no daemon; one that the user named is expected to answer.
             Err(error) if kind == RuntimeKind::Docker && !found.is_empty() => {

@@ -13,7 +13,7 @@ use super::{refused::refused_line, request::Request};
 use crate::{
     console::output,
     exit::{self, Exit},
-    runtime::{AnyRuntime, AnySandbox},
+    runtime::{self, AnySandbox},
     settings::Settings,
 };
 
@@ -98,7 +98,7 @@ pub(crate) async fn run(
     signals: &mut Signals,
 ) -> anyhow::Result<Session> {
     let creating = async {
-        let runtime = AnyRuntime::start(request.sandbox.runtime, settings).await?;
+        let runtime = runtime::start(request.sandbox.runtime, settings).await?;
         let sandbox = runtime.create(&request.sandbox.spec).await?;
         anyhow::Ok((runtime, sandbox))
     };

@@ -50,6 +50,8 @@ struct Entry {
     memory: Option<ByteSize>,
     #[serde(default, deserialize_with = "size")]
     disk: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size")]
+    storage: Option<ByteSize>,
     requests_per_minute: Option<u32>,
     model_tokens_per_day: Option<u64>,
     model_cost_per_day: Option<f64>,
@@ -134,6 +136,7 @@ impl Entry {
             cpus: self.cpus,
             memory: self.memory,
             disk: self.disk,
+            storage: self.storage,
             requests_per_minute: self.requests_per_minute,
             model_tokens_per_day: self.model_tokens_per_day,
             model_cost_per_day: self.model_cost_per_day,

@@ -53,8 +53,8 @@ pub(super) const PHASES: [(Phase, &str); 13] = [
     (Phase::Remove, "named: remove"),
 ];
 
-/// What a killed supervisor leaves for the next command, which prints the names of lost sandboxes and removes both.
-const OF_THE_SUPERVISOR: [&str; 2] = ["socket", "sandboxes.json"];
+/// What a killed supervisor leaves for the next command, which prints the names of lost sandboxes and removes them.
+const OF_THE_SUPERVISOR: [&str; 3] = ["socket", "sandboxes.json", "sandboxes.json.next"];
 
 impl Phase {
     /// Whether it concerns named sandboxes.
