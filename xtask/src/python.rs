@@ -1,5 +1,5 @@
-//! Python packages for tests: clients of OpenAI, E2B, MCP and OpenEnv, and Schemathesis for our servers, Math-Verify and
-//! Transformers as references for our grader and our networks. Downloaded once into the cache directory.
+//! Python packages for tests: clients of OpenAI, E2B, MCP and OpenEnv, and Schemathesis for our servers, Math-Verify,
+//! Transformers and ATIF as references for our grader, our networks and our exports. Downloaded once into the cache directory.
 
 use std::{fs, path::PathBuf};
 
@@ -10,17 +10,24 @@ use crate::{llama, paths::Paths, run::run};
 /// A package and what it needs but does not declare.
 type Package = (&'static str, &'static [&'static str]);
 
+const ATIF: Package = ("atif==1.8.0", &[]);
 const OPENAI: Package = ("openai==3.49.0", &[]);
 const E2B: Package = ("e2b==2.63.0", &[]);
 const MCP: Package = ("mcp==2.3.0", &[]);
 const OPENENV: Package = ("openenv==0.10.0", &[]);
 const SCHEMATHESIS: Package = ("schemathesis==4.32.5", &[]);
 const MATH_VERIFY: Package = ("math-verify==0.9.0", &["antlr4-python3-runtime==4.13.2"]);
+const MATURIN: Package = ("maturin==1.16.0", &[]);
 /// With its reader of GGUF files, and with what PyTorch imports: `torch.rs` downloads PyTorch without dependencies.
 const TRANSFORMERS: Package = (
     "transformers==5.22.2",
     &["gguf==0.19.0", "jinja2", "networkx", "numpy", "sympy", "typing-extensions"],
 );
+
+/// The directory of the models of ATIF, which validate trajectories.
+pub(crate) fn atif(paths: &Paths) -> PathBuf {
+    directory(paths, ATIF)
+}
 
 /// The directory of OpenAI's package.
 pub(crate) fn openai(paths: &Paths) -> PathBuf {
@@ -57,23 +64,35 @@ pub(crate) fn transformers(paths: &Paths) -> PathBuf {
     directory(paths, TRANSFORMERS)
 }
 
+/// The program that packs our own package.
+pub(crate) fn maturin(paths: &Paths) -> PathBuf {
+    directory(paths, MATURIN).join("bin/maturin")
+}
+
 /// Downloads what is missing.
 pub(crate) fn fetch(paths: &Paths) -> Result<()> {
-    for package in [OPENAI, E2B, MCP, OPENENV, SCHEMATHESIS, MATH_VERIFY, TRANSFORMERS] {
-        let to = directory(paths, package);
-        if to.exists() {
-            continue;
-        }
-        let (name, others) = package;
-        let partial = to.with_extension("partial");
-        run(llama::pip()?
-            .args(["install", "--quiet", "--target"])
-            .arg(&partial)
-            .arg(name)
-            .args(others))?;
-        fs::rename(&partial, &to).with_context(|| format!("moving {name} into place"))?;
+    let all = [ATIF, OPENAI, E2B, MCP, OPENENV, SCHEMATHESIS, MATH_VERIFY, TRANSFORMERS, MATURIN];
+    all.into_iter().try_for_each(|package| download(paths, package))
+}
+
+/// Downloads maturin, if it is missing.
+pub(crate) fn fetch_maturin(paths: &Paths) -> Result<()> {
+    download(paths, MATURIN)
+}
+
+fn download(paths: &Paths, package: Package) -> Result<()> {
+    let to = directory(paths, package);
+    if to.exists() {
+        return Ok(());
     }
-    Ok(())
+    let (name, others) = package;
+    let partial = to.with_extension("partial");
+    run(llama::pip()?
+        .args(["install", "--quiet", "--target"])
+        .arg(&partial)
+        .arg(name)
+        .args(others))?;
+    fs::rename(&partial, &to).with_context(|| format!("moving {name} into place"))
 }
 
 fn directory(paths: &Paths, (name, _): Package) -> PathBuf {

@@ -9,12 +9,12 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    llama, machine, npm,
+    frameworks, llama, machine, npm,
     paths::Paths,
     python, rootfs,
     run::{output, run, succeeds},
-    test::cargo,
-    torch,
+    test::{self, cargo},
+    torch, web,
 };
 
 /// A program or file of a package, and the package: what the build needs, and pip, which downloads models.
@@ -30,13 +30,18 @@ const TO_BUILD: [(&str, &str); 6] = [
 /// A library below a directory with a version in its name.
 const LIBCLANG: &str = "libclang.so";
 
+/// A module that Debian's python3 lacks without its package, and virtual environments need.
+const ENSUREPIP: &str = "ensurepip";
+
 /// The same for what the tests need in addition.
-const TO_TEST: [(&str, &str); 14] = [
+const TO_TEST: [(&str, &str); 16] = [
     ("/etc/ssl/certs/ca-certificates.crt", "ca-certificates"),
     ("bash", "bash"),
+    ("chromium", "chromium"),
     ("curl", "curl"),
     ("docker-registry", "docker-registry"),
     ("dockerd", "docker.io"),
+    (ENSUREPIP, "python3-venv"),
     ("git", "git"),
     ("ip", "iproute2"),
     ("iptables", "iptables"),
@@ -53,15 +58,33 @@ pub(crate) const MAC: &str = "aarch64-apple-darwin";
 
 /// Prepares the machine. Takes no time if everything is there.
 pub(crate) fn setup(paths: &Paths) -> Result<()> {
+    tools(paths)?;
+    downloads(paths)?;
+    if llama::lacks_models(paths) {
+        test::build(paths)?;
+    }
+    llama::fetch_models(paths)
+}
+
+/// Installs what compiling the workspace and its tests needs.
+pub(crate) fn tools(paths: &Paths) -> Result<()> {
     fs::create_dir_all(&paths.cache)
         .with_context(|| format!("creating {}", paths.cache.display()))?;
     packages(&[&TO_BUILD[..], &TO_TEST].concat())?;
     toolchain(paths)?;
+    torch::fetch(paths)
+}
+
+/// Downloads what running the tests needs, except the models, which the built program downloads.
+pub(crate) fn downloads(paths: &Paths) -> Result<()> {
     rootfs::build(paths)?;
-    torch::fetch(paths)?;
-    llama::fetch(paths)?;
+    llama::fetch_server(paths)?;
     npm::fetch(paths)?;
-    python::fetch(paths)
+    if web::is_possible() {
+        web::install(paths)?;
+    }
+    python::fetch(paths)?;
+    frameworks::fetch(paths)
 }
 
 /// Installs the program into cargo's `bin` directory, after installing what the build needs.
@@ -90,6 +113,7 @@ fn build_tools() -> Result<()> {
 fn packages(needed: &[(&str, &str)]) -> Result<()> {
     let installed = |file: &str| match file {
         LIBCLANG => has_libclang(),
+        ENSUREPIP => succeeds(Command::new("python3").args(["-c", "import ensurepip"])),
         _ => Path::new(file).is_file() || machine::program(file).is_some(),
     };
     let missing: Vec<&str> =

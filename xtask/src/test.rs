@@ -5,19 +5,20 @@ use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
+    sync::mpsc,
     thread,
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 
 use crate::{
     daemon::{Daemon, IMAGE},
-    llama, machine, npm, ordinary_user,
+    frameworks, llama, machine, npm, ordinary_user,
     paths::Paths,
-    python,
+    python, python_package,
     report::{Beside, Report},
-    run::{run, run_into, succeeds},
-    setup, torch,
+    run::{output, run, run_into, succeeds},
+    setup, torch, web,
 };
 
 /// The crates that must build on macOS, where the native runtime is left out.
@@ -35,7 +36,7 @@ const ON_MAC: [&str; 10] = [
 ];
 
 /// What a prepared machine must offer, so that no test skips itself unnoticed.
-const REQUIRED: &str = "docker,e2b,e2b-js,gguf,llama,math-verify,mcp,mcp-conformance,openenv,pip,registry,mmdebstrap,overlay,schemathesis,torch,transformers,userns,rootless";
+const REQUIRED: &str = "atif,docker,e2b,e2b-js,gguf,llama,math-verify,mcp,mcp-conformance,openenv,pip,registry,mmdebstrap,overlay,schemathesis,torch,transformers,userns,rootless";
 
 /// The fast checks: installs nothing and starts nothing.
 pub(crate) fn check(paths: &Paths) -> ExitCode {
@@ -54,20 +55,39 @@ pub(crate) fn check(paths: &Paths) -> ExitCode {
     report.close()
 }
 
-/// Everything. What needs compilers only runs beside the tests, which mostly wait; what can fail early comes first.
+/// Everything. Downloads wait for the network while compilers compute; what needs compilers only runs beside the tests,
+/// which mostly wait; what can fail early comes first.
 pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
-    setup::setup(paths)?;
+    setup::tools(paths)?;
     let mut report = Report::default();
-    lint(paths, &mut report);
-    dependencies(paths, &mut report);
-    let daemon = Daemon::start()?;
+    thread::scope(|scope| {
+        let (building, built) = mpsc::channel::<()>();
+        let downloads = scope.spawn(move || {
+            setup::downloads(paths)?;
+            // Nothing is ever sent: it returns when the other end is dropped.
+            let _ = built.recv();
+            llama::fetch_models(paths)
+        });
+        report.step("build", || build(paths));
+        drop(building);
+        lint(paths, &mut report);
+        dependencies(paths, &mut report);
+        downloads.join().map_err(|_| anyhow!("the downloads panicked"))?
+    })?;
+    match web::is_possible() {
+        true => report.step("the page is built from its sources", || web::check(paths)),
+        false => report.skip("no npm: the page is not checked"),
+    }
+    let mut daemon = Daemon::start()?;
     daemon.import(&paths.rootfs_archive())?;
     let root = machine::ids()?.0 == 0;
     let home = daemon.scratch().join("user");
     // Cargo locks the build directory, so all that the tests need of it is taken before others build there.
     let built = Built::below(daemon.scratch());
+    let mut wheel = None;
     report.step("build of the tests", || {
         built.build(paths)?;
+        wheel = Some(python_package::pack(paths)?);
         match root {
             true => ordinary_user::archive(paths, &home, &ordinary_user::ALL),
             false => Ok(()),
@@ -79,14 +99,26 @@ pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
             let run = |(name, command): &(&'static str, Command)| Beside::run(name, command);
             commands.iter().map(run).collect::<Vec<_>>()
         });
+        if web::is_possible() {
+            report
+                .step("the page in a browser", || web::test(paths, web::program(paths).as_deref()));
+        }
         report.tests("tests", &paths.root, || run_tests(paths, &daemon, &built, root));
+        report.step("python package", || {
+            let wheel = wheel.as_deref().context("there is no wheel")?;
+            python_package::step(paths, wheel, &daemon)
+        });
+        report.step("framework adapters", || {
+            frameworks::check(paths, wheel.as_deref().context("there is no wheel")?)
+        });
+        daemon.stop();
         if root {
             let workspace = ordinary_user::workspace(&home);
             report.tests("tests as an ordinary user", &workspace, || {
                 ordinary_user::run_archived(paths, &home, &ordinary_user::ALL)
             });
         }
-        report.step("the Docker daemon stops", || {
+        report.step("the scratch directory is removed", || {
             drop(daemon);
             Ok(())
         });
@@ -98,6 +130,15 @@ pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
     Ok(report.close())
 }
 
+/// Builds the program and all tests. The C++ of llama.cpp, which computes little beside its C, is optimized less: that
+/// takes two minutes of a processor off a first build.
+pub(crate) fn build(paths: &Paths) -> Result<()> {
+    run(cargo(paths, "nextest")
+        .args(["run", "--no-run", "--cargo-quiet"])
+        .args(torch::every_crate(paths))
+        .env("CMAKE_CXX_FLAGS_RELEASE", "-O1 -DNDEBUG"))
+}
+
 /// The steps beside the tests, in order.
 fn beside(paths: &Paths) -> Result<[(&'static str, Command); 3]> {
     let mut documentation = cargo(paths, "doc");
@@ -105,6 +146,7 @@ fn beside(paths: &Paths) -> Result<[(&'static str, Command); 3]> {
         .args(["--workspace", "--no-deps", "--document-private-items", "--quiet"])
         .env("RUSTDOC", paths.root.join(".ci/rustdoc-check"))
         .env("RUSTDOCFLAGS", "-D warnings");
+    as_clippy(&mut documentation)?;
     let mut mac = cargo(paths, "check");
     // llama.cpp is C++, and there is no compiler for it here.
     mac.args(["--no-default-features", "--target", setup::MAC])
@@ -118,6 +160,16 @@ fn beside(paths: &Paths) -> Result<[(&'static str, Command); 3]> {
         ("builds on macOS", mac),
         ("examples in the documentation", examples),
     ])
+}
+
+/// Sets what `cargo clippy -- -D warnings` sets: cargo then takes clippy's results for the crates of the workspace
+/// instead of compiling them again.
+fn as_clippy(command: &mut Command) -> Result<()> {
+    let toolchain = output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    command
+        .env("RUSTC_WORKSPACE_WRAPPER", Path::new(toolchain.trim()).join("bin/clippy-driver"))
+        .env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+    Ok(())
 }
 
 fn run_tests(paths: &Paths, daemon: &Daemon, built: &Built, root: bool) -> Result<()> {
@@ -134,6 +186,7 @@ fn run_tests(paths: &Paths, daemon: &Daemon, built: &Built, root: bool) -> Resul
         .env("LIS_TEST_GGUF", llama::model(paths))
         .env("LIS_TEST_TINY_GGUF", llama::tiny(paths))
         .env("LIS_TEST_LLAMA", llama::server(paths))
+        .env("LIS_TEST_ATIF", python::atif(paths))
         .env("LIS_TEST_OPENAI", python::openai(paths))
         .env("LIS_TEST_E2B", python::e2b(paths))
         .env("LIS_TEST_E2B_JS", npm::e2b(paths))

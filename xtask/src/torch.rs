@@ -1,7 +1,13 @@
 //! libtorch, for the crates that train: from the packages of PyTorch and CUDA, downloaded once into the cache directory.
 //! Knows where it is and which variables cargo needs.
 
-use std::{env, ffi::OsString, fs, path::PathBuf, process::Command};
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 
@@ -62,6 +68,11 @@ pub(crate) fn library_path(paths: &Paths) -> Result<OsString> {
 /// The directory of PyTorch: the user's `LIBTORCH`, else the downloaded one.
 fn libtorch(paths: &Paths) -> Option<PathBuf> {
     given().or_else(|| is_there(paths).then(|| directory(paths).join("torch")))
+}
+
+/// The directory that Python finds PyTorch in.
+pub(crate) fn packages(paths: &Paths) -> Option<PathBuf> {
+    libtorch(paths)?.parent().map(Path::to_owned)
 }
 
 fn given() -> Option<PathBuf> {

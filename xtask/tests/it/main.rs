@@ -8,6 +8,7 @@ mod arrows;
 mod attacks;
 mod calls;
 mod files;
+mod looks;
 mod options;
 mod walks;
 mod words;
@@ -23,7 +24,7 @@ fn root() -> PathBuf {
     Path::new(&dir).parent().unwrap().to_owned()
 }
 
-/// Every text file of the workspace, as a path below it and its contents, without build outputs and version
+/// Every text file of the workspace, as a path below it and its contents, without build outputs, packages and version
 /// history.
 fn texts() -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -34,7 +35,7 @@ fn texts() -> Vec<(String, String)> {
             let name = entry.file_name();
             let kind = entry.file_type().unwrap();
             // In a linked work tree `.git` is a file.
-            if name == ".git" || name == "target" {
+            if name == ".git" || name == "target" || name == "node_modules" {
                 continue;
             }
             if kind.is_dir() {
