@@ -1,7 +1,7 @@
 // The frame: header, the view that the address names, help, and the form that asks for a key.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { locked, login } from './lib/api';
+import { locked, login, lost } from './lib/api';
 import { useData } from './lib/data';
 import { embedded } from './lib/embedded';
 import { focusSearch, useKeys } from './lib/keys';
@@ -9,7 +9,7 @@ import { go, link, route } from './lib/router';
 import { choose, theme, type Theme } from './lib/theme';
 import type { Info } from './lib/types';
 import { Icon } from './ui/icons';
-import { Dialog, Empty, Failed, Loading } from './ui/parts';
+import { Badge, Boundary, Dialog, Empty, Failed, Loading } from './ui/parts';
 import { CompareView } from './views/compare';
 import { EpisodeView } from './views/episode';
 import { RunView } from './views/run';
@@ -40,7 +40,9 @@ function Page() {
     <>
       <Header place={place} info={info.data} onHelp={() => setHelp(true)} />
       <main id="main" tabIndex={-1}>
-        {info.error ? <Failed error={info.error} retry={info.reload} /> : !info.data ? <Loading /> : <View key={viewKey(path)} info={info.data} path={path} />}
+        {info.error ? <Failed error={info.error} retry={info.reload} /> : !info.data ? <Loading /> : (
+          <Boundary key={viewKey(path)} failed={(error, retry) => <div class="view"><Failed error={error} retry={retry} /></div>}><View info={info.data} path={path} /></Boundary>
+        )}
       </main>
       {help && <Help onClose={() => setHelp(false)} />}
     </>
@@ -78,6 +80,7 @@ function Header({ place, info, onHelp }: { place: string; info: Info | null; onH
         {item('terminal', 'Terminal', (info?.can.terminal ?? false) && !SINGLE)}
       </nav>
       <div class="tools">
+        {lost.value > 0 && <span role="status"><Badge tone="warn">connection lost, trying again</Badge></span>}
         {info?.mode === 'export' && <span class="badge">copy</span>}
         <ThemeSwitch />
         <button type="button" class="icon-button" aria-label="Keyboard and help" title="Keyboard and help (?)" onClick={onHelp}><Icon name="question" /></button>

@@ -12,6 +12,11 @@ import 'uplot/dist/uPlot.min.css';
 
 if (embedded?.start && (location.hash === '' || location.hash === '#')) location.replace(embedded.start);
 
+// A file that is dropped beside the form would replace the page.
+for (const kind of ['dragover', 'drop'] as const) {
+  addEventListener(kind, (event) => event.dataTransfer?.types.includes('Files') && event.preventDefault());
+}
+
 void start().finally(() => {
   const root = document.getElementById('app') ?? document.body.appendChild(Object.assign(document.createElement('div'), { id: 'app' }));
   render(<App />, root);

@@ -48,8 +48,8 @@ export function shortEpisode(seed, solved, running = false) {
   const task = 'The file sales.csv in the input directory has one row per sale: date, region, product, units, price.\n\nWhich region had the highest revenue in 2025, and how large was it? Write the name and the amount, rounded to whole dollars, to answer.txt.';
   const steps = [
     ['Let me look at the data first.', 'I should check the columns and whether values are missing before computing anything.\nRevenue is units times price, filtered to 2025.', { command: 'cd /testbed/input && ls -la && head -5 sales.csv && wc -l sales.csv' }, 'total 412\ndrwxr-xr-x 2 root root   4096 Mar  3 10:12 .\ndrwxr-xr-x 4 root root   4096 Mar  3 10:12 ..\n-rw-r--r-- 1 root root 409713 Mar  3 10:12 sales.csv\ndate,region,product,units,price\n2024-01-02,North,anvil,3,19.50\n2024-01-02,West,rope,12,4.25\n2024-01-03,South,lamp,1,42.00\n2024-01-03,East,anvil,2,19.50\n12001 sales.csv\n', 0],
-    ['', 'Some prices may be empty. A quick check.', { command: "python3 - <<'EOF'\nimport csv\nfrom collections import Counter\n\nbad = Counter()\nwith open('/testbed/input/sales.csv') as f:\n    for row in csv.DictReader(f):\n        for key, value in row.items():\n            if not value.strip():\n                bad[key] += 1\nprint(dict(bad))\nEOF" }, "{'price': 37, 'units': 4}\n", 0],
-    ['41 rows lack a value. I skip them and note it.', '', { editor: 'create', path: '/testbed/revenue.py', file_text: "import csv\nfrom collections import defaultdict\n\ntotals = defaultdict(float)\nskipped = 0\nwith open('/testbed/input/sales.csv') as f:\n    for row in csv.DictReader(f):\n        if not row['date'].startswith('2025'):\n            continue\n        try:\n            totals[row['region']] += int(row['units']) * float(row['price'])\n        except ValueError:\n            skipped += 1\n\nfor region, amount in sorted(totals.items(), key=lambda item: -item[1]):\n    print(f'{region:8} {amount:12.2f}')\nprint('skipped', skipped)\n" }, 'File created at /testbed/revenue.py.', null],
+    ['', `Some prices may be ${solved ? 'empty' : 'missing'}. A quick check.`, { command: "python3 - <<'EOF'\nimport csv\nfrom collections import Counter\n\nbad = Counter()\nwith open('/testbed/input/sales.csv') as f:\n    for row in csv.DictReader(f):\n        for key, value in row.items():\n            if not value.strip():\n                bad[key] += 1\nprint(dict(bad))\nEOF" }, "{'price': 37, 'units': 4}\n", 0],
+    ['41 rows lack a value. I skip them and note it.', '', { editor: 'create', path: '/testbed/revenue.py', file_text: "import csv\nfrom collections import defaultdict\n\ntotals = defaultdict(float)\nskipped = 0\nwith open('/testbed/input/sales.csv') as f:\n    for row in csv.DictReader(f):\n        if not row['date'].startswith('2025'):\n            continue\n        try:\n            totals[row['region']] += int(row['units']) * float(row['price'])\n        except ValueError:\n            skipped += 1\n\nfor region, amount in sorted(totals.items(), key=lambda item: -item[1]):\n    print(f'{region:8} {amount:12.2f}')\nprint('skipped', skipped)\n".replace('2025', solved ? '2025' : '2024') }, 'File created at /testbed/revenue.py.', null],
     ['', '', { command: 'python3 /testbed/revenue.py' }, solved ? '\u001b[1mWest    \u001b[0m \u001b[32m   812345.50\u001b[0m\nNorth       790112.25\nSouth       655390.00\nEast        640981.75\n\u001b[33mskipped 19\u001b[0m\n' : 'Traceback (most recent call last):\n  File "/testbed/revenue.py", line 11, in <module>\n    totals[row[\'region\']] += int(row[\'units\']) * float(row[\'price\'])\nKeyError: \'region\'\n', solved ? 0 : 1],
     ['West leads. Writing the answer.', '', { command: solved ? "echo 'West 812346' > /testbed/output/answer.txt && cat /testbed/output/answer.txt" : "echo 'North 790112' > /testbed/output/answer.txt" }, solved ? 'West 812346\n' : '', 0],
     ['', '', { submit: true }, 'Submitted.', null],
@@ -109,6 +109,62 @@ export function hostile() {
   return events;
 }
 
+/** An episode that was interrupted and resumed: its turns 2 and 3 were played twice, and write different files. */
+export function resumed() {
+  const events = [line(START, 'started', { problem_statement: 'Play some turns twice.', messages: [], model: 'mock', settings: {}, protection: {}, program: '0.1.0' })];
+  const turn = (number, file) => {
+    const call = { id: `${file}-${number}`, name: 'str_replace_editor', arguments: { command: 'create', path: `/testbed/${file}.txt`, file_text: `${file}\n` } };
+    events.push(line(START + events.length * 1000, 'replied', { turn: number, message: { text: `This is ${file}.`, calls: [call] }, stop: 'tool_calls', usage: { input: 100, output: 10 }, millis: 500 }));
+    events.push(line(START + events.length * 1000, 'observed', { turn: number, message: { role: 'tool', call_id: call.id, name: call.name, content: [{ type: 'text', text: 'created' }] }, millis: 5 }));
+  };
+  turn(1, 'one');
+  turn(2, 'undone-two');
+  turn(3, 'undone-three');
+  events.push(line(START + 7000, 'resumed', { turn: 1 }));
+  turn(2, 'two');
+  turn(3, 'three');
+  turn(4, 'four');
+  events.push(line(START + 20000, 'ended', { outcome: 'submitted', spent: { turns: 4, usage: { input: 400, output: 40 }, context: 100, model_ms: 2000, tool_ms: 20 } }));
+  return events;
+}
+
+/** An episode of turns that each run a command. */
+export function commands(all) {
+  const events = [line(START, 'started', { problem_statement: 'Work in parts.', messages: [], model: 'mock', settings: {}, protection: {}, program: '0.1.0' })];
+  all.forEach((command, i) => {
+    const call = { id: `c${i}`, name: 'execute_bash', arguments: { command } };
+    events.push(line(START + i * 1000, 'replied', { turn: i + 1, message: { text: '', calls: [call] }, stop: 'tool_calls', usage: { input: 100, output: 10 }, millis: 500 }));
+    events.push(line(START + i * 1000 + 500, 'observed', { turn: i + 1, message: { role: 'tool', call_id: call.id, name: call.name, content: [{ type: 'text', text: `[exit code 0]\n[stdout]\n${i}\n` }] }, exit_code: 0, millis: 5 }));
+  });
+  events.push(line(START + 1e7, 'ended', { outcome: 'submitted', spent: { turns: all.length, usage: { input: 1, output: 1 }, context: 1, model_ms: 1, tool_ms: 1 } }));
+  return events;
+}
+
+/** Events whose fields have other types than they should. Every line is an object with a kind, as a careless program may write it. */
+export function wrongTypes() {
+  const call = (more) => ({ id: '1', name: 'execute_bash', arguments: { command: 'true' }, ...more });
+  const replied = (turn, message, more = {}) => ({ v: 1, at: START + turn, kind: 'replied', turn, message, stop: 'tool_calls', usage: { input: 1, output: 1 }, millis: 1, ...more });
+  const observed = (turn, message, more = {}) => ({ v: 1, at: START + turn, kind: 'observed', turn, message: { role: 'tool', call_id: '1', name: 'execute_bash', ...message }, millis: 1, ...more });
+  return [
+    { v: 1, at: START, kind: 'started', problem_statement: 'Fields of wrong types.', messages: 'not a list', model: 'mock', settings: 'text', protection: [1], program: '0.1.0' },
+    replied(1, { text: 'content of an unknown part', calls: [call({})] }),
+    observed(1, { content: [{ type: 'audio' }, null, 7, 'a bare text', { type: 'text' }, { type: 'image', data: 5 }] }),
+    replied(2, { text: 'content that is a text', calls: [call({})] }),
+    observed(2, { content: 'x' }),
+    replied(3, { text: 'arguments that are null', calls: [call({ arguments: null })] }),
+    observed(3, { content: null }),
+    replied(4, { text: 'a call without a name', calls: [{ arguments: { path: '/a', old_str: 5, new_str: {} } }] }),
+    observed(4, { call_id: undefined, content: [{ type: 'text', text: 'result of nothing' }] }),
+    replied(5, { text: { of: 'an object' }, reasoning: [1], calls: [call({ arguments: { path: 7, command: [] } })] }, { stop: { other: 'x' }, cost: null }),
+    { v: 1, at: START, kind: 'retried', turn: 5, why: { a: 1 }, wait_ms: 'soon', attempt: [] },
+    { v: 1, at: START, kind: 'compacted', messages: {} },
+    { v: 1, at: START, kind: 'changed', turn: 5, files: 'none' },
+    { v: 1, at: START, kind: 'saved', image: { id: 1 } },
+    replied(6, { text: 'the end', calls: [] }),
+    { v: 1, at: START + 9, kind: 'ended', outcome: 'submitted', spent: 'little' },
+  ];
+}
+
 export const HOSTILE_HTML = '<!doctype html><script>parent.pwned=9;fetch("page/api/runs").then(()=>parent.pwned=10)</script><body onload="top.pwned=11"><h1>A page of the model</h1><img src="http://127.0.0.1:1/beacon"><meta http-equiv="refresh" content="0;url=javascript:top.pwned=12">';
 export const LAUGHS = `<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;"><!ENTITY d "&c;&c;&c;&c;&c;&c;&c;&c;"><!ENTITY e "&d;&d;&d;&d;&d;&d;&d;&d;"><!ENTITY f "&e;&e;&e;&e;&e;&e;&e;&e;"><!ENTITY g "&f;&f;&f;&f;&f;&f;&f;&f;">]><svg xmlns="http://www.w3.org/2000/svg" width="200" height="80"><script>parent.pwned=13</script><text y="20">&g;&g;&g;</text></svg>`;
 
@@ -132,7 +188,7 @@ export function references() {
 export function metrics(seed, steps) {
   const r = random(seed);
   const curve = (from, to, noise) => Array.from({ length: steps }, (_, i) => from + (to - from) * (1 - Math.exp((-3 * i) / steps)) + (r() - 0.5) * noise);
-  const metric = (name, title, section, values) => ({ name, title, section, values, se: null });
+  const metric = (name, title, section, values) => ({ name, title, section, axis: 'mean per episode', values, se: null });
   return {
     steps: Array.from({ length: steps }, (_, i) => i + 1), bad_lines: 0, sets: ['gsm8k'],
     metrics: [

@@ -17,6 +17,9 @@ const option = (name) => (process.argv.includes(name) ? process.argv[process.arg
 const program = option('--program');
 const rows = readFileSync(join(root, 'examples/small-tasks/tasks.jsonl'), 'utf8').trim().split('\n').map((line) => JSON.parse(line));
 
+/** A task about a table. */
+const table = rows.find((r) => Object.keys(r.input_files).some((f) => f.endsWith('.csv')));
+
 const call = (name, args) => ({ name, arguments: args });
 const share = (text) => createHash('sha256').update(text).digest().readUInt32LE(0) / 2 ** 32;
 
@@ -64,11 +67,16 @@ function scripted() {
   return new Promise((done) => server.listen(0, '127.0.0.1', () => done({ address: `http://127.0.0.1:${server.address().port}/v1`, close: () => { server.closeAllConnections(); server.close(); } })));
 }
 
-/** Runs the program to its end, without blocking the model. */
-function play(dir, args) {
+/** The environment without the settings of whoever takes the pictures. */
+function clean(dir) {
   const env = { ...process.env, LLM_IN_SANDBOX_HOME: join(dir, 'home'), HOME: dir, NO_PROXY: '127.0.0.1' };
   for (const name of ['LLM_NAME', 'LLM_BASE_URL', 'LLM_API_KEY', 'OPENAI_API_KEY', 'DOCKER_HOST']) delete env[name];
-  const child = spawn(program, args, { cwd: dir, env, stdio: ['ignore', 'inherit', 'inherit'] });
+  return env;
+}
+
+/** Runs the program to its end, without blocking the model. */
+function play(dir, args) {
+  const child = spawn(program, args, { cwd: dir, env: clean(dir), stdio: ['ignore', 'inherit', 'inherit'] });
   return new Promise((done) => child.on('exit', (code) => { if (code !== 0) console.log(`${args[0]}: status ${code}`); done(code); }));
 }
 
@@ -80,7 +88,6 @@ async function records(dir) {
   writeFileSync(join(dir, 'small/rows.jsonl'), rows.map((r) => JSON.stringify({ ...r, domain: r.kind })).join('\n'));
   writeFileSync(join(dir, 'small/task.toml'), 'name = "small-tasks"\ndata = "rows.jsonl"\n\n[prompt]\ntask = "{problem_statement}\\n\\nFiles, if any, are in {input_dir}. Write the answer to {output_dir}/answer.txt."\nplain = "{problem_statement}\\n\\n{documents}"\n\n[grader]\nkind = "exact"\n');
   for (const name of ['mock-small', 'mock-large']) await play(dir, ['benchmark', 'small', '--model', name, '--base-url', model.address, '--output', join(runs, `small-tasks-${name}`), '--yes', '--no-preflight', '--quiet', '--concurrency', '2']);
-  const table = rows.find((r) => Object.keys(r.input_files).some((f) => f.endsWith('.csv'))) ?? rows.find((r) => Object.keys(r.input_files).length > 0);
   mkdirSync(join(dir, 'input'), { recursive: true });
   for (const [name, text] of Object.entries(table.input_files)) writeFileSync(join(dir, 'input', name), text);
   await play(dir, ['run', table.problem_statement, '--input', join(dir, 'input'), '--model', 'mock-large', '--base-url', model.address, '--output', runs, '--quiet']);
@@ -92,9 +99,21 @@ const kept = option('--keep');
 const dir = kept ?? mkdtempSync(join(tmpdir(), 'pictures-'));
 if (!existsSync(join(dir, 'runs'))) await records(dir);
 const viewing = spawn(program, ['view', 'runs', '--no-open'], { cwd: dir, stdio: ['ignore', 'pipe', 'pipe'] });
-const address = await printed(viewing, /http:\/\/\S+#token=\S+/);
+const viewed = await printed(viewing, /http:\/\/\S+#token=\S+/);
+const thinking = await scripted();
+const KEY = 'pictures-5d1f';
+const environment = { ...clean(dir), SERVER_KEY: KEY };
+const serving = spawn(program, ['serve', '--addr', '127.0.0.1:0', '--api-key-env', 'SERVER_KEY', '--model', 'mock-large', '--base-url', thinking.address, '--data-dir', join(dir, 'served')], { cwd: dir, env: environment, stdio: ['ignore', 'pipe', 'pipe'] });
+const served = `${await printed(serving, /http:\/\/127\.0\.0\.1:\d+/)}/`;
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });
 const settled = (page) => page.waitForFunction(() => !document.querySelector('.loading, .ghost-turn, .pending'));
+/** Goes to a view of the server. */
+const enter = async (page, hash) => {
+  await page.goto(served + hash);
+  await page.getByLabel('Key').fill(KEY);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByRole('link', { name: 'Try it' }).waitFor();
+};
 
 /** Each picture: where it is, and what is done before it is taken. */
 const PICTURES = {
@@ -126,6 +145,33 @@ const PICTURES = {
     await page.getByRole('link', { name: 'Training', exact: true }).first().click();
     await page.locator('.chart canvas').first().waitFor();
   },
+  files: async (page) => {
+    await PICTURES.try(page);
+    await page.getByRole('button', { name: 'Start' }).click();
+    await page.locator('.title-line .badge', { hasText: 'submitted' }).waitFor();
+    await page.getByRole('link', { name: /^Files/ }).click();
+    await page.getByRole('link', { name: /\.csv/ }).click();
+    await page.locator('table.csv').waitFor();
+  },
+  try: async (page) => {
+    await enter(page, '#/try');
+    await page.getByLabel('Task').fill(table.problem_statement);
+    await page.getByLabel('Files', { exact: true }).setInputFiles(Object.entries(table.input_files).map(([name, text]) => ({ name, mimeType: 'text/csv', buffer: Buffer.from(text) })));
+    await page.getByLabel('Turn limit').fill('20');
+    await page.getByLabel('Turn limit').blur();
+  },
+  terminal: async (page) => {
+    await enter(page, '#/terminal');
+    await page.getByRole('button', { name: 'New sandbox' }).click();
+    await page.locator('.xterm-helper-textarea').waitFor({ state: 'attached' });
+    const prompt = () => page.waitForFunction(() => /[$#] *$/.test(document.querySelector('.xterm-rows')?.textContent?.replaceAll('\u00a0', ' ').trimEnd() ?? ''));
+    await prompt();
+    await page.locator('.xterm-helper-textarea').focus();
+    for (const line of ['python3 --version', 'ls -l --color /', "printf '\\033[32mgreen\\033[0m \\033[31mred\\033[0m \\033[34mblue\\033[0m\\n'"]) {
+      await page.keyboard.type(`${line}\n`);
+      await prompt();
+    }
+  },
   attempts: async (page) => {
     await page.getByRole('link', { name: 'small-tasks-mock-small', exact: true }).click();
     await page.locator('.virtual-row a.cover').first().waitFor();
@@ -135,28 +181,31 @@ const PICTURES = {
     await page.getByText('No run matches').waitFor();
   },
   error: async (page) => {
-    await page.goto(`${address.replace(/#.*/, '')}#/runs/nope`);
+    await page.goto(`${viewed.replace(/#.*/, '')}#/runs/nope`);
     await page.getByText('Cannot show this').waitFor();
   },
 };
-/** Those of the documentation; the others are looked at. */
-const DOCUMENTED = ['runs', 'episode', 'compare', 'columns', 'training'];
+/** Those of the documentation, and of them those of a phone; the others are looked at. */
+const DOCUMENTED = ['runs', 'episode', 'compare', 'columns', 'training', 'files', 'try', 'terminal'];
+const OF_PHONES = ['runs', 'episode', 'compare'];
+const HEIGHTS = { training: 1030 };
 const out = join(root, 'web/tests/out');
 mkdirSync(out, { recursive: true });
 const only = option('--only');
 for (const [name, act] of Object.entries(PICTURES).filter(([name]) => !only || name === only)) {
   for (const [kind, options] of [['light', {}], ['dark', { colorScheme: 'dark' }], ['phone', { viewport: { width: 390, height: 844 } }]]) {
-    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+    const context = await browser.newContext({ viewport: { width: 1280, height: HEIGHTS[name] ?? 800 }, ...options });
     const page = await context.newPage();
     page.setDefaultTimeout(20_000);
     try {
-      await page.goto(address);
+      await page.goto(viewed);
       await page.getByLabel('Search runs').waitFor();
       await page.locator('.virtual-row').first().waitFor();
       await act(page);
       await settled(page);
+      await page.mouse.move(640, 20);
       await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-      const path = DOCUMENTED.includes(name) && kind !== 'phone' ? join(docs, `page-${name}-${kind}.png`) : join(out, `${name}-${kind}.png`);
+      const path = (kind === 'phone' ? OF_PHONES : DOCUMENTED).includes(name) ? join(docs, `page-${name}-${kind}.png`) : join(out, `${name}-${kind}.png`);
       await page.screenshot({ path });
       console.log(path);
     } catch (error) {
@@ -167,7 +216,12 @@ for (const [name, act] of Object.entries(PICTURES).filter(([name]) => !only || n
   }
 }
 await browser.close();
-viewing.removeAllListeners('exit');
-viewing.kill();
+for (const child of [viewing, serving]) {
+  child.removeAllListeners('exit');
+  const gone = new Promise((done) => child.once('exit', done));
+  child.kill();
+  await gone;
+}
+thinking.close();
 if (!kept) rmSync(dir, { recursive: true, force: true });
 process.exit(0);

@@ -10,15 +10,20 @@ import { records } from './records.mjs';
 export async function program(path) {
   const dir = mkdtempSync(join(tmpdir(), 'page-'));
   await records(dir);
-  const exported = join(dir, 'export.html');
-  const made = spawnSync(path, ['view', join(dir, '20260301_101200'), '--export', exported], { encoding: 'utf8' });
   const child = spawn(path, ['view', dir, '--no-open'], { stdio: ['ignore', 'pipe', 'pipe'] });
   const address = await printed(child, /http:\/\/\S+#token=\S+/);
   const close = async () => {
     await end(child);
     rmSync(dir, { recursive: true, force: true });
   };
-  return { address, close, records: dir, exported: made.status === 0 ? exported : null, complaint: made.stderr };
+  /** Exports some of the records and returns the file. */
+  const exportOf = (...names) => {
+    const file = join(dir, `${names.join('-')}.html`);
+    const made = spawnSync(path, ['view', ...names.map((name) => join(dir, name)), '--export', file], { encoding: 'utf8' });
+    if (made.status !== 0) throw new Error(`the export of ${names.join(', ')}: ${made.stderr}`);
+    return `file://${file}`;
+  };
+  return { address, close, records: dir, exportOf };
 }
 
 /** The key of the served page. */

@@ -4,7 +4,8 @@ import { cpSync, createWriteStream, existsSync, mkdirSync, writeFileSync } from 
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { hostile, HOSTILE_HTML, LAUGHS, longEvent, metrics, random, SETTINGS, shortEpisode, START } from './fixture.mjs';
+import { crc32, deflateRawSync } from 'node:zlib';
+import { hostile, HOSTILE_HTML, LAUGHS, longEvent, metrics, random, resumed, SETTINGS, shortEpisode, START, wrongTypes } from './fixture.mjs';
 
 const lines = (events) => `${events.map((e) => JSON.stringify(e)).join('\n')}\n`;
 const put = (path, text) => {
@@ -12,8 +13,8 @@ const put = (path, text) => {
   writeFileSync(path, text);
 };
 
-/** The number of events of the long run. A program built for debugging reads more of them slowly. */
-export const LONG = Number(process.env.PAGE_EVENTS ?? 60_001);
+/** The number of events of the long run. */
+export const LONG = Number(process.env.PAGE_EVENTS ?? 300_001);
 
 /** Writes everything below a directory. */
 export async function records(dir) {
@@ -26,9 +27,15 @@ export async function records(dir) {
   put(join(at, 'files/laughs.svg'), LAUGHS);
   begin(dir);
   put(join(dir, 'hostile/events.jsonl'), lines(hostile()));
+  put(join(dir, 'wrong/events.jsonl'), lines(wrongTypes()));
+  put(join(dir, 'resumed/events.jsonl'), lines(resumed()));
+  inspect(join(dir, 'one-sample.eval'), ['q1']);
+  inspect(join(dir, 'two-samples.eval'), ['q1', 'q2']);
+  inspect(join(dir, 'no-samples.eval'), []);
   media(join(at, 'files'));
   many(join(dir, 'many'));
   for (const [name, share, seed] of [['math-small', 0.42, 1], ['math-large', 0.68, 2]]) benchmark(join(dir, name), name, share, seed);
+  benchmark(join(dir, 'math-single'), 'math-single', 1, 3, 1);
   training(join(dir, 'rl-documents'), 1, 60);
   training(join(dir, 'rl-documents-b'), 2, 60);
   const references = join(dirname(fileURLToPath(import.meta.url)), '../../../shared/data/trajectories');
@@ -65,7 +72,9 @@ function media(dir) {
   wav.writeUInt32LE(samples, 40);
   for (let i = 0; i < samples; i++) wav[44 + i] = 128 + Math.round(60 * Math.sin((i * 440 * 2 * Math.PI) / 8000));
   put(join(dir, 'tone.wav'), wav);
-  const parts = ['<< /Type /Catalog /Pages 2 0 R /OpenAction << /S /JavaScript /JS (app.alert\\(1\\)) >> >>', '<< /Type /Pages /Kids [3 0 R] /Count 1 >>', '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 100] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>', '<< /Length 44 >>\nstream\nBT /F1 18 Tf 20 40 Td (A PDF preview) Tj ET  \nendstream', '<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>'];
+  // A text, and a bar of a color that nothing else on the page has.
+  const drawing = 'BT /F1 18 Tf 20 40 Td (A PDF preview) Tj ET 0.8 0.1 0.5 rg 20 10 160 20 re f';
+  const parts = ['<< /Type /Catalog /Pages 2 0 R /OpenAction << /S /JavaScript /JS (app.alert\\(1\\)) >> >>', '<< /Type /Pages /Kids [3 0 R] /Count 1 >>', '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 100] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>', `<< /Length ${drawing.length} >>\nstream\n${drawing}\nendstream`, '<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>'];
   let pdf = '%PDF-1.4\n';
   const offsets = parts.map((part, i) => {
     const at = pdf.length;
@@ -89,9 +98,55 @@ async function long(dir) {
   await once(file, 'finish');
 }
 
-function benchmark(dir, model, share, seed) {
+/** A log of Inspect: an archive of JSON files. */
+function inspect(path, ids) {
+  const messages = [
+    { role: 'system', content: 'Answer with a number.' },
+    { role: 'user', content: 'What is 2 + 2?' },
+    { role: 'assistant', content: [{ type: 'reasoning', reasoning: 'A calculator is at hand.' }, { type: 'text', text: 'attachment://h' }], tool_calls: [{ id: 't', function: 'bash', arguments: { cmd: 'echo $((2+2))' }, type: 'function' }] },
+    { role: 'tool', tool_call_id: 't', function: 'bash', content: '4', error: null },
+    { role: 'assistant', content: 'The answer is 4.' },
+  ];
+  const sample = (id) => ({ id, epoch: 1, input: 'What is 2 + 2?', target: '4', messages, attachments: { h: 'I compute it.' }, events: [], started_at: '2026-01-02T03:04:05+00:00', completed_at: '2026-01-02T03:04:09+00:00', error: null, limit: null });
+  const summary = (id) => ({ id, epoch: 1, input: 'What is 2 + 2?', target: '4', scores: { match: { value: 'C', answer: '4' } }, model_usage: { m: { input_tokens: 7, output_tokens: 3 } }, total_time: 2.5 });
+  const members = { 'header.json': { version: 2, status: 'success', eval: { task: 'arithmetic', model: 'openai/mock', created: '2026-01-02T03:04:05+00:00' } }, 'summaries.json': ids.map(summary) };
+  for (const id of ids) members[`samples/${id}_epoch_1.json`] = sample(id);
+  put(path, archive(members));
+}
+
+/** A ZIP archive of JSON files. */
+function archive(members) {
+  const [files, directory] = [[], []];
+  let at = 0;
+  for (const [name, value] of Object.entries(members)) {
+    const bytes = Buffer.from(JSON.stringify(value));
+    const packed = deflateRawSync(bytes);
+    const about = Buffer.alloc(26);
+    about.writeUInt16LE(20, 0);
+    about.writeUInt16LE(8, 4);
+    about.writeUInt32LE(crc32(bytes), 10);
+    about.writeUInt32LE(packed.length, 14);
+    about.writeUInt32LE(bytes.length, 18);
+    about.writeUInt16LE(name.length, 22);
+    const end = Buffer.alloc(14);
+    end.writeUInt32LE(at, 10);
+    directory.push(Buffer.from('PK\x01\x02\x14\0'), about, end, Buffer.from(name));
+    files.push(Buffer.from('PK\x03\x04'), about, Buffer.from(name), packed);
+    at += 30 + name.length + packed.length;
+  }
+  const entries = Buffer.concat(directory);
+  const end = Buffer.alloc(22);
+  end.write('PK\x05\x06');
+  const count = Object.keys(members).length;
+  end.writeUInt16LE(count, 8);
+  end.writeUInt16LE(count, 10);
+  end.writeUInt32LE(entries.length, 12);
+  end.writeUInt32LE(at, 16);
+  return Buffer.concat([...files, entries, end]);
+}
+
+function benchmark(dir, model, share, seed, n = 40) {
   const r = random(seed);
-  const n = 40;
   put(join(dir, 'run.json'), JSON.stringify({ v: 1, program: '0.1.0', started: START, model, tasks: [{ name: 'math', problems: n, repeats: 1, attempts: n, grader: 'math', known_as: [], rows_sha256: 'a', words_sha256: 'b', grader_sha256: 'c' }], modes: ['sandbox'], settings: { same: { model }, asked: {}, judge: null } }));
   for (let i = 0; i < n; i++) {
     const score = r() < share ? 1 : 0;

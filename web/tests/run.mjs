@@ -5,6 +5,7 @@ import { chromium } from 'playwright-core';
 import { mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { faultTests } from './faults.mjs';
 import { tests } from './pages.mjs';
 import { program, served } from './program.mjs';
 import { realTests } from './real.mjs';
@@ -46,13 +47,13 @@ async function one([name, test, { alone: _, expected = [], ...options } = {}]) {
   const open = (hash) => tab.goto(server.address.replace(/#.*/, '') + hash);
   const spent = () => `${Math.round(performance.now() - started).toString().padStart(6)} ms`;
   try {
-    const note = await test({ page: tab, open, requests, asked, context, address: server.address, records: server.records, exported: server.exported, model: server.model, restart: server.restart });
+    const note = await test({ page: tab, open, requests, asked, context, address: server.address, records: server.records, exportOf: server.exportOf, model: server.model, restart: server.restart });
     const foreign = requests.filter((url) => !url.startsWith(new URL(server.address).origin) && !/^(data|blob|about|file|chrome|chrome-extension):/.test(url));
     if (foreign.length > 0) throw new Error(`asked another host: ${foreign[0]}`);
     const unexpected = errors.filter((e) => !expected.some((known) => e.includes(known)));
     if (unexpected.length > 0) throw new Error(`the page reported: ${unexpected[0]}`);
     passed++;
-    console.log(`ok   ${spent()}  ${name}${note ? `: ${note}` : ''}`);
+    console.log(note?.skip ? `skip ${spent()}  ${name}: ${note.skip}` : `ok   ${spent()}  ${name}${note ? `: ${note}` : ''}`);
   } catch (error) {
     failed++;
     await tab.screenshot({ path: join(out, `${name.replace(/\W+/g, '-')}.png`) }).catch(() => undefined);
@@ -62,7 +63,7 @@ async function one([name, test, { alone: _, expected = [], ...options } = {}]) {
 }
 
 // Two at a time; those that measure come after the others.
-const chosen = (serving ? servedTests : path ? realTests : tests).filter(([name]) => name.includes(only));
+const chosen = (serving ? servedTests : path ? realTests : [...tests, ...faultTests]).filter(([name]) => name.includes(only));
 const queue = chosen.filter(([, , options]) => !options?.alone);
 const worker = async () => {
   for (let next = queue.shift(); next; next = queue.shift()) await one(next);

@@ -4,14 +4,14 @@ import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { shell } from './shell.mjs';
-import { fromReference, hostile, HOSTILE_HTML, LAUGHS, longEvent, metrics, PROTECTION, random, references, SETTINGS, shortEpisode, START } from './fixture.mjs';
+import { commands, fromReference, hostile, HOSTILE_HTML, LAUGHS, longEvent, metrics, PROTECTION, random, references, resumed, SETTINGS, shortEpisode, START, wrongTypes } from './fixture.mjs';
 
 const dist = join(dirname(fileURLToPath(import.meta.url)), '../dist');
 const TYPES = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml' };
 export const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; media-src 'self' blob:; connect-src 'self'; frame-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const LONG = 300_001;
 
-const row = (id, kind, more) => ({ id, kind, name: id, path: id, model: null, task: null, tasks: [], modes: [], score: null, state: 'ended', attempts: null, steps: null, turns: null, tokens: null, cost: null, started: START, updated: START + 900000, format: kind === 'benchmark' ? 'results' : kind, problem: null, ...more });
+const row = (id, kind, more) => ({ id, kind, name: id, path: id, model: null, task: null, tasks: [], modes: [], score: null, state: 'ended', attempts: null, steps: null, turns: null, tokens: null, cost: null, started: START, updated: START + 900000, format: kind === 'benchmark' ? 'results' : kind, problem: null, attempt: kind === 'run' || kind === 'file' ? '0' : null, ...more });
 const bench = (id, model, n, share, more = {}) => row(id, 'benchmark', { path: `study/${id}`, model, task: 'math', tasks: ['math'], modes: ['sandbox'], score: share, attempts: { planned: n, done: n, running: 0, passed: Math.round(n * share), failed: Math.round(n * (1 - share)) - 1, invalid: 1 }, turns: n * 8, tokens: { input: n * 9000, output: n * 800 }, cost: n * 0.0066, ...more });
 
 /** Attempts of a benchmark. */
@@ -44,6 +44,10 @@ const runRows = [
   row('live', 'run', { model: 'Qwen/Qwen3-32B', state: 'running', turns: 3, started: START + 9.5e6 }),
   row('hostile<img src=x onerror=alert(1)>', 'run', { id: 'hostile', model: '<b>m</b>\u202E', path: '<script>alert(1)</script>', started: START - 1 }),
   row('long', 'run', { model: 'mock', turns: 150000, started: START - 2 }),
+  row('resumed', 'run', { model: 'mock', turns: 4, started: START - 3 }),
+  ...['parts-a', 'parts-b', 'alike-a', 'alike-b'].map((name) => row(name, 'run', { model: 'mock', turns: 800, started: START - 9 })),
+  row('wrong', 'run', { model: 'mock', turns: 6, started: START - 4 }),
+  ...['q1', 'none', 'q1,q2'].map((ids, i) => row(`inspect-${i}.eval`, 'file', { format: 'inspect', task: 'arith', attempt: i === 0 ? 'q1,1' : null, started: START - 5 - i, score: i === 1 ? null : 1 })),
   row('episodes', 'episodes', { name: 'episodes of the server', model: 'Qwen/Qwen3-32B', attempts: { planned: null, done: 2, running: 0, passed: 0, failed: 0, invalid: 0 }, started: START + 8e6 }),
 ];
 const lists = new Map([[small, 0.42, 1], [large, 0.78, 2], [adapter, 0.57, 3], [many, 0.33, 5]].map(([r, share, seed]) => [r.id, attempts(r, r.attempts.planned, share, seed)]));
@@ -56,15 +60,21 @@ lists.set(running.id, attempts(running, 130, 0.51, 4));
 const plainAttempt = (id, more = {}) => ({ id, task: null, mode: null, problem: null, repeat: null, title: 'Which region had the highest revenue in 2025, and how large was it?', model: 'Qwen/Qwen3-32B', state: 'ended', result: 'ungraded', score: null, reward: null, outcome: 'submitted', cause: null, answer: 'West 812346', expected: null, turns: 6, tokens: { input: 8100, output: 1800 }, cost: 0.0066, model_ms: 21000, tool_ms: 2100, wall_ms: 24000, started: START, step: null, set: null, group: null, member: null, has_events: true, seed: 1, ...more });
 const served = [plainAttempt('ep_1'), plainAttempt('ep_2', { outcome: 'cancelled', turns: 3 })];
 lists.set('episodes', served);
+lists.set('inspect-0.eval', [plainAttempt('q1,1', { problem: 'q1', score: 1 })]);
+lists.set('inspect-1.eval', []);
+lists.set('inspect-2.eval', ['q1,1', 'q2,1'].map((id) => plainAttempt(id, { problem: id.slice(0, 2), score: 1 })));
 for (const t of trainings) lists.set(t.id, Array.from({ length: 192 }, (_, i) => plainAttempt(`train,${(i >> 5) + 1},${(i >> 3) % 4},${i % 8}`, { task: 'documents', problem: `doc-${(i >> 3) % 4}`, step: (i >> 5) + 1, set: 'train', group: (i >> 3) % 4, member: i % 8, score: random(i + 7)() < 0.5 ? 1 : 0, result: 'passed' })));
 
+/** Episodes too long to compare each turn with each: with turns of their own, with a few more at the start, and with turns that are all alike. */
+const numbered = Array.from({ length: 800 }, (_, i) => `python3 work.py --part ${i}`);
+const PARTS = { 'parts-a': numbered, 'parts-b': ['ls', 'pwd', 'date', ...numbered], 'alike-a': numbered.map(() => 'true'), 'alike-b': numbered.map(() => 'true') };
 const kept = new Map();
 /** The events of an attempt. */
 function eventsOf(run, attempt) {
   const key = `${run} ${attempt.id}`;
   if (!kept.has(key)) {
     const file = references().find((r) => `${r.name}.json` === run);
-    kept.set(key, file ? fromReference(file.trajectory) : run === 'hostile' ? hostile() : shortEpisode(1 + (attempt.seed ?? 0), attempt.score !== 0, run === 'live' || attempt.state === 'running').events);
+    kept.set(key, file ? fromReference(file.trajectory) : run === 'hostile' ? hostile() : run === 'resumed' ? resumed() : run === 'wrong' ? wrongTypes() : PARTS[run] ? commands(PARTS[run]) : shortEpisode(1 + (attempt.seed ?? 0), attempt.score !== 0, run === 'live' || attempt.state === 'running').events);
   }
   return kept.get(key);
 }
@@ -85,18 +95,19 @@ const item = (n, event) => {
   return Object.keys(cut).length ? { n, event: shown, cut } : { n, event: shown };
 };
 
-const summary = (call) => (typeof call.arguments === 'string' ? call.arguments : (call.arguments.path ? `${call.arguments.command} ${call.arguments.path}` : (call.arguments.command ?? ''))).slice(0, 120);
+const summary = ({ arguments: given }) => String(typeof given === 'string' ? given : (given?.path ? `${given.command} ${given.path}` : (given?.command ?? ''))).slice(0, 120);
 function turnRow(replied, n, observed) {
   const { event } = { event: replied };
   return {
     turn: event.turn, event: n, at: event.at, model_ms: event.millis, tool_ms: observed.reduce((s, o) => s + (o.millis ?? 0), 0), input: event.usage.input ?? 0, cached: event.usage.cached ?? 0, output: event.usage.output ?? 0, reasoning: event.usage.reasoning ?? 0, cost: event.cost ?? null,
-    calls: (event.message.calls ?? []).map((c) => { const o = observed.find((x) => x.message.call_id === c.id); return { name: c.name.slice(0, 60), text: summary(c), exit_code: o?.exit_code ?? null, error: false }; }), stop: event.stop,
-    files: (event.message.calls ?? []).filter((c) => typeof c.arguments !== 'string' && ['create', 'str_replace', 'insert'].includes(c.arguments.command)).length, dropped: false,
+    calls: (event.message.calls ?? []).map((c) => { const o = observed.find((x) => x.message.call_id === c.id); return { name: (c.name ?? '').slice(0, 60), text: summary(c), exit_code: o?.exit_code ?? null, error: false }; }), stop: event.stop,
+    files: (event.message.calls ?? []).filter((c) => typeof c.arguments !== 'string' && ['create', 'str_replace', 'insert'].includes(c.arguments?.command)).length, dropped: false,
   };
 }
 function turnsOf(events) {
   const out = [];
   events.forEach((e, i) => {
+    if (e.kind === 'resumed') for (const turn of out) turn.dropped ||= turn.turn > e.turn;
     if (e.kind === 'replied') out.push(turnRow(e, i + 1, events.slice(i + 1).filter((o) => o.kind === 'observed' && o.turn === e.turn)));
   });
   return out;
@@ -199,7 +210,7 @@ function api(path, q) {
   if (rest.length === 1) {
     const key = { score: (a) => a.score, turns: (a) => a.turns, tokens: (a) => a.tokens.input, cost: (a) => a.cost, time: (a) => a.wall_ms, problem: (a) => a.problem }[q.get('sort')];
     const found = sorted(list.filter((a) => ['task', 'mode', 'outcome', 'result', 'set', 'step', 'problem'].every((k) => !q.get(k) || String(a[k]) === q.get(k)) && has(q.get('q'), a.problem, a.title, a.answer)), key, q.get('order'));
-    return { total: list.length, matched: found.length, offset, indexed: list.length, facets: facets(list), attempts: found.slice(offset, offset + limit) };
+    return { total: list.length, matched: found.length, offset, facets: facets(list), attempts: found.slice(offset, offset + limit) };
   }
   const at = list.findIndex((a) => a.id === rest[1]);
   const attempt = list[at];
@@ -215,9 +226,9 @@ function oneAttempt(run, list, at, attempt, rest, q) {
   const limit = Number(q.get('limit') ?? 5000);
   if (rest.length === 0) {
     const first = long ? longEvent(1) : events[0];
-    return { ...attempt, run: { id: run.id, name: run.name, kind: run.kind }, number: at + 1, previous: list[at - 1]?.id ?? null, next: list[at + 1]?.id ?? null, task_text: first.problem_statement, messages: first.messages, settings: first.settings, protection: first.protection, program: '0.1.0', outcome_text: attempt.outcome === 'submitted' ? 'the model submitted its answer' : null,
+    return { ...attempt, run: { id: run.id, name: run.name, kind: run.kind, format: run.format, attempt: run.attempt }, number: at + 1, previous: list[at - 1]?.id ?? null, next: list[at + 1]?.id ?? null, task_text: first.problem_statement, messages: first.messages, settings: first.settings, protection: first.protection, program: '0.1.0', outcome_text: attempt.outcome === 'submitted' ? 'the model submitted its answer' : null,
       spent: long ? null : (events.at(-1).spent ?? null), grade: attempt.score === null ? {} : { method: 'math_verify', extracted: attempt.answer }, judgement: null, events: { total, bytes: total * 410, complete: attempt.state !== 'running' }, steps: long ? 150000 : turnsOf(events).reduce((s, t) => s + t.calls.length, 0), ended: attempt.state === 'running' ? null : START + 25000,
-      server_episode: run.id === 'episodes' ? { id: attempt.id, state: attempt.outcome === 'cancelled' ? 'cancelled' : 'finished', keep: 'every_turn', forkable: [0, 1, 2, 3], parent: null, owner: 'default' } : null, files: run.kind === 'file' || long ? { input: 0, output: 0 } : { input: 1, output: 7 }, exports: ['html', 'events', 'messages', 'atif'], commands: [{ label: 'replay', command: `llm-in-sandbox replay study/${run.name}${run.kind === 'benchmark' ? ` --id ${attempt.problem}` : ''}` }, { label: 'repeat in a new sandbox', command: `llm-in-sandbox replay study/${run.name} --sandbox` }], damage: null };
+      server_episode: run.id === 'episodes' ? { id: attempt.id, state: attempt.outcome === 'cancelled' ? 'cancelled' : 'finished', keep: 'every_turn', forkable: [0, 1, 2, 3], parent: null, owner: 'default' } : null, files: run.kind === 'file' || run.kind === 'benchmark' || long ? { input: 0, output: 0 } : { input: 1, output: 7 }, exports: ['html', 'events', 'messages', 'atif'], commands: [{ label: 'replay', command: `llm-in-sandbox replay study/${run.name}${run.kind === 'benchmark' ? ` --id ${attempt.problem}` : ''}` }, { label: 'repeat in a new sandbox', command: `llm-in-sandbox replay study/${run.name} --sandbox` }], damage: null };
   }
   if (rest[0] === 'events' && rest[1]) return { n: Number(rest[1]), event: long ? longEvent(Number(rest[1])) : events[Number(rest[1]) - 1] };
   if (rest[0] === 'events') {
@@ -227,7 +238,7 @@ function oneAttempt(run, list, at, attempt, rest, q) {
     return { from, total, complete: true, events: out };
   }
   if (rest[0] === 'turns' && rest[2] === 'changes') {
-    const event = events.find((e) => e.kind === 'replied' && e.turn === Number(rest[1]));
+    const event = q.get('event') ? events[Number(q.get('event')) - 1] : events.findLast((e) => e.kind === 'replied' && e.turn === Number(rest[1]));
     const changes = (event?.message.calls ?? []).filter((c) => c.arguments.file_text || c.arguments.old_str).map((c, i) => ({ path: c.arguments.path, how: c.arguments.file_text ? 'created' : 'edited', source: 'tool_call', call: i, before: null, after: null, diff: (c.arguments.file_text ?? c.arguments.new_str ?? '').split('\n').map((text) => ({ type: 'added', text })), cut: false }));
     return { turn: Number(rest[1]), complete: false, note: 'derived from the tool calls; what other commands changed is not recorded', changes };
   }
@@ -238,13 +249,14 @@ function oneAttempt(run, list, at, attempt, rest, q) {
       return { total: 150000, turns, sums: { model_ms: 2e8, tool_ms: 3e7, input: 5e8, output: 3e7, max_model_ms: 2300, max_tool_ms: 400, max_output: 340, max_input: 6000 } };
     }
     const turns = turnsOf(events);
-    return { total: turns.length, turns: turns.slice(from, from + limit), sums: sums(turns) };
+    const first = turns.findIndex((t) => t.dropped);
+    return { total: turns.length, turns: turns.slice(from, from + limit), sums: sums(turns), ...(first >= 0 ? { undone: [[first, turns.findLastIndex((t) => t.dropped)]] } : {}) };
   }
   if (rest[0] === 'changes') return { files: run.kind === 'file' || long ? [] : [{ path: '/testbed/revenue.py', turns: [3], how: 'created' }] };
   if (rest[0] === 'files' && !rest[1]) {
-    const entries = run.kind === 'file' || long ? [] : Object.entries(FILES).map(([path, [type, show, text]]) => [path, { path: path.slice(path.indexOf('/') + 1), size: text.length, type, show }]);
+    const entries = run.kind === 'file' || run.kind === 'benchmark' || long ? [] : Object.entries(FILES).map(([path, [type, show, text]]) => [path, { path: path.slice(path.indexOf('/') + 1), size: text.length, type, show }]);
     const area = (name) => entries.filter(([p]) => p.startsWith(name)).map(([, e]) => e);
-    return { input: area('input'), output: area('output'), truncated: false, input_known: true };
+    return { input: area('input'), output: area('output'), truncated: false, input_known: true, output_known: run.kind !== 'benchmark' };
   }
   if (rest[0] === 'files') {
     const file = FILES[rest.slice(1).join('/')];

@@ -10,9 +10,14 @@ const frame = (code, data) => {
 
 /** Answers an upgrade of a connection. */
 export function shell(request, socket) {
+  if (request.url.includes('/gone/')) return socket.end('HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n');
   const key = createHash('sha1').update(`${request.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
   socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${key}\r\n\r\n`);
   const say = (text) => socket.write(frame(2, text));
+  if (request.url.includes('/broken/')) {
+    socket.write(frame(1, JSON.stringify({ error: 'the shell cannot start: <b>no space left</b>' })));
+    return socket.end(frame(8, Buffer.from([3, 232])));
+  }
   say('\u001b[32muser@sandbox\u001b[0m:~$ ');
   let line = '';
   let rest = Buffer.alloc(0);

@@ -77,10 +77,17 @@ pub(crate) struct ChangedFile {
     how: How,
 }
 
-/// The changes of the turn whose response is this event.
-pub(crate) fn of_turn(index: &EventIndex, turn: u32) -> Result<TurnChanges, ViewError> {
+/// The changes of a turn: of the one whose response is `event`, or of the last one with this number. Numbers repeat where an
+/// episode was resumed.
+pub(crate) fn of_turn(
+    index: &EventIndex,
+    turn: u32,
+    event: Option<u64>,
+) -> Result<TurnChanges, ViewError> {
     let turns = index.turns();
-    let found = turns.iter().rposition(|seen| seen.turn == turn);
+    let found = turns
+        .iter()
+        .rposition(|seen| seen.turn == turn && event.is_none_or(|event| event == seen.event));
     let at = found.ok_or_else(|| ViewError::not_found("turn", &turn.to_string()))?;
     let derived = derived(index, at);
     match turns[at].changed.and_then(|event| recorded::read(index, event)) {

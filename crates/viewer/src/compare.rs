@@ -63,34 +63,7 @@ impl Library {
     pub(crate) fn compare(&self, query: &CompareQuery) -> Result<Value, ViewError> {
         let runs = self.compared(query)?;
         let sources: Vec<Source> = runs.iter().map(|(found, _)| source(found)).collect();
-        let report = Report::with_baseline(&sources, 0);
-        // A system is one run, or several that measure the same model on different tasks.
-        let run_of = |system: usize| report.systems.get(system).and_then(|it| it.runs.first());
-        let label_of = |run: usize| {
-            let system = report.systems.iter().find(|system| system.runs.contains(&run));
-            system.map(|system| system.label.clone())
-        };
-        let names = runs.iter().enumerate().map(|(at, (found, loaded))| {
-            json!({ "id": found.id, "name": found.name, "model": loaded.row.model, "score": loaded.row.score,
-                "label": label_of(at).unwrap_or_else(|| found.name.clone()) })
-        });
-        let side = |side: &report::Side| json!({ "run": run_of(side.system), "mode": side.mode });
-        let comparisons = report.comparisons.iter().map(|row| {
-            json!({
-                "baseline": side(&row.baseline), "other": side(&row.other), "task": row.task,
-                "baseline_score": row.baseline_score, "other_score": row.other_score,
-                "difference": row.difference, "p_holm": row.p_holm, "left_out": row.left_out,
-                "gained": row.gained.total, "lost": row.lost.total,
-            })
-        });
-        Ok(json!({
-            "runs": names.collect::<Vec<_>>(),
-            "baseline": 0,
-            "tasks": report.tasks,
-            "notes": report.notes,
-            "settings": report.settings,
-            "comparisons": comparisons.collect::<Vec<_>>(),
-        }))
+        Ok(comparison(&runs.iter().collect::<Vec<_>>(), &sources))
     }
 
     /// The problems of the runs, side by side.
@@ -104,27 +77,106 @@ impl Library {
         if other == 0 || other >= runs.len() {
             return Err(ViewError::invalid("`other` must be the index of a run after the first"));
         }
-        let mut problems: BTreeMap<Key, Problem> = BTreeMap::new();
-        for (at, (_, loaded)) in runs.iter().enumerate() {
-            let attempts = loaded.table.attempts.iter().filter(|it| it.is_visible(scope));
-            for row in attempts.map(|attempt| &attempt.row) {
-                let text = |value: &Option<String>| value.clone().unwrap_or_default();
-                let key = (text(&row.task), text(&row.mode), text(&row.problem));
-                let new = || Problem::new(row, runs.len());
-                let problem = problems.entry(key).or_insert_with(new);
-                problem.cells[at].get_or_insert_default().add(row);
-            }
-        }
-        let total = problems.len();
-        let mut selected: Vec<Problem> =
-            problems.into_values().filter(|problem| query.selects(problem, other)).collect();
-        selected.sort_by(|a, b| a.order(b));
+        let mut selected = problems(&runs, scope);
+        let total = selected.len();
+        selected.retain(|problem| query.selects(problem, other));
         let matched = selected.len();
         let offset = query.offset.unwrap_or(0).min(matched);
         let limit = query.limit.unwrap_or(LIMIT).clamp(1, MOST);
         let problems = selected.into_iter().skip(offset).take(limit).collect();
         Ok(ProblemsPage { total, matched, offset, problems })
     }
+
+    /// All comparisons of a file without a server: the problems of the runs, each run with each as its baseline, and with all
+    /// of them. At most [`MOST_RUNS`] benchmarks are compared; none where there are fewer than two.
+    pub(crate) fn all_comparisons(
+        &self,
+        ids: &[String],
+        scope: &Scope,
+    ) -> Result<Option<Comparisons>, ViewError> {
+        let ids = &ids[..ids.len().min(MOST_RUNS)];
+        if ids.len() < 2 {
+            return Ok(None);
+        }
+        let opened: Vec<Opened> = ids.iter().map(|id| self.run(id)).collect::<Result<_, _>>()?;
+        let sources: Vec<Source> = opened.iter().map(|(found, _)| source(found)).collect();
+        let mut chosen = Vec::new();
+        for baseline in 0..opened.len() {
+            let others = || (0..opened.len()).filter(move |other| *other != baseline);
+            chosen.extend(others().map(|other| vec![baseline, other]));
+            if opened.len() > 2 {
+                chosen.push([baseline].into_iter().chain(others()).collect());
+            }
+        }
+        let of = |chosen: Vec<usize>| {
+            let runs: Vec<&Opened> = chosen.iter().map(|at| &opened[*at]).collect();
+            let of_runs: Vec<Source> = chosen.iter().map(|at| sources[*at].clone()).collect();
+            let names: Vec<&str> = chosen.iter().map(|at| ids[*at].as_str()).collect();
+            (names.join(","), comparison(&runs, &of_runs))
+        };
+        Ok(Some(Comparisons {
+            problems: json!({ "runs": ids, "problems": problems(&opened, scope) }),
+            runs: chosen.into_iter().map(of).collect(),
+        }))
+    }
+}
+
+/// Comparisons of a file without a server.
+pub(crate) struct Comparisons {
+    /// The problems, and the ids of the runs of their cells.
+    pub(crate) problems: Value,
+    /// The comparisons by the ids of their runs, of which the first is the baseline.
+    pub(crate) runs: Vec<(String, Value)>,
+}
+
+/// Runs compared with the first of them, in numbers.
+fn comparison(runs: &[&Opened], sources: &[Source]) -> Value {
+    let report = Report::with_baseline(sources, 0);
+    // A system is one run, or several that measure the same model on different tasks.
+    let run_of = |system: usize| report.systems.get(system).and_then(|it| it.runs.first());
+    let label_of = |run: usize| {
+        let system = report.systems.iter().find(|system| system.runs.contains(&run));
+        system.map(|system| system.label.clone())
+    };
+    let names = runs.iter().enumerate().map(|(at, (found, loaded))| {
+        json!({ "id": found.id, "name": found.name, "model": loaded.row.model, "score": loaded.row.score,
+            "label": label_of(at).unwrap_or_else(|| found.name.clone()) })
+    });
+    let side = |side: &report::Side| json!({ "run": run_of(side.system), "mode": side.mode });
+    let comparisons = report.comparisons.iter().map(|row| {
+        json!({
+            "baseline": side(&row.baseline), "other": side(&row.other), "task": row.task,
+            "baseline_score": row.baseline_score, "other_score": row.other_score,
+            "difference": row.difference, "p_holm": row.p_holm, "left_out": row.left_out,
+            "gained": row.gained.total, "lost": row.lost.total,
+        })
+    });
+    json!({
+        "runs": names.collect::<Vec<_>>(),
+        "baseline": 0,
+        "tasks": report.tasks,
+        "notes": report.notes,
+        "settings": report.settings,
+        "comparisons": comparisons.collect::<Vec<_>>(),
+    })
+}
+
+/// The problems of runs in order, each with a cell per run.
+fn problems(runs: &[Opened], scope: &Scope) -> Vec<Problem> {
+    let mut problems: BTreeMap<Key, Problem> = BTreeMap::new();
+    for (at, (_, loaded)) in runs.iter().enumerate() {
+        let attempts = loaded.table.attempts.iter().filter(|it| it.is_visible(scope));
+        for row in attempts.map(|attempt| &attempt.row) {
+            let text = |value: &Option<String>| value.clone().unwrap_or_default();
+            let key = (text(&row.task), text(&row.mode), text(&row.problem));
+            let new = || Problem::new(row, runs.len());
+            let problem = problems.entry(key).or_insert_with(new);
+            problem.cells[at].get_or_insert_default().add(row);
+        }
+    }
+    let mut problems: Vec<Problem> = problems.into_values().collect();
+    problems.sort_by(Problem::order);
+    problems
 }
 
 type Key = (String, String, String);

@@ -146,7 +146,8 @@ impl Library {
         let counts = files::counts(&places);
         let mut detail = AttemptDetail {
             run: json!({ "id": found.id, "name": loaded.row.name, "kind": found.format.kind(),
-                "format": found.format, "model": loaded.row.model }),
+                "format": found.format, "model": loaded.row.model,
+                "attempt": loaded.only_attempt(scope) }),
             number: place,
             previous: beside(place.checked_sub(1)),
             next: beside(Some(place + 1)),

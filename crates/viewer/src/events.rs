@@ -9,5 +9,5 @@ mod turns;
 
 pub(crate) use cut::cut_text;
 pub(crate) use index::{EventIndex, EventStore};
-pub(crate) use page::EventsPage;
+pub(crate) use page::{EventsPage, ShownEvent};
 pub(crate) use turns::{Turn, TurnsPage};

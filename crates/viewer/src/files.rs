@@ -76,14 +76,17 @@ pub(crate) struct FilesPage {
     pub(crate) input: Vec<FileRow>,
     pub(crate) output: Vec<FileRow>,
     truncated: bool,
+    /// Whether the record keeps input files, and output files. Where it does not, there may have been some.
     input_known: bool,
+    output_known: bool,
 }
 
 pub(crate) fn list(places: &Places) -> FilesPage {
     let of = |dir: &Option<PathBuf>| dir.as_deref().map(list_dir).unwrap_or_default();
     let (input, output) = (of(&places.input), of(&places.output));
     let truncated = [&input, &output].iter().any(|files| files.len() >= MAX_LISTED);
-    FilesPage { input, output, truncated, input_known: places.input.is_some() }
+    let (input_known, output_known) = (places.input.is_some(), places.output.is_some());
+    FilesPage { input, output, truncated, input_known, output_known }
 }
 
 pub(crate) fn counts(places: &Places) -> Value {

@@ -20,14 +20,14 @@ use crate::{
     Scope,
     discover::Found,
     library::IsRunning,
-    row::{Format, RunRow},
+    row::{Format, Kind, RunRow},
     table::Table,
 };
 
 pub(crate) use self::{
     episodes::{Episode, episode},
     results::{NaturalKey, scores},
-    training::{groups, steps},
+    training::{all_groups, groups, steps},
 };
 
 /// Largest JSON file that is read, in bytes.
@@ -49,7 +49,17 @@ impl Loaded {
 
     /// The row as somebody sees it.
     pub(crate) fn row_for(&self, scope: &Scope) -> RunRow {
-        RunRow { attempts: self.table.count(scope), ..self.row.clone() }
+        let attempt = self.only_attempt(scope).map(str::to_owned);
+        RunRow { attempts: self.table.count(scope), attempt, ..self.row.clone() }
+    }
+
+    /// The id of the only attempt of a run or of a file.
+    pub(crate) fn only_attempt(&self, scope: &Scope) -> Option<&str> {
+        let mut seen = self.table.attempts.iter().filter(|attempt| attempt.is_visible(scope));
+        match (self.row.kind, seen.next(), seen.next()) {
+            (Kind::Run | Kind::File, Some(only), None) => Some(&only.row.id),
+            _ => None,
+        }
     }
 }
 
@@ -99,7 +109,7 @@ fn about(path: &Path) -> Option<Metadata> {
 
 /// Reads a JSON file below a directory; none where it is missing or malformed.
 pub(crate) fn read_json<T: DeserializeOwned>(dir: &Path, file: impl AsRef<Path>) -> Option<T> {
-    serde_json::from_slice(&read_below(dir, file.as_ref(), MAX_JSON)?).ok()
+    crate::import::parse(&read_below(dir, file.as_ref(), MAX_JSON)?).ok()
 }
 
 /// Reads a file below a directory, up to a size.

@@ -6,8 +6,12 @@ mod reference;
 
 use std::{io::Read, path::Path};
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use trajectory::{Assistant, Content, Event, Line, Message, Observed, Responded, Stop, Usage};
+use trajectory::{
+    Assistant, Content, Event, Line, MAX_FILE_VALUES, Message, Observed, Responded, Stop, Usage,
+    count_values,
+};
 
 use crate::row::{Format, TokenCount};
 
@@ -62,7 +66,15 @@ fn read(dir: &Path, file: &Path) -> Result<Value, String> {
     if bytes.len() as u64 > MAX_SIZE {
         return Err(format!("it has more than {MAX_SIZE} bytes"));
     }
-    serde_json::from_slice(&bytes).map_err(|error| format!("it is not JSON: {error}"))
+    parse(&bytes)
+}
+
+/// Parses JSON, unless it unfolds to so many values that they fill the memory.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    if count_values(bytes, MAX_FILE_VALUES) > MAX_FILE_VALUES {
+        return Err(format!("it has more than {MAX_FILE_VALUES} values"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))
 }
 
 /// Collects events with their turns.

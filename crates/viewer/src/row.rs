@@ -149,6 +149,8 @@ pub struct RunRow {
     pub outcome: Option<String>,
     /// Its attempts.
     pub attempts: AttemptCount,
+    /// The id of the only attempt, of what holds single episodes: the page of such a run is that of its episode.
+    pub attempt: Option<String>,
     /// Its steps, of a training run.
     pub steps: Option<StepCount>,
     /// Turns, where they are known without opening it.
@@ -181,6 +183,7 @@ impl RunRow {
             state: State::Ended,
             outcome: None,
             attempts: AttemptCount::default(),
+            attempt: None,
             steps: None,
             turns: None,
             tokens: None,

@@ -81,20 +81,63 @@ async function request(path: string, options: RequestInit): Promise<Response> {
   throw new ApiError(body?.error?.message ?? `the server answered ${response.status}`, response.status, body?.error?.code ?? 'unknown');
 }
 
-/** Follows a stream of events until it is closed. The browser reconnects by itself and says what it has seen. */
-export function follow(path: string, handlers: Record<string, (data: unknown) => void>, onState?: (open: boolean) => void): () => void {
+/** Whether what failed may work later: the server was unreachable, busy or failed. */
+export const mayPass = (error: Error): boolean => error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500) && error.code !== 'export';
+
+/** How many streams have lost their connection. */
+export const lost = signal(0);
+/** Milliseconds until a stream that was refused is asked for again: at first, and at most. */
+const AGAIN = [1000, 30_000] as const;
+
+/**
+ * Follows a stream of events until it is closed. Where the connection breaks, the browser reconnects by itself and says what it
+ * has seen; where the server refuses, a new stream is asked for at `path()`. A lost session asks for the key.
+ */
+export function follow(path: () => string, handlers: Record<string, (data: unknown) => void>): () => void {
   if (embedded) return () => undefined;
-  const source = new EventSource(path);
-  for (const [name, handler] of Object.entries(handlers)) {
-    source.addEventListener(name, (event) => {
-      try {
-        handler(JSON.parse((event as MessageEvent<string>).data));
-      } catch {
-        // A line that is not JSON is not ours.
-      }
+  let source: EventSource;
+  let timer = 0;
+  let wait: number = AGAIN[0];
+  let down = false;
+  let closed = false;
+  const isDown = (now: boolean) => {
+    if (now !== down) lost.value += now ? 1 : -1;
+    down = now;
+  };
+  const open = () => {
+    source = new EventSource(path());
+    for (const [name, handler] of Object.entries(handlers)) source.addEventListener(name, (event) => {
+      const data = parsed((event as MessageEvent<string>).data);
+      if (data !== undefined) handler(data);
     });
+    source.onopen = () => {
+      wait = AGAIN[0];
+      isDown(false);
+    };
+    source.onerror = () => {
+      isDown(true);
+      if (source.readyState !== EventSource.CLOSED) return;
+      // The stream does not say why it was refused; any other request does.
+      get('page/api/info').catch(() => undefined);
+      timer = window.setTimeout(open, wait);
+      wait = Math.min(AGAIN[1], wait * 2);
+    };
+  };
+  open();
+  return () => {
+    if (closed) return;
+    closed = true;
+    clearTimeout(timer);
+    source.close();
+    isDown(false);
+  };
+}
+
+/** The JSON of a line; a line that is not JSON is not ours. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
   }
-  source.onopen = () => onState?.(true);
-  source.onerror = () => onState?.(false);
-  return () => source.close();
 }

@@ -4,6 +4,10 @@
 export type Change = { kind: 'same' | 'old' | 'new'; text: string };
 
 const MOST_CELLS = 4_000_000;
+/** The same for words, which are compared while the reader scrolls. */
+const MOST_WORD_CELLS = 1_000_000;
+/** Longer texts are not compared by words. */
+const LONGEST = 200_000;
 
 /** The differences of two lists, by a longest common subsequence. */
 export function changes(before: string[], after: string[]): Change[] {
@@ -23,21 +27,65 @@ export function changes(before: string[], after: string[]): Change[] {
 /** The differences of two texts by lines. */
 export const lines = (before: string, after: string): Change[] => changes(before.split('\n'), after.split('\n'));
 
-/** The differences of two texts by words, spaces and signs. */
-export const wordChanges = (before: string, after: string): Change[] => changes(tokens(before), tokens(after));
+/** A part of a text: where it starts and where it ends. */
+export type Span = [start: number, end: number];
+
+/** The words of each of two texts that the other one does not have at that place. */
+export function differing(before: string, after: string): { old: Span[]; new: Span[] } {
+  const spans: { old: Span[]; new: Span[] } = { old: [], new: [] };
+  if (before === after || Math.max(before.length, after.length) > LONGEST) return spans;
+  const at = { old: 0, new: 0 };
+  const texts = { old: before, new: after };
+  for (const { kind, text } of wordChanges(before, after)) {
+    for (const side of ['old', 'new'] as const) {
+      if (kind !== side && kind !== 'same') continue;
+      const start = at[side];
+      at[side] += text.length;
+      if (kind === 'same') continue;
+      const last = spans[side].at(-1);
+      if (last && /^[ \t]*$/.test(texts[side].slice(last[1], start))) last[1] = at[side];
+      else spans[side].push([start, at[side]]);
+    }
+  }
+  return spans;
+}
+
+/** The differences of two texts by words, spaces and signs; those of long texts by lines, and by words within these. */
+function wordChanges(before: string, after: string): Change[] {
+  const [a, b] = [tokens(before), tokens(after)];
+  if (a.length * b.length <= MOST_WORD_CELLS) return changes(a, b);
+  const out: Change[] = [];
+  const parts: Record<'old' | 'new', string> = { old: '', new: '' };
+  const close = () => {
+    const [c, d] = [tokens(parts.old), tokens(parts.new)];
+    if (c.length * d.length <= MOST_WORD_CELLS) out.push(...changes(c, d));
+    else out.push({ kind: 'old', text: parts.old }, { kind: 'new', text: parts.new });
+    parts.old = parts.new = '';
+  };
+  const split = (text: string) => text.split(/(?<=\n)/);
+  for (const change of changes(split(before), split(after))) {
+    if (change.kind === 'same') {
+      close();
+      out.push(change);
+    } else parts[change.kind] += change.text;
+  }
+  close();
+  return out;
+}
 
 /** How alike two texts are, 0 to 1: shared words over all words. */
 export function likeness(a: string, b: string): number {
   if (a === b) return 1;
-  const left = new Set(tokens(a.slice(0, 2000)).filter((t) => /\w/.test(t)));
-  const right = new Set(tokens(b.slice(0, 2000)).filter((t) => /\w/.test(t)));
+  const left = new Set(tokens(a.slice(0, 2000)).filter((t) => WORD.test(t)));
+  const right = new Set(tokens(b.slice(0, 2000)).filter((t) => WORD.test(t)));
   if (left.size === 0 || right.size === 0) return 0;
   let shared = 0;
   for (const token of left) if (right.has(token)) shared++;
   return shared / (left.size + right.size - shared);
 }
 
-const tokens = (text: string): string[] => text.match(/\w+|\s+|[^\w\s]/g) ?? [];
+const WORD = /[\p{L}\p{N}_]/u;
+const tokens = (text: string): string[] => text.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [];
 
 function middle(a: string[], b: string[]): Change[] {
   const all = (list: string[], kind: Change['kind']) => list.map((text): Change => ({ kind, text }));

@@ -1,6 +1,6 @@
 // The answers inside a single-file export: `#page-data` maps addresses without query to complete answers. Queries are
 // applied here as the server would.
-import type { AttemptRow, EventItem, Group, ProblemRow, RunRow, StepRow, Turn } from './types';
+import type { AttemptRow, EventItem, Group, ProblemRow, RunRow, StepRow, Turn, TurnPage } from './types';
 
 export type Query = Record<string, string | number | null | undefined>;
 type Answers = { v: number; start?: string; responses: Record<string, unknown> };
@@ -10,10 +10,26 @@ export const embedded: Answers | null = read();
 
 /** An answer from the document. */
 export function fromDocument(path: string, query: Query): unknown {
-  const answer = lookup(path);
+  if (path === 'page/api/compare') {
+    const answer = lookup(`${path}?runs=${String(query.runs)}`);
+    if (answer === undefined) throw new Error('this file compares two of its runs, or all of them');
+    return answer;
+  }
+  const undone = query.event === undefined ? undefined : lookup(`${path}?event=${query.event}`);
+  const answer = undone ?? lookup(path);
   if (answer === undefined) throw new Error('this is not part of the file');
   return apply(path, answer as Record<string, unknown>, query);
 }
+
+/** Runs of a comparison in the order of the document: the baseline, then the others. */
+export function inOrder(runs: string[]): string[] {
+  const order = compared();
+  const [baseline, ...others] = runs;
+  return baseline === undefined ? [] : [baseline, ...others.sort((a, b) => order.indexOf(a) - order.indexOf(b))];
+}
+
+/** The runs whose comparisons are in the document. */
+export const compared = (): string[] => (lookup('page/api/compare/problems') as { runs?: string[] } | undefined)?.runs ?? [];
 
 /** A file of the document as an address that can be shown, or null. */
 export function fileOf(path: string): { type: string; bytes: Uint8Array<ArrayBuffer> } | null {
@@ -42,14 +58,10 @@ function lookup(path: string): unknown {
 
 function apply(path: string, answer: Record<string, unknown>, query: Query): unknown {
   if (path.endsWith('/events')) return events(answer, query);
-  if (path.endsWith('/turns')) {
-    const turns = answer.turns as Turn[];
-    const from = Number(query.from ?? 0);
-    return { ...answer, total: turns.length, turns: turns.slice(from, from + Number(query.limit ?? 5000)) };
-  }
+  if (path.endsWith('/turns')) return turns(answer as TurnPage, query);
   if (path === 'page/api/runs') return page(answer, 'runs', sortRuns((answer.runs as RunRow[]).filter((r) => matchesRun(r, query)), query), query);
   if (path.endsWith('/attempts')) return page(answer, 'attempts', sortAttempts((answer.attempts as AttemptRow[]).filter((a) => matchesAttempt(a, query)), query), query);
-  if (path.endsWith('/problems')) return page(answer, 'problems', (answer.problems as ProblemRow[]).filter((p) => matchesProblem(p, query)), query);
+  if (path.endsWith('/problems')) return problems(answer, query);
   if (path.endsWith('/steps')) return page(answer, 'steps', answer.steps as StepRow[], query);
   if (path.endsWith('/groups')) return groups(answer, query);
   if (query.text !== undefined && typeof answer.data === 'string') return text(answer.data, query);
@@ -63,6 +75,23 @@ function text(data: string, query: Query): unknown {
   return { size: bytes.length, from, end, utf8: true, text: new TextDecoder().decode(bytes.subarray(from, end)) };
 }
 
+/** Turns, with an entry where the document leaves some out. */
+function turns(answer: TurnPage, query: Query): TurnPage {
+  const { omitted } = answer;
+  const gap = omitted && { turn: 0, event: omitted.event, at: 0, model_ms: 0, tool_ms: 0, input: 0, cached: 0, output: 0, reasoning: 0, cost: null, calls: [], stop: null, files: 0, omitted: omitted.turns };
+  const all: Turn[] = gap ? answer.turns.toSpliced(omitted.at, 0, gap) : answer.turns;
+  const from = Number(query.from ?? 0);
+  return { ...answer, total: all.length, turns: all.slice(from, from + Number(query.limit ?? 5000)) };
+}
+
+/** Problems with the cells of the runs that are asked for. */
+function problems(answer: Record<string, unknown>, query: Query): unknown {
+  const runs = answer.runs as string[];
+  const columns = String(query.runs ?? '').split(',').map((id) => runs.indexOf(id));
+  const all = (answer.problems as ProblemRow[]).map((p) => ({ ...p, cells: columns.map((c) => p.cells[c] ?? null) })).filter((p) => p.cells.some((c) => c !== null));
+  return page({ total: all.length }, 'problems', all.filter((p) => matchesProblem(p, query)), query);
+}
+
 function events(answer: Record<string, unknown>, query: Query): unknown {
   const from = Number(query.from ?? 1);
   const to = from + Number(query.limit ?? 200);
@@ -72,7 +101,7 @@ function events(answer: Record<string, unknown>, query: Query): unknown {
 function groups(answer: Record<string, unknown>, query: Query): unknown {
   const all = answer.groups as (Group & { step?: number; set?: string })[];
   const kept = all.filter((g) => (query.step === undefined || g.step === undefined || g.step === Number(query.step)) && (!query.set || g.set === undefined || g.set === query.set));
-  return page(answer, 'groups', kept, query);
+  return page({ total: kept.length }, 'groups', kept, query);
 }
 
 function page(answer: Record<string, unknown>, name: string, list: unknown[], query: Query): unknown {

@@ -1,14 +1,18 @@
 // The turns and events of one episode: loaded in parts as they are scrolled to, and followed while it runs.
 import { signal } from '@preact/signals';
-import { useEffect, useState } from 'preact/hooks';
-import { follow, get, withQuery } from './api';
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import { follow, get, mayPass, withQuery } from './api';
+import { useData, type Loaded } from './data';
 import { embedded } from './embedded';
-import type { Attempt, Event, EventItem, EventPage, Message, Sums, ToolCall, Turn, TurnCall, TurnPage, Usage } from './types';
+import { attempt as attemptOf, eventItem } from './records';
+import type { Attempt, EventItem, EventPage, Message, Observed, Responded, Sums, ToolCall, Turn, TurnCall, TurnPage } from './types';
 
 const TURNS = 1000;
 const EVENTS = 120;
 /** Episodes of at most so many events are loaded whole, so that a search sees every text. */
 const WHOLE = 1500;
+/** Milliseconds until what failed is asked for again: at first, and at most. */
+const AGAIN = [1000, 30_000] as const;
 
 /** The records of an episode. Whoever reads its turns, events or state in a view is drawn again when they change. */
 export class Episode {
@@ -22,30 +26,39 @@ export class Episode {
   error: Error | null = null;
   /** Partial text of the response that is being generated. */
   partial = '';
-  connected = true;
   private done = false;
   private known = 0;
+  private omitted = 0;
+  /** Positions of the turns that were undone, as ranges. */
+  private undone: [number, number][] = [];
   private frame = 0;
-  private readonly askedTurns = new Set<number>();
-  private readonly askedEvents = new Set<number>();
+  private readonly asked = new Set<string>();
+  /** What failed, and how to ask for it again. */
+  private readonly failed = new Map<string, { again: () => void; timer: number }>();
   private stop: (() => void) | null = null;
 
   constructor(
     readonly base: string,
     attempt: Attempt,
+    live = true,
   ) {
     this.total = attempt.events.total;
     this.done = attempt.events.complete || attempt.state !== 'running';
     this.needTurns(0, 0);
     if (this.total <= WHOLE) for (let n = 1; n <= this.total; n += EVENTS) this.needEvents(n, Math.min(n + EVENTS - 1, this.total));
     else this.needEvents(1, Math.min(EVENTS, this.total));
-    if (!this.done && !embedded) this.live();
+    if (!this.done && live && !embedded) this.live();
   }
 
   /** The turns; those that are not here yet are undefined. */
   get turns(): (Turn | undefined)[] {
     this.tick.value;
     return this.list;
+  }
+
+  /** How many turns there are, with those that a file leaves out. */
+  get count(): number {
+    return this.turns.length === 0 || this.omitted === 0 ? this.turns.length : this.turns.length - 1 + this.omitted;
   }
 
   /** The events by number. */
@@ -68,6 +81,8 @@ export class Episode {
   close(): void {
     this.stop?.();
     cancelAnimationFrame(this.frame);
+    for (const { timer } of this.failed.values()) clearTimeout(timer);
+    this.failed.clear();
   }
 
   /** Whether all texts are here. */
@@ -81,28 +96,55 @@ export class Episode {
     return this.list.length - this.known;
   }
 
-  /** Loads turns, by index. */
+  /** The position of the turn with a number; of several the one that was not undone. */
+  locate(number: number): number {
+    const { turns } = this;
+    if (this.missing === 0) {
+      const found = turns.findLastIndex((t) => t?.turn === number && !t.dropped && !t.omitted);
+      return found >= 0 ? found : Math.max(turns.findLastIndex((t) => t?.turn === number && !t.omitted), 0);
+    }
+    let position = number - 1;
+    for (const [first, last] of this.undone) if (first <= position) position += last - first + 1;
+    return Math.max(0, Math.min(turns.length - 1, position));
+  }
+
+  /** The number of the turn at a position. */
+  numberAt(position: number): number {
+    const turn = this.turns[position];
+    if (turn) return turn.turn;
+    const before = this.undone.filter(([first]) => first < position);
+    return position + 1 - before.reduce((sum, [first, last]) => sum + Math.min(last, position - 1) - first + 1, 0);
+  }
+
+  /** How an address names the turn at a position: by its number, and by its position where another one has that number. */
+  addressOf(position: number): { turn: number; at: number | null } {
+    const turn = this.numberAt(position);
+    return { turn, at: this.locate(turn) === position ? null : position + 1 };
+  }
+
+  /** Loads turns, by position. */
   needTurns(first: number, last: number): void {
     for (let page = Math.floor(first / TURNS); page <= Math.floor(last / TURNS); page++) {
-      if (this.askedTurns.has(page)) continue;
-      this.askedTurns.add(page);
-      get0<TurnPage>(`${this.base}/turns`, { from: page * TURNS, limit: TURNS }).then(
-        (answer) => this.addTurns(page * TURNS, answer),
-        (error: Error) => this.fail(error),
-      );
+      this.once(`turns ${page}`, async () => this.addTurns(page * TURNS, await get0<TurnPage>(`${this.base}/turns`, { from: page * TURNS, limit: TURNS })));
     }
   }
 
   /** Loads events, by number. */
   needEvents(first: number, last: number): void {
     for (let chunk = Math.floor((first - 1) / EVENTS); chunk <= Math.floor((last - 1) / EVENTS); chunk++) {
-      if (this.askedEvents.has(chunk)) continue;
-      this.askedEvents.add(chunk);
-      void this.loadEvents(chunk * EVENTS + 1, (chunk + 1) * EVENTS);
+      this.once(`events ${chunk}`, () => this.loadEvents(chunk * EVENTS + 1, (chunk + 1) * EVENTS));
     }
   }
 
-  /** The numbers of the events of a turn, by index. */
+  /** Asks again for what failed. */
+  retry(): void {
+    for (const { again, timer } of [...this.failed.values()]) {
+      clearTimeout(timer);
+      again();
+    }
+  }
+
+  /** The numbers of the events of a turn, by position. */
   rangeOf(index: number): [number, number] {
     const turn = this.turns[index];
     if (!turn) return [0, -1];
@@ -128,26 +170,45 @@ export class Episode {
 
   /** The text of one event as a whole. */
   async text(n: number, pointer: string): Promise<string> {
-    const item = await get0<EventItem>(`${this.base}/events/${n}`, {});
+    const item = await get0<{ event: unknown }>(`${this.base}/events/${n}`, {});
     let value: unknown = item.event;
     for (const part of pointer.split('/').slice(1)) value = (value as Record<string, unknown> | undefined)?.[part.replaceAll('~1', '/').replaceAll('~0', '~')];
-    return typeof value === 'string' ? value : JSON.stringify(value);
+    return typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
+  }
+
+  /** Loads a part, unless that was asked for. What fails for reasons that may pass is asked for again, less and less often. */
+  private once(key: string, load: () => Promise<void>): void {
+    if (this.asked.has(key)) return;
+    this.asked.add(key);
+    let wait: number = AGAIN[0];
+    const attempt = () => {
+      load().then(
+        () => {
+          if (this.failed.delete(key) && this.failed.size === 0) this.error = null;
+          this.changed();
+        },
+        (error: Error) => {
+          this.error = error;
+          this.changed();
+          this.failed.set(key, { again: attempt, timer: mayPass(error) ? window.setTimeout(attempt, wait) : 0 });
+          wait = Math.min(AGAIN[1], wait * 2);
+        },
+      );
+    };
+    attempt();
   }
 
   private async loadEvents(first: number, last: number): Promise<void> {
     let from = first;
-    try {
-      while (from <= Math.min(last, this.total)) {
-        const page = await get0<EventPage>(`${this.base}/events`, { from, limit: last - from + 1 });
-        for (const item of page.events) this.store.set(item.n, item);
-        this.total = Math.max(this.total, page.total);
-        this.changed();
-        const end = page.events.at(-1)?.n;
-        if (end === undefined) break;
-        from = end + 1;
-      }
-    } catch (error) {
-      this.fail(error as Error);
+    while (from <= Math.min(last, this.total)) {
+      const page = await get0<EventPage>(`${this.base}/events`, { from, limit: last - from + 1 });
+      const items = page.events.map(eventItem);
+      for (const item of items) this.store.set(item.n, item);
+      this.total = Math.max(this.total, page.total);
+      this.changed();
+      const end = items.at(-1)?.n;
+      if (end === undefined || end < from) break;
+      from = end + 1;
     }
   }
 
@@ -158,65 +219,59 @@ export class Episode {
       this.list[offset + i] = turn;
     });
     if (answer.sums) this.sums = answer.sums;
+    this.undone = answer.undone ?? [];
+    this.omitted = answer.omitted?.turns ?? 0;
     this.changed();
   }
 
   private live(): void {
     let refresh = 0;
-    this.stop = follow(
-      withQuery(`${this.base}/events/stream`, { from: this.total + 1 }),
-      {
-        event: (data) => {
-          this.add(data as EventItem);
-          clearTimeout(refresh);
-          refresh = window.setTimeout(() => {
-            const from = Math.max(0, this.list.length - 5);
-            get0<TurnPage>(`${this.base}/turns`, { from, limit: 50 }).then((answer) => this.addTurns(from, answer), () => undefined);
-          }, 700);
-        },
-        partial: (data) => {
-          this.partial = (data as { text: string }).text;
-          this.changed();
-        },
-        end: () => {
-          this.done = true;
-          this.stop?.();
-          this.changed();
-        },
+    this.stop = follow(() => withQuery(`${this.base}/events/stream`, { from: this.total + 1 }), {
+      event: (data) => {
+        this.add(eventItem(data));
+        clearTimeout(refresh);
+        refresh = window.setTimeout(() => {
+          const from = Math.max(0, this.list.length - 5);
+          get0<TurnPage>(`${this.base}/turns`, { from, limit: 50 }).then((answer) => this.addTurns(from, answer), () => undefined);
+        }, 700);
       },
-      (open) => {
-        this.connected = open;
+      partial: (data) => {
+        const { text } = data as { text?: unknown };
+        this.partial = typeof text === 'string' ? text : '';
         this.changed();
       },
-    );
+      end: () => {
+        this.done = true;
+        this.stop?.();
+        this.changed();
+      },
+    });
   }
 
   private add(item: EventItem): void {
+    if (this.store.has(item.n)) return;
     this.store.set(item.n, item);
     this.total = Math.max(this.total, item.n);
     const { event } = item;
+    const update = (change: (turn: Turn) => Turn) => {
+      const at = this.list.findLastIndex((t) => t?.turn === event.turn);
+      const turn = this.list[at];
+      if (turn) this.list[at] = change(turn);
+    };
     if (event.kind === 'replied') {
       this.partial = '';
       if (!this.list.some((t) => t?.event === item.n)) {
         this.list.push(turnOf(item));
         this.known++;
       }
+    } else if (event.kind === 'observed') update((turn) => ({ ...turn, tool_ms: turn.tool_ms + (event as Observed).millis }));
+    else if (event.kind === 'changed' && Array.isArray(event.files)) {
+      const files = event.files.length;
+      update((turn) => ({ ...turn, files }));
+    } else if (event.kind === 'resumed') {
+      const last = event.turn ?? 0;
+      this.list.forEach((turn, i) => turn && turn.turn > last && (this.list[i] = { ...turn, dropped: true }));
     }
-    if (event.kind === 'observed') {
-      const at = this.list.findLastIndex((t) => t?.turn === event.turn);
-      const turn = this.list[at];
-      if (turn) this.list[at] = { ...turn, tool_ms: turn.tool_ms + Number(event.millis ?? 0) };
-    }
-    if (event.kind === 'changed') {
-      const at = this.list.findLastIndex((t) => t?.turn === event.turn);
-      const turn = this.list[at];
-      if (turn && Array.isArray(event.files)) this.list[at] = { ...turn, files: event.files.length };
-    }
-    this.changed();
-  }
-
-  private fail(error: Error): void {
-    this.error = error;
     this.changed();
   }
 
@@ -230,12 +285,19 @@ export class Episode {
   }
 }
 
+/** All about an attempt. */
+export function useAttempt(base: string): Loaded<Attempt> {
+  const loaded = useData<Attempt>(base);
+  const data = useMemo(() => loaded.data && attemptOf(loaded.data), [loaded.data]);
+  return { ...loaded, data };
+}
+
 /** The records of an attempt, once it is known. */
-export function useEpisode(base: string, attempt: Attempt | null): Episode | null {
+export function useEpisode(base: string, attempt: Attempt | null, live = true): Episode | null {
   const [episode, setEpisode] = useState<Episode | null>(null);
   useEffect(() => {
     if (!attempt) return;
-    const made = new Episode(base, attempt);
+    const made = new Episode(base, attempt, live);
     setEpisode(made);
     return () => made.close();
   }, [base, attempt !== null]);
@@ -253,20 +315,15 @@ export function summary(call: ToolCall): string {
 }
 
 /** The text of a message. */
-export function textOf(message: Message | undefined): string {
-  if (!message) return '';
-  if (typeof message.text === 'string' && !message.content) return message.text;
+export function textOf(message: Message): string {
   return (message.content ?? []).map((c) => (c.type === 'text' ? c.text : `[${c.media_type}]`)).join('\n');
 }
 
 function turnOf(item: EventItem): Turn {
-  const event = item.event as Event & { message?: Message; usage?: Usage; millis?: number; stop?: string; cost?: number };
-  const calls = (event.message?.calls ?? []).map((c): TurnCall => ({ name: c.name, text: summary(c).slice(0, 120), exit_code: null }));
-  const usage = event.usage ?? {};
-  return {
-    turn: Number(event.turn ?? 0), event: item.n, at: Number(event.at ?? 0), model_ms: Number(event.millis ?? 0), tool_ms: 0, input: usage.input ?? 0, cached: usage.cached ?? 0,
-    output: usage.output ?? 0, reasoning: usage.reasoning ?? 0, cost: event.cost ?? null, calls, stop: typeof event.stop === 'string' ? event.stop : null, files: 0,
-  };
+  const event = item.event as Responded;
+  const calls = event.message.calls.map((c): TurnCall => ({ name: c.name, text: summary(c).slice(0, 120), exit_code: null }));
+  const { input = 0, cached = 0, output = 0, reasoning = 0 } = event.usage;
+  return { turn: event.turn ?? 0, event: item.n, at: event.at ?? 0, model_ms: event.millis, tool_ms: 0, input, cached, output, reasoning, cost: event.cost ?? null, calls, stop: event.stop || null, files: 0 };
 }
 
 const get0 = <T,>(path: string, query: Record<string, string | number>): Promise<T> => Promise.resolve().then(() => get<T>(path, query));

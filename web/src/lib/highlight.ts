@@ -9,24 +9,29 @@ type Highlighter = { tokens: (code: string, language: string) => Token[] | null 
 
 const MOST = 60_000;
 const loaded = signal<Highlighter | null>(null);
+const known = new Map<string, Highlight>();
 let asked = false;
 
-/** Colours of a code, or null where they are not known (yet). */
-export function highlight(code: string, language: string | undefined): Token[] | null {
-  if (!language || code.length > MOST) return null;
-  if (!loaded.value) {
-    if (!asked) {
-      asked = true;
-      import('./languages').then(
-        (module) => {
-          loaded.value = module;
-        },
-        () => undefined,
-      );
-    }
-    return null;
+/** Colours of a code, or null where its language has none. */
+export type Highlight = (code: string) => Token[] | null;
+
+/** The colours of a language; null while they are not known (yet). It stays the same function, so results can be kept. */
+export function highlighter(language: string | undefined): Highlight | null {
+  if (!language) return null;
+  if (!loaded.value && !asked) {
+    asked = true;
+    import('./languages').then(
+      (module) => {
+        loaded.value = module;
+      },
+      () => undefined,
+    );
   }
-  return loaded.value.tokens(code, language);
+  const { value } = loaded;
+  if (!value) return null;
+  const found = known.get(language) ?? ((code: string) => (code.length > MOST ? null : value.tokens(code, language)));
+  known.set(language, found);
+  return found;
 }
 
 const BY_ENDING: Record<string, string> = {

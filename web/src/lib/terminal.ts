@@ -1,18 +1,19 @@
 // The terminal itself: xterm.js on a WebSocket. A chunk of its own.
 import { FitAddon } from '@xterm/addon-fit';
-import { Terminal } from '@xterm/xterm';
+import { Terminal, type ITheme } from '@xterm/xterm';
 
 type State = 'connecting' | 'open' | 'closed' | 'failed';
-type Handlers = { onState: (state: State) => void; onExit: (code: number) => void };
+type Handlers = { onState: (state: State) => void; onExit: (code: number) => void; onError: (message: string) => void };
 
-/** Opens a terminal in an element. Returns how to close it. */
-export function open(el: HTMLElement, url: URL, handlers: Handlers): () => void {
+/** Opens a terminal in an element. Returns how to close it, and how to take over the colors of the page again. */
+export function open(el: HTMLElement, url: URL, handlers: Handlers): { close: () => void; recolor: () => void } {
   loadStyle();
   const restore = adoptStyles();
-  const style = getComputedStyle(el);
   const terminal = new Terminal({
     fontFamily: 'ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace', fontSize: 13, cursorBlink: true, scrollback: 10_000, allowProposedApi: false,
-    theme: { background: style.backgroundColor, foreground: style.color, cursor: style.color, selectionBackground: 'rgba(60, 140, 130, 0.4)' },
+    // Programs choose colors for terminals that are dark, or light.
+    minimumContrastRatio: 4.5,
+    theme: themeOf(el),
   });
   const fit = new FitAddon();
   terminal.loadAddon(fit);
@@ -35,18 +36,45 @@ export function open(el: HTMLElement, url: URL, handlers: Handlers): () => void 
   socket.onerror = () => handlers.onState('failed');
   socket.onmessage = (event: MessageEvent<ArrayBuffer | string>) => {
     if (typeof event.data !== 'string') return terminal.write(new Uint8Array(event.data));
-    const message = JSON.parse(event.data) as { exit?: number };
-    if (typeof message.exit === 'number') handlers.onExit(message.exit);
+    const message = JSON.parse(event.data) as { exit?: unknown; error?: unknown };
+    if (typeof message.error === 'string') handlers.onError(message.error);
+    else if (typeof message.exit === 'number') handlers.onExit(message.exit);
   };
   const resize = new ResizeObserver(() => fit.fit());
   resize.observe(el);
-  return () => {
+  const close = () => {
     resize.disconnect();
     socket.onclose = null;
     socket.close();
     terminal.dispose();
     restore();
   };
+  const recolor = () => {
+    terminal.options.theme = themeOf(el);
+  };
+  return { close, recolor };
+}
+
+/** The colors of an element, and of the 16 of a terminal those that can be read on them. */
+function themeOf(el: HTMLElement): ITheme {
+  const { backgroundColor: background, color: foreground } = getComputedStyle(el);
+  const names = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'] as const;
+  const palette: ITheme = {};
+  names.forEach((name, i) => {
+    const color = colorOf(el, `af-${i}`);
+    palette[name] = color;
+    palette[`bright${name[0]?.toUpperCase()}${name.slice(1)}` as 'brightRed'] = color;
+  });
+  return { background, foreground, cursor: foreground, selectionBackground: 'rgba(60, 140, 130, 0.4)', ...palette };
+}
+
+function colorOf(el: HTMLElement, style: string): string {
+  const probe = document.createElement('span');
+  probe.className = style;
+  el.append(probe);
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
 }
 
 function loadStyle(): void {

@@ -27,6 +27,8 @@ export type RunRow = {
   score: Maybe<number>;
   state: string;
   attempts: Maybe<{ planned: Maybe<number>; done: number; running: number; passed: number; failed: number; invalid: number }>;
+  /** The only attempt of what holds one episode. */
+  attempt: Maybe<string>;
   steps: Maybe<{ done: number; planned: Maybe<number> }>;
   turns: Maybe<number>;
   tokens: Maybe<Tokens>;
@@ -84,16 +86,16 @@ export type AttemptRow = {
   member: Maybe<number>;
   has_events: boolean;
 };
-export type AttemptList = { total: number; matched: number; offset: number; indexed: number; facets: Record<string, Record<string, number>>; attempts: AttemptRow[] };
+export type AttemptList = { total: number; matched: number; offset: number; facets: Record<string, Record<string, number>>; attempts: AttemptRow[] };
 
 export type Content = { type: 'text'; text: string } | { type: 'image'; media_type: string; data: string };
-export type Message = { role: string; text?: string; reasoning?: string; content?: Content[]; calls?: ToolCall[]; call_id?: string; id?: string };
+export type Message = { role: string; text?: string; content?: Content[] };
 export type ToolCall = { id: string; name: string; arguments: Record<string, unknown> | string; why?: string };
 export type Usage = { input?: number; cached?: number; cache_writes?: number; output?: number; reasoning?: number; estimated?: boolean };
 export type Spent = { turns: number; usage: Usage; context: number; cost: Maybe<number>; model_ms: number; tool_ms: number };
 
 export type Attempt = AttemptRow & {
-  run: { id: string; name: string; kind: string };
+  run: { id: string; name: string; kind: string; format?: string; attempt: Maybe<string> };
   number: Maybe<number>;
   previous: Maybe<string>;
   next: Maybe<string>;
@@ -117,9 +119,12 @@ export type Attempt = AttemptRow & {
   damage?: Maybe<string>;
 };
 
-export type Event = { v?: number; at?: number; kind: string; turn?: number; [field: string]: unknown };
+export type Event = { at?: number; kind: string; turn?: number; [field: string]: unknown };
+/** A response of the model; recorded as `replied`. */
+export type Responded = Event & { message: { text: string; reasoning: string; calls: ToolCall[] }; usage: Usage; stop: string; millis: number; cost?: number };
+export type Observed = Event & { message: { role: string; call_id: string; name: string; content: Content[]; is_error: boolean }; exit_code?: number; millis: number };
 export type EventItem = { n: number; event: Event; cut?: Record<string, number> };
-export type EventPage = { from: number; total: number; complete: boolean; events: EventItem[]; omitted?: { from: number; to: number }[] };
+export type EventPage = { from: number; total: number; complete: boolean; events: EventItem[] };
 
 export type TurnCall = { name: string; text: string; exit_code: Maybe<number>; error?: boolean };
 export type Turn = {
@@ -137,9 +142,11 @@ export type Turn = {
   stop: Maybe<string>;
   files: number;
   dropped?: boolean;
+  /** How many turns a file leaves out here: then this is no turn. */
+  omitted?: number;
 };
 export type Sums = { model_ms: number; tool_ms: number; input: number; output: number; max_model_ms: number; max_tool_ms: number; max_output: number; max_input: number };
-export type TurnPage = { total: number; turns: Turn[]; sums?: Sums };
+export type TurnPage = { total: number; turns: Turn[]; sums?: Sums; undone?: [number, number][]; omitted?: { at: number; turns: number; event: number } };
 
 export type DiffLine = { type: 'hunk' | 'same' | 'removed' | 'added'; text: string };
 export type FileChange = { path: string; how: string; source: string; call: Maybe<number>; before: Maybe<string>; after: Maybe<string>; diff?: Maybe<DiffLine[]>; cut?: boolean; size?: number };
@@ -147,7 +154,7 @@ export type TurnChanges = { turn: number; complete: boolean; note: Maybe<string>
 export type AllChanges = { files: { path: string; turns: number[]; how: string }[] };
 
 export type FileEntry = { path: string; size: number; type: string; show: string };
-export type Files = { input: FileEntry[]; output: FileEntry[]; truncated: boolean; input_known: boolean };
+export type Files = { input: FileEntry[]; output: FileEntry[]; truncated: boolean; input_known: boolean; output_known?: boolean };
 export type FileText = { size: number; from: number; text: string; end: number; utf8: boolean };
 
 export type Paired = {
@@ -184,7 +191,7 @@ export type Cell = { score: Maybe<number>; valid: number; passed: number; attemp
 export type ProblemRow = { task: string; mode: string; problem: string; title: Maybe<string>; expected: Maybe<string>; cells: Maybe<Cell>[] };
 export type ProblemList = { total: number; matched: number; offset: number; problems: ProblemRow[] };
 
-export type Metric = { name: string; title: Maybe<string>; section: Maybe<string>; values: Maybe<number>[]; se: Maybe<Maybe<number>[]> };
+export type Metric = { name: string; title: Maybe<string>; section: Maybe<string>; axis?: Maybe<string>; values: Maybe<number>[]; se: Maybe<Maybe<number>[]> };
 export type Metrics = { steps: number[]; metrics: Metric[]; bad_lines: number; sets: string[] };
 export type StepRow = { step: number; set: string; round: Maybe<number>; groups: number; episodes: number; score_mean: Maybe<number>; spread: Maybe<number> };
 export type StepList = { total: number; steps: StepRow[] };

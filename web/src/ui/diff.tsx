@@ -1,10 +1,13 @@
 // Differences as lines with numbers, or as marked words.
 import { useMemo } from 'preact/hooks';
-import { lines, wordChanges, type Change } from '../lib/diff';
+import { lines, type Change } from '../lib/diff';
 import type { DiffLine } from '../lib/types';
-import { Text } from './text';
+import { Brush, marksOf, Text, type Against, type Marks } from './text';
 
-type Line = { kind: 'same' | 'old' | 'new' | 'gap'; text: string; old?: number; new?: number };
+/** A line; `at` is where it starts in its text. */
+type Line = { kind: 'same' | 'old' | 'new' | 'gap'; text: string; old?: number; new?: number; at?: number };
+/** Words to mark in the text before and in the one after. */
+type SideMarks = { old: Marks | null; new: Marks | null };
 
 const SIGN = { same: ' ', old: '−', new: '+', gap: '' };
 const MOST = 400;
@@ -15,20 +18,16 @@ export function ServerDiff({ diff, label }: { diff: DiffLine[]; label: string })
   return <Lines rows={rows} label={label} />;
 }
 
-/** The difference of two texts; lines far from any change are left out. */
-export function TextDiff({ before, after, label }: { before: string; after: string; label: string }) {
+/** The difference of two texts; lines far from any change are left out. `against` is the same change in another column. */
+export function TextDiff({ before, after, label, against }: { before: string; after: string; label: string; against?: { before: string; after: string; as: Against['as'] } }) {
   const rows = useMemo(() => shortened(lines(before, after)), [before, after]);
-  return <Lines rows={rows} label={label} />;
+  const marks = useMemo(() => against && { old: marksOf(before, { text: against.before, as: against.as }), new: marksOf(after, { text: against.after, as: against.as }) }, [before, after, against?.before, against?.after, against?.as]);
+  return <Lines rows={rows} label={label} marks={marks} />;
 }
 
-/** The second text, with the words marked that the first one does not have. */
-export function WordDiff({ before, after }: { before: string; after: string }) {
-  const parts = useMemo(() => wordChanges(before, after), [before, after]);
-  return <>{parts.map((p, i) => (p.kind === 'same' ? <Text key={i}>{p.text}</Text> : p.kind === 'new' ? <ins key={i} class="word"><Text>{p.text}</Text></ins> : null))}</>;
-}
-
-function Lines({ rows, label }: { rows: Line[]; label: string }) {
+function Lines({ rows, label, marks }: { rows: Line[]; label: string; marks?: SideMarks }) {
   const shown = rows.slice(0, MOST);
+  const text = (row: Line) => new Brush(marks?.[row.kind === 'old' ? 'old' : 'new'], row.at).paint(row.text);
   return (
     <div class="diff" role="group" aria-label={label}>
       {shown.map((row, i) =>
@@ -37,7 +36,7 @@ function Lines({ rows, label }: { rows: Line[]; label: string }) {
             <span>{row.old ?? ''}</span>
             <span>{row.new ?? ''}</span>
             <span>{SIGN[row.kind]}</span>
-            <span><Text>{row.text}</Text></span>
+            <span>{text(row)}</span>
           </div>
         ),
       )}
@@ -69,8 +68,11 @@ function shortened(changes: Change[]): Line[] {
   let old = 1;
   let next = 1;
   let skipped = 0;
+  const at = { old: 0, new: 0 };
   changes.forEach((c, i) => {
-    const row: Line = { kind: c.kind, text: c.text, old: c.kind === 'new' ? undefined : old++, new: c.kind === 'old' ? undefined : next++ };
+    const row: Line = { kind: c.kind, text: c.text, at: at[c.kind === 'old' ? 'old' : 'new'], old: c.kind === 'new' ? undefined : old++, new: c.kind === 'old' ? undefined : next++ };
+    if (c.kind !== 'new') at.old += c.text.length + 1;
+    if (c.kind !== 'old') at.new += c.text.length + 1;
     if (!keep[i]) {
       skipped++;
       return;

@@ -1,8 +1,8 @@
 // A table of many rows: the head, and a list that draws the rows in view.
 import type { ComponentChildren, RefObject } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { savedRow, saveRow } from '../lib/router';
-import { VirtualList, type ListHandle } from './virtual';
+import { useBarWidth, VirtualList, type ListHandle } from './virtual';
 
 /** A column. `hide` names the width below which it is left out. */
 export type Column<T> = {
@@ -33,7 +33,7 @@ type Props<T> = {
 export function GridTable<T>(props: Props<T>) {
   const { columns, sort } = props;
   const ref = useRef<HTMLDivElement>(null);
-  const [bar, setBar] = useState(0);
+  const bar = useBarWidth(ref, props.length);
   const own = useRef<ListHandle>(null);
   const handle = props.handle ?? own;
   useEffect(() => {
@@ -56,10 +56,6 @@ export function GridTable<T>(props: Props<T>) {
       handle.current?.show(back.current);
       back.current = 0;
     }
-  }, [props.length]);
-  useEffect(() => {
-    const el = ref.current?.querySelector<HTMLElement>('.virtual');
-    if (el) setBar(el.offsetWidth - el.clientWidth);
   }, [props.length]);
   const widths = (which: (c: Column<T>) => boolean) => columns.filter(which).map((c) => c.width).join(' ');
   const style = {

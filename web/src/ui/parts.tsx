@@ -1,5 +1,5 @@
 // Small parts that all views share: states, badges, bars, tabs, dialogs.
-import type { ComponentChildren } from 'preact';
+import { Component, type ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { plain } from '../lib/visible';
 import { Icon } from './icons';
@@ -26,6 +26,22 @@ export function Failed({ error, retry }: { error: Error; retry?: () => void }) {
       </div>
     </div>
   );
+}
+
+type BoundaryProps = { children: ComponentChildren; failed: (error: Error, retry: () => void) => ComponentChildren };
+
+/** Shows something else where what is inside cannot be drawn, so that the rest of the page stays. */
+export class Boundary extends Component<BoundaryProps, { error: Error | null }> {
+  override state = { error: null as Error | null };
+
+  static override getDerivedStateFromError(error: unknown) {
+    return { error: error instanceof Error ? error : new Error(String(error)) };
+  }
+
+  override render() {
+    const { error } = this.state;
+    return error ? this.props.failed(error, () => this.setState({ error: null })) : this.props.children;
+  }
 }
 
 /** A view that is being loaded. It appears only after a moment, so quick answers do not flicker. */

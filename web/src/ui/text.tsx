@@ -1,9 +1,10 @@
 // Texts of models, commands and files. They are text nodes, whatever they contain, and hidden characters are spelled out.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useMemo, useState } from 'preact/hooks';
-import { ansi } from '../lib/ansi';
+import { ansi, withoutAnsi } from '../lib/ansi';
+import { differing, type Span } from '../lib/diff';
 import { bytes, count } from '../lib/format';
-import { highlight, type Token } from '../lib/highlight';
+import { highlighter, type Token } from '../lib/highlight';
 import { hasHidden, pieces } from '../lib/visible';
 import { Icon } from './icons';
 
@@ -21,23 +22,75 @@ function Hidden({ name }: { name: string }) {
   );
 }
 
+/** The text that another column has at this place. `old` marks what only this text has as removed, `new` as added. */
+export type Against = { text: string; as: 'old' | 'new' };
+/** Words to mark. */
+export type Marks = { spans: Span[]; as: Against['as'] };
+
+/** The words of a text that another one does not have; null where nothing is marked. */
+export function marksOf(text: string, against: Against | undefined): Marks | null {
+  if (!against) return null;
+  const { text: other, as } = against;
+  const spans = as === 'old' ? differing(text, other).old : differing(other, text).new;
+  return spans.length > 0 ? { spans, as } : null;
+}
+
+/** Turns the parts of a text, one after the other, into nodes with marked words. */
+export class Brush {
+  private next = 0;
+
+  constructor(
+    private readonly marks: Marks | null | undefined,
+    private at = 0,
+  ) {}
+
+  paint(text: string): ComponentChildren {
+    if (!this.marks) return <Text>{text}</Text>;
+    const { spans, as } = this.marks;
+    const out: ComponentChildren[] = [];
+    const [start, end] = [this.at, this.at + text.length];
+    let from = start;
+    const push = (to: number, marked: boolean) => {
+      const part = <Text key={out.length}>{text.slice(from - start, to - start)}</Text>;
+      if (to > from) out.push(!marked ? part : as === 'old' ? <del key={out.length} class="word">{part}</del> : <ins key={out.length} class="word">{part}</ins>);
+      from = Math.max(from, to);
+    };
+    for (let span = spans[this.next]; span && span[0] < end; span = spans[this.next]) {
+      push(Math.min(span[0], end), false);
+      push(Math.min(span[1], end), true);
+      if (span[1] > end) break;
+      this.next++;
+    }
+    push(end, false);
+    this.at = end;
+    return <>{out}</>;
+  }
+}
+
 /** Output of a command, with its colours. */
-export function Output({ text }: { text: string }) {
-  const parts = useMemo(() => ansi(text), [text]);
-  if (parts.length === 1 && !parts[0]?.style) return <Text>{parts[0]?.text ?? ''}</Text>;
-  return <>{parts.map((p, i) => (p.style ? <span key={i} class={p.style}><Text>{p.text}</Text></span> : <Text key={i}>{p.text}</Text>))}</>;
+function Output({ text, marks }: { text: string; marks: Marks | null }) {
+  const nodes = useMemo(() => {
+    const brush = new Brush(marks);
+    return ansi(text).map((p, i) => (p.style ? <span key={i} class={p.style}>{brush.paint(p.text)}</span> : brush.paint(p.text)));
+  }, [text, marks]);
+  return <>{nodes}</>;
 }
 
-/** A code with syntax colours, where its language is known. */
-export function Code({ text, language }: { text: string; language?: string }) {
-  const tokens = highlight(text, language);
-  if (!tokens) return <Text>{text}</Text>;
-  return <>{tokens.map((t, i) => <Part key={i} token={t} />)}</>;
+/** A code with syntax colours, where its language is known. They are kept while the list around it is drawn again. */
+export function Code({ text, language, marks = null }: { text: string; language?: string; marks?: Marks | null }) {
+  const colors = highlighter(language);
+  const nodes = useMemo(() => {
+    const brush = new Brush(marks);
+    const part = (token: Token, i: number): ComponentChildren => (typeof token === 'string' ? brush.paint(token) : <span key={i} class={`hl-${token.scope}`}>{token.children.map(part)}</span>);
+    return colors?.(text)?.map(part) ?? brush.paint(text);
+  }, [text, colors, marks]);
+  return <>{nodes}</>;
 }
 
-function Part({ token }: { token: Token }) {
-  if (typeof token === 'string') return <Text>{token}</Text>;
-  return <span class={`hl-${token.scope}`}>{token.children.map((t, i) => <Part key={i} token={t} />)}</span>;
+/** A text with the words marked that another one does not have. */
+export function Marked({ text, against }: { text: string; against?: Against }) {
+  const nodes = useMemo(() => new Brush(marksOf(text, against)).paint(text), [text, against?.text, against?.as]);
+  return <>{nodes}</>;
 }
 
 type BlockProps = {
@@ -56,6 +109,7 @@ type BlockProps = {
   /** Where to remember whether it is unfolded, while the row is out of view. */
   memory?: Map<string, boolean>;
   name?: string;
+  against?: Against;
 };
 
 const STEP = 200_000;
@@ -77,24 +131,31 @@ export function Block(props: BlockProps) {
   const text = loaded ?? props.text;
   const cut = useMemo(() => fold(text, limit), [text, limit]);
   const shown = open ? text.slice(0, most) : cut.text;
+  const kind = props.kind ?? 'output';
+  const { against } = props;
+  const marks = useMemo(() => {
+    // Colours are not part of what is shown, so they are not part of what is compared.
+    const seen = kind === 'output' ? withoutAnsi : (it: string) => it;
+    return marksOf(seen(text), against && { ...against, text: seen(against.text) });
+  }, [text, kind, against?.text, against?.as]);
+  const hidden = !open && marks !== null && (marks.spans.at(-1)?.[1] ?? 0) > (kind === 'output' ? withoutAnsi(shown) : shown).length;
   const missing = props.whole !== undefined && loaded === null && props.whole > props.text.length;
   const load = () => {
     props.load?.().then(setLoaded, (error: Error) => setFailed(error.message));
   };
-  const kind = props.kind ?? 'output';
   const classes = `block block-${kind} ${props.class ?? ''}`;
   const foldable = cut.folded || missing;
   return (
     <div class={classes}>
       {props.copy !== false && <CopyButton text={() => text} label={`Copy ${props.label}`} />}
       <pre id={id} class={cut.folded && !open ? 'faded' : undefined} aria-label={props.label} role="group">
-        {kind === 'code' ? <Code text={shown} language={props.language} /> : kind === 'output' ? <Output text={shown} /> : <Text>{shown}</Text>}
+        {kind === 'output' ? <Output text={shown} marks={marks} /> : <Code text={shown} language={kind === 'code' ? props.language : undefined} marks={marks} />}
       </pre>
       {foldable && (
         <div class="block-more">
           {cut.folded && (
             <button type="button" class="link" aria-expanded={open} aria-controls={id} onClick={() => setOpen(!open)}>
-              {open ? 'Show less' : `Show all · ${cut.lines > 1 ? `${count(cut.lines)} lines` : bytes(text.length)}`}
+              {open ? 'Show less' : `Show all · ${cut.lines > 1 ? `${count(cut.lines)} lines` : bytes(text.length)}${hidden ? ', with differences' : ''}`}
             </button>
           )}
           {open && text.length > most && (

@@ -3,6 +3,8 @@
 import type { ComponentChildren, RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { Heights } from '../lib/heights';
+import { Boundary } from './parts';
+import { Text } from './text';
 
 /** What callers do with a list. */
 export type ListHandle = {
@@ -194,7 +196,7 @@ export function VirtualList(props: Props) {
   for (let index = first; index <= last; index++) {
     rows.push(
       <Row key={props.rowKey?.(index) ?? index} index={index} length={length} y={y} observer={observer} role={props.role}>
-        {row(index)}
+        <Boundary failed={(error) => <p class="row-failed bad small" role="alert">This row cannot be shown: <Text>{error.message}</Text></p>}>{row(index)}</Boundary>
       </Row>,
     );
     y += heights.of(index);
@@ -218,6 +220,16 @@ export function VirtualList(props: Props) {
       </div>
     </div>
   );
+}
+
+/** The width of the scrollbar of the list in an element, for a head above it. */
+export function useBarWidth(ref: RefObject<HTMLElement | null>, length: number): number {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const el = ref.current?.querySelector<HTMLElement>('.virtual');
+    if (el) setWidth(el.offsetWidth - el.clientWidth);
+  }, [length]);
+  return width;
 }
 
 type RowProps = { index: number; length: number; y: number; observer: ResizeObserver; role?: Props['role']; children: ComponentChildren };

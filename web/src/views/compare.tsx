@@ -1,6 +1,7 @@
 // Runs compared problem by problem: who won where, and whether the difference says something.
 import { useEffect, useState } from 'preact/hooks';
 import { useData, usePaged, useSettled } from '../lib/data';
+import { compared, embedded, inOrder } from '../lib/embedded';
 import { count, percent, points, probability } from '../lib/format';
 import { link, route, setQuery } from '../lib/router';
 import type { Cell, Compare, Comparison, Info, ProblemList, ProblemRow, RunList, RunRow } from '../lib/types';
@@ -8,12 +9,13 @@ import { GridTable, type Column } from '../ui/grid';
 import { Icon } from '../ui/icons';
 import { Choice, Empty, Failed, Loading, Mark, Search } from '../ui/parts';
 import { Text } from '../ui/text';
-import { Interval } from './run';
+import { Interval, Scale } from './run';
 
 const ONLY: [string, string][] = [['all', 'All'], ['disagree', 'Disagreements'], ['gained', 'Gained'], ['lost', 'Lost'], ['both', 'Both solve'], ['neither', 'Neither']];
 
 export function CompareView({ info }: { info: Info }) {
-  const runs = (route.value.query.get('runs') ?? '').split(',').filter(Boolean);
+  const named = (route.value.query.get('runs') ?? '').split(',').filter(Boolean);
+  const runs = embedded ? inOrder(named) : named;
   return runs.length < 2 ? <Picker chosen={runs} info={info} /> : <Comparing runs={runs} />;
 }
 
@@ -23,14 +25,15 @@ function Picker({ chosen }: { chosen: string[]; info: Info }) {
   const [picked, setPicked] = useState<string[]>(chosen);
   if (list.error) return <Failed error={list.error} retry={list.reload} />;
   if (!list.data) return <Loading />;
-  const runs = list.data.runs.filter((r) => r.kind === 'benchmark');
+  const known = embedded && compared();
+  const runs = list.data.runs.filter((r) => r.kind === 'benchmark' && (!known || known.includes(r.id)));
   if (runs.length < 2) return <Empty title="There are not two benchmark runs here"><p>A comparison pairs runs of <code>llm-in-sandbox benchmark</code> by problem: other models, prompts, sandboxes or limits.</p></Empty>;
   const toggle = (id: string) => setPicked(picked.includes(id) ? picked.filter((p) => p !== id) : [...picked, id]);
   return (
     <div class="view">
       <div class="page narrow">
         <div class="head"><h1>Compare runs</h1></div>
-        <p class="soft">Choose two or more runs. The first one is the baseline.</p>
+        <p class="soft">{known ? 'Choose two runs, or all of them: this file compares no others.' : 'Choose two or more runs.'} The first one is the baseline.</p>
         <ul class="picks">
           {runs.map((r: RunRow) => (
             <li key={r.id}>
@@ -116,12 +119,13 @@ function SideLink({ problem, data }: { problem: ProblemRow; data: Compare }) {
 
 function Statistics({ data, labels }: { data: Compare; labels: string[] }) {
   const { differing, same } = data.settings;
+  const range = rangeOf(data.comparisons);
   return (
     <div class="statistics">
       <div class="table-wrap">
         <table class="wide">
-          <thead><tr><th scope="col">Compared with <Text>{labels[data.baseline] ?? ''}</Text></th><th scope="col">Task</th><th scope="col" class="n">Baseline</th><th scope="col" class="n">Other</th><th scope="col" class="n">Difference</th><th scope="col" class="interval-head">95% interval (bootstrap)</th><th scope="col" class="n" title="Holm-corrected">p (Holm)</th><th scope="col">Test</th><th scope="col" class="n">Gained</th><th scope="col" class="n">Lost</th><th scope="col" class="n" title="minimum detectable effect">MDE</th><th scope="col" class="n">Pairs</th></tr></thead>
-          <tbody>{data.comparisons.map((c, i) => <ComparisonRow key={i} comparison={c} labels={labels} />)}</tbody>
+          <thead><tr><th scope="col">Compared with <Text>{labels[data.baseline] ?? ''}</Text></th><th scope="col">Task</th><th scope="col" class="n">Baseline</th><th scope="col" class="n">Other</th><th scope="col" class="n">Difference</th><th scope="col" class="interval-head">95% interval (bootstrap)<Scale range={range} label={(v) => (v === 0 ? '0' : points(v).replace('.0', ''))} /></th><th scope="col" class="n" title="Holm-corrected">p (Holm)</th><th scope="col">Test</th><th scope="col" class="n">Gained</th><th scope="col" class="n">Lost</th><th scope="col" class="n" title="minimum detectable effect">MDE</th><th scope="col" class="n">Pairs</th></tr></thead>
+          <tbody>{data.comparisons.map((c, i) => <ComparisonRow key={i} comparison={c} labels={labels} range={range} />)}</tbody>
         </table>
       </div>
       {differing.length > 0 && (
@@ -136,7 +140,15 @@ function Statistics({ data, labels }: { data: Compare; labels: string[] }) {
   );
 }
 
-function ComparisonRow({ comparison: c, labels }: { comparison: Comparison; labels: string[] }) {
+/** The scale of all intervals: from the same distance below zero as above. */
+function rangeOf(comparisons: Comparison[]): [number, number] {
+  const ends = comparisons.flatMap(({ difference: d }) => (d ? [d.difference, ...(d.bootstrap ?? d.normal ?? [])] : []));
+  const most = Math.max(0, ...ends.map(Math.abs));
+  const end = [0.05, 0.1, 0.2, 0.3, 0.5].find((step) => most <= step) ?? 1;
+  return [-end, end];
+}
+
+function ComparisonRow({ comparison: c, labels, range }: { comparison: Comparison; labels: string[]; range: [number, number] }) {
   const d = c.difference;
   const sure = c.p_holm !== null && c.p_holm !== undefined && c.p_holm < 0.05;
   const modes = c.baseline.mode === c.other.mode ? c.other.mode : `${c.baseline.mode} → ${c.other.mode}`;
@@ -147,7 +159,7 @@ function ComparisonRow({ comparison: c, labels }: { comparison: Comparison; labe
       <td class="n">{percent(c.baseline_score)}</td>
       <td class="n">{percent(c.other_score)}</td>
       <td class={`n ${sure && d ? (d.difference > 0 ? 'good' : 'bad') : ''}`}><b>{points(d?.difference)}</b></td>
-      <td class="interval-cell"><Interval value={d?.difference} interval={d?.bootstrap ?? d?.normal} range={[-0.5, 0.5]} /></td>
+      <td class="interval-cell"><Interval value={d?.difference} interval={d?.bootstrap ?? d?.normal} range={range} /></td>
       <td class="n">{probability(c.p_holm)}</td>
       <td>{d?.test?.replaceAll('_', ' ') ?? ''}</td>
       <td class="n good">{d ? count(d.better) : '–'}</td>

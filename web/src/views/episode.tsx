@@ -1,8 +1,7 @@
 // An episode: its turns, files and details. Each turn, tab and file has an address.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { address, send } from '../lib/api';
-import { useData } from '../lib/data';
-import { textOf, useEpisode, type Episode } from '../lib/episode';
+import { textOf, useAttempt, useEpisode, type Episode } from '../lib/episode';
 import { bytes, count, counted, dollars, duration, moment, score, short } from '../lib/format';
 import { useKeys } from '../lib/keys';
 import { go, link, route, setQuery } from '../lib/router';
@@ -14,13 +13,13 @@ import { Block, Text } from '../ui/text';
 import { VirtualList, type ListHandle } from '../ui/virtual';
 import { DetailsTab } from './details';
 import { FilesTab } from './files';
-import { Changes, TurnBars, TurnEvents, turnFailed, turnTitle } from './turn';
+import { Changes, Omitted, TurnBars, TurnEvents, turnFailed, turnTitle } from './turn';
 
 type Props = { info: Info; run: string; attempt: string };
 
 export function EpisodeView({ info, run, attempt: id }: Props) {
   const base = address('runs', run, 'attempts', id);
-  const loaded = useData<Attempt>(base);
+  const loaded = useAttempt(base);
   const attempt = loaded.data;
   const episode = useEpisode(base, attempt);
   const ended = episode?.complete ?? true;
@@ -34,7 +33,7 @@ export function EpisodeView({ info, run, attempt: id }: Props) {
     if (attempt) document.title = `${plain(nameOf(attempt))} · ${plain(attempt.run.name)}`;
   }, [attempt]);
   const at = (other: string | null | undefined) => other !== null && other !== undefined && go(link(['runs', run, 'attempts', other]));
-  useKeys({ n: () => at(attempt?.next), p: () => at(attempt?.previous), u: () => go(link(['runs', run])) });
+  useKeys({ n: () => at(attempt?.next), p: () => at(attempt?.previous), u: () => go(link(attempt?.run.attempt ? ['runs'] : ['runs', run])) });
   if (loaded.error) return <div class="view"><Failed error={loaded.error} retry={loaded.reload} /></div>;
   if (!attempt || !episode) return <div class="view"><Loading what="Loading the episode" /></div>;
   const { query } = route.value;
@@ -45,7 +44,7 @@ export function EpisodeView({ info, run, attempt: id }: Props) {
     <div class="view">
       <Head info={info} attempt={attempt} episode={episode} run={run} />
       <Tabs label="Parts of the episode" current={tab} items={[
-        { id: 'turns', name: <>Turns <span class="soft">{count(episode.turns.length || attempt.turns)}</span></>, href: link(here) },
+        { id: 'turns', name: <>Turns <span class="soft">{count(episode.count || attempt.turns)}</span></>, href: link(here) },
         { id: 'files', name: <>Files <span class="soft">{count(files)}</span></>, href: link(here, { tab: 'files' }) },
         { id: 'details', name: 'Details', href: link(here, { tab: 'details' }) },
       ]} />
@@ -60,7 +59,7 @@ export function nameOf(attempt: { problem?: string | null; title?: string | null
 }
 
 function Head({ info, attempt, episode, run }: { info: Info; attempt: Attempt; episode: Episode; run: string }) {
-  const single = attempt.run.kind === 'run' || attempt.run.kind === 'file';
+  const single = attempt.run.attempt !== null && attempt.run.attempt !== undefined;
   const step = (id: string | null | undefined, label: string, back: boolean) =>
     id !== null && id !== undefined && <a class={`icon-button ${back ? 'flip' : ''}`} href={link(['runs', run, 'attempts', id])} aria-label={label} title={label}><Icon name="chevron" /></a>;
   return (
@@ -75,7 +74,6 @@ function Head({ info, attempt, episode, run }: { info: Info; attempt: Attempt; e
       {attempt.repeat ? <span class="soft">repeat {attempt.repeat}</span> : null}
       <StateBadge state={episode.complete ? (attempt.outcome ?? attempt.state) : 'running'} />
       {attempt.score !== null && attempt.score !== undefined && <span class="nowrap"><Mark score={attempt.score} /> <span class="soft">score {score(attempt.score)}</span></span>}
-      {!episode.complete && !episode.connected && <Badge tone="warn">connection lost, trying again</Badge>}
       </div>
       <span class="actions">
         {step(attempt.previous, 'Previous attempt (p)', true)}
@@ -131,8 +129,8 @@ function TurnsTab({ info, attempt, episode, run }: { info: Info; attempt: Attemp
   const [filter, setFilter] = useState<Filter>((query.get('only') as Filter) ?? 'all');
   const list = useRef<ListHandle>(null);
   const outline = useRef<ListHandle>(null);
-  const wanted = Number(query.get('turn') ?? 0);
-  const [current, setCurrent] = useState(wanted);
+  const [current, setCurrent] = useState(-1);
+  const wanted = useWanted(episode);
   const shown = useShown(episode, search, filter);
   const searching = search.trim() !== '' || filter !== 'all';
   useEffect(() => {
@@ -142,33 +140,35 @@ function TurnsTab({ info, attempt, episode, run }: { info: Info; attempt: Attemp
   const partly = searching && episode.missing > 0;
   const rows = shown.length + 2;
   const rowOf = (index: number): Row => (index === 0 ? { kind: 'lead' } : index === rows - 1 ? { kind: 'end' } : { kind: 'turn', index: shown.at(index - 1) ?? 0 });
-  const placeOf = (turn: number) => shown.find((index) => (episode.turns[index]?.turn ?? index + 1) >= turn) + 1;
+  const placeOf = (position: number) => shown.placeOf(position) + 1;
 
   useEffect(() => setQuery({ q: search || null, only: filter === 'all' ? null : filter }), [search, filter]);
-  const last = useRef(0);
+  const last = useRef(-1);
   useEffect(() => {
     // The address names a turn: when it is opened, and when the reader goes back to it.
-    if (wanted && wanted !== last.current && episode.turns.length > 0) {
-      last.current = wanted;
-      setCurrent(wanted);
-      list.current?.show(placeOf(wanted));
-      outline.current?.show(placeOf(wanted) - 1, 'near');
-    }
-  }, [wanted, episode.turns.length > 0]);
+    if (wanted < 0 || wanted === last.current) return;
+    last.current = wanted;
+    setCurrent(wanted);
+    list.current?.show(placeOf(wanted));
+    outline.current?.show(placeOf(wanted) - 1, 'near');
+  }, [wanted]);
   const choose = (place: number) => {
     const row = rowOf(Math.max(0, Math.min(rows - 1, place)));
     if (row.kind !== 'turn') return list.current?.show(row.kind === 'lead' ? 0 : rows - 1);
-    const turn = episode.turns[row.index]?.turn ?? row.index + 1;
-    last.current = turn;
-    setCurrent(turn);
-    setQuery({ turn });
+    last.current = row.index;
+    setCurrent(row.index);
+    setQuery(episode.addressOf(row.index));
     list.current?.show(place);
     outline.current?.show(place - 1, 'near');
   };
-  const currentPlace = () => (current ? placeOf(current) : 0);
+  const move = (by: 1 | -1) => {
+    const place = (current < 0 ? 0 : placeOf(current)) + by;
+    const row = rowOf(Math.max(0, Math.min(rows - 1, place)));
+    choose(row.kind === 'turn' && episode.turns[row.index]?.omitted ? place + by : place);
+  };
   useKeys({
-    j: () => choose(currentPlace() + 1),
-    k: () => choose(currentPlace() - 1),
+    j: () => move(1),
+    k: () => move(-1),
     g: () => choose(1),
     G: () => choose(rows - 2),
     o: () => document.querySelectorAll<HTMLButtonElement>('.turn.current .block-more button:first-child, .turn.current .fold').forEach((b) => b.click()),
@@ -178,10 +178,10 @@ function TurnsTab({ info, attempt, episode, run }: { info: Info; attempt: Attemp
       <div class="toolbar episode-tools">
         <Search value={search} onInput={setSearch} label={episode.whole ? 'Search all texts' : 'Search calls'} />
         <Choice label="Which turns" value={filter} onChange={setFilter} options={[{ value: 'all', name: 'All' }, { value: 'errors', name: 'Errors' }, { value: 'changes', name: 'File changes' }]} />
-        {searching && <span class="soft" role="status">{count(shown.length)} of {counted(episode.turns.length, 'turn')}{partly ? `, ${count(episode.missing)} not read yet` : ''}</span>}
+        {searching && <span class="soft" role="status">{count(shown.length)} of {counted(episode.count, 'turn')}{partly ? `, ${count(episode.missing)} not read yet` : ''}</span>}
         <span class="grow" />
         {!episode.complete && <button type="button" class="button" onClick={() => list.current?.show(rows - 1)}><span class="pulse live-dot" aria-hidden="true" />Follow</button>}
-        {episode.error && <span class="bad small"><Text>{episode.error.message}</Text></span>}
+        {episode.error && <span class="bad small" role="alert"><Text>{episode.error.message}</Text> <button type="button" class="link" onClick={() => episode.retry()}>Try again</button></span>}
       </div>
       <div class="episode-body">
         <div class="outline">
@@ -189,7 +189,7 @@ function TurnsTab({ info, attempt, episode, run }: { info: Info; attempt: Attemp
             row={(i) => <OutlineRow episode={episode} index={shown.at(i) ?? 0} current={current} onChoose={() => choose(i + 1)} />} />
         </div>
         <VirtualList
-          handle={list} class="turns" length={rows} estimate={260} label="Turns" role="feed" follow={!episode.complete} start={wanted && episode.turns.length > 0 ? placeOf(wanted) : undefined}
+          handle={list} class="turns" length={rows} estimate={260} label="Turns" role="feed" follow={!episode.complete} start={wanted >= 0 ? placeOf(wanted) : undefined}
           rowKey={(i) => (i === 0 ? 'lead' : i === rows - 1 ? 'end' : (shown.at(i - 1) ?? 0))}
           onRange={(a, b) => episode.needTurns(shown.at(Math.max(0, a - 1)) ?? 0, shown.at(Math.min(shown.length - 1, Math.max(0, b - 1))) ?? 0)}
           row={(i) => {
@@ -204,8 +204,17 @@ function TurnsTab({ info, attempt, episode, run }: { info: Info; attempt: Attemp
   );
 }
 
-/** The indices of the turns that are shown. All of a long episode are not made into a list. */
-type Shown = { length: number; at: (i: number) => number | undefined; find: (test: (index: number) => boolean) => number };
+/** The position of the turn that the address names; -1 where it names none, or the turns are not known yet. */
+function useWanted(episode: Episode): number {
+  const { query } = route.value;
+  const [turn, at] = [query.get('turn'), Number(query.get('at') ?? 0)];
+  const length = episode.turns.length;
+  // What an address means is settled when it is opened: it stays the same turn while others arrive.
+  return useMemo(() => (turn === null || length === 0 ? -1 : at > 0 ? Math.min(at, length) - 1 : episode.locate(Number(turn))), [episode, turn, at, length > 0]);
+}
+
+/** The positions of the turns that are shown. All of a long episode are not made into a list. */
+type Shown = { length: number; at: (i: number) => number | undefined; placeOf: (position: number) => number };
 
 function useShown(episode: Episode, search: string, filter: Filter): Shown {
   const needle = search.trim().toLowerCase();
@@ -213,27 +222,17 @@ function useShown(episode: Episode, search: string, filter: Filter): Shown {
   return useMemo(() => {
     if (plain) {
       const length = episode.turns.length;
-      const find = (test: (index: number) => boolean) => {
-        // Turn numbers grow, so a search by halves finds the first that is late enough.
-        let [low, high] = [0, length];
-        while (low < high) {
-          const middle = (low + high) >> 1;
-          if (test(middle)) high = middle;
-          else low = middle + 1;
-        }
-        return Math.min(low, length - 1);
-      };
-      return { length, at: (i) => (i >= 0 && i < length ? i : undefined), find };
+      return { length, at: (i) => (i >= 0 && i < length ? i : undefined), placeOf: (position) => Math.min(position, length - 1) };
     }
     const kept: number[] = [];
     episode.turns.forEach((turn, index) => {
-      if (!turn) return;
+      if (!turn || turn.omitted) return;
       if (filter === 'errors' && !turnFailed(turn)) return;
       if (filter === 'changes' && turn.files === 0) return;
       if (needle && !textOfTurn(episode, index).includes(needle)) return;
       kept.push(index);
     });
-    return { length: kept.length, at: (i) => kept[i], find: (test) => Math.max(0, kept.findIndex(test)) };
+    return { length: kept.length, at: (i) => kept[i], placeOf: (position) => Math.max(0, kept.findIndex((index) => index >= position)) };
     // While turns arrive, a long list is made again only now and then.
   }, [plain, needle, filter, plain ? episode.turns.length : episode.missing > 5000 ? -Math.floor(episode.missing / 10_000) - 1 : episode.version]);
 }
@@ -251,9 +250,10 @@ function textOfTurn(episode: Episode, index: number): string {
 function OutlineRow({ episode, index, current, onChoose }: { episode: Episode; index: number; current: number; onChoose: () => void }) {
   const turn = episode.turns[index];
   if (!turn) return <div class="outline-row"><span class="n">{index + 1}</span><span class="ghost" /></div>;
+  if (turn.omitted) return <div class="outline-row"><span class="n">…</span><span class="soft">{counted(turn.omitted, 'turn')} omitted</span></div>;
   const most = Math.max(1, episode.sums ? episode.sums.max_model_ms + episode.sums.max_tool_ms : 1);
   return (
-    <button type="button" class={`outline-row ${turn.turn === current ? 'current' : ''} ${turnFailed(turn) ? 'failed' : ''} ${turn.dropped ? 'dropped' : ''}`} onClick={onChoose} aria-current={turn.turn === current ? 'true' : undefined}>
+    <button type="button" class={`outline-row ${index === current ? 'current' : ''} ${turnFailed(turn) ? 'failed' : ''} ${turn.dropped ? 'dropped' : ''}`} onClick={onChoose} aria-current={index === current ? 'true' : undefined}>
       <span class="n">{turn.turn}</span>
       <span class="mono outline-text"><Text>{turnTitle(turn)}</Text></span>
       <Bar most={most} label={`model ${duration(turn.model_ms)}, tools ${duration(turn.tool_ms)}`} parts={[{ value: turn.model_ms, class: 'bar-model', title: '' }, { value: turn.tool_ms, class: 'bar-tool', title: '' }]} />
@@ -263,17 +263,18 @@ function OutlineRow({ episode, index, current, onChoose }: { episode: Episode; i
 
 function TurnRow({ info, attempt, episode, run, index, current, onChoose }: { info: Info; attempt: Attempt; episode: Episode; run: string; index: number; current: number; onChoose: () => void }) {
   const turn = episode.turns[index];
+  const number = episode.numberAt(index);
+  if (turn?.omitted) return <section class="turn" aria-label="Omitted turns"><Omitted turns={turn.omitted} /></section>;
   const items = episode.eventsOf(index);
-  const number = turn?.turn ?? index + 1;
   return (
-    <section class={`turn ${number === current ? 'current' : ''} ${turn?.dropped ? 'dropped' : ''}`} aria-label={`Turn ${number}`}>
+    <section class={`turn ${index === current ? 'current' : ''} ${turn?.dropped ? 'dropped' : ''}`} aria-label={`Turn ${number}${turn?.dropped ? ', undone' : ''}`}>
       <div class="turn-head">
-        <a class="turn-number" href={link(['runs', run, 'attempts', attempt.id], { turn: number })} onClick={(e) => { e.preventDefault(); onChoose(); }}>{count(number)}</a>
+        <a class="turn-number" href={link(['runs', run, 'attempts', attempt.id], episode.addressOf(index))} onClick={(e) => { e.preventDefault(); onChoose(); }}>{count(number)}</a>
         {turn?.dropped && <Badge tone="warn" title="The episode was resumed before this turn">undone</Badge>}
         {turn && <TurnBars turn={turn} episode={episode} />}
         <span class="grow" />
         {turn?.at && attempt.started ? <span class="soft small" title={moment(turn.at)}>+{duration(Math.max(0, turn.at - attempt.started))}</span> : null}
-        <Fork info={info} attempt={attempt} turn={number} />
+        {turn && !turn.dropped && <Fork info={info} attempt={attempt} turn={number} />}
       </div>
       {!turn || !items ? <div class="ghost-turn" aria-hidden="true"><span class="ghost" /><span class="ghost" /><span class="ghost" /></div> : <TurnEvents episode={episode} turn={turn} items={items} />}
       {turn && turn.files > 0 && <Changes episode={episode} turn={turn} />}
@@ -315,7 +316,7 @@ function Lead({ attempt, episode }: { attempt: Attempt; episode: Episode }) {
       {attempt.damage && <div class="notice"><p>This record can be read only in part: <Text>{attempt.damage}</Text></p></div>}
       <Facts items={[
         modelName ? ['Model', <Text key="m">{modelName}</Text>] : null,
-        ['Turns · steps', `${count(Math.max(attempt.turns ?? 0, episode.turns.length))} · ${count(Math.max(attempt.steps, live))}`],
+        ['Turns · steps', `${count(Math.max(attempt.turns ?? 0, episode.count))} · ${count(Math.max(attempt.steps, live))}`],
         model + tool > 0 && ['Time in model · tools', <span key="t" class="fact-bar"><Bar most={model + tool} label="share of time" parts={[{ value: model, class: 'bar-model', title: 'model' }, { value: tool, class: 'bar-tool', title: 'tools' }]} /><span>{duration(model)} · {duration(tool)}</span></span>],
         input + output > 0 && ['Tokens in · out', <span key="u">{short(input)}{usage?.cached ? <span class="soft"> ({Math.round((usage.cached / Math.max(1, input)) * 100)}% cached)</span> : null} · {short(output)}</span>],
         attempt.cost !== null && attempt.cost !== undefined && ['Cost', dollars(attempt.cost)],

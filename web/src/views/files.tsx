@@ -22,11 +22,12 @@ export function FilesTab({ attempt, base, here }: Props) {
   const all = [...(files.data?.output ?? []).map((f) => ({ area: 'output', file: f })), ...(files.data?.input ?? []).map((f) => ({ area: 'input', file: f }))];
   const current = all.find((f) => `${f.area}/${f.file.path}` === chosen) ?? (chosen ? undefined : all[0]);
   const changed = changes.data?.files ?? [];
-  if (all.length === 0 && changed.length === 0) return <Empty title="No files are recorded"><p>{attempt.run.kind === 'file' ? 'The trajectory has no copy of the files.' : 'The model left nothing in its output directory.'}</p></Empty>;
+  const none = noOutput(attempt, files.data);
+  if (all.length === 0 && changed.length === 0) return <Empty title="No files are recorded"><p>{none}</p></Empty>;
   return (
     <div class="files">
       <nav class="file-list" aria-label="Files">
-        <Area title="Output" area="output" files={files.data?.output ?? []} here={here} current={current?.area === 'output' ? current.file.path : ''} none="The model left no files." />
+        <Area title="Output" area="output" files={files.data?.output ?? []} here={here} current={current?.area === 'output' ? current.file.path : ''} none={none} />
         <Area title="Input" area="input" files={files.data?.input ?? []} here={here} current={current?.area === 'input' ? current.file.path : ''} none={files.data?.input_known === false ? 'The input is not recorded.' : 'The task came without files.'} />
         {changed.length > 0 && (
           <section>
@@ -44,6 +45,13 @@ export function FilesTab({ attempt, base, here }: Props) {
       <div class="preview">{current ? <Preview key={`${current.area}/${current.file.path}`} base={base} area={current.area} file={current.file} /> : chosen ? <Empty title="There is no such file" /> : null}</div>
     </div>
   );
+}
+
+/** Why there are no output files: records of some kinds keep none, whatever the model left. */
+function noOutput(attempt: Attempt, files: Files | null): string {
+  if (attempt.run.kind === 'file') return 'The trajectory has no copy of the files.';
+  if (attempt.state === 'running') return 'Files are copied when the episode ends.';
+  return files?.output_known ? 'The model left no files.' : 'This record does not keep the files that the model left.';
 }
 
 function Area({ title, area, files, here, current, none }: { title: string; area: string; files: FileEntry[]; here: string[]; current: string; none: string }) {
@@ -98,7 +106,7 @@ function Shown({ path, source, file }: { path: string; source: string; file: Fil
     case 'svg':
       return <>{!embedded && <img class="picture" src={source} alt={`content of ${file.path}`} />}<TextPreview path={path} file={file} /></>;
     case 'pdf':
-      return <iframe class="frame" src={source} title={`content of ${file.path}`} />;
+      return <PdfPreview source={source} file={file} />;
     case 'audio':
       return <audio controls src={source} preload="metadata" />;
     case 'video':
@@ -113,6 +121,17 @@ function Shown({ path, source, file }: { path: string; source: string; file: Fil
     default:
       return <p class="soft">There is no preview for this type.</p>;
   }
+}
+
+/** The browser's viewer runs scripts of a document: they cannot reach the page, but open messages, so the reader decides. */
+function PdfPreview({ source, file }: { source: string; file: FileEntry }) {
+  const [open, setOpen] = useState(false);
+  if (open) return <iframe class="frame" src={source} title={`content of ${file.path}`} />;
+  return (
+    <div class="notice">
+      <p>The browser's viewer runs scripts that a document may have. They cannot reach this page, but may open messages. <button type="button" class="link" onClick={() => setOpen(true)}>Show the document</button></p>
+    </div>
+  );
 }
 
 function HtmlPreview({ path, source, file }: { path: string; source: string; file: FileEntry }) {

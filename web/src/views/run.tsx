@@ -24,7 +24,7 @@ export function RunView({ info, run: id }: { info: Info; run: string }) {
   const [live, setLive] = useState<RunRow | null>(null);
   useEffect(
     () =>
-      follow('page/api/changes', {
+      follow(() => 'page/api/changes', {
         runs: (data) => {
           const mine = (data as { runs?: RunRow[] }).runs?.find((r) => r.id === id);
           if (!mine) return;
@@ -53,7 +53,7 @@ export function RunView({ info, run: id }: { info: Info; run: string }) {
         { id: 'summary', name: 'Summary', href: link(here, { tab: 'summary' }), hidden: !run.results?.length },
         { id: 'settings', name: 'Settings', href: link(here, { tab: 'settings' }) },
       ]} />
-      {tab === 'summary' ? <Summary run={run} /> : tab === 'settings' ? <Settings run={run} /> : tab === 'curves' ? <div class="page"><CurvesPanel runs={[run]} /></div> : tab === 'groups' ? <GroupsPanel run={run.id} /> : <Attempts run={shown} base={base} version={version} />}
+      {tab === 'summary' ? <Summary run={run} /> : tab === 'settings' ? <Settings run={run} /> : tab === 'curves' ? <div class="page"><CurvesPanel runs={[run]} version={version} /></div> : tab === 'groups' ? <GroupsPanel run={run.id} version={version} /> : <Attempts run={shown} base={base} version={version} />}
     </div>
   );
 }
@@ -86,7 +86,7 @@ function Head({ run, base, info }: { run: Run; base: string; info: Info }) {
         <Facts items={[
           run.model ? ['Model', <Text key="m">{run.model}</Text>] : null,
           run.score !== null && run.score !== undefined && ['Score', <b key="s">{percent(run.score)}</b>],
-          a && run.kind === 'benchmark' && ['Solved · not · invalid', <span key="a"><span class="good">{count(a.passed)}</span> · {count(a.failed)} · <span class={a.invalid ? 'warn' : ''}>{count(a.invalid)}</span></span>],
+          a && (run.kind === 'benchmark' || run.format === 'inspect') && ['Solved · not · invalid', <span key="a"><span class="good">{count(a.passed)}</span> · {count(a.failed)} · <span class={a.invalid ? 'warn' : ''}>{count(a.invalid)}</span></span>],
           run.steps && ['Steps', run.steps.planned ? `${count(run.steps.done)} of ${count(run.steps.planned)}` : count(run.steps.done)],
           run.turns ? ['Turns', count(run.turns)] : null,
           run.tokens && ['Tokens in · out', `${short(run.tokens.input)} · ${short(run.tokens.output)}`],
@@ -132,11 +132,11 @@ function Attempts({ run, base, version }: { run: Run; base: string; version: num
   const facets = list.page?.facets ?? {};
   const several = (key: string) => Object.keys(facets[key] ?? {}).length > 1;
   const training = run.kind === 'training';
-  const graded = run.kind === 'benchmark' || training;
+  const graded = run.kind === 'benchmark' || run.format === 'inspect' || training;
   const columns: Column<AttemptRow>[] = [
     ...(graded ? [{ id: 'score', name: 'Score', width: '3.6rem', sort: true, cell: (a: AttemptRow) => <span class="nowrap"><Mark score={a.score ?? a.reward} /></span> } satisfies Column<AttemptRow>] : []),
     ...(training ? [{ id: 'step', name: 'Step', width: '3.4rem', number: true, cell: (a: AttemptRow) => count(a.step) } satisfies Column<AttemptRow>] : []),
-    { id: 'problem', name: run.kind === 'benchmark' || training ? 'Problem' : 'Task', width: 'minmax(9rem, 1.2fr)', sort: true, cell: (a) => <><a class="cover" href={open(a)}><Text>{nameOf(a)}</Text></a>{a.repeat ? <span class="soft"> · {a.repeat}</span> : null}</> },
+    { id: 'problem', name: graded ? 'Problem' : 'Task', width: 'minmax(9rem, 1.2fr)', sort: true, cell: (a) => <><a class="cover" href={open(a)}><Text>{nameOf(a)}</Text></a>{a.repeat ? <span class="soft"> · {a.repeat}</span> : null}</> },
     { id: 'title', name: 'Question', width: 'minmax(8rem, 2fr)', hide: 'medium', cell: (a) => (a.problem ? <span class="soft" title={a.title ?? ''}><Text>{(a.title ?? '').replace(/\s+/g, ' ')}</Text></span> : null) },
     ...(several('task') || several('mode') ? [{ id: 'task', name: 'Task', width: '8rem', sort: true, hide: 'wide', cell: (a: AttemptRow) => <span class="soft"><Text>{[a.task, a.mode].filter(Boolean).join(' · ')}</Text></span> } satisfies Column<AttemptRow>] : []),
     ...(graded ? [{ id: 'answer', name: 'Answer', width: 'minmax(5rem, 1fr)', hide: 'wide', cell: (a: AttemptRow) => <span class="mono small" title={`answer: ${a.answer ?? ''}\nexpected: ${a.expected ?? ''}`}><Text>{(a.answer ?? '').slice(0, 60)}</Text></span> } satisfies Column<AttemptRow>] : []),
@@ -160,7 +160,7 @@ function Attempts({ run, base, version }: { run: Run; base: string; version: num
           </label>
         ))}
         <span class="grow" />
-        <span class="soft" role="status">{page ? (page.matched === page.total ? `${count(page.total)} attempts` : `${count(page.matched)} of ${count(page.total)}`) : ''}{page && page.indexed < page.total ? `, ${count(page.indexed)} read so far` : ''}</span>
+        <span class="soft" role="status">{page ? (page.matched === page.total ? `${count(page.total)} attempts` : `${count(page.matched)} of ${count(page.total)}`) : ''}</span>
       </div>
       {list.error ? <Failed error={list.error} retry={list.refresh} /> : page?.total === 0 ? <Empty title="No attempts yet"><p>They appear here as they are made.</p></Empty> : page?.matched === 0 && !list.loading ? (
         <Empty title="No attempt matches"><p><button type="button" class="link" onClick={() => { setQ(''); setQuery(Object.fromEntries([...FACETS.map(([k]) => [k, null]), ['q', null]])); }}>Show all attempts</button></p></Empty>
@@ -179,7 +179,7 @@ function Summary({ run }: { run: Run }) {
         <h2>Scores</h2>
         <div class="table-wrap">
           <table class="wide">
-            <thead><tr><th scope="col">Task</th><th scope="col">Mode</th><th scope="col" class="n">Score</th><th scope="col" class="interval-head">0 – 100%, with its 95% interval</th><th scope="col" class="n">Problems</th><th scope="col" class="n">Valid</th><th scope="col" class="n">Solved</th><th scope="col" class="n">pass@k</th><th scope="col" class="n">Turns</th><th scope="col" class="n">Cost</th></tr></thead>
+            <thead><tr><th scope="col">Task</th><th scope="col">Mode</th><th scope="col" class="n">Score</th><th scope="col" class="interval-head">95% interval<Scale range={[0, 1]} label={(v) => percent(v, 0)} /></th><th scope="col" class="n">Problems</th><th scope="col" class="n">Valid</th><th scope="col" class="n">Solved</th><th scope="col" class="n">pass@k</th><th scope="col" class="n">Turns</th><th scope="col" class="n">Cost</th></tr></thead>
             <tbody>{results.map((r) => <ResultRow key={`${r.task} ${r.mode}`} result={r} run={run.id} />)}</tbody>
           </table>
         </div>
@@ -223,6 +223,11 @@ export function Interval({ value, interval, range = [0, 1] }: { value: number | 
       <span class="interval-point" style={{ left: `${x(value)}%` }} />
     </span>
   );
+}
+
+/** The ends and the middle of the lines of a column of intervals. */
+export function Scale({ range: [from, to], label }: { range: [number, number]; label: (value: number) => string }) {
+  return <span class="interval-scale" aria-hidden="true">{[from, (from + to) / 2, to].map((v) => <span key={v}>{label(v)}</span>)}</span>;
 }
 
 function Settings({ run }: { run: Run }) {

@@ -15,11 +15,8 @@ import type { ListHandle } from '../ui/virtual';
 const KINDS: [string, string][] = [['benchmark', 'Benchmarks'], ['training', 'Training'], ['run', 'Runs'], ['episodes', 'Episodes'], ['file', 'Files']];
 const KIND_NAME: Record<string, string> = { benchmark: 'benchmark', training: 'training', run: 'run', episodes: 'server', file: 'file' };
 
-/** The address of a run; a run of one episode is that episode. */
-export function runLink(run: { id: string; kind: string; attempts?: RunRow['attempts'] }): string {
-  const single = run.kind === 'run' || (run.kind === 'file' && (run.attempts?.planned ?? run.attempts?.done ?? 1) <= 1);
-  return single ? link(['runs', run.id, 'attempts', '0']) : link(['runs', run.id]);
-}
+/** The address of a run; that of what holds one episode is the episode's. */
+const runLink = (run: RunRow): string => link(run.attempt !== null && run.attempt !== undefined ? ['runs', run.id, 'attempts', run.attempt] : ['runs', run.id]);
 
 export function RunsView({ info }: { info: Info }) {
   const { query } = route.value;
@@ -36,7 +33,7 @@ export function RunsView({ info }: { info: Info }) {
 
   useEffect(
     () =>
-      follow('page/api/changes', {
+      follow(() => 'page/api/changes', {
         runs: (data) => {
           const { runs = [], removed = [] } = data as { runs?: RunRow[]; removed?: string[] };
           setChanged((old) => new Map([...old, ...runs.map((r) => [r.id, r] as const)]));
@@ -69,18 +66,21 @@ export function RunsView({ info }: { info: Info }) {
     if (!next.delete(run.id)) next.set(run.id, run);
     setPicked(next);
   };
+  // Columns that would be empty leave their room to names.
+  const first = Array.from({ length: Math.min(list.length, 200) }, (_, i) => list.at(i));
+  const known = (value: (run: RunRow) => unknown) => first.some((r) => r && (value(r) ?? false) !== false);
   const columns: Column<RunRow>[] = [
     { id: 'pick', name: <span class="off-screen">Choose</span>, width: '1.25rem', cell: (r) => (r.kind === 'benchmark' || r.kind === 'training') && <input type="checkbox" checked={picked.has(r.id)} onChange={() => toggle(r)} aria-label={`Choose ${r.name} to compare`} /> },
-    { id: 'name', name: 'Name', width: 'minmax(10rem, 2.2fr)', sort: true, cell: (r) => <NameCell run={r} /> },
-    { id: 'kind', name: 'Kind', width: '5.5rem', hide: 'wide', cell: (r) => <span class="soft">{r.kind === 'file' ? r.format : (KIND_NAME[r.kind] ?? r.kind)}</span> },
-    { id: 'model', name: 'Model', width: 'minmax(6rem, 1.3fr)', sort: true, hide: 'medium', cell: (r) => (r.model ? <span title={plain(r.model)}><Text>{shortModel(r.model)}</Text></span> : <span class="soft">–</span>) },
+    { id: 'name', name: 'Name', width: 'minmax(10rem, 2.6fr)', sort: true, cell: (r) => <NameCell run={r} /> },
+    { id: 'kind', name: 'Kind', width: '5.25rem', hide: 'wide', cell: (r) => <span class="soft">{r.kind === 'file' ? r.format : (KIND_NAME[r.kind] ?? r.kind)}</span> },
+    { id: 'model', name: 'Model', width: 'minmax(6rem, 1.6fr)', sort: true, hide: 'medium', cell: (r) => (r.model ? <span title={plain(r.model)}><Text>{shortModel(r.model)}</Text></span> : <span class="soft">–</span>) },
     { id: 'task', name: 'Task', width: 'minmax(5rem, 1fr)', sort: true, hide: 'wide', cell: (r) => <TaskCell run={r} /> },
     { id: 'score', name: 'Score', width: '6.75rem', sort: true, number: true, cell: (r) => <ScoreCell run={r} /> },
-    { id: 'state', name: 'State', width: '12rem', hide: 'medium', cell: (r) => <StateCell run={r} /> },
-    { id: 'turns', name: 'Turns', width: '4rem', number: true, hide: 'wide', cell: (r) => short(r.turns) },
-    { id: 'tokens', name: 'Tokens', width: '4.5rem', number: true, hide: 'wide', cell: (r) => (r.tokens ? short(r.tokens.input + r.tokens.output) : '–') },
-    { id: 'cost', name: 'Cost', width: '4.5rem', number: true, hide: 'wide', cell: (r) => dollars(r.cost) },
-    { id: 'started', name: 'Started', width: '8.6rem', sort: true, number: true, hide: 'medium', cell: (r) => <span class="soft">{moment(r.started)}</span> },
+    { id: 'state', name: 'State', width: known((r) => r.state === 'running') ? '11.75rem' : '9.5rem', hide: 'medium', cell: (r) => <StateCell run={r} /> },
+    ...(known((r) => r.turns) ? [{ id: 'turns', name: 'Turns', width: '3.25rem', number: true, hide: 'wide', cell: (r) => short(r.turns) } satisfies Column<RunRow>] : []),
+    ...(known((r) => r.tokens) ? [{ id: 'tokens', name: 'Tokens', width: '3.5rem', number: true, hide: 'wide', cell: (r) => (r.tokens ? short(r.tokens.input + r.tokens.output) : '–') } satisfies Column<RunRow>] : []),
+    ...(known((r) => r.cost) ? [{ id: 'cost', name: 'Cost', width: '4rem', number: true, hide: 'wide', cell: (r) => dollars(r.cost) } satisfies Column<RunRow>] : []),
+    { id: 'started', name: 'Started', width: '8.5rem', sort: true, number: true, hide: 'medium', cell: (r) => <span class="soft">{moment(r.started)}</span> },
   ];
   const page = list.page;
   const kinds = page?.kinds ?? {};

@@ -1,6 +1,6 @@
 // A terminal in a sandbox. Its library is loaded when it is opened.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { address, send, withQuery } from '../lib/api';
+import { address, ApiError, get, send } from '../lib/api';
 import { useData } from '../lib/data';
 import { moment } from '../lib/format';
 import { link, route, setQuery } from '../lib/router';
@@ -67,34 +67,46 @@ function Screen({ sandbox }: { sandbox: string }) {
   const ref = useRef<HTMLDivElement>(null);
   const [state, setState] = useState<'connecting' | 'open' | 'closed' | 'failed'>('connecting');
   const [exit, setExit] = useState<number | null>(null);
+  const [error, setError] = useState('');
   const [again, setAgain] = useState(0);
+  const recolor = useRef(() => undefined as void);
   const theme = shown.value;
+  useEffect(() => recolor.current(), [theme]);
   useEffect(() => {
     const el = ref.current;
     // The export has no terminal, and its bundle not its library.
     if (!el) return;
     let close = () => undefined as void;
     let gone = false;
+    setState('connecting');
+    setExit(null);
+    setError('');
     const library = SINGLE ? Promise.reject(new Error('no terminal')) : import('../lib/terminal');
     library.then(
       ({ open }) => {
         if (gone) return;
-        const url = new URL(withQuery(`${address('sandboxes', sandbox)}/terminal`), location.href);
+        const url = new URL(address('sandboxes', sandbox, 'terminal'), location.href);
         url.protocol = url.protocol.replace('http', 'ws');
         url.hash = '';
-        close = open(el, url, { onState: setState, onExit: setExit });
+        const onState = (now: typeof state) => {
+          setState(now);
+          // A socket does not say why it was refused; the same address without it does, and refuses what comes without one.
+          if (now === 'failed') get(address('sandboxes', sandbox, 'terminal')).catch((e: Error) => e instanceof ApiError && e.status !== 400 && setError(e.message));
+        };
+        ({ close, recolor: recolor.current } = open(el, url, { onState, onExit: setExit, onError: setError }));
       },
       () => setState('failed'),
     );
     return () => {
       gone = true;
+      recolor.current = () => undefined;
       close();
     };
-  }, [sandbox, theme, again]);
+  }, [sandbox, again]);
   return (
     <div class="terminal-screen">
       <div ref={ref} class="terminal" aria-label={`Terminal of sandbox ${sandbox}`} role="group" />
-      {(state === 'closed' || state === 'failed') && <div class="notice"><p>{exit !== null ? `The shell ended with status ${exit}.` : 'The connection ended.'} <button type="button" class="link" onClick={() => { setExit(null); setAgain(again + 1); }}>Connect again</button></p></div>}
+      {(state === 'closed' || state === 'failed') && <div class={`notice ${error ? 'error' : ''}`} role="alert"><p>{error ? <Text>{error}</Text> : exit !== null ? `The shell ended with status ${exit}.` : 'The connection ended.'} <button type="button" class="link" onClick={() => setAgain(again + 1)}>Connect again</button></p></div>}
     </div>
   );
 }

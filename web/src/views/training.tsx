@@ -1,6 +1,6 @@
 // Training: curves of several runs, and the episodes of a step in their groups with rewards side by side.
-import { useEffect, useMemo, useState } from 'preact/hooks';
-import { address, get } from '../lib/api';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { address, follow, get } from '../lib/api';
 import { useData, usePaged } from '../lib/data';
 import { count, percent, score, short } from '../lib/format';
 import { link, route, setQuery } from '../lib/router';
@@ -13,11 +13,20 @@ import { VirtualList } from '../ui/virtual';
 export function TrainingView() {
   const list = useData<RunList>('page/api/runs', { kind: 'training', limit: 1000 });
   const named = (route.value.query.get('runs') ?? '').split(',').filter(Boolean);
+  const runs = list.data?.runs.filter((r) => r.kind === 'training') ?? [];
+  const picked = named.length > 0 ? runs.filter((r) => named.includes(r.id)) : runs.slice(0, 4);
+  const colors = useColors(picked.map((r) => r.id));
+  const [version, setVersion] = useState(0);
+  useEffect(
+    () =>
+      follow(() => 'page/api/changes', {
+        runs: (data) => (data as { runs?: RunRow[] }).runs?.some((r) => r.kind === 'training') && setVersion((n) => n + 1),
+      }),
+    [],
+  );
   if (list.error) return <Failed error={list.error} retry={list.reload} />;
   if (!list.data) return <Loading />;
-  const runs = list.data.runs.filter((r) => r.kind === 'training');
   if (runs.length === 0) return <Empty title="No training runs are recorded here"><p>Runs of <code>llm-in-sandbox train</code> appear with their curves, groups and sample episodes.</p></Empty>;
-  const picked = named.length > 0 ? runs.filter((r) => named.includes(r.id)) : runs.slice(0, 4);
   const toggle = (id: string) => {
     const ids = picked.map((r) => r.id);
     setQuery({ runs: (ids.includes(id) ? ids.filter((i) => i !== id) : [...ids, id]).join(',') });
@@ -28,39 +37,56 @@ export function TrainingView() {
         <div class="head"><h1>Training</h1><span class="soft">{count(runs.length)} runs</span></div>
         <div class="run-chips" role="group" aria-label="Runs">
           {runs.map((r) => {
-            const at = picked.findIndex((p) => p.id === r.id);
-            return <button key={r.id} type="button" class="chip" aria-pressed={at >= 0} onClick={() => toggle(r.id)}><span class={`swatch ${at >= 0 ? `swatch-${at % 8}` : ''}`} aria-hidden="true" /><Text>{r.name}</Text></button>;
+            const color = colors.get(r.id);
+            return <button key={r.id} type="button" class="chip" aria-pressed={color !== undefined} onClick={() => toggle(r.id)}><span class={`swatch ${color !== undefined ? `swatch-${color % 8}` : ''}`} aria-hidden="true" /><Text>{r.name}</Text></button>;
           })}
         </div>
-        <CurvesPanel runs={picked} />
+        <CurvesPanel runs={picked} version={version} colors={colors} />
       </div>
     </div>
   );
 }
 
+/** A color for each run: the first one that is free, and the same as long as the run is shown. */
+function useColors(ids: string[]): Map<string, number> {
+  const colors = useRef(new Map<string, number>()).current;
+  for (const id of [...colors.keys()]) if (!ids.includes(id)) colors.delete(id);
+  for (const id of ids) {
+    if (colors.has(id)) continue;
+    const used = [...colors.values()];
+    let free = 0;
+    while (used.includes(free)) free++;
+    colors.set(id, free);
+  }
+  return colors;
+}
+
 type Loaded = { run: RunRow; metrics: Metrics };
 
-/** Curves of runs, one chart for each metric. */
-export function CurvesPanel({ runs }: { runs: Pick<RunRow, 'id' | 'name'>[] }) {
+/** Curves of runs, one chart for each metric; read again with each `version`, while runs go on. */
+export function CurvesPanel({ runs, version = 0, colors }: { runs: Pick<RunRow, 'id' | 'name'>[]; version?: number; colors?: Map<string, number> }) {
   const [loaded, setLoaded] = useState<Record<string, Metrics | Error>>({});
   const [q, setQ] = useState('');
   const [smooth, setSmooth] = useState('0');
   const ids = runs.map((r) => r.id).join(',');
+  const read = useRef(new Map<string, number>());
   useEffect(() => {
     for (const run of runs) {
-      if (loaded[run.id]) continue;
+      if (read.current.get(run.id) === version) continue;
+      read.current.set(run.id, version);
       Promise.resolve().then(() => get<Metrics>(`${address('runs', run.id)}/metrics`)).then(
         (m) => setLoaded((old) => ({ ...old, [run.id]: m })),
-        (e: Error) => setLoaded((old) => ({ ...old, [run.id]: e })),
+        // Curves that are here stay: the next change reads them again.
+        (e: Error) => setLoaded((old) => ({ ...old, [run.id]: old[run.id] ?? e })),
       );
     }
-  }, [ids]);
+  }, [ids, version]);
   const ready = runs.flatMap((run): Loaded[] => {
     const metrics = loaded[run.id];
     return metrics && !(metrics instanceof Error) ? [{ run: run as RunRow, metrics }] : [];
   });
   const errors = runs.map((r) => loaded[r.id]).filter((m) => m instanceof Error);
-  const sections = useMemo(() => sectionsOf(ready, runs, q), [ids, Object.keys(loaded).join(), q]);
+  const sections = useMemo(() => sectionsOf(ready, (id) => colors?.get(id) ?? 0, q), [ids, loaded, q]);
   if (errors[0] && ready.length === 0) return <Failed error={errors[0]} />;
   if (ready.length === 0) return runs.length === 0 ? <Empty title="No run is chosen"><p>Choose one above.</p></Empty> : <Loading what="Loading the curves" />;
   const empty = sections.every(([, charts]) => charts.length === 0);
@@ -75,7 +101,7 @@ export function CurvesPanel({ runs }: { runs: Pick<RunRow, 'id' | 'name'>[] }) {
       {sections.map(([name, charts]) => charts.length > 0 && (
         <section key={name} class="charts-section">
           <h2>{name}</h2>
-          <div class="charts">{charts.map((c) => <Chart key={c.title} title={c.title} curves={c.curves} smooth={Number(smooth)} sync="training" />)}</div>
+          <div class="charts">{charts.map((c) => <Chart key={c.title} title={c.title} axis={c.axis} curves={c.curves} smooth={Number(smooth)} sync="training" />)}</div>
         </section>
       ))}
       {ready.some((l) => l.metrics.bad_lines > 0) && <p class="warn small">Some lines of the metrics could not be read.</p>}
@@ -83,28 +109,34 @@ export function CurvesPanel({ runs }: { runs: Pick<RunRow, 'id' | 'name'>[] }) {
   );
 }
 
-function sectionsOf(ready: Loaded[], runs: { id: string }[], q: string): [string, { title: string; curves: Curve[] }[]][] {
-  const sections = new Map<string, Map<string, Curve[]>>();
+type Described = { title: string; axis: string; curves: Curve[] };
+
+function sectionsOf(ready: Loaded[], colorOf: (run: string) => number, q: string): [string, Described[]][] {
+  const sections = new Map<string, Map<string, Described>>();
   const needle = q.trim().toLowerCase();
   for (const { run, metrics } of ready) {
-    const color = runs.findIndex((r) => r.id === run.id);
     for (const metric of metrics.metrics) {
       if (!metric.values.some((v) => typeof v === 'number')) continue;
       const title = metric.title || metric.name;
       if (needle && !`${title} ${metric.name} ${metric.section}`.toLowerCase().includes(needle)) continue;
-      const section = sections.get(metric.section || 'Other') ?? new Map<string, Curve[]>();
+      const section = sections.get(metric.section || 'Other') ?? new Map<string, Described>();
       sections.set(metric.section || 'Other', section);
-      section.set(title, [...(section.get(title) ?? []), { name: run.name, steps: metrics.steps, values: metric.values, color }]);
+      const chart = section.get(title) ?? { title, axis: metric.axis ?? '', curves: [] };
+      section.set(title, chart);
+      chart.curves.push({ name: run.name, steps: metrics.steps, values: metric.values, color: colorOf(run.id) });
     }
   }
-  return [...sections].map(([name, charts]) => [name, [...charts].map(([title, curves]) => ({ title, curves }))]);
+  return [...sections].map(([name, charts]) => [name, [...charts.values()]]);
 }
 
 /** The steps of a run, and the groups of one of them. */
-export function GroupsPanel({ run }: { run: string }) {
+export function GroupsPanel({ run, version = 0 }: { run: string; version?: number }) {
   const base = address('runs', run);
   const { query } = route.value;
   const steps = usePaged<StepRow, StepList & { offset?: number }>(`${base}/steps`, {}, (p) => p.steps, (p) => p.total);
+  useEffect(() => {
+    if (version > 0) steps.refresh();
+  }, [version]);
   const first = steps.at(0);
   const step = Number(query.get('step') ?? first?.step ?? Number.NaN);
   const set = query.get('set') ?? first?.set ?? 'train';

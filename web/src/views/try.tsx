@@ -20,13 +20,18 @@ export function TryView({ info }: { info: Info }) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState('');
   const input = useRef<HTMLInputElement>(null);
+  const starting = useRef(false);
   if (!info.can.start) return <Empty title="Nothing can be started from here"><p>Episodes are started from the page of a server that has a model.</p><CommandLine text="llm-in-sandbox serve --model NAME --base-url http://localhost:8000/v1" /></Empty>;
   const size = files.reduce((sum, f) => sum + f.file.size, 0);
   const add = (list: FileList | null | undefined) => {
     const added = [...(list ?? [])].map((file) => ({ path: file.name, file }));
     setFiles((old) => [...old.filter((f) => !added.some((a) => a.path === f.path)), ...added]);
   };
+  const ready = !busy && task.trim() !== '' && size <= MOST;
   const start = async () => {
+    // Two presses come before the first one is drawn.
+    if (!ready || starting.current) return;
+    starting.current = true;
     setBusy(true);
     setError('');
     try {
@@ -37,6 +42,7 @@ export function TryView({ info }: { info: Info }) {
     } catch (e) {
       setError((e as Error).message);
     } finally {
+      starting.current = false;
       setBusy(false);
     }
   };
@@ -57,7 +63,7 @@ export function TryView({ info }: { info: Info }) {
             onKeyDown={(e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) void start(); }} /></label>
           <div class="drop">
             <Icon name="file" /><span class="grow">Drop files here, or <button type="button" class="link" onClick={() => input.current?.click()}>choose files</button></span>
-            <span class={size > MOST ? 'bad small' : 'soft small'}>{bytes(size)} of {bytes(MOST)}</span>
+            <span class={size > MOST ? 'bad small' : 'soft small'} role="status">{size > MOST ? 'too large: ' : ''}{bytes(size)} of {bytes(MOST)}</span>
             <input ref={input} type="file" multiple class="off-screen" tabIndex={-1} aria-label="Files" onChange={(e) => add(e.currentTarget.files)} />
           </div>
           {files.length > 0 && <ul class="chosen-files">{files.map((f) => <li key={f.path}><Icon name="file" size={14} /><span class="grow"><Text>{f.path}</Text></span><span class="soft small">{bytes(f.file.size)}</span><button type="button" class="icon-button" aria-label={`Remove ${f.path}`} onClick={() => setFiles(files.filter((o) => o !== f))}><Icon name="cross" size={12} /></button></li>)}</ul>}
@@ -69,7 +75,7 @@ export function TryView({ info }: { info: Info }) {
             {field('cost', 'Cost limit', 'dollars', info.limits?.cost)}
           </div>
           {error && <div class="notice error" role="alert"><p><Text>{error}</Text></p></div>}
-          <div class="try-foot"><button type="submit" class="button primary" disabled={busy || task.trim() === '' || size > MOST}><Icon name="play" size={14} />{busy ? 'Starting…' : 'Start'}</button><span class="soft small">Ctrl+Enter starts it. You can watch, cancel and fork it.</span></div>
+          <div class="try-foot"><button type="submit" class="button primary" disabled={!ready}><Icon name="play" size={14} />{busy ? 'Starting…' : 'Start'}</button><span class="soft small">Ctrl+Enter starts it. You can watch, cancel and fork it.</span></div>
         </form>
       </div>
     </div>

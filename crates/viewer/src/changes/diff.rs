@@ -40,28 +40,54 @@ pub(super) fn lines(before: &str, after: &str) -> (Vec<DiffLine>, bool) {
     let mut shown = Vec::new();
     let mut cut = false;
     let (mut old_at, mut new_at) = (0, 0);
-    let mut last_shown = None;
+    let mut hunk: Option<Hunk> = None;
     for (at, (kind, text)) in all.iter().enumerate() {
         let (first, last) = (at.saturating_sub(CONTEXT), (at + CONTEXT).min(all.len() - 1));
         let near = all[first..=last].iter().any(|(kind, _)| *kind != DiffKind::Same);
+        if near && shown.len() >= MOST_LINES {
+            cut = true;
+            break;
+        }
+        let (of_old, of_new) = (*kind != DiffKind::Added, *kind != DiffKind::Removed);
         if near {
-            if shown.len() >= MOST_LINES {
-                cut = true;
-                break;
-            }
-            if last_shown != at.checked_sub(1) || at == 0 {
-                let text = format!("@@ -{} +{} @@", old_at + 1, new_at + 1);
-                shown.push(DiffLine { kind: DiffKind::Hunk, text });
-            }
-            last_shown = Some(at);
+            let open = hunk.get_or_insert_with(|| {
+                shown.push(DiffLine { kind: DiffKind::Hunk, text: String::new() });
+                Hunk { line: shown.len() - 1, old: (old_at, 0), new: (new_at, 0) }
+            });
+            open.old.1 += usize::from(of_old);
+            open.new.1 += usize::from(of_new);
             let end = crate::text::floor(text, LONGEST_LINE);
             cut |= end < text.len();
             shown.push(DiffLine { kind: *kind, text: text[..end].to_owned() });
+        } else if let Some(hunk) = hunk.take() {
+            hunk.close(&mut shown);
         }
-        old_at += usize::from(*kind != DiffKind::Added);
-        new_at += usize::from(*kind != DiffKind::Removed);
+        old_at += usize::from(of_old);
+        new_at += usize::from(of_new);
+    }
+    if let Some(hunk) = hunk {
+        hunk.close(&mut shown);
     }
     (shown, cut)
+}
+
+/// Lines around differences: where its header is, and of each text the lines before it and its own.
+struct Hunk {
+    line: usize,
+    old: (usize, usize),
+    new: (usize, usize),
+}
+
+impl Hunk {
+    /// Writes the header as `diff -u` does: an empty range is at the line before it.
+    fn close(self, shown: &mut [DiffLine]) {
+        let range = |(before, own): (usize, usize)| match own {
+            0 => format!("{before},0"),
+            1 => (before + 1).to_string(),
+            _ => format!("{},{own}", before + 1),
+        };
+        shown[self.line].text = format!("@@ -{} +{} @@", range(self.old), range(self.new));
+    }
 }
 
 fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(DiffKind, &'a str)> {
@@ -129,14 +155,27 @@ mod tests {
 
     #[test]
     fn differences_have_context() {
-        assert_eq!(shown("a\nb\nc", "a\nx\nc"), "@@ -1 +1 @@\n a\n-b\n+x\n c");
-        assert_eq!(shown("", "a\nb"), "@@ -1 +1 @@\n+a\n+b");
+        assert_eq!(shown("a\nb\nc", "a\nx\nc"), "@@ -1,3 +1,3 @@\n a\n-b\n+x\n c");
+        assert_eq!(shown("a", "b"), "@@ -1 +1 @@\n-a\n+b");
         assert_eq!(shown("a", "a"), "");
         let many: Vec<String> = (0..20).map(|n| n.to_string()).collect();
         let before = many.join("\n");
         let after = before.replace("10", "ten");
-        let expected = "@@ -8 +8 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13";
+        let expected = "@@ -8,7 +8,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13";
         assert_eq!(shown(&before, &after), expected);
+    }
+
+    #[test]
+    fn headers_count_the_lines_of_each_side() {
+        assert_eq!(shown("", "a\nb"), "@@ -0,0 +1,2 @@\n+a\n+b");
+        assert_eq!(shown("a\nb", ""), "@@ -1,2 +0,0 @@\n-a\n-b");
+        let old: Vec<String> = (1..=30).map(|n| n.to_string()).collect();
+        let mut new = old.clone();
+        new.remove(23);
+        new.insert(5, "five".to_owned());
+        let text = shown(&old.join("\n"), &new.join("\n"));
+        let headers: Vec<&str> = text.lines().filter(|line| line.starts_with("@@")).collect();
+        assert_eq!(headers, ["@@ -3,6 +3,7 @@", "@@ -21,7 +22,6 @@"]);
     }
 
     #[test]

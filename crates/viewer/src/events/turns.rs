@@ -103,6 +103,9 @@ pub(crate) struct TurnsPage<'a> {
     total: usize,
     from: usize,
     pub(crate) turns: &'a [Turn],
+    /// Positions of the turns that were undone, the first and the last of each range: turn numbers begin again after one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    undone: Vec<(usize, usize)>,
     sums: Sums,
 }
 
@@ -136,6 +139,17 @@ impl<'a> TurnsPage<'a> {
             sums.max_input = sums.max_input.max(turn.input);
             sums.max_output = sums.max_output.max(turn.output);
         }
-        Self { total: all.len(), from, turns: &all[from..to], sums }
+        Self { total: all.len(), from, turns: &all[from..to], undone: undone(all), sums }
     }
+}
+
+fn undone(all: &[Turn]) -> Vec<(usize, usize)> {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for (at, _) in all.iter().enumerate().filter(|(_, turn)| turn.dropped) {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == at => *last = at,
+            _ => ranges.push((at, at)),
+        }
+    }
+    ranges
 }

@@ -7,9 +7,12 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Abilities, Code, Library, PageMode, PageOptions, RunQuery, Scope, ViewError, assets, changes,
-    events::TurnsPage,
+    Abilities, Code, Library, PageMode, PageOptions, RunQuery, RunRow, Scope, ViewError, assets,
+    changes, compare,
+    discover::Found,
+    events::{EventIndex, EventsPage, ShownEvent, Turn, TurnsPage},
     files::{self, Places},
+    formats::{self, Loaded},
     http::{Page, info_value},
     row::Kind,
     table::AttemptQuery,
@@ -26,6 +29,8 @@ const MAX_FILE: u64 = 2 << 20;
 const MAX_FILES: usize = 24 << 20;
 /// Turns whose changes are part of the page.
 const MAX_CHANGES: usize = 500;
+/// Groups of a training run that are part of the page, with all their members.
+const MAX_GROUPS: usize = 20_000;
 
 /// Collects what the page would ask a server for.
 struct Data<'a> {
@@ -91,21 +96,21 @@ fn export(
     rows.runs.retain(|row| runs.contains(&row.id));
     (rows.total, rows.matched) = (rows.runs.len(), rows.runs.len());
     data.add("page/api/runs", &rows)?;
-    let mut start = "#/".to_owned();
+    if attempt.is_none() {
+        data.comparisons(&rows.runs, scope)?;
+    }
     let single = rows.runs.len() == 1;
     for row in &rows.runs {
         let whole = single || data.bytes < MAX_BYTES / 2;
         data.run(&row.id, attempt, whole, scope)?;
-        if single {
-            let only =
-                matches!(row.kind, Kind::Run) || row.attempts.done + row.attempts.running == 1;
-            let of = attempt.or_else(|| only.then_some("0"));
-            start = of.map_or_else(
-                || format!("#/runs/{}", row.id),
-                |of| format!("#/runs/{}/attempts/{}", row.id, encoded(of)),
-            );
-        }
     }
+    let start = match rows.runs.as_slice() {
+        [row] => match attempt.or(row.attempt.as_deref()) {
+            Some(only) => format!("#/runs/{}/attempts/{}", row.id, encoded(only)),
+            None => format!("#/runs/{}", row.id),
+        },
+        _ => "#/".to_owned(),
+    };
     let data = json!({ "v": 1, "start": start, "responses": data.responses });
     let title = match rows.runs.as_slice() {
         [row] => row.name.clone(),
@@ -131,7 +136,7 @@ impl Data<'_> {
         scope: &Scope,
     ) -> Result<(), ViewError> {
         let library = &self.page.library;
-        let (_, loaded) = library.run(id)?;
+        let (found, loaded) = library.run(id)?;
         let detail = library.run_detail(id, &self.page.options, scope)?;
         let at = format!("page/api/runs/{}", encoded(id));
         self.add(&at, &detail)?;
@@ -143,6 +148,9 @@ impl Data<'_> {
             list.retain(|row| row["id"] == only);
         }
         self.add(&format!("{at}/attempts"), &rows)?;
+        if found.format.kind() == Kind::Training && only.is_none() {
+            self.training(&at, &found, &loaded, scope)?;
+        }
         let (selected, _) = loaded.table.select(&AttemptQuery::default(), scope);
         if selected.len() > 1 && only.is_none() {
             self.events = MAX_EVENTS_OF_MANY;
@@ -156,6 +164,36 @@ impl Data<'_> {
         Ok(())
     }
 
+    /// The curves of a training run, its steps and their groups.
+    fn training(
+        &mut self,
+        at: &str,
+        found: &Found,
+        loaded: &Loaded,
+        scope: &Scope,
+    ) -> Result<(), ViewError> {
+        // A run that ended early has none.
+        if let Ok(metrics) = compare::metrics(&found.path, None) {
+            self.add(&format!("{at}/metrics"), &metrics)?;
+        }
+        let steps = formats::steps(&loaded.table, scope, 0, usize::MAX);
+        self.add(&format!("{at}/steps"), &steps)?;
+        let groups = formats::all_groups(&loaded.table, scope, MAX_GROUPS);
+        self.add(&format!("{at}/groups"), &groups)
+    }
+
+    /// What the runs are when they are compared.
+    fn comparisons(&mut self, rows: &[RunRow], scope: &Scope) -> Result<(), ViewError> {
+        let benchmarks = rows.iter().filter(|row| row.kind == Kind::Benchmark);
+        let ids: Vec<String> = benchmarks.map(|row| row.id.clone()).collect();
+        let Some(all) = self.page.library.all_comparisons(&ids, scope)? else { return Ok(()) };
+        self.add("page/api/compare/problems", &all.problems)?;
+        for (runs, comparison) in all.runs {
+            self.add(&format!("page/api/compare?runs={runs}"), &comparison)?;
+        }
+        Ok(())
+    }
+
     fn attempt(&mut self, run: &str, id: &str, scope: &Scope) -> Result<(), ViewError> {
         let library = &self.page.library;
         let (found, loaded) = library.run(run)?;
@@ -164,35 +202,21 @@ impl Data<'_> {
         let at = format!("page/api/runs/{}/attempts/{}", encoded(run), encoded(id));
         self.add(&at, &detail)?;
         let Ok(index) = library.events(run, attempt) else { return Ok(()) };
-        let half = self.events as u64 / 2;
         let room = MAX_BYTES.saturating_sub(self.bytes) / 2;
-        let first = index.page_within(
-            1,
-            if index.total() <= 2 * half { 2 * half } else { half } as usize,
-            room,
-        )?;
-        let mut events = json!(first);
-        let shown = first.events.len() as u64;
-        if shown < index.total() {
-            let from = index.total().saturating_sub(half).max(shown) + 1;
-            let last = index.page_within(from, half as usize, room)?;
-            if let Some(list) = events["events"].as_array_mut() {
-                list.extend(last.events.iter().map(|event| json!(event)));
+        let kept = ends(&index, self.events, room)?;
+        self.add(&format!("{at}/events"), &kept.events())?;
+        self.add(&format!("{at}/turns"), &kept.turns(index.turns()))?;
+        self.add(&format!("{at}/changes"), &changes::all(&index))?;
+        let changed = index.turns().iter().filter(|turn| turn.files > 0 && kept.has(turn.event));
+        for turn in changed.take(MAX_CHANGES) {
+            let Ok(changes) = changes::of_turn(&index, turn.turn, Some(turn.event)) else {
+                continue;
+            };
+            let mut address = format!("{at}/turns/{}/changes", turn.turn);
+            if turn.dropped {
+                address.push_str(&format!("?event={}", turn.event));
             }
-            if from > shown + 1 {
-                events["omitted"] = json!([{ "from": shown + 1, "to": from - 1 }]);
-            }
-        }
-        self.add(&format!("{at}/events"), &events)?;
-        self.add(&format!("{at}/turns"), &TurnsPage::of(index.turns(), 0, usize::MAX))?;
-        let changed = changes::all(&index);
-        let turns: std::collections::BTreeSet<u32> =
-            changed.files.iter().flat_map(|file| file.turns.iter().copied()).collect();
-        self.add(&format!("{at}/changes"), &changed)?;
-        for turn in turns.into_iter().take(MAX_CHANGES) {
-            if let Ok(changes) = changes::of_turn(&index, turn) {
-                self.add(&format!("{at}/turns/{turn}/changes"), &changes)?;
-            }
+            self.add(&address, &changes)?;
         }
         self.add_files(&at, &Places::of(&found, attempt))
     }
@@ -214,6 +238,70 @@ impl Data<'_> {
             }
         }
         self.add(&format!("{at}/files"), &listed)
+    }
+}
+
+/// The events at both ends of an episode.
+struct Ends {
+    first: EventsPage,
+    last: Vec<ShownEvent>,
+    /// The numbers of the events between them.
+    omitted: Option<(u64, u64)>,
+}
+
+/// At most so many events, half of them and about so many bytes from each end. Turns are kept or left out as a whole.
+fn ends(index: &EventIndex, most: usize, room: usize) -> Result<Ends, ViewError> {
+    let (total, half) = (index.total(), most / 2);
+    let limit = if total <= most as u64 { most } else { half };
+    let mut first = index.page_within(1, limit, room)?;
+    let shown = first.events.len() as u64;
+    let mut last = Vec::new();
+    let mut bytes = 0;
+    for n in (shown + 1..=total).rev().take(half) {
+        let event = index.shown(n)?;
+        bytes += event.event.to_string().len();
+        if bytes > room {
+            break;
+        }
+        last.push(event);
+    }
+    last.reverse();
+    let reaches = |last: &[ShownEvent]| last.first().map_or(total, |event| event.n - 1);
+    if shown == reaches(&last) {
+        return Ok(Ends { first, last, omitted: None });
+    }
+    let begins = |n: u64| index.turns().binary_search_by_key(&n, |turn| turn.event).is_ok();
+    let whole = (1..=shown + 1).rev().find(|n| begins(*n)).map_or(shown, |n| n - 1);
+    first.events.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
+    let at = last.iter().position(|event| begins(event.n)).unwrap_or(last.len());
+    last.drain(..at);
+    let omitted = Some((whole + 1, reaches(&last)));
+    Ok(Ends { first, last, omitted })
+}
+
+impl Ends {
+    fn has(&self, n: u64) -> bool {
+        self.omitted.is_none_or(|(from, to)| n < from || n > to)
+    }
+
+    fn events(&self) -> Value {
+        let mut events = json!(self.first);
+        if let Some(list) = events["events"].as_array_mut() {
+            list.extend(self.last.iter().map(|event| json!(event)));
+        }
+        events
+    }
+
+    /// The turns whose events are kept, and how many are missing before which of them.
+    fn turns(&self, all: &[Turn]) -> Value {
+        let kept: Vec<&Turn> = all.iter().filter(|turn| self.has(turn.event)).collect();
+        let mut page = json!(TurnsPage::of(all, 0, 1));
+        page["turns"] = json!(kept);
+        if let Some((from, _)) = self.omitted {
+            let at = kept.iter().take_while(|turn| turn.event < from).count();
+            page["omitted"] = json!({ "at": at, "turns": all.len() - kept.len(), "event": from });
+        }
+        page
     }
 }
 

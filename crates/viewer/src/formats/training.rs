@@ -262,6 +262,8 @@ pub(crate) struct StepsPage {
 /// A group: the episodes of one problem in one step.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct GroupRow {
+    step: Option<u64>,
+    set: String,
     group: Option<u32>,
     problem: String,
     title: String,
@@ -291,9 +293,9 @@ pub(crate) struct GroupsPage {
 
 type StepKey = (Option<u64>, String);
 
-fn by_step(table: &Table) -> BTreeMap<StepKey, Vec<&AttemptRow>> {
+fn by_step<'a>(table: &'a Table, scope: &Scope) -> BTreeMap<StepKey, Vec<&'a AttemptRow>> {
     let mut steps: BTreeMap<StepKey, Vec<&AttemptRow>> = BTreeMap::new();
-    for Attempt { row, .. } in &table.attempts {
+    for Attempt { row, .. } in table.attempts.iter().filter(|attempt| attempt.is_visible(scope)) {
         let set = row.set.clone().unwrap_or_default();
         steps.entry((row.step, set)).or_default().push(row);
     }
@@ -309,9 +311,9 @@ fn by_group<'a>(rows: &[&'a AttemptRow]) -> BTreeMap<(Option<u32>, String), Vec<
     groups
 }
 
-/// The steps of a run with their episodes.
-pub(crate) fn steps(table: &Table, offset: usize, limit: usize) -> StepsPage {
-    let all = by_step(table);
+/// The steps of a run with their episodes, as far as somebody sees them.
+pub(crate) fn steps(table: &Table, scope: &Scope, offset: usize, limit: usize) -> StepsPage {
+    let all = by_step(table, scope);
     let of_step = |((step, set), rows): (StepKey, Vec<&AttemptRow>)| {
         let groups = by_group(&rows);
         let scores: Vec<f64> = rows.iter().filter_map(|row| row.score).collect();
@@ -333,17 +335,36 @@ pub(crate) fn steps(table: &Table, offset: usize, limit: usize) -> StepsPage {
     StepsPage { total, steps: all.into_iter().skip(offset).take(limit).map(of_step).collect() }
 }
 
-/// The groups of a step.
+/// The groups of a step, as far as somebody sees them.
 pub(crate) fn groups(
     table: &Table,
-    step: Option<u64>,
-    set: &str,
+    scope: &Scope,
+    step: (Option<u64>, &str),
     (offset, limit): (usize, usize),
 ) -> GroupsPage {
-    let rows = table.attempts.iter().map(|attempt| &attempt.row);
-    let rows: Vec<&AttemptRow> =
-        rows.filter(|row| row.step == step && row.set.as_deref() == Some(set)).collect();
+    let key = (step.0, step.1.to_owned());
+    let rows = by_step(table, scope).remove(&key).unwrap_or_default();
     let all = by_group(&rows);
+    let total = all.len();
+    let shown = all.into_iter().skip(offset).take(limit);
+    GroupsPage { total, groups: shown.map(|group| group_row(&key, group)).collect() }
+}
+
+/// The groups of all steps, at most so many.
+pub(crate) fn all_groups(table: &Table, scope: &Scope, limit: usize) -> GroupsPage {
+    let steps = by_step(table, scope);
+    let groups = steps.iter().flat_map(|(step, rows)| {
+        by_group(rows).into_iter().map(move |group| group_row(step, group))
+    });
+    let groups: Vec<GroupRow> = groups.take(limit).collect();
+    GroupsPage { total: groups.len(), groups }
+}
+
+fn group_row(
+    (step, set): &StepKey,
+    ((group, problem), rows): ((Option<u32>, String), Vec<&AttemptRow>),
+) -> GroupRow {
+    let scores: Vec<f64> = rows.iter().filter_map(|row| row.score).collect();
     let member = |row: &AttemptRow| Member {
         attempt: row.id.clone(),
         member: row.member,
@@ -354,18 +375,15 @@ pub(crate) fn groups(
         tokens: row.tokens.map(|tokens| tokens.output),
         state: row.state,
     };
-    let of_group = |((group, problem), rows): ((Option<u32>, String), Vec<&AttemptRow>)| {
-        let scores: Vec<f64> = rows.iter().filter_map(|row| row.score).collect();
-        GroupRow {
-            group,
-            title: problem.clone(),
-            problem,
-            mean: mean(&scores),
-            members: rows.into_iter().map(member).collect(),
-        }
-    };
-    let total = all.len();
-    GroupsPage { total, groups: all.into_iter().skip(offset).take(limit).map(of_group).collect() }
+    GroupRow {
+        step: *step,
+        set: set.clone(),
+        group,
+        title: problem.clone(),
+        problem,
+        mean: mean(&scores),
+        members: rows.into_iter().map(member).collect(),
+    }
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

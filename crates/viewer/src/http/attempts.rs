@@ -121,14 +121,23 @@ async fn turns(
     .await
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ChangesQuery {
+    /// The response of the turn, where several turns have its number.
+    event: Option<u64>,
+}
+
 async fn turn_changes(
     State(page): State<Page>,
     Path((run, attempt, turn)): Path<(String, String, u32)>,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refused> {
-    let scope = scope(&request);
-    page.answer(move |page| changes::of_turn(&*page.index(&Of { run, attempt }, &scope)?, turn))
-        .await
+    let (wanted, scope) = (query::<ChangesQuery>(request.uri())?, scope(&request));
+    page.answer(move |page| {
+        changes::of_turn(&*page.index(&Of { run, attempt }, &scope)?, turn, wanted.event)
+    })
+    .await
 }
 
 async fn all_changes(

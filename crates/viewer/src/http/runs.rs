@@ -76,11 +76,11 @@ async fn steps(
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refused> {
-    let part: PartQuery = query(request.uri())?;
+    let (part, scope) = (query::<PartQuery>(request.uri())?, scope(&request));
     page.answer(move |page| {
         let (_, loaded) = page.library.run(&id)?;
         let limit = part.limit.unwrap_or(200).clamp(1, 10_000);
-        Ok(formats::steps(&loaded.table, part.offset, limit))
+        Ok(formats::steps(&loaded.table, &scope, part.offset, limit))
     })
     .await
 }
@@ -90,12 +90,12 @@ async fn groups(
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refused> {
-    let part: PartQuery = query(request.uri())?;
+    let (part, scope) = (query::<PartQuery>(request.uri())?, scope(&request));
     page.answer(move |page| {
         let (_, loaded) = page.library.run(&id)?;
         let limit = part.limit.unwrap_or(50).clamp(1, 1000);
         let set = part.set.as_deref().unwrap_or("train");
-        Ok(formats::groups(&loaded.table, part.step, set, (part.offset, limit)))
+        Ok(formats::groups(&loaded.table, &scope, (part.step, set), (part.offset, limit)))
     })
     .await
 }

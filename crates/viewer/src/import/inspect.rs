@@ -10,8 +10,8 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use trajectory::{
-    Arguments, Assistant, Content, Ended, Event, Fault, Line, Message, Outcome, Spent, Started,
-    ToolCall, ToolResult, Usage,
+    Arguments, Assistant, Content, Ended, Event, Fault, Line, MAX_FILE_VALUES, Message, Outcome,
+    Spent, Started, ToolCall, ToolResult, Usage, count_values,
 };
 use zip::{CompressionMethod, ZipArchive};
 
@@ -20,6 +20,8 @@ use super::{Facts, Lines, MAX_SIZE, millis_of, number, seconds, text_of};
 /// A log that is open.
 pub(crate) struct Log {
     archive: ZipArchive<BufReader<File>>,
+    /// Values of the members that were read.
+    values: usize,
 }
 
 /// The summary of a sample, as far as rows show it.
@@ -94,10 +96,11 @@ impl Log {
         let opened = results::open_below(dir, file).map_err(|error| error.to_string())?;
         let archive = ZipArchive::new(BufReader::new(opened))
             .map_err(|error| format!("it is not a log of Inspect: {error}"))?;
-        Ok(Self { archive })
+        Ok(Self { archive, values: 0 })
     }
 
-    /// Reads a member of the archive.
+    /// Reads a member of the archive. All that are read together have at most [`MAX_FILE_VALUES`]: a few kilobytes can hold
+    /// members that unfold to gigabytes.
     fn json<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Result<T, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{name}: {error}");
         let at = self.archive.index_for_name(name).ok_or_else(|| failed(&"it is missing"))?;
@@ -117,15 +120,20 @@ impl Log {
                 bytes
             }
         };
+        self.values += count_values(&bytes, MAX_FILE_VALUES - self.values);
+        if self.values > MAX_FILE_VALUES {
+            self.values = MAX_FILE_VALUES;
+            return Err(failed(&format!("the log has more than {MAX_FILE_VALUES} values")));
+        }
         serde_json::from_slice(&bytes).map_err(|error| failed(&error))
     }
 
     /// What the log is about.
     pub(crate) fn facts(&mut self) -> Result<(Facts, Value), String> {
-        let header: Value = match self.json("header.json") {
-            Ok(header) => header,
+        let header: Value = match self.has("header.json") {
+            true => self.json("header.json")?,
             // A log that is being written.
-            Err(_) => self.json("_journal/start.json")?,
+            false => self.json("_journal/start.json")?,
         };
         let text = |name: &str| header.pointer(name).and_then(Value::as_str).map(str::to_owned);
         let facts = Facts {
@@ -141,8 +149,8 @@ impl Log {
 
     /// The samples.
     pub(crate) fn samples(&mut self) -> Result<Vec<SampleSummary>, String> {
-        if let Ok(samples) = self.json::<Vec<SampleSummary>>("summaries.json") {
-            return Ok(samples);
+        if self.has("summaries.json") {
+            return self.json("summaries.json");
         }
         let prefix = "_journal/summaries/";
         let names: Vec<String> = self

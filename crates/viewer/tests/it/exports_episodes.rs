@@ -4,10 +4,26 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use trajectory::Event;
+
 use crate::support::{
     Served, bash, call, ended, episode, observed, package, responded, results_directory,
     run_directory, skip, started, write_events,
 };
+
+/// The data in a page that was exported.
+fn data_of(page: &str) -> Value {
+    let start = page.find("id=\"page-data\">").unwrap() + "id=\"page-data\">".len();
+    let text = &page[start..start + page[start..].find("</script>").unwrap()];
+    serde_json::from_str(text).unwrap()
+}
+
+/// The data of the page about a run.
+async fn exported(served: &Served, run: &str) -> Value {
+    let page = served.reply(&format!("runs/{run}/export/html")).await;
+    assert_eq!(page.status, 200, "{}", page.text());
+    data_of(&page.text())
+}
 
 #[tokio::test]
 async fn atif_follows_its_schema() {
@@ -196,10 +212,7 @@ async fn one_file_holds_the_page_and_its_data() {
     // The model's own script is data, and there are exactly two scripts: the data and the page's.
     assert!(!text.contains("<script>fetch"));
     assert_eq!(text.matches("<script").count(), 2);
-    let start = text.find("id=\"page-data\">").unwrap() + "id=\"page-data\">".len();
-    let data: Value =
-        serde_json::from_str(&text[start..start + text[start..].find("</script>").unwrap()])
-            .unwrap();
+    let data = data_of(&text);
     assert_eq!(data["start"], format!("#/runs/{run}/attempts/0"));
     let responses = &data["responses"];
     assert_eq!(responses["page/api/info"]["mode"], "export");
@@ -222,4 +235,140 @@ async fn a_run_of_many_attempts_fits_into_one_file() {
     let page = served.reply(&format!("runs/{run}/export/html")).await;
     assert_eq!(page.status, 200);
     assert!(page.text().contains("math,sandbox,p299,0"));
+}
+
+#[tokio::test]
+async fn a_page_about_a_run_with_one_attempt_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    results_directory(dir.path(), "small", 1, |_| Some(1.0));
+    let served = Served::at(dir.path());
+    let run = served.only_run().await;
+    let data = exported(&served, &run).await;
+    assert_eq!(data["start"], format!("#/runs/{run}"));
+    let attempt = format!("runs/{run}/attempts/math%2Csandbox%2Cp0%2C0");
+    let page = served.reply(&format!("{attempt}/export/html")).await;
+    assert_eq!(data_of(&page.text())["start"], format!("#/{attempt}"));
+}
+
+#[tokio::test]
+async fn a_page_about_training_has_its_curves_and_groups() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path();
+    std::fs::write(run.join("metrics.jsonl"), "{\"step\":1,\"loss\":2.0}\n").unwrap();
+    for step in 1..=2 {
+        let at = run.join(format!("episodes/step-00000{step}-0"));
+        write_events(&at.join("0000-000.jsonl"), &episode());
+        let line = json!({"file": "0000-000.jsonl", "problem": format!("q{step}"), "score": 1.0});
+        std::fs::write(at.join("scores.jsonl"), format!("{line}\n")).unwrap();
+    }
+    let served = Served::at(run);
+    let run = served.only_run().await;
+    let data = exported(&served, &run).await;
+    assert_eq!(data["start"], format!("#/runs/{run}"));
+    for answer in ["metrics", "steps"] {
+        let expected = served.get(&format!("runs/{run}/{answer}")).await;
+        assert_eq!(data["responses"][&format!("page/api/runs/{run}/{answer}")], expected);
+    }
+    let all = &data["responses"][&format!("page/api/runs/{run}/groups")]["groups"];
+    for step in 1..=2 {
+        let of_step = served.get(&format!("runs/{run}/groups?step={step}&set=train")).await;
+        assert_eq!(all[step - 1], of_step["groups"][0]);
+        assert_eq!(
+            (&all[step - 1]["step"], &all[step - 1]["set"]),
+            (&json!(step), &json!("train"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_page_about_several_runs_compares_them() {
+    let dir = tempfile::tempdir().unwrap();
+    for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+        results_directory(&dir.path().join(name), name, 20, |problem| {
+            Some(f64::from(u8::from(problem % (at + 2) == 0)))
+        });
+    }
+    let library = lis_viewer::Library::open(vec![dir.path().to_owned()]);
+    let page = std::sync::Arc::new(library).export_all(lis_viewer::PageOptions::default());
+    let responses = data_of(&page.unwrap())["responses"].clone();
+    let served = Served::at(dir.path());
+    let runs = served.get("runs?sort=name").await;
+    let id = |at: usize| runs["runs"][at]["id"].as_str().unwrap().to_owned();
+    let compared = responses.as_object().unwrap().keys();
+    let compared = compared.filter(|address| address.starts_with("page/api/compare?")).count();
+    // Six pairs, and each of three as the baseline of both others.
+    assert_eq!(compared, 9);
+    let pair = format!("{},{}", id(2), id(0));
+    assert_eq!(
+        responses[&format!("page/api/compare?runs={pair}")],
+        served.get(&format!("compare?runs={pair}")).await
+    );
+    let problems = &responses["page/api/compare/problems"];
+    let columns: Vec<&str> =
+        problems["runs"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    let column = |at: usize| columns.iter().position(|it| *it == id(at)).unwrap();
+    let expected = served.get(&format!("compare/problems?runs={pair}")).await;
+    for (row, expected) in problems["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(expected["problems"].as_array().unwrap())
+    {
+        assert_eq!(row["problem"], expected["problem"]);
+        assert_eq!(row["cells"][column(2)], expected["cells"][0]);
+        assert_eq!(row["cells"][column(0)], expected["cells"][1]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_out_of_a_long_episode_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    // Turns of three events, so that neither end of what is kept is the end of a turn by itself.
+    let mut events = vec![started("t")];
+    for turn in 1..=7500 {
+        events.push(responded(turn, "x", vec![bash("echo 1 > a"), bash("ls")]));
+        events.extend([observed(turn, "execute_bash", "1"), observed(turn, "execute_bash", "2")]);
+    }
+    events.push(ended(7500));
+    write_events(&dir.path().join("run/events.jsonl"), &events);
+    let served = Served::at(dir.path());
+    let run = served.only_run().await;
+    let responses = exported(&served, &run).await["responses"].clone();
+    let at = format!("page/api/runs/{run}/attempts/0");
+    let kept = responses[&format!("{at}/events")]["events"].as_array().unwrap();
+    let numbers: Vec<u64> = kept.iter().map(|event| event["n"].as_u64().unwrap()).collect();
+    let total = events.len() as u64;
+    assert_eq!((numbers[0], *numbers.last().unwrap()), (1, total));
+    let gap = numbers.windows(2).position(|pair| pair[0] + 1 < pair[1]).unwrap();
+    // Both ends are whole turns.
+    assert_eq!(kept[gap + 1]["event"]["kind"], "replied");
+    assert_eq!(numbers[gap] % 3, 1, "event {} ends a turn", numbers[gap]);
+    let turns = &responses[&format!("{at}/turns")];
+    let shown = turns["turns"].as_array().unwrap();
+    let omitted = turns["omitted"]["turns"].as_u64().unwrap();
+    assert_eq!((&turns["total"], shown.len() as u64 + omitted), (&json!(7500), 7500));
+    let before = turns["omitted"]["at"].as_u64().unwrap() as usize;
+    assert_eq!(shown[before - 1]["event"].as_u64().unwrap() + 2, numbers[gap]);
+    assert_eq!(shown[before]["event"], numbers[gap + 1]);
+}
+
+#[tokio::test]
+async fn undone_turns_are_exported_with_their_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = [
+        started("t"),
+        responded(1, "x", vec![bash("echo 1 > a")]),
+        Event::Resumed { turn: 0 },
+        responded(1, "x", vec![bash("echo 1 > b")]),
+    ];
+    write_events(&dir.path().join("run/events.jsonl"), &events);
+    let served = Served::at(dir.path());
+    let run = served.only_run().await;
+    let responses = exported(&served, &run).await["responses"].clone();
+    let at = format!("page/api/runs/{run}/attempts/0");
+    let path = |query: &str| {
+        responses[&format!("{at}/turns/1/changes{query}")]["changes"][0]["path"].clone()
+    };
+    assert_eq!((path(""), path("?event=2")), (json!("b"), json!("a")));
+    assert_eq!(responses[&format!("{at}/turns")]["undone"], json!([[0, 0]]));
 }

@@ -10,7 +10,8 @@ use std::{
 
 use axum::{body::Body, http::Request};
 use futures_util::StreamExt;
-use lis_viewer::{Library, PageOptions, routes};
+use lis_viewer::{Library, PageOptions, Scope, routes};
+use serde_json::{Value, json};
 use tower_service::Service;
 
 use crate::support::{Served, ended, episode, observed, run_directory, write_events};
@@ -63,9 +64,14 @@ async fn events_arrive_as_they_are_written() {
 
 /// A server's directory of episodes with one of them.
 fn episode_of_server(dir: &std::path::Path, id: &str, keep: &str) -> std::path::PathBuf {
+    episode_of("me", dir, id, keep)
+}
+
+fn episode_of(owner: &str, dir: &std::path::Path, id: &str, keep: &str) -> std::path::PathBuf {
     let path = dir.join(id);
     fs::create_dir_all(&path).unwrap();
-    let record = serde_json::json!({ "owner": "me", "created": 1, "model": "m", "task": "Count.", "keep": keep });
+    let record =
+        json!({ "owner": owner, "created": 1, "model": "m", "task": "Count.", "keep": keep });
     fs::write(path.join("episode.json"), record.to_string()).unwrap();
     write_events(&path.join("events.jsonl"), &episode()[..3]);
     path
@@ -120,7 +126,7 @@ async fn a_server_knows_what_its_files_do_not_say_yet() {
         writeln!(file, "{line}").unwrap();
     }
     let detail = served.get(at).await;
-    assert_eq!(detail["server_episode"]["forkable"], serde_json::json!([0, 1]));
+    assert_eq!(detail["server_episode"]["forkable"], json!([0, 1]));
     // It is resumed: no longer complete, though its last event is its end.
     running.lock().unwrap().insert("ep_1".to_owned());
     let detail = served.get(at).await;
@@ -128,6 +134,32 @@ async fn a_server_knows_what_its_files_do_not_say_yet() {
         (&detail["events"]["complete"], &detail["state"]),
         (&false.into(), &"running".into())
     );
+}
+
+#[tokio::test]
+async fn everybody_sees_and_counts_their_own_episodes() {
+    let dir = tempfile::tempdir().unwrap();
+    for (owner, id) in [("me", "ep_1"), ("you", "ep_2"), ("you", "ep_3")] {
+        episode_of(owner, dir.path(), id, "for_resume");
+    }
+    let library = Library::of_server(dir.path().to_owned(), |_| false);
+    let served = Served { router: routes(Arc::new(library), PageOptions::default()) };
+    let get = async |path: &str, owner: Option<&str>| -> Value {
+        let scope = Scope { owner: owner.map(str::to_owned) };
+        let request = Request::get(format!("/page/api/runs/episodes/{path}")).extension(scope);
+        served.send(request.body(Body::empty()).unwrap()).await.json()
+    };
+    for (owner, own) in [(Some("me"), 1), (Some("you"), 2), (Some("stranger"), 0), (None, 3)] {
+        assert_eq!(get("attempts", owner).await["total"], own, "{owner:?}");
+        let steps = get("steps", owner).await;
+        let episodes =
+            steps["steps"].as_array().unwrap().iter().map(|step| step["episodes"].as_u64());
+        assert_eq!(episodes.flatten().sum::<u64>(), own, "{owner:?}: {steps}");
+        let groups = get("groups?set=", owner).await;
+        let members =
+            groups["groups"].as_array().unwrap().iter().flat_map(|it| it["members"].as_array());
+        assert_eq!(members.flatten().count() as u64, own, "{owner:?}: {groups}");
+    }
 }
 
 #[tokio::test]

@@ -98,32 +98,100 @@ async fn atif_is_read() {
     assert_eq!(served.get(&format!("{at}/turns")).await["turns"][0]["cached"], 2);
 }
 
-/// A log with a stored, a deflated and a zstd-compressed member would need an encoder; members are stored or deflated here.
-fn log(path: &Path, sample: &Value) {
-    let mut zip = zip::ZipWriter::new(fs::File::create(path).unwrap());
-    let summary = json!([{"id": sample["id"], "epoch": 1, "input": "What?", "target": "4",
-        "scores": {"match": {"value": "C", "answer": "4"}}, "model_usage": {"m": {"input_tokens": 7, "output_tokens": 3}}, "total_time": 2.5}]);
-    let header = json!({"version": 2, "status": "success", "eval": {"task": "arith", "model": "openai/m", "created": "2026-01-02T03:04:05+00:00"}});
-    let name = format!("samples/{}_epoch_1.json", sample["id"].as_str().unwrap());
-    let stored =
-        zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
-    let deflated = stored.compression_method(zip::CompressionMethod::Deflated);
-    for (name, value, options) in [
-        ("header.json", &header, stored),
-        ("summaries.json", &summary, deflated),
-        (name.as_str(), sample, deflated),
-    ] {
-        zip.start_file(name, options).unwrap();
-        zip.write_all(value.to_string().as_bytes()).unwrap();
-    }
-    zip.finish().unwrap();
+/// How a member of a log is stored.
+#[derive(Clone, Copy)]
+enum Method {
+    Stored,
+    Deflated,
+    /// As recent versions of Inspect store samples.
+    Zstandard,
 }
 
-#[tokio::test]
-async fn a_log_of_inspect_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let sample = json!({
-        "id": "q1", "epoch": 1, "input": "What?", "target": "4",
+impl Method {
+    fn code(self) -> u16 {
+        match self {
+            Self::Stored => 0,
+            Self::Deflated => 8,
+            Self::Zstandard => 93,
+        }
+    }
+
+    fn packed(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Stored => bytes.to_vec(),
+            Self::Deflated => {
+                let mut encoder =
+                    flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+                encoder.write_all(bytes).unwrap();
+                encoder.finish().unwrap()
+            }
+            Self::Zstandard => {
+                use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+                // A member may have several frames.
+                let (start, end) = bytes.split_at(bytes.len() / 2);
+                let frame = |bytes| compress_to_vec(bytes, CompressionLevel::Fastest);
+                [frame(start), frame(end)].concat()
+            }
+        }
+    }
+}
+
+/// An archive. The library that reads them writes no Zstandard, so it is written here, without checksums of the directory.
+fn archive(path: &Path, members: &[(String, Value, Method)]) {
+    let mut file = Vec::new();
+    let mut directory = Vec::new();
+    for (name, value, method) in members {
+        let bytes = value.to_string().into_bytes();
+        let packed = method.packed(&bytes);
+        let mut crc = flate2::Crc::new();
+        crc.update(&bytes);
+        let mut about = Vec::new();
+        about.extend([20_u16, 0, method.code(), 0, 0].iter().flat_map(|it| it.to_le_bytes()));
+        let sizes = [crc.sum(), packed.len() as u32, bytes.len() as u32];
+        about.extend(sizes.iter().flat_map(|it| it.to_le_bytes()));
+        about.extend([name.len() as u16, 0].iter().flat_map(|it| it.to_le_bytes()));
+        directory.extend(b"PK\x01\x02\x14\0");
+        directory.extend(&about);
+        directory.extend([0; 10]);
+        directory.extend((file.len() as u32).to_le_bytes());
+        directory.extend(name.as_bytes());
+        file.extend(b"PK\x03\x04");
+        file.extend(&about);
+        file.extend(name.as_bytes());
+        file.extend(packed);
+    }
+    let (start, size) = (file.len() as u32, directory.len() as u32);
+    file.extend(&directory);
+    file.extend(b"PK\x05\x06\0\0\0\0");
+    file.extend([members.len() as u16; 2].iter().flat_map(|it| it.to_le_bytes()));
+    file.extend([size, start].iter().flat_map(|it| it.to_le_bytes()));
+    file.extend([0, 0]);
+    fs::write(path, file).unwrap();
+}
+
+/// A log of samples, each stored by this method.
+fn log(path: &Path, samples: &[&Value], method: Method) {
+    let summary = |sample: &&Value| {
+        json!({"id": sample["id"], "epoch": 1, "input": "What?", "target": "4",
+            "scores": {"match": {"value": "C", "answer": "4"}},
+            "model_usage": {"m": {"input_tokens": 7, "output_tokens": 3}}, "total_time": 2.5})
+    };
+    let summaries: Vec<Value> = samples.iter().map(summary).collect();
+    let header = json!({"version": 2, "status": "success", "eval": {"task": "arith", "model": "openai/m", "created": "2026-01-02T03:04:05+00:00"}});
+    let mut members = vec![
+        ("header.json".to_owned(), header, Method::Stored),
+        ("summaries.json".to_owned(), json!(summaries), Method::Deflated),
+    ];
+    members.extend(samples.iter().map(|sample| {
+        let name = format!("samples/{}_epoch_1.json", sample["id"].as_str().unwrap());
+        (name, (*sample).clone(), method)
+    }));
+    archive(path, &members);
+}
+
+fn sample(id: &str) -> Value {
+    json!({
+        "id": id, "epoch": 1, "input": "What?", "target": "4",
         "messages": [
             {"role": "system", "content": "sys"},
             {"role": "user", "content": "What?"},
@@ -138,8 +206,63 @@ async fn a_log_of_inspect_is_read() {
             {"event": "model", "timestamp": "2026-01-02T03:04:08+00:00", "output": {"time": 0.5, "usage": {"input_tokens": 2, "output_tokens": 1}}},
         ],
         "started_at": "2026-01-02T03:04:05+00:00", "completed_at": "2026-01-02T03:04:09+00:00", "error": null, "limit": null,
-    });
-    log(&dir.path().join("arith.eval"), &sample);
+    })
+}
+
+#[tokio::test]
+async fn samples_compressed_with_zstandard_are_read() {
+    for method in [Method::Stored, Method::Deflated, Method::Zstandard] {
+        let dir = tempfile::tempdir().unwrap();
+        log(&dir.path().join("arith.eval"), &[&sample("q1")], method);
+        let served = Served::at(dir.path());
+        let at = format!("runs/{}/attempts/q1%2C1", served.only_run().await);
+        let expected = ["started", "replied", "observed", "replied", "ended"];
+        assert_eq!(kinds(&served, &at).await, expected, "method {}", method.code());
+        let event = served.get(&format!("{at}/events/2")).await;
+        assert_eq!(event["event"]["message"]["text"], "I compute");
+    }
+}
+
+#[tokio::test]
+async fn a_zstandard_member_that_is_damaged_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("arith.eval");
+    log(&path, &[&sample("q1")], Method::Zstandard);
+    let mut bytes = fs::read(&path).unwrap();
+    // The magic number of the first frame.
+    let at = bytes.windows(4).position(|it| it == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
+    bytes[at] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let served = Served::at(dir.path());
+    let at = format!("runs/{}/attempts/q1%2C1", served.only_run().await);
+    let damage = served.get(&at).await["damage"].clone();
+    assert!(damage.as_str().unwrap().contains("samples/q1_epoch_1.json"), "{damage}");
+}
+
+#[tokio::test]
+async fn a_log_with_one_sample_is_that_episode() {
+    for ids in [&[][..], &["q1"], &["q1", "q2"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let samples: Vec<Value> = ids.iter().map(|id| sample(id)).collect();
+        let samples: Vec<&Value> = samples.iter().collect();
+        log(&dir.path().join("arith.eval"), &samples, Method::Deflated);
+        let served = Served::at(dir.path());
+        let run = served.get("runs").await["runs"][0].clone();
+        let only = if let [id] = ids { json!(format!("{id},1")) } else { Value::Null };
+        assert_eq!(run["attempt"], only, "{ids:?}");
+        let at = format!("runs/{}", run["id"].as_str().unwrap());
+        assert_eq!(served.get(&format!("{at}/attempts")).await["total"], ids.len());
+        if !ids.is_empty() {
+            let detail = served.get(&format!("{at}/attempts/q1%2C1")).await;
+            assert_eq!(detail["run"]["attempt"], only, "{ids:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_of_inspect_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    log(&dir.path().join("arith.eval"), &[&sample("q1")], Method::Deflated);
     fs::write(dir.path().join("broken.eval"), "no archive").unwrap();
     let served = Served::at(dir.path());
     let runs = served.get("runs?sort=name").await;

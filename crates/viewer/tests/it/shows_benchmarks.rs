@@ -53,6 +53,9 @@ async fn attempts_are_filtered_sorted_and_paged() {
     );
     let first = served.get(&format!("{at}/attempts/math%2Csandbox%2Cp0%2C0")).await;
     assert_eq!((&first["events"]["total"], &first["expected"]), (&json!(8), &json!("1")));
+    // Attempts keep no files: that none are listed does not mean that there were none.
+    let files = served.get(&format!("{at}/attempts/math%2Csandbox%2Cp0%2C0/files")).await;
+    assert_eq!((&files["output"], &files["output_known"]), (&json!([]), &json!(false)));
     let run = served.get(&at).await;
     let result = &run["results"][0];
     assert_eq!(

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use trajectory::{Changed, ChangedFile, Event, FileChange};
 
 use crate::support::{
-    Served, bash, ended, episode, observed, responded, run_directory, started, write_events,
+    Served, bash, call, ended, episode, observed, responded, run_directory, started, write_events,
 };
 
 #[tokio::test]
@@ -77,6 +77,7 @@ async fn changes_of_a_turn_are_shown_as_differences() {
     assert_eq!((&change["path"], &change["how"]), (&json!("/testbed/a.py"), &json!("edited")));
     assert_eq!(change["before"], "x = 1\ny = 2\n");
     assert_eq!(change["after"], "x = 5\ny = 2\n");
+    assert_eq!(first["changes"][0]["diff"][0]["text"], "@@ -0,0 +1,2 @@");
     let lines: Vec<_> =
         change["diff"].as_array().unwrap().iter().map(|line| line["type"].clone()).collect();
     assert_eq!(lines, ["hunk", "removed", "added", "same"]);
@@ -102,6 +103,7 @@ async fn files_are_inert() {
         files["output"].as_array().unwrap().iter().map(|file| file["path"].clone()).collect();
     assert_eq!(names, ["answer.txt", "page.html", "sub/data.csv", "unknown.bin"]);
     assert_eq!(files["output"][2]["show"], "csv");
+    assert_eq!((&files["output_known"], &files["input_known"]), (&json!(true), &json!(false)));
     let html = served.reply(&format!("{at}/output/page.html")).await;
     assert!(html.header("content-security-policy").starts_with("sandbox; default-src 'none'"));
     assert_eq!(html.header("x-content-type-options"), "nosniff");
@@ -248,4 +250,34 @@ async fn recorded_changes_say_what_programs_did() {
     let all = served.get(&format!("{at}/changes")).await;
     let new = all["files"].as_array().unwrap().iter().find(|it| it["path"] == "/testbed/new.txt");
     assert_eq!(new.unwrap()["turns"], json!([1, 2, 3]));
+}
+
+#[tokio::test]
+async fn turns_that_were_undone_keep_their_own_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |turn, text: &str| {
+        let arguments = json!({ "command": "create", "path": format!("/testbed/{text}.py"), "file_text": text });
+        responded(turn, text, vec![call("str_replace_editor", arguments)])
+    };
+    let events = [
+        started("Count."),
+        create(1, "first"),
+        create(2, "undone"),
+        create(3, "undone-too"),
+        Event::Resumed { turn: 1 },
+        create(2, "second"),
+    ];
+    write_events(&dir.path().join("run/events.jsonl"), &events);
+    let served = Served::at(dir.path());
+    let at = format!("runs/{}/attempts/0", served.only_run().await);
+    let turns = served.get(&format!("{at}/turns?from=1&limit=1")).await;
+    assert_eq!((&turns["total"], &turns["undone"]), (&json!(4), &json!([[1, 2]])));
+    let path = async |query: &str| {
+        let changes = served.get(&format!("{at}/turns/2/changes{query}")).await;
+        changes["changes"][0]["path"].clone()
+    };
+    assert_eq!(path("").await, "/testbed/second.py");
+    assert_eq!(path("?event=3").await, "/testbed/undone.py");
+    let other = served.reply(&format!("{at}/turns/2/changes?event=2")).await;
+    assert_eq!(other.status, StatusCode::NOT_FOUND);
 }

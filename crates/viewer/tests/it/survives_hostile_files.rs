@@ -142,3 +142,54 @@ async fn deep_and_wide_directories_are_bounded() {
     assert_eq!((&runs["total"], &runs["truncated"]), (&json!(0), &json!(true)));
     assert!(begun.elapsed().as_secs() < 5);
 }
+
+/// A log of Inspect with these members, compressed.
+fn log(path: &std::path::Path, members: &[(&str, String)]) {
+    let mut archive = zip::ZipWriter::new(fs::File::create(path).unwrap());
+    for (name, text) in members {
+        archive.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap();
+}
+
+/// Some kilobytes of a log hold millions of values, each of which takes many times its text in memory.
+#[tokio::test]
+async fn small_files_of_very_many_values_are_not_unfolded() {
+    let many = format!("[0{}]", ",0".repeat(5 << 20));
+    let header =
+        |more: &str| format!("{{\"status\": \"success\", \"eval\": {{}}, \"more\": {more}}}");
+    let summaries = |more: &str| {
+        format!("[{{\"id\": \"q\", \"epoch\": 1, \"input\": \"i\", \"target\": {more}}}]")
+    };
+    let sample = format!("{{\"messages\": [], \"events\": {many}}}");
+    let member = "samples/q_epoch_1.json";
+    let logs = [
+        ("header", header(&many), summaries("1"), "{}".to_owned()),
+        ("summaries", header("1"), summaries(&many), "{}".to_owned()),
+        ("sample", header("1"), summaries("1"), sample),
+    ];
+    for (what, header, summaries, sample) in logs {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.eval");
+        log(&path, &[("header.json", header), ("summaries.json", summaries), (member, sample)]);
+        assert!(fs::metadata(&path).unwrap().len() < 300_000);
+        let served = Served::at(dir.path());
+        let run = served.get("runs").await["runs"][0].clone();
+        let problem = match what {
+            "sample" => {
+                let at = format!("runs/{}/attempts/q%2C1", run["id"].as_str().unwrap());
+                served.get(&at).await["damage"].clone()
+            }
+            _ => run["problem"].clone(),
+        };
+        assert!(problem.to_string().contains("more than 4194304 values"), "{what}: {problem}");
+    }
+    // Trajectories in files of their own.
+    let dir = tempfile::tempdir().unwrap();
+    let atif = format!("{{\"schema_version\": \"ATIF-v1.4\", \"steps\": [], \"extra\": {many}}}");
+    fs::write(dir.path().join("trajectory.json"), atif).unwrap();
+    let served = Served::at(dir.path());
+    let run = served.get("runs").await["runs"][0].clone();
+    assert!(run["problem"].to_string().contains("more than 4194304 values"), "{run}");
+}
